@@ -1,0 +1,160 @@
+// Package jcs writes JSON in the canonical form of RFC 8785, so that documents
+// of the same content have the same digest however they were formatted.
+//
+// It departs from the RFC in one thing: a number that a double cannot hold
+// stands as it was written, instead of losing digits. So a digest never hides a
+// difference in value. (1e400 and 10e399, equal but both beyond a double, are
+// told apart; that errs on the safe side.)
+package jcs
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// deepest is the nesting that is still read; the recursion here ends with it.
+const deepest = 1000
+
+// Canonical returns the RFC 8785 form of data, which must be valid JSON as
+// strictjson.Compact accepts it, at most 1,000 levels deep; otherwise the error
+// is a *strictjson.Error.
+//
+// Time is linear in the length of data and, at worst, in its depth: an object
+// that is not sorted yet is copied once when it ends, with all that is in it.
+func Canonical(data []byte) ([]byte, error) {
+	return Append(nil, data)
+}
+
+// Append appends what Canonical returns to dst. On an error dst is returned as
+// it was.
+func Append(dst, data []byte) ([]byte, error) {
+	in, err := strictjson.Compact(data, deepest)
+	if err != nil {
+		return dst, err
+	}
+	w := writer{in: in, out: slices.Grow(dst, len(in))}
+	w.value()
+	return w.out, nil
+}
+
+// A writer turns in, which is known to be valid and free of white space, into
+// its canonical form.
+type writer struct {
+	in, out []byte
+	pos     int      // the next byte of in
+	members []member // of all open objects, the innermost one's last
+	scratch []byte
+}
+
+// member is out[from:to], its comma included.
+type member struct {
+	key      string
+	from, to int
+}
+
+func (w *writer) value() {
+	switch c := w.in[w.pos]; {
+	case c == '{':
+		w.object()
+	case c == '[':
+		w.array()
+	case c == '"':
+		w.out = w.text(w.out)
+	case c == '-' || '0' <= c && c <= '9':
+		w.out = appendNumber(w.out, w.word())
+	default:
+		w.out = append(w.out, w.word()...)
+	}
+}
+
+func (w *writer) array() {
+	w.out = append(w.out, '[')
+	for w.pos++; w.in[w.pos] != ']'; {
+		w.value()
+		if w.in[w.pos] == ',' {
+			w.out = append(w.out, ',')
+			w.pos++
+		}
+	}
+	w.out = append(w.out, ']')
+	w.pos++
+}
+
+// object writes the members in the order they come in, each with a comma behind
+// it so that they can change places, and sorts them when it has them all.
+func (w *writer) object() {
+	w.out = append(w.out, '{')
+	start, first := len(w.out), len(w.members)
+	for w.pos++; w.in[w.pos] != '}'; {
+		from := len(w.out)
+		w.out = w.text(w.out)
+		key := w.unquote(w.out[from:])
+		w.out = append(w.out, ':')
+		w.pos++
+		w.value()
+		w.out = append(w.out, ',')
+		w.members = append(w.members, member{key, from, len(w.out)})
+		if w.in[w.pos] == ',' {
+			w.pos++
+		}
+	}
+	w.sort(start, w.members[first:])
+	w.members = w.members[:first]
+	if end := len(w.out); end > start {
+		w.out = w.out[:end-1]
+	}
+	w.out = append(w.out, '}')
+	w.pos++
+}
+
+// sort puts the members, which are out from start on, into the RFC's order.
+func (w *writer) sort(start int, members []member) {
+	byKey := func(a, b member) int { return compare(a.key, b.key) }
+	if slices.IsSortedFunc(members, byKey) {
+		return
+	}
+	slices.SortFunc(members, byKey)
+	w.scratch = append(w.scratch[:0], w.out[start:]...)
+	w.out = w.out[:start]
+	for _, m := range members {
+		w.out = append(w.out, w.scratch[m.from-start:m.to-start]...)
+	}
+}
+
+// text reads a string and appends it in canonical form.
+func (w *writer) text(dst []byte) []byte {
+	start, escaped := w.pos, false
+	for w.pos++; w.in[w.pos] != '"'; w.pos++ {
+		if w.in[w.pos] == '\\' {
+			escaped = true
+			w.pos++
+		}
+	}
+	w.pos++
+	lit := w.in[start:w.pos]
+	if !escaped {
+		return append(dst, lit...)
+	}
+	return AppendString(dst, w.unquote(lit))
+}
+
+// unquote returns what lit, a valid JSON string, stands for.
+func (w *writer) unquote(lit []byte) string {
+	if slices.Contains(lit, '\\') {
+		var s string
+		_ = json.Unmarshal(lit, &s) // cannot fail: strictjson took it
+		return s
+	}
+	return string(lit[1 : len(lit)-1])
+}
+
+// word reads a number, true, false or null.
+func (w *writer) word() []byte {
+	start := w.pos
+	for w.pos < len(w.in) && w.in[w.pos] != ',' && w.in[w.pos] != ']' && w.in[w.pos] != '}' {
+		w.pos++
+	}
+	return w.in[start:w.pos]
+}

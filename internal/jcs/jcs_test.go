@@ -1,0 +1,218 @@
+package jcs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/matryer/is"
+)
+
+func canonical(t testing.TB, in string) string {
+	t.Helper()
+	out, err := jcs.Canonical([]byte(in))
+	if err != nil {
+		t.Fatalf("%.80q: %v", in, err)
+	}
+	return string(out)
+}
+
+// The samples of RFC 8785, but for 333333333.33333329, which the RFC rounds.
+func TestRFCSamples(t *testing.T) {
+	is := is.New(t)
+	is.Equal(canonical(t, `{
+		"numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+		"string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+		"literals": [null, true, false]
+	}`), `{"literals":[null,true,false],"numbers":[333333333.33333329,1e+30,4.5,0.002,1e-27],`+
+		`"string":"€$\u000f\nA'B\"\\\\\"/"}`)
+
+	is.Equal(canonical(t, `{
+		"\u20ac": "Euro Sign",
+		"\r": "Carriage Return",
+		"\ufb33": "Hebrew Letter Dalet With Dagesh",
+		"1": "One",
+		"\ud83d\ude00": "Emoji: Grinning Face",
+		"\u0080": "Control",
+		"\u00f6": "Latin Small Letter O With Diaeresis"
+	}`), `{"\r":"Carriage Return","1":"One","`+"\u0080"+`":"Control","ö":"Latin Small Letter O With Diaeresis",`+
+		`"€":"Euro Sign","😀":"Emoji: Grinning Face","`+"\ufb33"+`":"Hebrew Letter Dalet With Dagesh"}`)
+}
+
+func TestCanonical(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{` null `, `null`},
+		{`1.0`, `1`},
+		{`"\u0061"`, `"a"`},
+		{` [ ] `, `[]`},
+		{` { } `, `{}`},
+		{`[true,[false,{}],"x"]`, `[true,[false,{}],"x"]`},
+		{`{"b":{"d":1,"c":2},"a":[{"z":1,"y":[1.0]}]}`, `{"a":[{"y":[1],"z":1}],"b":{"c":2,"d":1}}`},
+		{`{"":1,"a":2,"aa":3,"A":4,"ab":5}`, `{"":1,"A":4,"a":2,"aa":3,"ab":5}`},
+		{`{"b":1,"a":2,"\u0022":{"b":[],"a":{"d":0,"c":0}}}`, `{"\"":{"a":{"c":0,"d":0},"b":[]},"a":2,"b":1}`},
+		{`{"\ue000":1,"\ud83d\ude00":2,"\ud7ff":3,"\ud83d\ude01":4}`, `{"` + "\ud7ff" + `":3,"😀":2,"😁":4,"` + "\ue000" + `":1}`},
+		{`"\b\t\n\f\r\u000b\u001f\u007f\u2028\u003c"`, `"\b\t\n\f\r\u000b\u001f` + "\x7f\u2028" + `<"`},
+	} {
+		if got := canonical(t, c.in); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		``:                          "document: must not be empty",
+		`{"a":1,"\u0061":1}`:        "/a: duplicate key",
+		`["\ud800"]`:                "/0: must not have half a surrogate pair",
+		strings.Repeat("[", 10_000): strings.Repeat("/0", 1000) + ": must not be nested deeper than 1000 levels",
+	} {
+		out, err := jcs.Append([]byte("before"), []byte(in))
+		if e := new(strictjson.Error); !errors.As(err, &e) || err.Error() != want || string(out) != "before" {
+			t.Errorf("%.40q: got %q, %.80v", in, out, err)
+		}
+	}
+}
+
+func TestDeep(t *testing.T) {
+	is := is.New(t)
+	in := strings.Repeat(`{"b":1,"a":`, 1000) + "1.0" + strings.Repeat("}", 1000)
+	want := strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat(`,"b":1}`, 1000)
+	is.True(canonical(t, in) == want)
+}
+
+func TestAppend(t *testing.T) {
+	is := is.New(t)
+	dst := append(make([]byte, 0, 64), "x="...)
+	data := []byte(`{"b":1,"a":2}`)
+	out, err := jcs.Append(dst, data)
+	is.NoErr(err)
+	is.Equal(string(out), `x={"a":2,"b":1}`)
+	is.Equal(string(data), `{"b":1,"a":2}`)
+	is.Equal(string(jcs.AppendString(dst, "a\x00\"")), `x="a\u0000\""`)
+}
+
+// Every code point is escaped as JSON.stringify does it, and reads back.
+func TestAppendString(t *testing.T) {
+	for r := range rune(utf8.MaxRune + 1) {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		lit := jcs.AppendString(nil, string(r))
+		var back string
+		if err := json.Unmarshal(lit, &back); err != nil || back != string(r) {
+			t.Fatalf("%U: %s reads back as %q, %v", r, lit, back, err)
+		}
+		if plain := r >= ' ' && r != '"' && r != '\\'; plain != (string(lit) == `"`+string(r)+`"`) {
+			t.Fatalf("%U: %s", r, lit)
+		}
+	}
+}
+
+// FuzzCanonical rewrites what it is given with other white space, another order
+// of keys and other escapes: none of that may show in the canonical form.
+func FuzzCanonical(f *testing.F) {
+	for _, s := range []string{
+		`{"b":[1.0,-0,1e400,0.1],"a":{"\u20ac":"\n","😀":null,"\ufb33":true}}`, `"\ud83d\ude00\/"`, `[[],{}]`, `-0.0`,
+		`123456789012345678901234567890`, `{"":{"":{"a":1,"A":2}}}`, `1e-7`, `[1E+2,100,1e2]`,
+	} {
+		f.Add([]byte(s), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		compact, err := strictjson.Compact(data, 1000)
+		once, failed := jcs.Canonical(data)
+		if (err == nil) != (failed == nil) {
+			t.Fatalf("Compact: %v, Canonical: %v", err, failed)
+		}
+		if err != nil {
+			return
+		}
+		if twice := canonical(t, string(once)); twice != string(once) {
+			t.Fatalf("%s became %s the second time", once, twice)
+		}
+		d := disguise{rand: rand.New(rand.NewPCG(seed, 0))}
+		d.value(compact)
+		if other := canonical(t, d.out.String()); other != string(once) {
+			t.Fatalf("%s gives %s, but %s gives %s", data, once, d.out.String(), other)
+		}
+	})
+}
+
+// disguise writes a document in another way that means the same.
+type disguise struct {
+	rand *rand.Rand
+	out  bytes.Buffer
+}
+
+func (d *disguise) space() {
+	d.out.WriteString([]string{"", " ", "\n\t", "\r"}[d.rand.IntN(4)])
+}
+
+func (d *disguise) value(raw json.RawMessage) {
+	d.space()
+	switch raw[0] {
+	case '{':
+		d.object(raw)
+	case '[':
+		var list []json.RawMessage
+		_ = json.Unmarshal(raw, &list)
+		d.list('[', ']', len(list), func(i int) { d.value(list[i]) })
+	case '"':
+		d.text(raw)
+	default:
+		d.out.Write(raw)
+	}
+	d.space()
+}
+
+func (d *disguise) object(raw json.RawMessage) {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &members)
+	keys := make([]string, 0, len(members)) // in the random order of the map
+	for k := range members {
+		keys = append(keys, k)
+	}
+	d.list('{', '}', len(keys), func(i int) {
+		d.space()
+		d.text(jcs.AppendString(nil, keys[i]))
+		d.space()
+		d.out.WriteByte(':')
+		d.value(members[keys[i]])
+	})
+}
+
+func (d *disguise) list(open, end byte, n int, item func(int)) {
+	d.out.WriteByte(open)
+	for i := range n {
+		if i > 0 {
+			d.out.WriteByte(',')
+		}
+		item(i)
+	}
+	d.out.WriteByte(end)
+}
+
+func (d *disguise) text(lit []byte) {
+	var s string
+	_ = json.Unmarshal(lit, &s)
+	d.out.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case d.rand.IntN(3) == 0 && r < 0x10000:
+			fmt.Fprintf(&d.out, `\u%04X`, r)
+		case r < ' ' || r == '"' || r == '\\':
+			fmt.Fprintf(&d.out, `\u%04x`, r)
+		case r == '/':
+			d.out.WriteString(`\/`)
+		default:
+			d.out.WriteRune(r)
+		}
+	}
+	d.out.WriteByte('"')
+}

@@ -1,0 +1,124 @@
+package jcs
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// longest is how many digits the shortest text of a double can have.
+const longest = 17
+
+// decimal is an exact value, 0.digits × 10^exp. digits begins and ends with
+// another digit than 0, so equal values are equal in both fields; zero has none.
+type decimal struct {
+	digits   []byte
+	exp      int64
+	negative bool
+}
+
+// appendNumber appends lit as ECMAScript writes the double nearest to it if that
+// text has the very value of lit, and else lit as it is.
+func appendNumber(dst, lit []byte) []byte {
+	d := parse(lit)
+	if len(d.digits) == 0 {
+		return append(dst, '0') // of -0 too, as in ECMAScript
+	}
+	if !d.survives() {
+		return append(dst, lit...)
+	}
+	return d.append(dst)
+}
+
+// parse takes a JSON number apart. It computes with lengths and exponents only,
+// so 1e1000000000 costs no more than 1.
+func parse(lit []byte) decimal {
+	var d decimal
+	if lit[0] == '-' {
+		d.negative = true
+		lit = lit[1:]
+	}
+	if i := bytes.IndexAny(lit, "eE"); i >= 0 {
+		d.exp = exponent(lit[i+1:])
+		lit = lit[:i]
+	}
+	whole, fraction, _ := bytes.Cut(lit, []byte("."))
+	d.exp += int64(len(whole))
+	digits := whole
+	if len(fraction) > 0 {
+		digits = append(whole[:len(whole):len(whole)], fraction...)
+	}
+	d.digits = bytes.TrimLeft(digits, "0")
+	d.exp -= int64(len(digits) - len(d.digits))
+	d.digits = bytes.TrimRight(d.digits, "0")
+	return d
+}
+
+// exponent parses an optional sign and digits. What no double and no literal that
+// fits into memory can make up for stops growing, far from overflow.
+func exponent(text []byte) (e int64) {
+	const enough = 1e17
+	sign := int64(1)
+	for _, c := range text {
+		switch {
+		case c == '-':
+			sign = -1
+		case c != '+' && e < enough:
+			e = e*10 + int64(c-'0')
+		}
+	}
+	return sign * e
+}
+
+// survives reports whether the shortest text that reads back as the double
+// nearest to d has the value of d.
+func (d decimal) survives() bool {
+	if len(d.digits) > longest || d.exp > 400 || d.exp < -400 {
+		return false
+	}
+	text := append([]byte("0."), d.digits...)
+	text = append(text, 'e')
+	f, err := strconv.ParseFloat(string(strconv.AppendInt(text, d.exp, 10)), 64)
+	if err != nil {
+		return false
+	}
+	near := parse(strconv.AppendFloat(nil, f, 'e', -1, 64))
+	return near.exp == d.exp && bytes.Equal(near.digits, d.digits)
+}
+
+// append writes d as Number::toString of ECMA-262 (6.1.6.1.20) does; d.exp is
+// called n there, and its k is the number of digits.
+func (d decimal) append(dst []byte) []byte {
+	if d.negative {
+		dst = append(dst, '-')
+	}
+	n, k := int(d.exp), len(d.digits)
+	switch {
+	case k <= n && n <= 21:
+		dst = append(dst, d.digits...)
+		return zeros(dst, n-k)
+	case 0 < n && n <= 21:
+		dst = append(dst, d.digits[:n]...)
+		dst = append(dst, '.')
+		return append(dst, d.digits[n:]...)
+	case -6 < n && n <= 0:
+		dst = append(dst, "0."...)
+		return append(zeros(dst, -n), d.digits...)
+	}
+	dst = append(dst, d.digits[0])
+	if k > 1 {
+		dst = append(dst, '.')
+		dst = append(dst, d.digits[1:]...)
+	}
+	dst = append(dst, 'e')
+	if n > 0 {
+		dst = append(dst, '+')
+	}
+	return strconv.AppendInt(dst, int64(n-1), 10)
+}
+
+func zeros(dst []byte, n int) []byte {
+	for range n {
+		dst = append(dst, '0')
+	}
+	return dst
+}

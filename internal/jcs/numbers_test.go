@@ -1,0 +1,138 @@
+package jcs_test
+
+import (
+	"encoding/json"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/internal/jcs"
+)
+
+func TestNumbers(t *testing.T) {
+	zeros := strings.Repeat("0", 200_000)
+	for _, c := range []struct{ in, want string }{
+		{"0", "0"}, {"-0", "0"}, {"-0.0", "0"}, {"0e99999999999999999999999", "0"}, {"0.000E-5", "0"},
+		{"1.0", "1"}, {"-1.50", "-1.5"}, {"4.50", "4.5"}, {"10", "10"}, {"100e-1", "10"}, {"1E2", "100"},
+		{"1E30", "1e+30"}, {"2e-3", "0.002"}, {"0.1", "0.1"}, {"12.5", "12.5"}, {"0.000001", "0.000001"},
+		{"0.0000001", "1e-7"}, {"0.00000012", "1.2e-7"}, {"1e-27", "1e-27"}, {"1e20", "100000000000000000000"},
+		{"1e21", "1e+21"}, {"1.5e21", "1.5e+21"}, {"123456789012345680000", "123456789012345680000"},
+		{"1234567890123456800000", "1.2345678901234568e+21"}, {"9007199254740992", "9007199254740992"},
+		{"5e-324", "5e-324"}, {"50e-325", "5e-324"}, {"1.7976931348623157E308", "1.7976931348623157e+308"},
+		// Long literals of short values.
+		{"0." + zeros + "1e200001", "1"}, {"1" + zeros + "e-200000", "1"}, {"1." + zeros, "1"},
+	} {
+		if got := canonical(t, c.in); got != c.want {
+			t.Errorf("%.40s: got %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+func TestNumbersBeyondADoubleStand(t *testing.T) {
+	for _, in := range []string{
+		"9007199254740993", "-9007199254740993", "333333333.33333329", "0.1000000000000000055511151231257827",
+		"1e400", "-1E+400", "1e-400", "4e-324", "1.7976931348623159e308", "1e1000000000", "1e-1000000000",
+		"1e99999999999999999999999", "1e-99999999999999999999999", "123456789012345678901234567890", "0.10000000000000000001",
+		"1e18446744073709551617", "1e-18446744073709551617", "18446744073709551615", "1" + strings.Repeat("0", 500), "9007199254740993.0e0",
+	} {
+		if got := canonical(t, in); got != in {
+			t.Errorf("%.40s: got %.40s", in, got)
+		}
+	}
+}
+
+// Appendix B of the RFC.
+func TestRFCNumbers(t *testing.T) {
+	for bits, want := range map[uint64]string{
+		0x0000000000000000: "0", 0x0000000000000001: "5e-324", 0x8000000000000001: "-5e-324",
+		0x7fefffffffffffff: "1.7976931348623157e+308", 0xffefffffffffffff: "-1.7976931348623157e+308",
+		0x4340000000000000: "9007199254740992", 0xc340000000000000: "-9007199254740992",
+		0x4430000000000000: "295147905179352830000", 0x44b52d02c7e14af5: "9.999999999999997e+22",
+		0x44b52d02c7e14af6: "1e+23", 0x44b52d02c7e14af7: "1.0000000000000001e+23",
+		0x444b1ae4d6e2ef4e: "999999999999999700000", 0x444b1ae4d6e2ef4f: "999999999999999900000",
+		0x444b1ae4d6e2ef50: "1e+21", 0x3eb0c6f7a0b5ed8c: "9.999999999999997e-7", 0x3eb0c6f7a0b5ed8d: "0.000001",
+		0x41b3de4355555553: "333333333.3333332", 0x41b3de4355555554: "333333333.33333325",
+		0x41b3de4355555555: "333333333.3333333", 0x41b3de4355555556: "333333333.3333334",
+		0x41b3de4355555557: "333333333.33333343", 0xbecbf647612f3696: "-0.0000033333333333333333",
+		0x43143ff3c1cb0959: "1424953923781206.2",
+	} {
+		in := strconv.FormatFloat(math.Float64frombits(bits), 'e', -1, 64)
+		if got := canonical(t, in); got != want {
+			t.Errorf("%x, %s: got %s, want %s", bits, in, got, want)
+		}
+	}
+}
+
+// encoding/json writes doubles as ECMAScript does, zero's sign aside.
+func TestDoublesAsECMAScript(t *testing.T) {
+	r := rand.New(rand.NewPCG(8785, 0))
+	for range 50_000 {
+		f := math.Float64frombits(r.Uint64())
+		if r.IntN(2) == 0 {
+			f = (r.Float64() - 0.5) * math.Pow(10, float64(r.IntN(50)-25))
+		}
+		want, err := json.Marshal(f)
+		if err != nil || f == 0 {
+			continue // not a number of JSON
+		}
+		if got := canonical(t, strconv.FormatFloat(f, 'E', -1, 64)); got != string(want) {
+			t.Fatalf("%v: got %s, want %s", f, got, want)
+		}
+	}
+}
+
+// FuzzNumbers holds the canonical texts of two numbers against exact arithmetic.
+func FuzzNumbers(f *testing.F) {
+	for _, s := range []string{"0", "-0.0", "1e2", "100", "0.1", "1E-7", "9007199254740993", "9007199254740992", "1e400", "10e399", "-1.50"} {
+		f.Add(s, "1e2")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		x, y := exact(a), exact(b)
+		if x == nil || y == nil {
+			t.Skip()
+		}
+		ca, cb := canonical(t, a), canonical(t, b)
+		if ca == cb && x.Cmp(y) != 0 {
+			t.Fatalf("%s and %s differ, but both give %s", a, b, ca)
+		}
+		if c := exact(ca); c == nil || c.Cmp(x) != 0 {
+			t.Fatalf("%s gives %s, another value", a, ca)
+		}
+		if near, _ := strconv.ParseFloat(a, 64); ca != a && exact(shortest(near)).Cmp(x) != 0 {
+			t.Fatalf("%s does not survive as a double, but became %s", a, ca)
+		}
+		if x.Cmp(y) == 0 && ca != cb && (ca != a || cb != b) {
+			t.Fatalf("%s and %s are equal, but give %s and %s", a, b, ca, cb)
+		}
+	})
+}
+
+func shortest(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// exact returns the value of a JSON number whose exponent is small enough to
+// compute with, or nil.
+func exact(lit string) *big.Rat {
+	_, e, _ := strings.Cut(strings.ToLower(lit), "e")
+	if len(e) > 4 || len(lit) > 100 || !json.Valid([]byte(lit)) || !strings.Contains("-0123456789", lit[:1]) {
+		return nil
+	}
+	r, ok := new(big.Rat).SetString(lit)
+	if !ok {
+		return nil
+	}
+	return r
+}
+
+func BenchmarkCanonical(b *testing.B) {
+	one := `{"name":"step","retries":3,"args":["--a","b",[1,2.50]],"text":"a \"quoted\" line of words","on":true}`
+	doc := []byte("[" + strings.Repeat(one+",", 2000) + one + "]")
+	b.SetBytes(int64(len(doc)))
+	for b.Loop() {
+		if _, err := jcs.Canonical(doc); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package jcs
+
+import (
+	"cmp"
+	"unicode/utf8"
+)
+
+const hex = "0123456789abcdef"
+
+// letters are the escapes of two characters; every other control character takes
+// six. Nothing above U+001F is escaped but the quote and the backslash.
+var letters = [256]byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': 'r', '"': '"', '\\': '\\'}
+
+// AppendString appends s as one canonical JSON string, as ECMAScript's
+// JSON.stringify writes it (RFC 8785, section 3.2.2.2). s must be valid UTF-8;
+// what is not is copied as it is, so the result is no JSON then.
+func AppendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	from := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[from:i]...)
+		if l := letters[c]; l != 0 {
+			dst = append(dst, '\\', l)
+		} else {
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		from = i + 1
+	}
+	dst = append(dst, s[from:]...)
+	return append(dst, '"')
+}
+
+// compare orders keys by their UTF-16 code units (RFC 8785, section 3.2.3).
+func compare(a, b string) int {
+	for a != "" && b != "" {
+		ra, na := utf8.DecodeRuneInString(a)
+		rb, nb := utf8.DecodeRuneInString(b)
+		if ra != rb {
+			return cmp.Compare(rank(ra), rank(rb))
+		}
+		a, b = a[na:], b[nb:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// rank is the place of r among all code points ordered by UTF-16: those above
+// U+FFFF begin with a surrogate (U+D800 to U+DFFF), so they come before U+E000.
+func rank(r rune) rune {
+	if 0xE000 <= r && r <= 0xFFFF {
+		return r + utf8.MaxRune
+	}
+	return r
+}

@@ -1,0 +1,281 @@
+package strictjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/matryer/is"
+)
+
+type user struct {
+	ID   string  `json:"id"`
+	Kids []*user `json:"kids"`
+}
+
+type all struct {
+	Name   string `json:"name"`
+	On     bool   `json:"on"`
+	N      int64  `json:"n"`
+	Small  int8
+	U      uint16            `json:"u,omitempty"`
+	F      float32           `json:"f"`
+	Num    json.Number       `json:"num"`
+	Tags   []string          `json:"tags"`
+	Users  []user            `json:"users"`
+	Ptr    *user             `json:"ptr"`
+	Grid   [][]int           `json:"grid"`
+	Raw    json.RawMessage   `json:"raw"`
+	Raws   []json.RawMessage `json:"raws"`
+	Any    any               `json:"any"`
+	Map    map[string]user   `json:"map"`
+	At     time.Time         `json:"at"`
+	Until  *time.Time        `json:"until"`
+	Addr   netip.Addr        `json:"addr"`
+	Odd    odd               `json:"odd"`
+	Skip   string            `json:"-"`
+	hidden string
+
+	Opt     strictjson.Optional[string]          `json:"opt"`
+	OptRaw  strictjson.Optional[json.RawMessage] `json:"opt_raw"`
+	OptTags strictjson.Optional[[]string]        `json:"opt_tags"`
+	OptUser strictjson.Optional[*user]           `json:"opt_user"`
+	OptAt   strictjson.Optional[time.Time]       `json:"opt_at"`
+}
+
+// odd takes null for an answer of its own.
+type odd struct{ got string }
+
+func (o *odd) UnmarshalJSON(b []byte) error {
+	if string(b) == "13" {
+		return errors.New("must not be 13")
+	}
+	o.got = string(b)
+	return nil
+}
+
+func TestUnmarshalRefuses(t *testing.T) {
+	const unknown = "unknown key"
+	for _, c := range []struct{ in, pointer, detail string }{
+		{`null`, "", "must be a JSON object"},
+		{`[]`, "", "must be a JSON object"},
+		{`"x"`, "", "must be a JSON object"},
+		{`x`, "", bad + `unexpected 'x' at offset 0`},
+		{`{"Name":"x"}`, "/Name", unknown},
+		{`{"NAME":"x"}`, "/NAME", unknown},
+		{`{"small":1}`, "/small", unknown},
+		{`{"-":1}`, "/-", unknown},
+		{`{"Skip":1}`, "/Skip", unknown},
+		{`{"hidden":1}`, "/hidden", unknown},
+		{`{"name":"x","a/b":1}`, "/a~1b", unknown},
+		{`{"users":[{},{"ID":"x"}]}`, "/users/1/ID", unknown},
+		{`{"map":{"k":{"x":1}}}`, "/map/k/x", unknown},
+		{`{"opt_user":{"kids":[{"x":1}]}}`, "/opt_user/kids/0/x", unknown},
+		{`{"name":null,"name":"x"}`, "/name", dup},
+		{`{"raw":{"a":{"b":1,"\u0062":1}}}`, "/raw/a/b", dup},
+		{`{"any":[{"b":1,"b":1}]}`, "/any/0/b", dup},
+		{`{"map":{"a":{},"a":{}}}`, "/map/a", dup},
+		{`{"name":1}`, "/name", "must be a string"},
+		{`{"users":[{"id":true}]}`, "/users/0/id", "must be a string"},
+		{`{"tags":["a",{}]}`, "/tags/1", "must be a string"},
+		{`{"tags":["a",null]}`, "/tags/1", "must be a string"},
+		{`{"users":[null]}`, "/users/0", "must be an object"},
+		{`{"map":{"a":null}}`, "/map/a", "must be an object"},
+		{`{"map":[]}`, "/map", "must be an object"},
+		{`{"tags":{}}`, "/tags", "must be an array"},
+		{`{"tags":"a,b"}`, "/tags", "must be an array"},
+		{`{"on":"true"}`, "/on", "must be a boolean"},
+		{`{"on":nul}`, "", bad + `unexpected 'n' at offset 6`},
+		{`{"n":"1"}`, "/n", "must be an integer"},
+		{`{"n":1.5}`, "/n", "must be an integer"},
+		{`{"n":1.0}`, "/n", "must be an integer"},
+		{`{"n":1E2}`, "/n", "must be an integer"},
+		{`{"n":1e400}`, "/n", "must be an integer"},
+		{`{"grid":[[],[1,2e0]]}`, "/grid/1/1", "must be an integer"},
+		{`{"n":9223372036854775808}`, "/n", "must be an integer from -9223372036854775808 to 9223372036854775807"},
+		{`{"Small":-129}`, "/Small", "must be an integer from -128 to 127"},
+		{`{"u":65536}`, "/u", "must be an integer from 0 to 65535"},
+		{`{"u":-1}`, "/u", "must be an integer from 0 to 65535"},
+		{`{"f":1e39}`, "/f", "must fit a floating-point number of 32 bits"},
+		{`{"f":"1"}`, "/f", "must be a number"},
+		{`{"num":"1"}`, "/num", "must be a number"},
+		{`{"any":{"a":[1e400]}}`, "/any/a/0", "must fit a floating-point number of 64 bits"},
+		{`{"opt":1}`, "/opt", "must be a string"},
+		{`{"opt_tags":[null]}`, "/opt_tags/0", "must be a string"},
+		{`{"opt_user":[]}`, "/opt_user", "must be an object"},
+		{`{"odd":13}`, "/odd", "must not be 13"},
+		{`{"odd":[}`, "", bad + `unexpected '}' at offset 8`},
+		{`{"addr":1}`, "/addr", "must be a string"},
+		{`{"addr":"1.2.3"}`, "/addr", `ParseAddr("1.2.3"): IPv4 address too short`},
+		{`{"raw":[[[[]]]]}`, "/raw/0/0/0", deep},
+		{`{"name":"a"}{}`, "", bad + "something follows its end at offset 12"},
+		{`{"name":null,}`, "", bad + `unexpected '}' at offset 13`},
+		{`{"name":null`, "", bad + "it ends too early"},
+		{``, "", "must not be empty"},
+	} {
+		v := all{Name: "before"}
+		err := strictjson.Unmarshal([]byte(c.in), 4, &v)
+		refused(t, c.in, err, c.pointer, c.detail)
+		if v.Name != "before" || v.hidden != "" {
+			t.Errorf("%s: changed the value", c.in)
+		}
+	}
+}
+
+func TestUnmarshal(t *testing.T) {
+	is := is.New(t)
+	data := []byte(` { "name" : "a\u0062", "on":true, "n":-9223372036854775808, "Small":127, "u":65535, "f":1.5e0, "num":1e999,
+		"tags":[ "x" , "y" ], "users":[{"id":"1","kids":[null,{"id":"2"}]}], "ptr":{"id":"3"}, "grid":[[1],[],[2,3]],
+		"raw": { "b" : 1, "a" : [ 1e400, null ] }, "raws":[ null, { } ], "any":{"A":[1]}, "map":{"Any KEY":{"id":"4"}},
+		"at":"2026-01-02T03:04:05Z", "addr":"::1", "odd": null, "opt": "", "opt_raw": [ 1 ], "opt_tags":[] } `)
+	var v all
+	is.NoErr(strictjson.Unmarshal(data, 64, &v))
+	clear(data)
+
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	is.Equal(v, all{
+		Name: "ab", On: true, N: -9223372036854775808, Small: 127, U: 65535, F: 1.5, Num: "1e999",
+		Tags: []string{"x", "y"}, Users: []user{{ID: "1", Kids: []*user{nil, {ID: "2"}}}}, Ptr: &user{ID: "3"},
+		Grid: [][]int{{1}, {}, {2, 3}},
+		Raw:  json.RawMessage(`{"b":1,"a":[1e400,null]}`), Raws: []json.RawMessage{json.RawMessage("null"), json.RawMessage("{}")},
+		Any: map[string]any{"A": []any{1.0}}, Map: map[string]user{"Any KEY": {ID: "4"}},
+		At: at, Addr: netip.IPv6Loopback(), Odd: odd{"null"},
+		Opt:     strictjson.Optional[string]{Set: true},
+		OptRaw:  strictjson.Optional[json.RawMessage]{Set: true, Value: json.RawMessage("[1]")},
+		OptTags: strictjson.Optional[[]string]{Set: true, Value: []string{}},
+	})
+}
+
+func TestNullIsAbsent(t *testing.T) {
+	is := is.New(t)
+	for _, in := range []string{
+		`{"name":null}`, `{"name":null,"on":null}`, `{ "name" : null , "raw" : null , "ptr" : null }`,
+		`{"n":null,"tags":null,"users":null,"map":null,"any":null,"until":null,"addr":null,"f":null,"grid":null}`,
+	} {
+		var v all
+		is.NoErr(strictjson.Unmarshal([]byte(in), 64, &v))
+		is.Equal(v, all{}) // and so Raw is nil, not the text null
+	}
+	for _, in := range []string{
+		`{"name":"a","raw":null}`, `{"raw":null,"name":"a"}`, `{"on":null,"name":"a","raw":null}`,
+		`{"on":null, "raw":null ,"name" : "a"}`, `{"name":"a","raw":null,"on":null,"ptr":null}`,
+	} {
+		var v all
+		is.NoErr(strictjson.Unmarshal([]byte(in), 64, &v))
+		is.Equal(v, all{Name: "a"})
+	}
+	v := all{Name: "kept"}
+	is.NoErr(strictjson.Unmarshal([]byte(`{"name":null}`), 64, &v))
+	is.Equal(v.Name, "kept")
+}
+
+func TestOptionalNull(t *testing.T) {
+	is := is.New(t)
+	var v all
+	in := `{"opt":null,"opt_raw":null,"opt_tags":null,"opt_user":null,"opt_at":null}`
+	is.NoErr(strictjson.Unmarshal([]byte(in), 64, &v))
+	is.Equal(v, all{
+		Opt:     strictjson.Optional[string]{Set: true, Null: true},
+		OptRaw:  strictjson.Optional[json.RawMessage]{Set: true, Null: true},
+		OptTags: strictjson.Optional[[]string]{Set: true, Null: true},
+		OptUser: strictjson.Optional[*user]{Set: true, Null: true},
+		OptAt:   strictjson.Optional[time.Time]{Set: true, Null: true},
+	})
+}
+
+func TestUnmarshalIntoOtherTypes(t *testing.T) {
+	is := is.New(t)
+	var tags []string
+	is.NoErr(strictjson.Unmarshal([]byte(`["a"]`), 64, &tags))
+	is.Equal(tags, []string{"a"})
+	var raw json.RawMessage
+	is.NoErr(strictjson.Unmarshal([]byte(` null `), 64, &raw))
+	is.Equal(string(raw), "null")
+	refused(t, "null", strictjson.Unmarshal([]byte(`null`), 64, &tags), "", "must be an array")
+}
+
+func TestUnmarshalNeedsUsableTarget(t *testing.T) {
+	for want, v := range map[string]any{
+		"int: not a non-nil pointer":          1,
+		"*int: not a non-nil pointer":         (*int)(nil),
+		"<nil>: not a non-nil pointer":        nil,
+		"type chan int is not supported":      new(chan int),
+		"type []uint8 is not supported":       new([]byte),
+		"type map[int]bool is not supported":  new(map[int]bool),
+		"type map[netip.Addr]bool is not sup": new(map[netip.Addr]bool),
+		"type [2]int is not supported":        new([][2]int),
+		".user is not supported":              new(struct{ user }),
+		".N is not supported": new(struct {
+			N int `json:",string"`
+		}),
+		".B is not supported": new(struct {
+			A int `json:"B"`
+			B int
+		}),
+		".A: type func() is not supported": new(struct{ A *func() }),
+	} {
+		err := strictjson.Unmarshal([]byte(`{}`), 64, v)
+		if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, new(*strictjson.Error)) {
+			t.Errorf("%T: got %v, want %q", v, err, want)
+		}
+	}
+}
+
+// fickle changes its mind between the check and the decoding.
+type fickle struct{}
+
+var calls int
+
+func (fickle) UnmarshalJSON([]byte) error {
+	if calls++; calls > 1 {
+		return errors.New("no more")
+	}
+	return nil
+}
+
+func TestUnmarshalReportsFickleTypes(t *testing.T) {
+	is := is.New(t)
+	err := strictjson.Unmarshal([]byte(`{"f":1}`), 64, &struct {
+		F fickle `json:"f"`
+	}{})
+	is.True(err != nil && strings.HasSuffix(err.Error(), "no more"))
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, s := range []string{
+		`{"name":"a","on":true,"n":1,"Small":1,"u":1,"f":1.5,"num":1e9,"tags":["x"],"users":[{"id":"1","kids":[null]}]}`,
+		`{"raw":{"a": 1},"raws":[null],"any":[1],"map":{"a":{}},"at":"2026-01-02T03:04:05Z","addr":"::1","odd":null}`,
+		`{"opt":null,"opt_raw":[1],"opt_tags":[],"opt_user":{"id":"x"},"opt_at":null,"until":null,"ptr":null,"grid":[[1]]}`,
+		`{"name":null,"on":null,"raw":null}`, `{"NAME":"x"}`, `{"tags":[null]}`, `null`, `{"n":1e3}`, `{"odd":13}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var got, want all
+		err := strictjson.Unmarshal(data, 64, &got)
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		lax := d.Decode(&want)
+		if err == nil {
+			a, _ := json.Marshal(got)
+			b, _ := json.Marshal(want)
+			if lax != nil || !bytes.Equal(a, b) {
+				t.Fatalf("accepted as %s; encoding/json: %s, %v", a, b, lax)
+			}
+			return
+		}
+		e := new(strictjson.Error)
+		if !errors.As(err, &e) {
+			t.Fatalf("not an *Error: %v", err)
+		}
+		_, invalid := strictjson.Compact(data, 64)
+		if invalid == nil && lax == nil && e.Detail != "unknown key" && !bytes.Contains(data, []byte("null")) {
+			t.Fatalf("refused without a reason: %v", err)
+		}
+	})
+}

@@ -1,0 +1,84 @@
+// Package token is the format of API keys:
+//
+//	prefix + 16-character id + 32-character secret + 6-character CRC-32 of all before it
+//
+// all base62, one word, so that a double click takes it whole and a secret scanner finds it. The last six characters of
+// the id are a tag, keyed, so that an invented id is told from an issued one without looking it up.
+package token
+
+import (
+	"crypto/rand"
+	"hash/crc32"
+	"strings"
+)
+
+const (
+	drawnLength  = 10 // of the id, drawn at random: 59 bits
+	tagLength    = 6  // of the id, the tag: 32 bits
+	IDLength     = drawnLength + tagLength
+	SecretLength = 32 // 190 bits
+	sumLength    = 6  // CRC-32
+	// Length is that of a key without its prefix.
+	Length = IDLength + SecretLength + sumLength
+)
+
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// Token is an API key in its parts.
+type Token struct{ Prefix, ID, Secret string }
+
+// Tagger computes the keyed tag of the drawn part of an id.
+type Tagger func(drawn string) uint32
+
+// New draws a token.
+func New(prefix string, tag Tagger) Token {
+	drawn := draw(drawnLength)
+	return Token{Prefix: prefix, ID: drawn + encode(tag(drawn)), Secret: draw(SecretLength)}
+}
+
+// Parse splits a key that starts with prefix. It is false for anything that was not made by String: a typo, for one.
+func Parse(key, prefix string) (Token, bool) {
+	rest, found := strings.CutPrefix(key, prefix)
+	if !found || len(rest) != Length || strings.Trim(rest, alphabet) != "" {
+		return Token{}, false
+	}
+	t := Token{Prefix: prefix, ID: rest[:IDLength], Secret: rest[IDLength : IDLength+SecretLength]}
+	return t, t.String() == key
+}
+
+// String is the whole key.
+func (t Token) String() string {
+	body := t.Prefix + t.ID + t.Secret
+	return body + encode(crc32.ChecksumIEEE([]byte(body)))
+}
+
+// Tagged reports whether the id carries that tag.
+func (t Token) Tagged(tag Tagger) bool {
+	drawn := t.ID[:drawnLength]
+	return t.ID[drawnLength:] == encode(tag(drawn))
+}
+
+// encode is n in base62, six characters, the most significant first.
+func encode(n uint32) string {
+	var b [sumLength]byte
+	for i := len(b) - 1; i >= 0; i-- {
+		b[i] = alphabet[n%62]
+		n /= 62
+	}
+	return string(b[:])
+}
+
+// draw returns n characters, each as likely as every other: bytes from 248 up would favour the first ones.
+func draw(n int) string {
+	out := make([]byte, 0, n)
+	buf := make([]byte, n+n/4)
+	for len(out) < n {
+		rand.Read(buf) // never fails: it ends the program rather
+		for _, b := range buf {
+			if b < 248 && len(out) < n {
+				out = append(out, alphabet[b%62])
+			}
+		}
+	}
+	return string(out)
+}
