@@ -1,0 +1,125 @@
+package policy_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/matryer/is"
+)
+
+func user(statements ...statement) policy.Subject {
+	return policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: document(statements)}}}
+}
+
+func allow(actions ...string) statement {
+	return statement{Effect: "allow", Actions: actions, Banks: []string{"*"}}
+}
+
+func deny(actions ...string) statement {
+	return statement{Effect: "deny", Actions: actions, Banks: []string{"*"}}
+}
+
+func scoped(s policy.Subject, statements ...statement) policy.Subject {
+	s.Kind, s.Scoping = policy.ServiceAccount, &policy.Named{ID: "s", Document: document(statements)}
+	return s
+}
+
+func closed(s policy.Subject) policy.Subject {
+	s.Closed = "closed"
+	return s
+}
+
+func TestPermits(t *testing.T) {
+	broken := policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte("{")}}}
+	brokenScoping := user(allow("iam:*"))
+	brokenScoping.Scoping = &policy.Named{ID: "s", Document: []byte("{")}
+	oneBank := allow("iam:*")
+	oneBank.Banks = []string{"a::*", "a"}
+	for _, tc := range []struct {
+		name    string
+		subject policy.Subject
+		vouched []string
+		action  string
+		want    bool
+	}{
+		{"stored", user(allow("iam:*")), nil, "iam:users:read", true},
+		{"nothing stored", user(), nil, "iam:users:read", false},
+		{"stored for some banks only", user(oneBank), nil, "iam:users:read", false},
+		{"vouched", user(), []string{"template:admin", "iam:users:*"}, "iam:users:read", true},
+		{"vouched without a row", policy.Subject{Kind: policy.User}, []string{"iam:*"}, "iam:users:read", true},
+		{"another is vouched", user(), []string{"iam:users:write"}, "iam:users:read", false},
+		{"a star is no pattern", user(), []string{"*", "iam*", ""}, "iam:users:read", false},
+		{"a stored deny wins over what is vouched", user(deny("iam:users:read")), []string{"iam:*"}, "iam:users:read", false},
+		{"a closed subject", closed(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read", false},
+		{"a document that does not parse", broken, []string{"iam:*"}, "iam:users:read", false},
+		{"a scoping document that does not parse", brokenScoping, []string{"iam:*"}, "iam:users:read", false},
+		{"owner and scoping", scoped(user(allow("iam:*")), allow("iam:users:*")), nil, "iam:users:read", true},
+		{"owner alone", scoped(user(allow("iam:*")), allow("template:*")), nil, "iam:users:read", false},
+		{"scoping denies what is vouched", scoped(user(), deny("iam:*")), []string{"iam:*"}, "iam:users:read", false},
+		{"an unmapped sender", policy.Subject{Kind: policy.Unmapped}, []string{"iam:*"}, "iam:users:read", false},
+		{"an unknown kind", policy.Subject{Kind: "robot"}, []string{"iam:*"}, "iam:users:read", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			is.New(t).Equal(policy.Permits(tc.subject, tc.vouched, tc.action), tc.want)
+		})
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		target, caller policy.Subject
+		vouched        []string
+		want           string
+	}{
+		{"nothing within nothing", user(), user(), nil, ""},
+		{"a literal within a prefix", user(allow("iam:users:read")), user(allow("iam:*")), nil, ""},
+		{"a prefix beyond a literal", user(allow("iam:users:*")), user(allow("iam:users:read")), nil, "iam:users:*"},
+		{"a prefix beyond a longer one", user(allow("iam:*")), user(allow("iam:users:*")), nil, "iam:*"},
+		{"a prefix less what both lack", user(allow("iam:*"), deny("iam:users:*")), user(allow("iam:*"), deny("iam:users:*")), nil, ""},
+		{"a hole in the caller's", user(allow("iam:*")), user(allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
+		{"the same hole in the target's", user(allow("iam:*"), deny("iam:users:*")), user(allow("iam:*"), deny("iam:users:read")), nil, ""},
+		{"vouched", user(allow("iam:*")), user(), []string{"iam:*"}, ""},
+		{"vouched is not enough", user(allow("iam:*", "template:admin")), user(), []string{"iam:*"}, "template:admin"},
+		{"the data plane does not count", user(allow("bank:*")), user(), nil, ""},
+		{"one who is closed exceeds nobody", closed(user(allow("iam:*"))), user(), nil, ""},
+		{"a closed caller", user(allow("iam:users:read")), closed(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read"},
+		{"a narrowed caller", user(allow("iam:users:read")), scoped(user(allow("iam:*")), allow("iam:users:write")), nil, "iam:users:read"},
+		{"a hole in what narrows the caller", user(allow("iam:*")), scoped(user(allow("iam:*")), allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
+		{"control characters are actions too", user(allow("template:\x01")), user(allow("template:admin")), nil, "template:\x01"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			is := is.New(t)
+			exceeding, ok := policy.Within(tc.target, tc.caller, tc.vouched)
+			is.Equal(exceeding, tc.want)
+			is.Equal(ok, tc.want == "")
+		})
+	}
+}
+
+func TestPatternsThatAreNone(t *testing.T) {
+	is := is.New(t)
+	for _, p := range []string{"", "*", "a*", "a:*:b", "a:*:*"} {
+		is.True(policy.ValidAction(p) != nil)
+		is.True(!policy.MatchAction(p, p)) // an invalid pattern covers nothing, not even itself
+		is.True(!policy.MatchAction(p, "a:b"))
+	}
+	for _, p := range []string{"", "**", "a*", "a:*", "a::*::b", "*::a"} {
+		is.True(!policy.MatchBank(p, p))
+		is.True(!policy.MatchBank(p, "a::b"))
+	}
+}
+
+// For the race detector: one subject, many goroutines.
+func TestConcurrentUse(t *testing.T) {
+	s := scoped(user(allow("iam:*"), deny("iam:users:read")), allow("iam:*"))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			policy.Evaluate(s, policy.Request{Action: "iam:x", Bank: "*"})
+			policy.Within(s, s, nil)
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// maxDepth bounds how deep a document may nest. Only recall_tag_groups have a
+// shape that is not ours.
+const maxDepth = 64
+
+// Effect is what a statement does to the requests it matches.
+type Effect string
+
+// The effects. A trace also holds entries of neither.
+const (
+	EffectAllow Effect = "allow"
+	EffectDeny  Effect = "deny"
+)
+
+// Document is an access policy that has been parsed and found valid.
+type Document struct {
+	Statements []Statement
+}
+
+// Statement applies its effect to the actions and banks it names.
+type Statement struct {
+	Effect     Effect
+	Actions    []string   // patterns, at least one
+	Banks      []string   // patterns, at least one
+	Parameters Parameters // none is set on a deny
+}
+
+// writtenStatement is a Statement as it is written: the parameters stand beside
+// the rest.
+type writtenStatement struct {
+	Effect            Effect            `json:"effect"`
+	Actions           []string          `json:"actions"`
+	Banks             []string          `json:"banks"`
+	RecallBudget      *string           `json:"recall_budget"`
+	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`
+	RetainRoles       []string          `json:"retain_roles"`
+	RetainTags        []string          `json:"retain_tags"`
+	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
+	RetainStrategy    *string           `json:"retain_strategy"`
+	LLMModel          *string           `json:"llm_model"`
+	LLMProvider       *string           `json:"llm_provider"`
+	ExcludeProviders  []string          `json:"exclude_providers"`
+}
+
+// ParseDocument parses an access policy. It refuses everything that is not in
+// the rules, with a *strictjson.Error whose pointer is relative to the document.
+// A key that is null is absent; both version and statements are required, the
+// latter may be empty.
+func ParseDocument(raw []byte) (*Document, error) {
+	var d struct {
+		Version    *string            `json:"version"`
+		Statements []writtenStatement `json:"statements"`
+	}
+	if err := strictjson.Unmarshal(raw, maxDepth, &d); err != nil {
+		return nil, err
+	}
+	if err := checkVersion(d.Version); err != nil {
+		return nil, err
+	}
+	if d.Statements == nil {
+		return nil, refuse("/statements", "is required")
+	}
+	out := &Document{Statements: []Statement{}}
+	for i, w := range d.Statements {
+		s := w.statement()
+		if err := s.check("/statements/" + strconv.Itoa(i)); err != nil {
+			return nil, err
+		}
+		out.Statements = append(out.Statements, s)
+	}
+	return out, nil
+}
+
+func (w *writtenStatement) statement() Statement {
+	return Statement{
+		Effect:  w.Effect,
+		Actions: w.Actions,
+		Banks:   w.Banks,
+		Parameters: Parameters{
+			RecallBudget:      w.RecallBudget,
+			RecallMaxTokens:   w.RecallMaxTokens,
+			RecallTagGroups:   w.RecallTagGroups,
+			RetainRoles:       w.RetainRoles,
+			RetainTags:        w.RetainTags,
+			RetainEveryNTurns: w.RetainEveryNTurns,
+			RetainStrategy:    w.RetainStrategy,
+			LLMModel:          w.LLMModel,
+			LLMProvider:       w.LLMProvider,
+			ExcludeProviders:  w.ExcludeProviders,
+		},
+	}
+}
+
+func (s *Statement) check(at string) error {
+	if err := s.checkEffect(at); err != nil {
+		return err
+	}
+	return firstError(
+		checkSome(at+"/actions", s.Actions),
+		checkPatterns(at+"/actions", s.Actions, ValidAction),
+		checkSome(at+"/banks", s.Banks),
+		checkPatterns(at+"/banks", s.Banks, validBank),
+		s.Parameters.check(at),
+	)
+}
+
+func (s *Statement) checkEffect(at string) error {
+	switch s.Effect {
+	case EffectAllow:
+		return nil
+	case EffectDeny:
+		if name := s.Parameters.firstSet(); name != "" {
+			return refuse(at+"/"+name, "is not for a deny")
+		}
+		return nil
+	case "":
+		return refuse(at+"/effect", "is required")
+	}
+	return refuse(at+"/effect", "must be allow or deny")
+}
+
+func checkVersion(v *string) error {
+	switch {
+	case v == nil:
+		return refuse("/version", "is required")
+	case *v != Version:
+		return refuse("/version", fmt.Sprintf("must be %q", Version))
+	}
+	return nil
+}
+
+func checkSome(at string, patterns []string) error {
+	if len(patterns) == 0 {
+		return refuse(at, "must name at least one")
+	}
+	return nil
+}
+
+func checkPatterns(at string, patterns []string, valid func(string) error) error {
+	for i, p := range patterns {
+		if err := valid(p); err != nil {
+			return refuse(fmt.Sprintf("%s/%d", at, i), err.Error())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+)
+
+var (
+	errEmptyPattern  = errors.New("must not be empty")
+	errActionPattern = errors.New(`may hold "*" only at its end, after a ":"`)
+	errBankPattern   = errors.New(`may hold "*" only alone or at its end, after "::"`)
+)
+
+// coveredByRecall are the actions that the literal pattern "bank:recall" also
+// stands for, in allows and in denies: who may recall may look at what a recall
+// would show. The reverse does not hold.
+var coveredByRecall = []string{"bank:memories:list", "bank:memories:get"}
+
+// ValidAction reports what is wrong with an action pattern: it is a literal, or
+// ends in ":*". A lone "*" is neither.
+func ValidAction(pattern string) error {
+	switch star := strings.IndexByte(pattern, '*'); {
+	case pattern == "":
+		return errEmptyPattern
+	case star < 0, star == len(pattern)-1 && strings.HasSuffix(pattern, ":*"):
+		return nil
+	}
+	return errActionPattern
+}
+
+// validBank is ValidAction for bank patterns: "*", or a literal, or one that
+// ends in "::*".
+func validBank(pattern string) error {
+	switch star := strings.IndexByte(pattern, '*'); {
+	case pattern == "":
+		return errEmptyPattern
+	case star < 0, pattern == "*", star == len(pattern)-1 && strings.HasSuffix(pattern, "::*"):
+		return nil
+	}
+	return errBankPattern
+}
+
+// MatchAction reports whether the pattern covers the action, byte by byte. The
+// action is always a literal, whatever it looks like. An invalid pattern covers
+// nothing.
+func MatchAction(pattern, action string) bool {
+	if ValidAction(pattern) != nil {
+		return false
+	}
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(action, prefix)
+	}
+	return pattern == action || pattern == "bank:recall" && slices.Contains(coveredByRecall, action)
+}
+
+// MatchBank reports whether the pattern covers the bank, byte by byte: "a::*"
+// covers "a::b" and "a::b::c", but not "a". The bank is always a literal: a
+// request on bank "*" is covered by the pattern "*" alone. An invalid pattern
+// covers nothing.
+func MatchBank(pattern, bank string) bool {
+	if validBank(pattern) != nil {
+		return false
+	}
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(bank, prefix)
+	}
+	return pattern == bank
+}
+
+// firstAction returns the first pattern that covers the action.
+func firstAction(patterns []string, action string) (string, bool) {
+	for _, p := range patterns {
+		if MatchAction(p, action) {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// closestBank returns the most specific pattern that covers the bank.
+func closestBank(patterns []string, bank string) (string, bool) {
+	closest, found := "", false
+	for _, p := range patterns {
+		if MatchBank(p, bank) && (!found || specificity(p) > specificity(closest)) {
+			closest, found = p, true
+		}
+	}
+	return closest, found
+}
+
+// specificity orders the bank patterns that cover one bank: a literal over a
+// prefix, a longer prefix over a shorter one, "*" last.
+func specificity(bank string) int {
+	if strings.HasSuffix(bank, "*") {
+		return len(bank)
+	}
+	return math.MaxInt
+}

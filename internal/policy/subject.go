@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kind is the kind of a principal.
+type Kind string
+
+// The kinds. A subject of any other is denied everything.
+const (
+	User           Kind = "user"
+	ServiceAccount Kind = "service_account"
+	Unmapped       Kind = "unmapped" // a sender that belongs to no known user
+)
+
+// Grant is a policy that reaches a user, once for each way it does. The
+// document of one policy is the same in all of them.
+type Grant struct {
+	PolicyID string
+	Group    string // the group it is attached to; "": the user itself
+	Priority int64
+	Document []byte
+}
+
+// Named is a document and the policy (or, for a bank policy, the bank) it
+// belongs to.
+type Named struct {
+	ID       string
+	Document []byte
+}
+
+// Subject is who asks, with everything stored about them that counts.
+type Subject struct {
+	Kind             Kind
+	ServiceAccountID string // of a service account
+	// Closed, when not "", denies everything whatever the policies say, and is
+	// the reason: an unknown user, an inactive owner, a scoping policy that is gone.
+	Closed string
+	// Grants are the user's, or those of a service account's owner, in any order.
+	// An unmapped sender's are not looked at.
+	Grants []Grant
+	// Scoping narrows the grants. nil: they count as they are.
+	Scoping *Named
+}
+
+// Request is what is asked for. Provider, Channel and Topic are the context
+// that a bank policy's overrides look at; an empty one matches none of them.
+type Request struct {
+	Action, Bank             string
+	Provider, Channel, Topic string
+	BankPolicy               *Named // nil: the bank has none
+}
+
+// way is one policy as it reaches a subject.
+type way struct {
+	policy   string
+	via      string // as the trace shows it
+	words    string // as a sentence shows it, after "statement 0 of "
+	direct   bool   // attached to the user itself
+	priority int64
+	document *Document
+	fault    error // why there is no document
+}
+
+// subject is a Subject whose documents have been parsed.
+type subject struct {
+	Subject
+	owner   []way // the grants, in gathering order
+	scoping []way // none or one
+}
+
+func read(s Subject) *subject {
+	out := &subject{Subject: s}
+	switch s.Kind {
+	case Unmapped:
+		return out
+	case User, ServiceAccount:
+	default:
+		out.Closed = fmt.Sprintf("denied: %q is no kind of principal", s.Kind)
+	}
+	for _, g := range gather(s.Grants) {
+		out.owner = append(out.owner, g.way(out.holder()))
+	}
+	if s.Scoping != nil {
+		out.scoping = []way{s.scopingWay()}
+	}
+	return out
+}
+
+// holder says whose the grants are.
+func (s *subject) holder() string {
+	if s.Kind == ServiceAccount {
+		return "its owner"
+	}
+	return "the user"
+}
+
+// gather puts grants into gathering order: priority descending, policy id
+// ascending, the user's own before the groups', group id ascending. A policy
+// that comes twice the same way counts once, with its highest priority.
+func gather(grants []Grant) []Grant {
+	sorted := slices.SortedFunc(slices.Values(grants), func(a, b Grant) int {
+		return cmp.Or(
+			cmp.Compare(b.Priority, a.Priority),
+			strings.Compare(a.PolicyID, b.PolicyID),
+			strings.Compare(a.Group, b.Group), // "" is the user, and comes first
+		)
+	})
+	type reached struct{ policy, group string }
+	seen := map[reached]bool{}
+	return slices.DeleteFunc(sorted, func(g Grant) bool {
+		r := reached{g.PolicyID, g.Group}
+		again := seen[r]
+		seen[r] = true
+		return again
+	})
+}
+
+func (g Grant) way(holder string) way {
+	w := way{policy: g.PolicyID, priority: g.Priority}
+	if g.Group == "" {
+		w.direct = true
+		w.via = "user"
+		w.words = fmt.Sprintf("policy %q attached to %s", g.PolicyID, holder)
+	} else {
+		w.via = "group:" + g.Group
+		w.words = fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
+	}
+	w.document, w.fault = ParseDocument(g.Document)
+	return w
+}
+
+func (s Subject) scopingWay() way {
+	w := way{
+		policy: s.Scoping.ID,
+		via:    "scoping:" + s.ServiceAccountID,
+		words:  fmt.Sprintf("scoping policy %q", s.Scoping.ID),
+	}
+	w.document, w.fault = ParseDocument(s.Scoping.Document)
+	return w
+}
