@@ -1,0 +1,137 @@
+package svc
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// User is a user as far as access is concerned. The host owns its users: one without a row has no stored rights, and
+// only a row that is Inactive stops one.
+type User struct {
+	ID          string
+	DisplayName string  // "" means the id
+	Email       *string // nil: none
+	Inactive    bool
+	Channels    []Channel // whose messages are this user's. In a Bundle, nil leaves them as they are
+}
+
+// Channel is a sender in a messaging system: "telegram" and "12345". It belongs to at most one user.
+type Channel struct {
+	Provider string
+	SenderID string
+}
+
+// Group is a set of users that policies can be attached to.
+type Group struct {
+	ID          string
+	DisplayName string   // "" means the id
+	Members     []string // user ids. In a Bundle, nil leaves them as they are
+}
+
+// ServiceAccount acts with its owner's rights, narrowed by a scoping policy.
+type ServiceAccount struct {
+	ID              string
+	DisplayName     string // "" means the id
+	OwnerUserID     string
+	ScopingPolicyID string // "": not narrowed
+	Inactive        bool
+}
+
+// Policy is an access policy.
+type Policy struct {
+	ID          string
+	DisplayName string // "" means the id
+	Document    json.RawMessage
+}
+
+// Attachment gives a policy to a user or group.
+type Attachment struct {
+	PolicyID  string
+	Principal GrantedTo
+	Priority  int64 // the greater wins
+}
+
+// GrantedTo is a user or a group that a policy is attached to.
+type GrantedTo struct {
+	Type string // "user" or "group"
+	ID   string
+}
+
+// The types of what a policy can be attached to.
+const (
+	GrantedToUser  = "user"
+	GrantedToGroup = "group"
+)
+
+// BankPolicy says how a bank treats senders that are nobody's, and which strategies it uses.
+type BankPolicy struct {
+	BankID   string
+	Document json.RawMessage
+}
+
+// Bundle is a set of access rows, as [Service.Apply] writes them.
+type Bundle struct {
+	Users           []User
+	Groups          []Group
+	ServiceAccounts []ServiceAccount
+	Policies        []Policy
+	Attachments     []Attachment
+	BankPolicies    []BankPolicy
+}
+
+// AccessStore keeps what decisions are made from.
+type AccessStore interface {
+	// User returns the user with that id, its channels sorted by provider and sender. ErrNotFound.
+	User(ctx context.Context, id string) (User, error)
+	// ServiceAccount returns the service account with that id. ErrNotFound.
+	ServiceAccount(ctx context.Context, id string) (ServiceAccount, error)
+	// Access returns all that one decision needs, read in one consistent snapshot. What is not there is nil: that
+	// is no error.
+	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
+	// ChangeAccess reads the rows that named names, hands them to change and writes what that returns, in one
+	// transaction: changes of access happen one after the other.
+	//
+	// current holds, of the rows whose keys are in named, those that exist, whole, and beside them the users who hold a
+	// channel in named; each once, in no order, channels and members sorted. What change returns is
+	// upserted whole: a user with exactly its Channels, a group with exactly its Members. An empty Bundle writes
+	// nothing. change does no I/O and may be called again, with rows read anew; its error is returned as it is.
+	// It returns a channel only where no other user holds it afterwards, and refers only to rows that exist.
+	ChangeAccess(ctx context.Context, named AccessNames, change func(current Bundle) (Bundle, error)) error
+}
+
+// AccessNames names access rows.
+type AccessNames struct {
+	Users, Groups, ServiceAccounts, Policies, BankPolicies []string
+	Channels                                               []Channel
+	Attachments                                            []AttachmentKey
+}
+
+// AttachmentKey names an attachment.
+type AttachmentKey struct {
+	PolicyID  string
+	Principal GrantedTo
+}
+
+// AccessQuery asks for what one decision needs: about an identity, or about whoever holds a channel.
+type AccessQuery struct {
+	Identity Identity // a user or a service account; zero: whoever holds Channel
+	Channel  Channel
+	BankID   string // whose bank policy to read; "" none
+}
+
+// AccessSnapshot is what one decision is made from.
+type AccessSnapshot struct {
+	Generation     int64           // grows with every mutation of the store
+	ServiceAccount *ServiceAccount // the service account that was asked about
+	User           *User           // the user asked about, the channel's, or the service account's owner; without Channels
+	Grants         []Grant         // what is attached to User, and to its groups, in no order
+	Scoping        *Policy         // the service account's scoping policy
+	BankPolicy     *BankPolicy
+}
+
+// Grant is a policy that reaches a user, one for each attachment.
+type Grant struct {
+	Policy
+	Principal GrantedTo // the user itself, or a group it is a member of
+	Priority  int64
+}

@@ -1,0 +1,138 @@
+package svc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+var (
+	alice = svc.Principal{Kind: svc.KindUser, ID: "alice"}
+	bob   = svc.Principal{Kind: svc.KindUser, ID: "bob"}
+	robot = svc.Principal{Kind: svc.KindServiceAccount, ID: "robot"}
+)
+
+func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
+	t.Helper()
+	issued, err := h.IssueAPIKey(t.Context(), svc.Host, who.Identity(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued
+}
+
+func TestMyKeys(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	first, err := h.IssueMyAPIKey(t.Context(), alice, ptr("laptop"))
+	is.NoErr(err)
+	is.True(regexp.MustCompile(`^svcu_[0-9A-Za-z]{54}$`).MatchString(string(first.Key)))
+	is.Equal(first.Prefix, "svcu_"+first.ID)
+	is.True(strings.HasPrefix(string(first.Key), first.Prefix))
+	is.True(!bytes.Contains(first.Hash, []byte(first.Key)))
+	second, err := h.IssueMyAPIKey(t.Context(), alice, nil)
+	is.NoErr(err)
+	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{second.APIKey, first.APIKey})
+	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), bob))), 0)
+
+	wantCode(t, h.RevokeMyAPIKey(t.Context(), bob, first.ID), svc.CodeNotFound, "")
+	wantCode(t, h.RevokeAPIKey(t.Context(), admin, bob.Identity(), first.ID), svc.CodeNotFound, "")
+	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, first.ID))
+	wantCode(t, h.RevokeMyAPIKey(t.Context(), alice, first.ID), svc.CodeNotFound, "")
+	wantCode(t, h.RevokeMyAPIKey(t.Context(), alice, "a/b"), svc.CodeInvalid, "key_id")
+	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{second.APIKey})
+	is.Equal(h.actions(), []string{
+		"api_key.issued api_key/" + first.ID + " by alice",
+		"api_key.issued api_key/" + second.ID + " by alice",
+		"api_key.revoked api_key/" + first.ID + " by alice",
+	})
+	_, err = h.IssueMyAPIKey(t.Context(), alice, ptr("\x00"))
+	wantCode(t, err, svc.CodeInvalid, "/description")
+}
+
+func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
+	h := newHost(t)
+	for _, by := range []svc.Principal{robot, svc.Host, {}} {
+		_, err := h.IssueMyAPIKey(t.Context(), by, nil)
+		wantCode(t, err, svc.CodeForbidden, "")
+		wantCode(t, lastError(h.MyAPIKeys(t.Context(), by)), svc.CodeForbidden, "")
+		wantCode(t, h.RevokeMyAPIKey(t.Context(), by, "any"), svc.CodeForbidden, "")
+	}
+}
+
+func TestUserKeys(t *testing.T) {
+	is := is.New(t)
+	known := func(_ context.Context, id string) (bool, error) {
+		if id == "broken" {
+			return false, errors.New("the host's database is down")
+		}
+		return id != "nobody", nil
+	}
+	h := newHost(t, func(c *svc.Config) { c.KnownUser = known })
+	issued, err := h.IssueAPIKey(t.Context(), admin, alice.Identity(), nil)
+	is.NoErr(err)
+	is.Equal(collect(t, h.APIKeys(t.Context(), admin, alice.Identity())), []svc.APIKey{issued.APIKey})
+	is.NoErr(h.RevokeAPIKey(t.Context(), admin, alice.Identity(), issued.ID))
+
+	for id, code := range map[string]svc.Code{"nobody": svc.CodeNotFound, "broken": svc.CodeInternal} {
+		who := svc.Identity{Kind: svc.KindUser, ID: id}
+		_, err = h.IssueAPIKey(t.Context(), admin, who, nil)
+		wantCode(t, err, code, "")
+		wantCode(t, lastError(h.APIKeys(t.Context(), admin, who)), code, "")
+		wantCode(t, h.RevokeAPIKey(t.Context(), admin, who, "any"), code, "")
+	}
+	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
+	_, err = h.IssueAPIKey(t.Context(), admin, odd, nil)
+	wantCode(t, err, svc.CodeInvalid, "user_id")
+	wantCode(t, lastError(h.APIKeys(t.Context(), admin, odd)), svc.CodeInvalid, "user_id")
+	wantCode(t, h.RevokeAPIKey(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
+}
+
+func TestKeysOfServiceAccounts(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	_, err := h.IssueAPIKey(t.Context(), svc.Host, robot.Identity(), nil)
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, nil)
+	wantCode(t, err, svc.CodeInvalid, "sa_id")
+	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, nil)
+	wantCode(t, err, svc.CodeInvalid, "kind")
+
+	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
+	issued := issue(t, h, robot)
+	is.True(strings.HasPrefix(string(issued.Key), "svcs_"))
+	who, err := h.Authenticate(t.Context(), string(issued.Key))
+	is.NoErr(err)
+	is.Equal(who.Identity(), robot.Identity())
+
+	h.apply(t, `{"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
+	_, err = h.Authenticate(t.Context(), string(issued.Key))
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+}
+
+// taken is a store in which the first keys' ids are taken.
+type takenStore struct {
+	svc.Store
+	times int
+}
+
+func (s *takenStore) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	if s.times--; s.times >= 0 {
+		return svc.ErrExists
+	}
+	return s.Store.CreateAPIKey(ctx, key)
+}
+
+func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
+	h := newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 3} })
+	issue(t, h, alice)
+	h = newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 4} })
+	_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), nil)
+	wantCode(t, err, svc.CodeInternal, "")
+}

@@ -1,0 +1,247 @@
+package svc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// Apply writes a bundle in one transaction, as an upsert: what is named is written whole, with the defaults of what it
+// leaves out; what is not named stays. Nil Channels and Members stay too, empty ones are cleared. Applying a bundle again
+// changes nothing, and rows that are equal already cause no event. by must be [Host], for now.
+//
+// Errors: CodeForbidden; CodeInvalid and CodeExists (a channel that is another user's), joined, each with the JSON
+// pointer into the bundle; then nothing is written.
+func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error {
+	if by.Kind != KindHost {
+		return forbidden("only the host application writes access")
+	}
+	bundle, err := bundle.normalize()
+	if err != nil {
+		return err
+	}
+	var changed []Target
+	err = s.store.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
+		a := newApplication(current, bundle)
+		write := a.rows()
+		changed = write.targets()
+		return write, a.err()
+	})
+	if err != nil {
+		if _, joined := err.(interface{ Unwrap() []error }); joined {
+			return err
+		}
+		return fault("apply bundle", err)
+	}
+	s.emit(ctx, s.now(), by, EventAccessWritten, changed...)
+	return nil
+}
+
+// normalize returns the bundle with defaults filled in, lists sorted and documents compact, after checking all that can
+// be checked without the store.
+func (b Bundle) normalize() (Bundle, error) {
+	var c checker
+	out := Bundle{
+		Users:           normalized(&c, "/users", b.Users, (*User).normalize, User.key),
+		Groups:          normalized(&c, "/groups", b.Groups, (*Group).normalize, Group.key),
+		ServiceAccounts: normalized(&c, "/service_accounts", b.ServiceAccounts, (*ServiceAccount).normalize, ServiceAccount.key),
+		Policies:        normalized(&c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
+		Attachments:     normalized(&c, "/attachments", b.Attachments, (*Attachment).normalize, Attachment.key),
+		BankPolicies:    normalized(&c, "/bank_policies", b.BankPolicies, (*BankPolicy).normalize, BankPolicy.key),
+	}
+	return out, c.err()
+}
+
+// normalized normalizes a copy of each row, and refuses two with one key.
+func normalized[R any, K comparable](c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K) []R {
+	out := slices.Clone(rows)
+	seen := map[K]bool{}
+	for i := range out {
+		pointer := at + "/" + strconv.Itoa(i)
+		normalize(&out[i], c, pointer)
+		if k := key(out[i]); seen[k] {
+			c.add(pointer, "is in the bundle twice")
+		} else {
+			seen[k] = true
+		}
+	}
+	return out
+}
+
+func (u User) key() string           { return u.ID }
+func (g Group) key() string          { return g.ID }
+func (a ServiceAccount) key() string { return a.ID }
+func (p Policy) key() string         { return p.ID }
+func (b BankPolicy) key() string     { return b.BankID }
+func (a Attachment) key() AttachmentKey {
+	return AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+}
+
+func (u *User) normalize(c *checker, at string) {
+	c.namedID(at, u.ID, &u.DisplayName)
+	c.optionalText(at+"/email", u.Email, MaxNameLength)
+	if u.Channels == nil {
+		return
+	}
+	for i, channel := range u.Channels {
+		channel.check(c, at+"/channels/"+strconv.Itoa(i))
+	}
+	u.Channels = sorted(u.Channels, func(a, b Channel) int {
+		return strings.Compare(a.Provider+"\x00"+a.SenderID, b.Provider+"\x00"+b.SenderID)
+	})
+}
+
+func (ch Channel) check(c *checker, at string) {
+	c.id(at+"/provider", ch.Provider)
+	if strings.Contains(ch.Provider, ":") {
+		c.add(at+"/provider", "must hold no colon, which ends the provider of a sender")
+	}
+	if ch.SenderID == "" {
+		c.add(at+"/sender_id", "is required")
+	}
+	c.text(at+"/sender_id", ch.SenderID, MaxIDLength)
+}
+
+func (g *Group) normalize(c *checker, at string) {
+	c.namedID(at, g.ID, &g.DisplayName)
+	if g.Members == nil {
+		return
+	}
+	for i, member := range g.Members {
+		c.id(at+"/members/"+strconv.Itoa(i), member)
+	}
+	g.Members = sorted(g.Members, strings.Compare)
+}
+
+// sorted returns a sorted copy, each element once, never nil.
+func sorted[T comparable](list []T, compare func(a, b T) int) []T {
+	out := append([]T{}, list...)
+	slices.SortFunc(out, compare)
+	return slices.Compact(out)
+}
+
+func (a *ServiceAccount) normalize(c *checker, at string) {
+	c.namedID(at, a.ID, &a.DisplayName)
+	c.id(at+"/owner_user_id", a.OwnerUserID)
+	if a.ScopingPolicyID != "" {
+		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
+	}
+}
+
+func (p *Policy) normalize(c *checker, at string) {
+	c.namedID(at, p.ID, &p.DisplayName)
+	p.Document = c.document(at+"/document", p.Document, func(raw []byte) error {
+		_, err := policy.ParseDocument(raw)
+		return err
+	})
+}
+
+func (a *Attachment) normalize(c *checker, at string) {
+	c.id(at+"/policy_id", a.PolicyID)
+	if a.Principal.Type != GrantedToUser && a.Principal.Type != GrantedToGroup {
+		c.add(at+"/principal_type", `must be "user" or "group"`)
+	}
+	c.id(at+"/principal_id", a.Principal.ID)
+}
+
+func (b *BankPolicy) normalize(c *checker, at string) {
+	c.id(at+"/bank_id", b.BankID)
+	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
+		_, err := policy.ParseBankDocument(raw)
+		return err
+	})
+}
+
+// namedID checks an id, and a display name, which defaults to the id.
+func (c *checker) namedID(at, id string, name *string) {
+	c.id(at+"/id", id)
+	*name = orElse(*name, id)
+	c.text(at+"/display_name", *name, MaxNameLength)
+}
+
+// document returns a policy document without white space, checked by parse.
+func (c *checker) document(at string, raw json.RawMessage, parse func([]byte) error) json.RawMessage {
+	if len(raw) == 0 {
+		c.add(at, "is required")
+		return nil
+	}
+	compact, err := strictjson.Compact(raw, MaxNesting)
+	if err == nil {
+		err = parse(compact)
+	}
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		c.add(at+wrong.Pointer, wrong.Detail)
+	} else if err != nil {
+		c.add(at, err.Error())
+	}
+	return compact
+}
+
+// names are the rows that a bundle writes or refers to.
+func (b Bundle) names() AccessNames {
+	var n AccessNames
+	for _, u := range b.Users {
+		n.Users = append(n.Users, u.ID)
+		n.Channels = append(n.Channels, u.Channels...)
+	}
+	for _, g := range b.Groups {
+		n.Groups = append(n.Groups, g.ID)
+		n.Users = append(n.Users, g.Members...)
+	}
+	for _, a := range b.ServiceAccounts {
+		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
+		n.Users = append(n.Users, a.OwnerUserID)
+		if a.ScopingPolicyID != "" {
+			n.Policies = append(n.Policies, a.ScopingPolicyID)
+		}
+	}
+	for _, p := range b.Policies {
+		n.Policies = append(n.Policies, p.ID)
+	}
+	for _, a := range b.Attachments {
+		n.Attachments = append(n.Attachments, a.key())
+		n.Policies = append(n.Policies, a.PolicyID)
+		if a.Principal.Type == GrantedToUser {
+			n.Users = append(n.Users, a.Principal.ID)
+		} else {
+			n.Groups = append(n.Groups, a.Principal.ID)
+		}
+	}
+	for _, p := range b.BankPolicies {
+		n.BankPolicies = append(n.BankPolicies, p.BankID)
+	}
+	n.Users, n.Groups, n.Policies = sorted(n.Users, strings.Compare), sorted(n.Groups, strings.Compare), sorted(n.Policies, strings.Compare)
+	return n
+}
+
+// targets are what the events about a bundle's rows are about.
+func (b Bundle) targets() []Target {
+	var targets []Target
+	add := func(kind, id string) { targets = append(targets, Target{Kind: kind, ID: id}) }
+	for _, u := range b.Users {
+		add("user", u.ID)
+	}
+	for _, g := range b.Groups {
+		add("group", g.ID)
+	}
+	for _, a := range b.ServiceAccounts {
+		add("service_account", a.ID)
+	}
+	for _, p := range b.Policies {
+		add("policy", p.ID)
+	}
+	for _, a := range b.Attachments {
+		add("attachment", fmt.Sprintf("%s/%s/%s", a.PolicyID, a.Principal.Type, a.Principal.ID))
+	}
+	for _, p := range b.BankPolicies {
+		add("bank_policy", p.BankID)
+	}
+	return targets
+}

@@ -1,0 +1,162 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func TestAuthenticateKey(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	issued := issue(t, h, alice)
+	who, err := h.Authenticate(t.Context(), string(issued.Key))
+	is.NoErr(err)
+	is.Equal(who, alice)
+
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
+	_, err = h.Authenticate(t.Context(), string(issued.Key))
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+	h.apply(t, `{"users":[{"id":"alice"}]}`)
+	_, err = h.Authenticate(t.Context(), string(issued.Key))
+	is.NoErr(err)
+
+	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, issued.ID))
+	_, err = h.Authenticate(t.Context(), string(issued.Key))
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+}
+
+// countingStore counts the look-ups of keys.
+type countingStore struct {
+	svc.Store
+	credentials atomic.Int32
+	err         error
+}
+
+func (s *countingStore) Credential(ctx context.Context, id string) (svc.Credential, error) {
+	s.credentials.Add(1)
+	if s.err != nil {
+		return svc.Credential{}, s.err
+	}
+	return s.Store.Credential(ctx, id)
+}
+
+// TestEveryBadKeyLooksTheSame: one answer, and one store call for all that could have been issued here, none for the others.
+func TestEveryBadKeyLooksTheSame(t *testing.T) {
+	is := is.New(t)
+	store := &countingStore{}
+	h := newHost(t, func(c *svc.Config) { store.Store, c.Store = c.Store, store })
+	elsewhere := newHost(t) // the same pepper, another store
+	revoked := issue(t, h, alice)
+	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
+	good := string(issue(t, h, alice).Key)
+	other := string(issue(t, h, alice).Key)
+	strange := newHost(t, func(c *svc.Config) { c.Keys.Peppers[0].Secret = []byte("another pepper, for once") })
+
+	for name, c := range map[string]struct {
+		key   string
+		calls int32
+	}{
+		"unknown":         {string(issue(t, elsewhere, alice).Key), 1},
+		"revoked":         {string(revoked.Key), 1},
+		"a wrong secret":  {svc.Resum(good[:21] + other[21:53]), 1},
+		"an invented id":  {string(issue(t, strange, alice).Key), 0},
+		"a typo":          {good[:30] + "!" + good[31:], 0},
+		"too short":       {good[:20], 0},
+		"the prefix":      {"svcu_", 0},
+		"another's kind":  {svc.Resum("svcs_" + good[5:53]), 1},
+		"a foreign token": {"eyJhbGciOi", 0},
+		"nothing":         {"", 0},
+	} {
+		store.credentials.Store(0)
+		_, err := h.Authenticate(t.Context(), c.key)
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+		if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message != "a valid bearer token is required" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := store.credentials.Load(); n != c.calls {
+			t.Errorf("%s: %d store calls, want %d", name, n, c.calls)
+		}
+	}
+	store.err = svc.ErrUnavailable
+	_, err := h.Authenticate(t.Context(), good)
+	wantCode(t, err, svc.CodeUnavailable, "")
+}
+
+func TestPeppers(t *testing.T) {
+	is := is.New(t)
+	old := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
+	with := func(p ...svc.Pepper) *host {
+		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = old.store, p })
+	}
+	one := svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}
+	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
+	keys := []svc.IssuedKey{issue(t, old, alice), issue(t, with(one), alice), issue(t, with(two, one), alice)}
+	is.Equal(keys[2].Pepper, "2")
+
+	for i, c := range []struct {
+		h       *host
+		accepts []bool
+	}{
+		{old, []bool{true, false, false}},
+		{with(one), []bool{false, true, false}},
+		{with(two, one), []bool{false, true, true}},
+		{with(two, one, svc.Pepper{}), []bool{true, true, true}},
+	} {
+		for j, key := range keys {
+			_, err := c.h.Authenticate(t.Context(), string(key.Key))
+			if accepted := err == nil; accepted != c.accepts[j] {
+				t.Errorf("host %d, key %d: accepted %v", i, j, accepted)
+			}
+		}
+	}
+}
+
+func TestAuthenticator(t *testing.T) {
+	is := is.New(t)
+	answers := map[string]struct {
+		who svc.Principal
+		err error
+	}{
+		"alice":    {alice, nil},
+		"admin":    {admin, nil},
+		"robot":    {robot, nil},
+		"none":     {svc.Principal{}, fmt.Errorf("session: %w", svc.ErrUnauthenticated)},
+		"down":     {svc.Principal{}, errors.New("the session store is down")},
+		"host":     {svc.Host, nil},
+		"odd":      {svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil},
+		"all":      {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil},
+		"svcother": {bob, nil},
+	}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			if strings.HasPrefix(bearer, "svcu_") || bearer == "" {
+				t.Errorf("the host is shown %q", bearer)
+			}
+			return answers[bearer].who, answers[bearer].err
+		})
+	})
+	for bearer, code := range map[string]svc.Code{
+		"alice": "", "admin": "", "robot": "", "svcother": "", "none": svc.CodeUnauthenticated,
+		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": svc.CodeInternal,
+		"svcu_typo": svc.CodeUnauthenticated, "": svc.CodeUnauthenticated,
+	} {
+		who, err := h.Authenticate(t.Context(), bearer)
+		is.Equal(svc.ErrorCode(err), code)
+		if err == nil {
+			is.Equal(who, answers[bearer].who)
+		}
+	}
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}],
+		"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
+	for _, bearer := range []string{"alice", "robot"} {
+		_, err := h.Authenticate(t.Context(), bearer)
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+	}
+}

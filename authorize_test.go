@@ -1,0 +1,173 @@
+package svc_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+const staff = `{
+	"users": [{"id":"root"},{"id":"helper"},{"id":"peer"},{"id":"barred"},{"id":"plain"},{"id":"sleeper","is_active":false}],
+	"groups": [{"id":"help","members":["helper","peer","barred"]}],
+	"service_accounts": [{"id":"ops","owner_user_id":"root"},{"id":"reader","owner_user_id":"root","scoping_policy_id":"read"},
+		{"id":"orphan","owner_user_id":"sleeper"}],
+	"policies": [
+		{"id":"all","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:*","template:*"],"banks":["*"]}]}},
+		{"id":"users","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:users:*"],"banks":["*"]}]}},
+		{"id":"read","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:users:read"],"banks":["*"]}]}},
+		{"id":"one","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["template:*"],"banks":["b"]}]}},
+		{"id":"no","document":{"version":"2026-03-24","statements":[{"effect":"deny","actions":["iam:users:write"],"banks":["*"]}]}}],
+	"attachments": [
+		{"policy_id":"all","principal_type":"user","principal_id":"root"},
+		{"policy_id":"all","principal_type":"user","principal_id":"sleeper"},
+		{"policy_id":"one","principal_type":"user","principal_id":"plain"},
+		{"policy_id":"users","principal_type":"group","principal_id":"help"},
+		{"policy_id":"no","principal_type":"user","principal_id":"barred"}]}`
+
+func user(id string, vouched ...string) svc.Principal {
+	return svc.Principal{Kind: svc.KindUser, ID: id, Actions: vouched}
+}
+
+func account(id string, vouched ...string) svc.Principal {
+	return svc.Principal{Kind: svc.KindServiceAccount, ID: id, Actions: vouched}
+}
+
+// TestWhoMayWhat asks for every action as everybody: r reads users, w writes them, t administers templates.
+func TestWhoMayWhat(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, staff)
+	for _, c := range []struct {
+		by  svc.Principal
+		may string
+	}{
+		{svc.Host, "rwt"},
+		{user("root"), "rwt"},
+		{user("helper"), "rw"},
+		{user("barred"), "r"},
+		{user("barred", "iam:*"), "r"},
+		{user("plain"), ""},
+		{user("plain", "iam:users:read"), "r"},
+		{user("plain", "template:*"), "t"},
+		{user("sleeper"), ""},
+		{user("sleeper", "iam:*", "template:*"), ""},
+		{user("unknown"), ""},
+		{user("unknown", "iam:*", "template:*"), "rwt"},
+		{account("ops"), "rt"}, // issues no keys
+		{account("reader"), "r"},
+		{account("orphan"), ""},
+		{account("unknown", "iam:*"), ""},
+		{svc.Principal{Kind: "ghost", ID: "root"}, ""},
+		{svc.Principal{ID: "root", Actions: []string{"iam:*", "template:*"}}, ""},
+		{svc.Principal{}, ""},
+	} {
+		may := ""
+		if err := lastError(h.APIKeys(t.Context(), c.by, user("someone").Identity())); allowed(t, err) {
+			may += "r"
+		}
+		if _, err := h.IssueAPIKey(t.Context(), c.by, user("someone").Identity(), nil); allowed(t, err) {
+			may += "w"
+		}
+		if err := lastError(h.Templates(t.Context(), c.by, svc.TemplateFilter{})); allowed(t, err) {
+			may += "t"
+		}
+		if may != c.may {
+			t.Errorf("%v may %q, want %q", c.by, may, c.may)
+		}
+	}
+}
+
+func allowed(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil {
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	return err == nil
+}
+
+// TestEveryMethodAuthorizes: whoever has no rights can do nothing, and is told before anything is looked up.
+func TestEveryMethodAuthorizes(t *testing.T) {
+	h, _ := withTemplate(t)
+	plain := user("plain")
+	_, resolve := h.Resolve(t.Context(), plain, svc.Query{Bank: "b", UserID: "u"})
+	_, register := h.RegisterSource(t.Context(), plain, svc.RegisterSource{URL: "https://example.com/b"})
+	_, template := h.Template(t.Context(), plain, "nothing")
+	_, made := h.CreateTemplate(t.Context(), plain, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
+	_, patched := h.PatchTemplate(t.Context(), plain, "nothing", svc.TemplatePatch{})
+	_, installed := h.InstallTemplate(t.Context(), plain, svc.Install{TemplateID: "x", SourceName: "nothing"})
+	_, checked := h.CheckUpdate(t.Context(), plain, "nothing")
+	_, updated := h.UpdateTemplate(t.Context(), plain, "nothing", false)
+	_, issued := h.IssueAPIKey(t.Context(), plain, plain.Identity(), nil)
+	for name, err := range map[string]error{
+		"resolve": resolve, "register": register, "template": template, "create": made, "patch": patched,
+		"install": installed, "check": checked, "update": updated, "issue": issued,
+		"apply":     h.Apply(t.Context(), admin, svc.Bundle{}),
+		"remove":    h.RemoveSource(t.Context(), plain, "nothing"),
+		"sources":   lastError(h.Sources(t.Context(), plain)),
+		"templates": lastError(h.Templates(t.Context(), plain, svc.TemplateFilter{})),
+		"delete":    h.DeleteTemplate(t.Context(), plain, "nothing"),
+		"keys":      lastError(h.APIKeys(t.Context(), plain, plain.Identity())),
+		"revoke":    h.RevokeAPIKey(t.Context(), plain, plain.Identity(), "nothing"),
+	} {
+		if svc.ErrorCode(err) != svc.CodeForbidden {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if acts := h.actions(); len(acts) > 0 {
+		t.Error("something happened:", acts)
+	}
+}
+
+// TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
+func TestCeiling(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, staff)
+	for _, c := range []struct {
+		by     svc.Principal
+		holder string
+		within bool
+	}{
+		{svc.Host, "root", true},
+		{user("root"), "root", true},
+		{user("root"), "helper", true},
+		{user("helper"), "plain", true}, // template:* on one bank is not the control plane
+		{user("helper"), "peer", true},
+		{user("helper"), "barred", true},
+		{user("helper"), "root", false},
+		{user("helper"), "sleeper", false}, // who may wake up
+		{user("helper", "iam:*", "template:*"), "root", true},
+		{user("helper"), "unknown", true},
+	} {
+		holder := user(c.holder).Identity()
+		_, err := h.IssueAPIKey(t.Context(), c.by, holder, nil)
+		if allowed(t, err) != c.within {
+			t.Errorf("%v issues a key of %s: %v", c.by, c.holder, err)
+		}
+		key := issue(t, h, user(c.holder))
+		if err := h.RevokeAPIKey(t.Context(), c.by, holder, key.ID); allowed(t, err) != c.within {
+			t.Errorf("%v revokes a key of %s: %v", c.by, c.holder, err)
+		}
+	}
+}
+
+func TestStoreFaults(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for want, cause := range map[svc.Code]error{
+		svc.CodeUnavailable: svc.ErrUnavailable,
+		svc.CodeChanged:     svc.ErrChanged,
+		svc.CodeInternal:    errors.New("disk on fire"),
+	} {
+		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store, cause} })
+		for name, err := range callAll(t, b) {
+			if svc.ErrorCode(err) != want || !errors.Is(err, cause) {
+				t.Errorf("%s: got %v, want %s", name, err, want)
+			}
+			if e, _ := errors.AsType[*svc.Error](err); e != nil {
+				is.True(e.Message != "" && e.Message != cause.Error())
+			}
+		}
+		is.Equal(b.actions(), nil)
+	}
+}

@@ -1,0 +1,114 @@
+package svc
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// The JSON form of a Bundle.
+type (
+	bundleJSON struct {
+		Users           []userJSON           `json:"users"`
+		Groups          []groupJSON          `json:"groups"`
+		ServiceAccounts []serviceAccountJSON `json:"service_accounts"`
+		Policies        []policyJSON         `json:"policies"`
+		Attachments     []attachmentJSON     `json:"attachments"`
+		BankPolicies    []bankPolicyJSON     `json:"bank_policies"`
+	}
+	userJSON struct {
+		ID          string        `json:"id"`
+		DisplayName string        `json:"display_name"`
+		Email       *string       `json:"email"`
+		IsActive    *bool         `json:"is_active"`
+		Channels    []channelJSON `json:"channels"`
+	}
+	channelJSON struct {
+		Provider string `json:"provider"`
+		SenderID string `json:"sender_id"`
+	}
+	groupJSON struct {
+		ID          string   `json:"id"`
+		DisplayName string   `json:"display_name"`
+		Members     []string `json:"members"`
+	}
+	serviceAccountJSON struct {
+		ID              string  `json:"id"`
+		DisplayName     string  `json:"display_name"`
+		OwnerUserID     string  `json:"owner_user_id"`
+		ScopingPolicyID *string `json:"scoping_policy_id"`
+		IsActive        *bool   `json:"is_active"`
+	}
+	policyJSON struct {
+		ID          string          `json:"id"`
+		DisplayName string          `json:"display_name"`
+		Document    json.RawMessage `json:"document"`
+	}
+	attachmentJSON struct {
+		PolicyID      string `json:"policy_id"`
+		PrincipalType string `json:"principal_type"`
+		PrincipalID   string `json:"principal_id"`
+		Priority      int64  `json:"priority"`
+	}
+	bankPolicyJSON struct {
+		BankID   string          `json:"bank_id"`
+		Document json.RawMessage `json:"document"`
+	}
+)
+
+// ParseBundle reads the JSON form of a [Bundle], strictly: unknown, duplicate and case-variant keys and wrong types are
+// errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent; display_name defaults to the id, is_active to
+// true. What the rows mean is for [Service.Apply] to check.
+func ParseBundle(data []byte) (Bundle, error) {
+	var in bundleJSON
+	if err := strictjson.Unmarshal(data, MaxNesting, &in); err != nil {
+		if at, ok := errors.AsType[*strictjson.Error](err); ok {
+			return Bundle{}, invalid(at.Pointer, at.Detail)
+		}
+		return Bundle{}, invalid("", err.Error())
+	}
+	return Bundle{
+		Users:           convert(in.Users, userJSON.row),
+		Groups:          convert(in.Groups, func(g groupJSON) Group { return Group(g) }),
+		ServiceAccounts: convert(in.ServiceAccounts, serviceAccountJSON.row),
+		Policies:        convert(in.Policies, func(p policyJSON) Policy { return Policy(p) }),
+		Attachments:     convert(in.Attachments, attachmentJSON.row),
+		BankPolicies:    convert(in.BankPolicies, func(b bankPolicyJSON) BankPolicy { return BankPolicy(b) }),
+	}, nil
+}
+
+// convert maps a list; nil stays nil, because an absent list is not an empty one.
+func convert[J, R any](list []J, row func(J) R) []R {
+	if list == nil {
+		return nil
+	}
+	rows := make([]R, len(list))
+	for i, j := range list {
+		rows[i] = row(j)
+	}
+	return rows
+}
+
+func (u userJSON) row() User {
+	return User{
+		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, Inactive: inactive(u.IsActive),
+		Channels: convert(u.Channels, func(c channelJSON) Channel { return Channel(c) }),
+	}
+}
+
+func (a serviceAccountJSON) row() ServiceAccount {
+	row := ServiceAccount{ID: a.ID, DisplayName: a.DisplayName, OwnerUserID: a.OwnerUserID, Inactive: inactive(a.IsActive)}
+	if a.ScopingPolicyID != nil {
+		row.ScopingPolicyID = *a.ScopingPolicyID
+	}
+	return row
+}
+
+func (a attachmentJSON) row() Attachment {
+	return Attachment{
+		PolicyID: a.PolicyID, Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID}, Priority: a.Priority,
+	}
+}
+
+func inactive(isActive *bool) bool { return isActive != nil && !*isActive }

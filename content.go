@@ -1,0 +1,173 @@
+package svc
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// Content is what a template says: the fields that its revision covers, that a patch changes and that an update
+// brings.
+type Content struct {
+	Name         string
+	Description  *string // nil: none, which is not the same as ""
+	Category     *string // nil: none
+	Integrations []string
+	Tags         []string
+	Manifest     json.RawMessage // a JSON object, opaque: kept digit for digit, without insignificant white space
+}
+
+// Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785), in which numbers that a
+// double cannot hold exactly stand as written. Contents with equal revisions are equal. The manifest must be valid JSON.
+func (c Content) Revision() (string, error) {
+	canonical, err := c.canonical()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(canonical)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// canonical is the RFC 8785 form of the object with exactly the six keys, which stand here in their sorted order.
+func (c Content) canonical() ([]byte, error) {
+	b := appendOptional([]byte(`{"category":`), c.Category)
+	b = appendOptional(append(b, `,"description":`...), c.Description)
+	b = appendStrings(append(b, `,"integrations":`...), c.Integrations)
+	b, err := jcs.Append(append(b, `,"manifest":`...), c.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	b = jcs.AppendString(append(b, `,"name":`...), c.Name)
+	b = appendStrings(append(b, `,"tags":`...), c.Tags)
+	return append(b, '}'), nil
+}
+
+func appendOptional(b []byte, s *string) []byte {
+	if s == nil {
+		return append(b, "null"...)
+	}
+	return jcs.AppendString(b, *s)
+}
+
+func appendStrings(b []byte, list []string) []byte {
+	b = append(b, '[')
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jcs.AppendString(b, s)
+	}
+	return append(b, ']')
+}
+
+// differences names the fields in which two contents differ, in their order in [Content]. Manifests
+// differ when their canonical forms do.
+func differences(a, b Content) []string {
+	var fields []string
+	add := func(name string, same bool) {
+		if !same {
+			fields = append(fields, name)
+		}
+	}
+	add("name", a.Name == b.Name)
+	add("description", equalText(a.Description, b.Description))
+	add("category", equalText(a.Category, b.Category))
+	add("integrations", slices.Equal(a.Integrations, b.Integrations))
+	add("tags", slices.Equal(a.Tags, b.Tags))
+	add("manifest", sameJSON(a.Manifest, b.Manifest))
+	return fields
+}
+
+func equalText(a, b *string) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	canonicalA, errA := jcs.Canonical(a)
+	canonicalB, errB := jcs.Canonical(b)
+	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
+}
+
+// clone returns a copy that shares no memory with c, its lists not nil.
+func (c Content) clone() Content {
+	c.Integrations = append([]string{}, c.Integrations...)
+	c.Tags = append([]string{}, c.Tags...)
+	c.Manifest = bytes.Clone(c.Manifest)
+	return c
+}
+
+// checkContent says what is wrong with a whole content, at JSON pointers into it, and compacts its manifest.
+func (s *Service) checkContent(c *checker, content *Content) {
+	if content.Name == "" {
+		c.add("/name", "is required")
+	}
+	content.checkTexts(c)
+	manifest, problem := s.checkManifest(content.Manifest)
+	content.Manifest = manifest
+	c.check(problem)
+}
+
+// checkTexts says what is wrong with all but the manifest.
+func (c Content) checkTexts(check *checker) {
+	check.text("/name", c.Name, MaxNameLength)
+	check.optionalText("/description", c.Description, MaxDescriptionLength)
+	check.optionalText("/category", c.Category, MaxLabelLength)
+	check.labels("/integrations", c.Integrations)
+	check.labels("/tags", c.Tags)
+}
+
+// checkManifest returns a manifest without insignificant white space, or says what is wrong with it.
+func (s *Service) checkManifest(manifest json.RawMessage) (json.RawMessage, *Error) {
+	if len(manifest) == 0 {
+		return nil, invalid("/manifest", "is required")
+	}
+	if len(manifest) > MaxManifest {
+		return nil, invalid("/manifest", fmt.Sprintf("must be at most %d bytes", MaxManifest))
+	}
+	compact, err := strictjson.Compact(manifest, MaxNesting)
+	if at, ok := errors.AsType[*strictjson.Error](err); ok {
+		return nil, invalid("/manifest"+at.Pointer, at.Detail)
+	}
+	if problem := checkVersion(compact); problem != nil {
+		return nil, problem
+	}
+	if validate := s.config.Templates.ValidateManifest; validate != nil {
+		if err := validate(compact); err != nil {
+			return nil, invalid("/manifest", err.Error())
+		}
+	}
+	return compact, nil
+}
+
+// checkVersion refuses what is no object with a version.
+func checkVersion(manifest json.RawMessage) *Error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(manifest, &fields); err != nil || fields == nil {
+		return invalid("/manifest", "must be a JSON object")
+	}
+	var version any
+	if raw, there := fields["version"]; !there {
+		return invalid("/manifest/version", "is required")
+	} else if err := json.Unmarshal(raw, &version); err != nil {
+		return invalid("/manifest/version", "must be a string")
+	}
+	if text, is := version.(string); !is {
+		return invalid("/manifest/version", "must be a string")
+	} else if text == "" {
+		return invalid("/manifest/version", "must not be empty")
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package svc
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// EventAction is what happened to an [Event]'s target.
+type EventAction string
+
+// The actions of events: one for every kind of mutation.
+const (
+	EventSourceRegistered  EventAction = "source.registered"
+	EventSourceRemoved     EventAction = "source.removed"
+	EventTemplateCreated   EventAction = "template.created"
+	EventTemplateInstalled EventAction = "template.installed"
+	EventTemplatePatched   EventAction = "template.patched"
+	EventTemplateUpdated   EventAction = "template.updated"
+	EventTemplateDeleted   EventAction = "template.deleted"
+	EventAPIKeyIssued      EventAction = "api_key.issued"
+	EventAPIKeyRevoked     EventAction = "api_key.revoked"
+	EventAccessWritten     EventAction = "access.written" // by Apply, one for each thing that changed
+)
+
+// Target is the thing that an [Event] is about.
+type Target struct {
+	// Kind is "source", "template", "api_key", "user", "group", "service_account", "policy", "attachment" or
+	// "bank_policy".
+	Kind string
+	// ID is the thing's id or name; an attachment's is policy/principal type/principal.
+	ID string
+	// Scope and Owner are those of a source or template, "" for others.
+	Scope Scope
+	Owner string
+	// Holder is whom an API key belongs to; zero for others.
+	Holder Identity
+}
+
+// Event is one committed mutation. It holds no secret.
+type Event struct {
+	ID     uuid.UUID // a UUIDv7 (RFC 9562), so events of one process sort by time
+	Time   time.Time // UTC, microseconds: what the rows were stamped with
+	Actor  Identity
+	Action EventAction
+	Target Target
+}
+
+// emit tells the host of mutations that are committed.
+func (s *Service) emit(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) {
+	if s.config.OnEvent == nil {
+		return
+	}
+	for _, target := range targets {
+		s.config.OnEvent(ctx, Event{
+			ID: uuid.Must(uuid.NewV7()), Time: at, Actor: by.Identity(), Action: action, Target: target,
+		})
+	}
+}

@@ -1,0 +1,8 @@
+package svc
+
+import "github.com/extsvc/svc/internal/token"
+
+// Resum gives a key without its checksum the right one.
+func Resum(key string) string {
+	return token.Token{Prefix: key[:5], ID: key[5:21], Secret: key[21:]}.String()
+}

@@ -1,0 +1,83 @@
+package svc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// brokenStore fails in everything that comes after authorization.
+type brokenStore struct {
+	svc.Store
+	err error
+}
+
+func (s *brokenStore) CreateSource(context.Context, svc.Source) error { return s.err }
+func (s *brokenStore) Source(context.Context, svc.SourceKey) (svc.Source, error) {
+	return svc.Source{}, s.err
+}
+func (s *brokenStore) Sources(context.Context, svc.SourcePage) ([]svc.Source, error) {
+	return nil, s.err
+}
+func (s *brokenStore) DeleteSource(context.Context, svc.SourceKey) error  { return s.err }
+func (s *brokenStore) CreateTemplate(context.Context, svc.Template) error { return s.err }
+func (s *brokenStore) Template(context.Context, svc.TemplateKey) (svc.Template, error) {
+	return svc.Template{}, s.err
+}
+func (s *brokenStore) Templates(context.Context, svc.TemplatePage) ([]svc.Template, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey) error { return s.err }
+func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error        { return s.err }
+func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {
+	return nil, s.err
+}
+func (s *brokenStore) RevokeAPIKey(context.Context, svc.Identity, string, time.Time) error {
+	return s.err
+}
+func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
+func (s *brokenStore) User(context.Context, string) (svc.User, error)            { return svc.User{}, s.err }
+func (s *brokenStore) ServiceAccount(context.Context, string) (svc.ServiceAccount, error) {
+	return svc.ServiceAccount{}, s.err
+}
+func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return svc.AccessSnapshot{}, s.err
+}
+func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error {
+	return s.err
+}
+
+// callAll calls every method of a service as the host, and one as a user.
+func callAll(t *testing.T, h *host) map[string]error {
+	t.Helper()
+	ctx, by := t.Context(), svc.Host
+	_, register := h.RegisterSource(ctx, by, svc.RegisterSource{URL: acme})
+	_, made := h.CreateTemplate(ctx, by, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
+	_, template := h.Template(ctx, by, "x")
+	_, patched := h.PatchTemplate(ctx, by, "x", svc.TemplatePatch{})
+	_, installed := h.InstallTemplate(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
+	_, checked := h.CheckUpdate(ctx, by, "x")
+	_, updated := h.UpdateTemplate(ctx, by, "x", true)
+	_, issued := h.IssueAPIKey(ctx, by, alice.Identity(), nil)
+	_, robots := h.IssueAPIKey(ctx, by, robot.Identity(), nil)
+	_, mine := h.IssueMyAPIKey(ctx, alice, nil)
+	_, resolved := h.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
+	_, asUser := h.Template(ctx, alice, "x")
+	return map[string]error{
+		"register": register, "create": made, "read": template, "patch": patched, "install": installed,
+		"check": checked, "update": updated, "issue": issued, "issue for a robot": robots, "issue mine": mine,
+		"resolve": resolved, "as a user": asUser,
+		"apply":     h.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"remove":    h.RemoveSource(ctx, by, "acme"),
+		"sources":   lastError(h.Sources(ctx, by)),
+		"templates": lastError(h.Templates(ctx, by, svc.TemplateFilter{})),
+		"delete":    h.DeleteTemplate(ctx, by, "x"),
+		"keys":      lastError(h.APIKeys(ctx, by, alice.Identity())),
+		"revoke":    h.RevokeAPIKey(ctx, by, alice.Identity(), "k"),
+	}
+}

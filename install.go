@@ -1,0 +1,198 @@
+package svc
+
+import (
+	"context"
+	"errors"
+)
+
+// Install is the request to install a template from a source.
+type Install struct {
+	TemplateID  string // within the source
+	SourceName  string
+	SourceScope Scope   // "" means ScopeServer; ScopePersonal is a source of the caller's own
+	AliasID     *string // the id to install it under; nil: TemplateID
+}
+
+// UpdateCheck is what a source says about an installed template.
+type UpdateCheck struct {
+	HasUpdate       bool
+	CurrentRevision *string    // nil: made by hand
+	LatestRevision  *string    // nil: made by hand, or gone from the source
+	Source          *SourceKey // nil: made by hand
+}
+
+// Update is what an update did.
+type Update struct {
+	Updated          bool
+	PreviousRevision string // of the source's content that was installed before
+	NewRevision      string // and after; the same when nothing was updated
+	Template         Template
+}
+
+// InstallTemplate installs a template from a source for the server. An id that is taken is refused before anything is
+// fetched. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeSourceFailed,
+// CodeSourceTimeout.
+func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install) (Template, error) {
+	id, err := in.check()
+	if err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	up, err := s.upstream(ctx, in.source(by))
+	if err != nil {
+		return Template{}, err
+	}
+	if _, err := s.store.Template(ctx, serverTemplate(id)); err == nil {
+		return Template{}, templateTaken(in.idField(), id)
+	} else if !errors.Is(err, ErrNotFound) {
+		return Template{}, fault("read template", err)
+	}
+	content, revision, err := s.fetch(ctx, up, in.TemplateID)
+	if err != nil {
+		return Template{}, err
+	}
+	template := Template{TemplateKey: serverTemplate(id), InstalledAt: s.now()}
+	template.become(content, Origin{Source: up.Source, ID: in.TemplateID, Revision: revision})
+	template.UpdatedAt = template.InstalledAt
+	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField())
+}
+
+// check returns the id to install under.
+func (in Install) check() (id string, err error) {
+	var c checker
+	c.id("template_id", in.TemplateID)
+	if in.SourceName == "" {
+		c.add("/source_name", "is required")
+	} else {
+		c.id("/source_name", in.SourceName)
+	}
+	if in.SourceScope != "" && in.SourceScope != ScopeServer && in.SourceScope != ScopePersonal {
+		c.add("/source_scope", `must be "server" or "personal"`)
+	}
+	if in.AliasID == nil {
+		return in.TemplateID, c.err()
+	}
+	c.id("/alias_id", *in.AliasID)
+	return *in.AliasID, c.err()
+}
+
+func (in Install) source(by Principal) SourceKey {
+	if in.SourceScope == ScopePersonal {
+		return SourceKey{Scope: ScopePersonal, Owner: by.ID, Name: in.SourceName}
+	}
+	return SourceKey{Scope: ScopeServer, Name: in.SourceName}
+}
+
+func (in Install) idField() string {
+	if in.AliasID != nil {
+		return "/alias_id"
+	}
+	return "template_id"
+}
+
+// fetch asks a source for a template and checks what it answers as strictly as what a caller sends.
+func (s *Service) fetch(ctx context.Context, up Upstream, id string) (Content, string, error) {
+	if s.config.Marketplace == nil {
+		return Content{}, "", notFound("this server takes no sources")
+	}
+	content, err := s.config.Marketplace.Template(ctx, up, id)
+	if err != nil {
+		return Content{}, "", sourceFault(up, err)
+	}
+	content = content.clone()
+	var c checker
+	s.checkContent(&c, &content)
+	if err := c.err(); err != nil {
+		return Content{}, "", badEntry(up, id, err)
+	}
+	revision, err := content.Revision()
+	if err != nil {
+		return Content{}, "", badEntry(up, id, err)
+	}
+	return content, revision, nil
+}
+
+func badEntry(up Upstream, id string, err error) *Error {
+	message := "source " + quote(up.Source.Name) + ": its template " + quote(id) + " is bad"
+	if first, ok := errors.AsType[*Error](err); ok {
+		message += ": " + first.Field + " " + first.Message
+	}
+	return &Error{Code: CodeSourceFailed, Message: message, Err: err}
+}
+
+// sourceFault passes on what a Marketplace says in an Error, and hides everything else.
+func sourceFault(up Upstream, err error) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Error{Code: CodeSourceTimeout, Message: "source " + quote(up.Source.Name) + " did not answer in time", Err: err}
+	}
+	return &Error{Code: CodeSourceFailed, Message: "source " + quote(up.Source.Name) + " could not be asked", Err: err}
+}
+
+// become gives a template the content of its source, which is its base from now on.
+func (t *Template) become(content Content, origin Origin) {
+	t.Content = content
+	origin.Base = content.clone()
+	t.Origin = &origin
+}
+
+// CheckUpdate asks a template's source whether it has another content than what was installed. A template made by hand
+// has no update; one that is gone from its source has none either. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
+// template, or its source by name), CodeSourceFailed, CodeSourceTimeout.
+func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
+	template, err := s.Template(ctx, by, id)
+	if err != nil || template.Origin == nil {
+		return UpdateCheck{}, err
+	}
+	origin := template.Origin
+	result := UpdateCheck{CurrentRevision: &origin.Revision, Source: &origin.Source}
+	up, err := s.upstream(ctx, origin.Source)
+	if err != nil {
+		return UpdateCheck{}, err
+	}
+	_, revision, err := s.fetch(ctx, up, origin.ID)
+	if ErrorCode(err) == CodeNotFound {
+		return result, nil
+	} else if err != nil {
+		return UpdateCheck{}, err
+	}
+	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision
+	return result, nil
+}
+
+// UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed, and
+// is in the way when it has; force takes the source's content in both cases. Errors: CodeInvalid (made by hand, too),
+// CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodeSourceFailed, CodeSourceTimeout.
+func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, force bool) (Update, error) {
+	template, err := s.Template(ctx, by, id)
+	if err != nil {
+		return Update{}, err
+	}
+	if template.Origin == nil {
+		return Update{}, invalid("template_id", "was made by hand: it has no source to be updated from")
+	}
+	up, err := s.upstream(ctx, template.Origin.Source)
+	if err != nil {
+		return Update{}, err
+	}
+	content, revision, err := s.fetch(ctx, up, template.Origin.ID)
+	if err != nil {
+		return Update{}, err
+	}
+	u := updater{content: content, force: force, now: s.now()}
+	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, Revision: revision}
+	err = s.store.ChangeTemplate(ctx, template.TemplateKey, u.change)
+	if errors.Is(err, ErrNotFound) {
+		return Update{}, noTemplate(id)
+	} else if err != nil {
+		return Update{}, fault("update template", err)
+	}
+	if u.result.Updated {
+		s.emit(ctx, u.now, by, EventTemplateUpdated, template.target())
+	}
+	return u.result, nil
+}

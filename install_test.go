@@ -1,0 +1,266 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+const acme = "https://example.com/acme"
+
+func content(name, version string) svc.Content {
+	return svc.Content{Name: name, Tags: []string{"t"}, Manifest: manifest(`{"version":"` + version + `"}`)}
+}
+
+// withTemplate is a host that has the template "x", installed from acme.
+func withTemplate(t *testing.T) (*host, svc.Template) {
+	t.Helper()
+	h := newHost(t)
+	h.market.put(acme, "x", content("X", "1"))
+	if _, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+		t.Fatal(err)
+	}
+	installed, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.actions()
+	return h, installed
+}
+
+func revision(t *testing.T, c svc.Content) string {
+	t.Helper()
+	r, err := c.Revision()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestInstallTemplate(t *testing.T) {
+	is := is.New(t)
+	h, installed := withTemplate(t)
+	is.Equal(installed.ID, "x")
+	is.Equal(installed.Name, "X")
+	is.Equal(installed.InstalledAt, installed.UpdatedAt)
+	is.Equal(installed.Origin.Source, svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
+	is.Equal(installed.Origin.ID, "x")
+	is.Equal(installed.Origin.Revision, revision(t, content("X", "1")))
+
+	aliased, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
+	is.NoErr(err)
+	is.Equal(aliased.ID, "y")
+	is.Equal(aliased.Origin.ID, "x")
+	is.Equal(h.actions(), []string{"template.installed template/y by admin"})
+}
+
+func TestInstallTakenAsksNobody(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	asked := len(h.market.asked)
+	_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+	wantCode(t, err, svc.CodeExists, "template_id")
+	_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
+	wantCode(t, err, svc.CodeExists, "/alias_id")
+	is.Equal(len(h.market.asked), asked)
+}
+
+func TestInstallTakenMeanwhile(t *testing.T) {
+	h, _ := withTemplate(t)
+	h.market.put(acme, "z", content("Z", "1"))
+	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
+	_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})
+	wantCode(t, err, svc.CodeExists, "template_id")
+}
+
+func TestInstallRefuses(t *testing.T) {
+	h, _ := withTemplate(t)
+	h.market.put(acme, "bad", svc.Content{Name: "bad", Manifest: manifest(`{}`)})
+	h.market.put(acme, "worse", svc.Content{Name: "bad", Manifest: manifest(`{"version":"1"`)})
+	for _, c := range []struct {
+		code  svc.Code
+		field string
+		in    svc.Install
+	}{
+		{svc.CodeInvalid, "template_id", svc.Install{TemplateID: "..", SourceName: "acme"}},
+		{svc.CodeInvalid, "/source_name", svc.Install{TemplateID: "n"}},
+		{svc.CodeInvalid, "/source_name", svc.Install{TemplateID: "n", SourceName: "a/b"}},
+		{svc.CodeInvalid, "/source_scope", svc.Install{TemplateID: "n", SourceName: "acme", SourceScope: "world"}},
+		{svc.CodeInvalid, "/alias_id", svc.Install{TemplateID: "n", SourceName: "acme", AliasID: ptr("")}},
+		{svc.CodeNotFound, "", svc.Install{TemplateID: "n", SourceName: "nobody"}},
+		{svc.CodeNotFound, "", svc.Install{TemplateID: "n", SourceName: "acme", SourceScope: svc.ScopePersonal}},
+		{svc.CodeNotFound, "", svc.Install{TemplateID: "n", SourceName: "acme"}},
+		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "bad", SourceName: "acme"}},
+		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "worse", SourceName: "acme"}},
+	} {
+		_, err := h.InstallTemplate(t.Context(), admin, c.in)
+		wantCode(t, err, c.code, c.field)
+	}
+	if acts := h.actions(); len(acts) > 0 {
+		t.Error("something happened:", acts)
+	}
+}
+
+func TestSourceFaults(t *testing.T) {
+	h, _ := withTemplate(t)
+	for want, fault := range map[svc.Code]error{
+		svc.CodeSourceFailed:  errors.New("dial tcp 10.0.0.1: refused"),
+		svc.CodeSourceTimeout: context.DeadlineExceeded,
+	} {
+		h.market.err = fault
+		_, err := h.CheckUpdate(t.Context(), admin, "x")
+		wantCode(t, err, want, "")
+		_, err = h.UpdateTemplate(t.Context(), admin, "x", false)
+		wantCode(t, err, want, "")
+		e, _ := errors.AsType[*svc.Error](err)
+		if e.Err == nil || e.Message == "" || errors.Is(err, context.Canceled) {
+			t.Error("the cause is not kept for the log")
+		}
+	}
+}
+
+func TestCheckUpdate(t *testing.T) {
+	is := is.New(t)
+	h, installed := withTemplate(t)
+	check := func() svc.UpdateCheck {
+		t.Helper()
+		c, err := h.CheckUpdate(t.Context(), admin, "x")
+		is.NoErr(err)
+		is.Equal(*c.CurrentRevision, installed.Origin.Revision)
+		is.Equal(*c.Source, installed.Origin.Source)
+		return c
+	}
+	c := check()
+	is.Equal(c.HasUpdate, false)
+	is.Equal(c.LatestRevision, c.CurrentRevision)
+
+	h.market.put(acme, "x", content("X", "2"))
+	c = check()
+	is.Equal(c.HasUpdate, true)
+	is.Equal(*c.LatestRevision, revision(t, content("X", "2")))
+
+	h.market.remove(acme, "x")
+	c = check()
+	is.Equal(c.HasUpdate, false)
+	is.Equal(c.LatestRevision, nil)
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", true)
+	wantCode(t, err, svc.CodeNotFound, "")
+
+	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
+	_, err = h.CheckUpdate(t.Context(), admin, "x")
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, err = h.UpdateTemplate(t.Context(), admin, "x", false)
+	wantCode(t, err, svc.CodeNotFound, "")
+	read, err := h.Template(t.Context(), admin, "x")
+	is.NoErr(err)
+	is.Equal(read.Origin.Source.Name, "acme")
+
+	create(t, h, "hand", svc.Content{})
+	c, err = h.CheckUpdate(t.Context(), admin, "hand")
+	is.NoErr(err)
+	is.Equal(c, svc.UpdateCheck{})
+	_, err = h.UpdateTemplate(t.Context(), admin, "hand", true)
+	wantCode(t, err, svc.CodeInvalid, "template_id")
+	_, err = h.CheckUpdate(t.Context(), admin, "nothing")
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, err = h.UpdateTemplate(t.Context(), admin, "nothing", true)
+	wantCode(t, err, svc.CodeNotFound, "")
+}
+
+// TestUpdateTable is the table of the contract: what changed at the source, what was edited here, and what an update does.
+func TestUpdateTable(t *testing.T) {
+	one, two, edited := content("X", "1"), content("X", "2"), content("Edited", "1")
+	for _, c := range []struct {
+		rule         string
+		source, here svc.Content
+		force        bool
+		updated      bool
+		becomes      svc.Content
+		refused      bool
+	}{
+		{"nothing changed", one, one, false, false, one, false},
+		{"nothing changed, forced: written again", one, one, true, true, one, false},
+		{"the source changed", two, one, false, true, two, false},
+		{"the source changed, forced", two, one, true, true, two, false},
+		{"edited here: kept", one, edited, false, false, edited, false},
+		{"edited here, forced: back to the source", one, edited, true, true, one, false},
+		{"both changed: refused", two, edited, false, false, edited, true},
+		{"both changed, forced", two, edited, true, true, two, false},
+		{"both changed alike: brought up to date", two, two, false, true, two, false},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			is := is.New(t)
+			h, before := withTemplate(t)
+			h.market.put(acme, "x", c.source)
+			_, err := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest})
+			is.NoErr(err)
+			h.actions()
+
+			update, err := h.UpdateTemplate(t.Context(), admin, "x", c.force)
+			if c.refused {
+				wantCode(t, err, svc.CodeEdited, "")
+				e, _ := errors.AsType[*svc.Error](err)
+				is.Equal(e.Fields, []string{"name"})
+			} else {
+				is.NoErr(err)
+				is.Equal(update.Updated, c.updated)
+				is.Equal(update.PreviousRevision, before.Origin.Revision)
+				is.Equal(update.NewRevision, update.Template.Origin.Revision)
+			}
+			after, err := h.Template(t.Context(), admin, "x")
+			is.NoErr(err)
+			is.Equal(revision(t, after.Content), revision(t, c.becomes))
+			is.Equal(after.InstalledAt, before.InstalledAt)
+			is.Equal(len(h.actions()), map[bool]int{true: 1}[c.updated])
+			if c.updated {
+				is.Equal(after.Origin.Revision, revision(t, c.source))
+				is.True(after.UpdatedAt.After(before.UpdatedAt))
+				is.Equal(update.Template, after)
+			}
+		})
+	}
+}
+
+func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	h.market.put(acme, "x", content("X", "2"))
+	h.market.during = func() {
+		h.market.during = nil
+		_, err := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{
+			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
+			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
+		})
+		is.NoErr(err)
+	}
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", false)
+	wantCode(t, err, svc.CodeEdited, "")
+	e, _ := errors.AsType[*svc.Error](err)
+	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
+
+	h.market.during = func() { h.market.during = nil; is.NoErr(h.DeleteTemplate(t.Context(), admin, "x")) }
+	_, err = h.UpdateTemplate(t.Context(), admin, "x", true)
+	wantCode(t, err, svc.CodeNotFound, "")
+}
+
+func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	h.market.during = func() {
+		h.market.during = nil
+		is.NoErr(h.DeleteTemplate(t.Context(), admin, "x"))
+		create(t, h, "x", svc.Content{})
+	}
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", true)
+	wantCode(t, err, svc.CodeChanged, "")
+}
+
+func TestWithoutMarketplace(t *testing.T) {
+	h, _ := withTemplate(t)
+	bare := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
+	_, err := bare.UpdateTemplate(t.Context(), admin, "x", false)
+	wantCode(t, err, svc.CodeNotFound, "")
+}

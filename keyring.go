@@ -1,0 +1,179 @@
+package svc
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/extsvc/svc/internal/token"
+)
+
+// keyring makes and checks API keys under the host's peppers.
+type keyring struct {
+	prefixes map[Kind]string
+	peppers  []pepper // the first for new keys
+
+	mu     sync.Mutex
+	loaded bool // the tag key of the zero pepper is there
+}
+
+// pepper is one of the host's, and the keys derived from it.
+type pepper struct {
+	version string
+	hashKey []byte // nil: keys are hashed without a pepper
+	tagKey  []byte
+}
+
+var (
+	prefixForm  = regexp.MustCompile(`^[a-z0-9_]{0,15}_$`)
+	versionForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,32}$`)
+)
+
+const minPepper = 16 // bytes
+
+func newKeyring(config KeyConfig) (*keyring, error) {
+	ring := &keyring{prefixes: map[Kind]string{
+		KindUser:           orElse(config.UserPrefix, "svcu_"),
+		KindServiceAccount: orElse(config.ServiceAccountPrefix, "svcs_"),
+	}}
+	for kind, prefix := range ring.prefixes {
+		if !prefixForm.MatchString(prefix) {
+			return nil, fmt.Errorf("svc: Config.Keys: the prefix %q of a %s's keys must be 1 to 16 of a-z, 0-9 and _, ending in _", prefix, kind)
+		}
+	}
+	if user, account := ring.prefixes[KindUser], ring.prefixes[KindServiceAccount]; strings.HasPrefix(user, account) || strings.HasPrefix(account, user) {
+		return nil, errors.New("svc: Config.Keys: UserPrefix and ServiceAccountPrefix must not start with one another")
+	}
+	return ring, ring.setPeppers(config.Peppers)
+}
+
+func (r *keyring) setPeppers(peppers []Pepper) error {
+	if len(peppers) == 0 {
+		peppers = []Pepper{{}}
+	}
+	for i, p := range peppers {
+		field := fmt.Sprintf("svc: Config.Keys.Peppers[%d]", i)
+		if _, twice := r.pepper(p.Version); twice {
+			return fmt.Errorf("%s.Version: %q is there twice", field, p.Version)
+		}
+		if p.Version == "" && len(p.Secret) == 0 {
+			r.peppers = append(r.peppers, pepper{})
+			continue
+		}
+		if !versionForm.MatchString(p.Version) {
+			return fmt.Errorf("%s.Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'", field)
+		}
+		if len(p.Secret) < minPepper {
+			return fmt.Errorf("%s.Secret must be at least %d bytes", field, minPepper)
+		}
+		r.peppers = append(r.peppers, pepper{p.Version, sum(p.Secret, "svc api key hash"), sum(p.Secret, "svc api key tag")})
+	}
+	return nil
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+func (r *keyring) pepper(version string) (pepper, bool) {
+	for _, p := range r.peppers {
+		if p.version == version {
+			return p, true
+		}
+	}
+	return pepper{}, false
+}
+
+// ring returns the keyring, ready: the tag key of keys without a pepper is kept in the store, and read once.
+func (s *Service) ring(ctx context.Context) (*keyring, error) {
+	r := s.keys
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.peppers {
+		if r.peppers[i].hashKey != nil || r.loaded {
+			continue
+		}
+		drawn := make([]byte, sha256.Size)
+		rand.Read(drawn)
+		kept, err := s.store.KeepValue(ctx, "api-key-tag", drawn)
+		if err != nil {
+			return nil, fault("read the key of API key ids", err)
+		}
+		r.peppers[i].tagKey, r.loaded = kept, true
+	}
+	return r, nil
+}
+
+// kind tells whose key the bearer claims to be. What starts with a prefix of ours is never shown to the host's
+// Authenticator: a mistyped key is still nearly a key.
+func (r *keyring) kind(bearer string) (Kind, bool) {
+	for kind, prefix := range r.prefixes {
+		if strings.HasPrefix(bearer, prefix) {
+			return kind, true
+		}
+	}
+	return "", false
+}
+
+func (r *keyring) generate(holder Identity) IssuedKey {
+	p := r.peppers[0]
+	t := token.New(r.prefixes[holder.Kind], p.tag)
+	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
+		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: p.hash(holder.Kind, t), Pepper: p.version,
+	}}
+}
+
+// parse splits a key whose id may have been issued here; it is false for a typo or an invented id.
+func (r *keyring) parse(kind Kind, bearer string) (token.Token, bool) {
+	t, ok := token.Parse(bearer, r.prefixes[kind])
+	if !ok {
+		return t, false
+	}
+	for _, p := range r.peppers {
+		if t.Tagged(p.tag) {
+			return t, true
+		}
+	}
+	return t, false
+}
+
+// matches reports whether the token is the one that key was made from.
+func (r *keyring) matches(kind Kind, t token.Token, key APIKey) bool {
+	p, known := r.pepper(key.Pepper)
+	if !known {
+		p = r.peppers[0] // as much work as for a known one
+	}
+	same := subtle.ConstantTimeCompare(p.hash(kind, t), key.Hash) == 1
+	return same && known && kind == key.Holder.Kind
+}
+
+func (p pepper) tag(drawn string) uint32 {
+	return binary.BigEndian.Uint32(sum(p.tagKey, drawn))
+}
+
+func (p pepper) hash(kind Kind, t token.Token) []byte {
+	text := strings.Join([]string{string(kind), t.ID, t.Secret}, "\x00")
+	if p.hashKey == nil {
+		plain := sha256.Sum256([]byte(text))
+		return bytes.Clone(plain[:])
+	}
+	return sum(p.hashKey, text)
+}
+
+func sum(key []byte, text string) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
+}

@@ -1,0 +1,205 @@
+package svc
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// ActionRecall is the action that a [Query] without one asks about.
+const ActionRecall = "bank:recall"
+
+// KindUnmapped is the kind of a sender that belongs to nobody, or to an inactive user.
+const KindUnmapped Kind = "unmapped"
+
+// Query asks what somebody may do. ServiceAccountID beats UserID beats Sender; one of them is required.
+type Query struct {
+	Bank             string // required
+	Action           string // "" means ActionRecall
+	ServiceAccountID string
+	UserID           string
+	Sender           string // "provider:id", split at the first colon; its provider is the context's
+	Channel, Topic   string // the context, for overrides; "" none
+}
+
+// Decision is the outcome of a [Query].
+type Decision = policy.Decision
+
+// The decisions. Whatever is not Allow is a denial.
+const (
+	Allow        = policy.Allow
+	ExplicitDeny = policy.ExplicitDeny // a statement denies it
+	ImplicitDeny = policy.ImplicitDeny // nothing allows it
+)
+
+// Parameters are what an allowed action may use; nil is unset, everywhere, and an empty list is not nil.
+type Parameters = policy.Parameters
+
+// TraceEntry is what one statement said to a decision.
+type TraceEntry = policy.Entry
+
+// Resolution is a decision and its reasons.
+type Resolution struct {
+	TenantID          string  // the user's id, "sa:<id>" or "_unmapped"
+	PrincipalType     Kind    // KindUser, KindServiceAccount or KindUnmapped
+	ResolvedUserID    *string // the user, or the service account's owner; nil: nobody known
+	Decision          Decision
+	Reason            string          // a sentence
+	Parameters        Parameters      // zero when denied
+	BankPolicy        json.RawMessage // the bank's policy document; nil: none
+	EffectiveStrategy *string         // nil: none, or denied
+	Revision          string          // of what the store held: equal revisions, equal answers
+	Trace             []TraceEntry    // in the order in which policies were gathered
+}
+
+// Resolve decides what somebody may do on a bank, with which parameters, and says why, all read in one snapshot. An unknown
+// or inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
+func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolution, error) {
+	asked, err := q.check()
+	if err != nil {
+		return Resolution{}, err
+	}
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		return Resolution{}, err
+	}
+	snapshot, err := s.store.Access(ctx, asked)
+	if err != nil {
+		return Resolution{}, fault("read access", err)
+	}
+	who := asked.Identity
+	if who == (Identity{}) {
+		who = snapshot.sender()
+	}
+	request := policy.Request{
+		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
+		Provider: asked.Channel.Provider, Channel: q.Channel, Topic: q.Topic,
+		BankPolicy: snapshot.bankPolicy(),
+	}
+	return snapshot.resolution(who, policy.Evaluate(snapshot.subject(who), request)), nil
+}
+
+// check returns what to read for a query.
+func (q Query) check() (AccessQuery, error) {
+	var c checker
+	asked := AccessQuery{BankID: q.Bank}
+	if q.Bank == "" {
+		c.add("bank", "is required")
+	} else {
+		c.id("bank", q.Bank)
+	}
+	if q.Action != "" {
+		c.id("action", q.Action)
+	}
+	if q.Sender != "" {
+		provider, sender, found := strings.Cut(q.Sender, ":")
+		if !found || provider == "" || sender == "" {
+			c.add("sender", `must be "provider:id"`)
+		}
+		c.text("sender", q.Sender, 2*MaxIDLength+1)
+		asked.Channel = Channel{Provider: provider, SenderID: sender}
+	}
+	c.text("channel", q.Channel, MaxIDLength)
+	c.text("topic", q.Topic, MaxIDLength)
+	switch {
+	case q.ServiceAccountID != "":
+		c.id("sa_id", q.ServiceAccountID)
+		asked.Identity = Identity{Kind: KindServiceAccount, ID: q.ServiceAccountID}
+	case q.UserID != "":
+		c.id("user_id", q.UserID)
+		asked.Identity = Identity{Kind: KindUser, ID: q.UserID}
+	case q.Sender == "":
+		c.add("user_id", "one of sender, user_id and sa_id is required")
+	}
+	return asked, c.err()
+}
+
+// sender is whom a channel belongs to: an active user, or nobody.
+func (a AccessSnapshot) sender() Identity {
+	if a.User == nil || a.User.Inactive {
+		return Identity{Kind: KindUnmapped}
+	}
+	return Identity{Kind: KindUser, ID: a.User.ID}
+}
+
+// subject is whose rights are judged, closed when something that they rest on is missing or inactive.
+func (a AccessSnapshot) subject(who Identity) policy.Subject {
+	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
+	switch who.Kind {
+	case KindUnmapped:
+		return subject
+	case KindUser:
+		subject.Closed = a.closedUser("user " + quote(who.ID))
+	case KindServiceAccount:
+		subject.ServiceAccountID = who.ID
+		subject.Closed = a.closedServiceAccount(who.ID)
+		if a.Scoping != nil {
+			subject.Scoping = &policy.Named{ID: a.Scoping.ID, Document: a.Scoping.Document}
+		}
+	default:
+		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
+	}
+	for _, g := range a.Grants {
+		grant := policy.Grant{PolicyID: g.Policy.ID, Priority: g.Priority, Document: g.Document}
+		if g.Principal.Type == GrantedToGroup {
+			grant.Group = g.Principal.ID
+		}
+		subject.Grants = append(subject.Grants, grant)
+	}
+	return subject
+}
+
+// closedUser says why the snapshot's user has no rights at all, or "".
+func (a AccessSnapshot) closedUser(name string) string {
+	switch {
+	case a.User == nil:
+		return name + " is unknown"
+	case a.User.Inactive:
+		return name + " is inactive"
+	}
+	return ""
+}
+
+func (a AccessSnapshot) closedServiceAccount(id string) string {
+	name := "service account " + quote(id)
+	switch account := a.ServiceAccount; {
+	case account == nil:
+		return name + " is unknown"
+	case account.Inactive:
+		return name + " is inactive"
+	case account.ScopingPolicyID != "" && a.Scoping == nil:
+		return "the scoping policy " + quote(account.ScopingPolicyID) + " of " + name + " is gone"
+	default:
+		return a.closedUser("the owner " + quote(account.OwnerUserID) + " of " + name)
+	}
+}
+
+func (a AccessSnapshot) bankPolicy() *policy.Named {
+	if a.BankPolicy == nil {
+		return nil
+	}
+	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
+}
+
+func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
+	r := Resolution{
+		TenantID: who.ID, PrincipalType: who.Kind,
+		Decision: result.Decision, Reason: result.Reason, Parameters: result.Parameters,
+		EffectiveStrategy: result.Strategy, Revision: strconv.FormatInt(a.Generation, 10), Trace: result.Trace,
+	}
+	switch who.Kind {
+	case KindServiceAccount:
+		r.TenantID = "sa:" + who.ID
+	case KindUnmapped:
+		r.TenantID = "_unmapped"
+	}
+	if a.User != nil && who.Kind != KindUnmapped {
+		r.ResolvedUserID = &a.User.ID
+	}
+	if a.BankPolicy != nil && json.Valid(a.BankPolicy.Document) {
+		r.BankPolicy = a.BankPolicy.Document
+	}
+	return r
+}

@@ -1,0 +1,147 @@
+package svc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+const world = `{
+	"users": [{"id":"alice","channels":[{"provider":"telegram","sender_id":"1"}]},
+		{"id":"idle","is_active":false,"channels":[{"provider":"telegram","sender_id":"2"}]}],
+	"groups": [{"id":"team","members":["alice"]}],
+	"service_accounts": [
+		{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"},
+		{"id":"off","owner_user_id":"alice","is_active":false},{"id":"idle-owned","owner_user_id":"idle"}],
+	"policies": [
+		{"id":"wide","document":{"version":"2026-03-24","statements":[
+			{"effect":"allow","actions":["bank:*"],"banks":["*"],"recall_budget":"high","recall_max_tokens":4096,"retain_roles":[]},
+			{"effect":"deny","actions":["bank:delete"],"banks":["prod::*"]}]}},
+		{"id":"narrow","document":{"version":"2026-03-24","statements":[
+			{"effect":"allow","actions":["bank:recall"],"banks":["notes"],"recall_budget":"low"}]}}],
+	"attachments": [{"policy_id":"wide","principal_type":"group","principal_id":"team"}],
+	"bank_policies": [{"bank_id":"notes","document":{"version":"2026-03-24","default_strategy":"deep",
+		"strategy_overrides":[{"scope":"provider","value":"telegram","strategy":"quick"},{"scope":"topic","value":"news","strategy":"daily"}],
+		"public_access":{"default":{"actions":["bank:recall"],"recall_budget":"low","recall_max_tokens":512},
+			"overrides":[{"scope":"channel","value":"closed"}]}}}]}`
+
+func TestResolve(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, world)
+	for _, c := range []struct {
+		q                        svc.Query
+		tenant, user, decision   string
+		strategy, budget, reason string
+	}{
+		{svc.Query{UserID: "alice"}, "alice", "alice", "allow", "deep", "high", `group "team"`},
+		{svc.Query{UserID: "alice", Sender: "telegram:9"}, "alice", "alice", "allow", "quick", "high", "wide"},
+		{svc.Query{UserID: "alice", Sender: "telegram:9", Topic: "news"}, "alice", "alice", "allow", "daily", "high", "wide"},
+		{svc.Query{UserID: "alice", Bank: "prod::1", Action: "bank:delete"}, "alice", "alice", "explicit_deny", "", "", "wide"},
+		{svc.Query{UserID: "alice", Action: "iam:users:read"}, "alice", "alice", "implicit_deny", "", "", "no policy"},
+		{svc.Query{UserID: "nobody"}, "nobody", "", "implicit_deny", "", "", "unknown"},
+		{svc.Query{UserID: "idle"}, "idle", "idle", "implicit_deny", "", "", "inactive"},
+		{svc.Query{Sender: "telegram:1"}, "alice", "alice", "allow", "quick", "high", "wide"},
+		{svc.Query{Sender: "telegram:2"}, "_unmapped", "", "allow", "quick", "low", "public"},
+		{svc.Query{Sender: "slack:1"}, "_unmapped", "", "allow", "deep", "low", "public"},
+		{svc.Query{Sender: "slack:1", Channel: "closed"}, "_unmapped", "", "implicit_deny", "", "", "public"},
+		{svc.Query{Sender: "slack:1", Bank: "other"}, "_unmapped", "", "implicit_deny", "", "", "bank"},
+		{svc.Query{ServiceAccountID: "ci"}, "sa:ci", "alice", "allow", "deep", "low", "narrow"},
+		{svc.Query{ServiceAccountID: "ci", Action: "bank:retain"}, "sa:ci", "alice", "implicit_deny", "", "", "narrow"},
+		{svc.Query{ServiceAccountID: "free", UserID: "nobody", Sender: "slack:1"}, "sa:free", "alice", "allow", "deep", "high", "wide"},
+		{svc.Query{ServiceAccountID: "off"}, "sa:off", "alice", "implicit_deny", "", "", "inactive"},
+		{svc.Query{ServiceAccountID: "idle-owned"}, "sa:idle-owned", "idle", "implicit_deny", "", "", "inactive"},
+		{svc.Query{ServiceAccountID: "nobody"}, "sa:nobody", "", "implicit_deny", "", "", "unknown"},
+	} {
+		if c.q.Bank == "" {
+			c.q.Bank = "notes"
+		}
+		r, err := h.Resolve(t.Context(), svc.Host, c.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{r.TenantID, or(r.ResolvedUserID), string(r.Decision), or(r.EffectiveStrategy), or(r.Parameters.RecallBudget)}
+		want := []string{c.tenant, c.user, c.decision, c.strategy, c.budget}
+		if strings.Join(got, "|") != strings.Join(want, "|") {
+			t.Errorf("%+v:\ngot  %q\nwant %q", c.q, got, want)
+		}
+		if !strings.Contains(r.Reason, c.reason) {
+			t.Errorf("%+v: the reason is %q, want it to speak of %q", c.q, r.Reason, c.reason)
+		}
+		if (r.BankPolicy != nil) != (c.q.Bank == "notes") || r.Revision == "" {
+			t.Errorf("%+v: bank policy %s, revision %q", c.q, r.BankPolicy, r.Revision)
+		}
+	}
+}
+
+func or(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func TestResolveRefuses(t *testing.T) {
+	h := newHost(t)
+	for _, c := range []struct {
+		field string
+		q     svc.Query
+	}{
+		{"bank", svc.Query{UserID: "a"}},
+		{"bank", svc.Query{UserID: "a", Bank: "a/b"}},
+		{"action", svc.Query{UserID: "a", Bank: "b", Action: "\n"}},
+		{"user_id", svc.Query{Bank: "b"}},
+		{"user_id", svc.Query{Bank: "b", UserID: "\xff"}},
+		{"sa_id", svc.Query{Bank: "b", ServiceAccountID: ".."}},
+		{"sender", svc.Query{Bank: "b", Sender: "nocolon"}},
+		{"sender", svc.Query{Bank: "b", Sender: ":1"}},
+		{"sender", svc.Query{Bank: "b", Sender: "telegram:"}},
+		{"sender", svc.Query{Bank: "b", UserID: "a", Sender: "nocolon"}},
+		{"sender", svc.Query{Bank: "b", Sender: "a:\x00"}},
+		{"channel", svc.Query{Bank: "b", UserID: "a", Channel: "\xff"}},
+		{"topic", svc.Query{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
+	} {
+		_, err := h.Resolve(t.Context(), svc.Host, c.q)
+		wantCode(t, err, svc.CodeInvalid, c.field)
+	}
+}
+
+// wornStore hands out a world in which something has come to harm since it was written.
+type wornStore struct {
+	svc.Store
+	harm func(*svc.AccessSnapshot)
+}
+
+func (s *wornStore) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
+	a, err := s.Store.Access(ctx, q)
+	s.harm(&a)
+	return a, err
+}
+
+func TestFailsClosed(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, world)
+	account := svc.Query{Bank: "notes", ServiceAccountID: "ci"}
+	for reason, c := range map[string]struct {
+		q    svc.Query
+		harm func(*svc.AccessSnapshot)
+	}{
+		"is gone":       {account, func(a *svc.AccessSnapshot) { a.Scoping = nil }},
+		"unknown":       {account, func(a *svc.AccessSnapshot) { a.User, a.Grants = nil, nil }},
+		`policy "wide"`: {account, func(a *svc.AccessSnapshot) { a.Grants[0].Document = []byte(`{"version":"2027-01-01"}`) }},
+		`"notes"`: {svc.Query{Bank: "notes", Sender: "slack:1"}, func(a *svc.AccessSnapshot) {
+			a.BankPolicy.Document = []byte(`{`)
+		}},
+	} {
+		worn := newHost(t, func(c2 *svc.Config) { c2.Store = &wornStore{h.store, c.harm} })
+		r, err := worn.Resolve(t.Context(), svc.Host, c.q)
+		is.NoErr(err)
+		is.Equal(r.Decision, svc.ImplicitDeny)
+		if !strings.Contains(r.Reason, reason) {
+			t.Errorf("the reason is %q, want it to speak of %q", r.Reason, reason)
+		}
+	}
+}

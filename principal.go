@@ -1,0 +1,52 @@
+package svc
+
+import "context"
+
+// Kind is the kind of a principal. It is always given beside an id and never read out of one.
+type Kind string
+
+// The kinds of principals.
+const (
+	KindUser           Kind = "user"
+	KindServiceAccount Kind = "service_account"
+	KindHost           Kind = "host" // the host application itself; see [Host]
+)
+
+// Identity is who a principal is: a kind and an id, comparable.
+type Identity struct {
+	Kind Kind
+	ID   string // "" for [Host]
+}
+
+// Principal is the caller of a [Service] method.
+type Principal struct {
+	Kind Kind
+	ID   string
+	// Actions are action patterns ("template:admin", "iam:*") that the host's [Authenticator] vouches for, in this
+	// request only. A stored deny still wins over them; an issued key never carries any.
+	Actions []string
+}
+
+// Host is the host application itself. It may do everything, so it is for the host's own code and never the answer
+// of an [Authenticator].
+var Host = Principal{Kind: KindHost}
+
+// Identity returns who p is, without what was vouched for.
+func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
+
+// Authenticator finds the principal behind a bearer token that is not a key issued here: the host's sessions, its
+// OAuth tokens, its administrator's password.
+//
+// Authenticate returns a user or a service account, [ErrUnauthenticated] (wrapped or not) when it does not accept the
+// bearer, or any other error when it cannot tell just now, which answers 503. It is called concurrently.
+type Authenticator interface {
+	Authenticate(ctx context.Context, bearer string) (Principal, error)
+}
+
+// AuthenticatorFunc is an [Authenticator] that is a function.
+type AuthenticatorFunc func(ctx context.Context, bearer string) (Principal, error)
+
+// Authenticate calls f.
+func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Principal, error) {
+	return f(ctx, bearer)
+}

@@ -1,0 +1,221 @@
+package svc
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Scope says to whom a source or template belongs.
+type Scope string
+
+// The scopes. Rows of the server have no owner; personal ones belong to a user.
+const (
+	ScopeServer   Scope = "server"
+	ScopePersonal Scope = "personal"
+)
+
+// SourceKey names a source: unique over its three fields. Owner is "" exactly when Scope is [ScopeServer].
+type SourceKey struct {
+	Scope Scope
+	Owner string
+	Name  string
+}
+
+// Source is a trusted address from which templates can be installed.
+type Source struct {
+	SourceKey
+	URL         string  // the base: its catalogue is URL/templates.json
+	Description *string // nil: none given, which is not the same as ""
+	SealedToken []byte  // the access token, encrypted for this row alone; nil: none
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+// HasAuth reports whether the source is asked with an access token.
+func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
+
+// RegisterSource is the request to trust a source.
+type RegisterSource struct {
+	URL         string  // required
+	Alias       *string // the source's name; nil: derived from URL, see [Service.RegisterSource]
+	AuthToken   *Secret // sent to the source as a bearer; nil: none
+	Description *string
+}
+
+// SourceStore keeps sources.
+type SourceStore interface {
+	// CreateSource adds a source. ErrExists when its key is taken.
+	CreateSource(ctx context.Context, source Source) error
+	// Source returns the source with that key. ErrNotFound.
+	Source(ctx context.Context, key SourceKey) (Source, error)
+	// Sources returns a chunk of the sources of page's scope and owner, by name in byte order, after page.After.
+	// A chunk may be shorter than page.Limit; only an empty one is the end.
+	Sources(ctx context.Context, page SourcePage) ([]Source, error)
+	// DeleteSource removes the source with that key. ErrNotFound. What was installed from it stays.
+	DeleteSource(ctx context.Context, key SourceKey) error
+}
+
+// SourcePage asks for one chunk of a list of sources.
+type SourcePage struct {
+	Scope Scope
+	Owner string
+	After string // the last name of the chunk before; "" from the start
+	Limit int    // at most so many, > 0
+}
+
+// RegisterSource trusts a source of the server. Its name is the alias, else the first segment of the URL's path without
+// ".git" (https://github.com/acme/templates is "acme"). Nothing is fetched, but an address that can be seen to be
+// forbidden is refused. Errors: CodeInvalid, CodeForbidden, CodeExists.
+func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterSource) (Source, error) {
+	source, err := s.newSource(in)
+	if err != nil {
+		return Source{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Source{}, err
+	}
+	if in.AuthToken != nil {
+		source.SealedToken = s.sealer.Seal([]byte(*in.AuthToken), source.binding())
+	}
+	source.CreatedAt = s.now()
+	source.UpdatedAt = source.CreatedAt
+	if err := s.store.CreateSource(ctx, source); errors.Is(err, ErrExists) {
+		return Source{}, taken("/alias", "a source named "+quote(source.Name)+" is registered already")
+	} else if err != nil {
+		return Source{}, fault("register source", err)
+	}
+	s.emit(ctx, source.CreatedAt, by, EventSourceRegistered, source.target())
+	return source, nil
+}
+
+// newSource checks a registration and returns the row it asks for, unstamped and without its token.
+func (s *Service) newSource(in RegisterSource) (Source, error) {
+	var c checker
+	source := Source{SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL, Description: in.Description}
+	if in.URL == "" {
+		c.add("/url", "is required")
+	} else if c.text("/url", in.URL, MaxURLLength); c.ok() {
+		c.check(s.checkSourceURL(in.URL))
+	}
+	if in.Alias != nil {
+		source.Name = *in.Alias
+		c.id("/alias", source.Name)
+	} else if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
+		c.add("/alias", "is required, because the URL has no path to take a name from")
+	} else if c.ok() && idProblem(source.Name) != "" {
+		c.add("/alias", "is required, because the URL's path does not start with a name that can be used")
+	}
+	if in.AuthToken != nil {
+		c.check(s.checkSourceToken(string(*in.AuthToken)))
+	}
+	c.optionalText("/description", in.Description, MaxDescriptionLength)
+	return source, c.err()
+}
+
+func (s *Service) checkSourceURL(address string) *Error {
+	if s.config.Marketplace == nil {
+		return invalid("/url", "this server takes no sources")
+	}
+	if err := s.config.Marketplace.CheckURL(address); err != nil {
+		return invalid("/url", err.Error())
+	}
+	return nil
+}
+
+func (s *Service) checkSourceToken(token string) *Error {
+	switch {
+	case s.sealer == nil:
+		return invalid("/auth_token", "this server keeps no source tokens, because it was given no key to encrypt them with")
+	case token == "":
+		return invalid("/auth_token", "must not be empty")
+	case len(token) > MaxSourceTokenLength:
+		return invalid("/auth_token", "must be at most 4096 bytes")
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return invalid("/auth_token", "must be printable ASCII without spaces")
+	}
+	return nil
+}
+
+// nameFromURL returns the first segment of the URL's path without ".git", or "".
+func nameFromURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(strings.TrimLeft(u.EscapedPath(), "/"), "/")
+	name, _ := url.PathUnescape(first) // what url.Parse let through is well escaped
+	return strings.TrimSuffix(name, ".git")
+}
+
+// Sources lists the server's sources by name. The error, if any, is the last thing yielded.
+func (s *Service) Sources(ctx context.Context, by Principal) iter.Seq2[Source, error] {
+	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
+	return list(ctx, "list sources",
+		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
+		func() ([]Source, error) { return s.store.Sources(ctx, page) },
+		func(last Source) { page.After = last.Name })
+}
+
+// RemoveSource stops trusting a source of the server. What was installed from it stays. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound.
+func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) error {
+	if err := checkID("name", name); err != nil {
+		return err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return err
+	}
+	key := SourceKey{Scope: ScopeServer, Name: name}
+	if err := s.store.DeleteSource(ctx, key); errors.Is(err, ErrNotFound) {
+		return noSource(name)
+	} else if err != nil {
+		return fault("remove source", err)
+	}
+	s.emit(ctx, s.now(), by, EventSourceRemoved, key.target())
+	return nil
+}
+
+// upstream returns how to ask a registered source, its token unsealed. CodeNotFound when it is not registered.
+func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
+	source, err := s.store.Source(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return Upstream{}, noSource(key.Name)
+	} else if err != nil {
+		return Upstream{}, fault("read source", err)
+	}
+	up := Upstream{Source: key, URL: source.URL}
+	if !source.HasAuth() {
+		return up, nil
+	}
+	if s.sealer == nil {
+		return Upstream{}, sourceTokenLost(key.Name, errors.New("no sealing key"))
+	}
+	token, err := s.sealer.Open(source.SealedToken, source.binding())
+	if err != nil {
+		return Upstream{}, sourceTokenLost(key.Name, err)
+	}
+	up.Token = Secret(token)
+	return up, nil
+}
+
+func noSource(name string) *Error {
+	return notFound("no source named " + quote(name) + " is registered")
+}
+
+func sourceTokenLost(name string, err error) *Error {
+	return &Error{Code: CodeInternal, Message: "the access token of source " + quote(name) +
+		" cannot be read with this server's sealing key: remove the source and register it again", Err: err}
+}
+
+// binding ties a sealed token to its row: moved to another row or address, it does not open.
+func (s Source) binding() []byte {
+	return []byte(strings.Join([]string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}, "\x00"))
+}
+
+func (k SourceKey) target() Target {
+	return Target{Kind: "source", ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+}

@@ -1,0 +1,220 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+// User implements [svc.AccessStore].
+func (s *Store) User(ctx context.Context, id string) (svc.User, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.User{}, err
+	}
+	defer s.mu.Unlock()
+	return found(s.users, id, cloneUser)
+}
+
+// ServiceAccount implements [svc.AccessStore].
+func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.ServiceAccount{}, err
+	}
+	defer s.mu.Unlock()
+	return found(s.serviceAccounts, id, same)
+}
+
+// Access implements [svc.AccessStore].
+func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.AccessSnapshot{}, err
+	}
+	defer s.mu.Unlock()
+	snapshot := svc.AccessSnapshot{
+		Generation: s.generation,
+		BankPolicy: foundOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
+	}
+	switch query.Identity.Kind {
+	case svc.KindUser:
+		snapshot.User = foundOrNil(s.users, query.Identity.ID, withoutChannels)
+	case svc.KindServiceAccount:
+		if account := foundOrNil(s.serviceAccounts, query.Identity.ID, same); account != nil {
+			snapshot.ServiceAccount = account
+			snapshot.User = foundOrNil(s.users, account.OwnerUserID, withoutChannels)
+			snapshot.Scoping = foundOrNil(s.policies, account.ScopingPolicyID, clonePolicy)
+		}
+	case "":
+		if holder, held := s.channels[query.Channel]; held {
+			snapshot.User = foundOrNil(s.users, holder, withoutChannels)
+		}
+	}
+	if snapshot.User != nil {
+		snapshot.Grants = s.grants(snapshot.User.ID)
+	}
+	return snapshot, nil
+}
+
+func (s *Store) grants(userID string) []svc.Grant {
+	var grants []svc.Grant
+	for key, attachment := range s.attachments {
+		if !s.reaches(key.Principal, userID) {
+			continue
+		}
+		if policy := foundOrNil(s.policies, key.PolicyID, clonePolicy); policy != nil {
+			grants = append(grants, svc.Grant{Policy: *policy, Principal: key.Principal, Priority: attachment.Priority})
+		}
+	}
+	return grants
+}
+
+func (s *Store) reaches(principal svc.GrantedTo, userID string) bool {
+	switch principal.Type {
+	case svc.GrantedToUser:
+		return principal.ID == userID
+	case svc.GrantedToGroup:
+		return slices.Contains(s.groups[principal.ID].Members, userID)
+	}
+	return false
+}
+
+// ChangeAccess implements [svc.AccessStore].
+func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	bundle, err := change(s.current(named))
+	if err != nil || isEmpty(bundle) {
+		return err
+	}
+	channels, err := s.channelsAfter(bundle.Users)
+	if err != nil {
+		return err
+	}
+	s.channels = channels
+	s.write(bundle)
+	s.generation++
+	return nil
+}
+
+func isEmpty(b svc.Bundle) bool {
+	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
+}
+
+// current returns the rows that named names, and the holders of its channels.
+func (s *Store) current(named svc.AccessNames) svc.Bundle {
+	users := slices.Clone(named.Users)
+	for _, channel := range named.Channels {
+		if holder, held := s.channels[channel]; held {
+			users = append(users, holder)
+		}
+	}
+	return svc.Bundle{
+		Users:           picked(s.users, users, cloneUser),
+		Groups:          picked(s.groups, named.Groups, cloneGroup),
+		ServiceAccounts: picked(s.serviceAccounts, named.ServiceAccounts, same),
+		Policies:        picked(s.policies, named.Policies, clonePolicy),
+		Attachments:     picked(s.attachments, named.Attachments, same),
+		BankPolicies:    picked(s.bankPolicies, named.BankPolicies, cloneBankPolicy),
+	}
+}
+
+// picked returns copies of the rows with those keys, each once.
+func picked[K comparable, R any](rows map[K]R, keys []K, clone func(R) R) []R {
+	var list []R
+	seen := map[K]bool{}
+	for _, key := range keys {
+		if row, there := rows[key]; there && !seen[key] {
+			seen[key] = true
+			list = append(list, clone(row))
+		}
+	}
+	return list
+}
+
+// channelsAfter returns whose each channel is once users are written.
+func (s *Store) channelsAfter(users []svc.User) (map[svc.Channel]string, error) {
+	after := map[svc.Channel]string{}
+	written := map[string]bool{}
+	for _, user := range users {
+		written[user.ID] = true
+	}
+	for channel, holder := range s.channels {
+		if !written[holder] {
+			after[channel] = holder
+		}
+	}
+	for _, user := range users {
+		for _, channel := range user.Channels {
+			if other, held := after[channel]; held && other != user.ID {
+				return nil, fmt.Errorf("channel %q of %q is another user's", channel.SenderID, channel.Provider)
+			}
+			after[channel] = user.ID
+		}
+	}
+	return after, nil
+}
+
+// write upserts rows. Lists are kept sorted, as they are handed out.
+func (s *Store) write(b svc.Bundle) {
+	for _, user := range b.Users {
+		user = cloneUser(user)
+		slices.SortFunc(user.Channels, compareChannels)
+		user.Channels = slices.Compact(user.Channels)
+		s.users[user.ID] = user
+	}
+	for _, group := range b.Groups {
+		group = cloneGroup(group)
+		slices.Sort(group.Members)
+		group.Members = slices.Compact(group.Members)
+		s.groups[group.ID] = group
+	}
+	for _, account := range b.ServiceAccounts {
+		s.serviceAccounts[account.ID] = account
+	}
+	for _, policy := range b.Policies {
+		s.policies[policy.ID] = clonePolicy(policy)
+	}
+	for _, attachment := range b.Attachments {
+		s.attachments[svc.AttachmentKey{PolicyID: attachment.PolicyID, Principal: attachment.Principal}] = attachment
+	}
+	for _, policy := range b.BankPolicies {
+		s.bankPolicies[policy.BankID] = cloneBankPolicy(policy)
+	}
+}
+
+func compareChannels(a, b svc.Channel) int {
+	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
+}
+
+// cloneUser returns a copy whose channels are not nil.
+func cloneUser(user svc.User) svc.User {
+	user.Email = cloneText(user.Email)
+	user.Channels = append([]svc.Channel{}, user.Channels...)
+	return user
+}
+
+func withoutChannels(user svc.User) svc.User {
+	user.Email = cloneText(user.Email)
+	user.Channels = nil
+	return user
+}
+
+// cloneGroup returns a copy whose members are not nil.
+func cloneGroup(group svc.Group) svc.Group {
+	group.Members = append([]string{}, group.Members...)
+	return group
+}
+
+func clonePolicy(policy svc.Policy) svc.Policy {
+	policy.Document = cloneBytes(policy.Document)
+	return policy
+}
+
+func cloneBankPolicy(policy svc.BankPolicy) svc.BankPolicy {
+	policy.Document = cloneBytes(policy.Document)
+	return policy
+}

@@ -1,0 +1,77 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// CreateSource implements [svc.SourceStore].
+func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, taken := s.sources[source.SourceKey]; taken {
+		return svc.ErrExists
+	}
+	s.sources[source.SourceKey] = cloneSource(source)
+	s.generation++
+	return nil
+}
+
+// Source implements [svc.SourceStore].
+func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.Source{}, err
+	}
+	defer s.mu.Unlock()
+	return found(s.sources, key, cloneSource)
+}
+
+// Sources implements [svc.SourceStore].
+func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var chunk []svc.Source
+	for key, source := range s.sources {
+		if key.Scope == page.Scope && key.Owner == page.Owner && key.Name > page.After {
+			chunk = append(chunk, source)
+		}
+	}
+	slices.SortFunc(chunk, func(a, b svc.Source) int { return strings.Compare(a.Name, b.Name) })
+	return first(chunk, page.Limit, cloneSource), nil
+}
+
+// DeleteSource implements [svc.SourceStore].
+func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, there := s.sources[key]; !there {
+		return svc.ErrNotFound
+	}
+	delete(s.sources, key)
+	s.generation++
+	return nil
+}
+
+// first returns copies of the first rows.
+func first[R any](rows []R, limit int, clone func(R) R) []R {
+	chunk := make([]R, min(limit, len(rows)))
+	for i := range chunk {
+		chunk[i] = clone(rows[i])
+	}
+	return chunk
+}
+
+func cloneSource(source svc.Source) svc.Source {
+	source.Description = cloneText(source.Description)
+	source.SealedToken = cloneBytes(source.SealedToken)
+	return source
+}

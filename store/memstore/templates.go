@@ -1,0 +1,120 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+// CreateTemplate implements [svc.TemplateStore].
+func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, taken := s.templates[template.TemplateKey]; taken {
+		return svc.ErrExists
+	}
+	s.templates[template.TemplateKey] = cloneTemplate(template)
+	s.generation++
+	return nil
+}
+
+// Template implements [svc.TemplateStore].
+func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.Template{}, err
+	}
+	defer s.mu.Unlock()
+	return found(s.templates, key, cloneTemplate)
+}
+
+// Templates implements [svc.TemplateStore].
+func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var chunk []svc.Template
+	for _, template := range s.templates {
+		if matches(template, page) {
+			chunk = append(chunk, template)
+		}
+	}
+	slices.SortFunc(chunk, func(a, b svc.Template) int { return compareNames(a.Name, a.ID, b.Name, b.ID) })
+	return first(chunk, page.Limit, func(template svc.Template) svc.Template {
+		template = cloneTemplate(template)
+		if template.Origin != nil {
+			template.Origin.Base = svc.Content{}
+		}
+		return template
+	}), nil
+}
+
+// matches reports whether the template is in page's list, behind its last row.
+func matches(t svc.Template, page svc.TemplatePage) bool {
+	return t.Scope == page.Scope && t.Owner == page.Owner &&
+		compareNames(t.Name, t.ID, page.AfterName, page.AfterID) > 0 &&
+		(page.Category == "" || t.Category != nil && *t.Category == page.Category) &&
+		(page.Tag == "" || slices.Contains(t.Tags, page.Tag))
+}
+
+func compareNames(nameA, idA, nameB, idB string) int {
+	return cmp.Or(cmp.Compare(nameA, nameB), cmp.Compare(idA, idB))
+}
+
+// ChangeTemplate implements [svc.TemplateStore].
+func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	template, err := found(s.templates, key, cloneTemplate)
+	if err != nil {
+		return err
+	}
+	installedAt := template.InstalledAt
+	write, err := change(&template)
+	if err != nil || !write {
+		return err
+	}
+	template.TemplateKey, template.InstalledAt = key, installedAt
+	s.templates[key] = cloneTemplate(template)
+	s.generation++
+	return nil
+}
+
+// DeleteTemplate implements [svc.TemplateStore].
+func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, there := s.templates[key]; !there {
+		return svc.ErrNotFound
+	}
+	delete(s.templates, key)
+	s.generation++
+	return nil
+}
+
+func cloneTemplate(template svc.Template) svc.Template {
+	template.Content = cloneContent(template.Content)
+	if template.Origin != nil {
+		origin := *template.Origin
+		origin.Base = cloneContent(origin.Base)
+		template.Origin = &origin
+	}
+	return template
+}
+
+func cloneContent(content svc.Content) svc.Content {
+	content.Description = cloneText(content.Description)
+	content.Category = cloneText(content.Category)
+	content.Integrations = slices.Clone(content.Integrations)
+	content.Tags = slices.Clone(content.Tags)
+	content.Manifest = cloneBytes(content.Manifest)
+	return content
+}

@@ -1,0 +1,146 @@
+// Package svc is the administration, template-marketplace and API-key service of a Go application, as a library.
+//
+// A host builds one [Service] over a [Store], mounts package httpapi under /ext/svc, and has:
+//
+//   - policies: [Service.Resolve] decides what a user, a service account or an unmapped sender may do on a bank (one
+//     memory store), with which parameters, and says why, statement by statement;
+//   - sources: trusted addresses from which templates may be installed;
+//   - templates: a catalogue to list, create, read, patch and delete, to install from a source and to keep up to date;
+//   - API keys: issued, listed without their secret, revoked; [Service.Authenticate] accepts them as bearers.
+//
+// The parts, and who does what:
+//
+//	httpapi ──► svc ◄── store/memstore, store/sqlstore      a Store persists, filters, sorts and keeps uniqueness
+//	             ▲  ◄── store/sqlite                        opens a file with a driver, for sqlstore
+//	             └───── marketplace                         a Marketplace fetches catalogues, guarded
+//
+// The Service authorizes, validates, stamps, decides and records: no rule lives anywhere else. Every method that acts
+// takes the caller as a [Principal] and authorizes it; a host's own code passes [Host]. Every failure is an [*Error]
+// with a stable [Code]. Every mutation tells [Config].OnEvent after it is committed.
+//
+// A host brings its own bearers with an [Authenticator], its own database with a [Store] (package storetest is the
+// contract), its own logger and clock with [Config]. Users belong to the host: a user needs no row here until it is
+// given rights, which [Service.Apply] writes as one [Bundle].
+//
+// All methods of a Service are safe for concurrent use.
+package svc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/extsvc/svc/internal/seal"
+)
+
+// Config is what a [Service] is built from. Store is required; the zero value of every other field works.
+type Config struct {
+	// Store keeps everything. Required.
+	Store Store
+	// Marketplace fetches templates from sources. Nil: no source can be registered or asked.
+	Marketplace Marketplace
+	// Authenticator is asked about every bearer that is not a key issued here. Nil: only issued keys are accepted.
+	Authenticator Authenticator
+	// KnownUser tells whether the host has a user of that id; keys of an unknown one answer [CodeNotFound].
+	// Nil: every id is a user's. It is called concurrently.
+	KnownUser func(ctx context.Context, id string) (bool, error)
+	// OnEvent is told of every mutation, after its commit and before the method returns, in the caller's goroutine
+	// and concurrently. Nil: nobody is told.
+	OnEvent func(ctx context.Context, event Event)
+	// Logger gets warnings and faults, never a secret. Nil: [slog.Default].
+	Logger *slog.Logger
+	// Now is the clock; times are kept in UTC, to the microsecond. Nil: [time.Now].
+	Now func() time.Time
+
+	Keys      KeyConfig
+	Sources   SourceConfig
+	Templates TemplateConfig
+}
+
+// KeyConfig is how API keys are made and stored.
+type KeyConfig struct {
+	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". One to 16 of a–z, 0–9
+	// and _, ending in _, and not the same. Changing one makes the keys issued before unusable.
+	UserPrefix, ServiceAccountPrefix string
+	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them for checking.
+	// None: keys are hashed without one, which a warning at the start says.
+	Peppers []Pepper
+}
+
+// Pepper is one version of the secret under which keys are hashed. It is kept apart from the database: who
+// reads only the database can neither test a guess nor make up an id that reaches the store.
+type Pepper struct {
+	Version string // names it in each key's row: 1 to 32 characters, never reused for another Secret
+	Secret  []byte // at least 16 bytes
+}
+
+// SourceConfig is how sources are kept.
+type SourceConfig struct {
+	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: registering a token is refused.
+	SealingKey []byte
+}
+
+// TemplateConfig is how templates are checked.
+type TemplateConfig struct {
+	// ValidateManifest is the host's own check of a manifest, beside the built-in one. What its error says is shown
+	// to the caller. It must be pure and may be called concurrently. Nil: every manifest with a version is good.
+	ValidateManifest func(manifest json.RawMessage) error
+}
+
+// Store persists what the Service decides. It is made of one role for each noun; the comments of their methods are
+// the contract, and package storetest checks it.
+//
+// What holds for every method: values passed in and handed out are the receiver's own (nothing is shared with the
+// store's memory); times are UTC with microseconds; strings are compared byte by byte; an ended ctx fails the call
+// with an error that wraps ctx.Err() or [ErrUnavailable]; a method that fails has written nothing; a method that
+// returns nil is durable and seen by every later call. All methods are safe for concurrent use.
+type Store interface {
+	SourceStore
+	TemplateStore
+	APIKeyStore
+	AccessStore
+}
+
+// Service is the whole of svc behind one set of rules. Use [New].
+type Service struct {
+	config Config
+	store  Store
+	keys   *keyring
+	sealer *seal.Sealer // nil: source tokens are refused
+}
+
+// New returns a Service over config, or an error that names the field that is missing or wrong. It does not touch the
+// store.
+func New(config Config) (*Service, error) {
+	if config.Store == nil {
+		return nil, errors.New("svc: Config.Store is required")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	s := &Service{config: config, store: config.Store}
+	var err error
+	if s.keys, err = newKeyring(config.Keys); err != nil {
+		return nil, err
+	}
+	if key := config.Sources.SealingKey; key != nil {
+		if s.sealer, err = seal.New(key); err != nil {
+			return nil, errors.New("svc: Config.Sources.SealingKey: " + err.Error())
+		}
+	}
+	if len(config.Keys.Peppers) == 0 {
+		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
+	}
+	return s, nil
+}
+
+// Close ends the Service's background work. The store stays open: it is the host's.
+func (s *Service) Close() error { return nil }
+
+// now is the time that is stamped on rows and events.
+func (s *Service) now() time.Time { return s.config.Now().UTC().Truncate(time.Microsecond) }

@@ -1,0 +1,239 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/matryer/is"
+)
+
+// host is a service as a host sets it up, with a clock that ticks a second a look and a market of its own.
+type host struct {
+	*svc.Service
+	config svc.Config
+	store  svc.Store
+	market *market
+
+	mu     sync.Mutex
+	ticks  int
+	events []svc.Event
+}
+
+var admin = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
+
+func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := &host{store: memstore.New(), market: newMarket()}
+	h.config = svc.Config{
+		Store:       h.store,
+		Marketplace: h.market,
+		Logger:      slog.New(slog.DiscardHandler),
+		Now:         h.now,
+		OnEvent: func(_ context.Context, e svc.Event) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.events = append(h.events, e)
+		},
+		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper of the test")}}},
+		Sources: svc.SourceConfig{SealingKey: []byte("a sealing key of 32 bytes, thus!")},
+	}
+	for _, edit := range edits {
+		edit(&h.config)
+	}
+	service, err := svc.New(h.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = service.Close() })
+	h.Service = service
+	return h
+}
+
+func (h *host) now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ticks++
+	return time.Date(2026, 11, 21, 10, 0, h.ticks, 999, time.FixedZone("elsewhere", 3600))
+}
+
+// actions returns and forgets the events so far, as "action kind/id by actor".
+func (h *host) actions() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []string
+	for _, e := range h.events {
+		all = append(all, string(e.Action)+" "+e.Target.Kind+"/"+e.Target.ID+" by "+e.Actor.ID)
+	}
+	h.events = nil
+	return all
+}
+
+func (h *host) apply(t *testing.T, bundle string) {
+	t.Helper()
+	b, err := svc.ParseBundle([]byte(bundle))
+	if err == nil {
+		err = h.Apply(t.Context(), svc.Host, b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// market is a Marketplace whose sources are maps.
+type market struct {
+	mu      sync.Mutex
+	content map[string]map[string]svc.Content // by URL, then id
+	err     error
+	asked   []svc.Upstream
+	during  func() // called while a source is asked
+}
+
+func newMarket() *market { return &market{content: map[string]map[string]svc.Content{}} }
+
+func (m *market) CheckURL(url string) error {
+	if !strings.HasPrefix(url, "https://") {
+		return errors.New("is not https")
+	}
+	return nil
+}
+
+func (m *market) Template(_ context.Context, up svc.Upstream, id string) (svc.Content, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, up)
+	if m.during != nil {
+		m.during()
+	}
+	if m.err != nil {
+		return svc.Content{}, m.err
+	}
+	content, found := m.content[up.URL][id]
+	if !found {
+		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}
+	}
+	return content, nil
+}
+
+func (m *market) put(url, id string, content svc.Content) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.content[url] == nil {
+		m.content[url] = map[string]svc.Content{}
+	}
+	m.content[url][id] = content
+}
+
+func (m *market) remove(url, id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.content[url], id)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func manifest(s string) json.RawMessage { return json.RawMessage(s) }
+
+// wantCode fails unless err is an Error of that code, about that field.
+func wantCode(t *testing.T, err error, code svc.Code, field string) {
+	t.Helper()
+	got, ok := errors.AsType[*svc.Error](err)
+	if !ok || got.Code != code || got.Field != field {
+		t.Errorf("got %v, want %s of %q", err, code, field)
+	}
+}
+
+func collect[T any](t *testing.T, seq func(func(T, error) bool)) []T {
+	t.Helper()
+	var all []T
+	for row, err := range seq {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+func lastError[T any](seq func(func(T, error) bool)) (last error) {
+	for _, err := range seq {
+		last = err
+	}
+	return last
+}
+
+func TestNewNamesTheField(t *testing.T) {
+	pepper := func(p ...svc.Pepper) svc.Config {
+		return svc.Config{Store: memstore.New(), Keys: svc.KeyConfig{Peppers: p}}
+	}
+	long := []byte("sixteen bytes, at least")
+	for field, config := range map[string]svc.Config{
+		"Config.Store":                     {},
+		"Config.Sources.SealingKey":        {Store: memstore.New(), Sources: svc.SourceConfig{SealingKey: []byte("short")}},
+		"Config.Keys: the prefix \"A\"":    {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
+		"UserPrefix and Service":           {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
+		"Config.Keys.Peppers[0].Secret":    pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
+		"Config.Keys.Peppers[0].Version":   pepper(svc.Pepper{Version: "not one", Secret: long}),
+		"Config.Keys.Peppers[1].Version: ": pepper(svc.Pepper{Version: "1", Secret: long}, svc.Pepper{Version: "1", Secret: long}),
+	} {
+		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+}
+
+func TestSmallestConfig(t *testing.T) {
+	is := is.New(t)
+	service, err := svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	issued, err := service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, nil)
+	is.NoErr(err)
+	who, err := service.Authenticate(t.Context(), string(issued.Key))
+	is.NoErr(err)
+	is.Equal(who.Identity(), svc.Identity{Kind: svc.KindUser, ID: "alice"})
+
+	_, err = service.Authenticate(t.Context(), "a token of nobody")
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+	_, err = service.RegisterSource(t.Context(), svc.Host, svc.RegisterSource{URL: "https://example.com/a"})
+	wantCode(t, err, svc.CodeInvalid, "/url")
+	is.NoErr(service.Close())
+}
+
+func TestSecretDoesNotShow(t *testing.T) {
+	is := is.New(t)
+	key := svc.Secret("svcu_canary")
+	var out strings.Builder
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "key", key, "in", map[string]any{"key": key})
+	slog.New(slog.NewTextHandler(&out, nil)).Info("m", "key", key, "issued", svc.IssuedKey{Key: key})
+	text, err := json.Marshal(map[string]any{"key": key, "issued": svc.IssuedKey{Key: key}})
+	is.NoErr(err)
+	out.Write(text)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		out.WriteString(sprintf(verb, key))
+		out.WriteString(sprintf(verb, struct{ Key svc.Secret }{key}))
+	}
+	out.WriteString(key.String() + key.GoString())
+	is.True(!strings.Contains(out.String(), "canary"))
+	is.True(strings.Contains(out.String(), "***"))
+}
+
+func TestErrorCode(t *testing.T) {
+	is := is.New(t)
+	is.Equal(svc.ErrorCode(nil), svc.Code(""))
+	is.Equal(svc.ErrorCode(errors.New("other")), svc.CodeInternal)
+	cause := errors.New("cause")
+	err := error(&svc.Error{Code: svc.CodeNotFound, Field: "bank", Message: "is gone", Err: cause})
+	is.Equal(svc.ErrorCode(errors.Join(err)), svc.CodeNotFound)
+	is.Equal(err.Error(), "bank: is gone: cause")
+	is.True(errors.Is(err, cause))
+}
+
+func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }

@@ -1,0 +1,257 @@
+package svc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+)
+
+// TemplateKey names an installed template: unique over its three fields. Owner is "" exactly when Scope is
+// [ScopeServer].
+type TemplateKey struct {
+	Scope Scope
+	Owner string
+	ID    string
+}
+
+// Template is an installed template.
+type Template struct {
+	TemplateKey
+	Content
+	Origin      *Origin // where it came from; nil: made by hand
+	InstalledAt time.Time
+	UpdatedAt   time.Time
+}
+
+// Origin is where a template was installed from. It stays when the source is removed.
+type Origin struct {
+	Source   SourceKey
+	ID       string  // the template's id within the source
+	Revision string  // of the content that was installed: Base.Revision()
+	Base     Content // what was installed; zero in lists
+}
+
+// TemplateFilter narrows a list of templates; "" matches all, otherwise byte by byte, both together.
+type TemplateFilter struct {
+	Category string // the category is this
+	Tag      string // one of the tags is this
+}
+
+// CreateTemplate is the request to add a template by hand.
+type CreateTemplate struct {
+	ID string
+	Content
+}
+
+// TemplatePatch is a partial update: nil leaves a field untouched.
+type TemplatePatch struct {
+	Name         *string
+	Description  *TextPatch
+	Category     *TextPatch
+	Integrations *[]string
+	Tags         *[]string
+	Manifest     json.RawMessage // nil: untouched
+}
+
+// TextPatch is a new value for a text that may be null.
+type TextPatch struct{ Value *string } // nil: null
+
+// TemplateStore keeps templates.
+type TemplateStore interface {
+	// CreateTemplate adds a template with its origin and base. ErrExists when its key is taken.
+	CreateTemplate(ctx context.Context, template Template) error
+	// Template returns the template with that key, Origin.Base included. ErrNotFound.
+	Template(ctx context.Context, key TemplateKey) (Template, error)
+	// Templates returns a chunk of the templates that page asks for, by name and then id in byte order, behind
+	// page's last row. Origin.Base is zero. A chunk may be shorter than page.Limit; only an empty one is the end.
+	Templates(ctx context.Context, page TemplatePage) ([]Template, error)
+	// ChangeTemplate reads the template as Template does, calls change with it and, when that returns true, writes
+	// what change made of it, in one transaction: changes of one template happen one after the other. The key and
+	// InstalledAt are not written. change does no I/O and may be called again, with the template read anew; its
+	// error is returned as it is and nothing is written. ErrNotFound.
+	ChangeTemplate(ctx context.Context, key TemplateKey, change func(*Template) (write bool, err error)) error
+	// DeleteTemplate removes the template with that key and all that belongs to it. ErrNotFound.
+	DeleteTemplate(ctx context.Context, key TemplateKey) error
+}
+
+// TemplatePage asks for one chunk of a list of templates.
+type TemplatePage struct {
+	Scope Scope
+	Owner string
+	TemplateFilter
+	AfterName, AfterID string // of the last row of the chunk before; "" from the start
+	Limit              int    // at most so many, > 0
+}
+
+func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
+
+// CreateTemplate adds a template of the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
+func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTemplate) (Template, error) {
+	content := in.Content.clone()
+	var c checker
+	c.id("/id", in.ID)
+	s.checkContent(&c, &content)
+	if err := c.err(); err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	now := s.now()
+	template := Template{TemplateKey: serverTemplate(in.ID), Content: content, InstalledAt: now, UpdatedAt: now}
+	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id")
+}
+
+// addTemplate stores a new template; field is where the caller chose its id.
+func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string) (Template, error) {
+	if err := s.store.CreateTemplate(ctx, template); errors.Is(err, ErrExists) {
+		return Template{}, templateTaken(field, template.ID)
+	} else if err != nil {
+		return Template{}, fault("add template", err)
+	}
+	s.emit(ctx, template.InstalledAt, by, action, template.target())
+	return template, nil
+}
+
+func templateTaken(field, id string) *Error {
+	return taken(field, "a template with the id "+quote(id)+" exists already")
+}
+
+func noTemplate(id string) *Error { return notFound("no template with the id " + quote(id)) }
+
+// Template returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Service) Template(ctx context.Context, by Principal, id string) (Template, error) {
+	if err := checkID("template_id", id); err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	return s.template(ctx, id)
+}
+
+func (s *Service) template(ctx context.Context, id string) (Template, error) {
+	template, err := s.store.Template(ctx, serverTemplate(id))
+	if errors.Is(err, ErrNotFound) {
+		return Template{}, noTemplate(id)
+	}
+	return template, fault("read template", err)
+}
+
+// Templates lists the server's templates by name, then id. The list is read in chunks, so that it need not fit into
+// memory; what is written meanwhile may or may not be in it. The error, if any, is the last thing yielded.
+func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
+	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Limit: listChunk}
+	return list(ctx, "list templates",
+		func() error {
+			if err := filter.check(); err != nil {
+				return err
+			}
+			return s.authorize(ctx, by, ActionTemplateAdmin)
+		},
+		func() ([]Template, error) { return s.store.Templates(ctx, page) },
+		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
+}
+
+func (f TemplateFilter) check() error {
+	var c checker
+	c.text("category", f.Category, MaxLabelLength)
+	c.text("tag", f.Tag, MaxLabelLength)
+	return c.err()
+}
+
+// PatchTemplate changes some fields of a template of the server. A patch that changes nothing writes nothing.
+// Concurrent patches of different fields all hold. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, patch TemplatePatch) (Template, error) {
+	if err := s.checkPatch(id, &patch); err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	var patched Template
+	now, changed := s.now(), false
+	err := s.store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+		before := t.Content
+		t.Content = patch.apply(before)
+		if changed = len(differences(before, t.Content)) > 0; changed {
+			t.UpdatedAt = now
+		} else {
+			t.Content = before
+		}
+		patched = *t
+		return changed, nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return Template{}, noTemplate(id)
+	} else if err != nil {
+		return Template{}, fault("patch template", err)
+	}
+	if changed {
+		s.emit(ctx, now, by, EventTemplatePatched, patched.target())
+	}
+	return patched, nil
+}
+
+// checkPatch says what is wrong with the fields that a patch touches, and compacts its manifest.
+func (s *Service) checkPatch(id string, patch *TemplatePatch) error {
+	var c checker
+	c.id("template_id", id)
+	if patch.Name != nil && *patch.Name == "" {
+		c.add("/name", "must not be empty")
+	}
+	patch.apply(Content{}).checkTexts(&c)
+	if patch.Manifest != nil {
+		manifest, problem := s.checkManifest(patch.Manifest)
+		patch.Manifest = manifest
+		c.check(problem)
+	}
+	return c.err()
+}
+
+// apply returns content as the patch leaves it.
+func (p TemplatePatch) apply(content Content) Content {
+	if p.Name != nil {
+		content.Name = *p.Name
+	}
+	if p.Description != nil {
+		content.Description = p.Description.Value
+	}
+	if p.Category != nil {
+		content.Category = p.Category.Value
+	}
+	if p.Integrations != nil {
+		content.Integrations = *p.Integrations
+	}
+	if p.Tags != nil {
+		content.Tags = *p.Tags
+	}
+	if p.Manifest != nil {
+		content.Manifest = p.Manifest
+	}
+	return content.clone()
+}
+
+// DeleteTemplate removes a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string) error {
+	if err := checkID("template_id", id); err != nil {
+		return err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return err
+	}
+	key := serverTemplate(id)
+	if err := s.store.DeleteTemplate(ctx, key); errors.Is(err, ErrNotFound) {
+		return noTemplate(id)
+	} else if err != nil {
+		return fault("delete template", err)
+	}
+	s.emit(ctx, s.now(), by, EventTemplateDeleted, key.target())
+	return nil
+}
+
+func (k TemplateKey) target() Target {
+	return Target{Kind: "template", ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+}

@@ -1,0 +1,270 @@
+package svc_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func create(t *testing.T, h *host, id string, content svc.Content) svc.Template {
+	t.Helper()
+	if content.Manifest == nil {
+		content.Manifest = manifest(`{"version":"1"}`)
+	}
+	if content.Name == "" {
+		content.Name = "The " + id
+	}
+	template, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: id, Content: content})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return template
+}
+
+func TestCreateTemplate(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	made := create(t, h, "notes", svc.Content{
+		Name: "Notes", Description: ptr(""), Category: ptr("work"), Tags: []string{"b", "a", "b"},
+		Manifest: manifest(` { "version" : "1", "n" : 1.0, "big" : 12345678901234567890 } `),
+	})
+	is.Equal(made.TemplateKey, svc.TemplateKey{Scope: svc.ScopeServer, ID: "notes"})
+	is.Equal(string(made.Manifest), `{"version":"1","n":1.0,"big":12345678901234567890}`)
+	is.Equal(made.Tags, []string{"b", "a", "b"})
+	is.Equal(made.Integrations, []string{})
+	is.Equal(made.InstalledAt, made.UpdatedAt)
+	is.Equal(made.InstalledAt.Nanosecond(), 0) // 999 ns are cut to microseconds
+	is.Equal(made.InstalledAt.Location().String(), "UTC")
+
+	read, err := h.Template(t.Context(), admin, "notes")
+	is.NoErr(err)
+	is.Equal(read, made)
+	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
+
+	_, err = h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "notes", Content: made.Content})
+	wantCode(t, err, svc.CodeExists, "/id")
+	_, err = h.Template(t.Context(), admin, "nothing")
+	wantCode(t, err, svc.CodeNotFound, "")
+	is.Equal(h.actions(), nil)
+}
+
+func TestCreateTemplateRefuses(t *testing.T) {
+	long := strings.Repeat("é", svc.MaxDescriptionLength)
+	for _, c := range []struct {
+		field string
+		id    string
+		edit  func(*svc.Content)
+	}{
+		{"/id", "", func(*svc.Content) {}},
+		{"/id", ".", func(*svc.Content) {}},
+		{"/id", "..", func(*svc.Content) {}},
+		{"/id", "a/b", func(*svc.Content) {}},
+		{"/id", `a\b`, func(*svc.Content) {}},
+		{"/id", "a\x00", func(*svc.Content) {}},
+		{"/id", "a\n", func(*svc.Content) {}},
+		{"/id", "a\u202e", func(*svc.Content) {}},
+		{"/id", "a\u200b", func(*svc.Content) {}},
+		{"/id", "\xff", func(*svc.Content) {}},
+		{"/id", strings.Repeat("é", 129), func(*svc.Content) {}},
+		{"/name", "a", func(c *svc.Content) { c.Name = "" }},
+		{"/name", "a", func(c *svc.Content) { c.Name = "a\x00b" }},
+		{"/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") }},
+		{"/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") }},
+		{"/category", "a", func(c *svc.Content) { c.Category = ptr(long) }},
+		{"/tags", "a", func(c *svc.Content) { c.Tags = make([]string, svc.MaxLabels+1) }},
+		{"/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} }},
+		{"/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} }},
+		{"/manifest", "a", func(c *svc.Content) { c.Manifest = nil }},
+		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`null`) }},
+		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`["version"]`) }},
+		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1"`) }},
+		{"/manifest/a", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1","a":1,"a":2}`) }},
+		{"/manifest", "a", func(c *svc.Content) {
+			c.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("a", svc.MaxManifest) + `"}`)
+		}},
+		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{}`) }},
+		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":null}`) }},
+		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":1}`) }},
+		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":""}`) }},
+	} {
+		h := newHost(t)
+		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
+		c.edit(&content)
+		_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: c.id, Content: content})
+		wantCode(t, err, svc.CodeInvalid, c.field)
+		if all := collect(t, h.Templates(t.Context(), admin, svc.TemplateFilter{})); len(all) > 0 {
+			t.Errorf("%s: something was written", c.field)
+		}
+	}
+}
+
+func TestOddIDsAreKept(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	ids := []string{"a:b@c", "A", "a", "é", "e\u0301", "%2F", " ", "'\"", "...", "🧠", strings.Repeat("é", 128)}
+	for _, id := range ids {
+		create(t, h, id, svc.Content{})
+	}
+	for _, id := range ids {
+		read, err := h.Template(t.Context(), admin, id)
+		is.NoErr(err)
+		is.Equal(read.ID, id)
+	}
+}
+
+func TestListTemplates(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for i, id := range []string{"d", "b", "c", "a"} {
+		create(t, h, id, svc.Content{Name: []string{"Z", "Y", "Y", "é"}[i], Category: ptr(id), Tags: []string{"all", id}})
+	}
+	ids := func(f svc.TemplateFilter) (ids []string) {
+		for _, template := range collect(t, h.Templates(t.Context(), admin, f)) {
+			ids = append(ids, template.ID)
+		}
+		return ids
+	}
+	is.Equal(ids(svc.TemplateFilter{}), []string{"b", "c", "d", "a"})
+	is.Equal(ids(svc.TemplateFilter{Tag: "all", Category: "c"}), []string{"c"})
+	is.Equal(ids(svc.TemplateFilter{Tag: "b", Category: "c"}), nil)
+	is.Equal(ids(svc.TemplateFilter{Tag: "ALL"}), nil)
+
+	wantCode(t, lastError(h.Templates(t.Context(), admin, svc.TemplateFilter{Tag: "\xff"})), svc.CodeInvalid, "tag")
+	for range h.Templates(t.Context(), admin, svc.TemplateFilter{}) {
+		break // a reader may stop
+	}
+}
+
+func TestLongListComesInChunks(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for i := range 173 {
+		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
+	}
+	all := collect(t, h.Templates(t.Context(), admin, svc.TemplateFilter{}))
+	is.Equal(len(all), 173)
+	for i, template := range all {
+		is.Equal(template.ID, sprintf("%03d", i))
+	}
+}
+
+func TestPatchTemplate(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})
+	h.actions()
+
+	same := svc.TemplatePatch{
+		Name: &before.Name, Description: &svc.TextPatch{Value: ptr("d")}, Tags: &[]string{"x"},
+		Integrations: &[]string{}, Manifest: manifest(`{ "version": "1" }`),
+	}
+	for _, patch := range []svc.TemplatePatch{{}, same} {
+		after, err := h.PatchTemplate(t.Context(), admin, "a", patch)
+		is.NoErr(err)
+		is.Equal(after, before) // updated_at included
+	}
+	is.Equal(h.actions(), nil)
+
+	after, err := h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{
+		Name: ptr("New"), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: ptr("")},
+		Tags: &[]string{"y", "y"}, Integrations: &[]string{"i"}, Manifest: manifest(`{"version":"2","n":1.0}`),
+	})
+	is.NoErr(err)
+	is.Equal(after.Content, svc.Content{
+		Name: "New", Category: ptr(""), Tags: []string{"y", "y"}, Integrations: []string{"i"},
+		Manifest: manifest(`{"version":"2","n":1.0}`),
+	})
+	is.Equal(after.InstalledAt, before.InstalledAt)
+	is.True(after.UpdatedAt.After(before.UpdatedAt))
+	is.Equal(h.actions(), []string{"template.patched template/a by admin"})
+	read, err := h.Template(t.Context(), admin, "a")
+	is.NoErr(err)
+	is.Equal(read, after)
+}
+
+func TestPatchTemplateRefuses(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	before := create(t, h, "a", svc.Content{})
+	for field, patch := range map[string]svc.TemplatePatch{
+		"/name":             {Name: ptr("")},
+		"/description":      {Description: &svc.TextPatch{Value: ptr("\x00")}},
+		"/tags/0":           {Tags: &[]string{"\xff"}},
+		"/manifest":         {Manifest: manifest(`{`)},
+		"/manifest/version": {Manifest: manifest(`{"version":7}`)},
+	} {
+		_, err := h.PatchTemplate(t.Context(), admin, "a", patch)
+		wantCode(t, err, svc.CodeInvalid, field)
+	}
+	_, err := h.PatchTemplate(t.Context(), admin, "b", svc.TemplatePatch{})
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, err = h.PatchTemplate(t.Context(), admin, "..", svc.TemplatePatch{})
+	wantCode(t, err, svc.CodeInvalid, "template_id")
+	read, err := h.Template(t.Context(), admin, "a")
+	is.NoErr(err)
+	is.Equal(read, before)
+}
+
+func TestPatchesAtOnceAllHold(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	create(t, h, "a", svc.Content{})
+	patches := []svc.TemplatePatch{
+		{Name: ptr("New")}, {Description: &svc.TextPatch{Value: ptr("new")}}, {Category: &svc.TextPatch{Value: ptr("new")}},
+		{Tags: &[]string{"new"}}, {Integrations: &[]string{"new"}}, {Manifest: manifest(`{"version":"new"}`)},
+	}
+	var wg sync.WaitGroup
+	for _, patch := range patches {
+		wg.Go(func() {
+			if _, err := h.PatchTemplate(t.Context(), admin, "a", patch); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	read, err := h.Template(t.Context(), admin, "a")
+	is.NoErr(err)
+	is.Equal(read.Content, svc.Content{
+		Name: "New", Description: ptr("new"), Category: ptr("new"), Tags: []string{"new"},
+		Integrations: []string{"new"}, Manifest: manifest(`{"version":"new"}`),
+	})
+}
+
+func TestDeleteTemplate(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	create(t, h, "a", svc.Content{Tags: []string{"x"}})
+	h.actions()
+	is.NoErr(h.DeleteTemplate(t.Context(), admin, "a"))
+	is.Equal(h.actions(), []string{"template.deleted template/a by admin"})
+	wantCode(t, h.DeleteTemplate(t.Context(), admin, "a"), svc.CodeNotFound, "")
+	wantCode(t, h.DeleteTemplate(t.Context(), admin, "."), svc.CodeInvalid, "template_id")
+	create(t, h, "a", svc.Content{})
+	is.Equal(len(collect(t, h.Templates(t.Context(), admin, svc.TemplateFilter{Tag: "x"}))), 0)
+}
+
+func TestValidateManifest(t *testing.T) {
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.ValidateManifest = func(m json.RawMessage) error {
+			if !strings.Contains(string(m), "bank") {
+				return errors.New("must have a bank")
+			}
+			return nil
+		}
+	})
+	content := svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}
+	_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content})
+	wantCode(t, err, svc.CodeInvalid, "/manifest")
+	create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","bank":{}}`)})
+	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
+	if err != nil {
+		t.Error("a patch that leaves the manifest alone is refused:", err)
+	}
+	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})
+	wantCode(t, err, svc.CodeInvalid, "/manifest")
+}

@@ -1,0 +1,119 @@
+package svc
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits on what is accepted. Characters are Unicode code points.
+const (
+	MaxIDLength          = 128     // characters of an id or name that can stand in a path
+	MaxNameLength        = 1024    // characters of a template's name or a display name
+	MaxDescriptionLength = 4096    // characters of a description
+	MaxLabels            = 100     // tags, and integrations, of a template
+	MaxLabelLength       = 128     // characters of a tag, an integration or a category
+	MaxURLLength         = 2048    // characters of a source's address
+	MaxSourceTokenLength = 4096    // bytes of a source's access token
+	MaxManifest          = 1 << 20 // bytes of a manifest
+	MaxNesting           = 64      // levels of arrays and objects in any JSON document
+)
+
+// checker collects what is wrong with a request.
+type checker struct{ errs []error }
+
+func (c *checker) ok() bool { return len(c.errs) == 0 }
+
+func (c *checker) err() error {
+	if len(c.errs) == 1 {
+		return c.errs[0]
+	}
+	return errors.Join(c.errs...)
+}
+
+func (c *checker) add(field, message string) { c.errs = append(c.errs, invalid(field, message)) }
+
+// check adds a problem unless it is nil.
+func (c *checker) check(problem *Error) {
+	if problem != nil {
+		c.errs = append(c.errs, problem)
+	}
+}
+
+func (c *checker) id(field, id string) {
+	if problem := idProblem(id); problem != "" {
+		c.add(field, problem)
+	}
+}
+
+func (c *checker) text(field, s string, limit int) {
+	if problem := textProblem(s, limit); problem != "" {
+		c.add(field, problem)
+	}
+}
+
+func (c *checker) optionalText(field string, s *string, limit int) {
+	if s != nil {
+		c.text(field, *s, limit)
+	}
+}
+
+func (c *checker) labels(field string, labels []string) {
+	if len(labels) > MaxLabels {
+		c.add(field, fmt.Sprintf("must have at most %d elements", MaxLabels))
+		return
+	}
+	for i, label := range labels {
+		c.text(field+"/"+strconv.Itoa(i), label, MaxLabelLength)
+	}
+}
+
+// checkID returns an Error about field unless id can stand in a path.
+func checkID(field, id string) error {
+	if problem := idProblem(id); problem != "" {
+		return invalid(field, problem)
+	}
+	return nil
+}
+
+// idProblem says why id cannot stand in a path, or "". Ids are compared byte by byte and never normalized.
+func idProblem(id string) string {
+	switch {
+	case id == "":
+		return fmt.Sprintf("must be 1 to %d characters", MaxIDLength)
+	case id == "." || id == "..":
+		return `must not be "." or ".."`
+	case strings.ContainsAny(id, `/\`):
+		return "must hold no slash or backslash"
+	}
+	if problem := textProblem(id, MaxIDLength); problem != "" {
+		return problem
+	}
+	if strings.ContainsFunc(id, unprintable) {
+		return "must hold no control, format or bidi characters"
+	}
+	return ""
+}
+
+// unprintable reports whether r is a control or format character (the bidi ones are format characters), or
+// separates lines.
+func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+
+// textProblem says why s is no text that every store can keep, or "". No database keeps both NUL and bad UTF-8.
+func textProblem(s string, limit int) string {
+	switch {
+	case !utf8.ValidString(s):
+		return "must be valid UTF-8"
+	case strings.ContainsRune(s, 0):
+		return "must hold no NUL character"
+	case utf8.RuneCountInString(s) > limit:
+		return fmt.Sprintf("must be at most %d characters", limit)
+	}
+	return ""
+}
+
+// quote shows a caller's own value in a message.
+func quote(s string) string { return strconv.Quote(s) }
