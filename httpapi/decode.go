@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+func invalid(field, message string) *svc.Error {
+	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
+}
+
+// decode reads a request's JSON body, strictly. An empty one leaves T at its zero value, which
+// is refused further on where something is required.
+func decode[T any](h *Handler, w http.ResponseWriter, r *request) (T, error) {
+	var in T
+	body, err := h.body(w, r)
+	if err != nil || len(body) == 0 {
+		return in, err
+	}
+	err = strictjson.Unmarshal(body, svc.MaxNesting, &in)
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		return in, invalid(wrong.Pointer, bodyProblem(wrong))
+	}
+	return in, err
+}
+
+func bodyProblem(wrong *strictjson.Error) string {
+	if wrong.Pointer == "" {
+		return "the body " + wrong.Detail
+	}
+	return wrong.Detail
+}
+
+// body reads a request's body, of JSON by its Content-Type and no longer than the limit.
+func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
+	tooLarge := &svc.Error{Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", h.maxBody)}
+	if r.ContentLength > h.maxBody {
+		return nil, tooLarge
+	}
+	if r.ContentLength != 0 && !isJSON(r.Header) {
+		if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF {
+			return nil, nil // of unknown length, and empty: no body needs no type
+		}
+		return nil, &svc.Error{Code: codeNotJSON, Message: "the body must be JSON in UTF-8, unencoded, and say so: Content-Type: application/json"}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.maxBody))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	} else if err != nil {
+		return nil, &svc.Error{Code: svc.CodeInvalid, Message: "the body could not be read to its end", Err: err}
+	}
+	return body, nil
+}
+
+// isJSON reports whether a body is said to be plain JSON: application/json or a type built on it (RFC 6839), in UTF-8.
+func isJSON(header http.Header) bool {
+	types := header.Values("Content-Type")
+	if len(types) != 1 || header.Get("Content-Encoding") != "" {
+		return false
+	}
+	kind, params, err := mime.ParseMediaType(types[0])
+	if err != nil {
+		return false
+	}
+	if charset, given := params["charset"]; given && !strings.EqualFold(charset, "utf-8") {
+		return false
+	}
+	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+}
+
+// query is the parsed query of a request.
+type query url.Values
+
+func parseQuery(raw string) (query, error) {
+	if strings.Contains(raw, ";") {
+		return nil, invalid("query", "must not hold a semicolon: separate its keys with &")
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalid("query", "holds a malformed escape")
+	}
+	return query(values), nil
+}
+
+// text returns the one value of a key; "" when it is absent or empty.
+func (q query) text(key string) (string, error) {
+	if len(q[key]) > 1 {
+		return "", invalid(key, "must be given once")
+	}
+	return url.Values(q).Get(key), nil
+}
+
+// texts reads the values of several keys.
+func (q query) texts(into map[string]*string) error {
+	for key, value := range into {
+		text, err := q.text(key)
+		if err != nil {
+			return err
+		}
+		*value = text
+	}
+	return nil
+}
+
+// bool returns a truth value; false when it is absent or empty.
+func (q query) bool(key string) (bool, error) {
+	text, err := q.text(key)
+	if err != nil {
+		return false, err
+	}
+	switch strings.ToLower(text) {
+	case "true", "1":
+		return true, nil
+	case "false", "0", "":
+		return false, nil
+	}
+	return false, invalid(key, "must be true, false, 1 or 0")
+}

@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"sync"
+)
+
+const contentType = "application/json"
+
+// flushAt is how many bytes of a list are gathered before they are sent.
+const flushAt = 32 << 10
+
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// appender is an answer that writes itself.
+type appender interface{ Append([]byte) []byte }
+
+// send answers with one JSON value.
+func send(w http.ResponseWriter, status int, answer appender) error {
+	return withBuffer(func(b []byte) ([]byte, error) {
+		b = append(answer.Append(b), '\n')
+		start(w, status)
+		_, _ = w.Write(b) // a client that is gone needs no answer
+		return b, nil
+	})
+}
+
+// sendJSON answers with a value that encoding/json writes.
+func sendJSON(w http.ResponseWriter, status int, answer any) error {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(answer); err != nil {
+		return err
+	}
+	start(w, status)
+	_, _ = w.Write(body.Bytes())
+	return nil
+}
+
+// sendList answers with rows between open and shut, as they come. Whatever fails before something was sent is an error like
+// any other; after that the connection is cut, so that nobody takes half a list for a whole one.
+func sendList[R any, A appender](h *Handler, w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A) error {
+	return withBuffer(func(b []byte) ([]byte, error) {
+		b, sent, between := append(b, open...), false, ""
+		for row, err := range rows {
+			if err != nil && !sent {
+				return b, err
+			} else if err != nil {
+				h.logger.Error("svc: a list broke off", "error", err)
+				panic(http.ErrAbortHandler)
+			}
+			b = answer(row).Append(append(b, between...))
+			if between = ","; len(b) >= flushAt {
+				if !sent {
+					start(w, http.StatusOK)
+				}
+				if _, err := w.Write(b); err != nil {
+					return b, nil // the client is gone
+				}
+				b, sent = b[:0], true
+			}
+		}
+		if !sent {
+			start(w, http.StatusOK)
+		}
+		_, _ = w.Write(append(append(b, shut...), '\n'))
+		return b, nil
+	})
+}
+
+// withBuffer lends a pooled buffer; what write returns is kept for the next, unless it has grown large.
+func withBuffer(write func([]byte) ([]byte, error)) error {
+	pooled := buffers.Get().(*[]byte)
+	b, err := write((*pooled)[:0])
+	if *pooled = b; cap(b) <= 4*flushAt {
+		buffers.Put(pooled)
+	}
+	return err
+}
+
+func start(w http.ResponseWriter, status int) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+}
+
+func sendNothing(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// orNull is nil for "", for texts that are "" inside and null outside.
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,134 @@
+// Package httpapi serves a [svc.Service] over HTTP: it translates, and decides nothing.
+//
+//	api := httpapi.New(service, httpapi.Options{})
+//	http.ListenAndServe(":8080", api.Ahead(mux))
+//
+// Every request is authenticated by its bearer before anything else, its path included. Answers are JSON; every failure
+// is application/problem+json (RFC 9457) with a stable code.
+package httpapi
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// DefaultPrefix is where the interface is mounted unless Options say otherwise.
+const DefaultPrefix = "/ext/svc"
+
+// DefaultMaxBody is the limit of a request's body in bytes unless Options say otherwise.
+const DefaultMaxBody = 1 << 20
+
+// Options are how a Handler is mounted. The zero value works.
+type Options struct {
+	// Prefix is the public path of the interface; "" means DefaultPrefix, "/" none.
+	Prefix string
+	// MaxBody is the limit of a request's body in bytes; 0 means DefaultMaxBody.
+	MaxBody int64
+	// Logger gets the faults behind answers of 500 and above. Nil: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and as well those whose
+// prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
+type Handler struct {
+	service *svc.Service
+	prefix  string // without a trailing slash
+	maxBody int64
+	logger  *slog.Logger
+}
+
+// New returns the HTTP interface of a service.
+func New(service *svc.Service, options Options) *Handler {
+	h := &Handler{service: service, prefix: DefaultPrefix, maxBody: DefaultMaxBody, logger: options.Logger}
+	if options.Prefix != "" {
+		h.prefix = strings.TrimRight("/"+strings.Trim(options.Prefix, "/"), "/")
+	}
+	if options.MaxBody > 0 {
+		h.maxBody = options.MaxBody
+	}
+	if h.logger == nil {
+		h.logger = slog.Default()
+	}
+	return h
+}
+
+// Ahead serves whatever lies under the prefix, however it is spelled, and hands everything else to next. It is the way to
+// mount a Handler beside an [http.ServeMux]: registered with a mux, a request whose path holds "//" or ".." is
+// answered by the mux, with a redirect, before anybody is authenticated.
+func (h *Handler) Ahead(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.covers(r.URL.EscapedPath()) || h.covers(path.Clean("/"+r.URL.Path)) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (h *Handler) covers(path string) bool {
+	return path == h.prefix || strings.HasPrefix(path, h.prefix+"/")
+}
+
+// request is one authenticated request on its way to its handler.
+type request struct {
+	*http.Request
+	by     svc.Principal
+	params map[string]string // of the path
+	query  query
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer h.recover(w, r)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := h.serve(w, r); err != nil {
+		h.fail(w, r, err)
+	}
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
+	by, err := h.authenticate(r)
+	if err != nil {
+		return err
+	}
+	route, params, err := match(r.Method, h.relative(r))
+	if err != nil {
+		return err
+	}
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	return route.serve(h, w, &request{Request: r, by: by, params: params, query: query})
+}
+
+// relative is the escaped path behind the prefix, which may have been cut off already.
+func (h *Handler) relative(r *http.Request) string {
+	escaped := r.URL.EscapedPath()
+	if h.covers(escaped) {
+		return escaped[len(h.prefix):]
+	}
+	return escaped
+}
+
+// recover answers for a handler that panicked. [http.ErrAbortHandler] cuts the connection, and is meant to.
+func (h *Handler) recover(w http.ResponseWriter, r *http.Request) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if cause == http.ErrAbortHandler {
+		panic(cause)
+	}
+	h.fail(w, r, &svc.Error{
+		Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log",
+		Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
+	})
+}

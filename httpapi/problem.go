@@ -1,0 +1,128 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+// The codes that only HTTP has.
+const (
+	codeMethodNotAllowed svc.Code = "method_not_allowed"
+	codeBodyTooLarge     svc.Code = "body_too_large"
+	codeNotJSON          svc.Code = "unsupported_media_type"
+)
+
+// statuses is the one place where codes become statuses.
+var statuses = map[svc.Code]int{
+	svc.CodeInvalid:         http.StatusBadRequest,
+	svc.CodeUnauthenticated: http.StatusUnauthorized,
+	svc.CodeForbidden:       http.StatusForbidden,
+	svc.CodeNotFound:        http.StatusNotFound,
+	codeMethodNotAllowed:    http.StatusMethodNotAllowed,
+	svc.CodeExists:          http.StatusConflict,
+	svc.CodeEdited:          http.StatusConflict,
+	svc.CodeChanged:         http.StatusConflict,
+	codeBodyTooLarge:        http.StatusRequestEntityTooLarge,
+	codeNotJSON:             http.StatusUnsupportedMediaType,
+	svc.CodeInternal:        http.StatusInternalServerError,
+	svc.CodeSourceFailed:    http.StatusBadGateway,
+	svc.CodeUnavailable:     http.StatusServiceUnavailable,
+	svc.CodeSourceTimeout:   http.StatusGatewayTimeout,
+}
+
+// retryAfter is the Retry-After of a 503, in seconds.
+const retryAfter = "1"
+
+// fail answers with a problem. It is the only place that does.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var (
+		challenge *challengeError
+		method    *methodError
+	)
+	problem := problemOf(err)
+	switch {
+	case errors.As(err, &challenge):
+		w.Header().Set("WWW-Authenticate", challenge.header())
+	case errors.As(err, &method):
+		w.Header().Set("Allow", strings.Join(method.allow, ", "))
+	case problem.Status == http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	if problem.Status >= http.StatusInternalServerError {
+		h.logger.ErrorContext(r.Context(), "svc: request failed",
+			"method", r.Method, "path", r.URL.Path, "status", problem.Status, "code", problem.Code, "error", err)
+	}
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(problem) // strings and numbers always encode
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(problem.Status)
+	_, _ = w.Write(body.Bytes())
+}
+
+func problemOf(err error) wire.Problem {
+	first := firstError(err)
+	status, known := statuses[first.Code]
+	if !known {
+		status = http.StatusInternalServerError
+	}
+	p := wire.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: detail(first), Code: string(first.Code), Fields: first.Fields,
+	}
+	if status == http.StatusBadRequest {
+		p.Errors = fieldsOf(err)
+	}
+	return p
+}
+
+// firstError is what the answer is about: the first svc.Error of the tree, or what stands for an error of ours.
+func firstError(err error) *svc.Error {
+	var (
+		first     *svc.Error
+		challenge *challengeError
+		method    *methodError
+	)
+	switch {
+	case errors.As(err, &challenge):
+		return &svc.Error{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"}
+	case errors.As(err, &method):
+		return &svc.Error{Code: codeMethodNotAllowed, Message: "this path takes " + strings.Join(method.allow, ", ") + " only"}
+	case errors.As(err, &first):
+		return first
+	}
+	return &svc.Error{Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log"}
+}
+
+// detail is the sentence of an error: the field by its plain name, then what is wrong with it.
+func detail(e *svc.Error) string {
+	sentence := e.Message
+	if name := strings.ReplaceAll(strings.Trim(e.Field, "/"), "/", "."); name != "" && e.Code == svc.CodeInvalid {
+		sentence = name + " " + sentence
+	}
+	return sentence + "."
+}
+
+// fieldsOf lists what is wrong with each field, from every svc.Error in the tree.
+func fieldsOf(err error) []wire.ProblemField {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []wire.ProblemField
+		for _, one := range joined.Unwrap() {
+			all = append(all, fieldsOf(one)...)
+		}
+		return all
+	}
+	e := firstError(err)
+	field := wire.ProblemField{Detail: e.Message, Parameter: e.Field}
+	if e.Field == "" || strings.HasPrefix(e.Field, "/") {
+		field.Pointer, field.Parameter = &e.Field, ""
+	}
+	return []wire.ProblemField{field}
+}

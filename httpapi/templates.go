@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
+	var filter svc.TemplateFilter
+	if err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag}); err != nil {
+		return err
+	}
+	return sendList(h, w, `{"templates":[`, "]}", h.service.Templates(r.Context(), r.by, filter), wireTemplate)
+}
+
+func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.CreateTemplate](h, w, r)
+	if err != nil {
+		return err
+	}
+	template, err := h.service.CreateTemplate(r.Context(), r.by, svc.CreateTemplate{ID: in.ID, Content: svc.Content{
+		Name: in.Name, Description: in.Description, Category: in.Category,
+		Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
+	}})
+	return sendTemplate(w, template, err)
+}
+
+func (h *Handler) template(w http.ResponseWriter, r *request) error {
+	template, err := h.service.Template(r.Context(), r.by, r.params["template_id"])
+	return sendTemplate(w, template, err)
+}
+
+func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.PatchTemplate](h, w, r)
+	if err != nil {
+		return err
+	}
+	patch := svc.TemplatePatch{Description: text(in.Description), Category: text(in.Category)}
+	for _, err := range []error{
+		required("/name", in.Name, &patch.Name),
+		required("/integrations", in.Integrations, &patch.Integrations),
+		required("/tags", in.Tags, &patch.Tags),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if in.Manifest.Null {
+		return invalid("/manifest", "must not be null")
+	}
+	patch.Manifest = in.Manifest.Value
+	template, err := h.service.PatchTemplate(r.Context(), r.by, r.params["template_id"], patch)
+	return sendTemplate(w, template, err)
+}
+
+// text is the change of a field that null clears.
+func text(in strictjson.Optional[string]) *svc.TextPatch {
+	switch {
+	case !in.Set:
+		return nil
+	case in.Null:
+		return &svc.TextPatch{}
+	}
+	return &svc.TextPatch{Value: &in.Value}
+}
+
+// required is the change of a field that may not be null.
+func required[T any](pointer string, in strictjson.Optional[T], to **T) error {
+	if in.Null {
+		return invalid(pointer, "must not be null")
+	}
+	if in.Set {
+		*to = &in.Value
+	}
+	return nil
+}
+
+func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
+	if err := h.service.DeleteTemplate(r.Context(), r.by, r.params["template_id"]); err != nil {
+		return err
+	}
+	return sendNothing(w)
+}
+
+func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.InstallTemplate](h, w, r)
+	if err != nil {
+		return err
+	}
+	scope := svc.ScopeServer
+	if in.SourceScope != nil {
+		scope = svc.Scope(*in.SourceScope)
+	}
+	template, err := h.service.InstallTemplate(r.Context(), r.by, svc.Install{
+		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope, AliasID: in.AliasID,
+	})
+	return sendTemplate(w, template, err)
+}
+
+func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
+	force, err := r.query.bool("force")
+	if err != nil {
+		return err
+	}
+	if _, err := decode[struct{}](h, w, r); err != nil {
+		return err
+	}
+	update, err := h.service.UpdateTemplate(r.Context(), r.by, r.params["template_id"], force)
+	if err != nil {
+		return err
+	}
+	return send(w, http.StatusOK, wire.Update{
+		Updated: update.Updated, PreviousRevision: &update.PreviousRevision, NewRevision: &update.NewRevision,
+		Template: wireTemplate(update.Template),
+	})
+}
+
+func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
+	check, err := h.service.CheckUpdate(r.Context(), r.by, r.params["template_id"])
+	if err != nil {
+		return err
+	}
+	answer := wire.UpdateCheck{
+		HasUpdate: check.HasUpdate, CurrentRevision: check.CurrentRevision, LatestRevision: check.LatestRevision,
+	}
+	if check.Source != nil {
+		answer.SourceName, answer.SourceScope = orNull(check.Source.Name), orNull(string(check.Source.Scope))
+	}
+	return send(w, http.StatusOK, answer)
+}
+
+func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error {
+	if err != nil {
+		return err
+	}
+	return send(w, http.StatusOK, wireTemplate(template))
+}
+
+func wireTemplate(t svc.Template) wire.Template {
+	answer := wire.Template{
+		ID: t.ID, Name: t.Name, Description: t.Description, Category: t.Category,
+		Integrations: t.Integrations, Tags: t.Tags, Scope: string(t.Scope), Owner: orNull(t.Owner),
+		InstalledAt: t.InstalledAt, UpdatedAt: t.UpdatedAt, Manifest: t.Manifest,
+	}
+	if o := t.Origin; o != nil {
+		answer.SourceName, answer.SourceScope = orNull(o.Source.Name), orNull(string(o.Source.Scope))
+		answer.SourceOwner, answer.SourceRevision = orNull(o.Source.Owner), orNull(o.Revision)
+	}
+	return answer
+}

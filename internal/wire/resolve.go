@@ -1,0 +1,47 @@
+package wire
+
+import "encoding/json"
+
+// Resolution is a decision and its reasons.
+type Resolution struct {
+	TenantID          string          `json:"tenant_id"`
+	PrincipalType     string          `json:"principal_type"`
+	Access            Access          `json:"access"`
+	BankPolicy        json.RawMessage `json:"bank_policy"`
+	Decision          string          `json:"decision"`
+	Reason            string          `json:"reason"`
+	EffectiveStrategy *string         `json:"effective_strategy"`
+	Revision          string          `json:"revision"`
+	Trace             []TraceEntry    `json:"trace"`
+}
+
+// Access is the effective access policy.
+type Access struct {
+	Allowed           bool              `json:"allowed"`
+	ResolvedUserID    *string           `json:"resolved_user_id"`
+	RecallBudget      *string           `json:"recall_budget"`
+	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`
+	RetainRoles       []string          `json:"retain_roles"`
+	RetainTags        []string          `json:"retain_tags"`
+	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
+	RetainStrategy    *string           `json:"retain_strategy"`
+	LLMModel          *string           `json:"llm_model"`
+	LLMProvider       *string           `json:"llm_provider"`
+	ExcludeProviders  []string          `json:"exclude_providers"`
+}
+
+// TraceEntry is what one statement said to a decision.
+type TraceEntry struct {
+	PolicyID      string            `json:"policy_id"`
+	Via           string            `json:"via"`
+	Statement     int               `json:"statement"`
+	Effect        string            `json:"effect"`
+	Matched       bool              `json:"matched"`
+	ActionPattern *string           `json:"action_pattern"`
+	BankPattern   *string           `json:"bank_pattern"`
+	Code          string            `json:"code"`
+	Reason        string            `json:"reason"`
+	Sets          json.RawMessage   `json:"sets"`
+	Lost          map[string]string `json:"lost"`
+}

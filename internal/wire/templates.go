@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// CreateTemplate asks to add a template by hand.
+type CreateTemplate struct {
+	ID           string          `json:"id"`
+	Name         string          `json:"name"`
+	Manifest     json.RawMessage `json:"manifest"`
+	Description  *string         `json:"description,omitempty"`
+	Category     *string         `json:"category,omitempty"`
+	Integrations []string        `json:"integrations,omitempty"`
+	Tags         []string        `json:"tags,omitempty"`
+}
+
+// PatchTemplate changes the fields that are set.
+type PatchTemplate struct {
+	Name         strictjson.Optional[string]          `json:"name"`
+	Description  strictjson.Optional[string]          `json:"description"`
+	Category     strictjson.Optional[string]          `json:"category"`
+	Integrations strictjson.Optional[[]string]        `json:"integrations"`
+	Tags         strictjson.Optional[[]string]        `json:"tags"`
+	Manifest     strictjson.Optional[json.RawMessage] `json:"manifest"`
+}
+
+// InstallTemplate asks to install a template from a source.
+type InstallTemplate struct {
+	SourceName  string  `json:"source_name"`
+	SourceScope *string `json:"source_scope,omitempty"`
+	AliasID     *string `json:"alias_id,omitempty"`
+}
+
+// Template is an installed template.
+type Template struct {
+	ID             string          `json:"id"`
+	Name           string          `json:"name"`
+	Description    *string         `json:"description"`
+	Category       *string         `json:"category"`
+	Integrations   []string        `json:"integrations"`
+	Tags           []string        `json:"tags"`
+	Scope          string          `json:"scope"`
+	Owner          *string         `json:"owner"`
+	SourceName     *string         `json:"source_name"`
+	SourceScope    *string         `json:"source_scope"`
+	SourceOwner    *string         `json:"source_owner"`
+	SourceRevision *string         `json:"source_revision"`
+	InstalledAt    time.Time       `json:"installed_at"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+	Manifest       json.RawMessage `json:"manifest"`
+}
+
+// Append appends the JSON of t.
+func (t Template) Append(b []byte) []byte {
+	o := open(b)
+	o.text("id", t.ID)
+	o.text("name", t.Name)
+	o.optional("description", t.Description)
+	o.optional("category", t.Category)
+	o.texts("integrations", t.Integrations)
+	o.texts("tags", t.Tags)
+	o.text("scope", t.Scope)
+	o.optional("owner", t.Owner)
+	o.optional("source_name", t.SourceName)
+	o.optional("source_scope", t.SourceScope)
+	o.optional("source_owner", t.SourceOwner)
+	o.optional("source_revision", t.SourceRevision)
+	o.time("installed_at", t.InstalledAt)
+	o.time("updated_at", t.UpdatedAt)
+	o.raw("manifest", t.Manifest)
+	return o.close()
+}
+
+// Templates is a list of templates. It is written element by element.
+type Templates struct {
+	Templates []Template `json:"templates"`
+}
+
+// Update is what an update did.
+type Update struct {
+	Updated          bool     `json:"updated"`
+	PreviousRevision *string  `json:"previous_revision"`
+	NewRevision      *string  `json:"new_revision"`
+	Template         Template `json:"template"`
+}
+
+// Append appends the JSON of u.
+func (u Update) Append(b []byte) []byte {
+	o := open(b)
+	o.bool("updated", u.Updated)
+	o.optional("previous_revision", u.PreviousRevision)
+	o.optional("new_revision", u.NewRevision)
+	o.key("template")
+	o.b = u.Template.Append(o.b)
+	return o.close()
+}
+
+// UpdateCheck is what a source says about an installed template.
+type UpdateCheck struct {
+	HasUpdate       bool    `json:"has_update"`
+	CurrentRevision *string `json:"current_revision"`
+	LatestRevision  *string `json:"latest_revision"`
+	SourceName      *string `json:"source_name"`
+	SourceScope     *string `json:"source_scope"`
+}
+
+// Append appends the JSON of u.
+func (u UpdateCheck) Append(b []byte) []byte {
+	o := open(b)
+	o.bool("has_update", u.HasUpdate)
+	o.optional("current_revision", u.CurrentRevision)
+	o.optional("latest_revision", u.LatestRevision)
+	o.optional("source_name", u.SourceName)
+	o.optional("source_scope", u.SourceScope)
+	return o.close()
+}
