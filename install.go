@@ -124,8 +124,8 @@ func badEntry(up Upstream, id string, err error) *Error {
 
 // sourceFault passes on what a Marketplace says in an Error, and hides everything else.
 func sourceFault(up Upstream, err error) error {
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, context.Canceled) {
+		return fault("ask source", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: CodeSourceTimeout, Message: "source " + quote(up.Source.Name) + " did not answer in time", Err: err}

@@ -1,0 +1,160 @@
+package marketplace
+
+import (
+	"io/fs"
+	"net/url"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc"
+)
+
+// place is where a source is: a directory on the web, or one of a file system.
+type place struct {
+	base  *url.URL // its path without a slash at the end
+	token svc.Secret
+	homes []origin // who may see the token
+	files fs.FS    // nil: on the web
+	dir   string   // in files: "." or a path that [fs.ValidPath] accepts
+}
+
+// url returns the address of a file of the source. The name is a path, not encoded, that [confined] returned.
+func (p place) url(name string) *url.URL {
+	u := *p.base
+	escaped := (&url.URL{Path: name}).EscapedPath()
+	u.Path, u.RawPath = p.base.Path+"/"+name, p.base.EscapedPath()+"/"+escaped
+	return &u
+}
+
+func (p place) path(name string) string { return path.Join(p.dir, name) }
+
+// place says where a source's address leads, or what is wrong with it.
+func (c *Client) place(address string) (place, string) {
+	u, problem := parseAddress(address)
+	if problem != "" {
+		return place{}, problem
+	}
+	if u.RawQuery != "" || u.ForceQuery {
+		return place{}, "must have no query"
+	}
+	if strings.Contains(address, "#") {
+		return place{}, "must have no fragment"
+	}
+	dir, problem := decodedPath(u.EscapedPath())
+	if problem != "" {
+		return place{}, problem
+	}
+	if u.Scheme == "fs" {
+		return c.filePlace(u.Host, dir)
+	}
+	own, problem := c.webOrigin(u)
+	if problem != "" {
+		return place{}, problem
+	}
+	base := &url.URL{Scheme: own.scheme, Host: own.hostport(), Path: strings.TrimRight(u.Path, "/")}
+	base.RawPath = strings.TrimRight(u.EscapedPath(), "/")
+	at := place{base: base, homes: []origin{own}}
+	if raw := rawFiles(own, base.Path); raw != nil {
+		at.base = raw
+		at.homes = append(at.homes, origin{scheme: raw.Scheme, host: raw.Host, port: own.port})
+	}
+	return at, ""
+}
+
+func (c *Client) filePlace(name, dir string) (place, string) {
+	files := c.files[name]
+	if files == nil {
+		return place{}, "names a file system that this server does not have"
+	}
+	if dir = strings.Trim(dir, "/"); dir == "" {
+		dir = "."
+	}
+	if !fs.ValidPath(dir) {
+		return place{}, "must have no empty segment in its path"
+	}
+	return place{files: files, dir: dir}, ""
+}
+
+// parseAddress parses an absolute address with one of the schemes of sources and a host.
+func parseAddress(address string) (*url.URL, string) {
+	const want = "must be an absolute address like https://example.com/templates"
+	if !utf8.ValidString(address) || strings.ContainsFunc(address, notInAddress) {
+		return nil, "must hold no spaces, backslashes or control characters"
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Opaque != "" || u.Host == "":
+		return nil, want
+	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "fs":
+		return nil, want
+	case u.User != nil:
+		return nil, "must hold no user name or password"
+	}
+	return u, ""
+}
+
+func notInAddress(r rune) bool { return r == '\\' || unicode.IsSpace(r) || !unicode.IsGraphic(r) }
+
+// lookalikes are characters that some servers turn into ".", "/", "\" or "%" (Unicode NFKC).
+const lookalikes = "．․‥／＼％"
+
+// decodedPath decodes an escaped path once, and refuses whatever a server could take for a way out of a directory,
+// also if it decodes once more.
+func decodedPath(escaped string) (decoded, problem string) {
+	decoded, err := url.PathUnescape(escaped)
+	switch {
+	case err != nil || !utf8.ValidString(decoded):
+		return "", "is not validly percent-encoded"
+	case strings.Contains(decoded, "%"):
+		return "", "must hold no percent sign that is encoded itself"
+	case strings.Count(decoded, "/") != strings.Count(escaped, "/"):
+		return "", "must hold no encoded slash"
+	case strings.Contains(decoded, `\`):
+		return "", "must hold no backslash"
+	case strings.ContainsFunc(decoded, unicode.IsControl):
+		return "", "must hold no control characters"
+	case strings.ContainsAny(decoded, lookalikes):
+		return "", "must hold no look-alikes of . / and %"
+	}
+	for segment := range strings.SplitSeq(decoded, "/") {
+		if isDots(segment) {
+			return "", "must hold no . or .. segment"
+		}
+	}
+	return decoded, ""
+}
+
+// isDots reports whether a server could take segment for "." or "..": some drop parameters (";x"), or spaces and dots
+// at the end.
+func isDots(segment string) bool {
+	name, _, _ := strings.Cut(segment, ";")
+	return name != "" && strings.Trim(name, ". ") == ""
+}
+
+// confined returns the path of a manifest_file, relative to its source and decoded, or what is wrong with it. A "./" at
+// the front is dropped.
+func confined(reference string) (name, problem string) {
+	reference = strings.TrimPrefix(reference, "./")
+	switch {
+	case strings.HasPrefix(reference, "/"):
+		return "", "must not begin with a slash"
+	case strings.ContainsAny(reference, "?#"):
+		return "", "must have no query and no fragment"
+	}
+	name, problem = decodedPath(reference)
+	if problem != "" {
+		return "", problem
+	}
+	first, _, _ := strings.Cut(name, "/")
+	switch {
+	case strings.Contains(first, ":"):
+		return "", "must be a relative path, not an address"
+	case strings.ContainsAny(name, "?#"):
+		return "", "must have no query and no fragment"
+	case !fs.ValidPath(name) || name == ".":
+		return "", "must have no empty segment"
+	}
+	return name, ""
+}

@@ -1,0 +1,181 @@
+package marketplace_test
+
+import (
+	"io/fs"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+)
+
+func TestCheckURLAccepts(t *testing.T) {
+	client := newClient(t, marketplace.Config{
+		AllowOrigins: []string{"http://127.0.0.1:9999", "HTTP://Localhost:8080/", "https://[::1]", "http://git.corp.example"},
+		AllowCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/32")},
+		Files:        map[string]fs.FS{"local": fstest.MapFS{}},
+	})
+	for _, address := range []string{
+		"https://example.com", "https://example.com/", "HTTPS://EXAMPLE.com:8443/a/b//", "https://example.com./x", "https://a_b.example/",
+		"https://8.8.8.8/x", "https://[2606:4700::1111]/x", "https://example.com/a%20b/ü/%C3%BC", "https://xn--mnchen-3ya.example/",
+		"https://example.com/a...b/.git/..c", "https://127.example.com/", "https://localhost.example.com/",
+		"http://127.0.0.1:9999/dir", "http://127.0.0.1.:9999/dir", "http://localhost:8080", "https://[::1]:443/x", "https://[0:0::1]/x",
+		"http://git.corp.example:80/x", "https://10.1.2.3/", "https://[fd00:1::5]/",
+		"fs://local", "fs://local/", "fs://local/a/b/",
+	} {
+		if err := client.CheckURL(address); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestCheckURLRefuses(t *testing.T) {
+	client := newClient(t, marketplace.Config{
+		AllowOrigins: []string{"http://127.0.0.1:9999"},
+		AllowCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		Files:        map[string]fs.FS{"local": fstest.MapFS{}},
+	})
+	const (
+		absolute, hidden, plain = "must be an absolute address", "is not public", "is plain http"
+		four, ascii, six        = "four decimal numbers", "ASCII letters", "IPv6 address without a zone"
+	)
+	for want, addresses := range map[string][]string{
+		absolute: {"", "/", "example.com", "//example.com/x", "https:", "https://", "https:///x", "https:example.com", "ftp://example.com/",
+			"file:///etc/passwd", "gopher://example.com", "javascript:alert(1)", "fs:local", "fs://", "https://exa%6Dple.com/", "https://127.0.0.%31/",
+			"https://[::1/", "https://example.com:x/", "https://example.com/%"},
+		"user name": {"https://user@example.com/", "https://u:p@example.com", "https://example.com@127.0.0.1/", "https://@example.com/"},
+		"no query":  {"https://example.com/?a=b", "https://example.com?", "fs://local?x"},
+		"fragment":  {"https://example.com/#a", "https://example.com#"},
+		plain:       {"http://example.com/", "http://127.0.0.1/", "http://127.0.0.1:9998", "http://10.1.2.3/", "http://localhost:9999"},
+		hidden: {"https://127.0.0.1:9999/", "https://127.0.0.1", "https://127.0.0.1.", "https://127.0.0.1../", "https://127.255.255.254", "https://10.2.0.1",
+			"https://172.16.0.1", "https://172.31.255.255", "https://192.168.1.1", "https://169.254.169.254/latest", "https://100.64.0.1", "https://100.127.255.255",
+			"https://0.0.0.0", "https://0.1.2.3", "https://224.0.0.1", "https://239.1.1.1", "https://240.0.0.1", "https://255.255.255.255", "https://192.0.2.1",
+			"https://198.51.100.1", "https://203.0.113.1", "https://198.18.0.1", "https://198.19.255.255", "https://192.0.0.8", "https://192.88.99.1",
+			"https://[::]", "https://[::1]", "https://[0:0:0:0:0:0:0:1]", "https://[::ffff:127.0.0.1]", "https://[::ffff:7f00:1]", "https://[::ffff:8.8.8.8]",
+			"https://[::127.0.0.1]", "https://[64:ff9b::7f00:1]", "https://[64:ff9b::8.8.8.8]", "https://[64:ff9b:1::1]", "https://[2002:7f00:1::]",
+			"https://[2001::1]", "https://[2001:0:7f00:1::]", "https://[fc00::1]", "https://[fd12:3456::1]", "https://[fe80::1]", "https://[fec0::1]", "https://[ff02::1]",
+			"https://[2001:db8::1]", "https://[3fff::1]", "https://[100::1]", "https://[4000::1]", "https://[::ffff:10.1.2.3]",
+			"https://localhost", "https://LOCALHOST:443", "https://localhost.", "https://a.localhost", "https://A.B.LocalHost..:8443/x"},
+		four: {"https://2130706433", "https://0x7f000001", "https://0X7F.1", "https://017700000001", "https://127.1", "https://127.0.1", "https://0177.0.0.1",
+			"https://127.0.0.01", "https://127.0.0.0x1", "https://127.0.0.1.1", "https://256.1.1.1", "https://example.127", "https://0x", "https://a.0x1f", "https://134744072/",
+			"https://0", "https://127.0.0.1.0x"},
+		ascii: {"https://１２７.0.0.1", "https://127。0。0。1", "https://ｌｏｃａｌｈｏｓｔ", "https://ⓛocalhost", "https://%EF%BC%91.example", "https://münchen.example", "https://a..b", "https://.example.com",
+			"https://a,b.example", "https://*.example.com", "https://a;b"},
+		six:            {"https://[fe80::1%25eth0]", "https://[::1%25lo]", "https://[2606:4700::1%25eth0]"},
+		"port from":    {"https://example.com:0/", "https://example.com:65536/", "https://example.com:99999999999999999999"},
+		"name a host":  {"https://.", "https://:443", "https://..:443"},
+		"file system":  {"fs://other/", "fs://LOCAL/", "fs://local:80/", "fs://local.evil"},
+		"empty":        {"fs://local/a//b"},
+		"spaces":       {"https://example.com/a b", "https://exa\\mple.com", "https://example.com\\@127.0.0.1", "https://example.com/\n", " https://example.com", "https://example.com/\x00", "https://example.com/\u202e", "https://\xff.example"},
+		"segment":      {"https://example.com/a/../b", "https://example.com/..", "https://example.com/./a", "https://example.com/%2e%2e/a", "https://example.com/.%2E", "https://example.com/..;x/", "https://example.com/..%20/", "https://example.com/.../", "fs://local/..", "fs://local/a/%2e%2e/b"},
+		"encoded slas": {"https://example.com/a%2fb", "https://example.com/..%2F", "fs://local/a%2fb"},
+		"backslash":    {"https://example.com/a%5cb"},
+		"percent sign": {"https://example.com/%252e%252e/", "https://example.com/a%25"},
+		"control":      {"https://example.com/%00", "https://example.com/%0d%0a"},
+		"percent-enc":  {"https://example.com/%ff", "https://example.com/%c0%ae%c0%ae/"},
+		"look-alikes":  {"https://example.com/．．/x", "https://example.com/a／b", "https://example.com/%EF%BC%8E"},
+	} {
+		for _, address := range addresses {
+			if err := client.CheckURL(address); err == nil {
+				t.Errorf("%s: accepted", address)
+			} else if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", address, err, want)
+			}
+		}
+	}
+}
+
+// An address may have become forbidden since it was registered.
+func TestTemplateChecksTheAddress(t *testing.T) {
+	_, err := newClient(t, marketplace.Config{}).Template(t.Context(), upstream("http://example.com"), "a")
+	wantError(t, err, svc.CodeSourceFailed, "its address is plain http")
+}
+
+func TestLoopbackNamesFollowCIDRs(t *testing.T) {
+	client := newClient(t, marketplace.Config{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	if err := client.CheckURL("https://localhost:8443/x"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSourceURLs(t *testing.T) {
+	client := newClient(t, marketplace.Config{})
+	const raw = "https://raw.githubusercontent.com/"
+	for address, want := range map[string]string{
+		"https://example.com":                                    "https://example.com/t.json",
+		"https://example.com///":                                 "https://example.com/t.json",
+		"https://EXAMPLE.com:443/a%20b/c!d/":                     "https://example.com/a%20b/c!d/t.json",
+		"https://example.com:8443/%3Fx":                          "https://example.com:8443/%3Fx/t.json",
+		"https://[2606:4700:0::1]/x":                             "https://[2606:4700::1]/x/t.json",
+		"https://[2606:4700::1]:8443":                            "https://[2606:4700::1]:8443/t.json",
+		"https://github.com/acme/templates":                      raw + "acme/templates/HEAD/t.json",
+		"https://GitHub.com/acme/templates.git/":                 raw + "acme/templates/HEAD/t.json",
+		"https://github.com/acme/templates/tree/v1":              raw + "acme/templates/v1/t.json",
+		"https://github.com/acme/t.git/tree/v1/a/b%20c/":         raw + "acme/t/v1/a/b%20c/t.json",
+		"https://github.com/acme":                                "https://github.com/acme/t.json",
+		"https://github.com/acme/t/tree":                         "https://github.com/acme/t/tree/t.json",
+		"https://github.com/acme/t/raw/HEAD/x":                   "https://github.com/acme/t/raw/HEAD/x/t.json",
+		"https://github.com:8443/acme/t":                         "https://github.com:8443/acme/t/t.json",
+		"https://gist.github.com/acme/t":                         "https://gist.github.com/acme/t/t.json",
+		"https://github.com/acme//t":                             "https://github.com/acme//t/t.json",
+		"https://gitlab.com/group/project":                       "https://gitlab.com/group/project/-/raw/HEAD/t.json",
+		"https://gitlab.com/group/sub/sub/project.git":           "https://gitlab.com/group/sub/sub/project/-/raw/HEAD/t.json",
+		"https://gitlab.com/group/sub/project/-/tree/main/dir/x": "https://gitlab.com/group/sub/project/-/raw/main/dir/x/t.json",
+		"https://gitlab.com/group/project/-/raw/main/dir":        "https://gitlab.com/group/project/-/raw/main/dir/t.json",
+		"https://gitlab.com/group":                               "https://gitlab.com/group/t.json",
+		"https://gitlab.com/group/-/tree/main":                   "https://gitlab.com/group/-/tree/main/t.json",
+	} {
+		if got := client.URL(address, "t.json"); got != want {
+			t.Errorf("%s: got %s, want %s", address, got, want)
+		}
+	}
+	if got := client.URL("https://example.com/a", "b c/d?e.json"); got != "https://example.com/a/b%20c/d%3Fe.json" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestConfined(t *testing.T) {
+	for reference, want := range map[string]string{
+		"a.json": "a.json", "a/b/c.json": "a/b/c.json", "./a.json": "a.json", "a%20b.json": "a b.json", "a b.json": "a b.json",
+		"%61.json": "a.json", "..a/b..json": "..a/b..json", "a/b:c.json": "a/b:c.json", "ü.json": "ü.json", "a;v=1.json": "a;v=1.json",
+	} {
+		if got, problem := marketplace.Confined(reference); got != want || problem != "" {
+			t.Errorf("%q: got %q, %q", reference, got, problem)
+		}
+	}
+	for _, reference := range escapes {
+		if got, problem := marketplace.Confined(reference); problem == "" || got != "" {
+			t.Errorf("%q: accepted as %q", reference, got)
+		}
+	}
+}
+
+// escapes are references that leave their directory for somebody, or are no file in it.
+var escapes = []string{
+	"", ".", "./", "././a", ".//a", "./..", "..", "../a.json", "a/../../b", "a/..", "a/../b", "a/./b", "%2e%2e/a", "%2E%2e%2Fa", "..%2fa", "..%5ca", `..\a`, `a\b`,
+	"%252e%252e/a", "%25252e", "..%252fa", "a%25b", "/a", "//evil.example/a", "///a", "%2fa", "%2f%2fevil.example", `\\evil\a`, `C:\a`, "C:a", "c%3a/a",
+	"https://evil.example/a", "HTTPS:a", "javascript:x", "fs://x", "a?b", "a#b", "?a", "#a", "a%3fb", "a%23b", "a\x00b", "a%00b", "a\nb", "a%0ab", "a\x7fb",
+	"a%", "a%2", "a%zz", "\xff", "%ff", "%c0%ae%c0%ae/a", "a//b", "a/", "..;/a", "..;x=1/a", ".;/a", "..%3b/a", ".. /a", "..%20/a", ".../a", "．．/a", "‥/a", "a／..／b", "%EF%BC%8E%EF%BC%8E/a",
+}
+
+// Nothing is asked for a manifest_file that is refused.
+func TestConfinedBeforeAnyRequest(t *testing.T) {
+	for _, reference := range escapes {
+		quoted := quote(reference)
+		files := map[string]string{"/dir/templates.json": `{"templates":[{"id":"a","name":"A","manifest_file":` + quoted + `}]}`}
+		var asked []string
+		if !utf8.ValidString(reference) {
+			continue // the catalogue would be bad as a whole
+		}
+		client, from := serve(t, recorded(&asked, tree(files)), marketplace.Limits{})
+		from.URL += "/dir"
+		_, err := client.Template(t.Context(), from, "a")
+		wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: ")
+		if len(asked) != 1 {
+			t.Errorf("%q: asked for %q", reference, asked)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package marketplace
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/extsvc/svc"
+)
+
+// parsed is an entry with what is wrong with it.
+type parsed struct {
+	Entry
+	limits  Limits
+	problem string // the first; "" good
+}
+
+// parseEntry reads an entry of a catalogue that is strict JSON without white space. Of a bad one the id is there if it
+// can be read.
+func parseEntry(data []byte, limits Limits) parsed {
+	p := parsed{limits: limits}
+	p.Content.Integrations, p.Content.Tags = []string{}, []string{}
+	if data[0] != '{' {
+		p.problem = "it must be an object"
+		return p
+	}
+	for key, value := range members(data) {
+		if string(value) != "null" {
+			p.field(key, value)
+		}
+	}
+	p.complete()
+	return p
+}
+
+func (p *parsed) field(key string, value []byte) {
+	switch key {
+	case "id":
+		p.ID = p.text(key, value)
+	case "name":
+		p.Content.Name = p.text(key, value)
+	case "description":
+		description := p.optional(key, value)
+		p.Content.Description = &description
+	case "category":
+		category := p.optional(key, value)
+		p.Content.Category = &category
+	case "integrations":
+		p.Content.Integrations = p.labels(key, value)
+	case "tags":
+		p.Content.Tags = p.labels(key, value)
+	case "manifest":
+		p.Content.Manifest = p.manifest(value)
+	case "manifest_file":
+		p.ManifestFile = p.file(p.text(key, value))
+	}
+}
+
+// complete notes what is missing, and two manifests.
+func (p *parsed) complete() {
+	inline, file := p.Content.Manifest != nil, p.ManifestFile != ""
+	switch {
+	case p.problem != "":
+	case p.ID == "":
+		p.problem = "id is missing"
+	case p.Content.Name == "":
+		p.problem = "name is missing"
+	case inline && file:
+		p.problem = "it must not have both manifest and manifest_file"
+	case !inline && !file:
+		p.problem = "it must have a manifest or a manifest_file"
+	}
+}
+
+// bad notes a problem unless there is one already.
+func (p *parsed) bad(problem string) {
+	if p.problem == "" {
+		p.problem = problem
+	}
+}
+
+// text reads a string that must not be empty.
+func (p *parsed) text(key string, value []byte) string {
+	s := p.optional(key, value)
+	if s == "" {
+		p.bad(key + " must not be empty")
+	}
+	return s
+}
+
+func (p *parsed) optional(key string, value []byte) string {
+	var s string
+	if json.Unmarshal(value, &s) != nil {
+		p.bad(key + " must be a string")
+	}
+	return s
+}
+
+func (p *parsed) labels(key string, value []byte) []string {
+	list := []string{}
+	if value[0] != '[' {
+		p.bad(key + " must be an array of strings")
+		return list
+	}
+	for element := range elements(value) {
+		if len(list) == svc.MaxLabels {
+			p.bad(fmt.Sprintf("%s must have at most %d elements", key, svc.MaxLabels))
+			break
+		}
+		if element[0] != '"' {
+			p.bad(key + " must be an array of strings")
+			break
+		}
+		list = append(list, p.optional(key, element))
+	}
+	return list
+}
+
+// manifest reads an inline manifest. What it returns shares no memory with the catalogue.
+func (p *parsed) manifest(value []byte) json.RawMessage {
+	if len(value) > p.limits.Manifest {
+		p.bad(fmt.Sprintf("manifest must be at most %d bytes", p.limits.Manifest))
+	}
+	if value[0] != '{' {
+		p.bad("manifest must be an object")
+	}
+	return bytes.Clone(value)
+}
+
+func (p *parsed) file(reference string) string {
+	if reference == "" {
+		return ""
+	}
+	name, problem := confined(reference)
+	if problem != "" {
+		p.bad("manifest_file " + problem)
+	}
+	return name
+}

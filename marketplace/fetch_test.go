@@ -1,0 +1,282 @@
+package marketplace_test
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/matryer/is"
+)
+
+const oneEntry = `{"templates":[{"id":"a","name":"A","manifest":{"version":"1"}}]}`
+
+func zip(w io.Writer, body string) {
+	z := gzip.NewWriter(w)
+	_, _ = io.WriteString(z, body)
+	_ = z.Close()
+}
+
+func TestAnswers(t *testing.T) {
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		want    string // "" good
+	}{
+		"good":      {answer(oneEntry), ""},
+		"text":      {header("Content-Type", "text/plain; charset=utf-8", answer(oneEntry)), ""},
+		"identity":  {header("Content-Encoding", "identity", answer(oneEntry)), ""},
+		"html":      {header("Content-Type", "Text/HTML; charset=utf-8", answer(oneEntry)), "is a web page, not JSON"},
+		"xhtml":     {header("Content-Type", "application/xhtml+xml", answer(oneEntry)), "is a web page, not JSON"},
+		"204":       {status(204), "answered 204"},
+		"206":       {status(206), "answered 206"},
+		"304":       {status(304), "answered 304"},
+		"401":       {status(401), "answered 401"},
+		"404":       {status(404), "its catalogue answered 404"},
+		"500":       {status(500), "its catalogue answered 500"},
+		"redirect":  {status(302), "answered 302 without saying where it is"},
+		"gzip":      {header("Content-Encoding", "GZIP", func(w http.ResponseWriter, _ *http.Request) { zip(w, oneEntry) }), ""},
+		"gzip bomb": {header("Content-Encoding", "gzip", bomb), "is larger than 10000 bytes"},
+		"gzip of nothing, endless": {header("Content-Encoding", "gzip", func(w http.ResponseWriter, _ *http.Request) {
+			var nothing strings.Builder
+			zip(&nothing, "")
+			_, _ = io.WriteString(w, strings.Repeat(nothing.String(), 100_000))
+		}), "is larger than 10000 bytes"},
+		"gzip cut": {header("Content-Encoding", "gzip", func(w http.ResponseWriter, _ *http.Request) {
+			var b strings.Builder
+			zip(&b, oneEntry)
+			_, _ = io.WriteString(w, b.String()[:b.Len()-9])
+		}), "broke off or is damaged"},
+		"no gzip":       {header("Content-Encoding", "gzip", answer(oneEntry)), "broke off or is damaged"},
+		"empty gzip":    {header("Content-Encoding", "gzip", answer("")), "broke off or is damaged"},
+		"br":            {header("Content-Encoding", "br", answer(oneEntry)), "encoding that was not asked for"},
+		"twice":         {header("Content-Encoding", "gzip, gzip", answer(oneEntry)), "encoding that was not asked for"},
+		"too long":      {answer(strings.Repeat(" ", 10_001)), "is larger than 10000 bytes"},
+		"exact":         {answer(oneEntry + strings.Repeat(" ", 10_000-len(oneEntry))), ""},
+		"broken off":    {header("Content-Length", "500", answer(oneEntry)), "broke off or is damaged"},
+		"hung up":       {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "cannot be reached"},
+		"large headers": {header("X-Large", strings.Repeat("x", 100<<10), answer(oneEntry)), "cannot be reached"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, from := serve(t, test.handler, marketplace.Limits{Catalog: 10_000})
+			_, err := client.Template(t.Context(), from, "a")
+			if test.want != "" {
+				wantError(t, err, svc.CodeSourceFailed, test.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func header(key, value string, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(key, value)
+		next(w, r)
+	}
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func bomb(w http.ResponseWriter, _ *http.Request) {
+	z := gzip.NewWriter(w)
+	zeros := make([]byte, 1<<20)
+	for range 200 {
+		_, _ = z.Write(zeros)
+	}
+	_ = z.Close()
+}
+
+func TestHugeBodyIsNotRead(t *testing.T) {
+	var written atomic.Int64
+	client, from := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 1<<20)
+		for range 100 {
+			n, err := w.Write(chunk)
+			if written.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}, marketplace.Limits{})
+	_, err := client.Template(t.Context(), from, "a")
+	wantError(t, err, svc.CodeSourceFailed, "is larger than 33554432 bytes")
+	if n := written.Load(); n > 60<<20 {
+		t.Errorf("%d bytes were taken", n)
+	}
+}
+
+func TestRequest(t *testing.T) {
+	is := is.New(t)
+	var got http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
+		_, _ = io.WriteString(w, oneEntry)
+	}))
+	defer server.Close()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, UserAgent: "mine/1"})
+	for range 2 {
+		_, err := client.Template(t.Context(), upstream(server.URL), "a")
+		is.NoErr(err)
+		is.Equal(got, http.Header{"Accept": {"application/json, */*;q=0.5"}, "Accept-Encoding": {"gzip"}, "User-Agent": {"mine/1"}})
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	hang := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	hangInBody := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "{")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+	hangInManifest := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/m.json" {
+			hang(w, r)
+		}
+		_, _ = io.WriteString(w, `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`)
+	}
+	redirectSlowly := func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(20 * time.Millisecond)
+		http.Redirect(w, r, "/again", http.StatusFound)
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		limits  marketplace.Limits
+		want    string
+	}{
+		"headers":   {hang, marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}, "its catalogue did not come in time"},
+		"body":      {hangInBody, marketplace.Limits{HeaderTimeout: 40 * time.Millisecond, Timeout: 80 * time.Millisecond}, "its catalogue did not come in time"},
+		"manifest":  {hangInManifest, marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}, "the manifest_file of entry 0 of the catalogue did not come in time"},
+		"redirects": {redirectSlowly, marketplace.Limits{Redirects: 1000, Timeout: 100 * time.Millisecond}, "its catalogue did not come in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, from := serve(t, test.handler, test.limits)
+			start := time.Now()
+			_, err := client.Template(t.Context(), from, "a")
+			wantError(t, err, svc.CodeSourceTimeout, test.want)
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// A server that accepts and says nothing, not even in TLS.
+func TestTimeoutBeforeHTTP(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	url := "https://" + listener.Addr().String()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}})
+	_, err = client.Template(t.Context(), upstream(url), "a")
+	wantError(t, err, svc.CodeSourceTimeout, "did not come in time")
+}
+
+func TestCallersContext(t *testing.T) {
+	is := is.New(t)
+	started := make(chan struct{}, 2)
+	client, from := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		started <- struct{}{}
+		<-r.Context().Done()
+	}, marketplace.Limits{})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := client.Template(ctx, from, "a")
+	wantError(t, err, svc.CodeSourceTimeout)
+	<-started
+
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() { <-started; cancel() }()
+	_, err = client.Template(ctx, from, "a")
+	is.True(errors.Is(err, context.Canceled))
+	_, isFault := errors.AsType[*svc.Error](err)
+	is.True(!isFault)
+}
+
+func TestCancelledInManifest(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/m.json" {
+			cancel()
+			<-r.Context().Done()
+		}
+		_, _ = io.WriteString(w, `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`)
+	}, marketplace.Limits{})
+	if _, err := client.Template(ctx, from, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}})
+	_, err := client.Template(t.Context(), upstream(server.URL), "a")
+	wantError(t, err, svc.CodeSourceFailed, "its catalogue cannot be reached")
+	if !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("the cause is lost: %v", err)
+	}
+}
+
+func TestUntrustedCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(answer(oneEntry))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}})
+	_, err := client.Template(t.Context(), upstream(server.URL), "a")
+	wantError(t, err, svc.CodeSourceFailed, "cannot be reached")
+}
+
+func TestConcurrentUse(t *testing.T) {
+	client, from := serve(t, answer(oneEntry), marketplace.Limits{})
+	errs := make(chan error)
+	for range 16 {
+		go func() {
+			_, err := client.Template(t.Context(), from, "a")
+			errs <- err
+		}()
+	}
+	for range 16 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func ExampleClient_Catalog() {
+	server := httptest.NewServer(answer(`{"templates":[{"id":"chat","name":"Chat","manifest":{"version":"1"}},{"id":"bad"}]}`))
+	defer server.Close()
+	client, err := marketplace.New(marketplace.Config{AllowOrigins: []string{server.URL}})
+	if err != nil {
+		panic(err)
+	}
+	catalog, err := client.Catalog(context.Background(), svc.Upstream{URL: server.URL})
+	if err != nil {
+		panic(err)
+	}
+	for _, entry := range catalog.Entries {
+		fmt.Println(entry.ID, entry.Content.Name)
+	}
+	for _, problem := range catalog.Problems {
+		fmt.Println("entry", problem.Index, "is bad:", problem.Reason)
+	}
+	// Output:
+	// chat Chat
+	// entry 1 is bad: name is missing
+}

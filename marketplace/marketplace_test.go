@@ -1,0 +1,193 @@
+package marketplace_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/matryer/is"
+)
+
+func newClient(t testing.TB, config marketplace.Config) *marketplace.Client {
+	t.Helper()
+	client, err := marketplace.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// serve starts a server and returns a client that may reach it, and the source that it is.
+func serve(t testing.TB, handler http.HandlerFunc, limits marketplace.Limits) (*marketplace.Client, svc.Upstream) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, Limits: limits})
+	return client, upstream(server.URL)
+}
+
+func upstream(url string) svc.Upstream {
+	return svc.Upstream{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, URL: url}
+}
+
+func answer(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }
+}
+
+// tree serves files by their path, without any redirect of a mux.
+func tree(files map[string]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, ok := files[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// wantError fails unless err is an svc.Error with that code whose message holds all of parts.
+func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
+	t.Helper()
+	e, ok := errors.AsType[*svc.Error](err)
+	if !ok || e.Code != code {
+		t.Fatalf("got %v, want code %s", err, code)
+	}
+	for _, part := range append(parts, `source "acme"`) {
+		if !strings.Contains(e.Message, part) {
+			t.Errorf("message %q does not say %q", e.Message, part)
+		}
+	}
+	for _, secret := range []string{"127.0.0.1", "s3cr3t", "dial tcp"} {
+		if strings.Contains(e.Message, secret) {
+			t.Errorf("message %q shows %q", e.Message, secret)
+		}
+	}
+}
+
+func text(s string) *string { return &s }
+
+const twoEntries = `{"$schema": "ignored", "templates": [
+	{"id": "inline", "name": "In line", "description": "", "category": null, "tags": ["b", "a", "b"],
+	 "manifest": {"version": "1", "n": 1.10, "big": 12345678901234567890, "a": "\u00e9"}, "more": [{}]},
+	{"id": "file", "name": "File", "category": "c", "integrations": ["x"], "manifest": null, "manifest_file": "./m/the%20file.json"}
+]}`
+
+func TestTemplateFromServer(t *testing.T) {
+	is := is.New(t)
+	client, from := serve(t, tree(map[string]string{
+		"/dir/templates.json":  twoEntries,
+		"/dir/m/the file.json": "{ \"version\": \"2\",\n \"x\": 1e400 }",
+	}), marketplace.Limits{})
+	from.URL += "/dir//"
+	is.NoErr(client.CheckURL(from.URL))
+
+	content, err := client.Template(t.Context(), from, "inline")
+	is.NoErr(err)
+	is.Equal(content, svc.Content{Name: "In line", Description: text(""), Integrations: []string{}, Tags: []string{"b", "a", "b"},
+		Manifest: json.RawMessage(`{"version":"1","n":1.10,"big":12345678901234567890,"a":"\u00e9"}`)})
+
+	content, err = client.Template(t.Context(), from, "file")
+	is.NoErr(err)
+	is.Equal(content, svc.Content{Name: "File", Category: text("c"), Integrations: []string{"x"}, Tags: []string{},
+		Manifest: json.RawMessage(`{"version":"2","x":1e400}`)})
+
+	_, err = client.Template(t.Context(), from, "other")
+	wantError(t, err, svc.CodeNotFound, `no template "other"`)
+	_, err = client.Template(t.Context(), from, "")
+	wantError(t, err, svc.CodeNotFound)
+
+	catalog, err := client.Catalog(t.Context(), from)
+	is.NoErr(err)
+	is.Equal(len(catalog.Entries), 2)
+	is.Equal(catalog.Entries[1].ManifestFile, "m/the file.json")
+	is.Equal(catalog.Entries[1].Content.Manifest, nil)
+}
+
+func TestTemplateFromFiles(t *testing.T) {
+	is := is.New(t)
+	files := fstest.MapFS{
+		"dir/templates.json":  {Data: []byte(twoEntries)},
+		"dir/m/the file.json": {Data: []byte(`{"version":"2"}`)},
+		"bad/templates.json":  {Data: []byte(`{"templates":[{"id":"a","name":"A","manifest_file":"gone.json"},{"id":"b","name":"B","manifest_file":"list.json"},{"id":"c","name":"C","manifest_file":"d"}]}`)},
+		"bad/list.json":       {Data: []byte(`[]`)},
+		"bad/d":               {Mode: fs.ModeDir},
+		"big/templates.json":  {Data: []byte(strings.Repeat(" ", 2000))},
+		"unreadable":          {Data: []byte("file, not a directory")},
+	}
+	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"Lib-1.2": files, "broken": brokenFS{}}, Limits: marketplace.Limits{Catalog: 1000}})
+
+	content, err := client.Template(t.Context(), upstream("fs://Lib-1.2/dir/"), "file")
+	is.NoErr(err)
+	is.Equal(string(content.Manifest), `{"version":"2"}`)
+
+	for _, test := range []struct{ url, id, want string }{
+		{"fs://Lib-1.2", "a", "its catalogue is not there"},
+		{"fs://Lib-1.2/bad", "a", "entry 0 of the catalogue is bad: its manifest_file is not there"},
+		{"fs://Lib-1.2/bad", "b", "entry 1 of the catalogue is bad: its manifest_file must be a JSON object"},
+		{"fs://Lib-1.2/bad", "c", "entry 2 of the catalogue is bad: its manifest_file cannot be read"},
+		{"fs://Lib-1.2/big", "a", "its catalogue is larger than 1000 bytes"},
+		{"fs://broken", "a", "its catalogue cannot be read"},
+		{"fs://gone", "a", "its address names a file system that this server does not have"},
+	} {
+		_, err := client.Template(t.Context(), upstream(test.url), test.id)
+		wantError(t, err, svc.CodeSourceFailed, test.want)
+	}
+
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = client.Template(cancelled, upstream("fs://Lib-1.2/dir"), "file")
+	is.True(errors.Is(err, context.Canceled))
+	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+}
+
+// brokenFS has a file that can be found and not opened.
+type brokenFS struct{}
+
+func (brokenFS) Open(string) (fs.File, error) { return nil, fs.ErrPermission }
+func (brokenFS) Stat(string) (fs.FileInfo, error) {
+	return fstest.MapFS{"f": {}}.Stat("f")
+}
+
+func TestNewNamesTheWrongField(t *testing.T) {
+	for want, config := range map[string]marketplace.Config{
+		"AllowOrigins[1]":      {AllowOrigins: []string{"https://ok.example", "example.com"}},
+		"AllowOrigins[0]":      {AllowOrigins: []string{"http://127.0.0.1:80/path"}},
+		"AllowOrigins[0] ":     {AllowOrigins: []string{"fs://x"}},
+		"AllowOrigins[0] must": {AllowOrigins: []string{"http://127.1"}},
+		"AllowCIDRs[0]":        {AllowCIDRs: make([]netip.Prefix, 1)},
+		"AllowCIDRs[0] ":       {AllowCIDRs: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
+		`Files[""]`:            {Files: map[string]fs.FS{"": fstest.MapFS{}}},
+		`Files["a/b"]`:         {Files: map[string]fs.FS{"a/b": fstest.MapFS{}}},
+		`Files["nil"]`:         {Files: map[string]fs.FS{"nil": nil}},
+		"UserAgent":            {UserAgent: "a\r\nb"},
+		"Limits.Catalog":       {Limits: marketplace.Limits{Catalog: -1}},
+		"Limits.Entries":       {Limits: marketplace.Limits{Entries: -1}},
+		"Limits.Manifest":      {Limits: marketplace.Limits{Manifest: -1}},
+		"Limits.HeaderTimeout": {Limits: marketplace.Limits{HeaderTimeout: -1}},
+		"Limits.Timeout":       {Limits: marketplace.Limits{Timeout: -1}},
+	} {
+		client, err := marketplace.New(config)
+		if err == nil || client != nil || !strings.Contains(err.Error(), "marketplace: Config."+want) {
+			t.Errorf("got %v, want an error that names %s", err, want)
+		}
+	}
+}
+
+func TestNoProxy(t *testing.T) {
+	for _, transport := range newClient(t, marketplace.Config{}).Transports() {
+		if transport.Proxy != nil || transport.TLSClientConfig.InsecureSkipVerify {
+			t.Error("a transport with a proxy, or that trusts every certificate")
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package marketplace
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// origin is whom a request talks to (RFC 6454), in one spelling.
+type origin struct{ scheme, host, port string }
+
+var defaultPorts = map[string]string{"https": "443", "http": "80"}
+
+// hostport is the origin's place in an address.
+func (o origin) hostport() string {
+	if o.port != defaultPorts[o.scheme] {
+		return net.JoinHostPort(o.host, o.port)
+	}
+	if strings.Contains(o.host, ":") {
+		return "[" + o.host + "]"
+	}
+	return o.host
+}
+
+// parseOrigin parses an origin that the host allows.
+func parseOrigin(text string) (origin, string) {
+	u, problem := parseAddress(text)
+	if problem != "" || u.Scheme == "fs" || u.Path != "" && u.Path != "/" || strings.ContainsAny(text, "?#") {
+		return origin{}, "must be a scheme, host and port like http://127.0.0.1:9999"
+	}
+	return originOf(u)
+}
+
+// originOf returns the origin of an http or https address.
+func originOf(u *url.URL) (origin, string) {
+	o := origin{scheme: u.Scheme, port: defaultPorts[u.Scheme]}
+	if o.port == "" {
+		return origin{}, "must be http or https"
+	}
+	if port := u.Port(); port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return origin{}, "must have a port from 1 to 65535"
+		}
+		o.port = strconv.FormatUint(n, 10)
+	}
+	var problem string
+	if strings.HasPrefix(u.Host, "[") {
+		o.host, problem = canonicalIPv6(u.Hostname())
+	} else {
+		o.host, problem = canonicalName(u.Hostname())
+	}
+	return o, problem
+}
+
+func canonicalIPv6(text string) (string, string) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || !addr.Is6() || addr.Zone() != "" {
+		return "", "must spell its host as an IPv6 address without a zone"
+	}
+	return addr.String(), ""
+}
+
+// canonicalName returns a name or IPv4 address in lower case and without the dots at its end. The odd spellings of
+// an IPv4 address that resolvers still know (127.1, 0x7f000001, 017700000001, 2130706433) are refused: no name ends in a
+// number.
+func canonicalName(text string) (string, string) {
+	name := strings.ToLower(strings.TrimRight(text, "."))
+	if name == "" {
+		return "", "must name a host"
+	}
+	labels := strings.Split(name, ".")
+	for _, label := range labels {
+		if label == "" || strings.ContainsFunc(label, notInName) {
+			return "", "must spell its host with ASCII letters, digits and -_. only"
+		}
+	}
+	if !isNumber(labels[len(labels)-1]) {
+		return name, ""
+	}
+	if addr, err := netip.ParseAddr(name); err != nil || !addr.Is4() {
+		return "", "must spell an IPv4 address as four decimal numbers"
+	}
+	return name, ""
+}
+
+func notInName(r rune) bool {
+	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '_')
+}
+
+// isNumber reports whether a label is decimal, octal or hexadecimal digits.
+func isNumber(label string) bool {
+	digits, set := label, "0123456789"
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		digits, set = hex, "0123456789abcdef"
+	}
+	return strings.Trim(digits, set) == ""
+}
+
+// webOrigin returns the origin of an address that may be asked, or why it may not. Names are not resolved.
+func (c *Client) webOrigin(u *url.URL) (origin, string) {
+	o, problem := originOf(u)
+	switch {
+	case problem != "":
+		return origin{}, problem
+	case c.origins[o]:
+		return o, ""
+	case o.scheme == "http":
+		return origin{}, "is plain http, and this server allows that for no such origin"
+	case c.guard.forbidsHost(o.host):
+		return origin{}, "is not public, and this server does not allow it"
+	}
+	return o, ""
+}

@@ -1,0 +1,241 @@
+package marketplace_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/matryer/is"
+)
+
+func redirectTo(location string, status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", location)
+		w.WriteHeader(status)
+	}
+}
+
+// newWeb returns a client whose every name leads to one server on loopback, and the list of what that server was asked:
+// "host/path token".
+func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Client, *[]string) {
+	t.Helper()
+	var asked []string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, strings.TrimRight(r.Host+r.URL.RequestURI()+" "+r.Header.Get("Authorization"), " "))
+		if handler := handlers[r.Host+r.URL.Path]; handler != nil {
+			handler(w, r)
+		} else {
+			http.NotFound(w, r)
+		}
+	}))
+	certificate, roots := issue(t, "raw.githubusercontent.com", "gitlab.com", "one.example", "two.example")
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	client := newClient(t, marketplace.Config{RootCAs: roots})
+	client.SetDial(func(string) (net.Conn, error) { return net.Dial("tcp", server.Listener.Addr().String()) })
+	return client, &asked
+}
+
+func issue(t *testing.T, names ...string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: names, IsCA: true,
+		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+func TestRedirectStatuses(t *testing.T) {
+	for status, followed := range map[int]bool{301: true, 302: true, 303: true, 307: true, 308: true, 300: false, 304: false, 305: false, 306: false} {
+		client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RequestURI() == "/new?a=b" {
+				answer(oneEntry)(w, r)
+				return
+			}
+			redirectTo("/new?a=b#fragment", status)(w, r)
+		}, marketplace.Limits{})
+		_, err := client.Template(t.Context(), from, "a")
+		if followed && err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+		if !followed {
+			wantError(t, err, svc.CodeSourceFailed, "answered "+strconv.Itoa(status))
+		}
+	}
+}
+
+func TestRedirectLimit(t *testing.T) {
+	for limit, most := range map[int]int{0: 5, 2: 2, -1: 0} {
+		for hops, good := range map[int]bool{most: true, most + 1: false, 1000: false} {
+			client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+				if n == hops {
+					answer(oneEntry)(w, r)
+					return
+				}
+				redirectTo("?n="+strconv.Itoa(n+1), 302)(w, r)
+			}, marketplace.Limits{Redirects: limit})
+			_, err := client.Template(t.Context(), from, "a")
+			if good && err != nil {
+				t.Errorf("%d redirects of at most %d: %v", hops, most, err)
+			}
+			if !good {
+				wantError(t, err, svc.CodeSourceFailed, "redirects too often")
+			}
+		}
+	}
+}
+
+func TestRedirectRefused(t *testing.T) {
+	var hit bool
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hit = true }))
+	defer other.Close()
+	for location, want := range map[string]string{
+		other.URL: "is plain http",
+		strings.Replace(other.URL, "http", "https", 1): "is not public",
+		"http://one.example/x":                         "is plain http",
+		"https://2130706433/":                          "four decimal numbers",
+		"https://[::ffff:127.0.0.1]/":                  "is not public",
+		"//localhost/x":                                "is not public",
+		"https://u:p@two.example/":                     "user name",
+		"https://user@127.0.0.1/":                      "user name",
+		"fs://local/":                                  "http or https",
+		"file:///etc/passwd":                           "absolute address",
+		"data:application/json,{}":                     "absolute address",
+		"https://１２７.0.0.1/":                           "ASCII",
+		"https://%zz/":                                 "malformed address",
+		"https://two.example:0/":                       "port",
+	} {
+		client, asked := newWeb(t, map[string]http.HandlerFunc{"one.example/templates.json": redirectTo(location, 302)})
+		_, err := client.Template(t.Context(), upstream("https://one.example"), "a")
+		wantError(t, err, svc.CodeSourceFailed, "its catalogue redirects to a", want)
+		if len(*asked) != 1 || hit {
+			t.Errorf("%s: asked %q", location, *asked)
+		}
+	}
+}
+
+// Who may redirect to plain http is who the host allows plain http for.
+func TestDowngradeToAllowedOrigin(t *testing.T) {
+	plain := httptest.NewServer(answer(oneEntry))
+	defer plain.Close()
+	secure := httptest.NewTLSServer(redirectTo(plain.URL, 302))
+	defer secure.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(secure.Certificate())
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{plain.URL, secure.URL}, RootCAs: roots})
+	if _, err := client.Template(t.Context(), upstream(secure.URL), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTokenStaysHome(t *testing.T) {
+	const fileEntry = `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`
+	for name, test := range map[string]struct {
+		url      string
+		handlers map[string]http.HandlerFunc
+		asked    []string
+	}{
+		"same place": {"https://one.example/dir", map[string]http.HandlerFunc{
+			"one.example/dir/templates.json": redirectTo("/list", 302), "one.example/list": answer(fileEntry), "one.example/dir/m.json": answer(`{}`),
+		}, []string{"one.example/dir/templates.json Bearer s3cr3t", "one.example/list Bearer s3cr3t", "one.example/dir/m.json Bearer s3cr3t"}},
+		"other host, and back": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": redirectTo("https://two.example/x", 301), "two.example/x": redirectTo("https://one.example/y", 307), "one.example/y": answer(fileEntry),
+			"one.example/m.json": answer(`{}`),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "two.example/x", "one.example/y", "one.example/m.json Bearer s3cr3t"}},
+		"other port": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": redirectTo("https://one.example:8443/x", 301), "one.example:8443/x": answer(oneEntry),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example:8443/x"}},
+		"subdomain-like": {"https://one.example:444", map[string]http.HandlerFunc{
+			"one.example:444/templates.json": redirectTo("https://ONE.example./x", 301), "one.example/x": answer(oneEntry),
+		}, []string{"one.example:444/templates.json Bearer s3cr3t", "one.example/x"}},
+		"same place, spelled otherwise": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": redirectTo("https://ONE.example.:0443/x", 301), "one.example/x": answer(oneEntry),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/x Bearer s3cr3t"}},
+		"GitHub": {"https://github.com/acme/t/tree/v1/dir", map[string]http.HandlerFunc{
+			"raw.githubusercontent.com/acme/t/v1/dir/templates.json": answer(fileEntry), "raw.githubusercontent.com/acme/t/v1/dir/m.json": redirectTo("https://two.example/m", 302), "two.example/m": answer(`{}`),
+		}, []string{"raw.githubusercontent.com/acme/t/v1/dir/templates.json Bearer s3cr3t", "raw.githubusercontent.com/acme/t/v1/dir/m.json Bearer s3cr3t", "two.example/m"}},
+		"GitLab": {"https://gitlab.com/g/s/p", map[string]http.HandlerFunc{
+			"gitlab.com/g/s/p/-/raw/HEAD/templates.json": answer(oneEntry),
+		}, []string{"gitlab.com/g/s/p/-/raw/HEAD/templates.json Bearer s3cr3t"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			client, asked := newWeb(t, test.handlers)
+			from := upstream(test.url)
+			from.Token = "s3cr3t"
+			_, err := client.Template(t.Context(), from, "a")
+			is.NoErr(err)
+			is.Equal(*asked, test.asked)
+		})
+	}
+}
+
+// Over plain http between two ports of loopback, as two sources on one machine are.
+func TestTokenToOtherPortOfLoopback(t *testing.T) {
+	var tokens []string
+	record := func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			tokens = append(tokens, r.Header.Get("Authorization"))
+			next(w, r)
+		}
+	}
+	second := httptest.NewServer(record(answer(oneEntry)))
+	defer second.Close()
+	first := httptest.NewServer(record(redirectTo(second.URL, 302)))
+	defer first.Close()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{first.URL, second.URL}})
+	from := upstream(first.URL)
+	from.Token = "s3cr3t"
+	if _, err := client.Template(t.Context(), from, "a"); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(tokens, []string{"Bearer s3cr3t", ""}) {
+		t.Errorf("got %q", tokens)
+	}
+}
+
+// No error shows the token, whatever the answer.
+func TestTokenInNoError(t *testing.T) {
+	for _, handler := range []http.HandlerFunc{status(401), redirectTo("http://evil.example/?s", 302), answer("{"), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }} {
+		client, from := serve(t, handler, marketplace.Limits{})
+		for _, token := range []svc.Secret{"s3cr3t", "s3cr3t\r\nX: y"} {
+			from.Token = token
+			_, err := client.Template(t.Context(), from, "a")
+			if wantError(t, err, svc.CodeSourceFailed); strings.Contains(err.Error(), "s3cr3t") {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}

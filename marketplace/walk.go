@@ -1,0 +1,95 @@
+package marketplace
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+)
+
+// The functions of this file walk over JSON that is known to be valid and without white space. What they yield are
+// parts of what they were given: a catalogue of 32 MiB is split into its entries without being copied or decoded.
+
+// members yields the members of an object, keys unescaped, in their order.
+func members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for rest := object[1:]; rest[0] != '}'; {
+			end := valueEnd(rest)
+			key, value := unquoted(rest[:end]), rest[end+1:]
+			end = valueEnd(value)
+			if !yield(key, value[:end]) {
+				return
+			}
+			rest = afterComma(value[end:])
+		}
+	}
+}
+
+// elements yields the elements of an array, in their order.
+func elements(array []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for rest := array[1:]; rest[0] != ']'; {
+			end := valueEnd(rest)
+			if !yield(rest[:end]) {
+				return
+			}
+			rest = afterComma(rest[end:])
+		}
+	}
+}
+
+func afterComma(b []byte) []byte {
+	if b[0] == ',' {
+		return b[1:]
+	}
+	return b
+}
+
+func unquoted(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	_ = json.Unmarshal(quoted, &s) // it is a valid string
+	return s
+}
+
+// valueEnd returns the length of the value that b begins with.
+func valueEnd(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i += stringEnd(b[i:]) - 1
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // behind a number or a word
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ':':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(b)
+}
+
+// stringEnd returns the length of the quoted string that b begins with.
+func stringEnd(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}
