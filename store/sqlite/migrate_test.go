@@ -1,0 +1,171 @@
+package sqlite_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// starters is how many open one new file at once.
+const starters = 8
+
+func TestOpenAtOnceInOneProcess(t *testing.T) {
+	for range 10 {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		var done sync.WaitGroup
+		for range starters {
+			done.Go(func() {
+				if err := openAndWrite(path); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		done.Wait()
+		checkIntegrity(t, path)
+	}
+}
+
+func TestOpenAtOnceInManyProcesses(t *testing.T) {
+	for range 3 {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		var done sync.WaitGroup
+		for range starters {
+			done.Go(func() {
+				child := exec.Command(os.Args[0], "-test.run=^TestChild$")
+				child.Env = append(os.Environ(), "SVC_TEST_PATH="+path)
+				if out, err := child.CombinedOutput(); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		}
+		done.Wait()
+		checkIntegrity(t, path)
+	}
+}
+
+// TestChild is a process of TestOpenAtOnceInManyProcesses.
+func TestChild(t *testing.T) {
+	path := os.Getenv("SVC_TEST_PATH")
+	if path == "" {
+		t.Skip("runs in processes that another test starts")
+	}
+	if err := openAndWrite(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openAndWrite(path string) error {
+	store, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	_, err = store.KeepValue(context.Background(), "name", []byte("value"))
+	return err
+}
+
+func checkIntegrity(t *testing.T, path string) {
+	t.Helper()
+	var result string
+	if err := raw(t, path).QueryRow("PRAGMA integrity_check").Scan(&result); err != nil || result != "ok" {
+		t.Fatalf("integrity check: %q, %v", result, err)
+	}
+}
+
+func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	user := svc.User{ID: "alice", Channels: []svc.Channel{}}
+	for i := range 3 {
+		store, err := sqlite.Open(t.Context(), path, sqlite.Options{Fast: i == 1})
+		is.NoErr(err)
+		if i == 0 {
+			is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+				return svc.Bundle{Users: []svc.User{user}}, nil
+			}))
+		}
+		read, err := store.User(t.Context(), "alice")
+		is.NoErr(err)
+		is.Equal(read, user)
+		is.NoErr(store.Migrate(t.Context())) // there is nothing to do
+		is.NoErr(store.Close())
+	}
+}
+
+func TestTwoStoresOnOneFileSeeEachOther(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	one, two := open(t, path), open(t, path)
+	_, err := one.KeepValue(t.Context(), "name", []byte("one"))
+	is.NoErr(err)
+	value, err := two.KeepValue(t.Context(), "name", []byte("two"))
+	is.NoErr(err)
+	is.Equal(string(value), "one")
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	is := is.New(t)
+	path := migrated(t)
+	db := raw(t, path)
+	_, err := db.Exec("INSERT INTO svc_migrations (version) VALUES (99)")
+	is.NoErr(err)
+	is.NoErr(db.Close())
+	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
+	is.True(err != nil)
+	is.True(strings.Contains(err.Error(), "version 99"))
+}
+
+func TestMigrationThatFailsLeavesNothing(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	db := raw(t, path)
+	_, err := db.Exec("CREATE TABLE svc_users (mine TEXT)")
+	is.NoErr(err)
+	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
+	is.True(err != nil)
+	var tables int
+	is.NoErr(db.QueryRow("SELECT count(*) FROM sqlite_master WHERE type = 'table'").Scan(&tables))
+	is.Equal(tables, 1)
+}
+
+func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	db := raw(t, path)
+	script := sqlstore.SQL(sqlite.Dialect())
+	_, err := db.Exec(script)
+	is.NoErr(err)
+	is.Equal(schema(t, path), schema(t, migrated(t)))
+	is.True(!strings.Contains(strings.ToUpper(script), "DROP"))
+	is.True(!strings.ContainsAny(script, "{}"))
+	open(t, path)
+	is.Equal(schema(t, path), schema(t, migrated(t)))
+}
+
+func schema(t *testing.T, path string) []string {
+	t.Helper()
+	rows, err := raw(t, path).Query("SELECT COALESCE(sql, name) FROM sqlite_master ORDER BY name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var list []string
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, strings.Join(strings.Fields(text), " "))
+	}
+	return list
+}

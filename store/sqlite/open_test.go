@@ -1,0 +1,203 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+func TestOddPaths(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, path := range []string{
+		filepath.Join(dir, "a?b.db"), filepath.Join(dir, "a%20b#c.db"), filepath.Join(dir, "a b&c=d;e.db"), filepath.Join(dir, "?mode=memory"),
+		filepath.Join(dir, "é\U0001f600'\".db"), "relative.db", "./dot.db", "file:x.db", "a+b.db", "//" + dir + "/double.db", "sub/../up.db",
+	} {
+		is := is.New(t)
+		is.NoErr(os.MkdirAll("sub", 0o700))
+		_, err := open(t, path).KeepValue(t.Context(), "name", []byte(path))
+		is.NoErr(err)
+		info, err := os.Stat(path)
+		is.NoErr(err) // the file is where the path says
+		is.True(info.Size() > 0)
+		value, err := open(t, path).KeepValue(t.Context(), "name", nil)
+		is.NoErr(err)
+		is.Equal(string(value), path)
+	}
+}
+
+func TestRefusedPaths(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir: "is a directory", filepath.Join(dir, "none", "svc.db"): "no such file", text: "not a database",
+		"": "not the path of a file", ":memory:": "not the path of a file", "/dev/null": "not a regular file", filepath.Join(text, "svc.db"): "not a directory",
+	} {
+		_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", path, err, want)
+		}
+	}
+}
+
+func TestFilesAreTheOwnersAlone(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	open(t, path)
+	files, err := filepath.Glob(path + "*")
+	is.NoErr(err)
+	is.Equal(len(files), 3) // the database, its log and the log's index
+	for _, file := range files {
+		info, err := os.Stat(file)
+		is.NoErr(err)
+		is.Equal(info.Mode().Perm(), fs.FileMode(0o600))
+	}
+}
+
+func TestCloseLeavesOneFile(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	is.NoErr(err)
+	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	is.NoErr(err)
+	is.NoErr(store.Close())
+	files, err := filepath.Glob(path + "*")
+	is.NoErr(err)
+	is.Equal(files, []string{path})
+	_, err = store.User(t.Context(), "alice")
+	is.True(err != nil) // closed
+}
+
+func TestLogIsWrittenAhead(t *testing.T) {
+	is := is.New(t)
+	var mode string
+	is.NoErr(raw(t, migrated(t)).QueryRow("PRAGMA journal_mode").Scan(&mode))
+	is.Equal(mode, "wal")
+}
+
+func TestLargeManifestsEndAChunk(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	for i := range 10 {
+		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: strings.Repeat("x", i+1)}}
+		template.Manifest = []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
+		is.NoErr(store.CreateTemplate(t.Context(), template))
+	}
+	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10})
+	is.NoErr(err)
+	is.Equal(len(chunk), 3) // more than 256 KiB
+}
+
+// impatient opens a store that waits only a moment for other processes.
+func impatient(t *testing.T, path string) (*sqlstore.Store, func(pragma string)) {
+	db := raw(t, path, "_txlock=immediate", "_pragma=busy_timeout(20)", "_pragma=foreign_keys(1)")
+	return sqlstore.New(db, db, sqlite.Dialect()), func(pragma string) {
+		if _, err := db.Exec("PRAGMA " + pragma); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLockedIsUnavailable(t *testing.T) {
+	is := is.New(t)
+	path := migrated(t)
+	store, _ := impatient(t, path)
+	tx, err := raw(t, path, "_txlock=immediate").Begin()
+	is.NoErr(err)
+	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	_, err = store.User(t.Context(), "alice")
+	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
+	is.NoErr(tx.Rollback())
+	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	is.NoErr(err)
+}
+
+func TestFullIsUnavailableAndLeavesNothing(t *testing.T) {
+	is := is.New(t)
+	store, pragma := impatient(t, migrated(t))
+	pragma("max_page_count = 1")
+	template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"}}
+	template.Manifest = []byte(`{"version":"` + strings.Repeat("x", 1<<20) + `"}`)
+	err := store.CreateTemplate(t.Context(), template)
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	_, err = store.Template(t.Context(), template.TemplateKey)
+	is.True(errors.Is(err, svc.ErrNotFound))
+	pragma("max_page_count = 100000")
+	is.NoErr(store.CreateTemplate(t.Context(), template))
+}
+
+func TestReadOnlyIsUnavailable(t *testing.T) {
+	is := is.New(t)
+	store, pragma := impatient(t, migrated(t))
+	pragma("query_only = 1")
+	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
+	is.True(errors.Is(err, svc.ErrUnavailable))
+}
+
+func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	entered, leave := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- store.ChangeAccess(context.Background(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+			close(entered)
+			<-leave
+			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
+		})
+	}()
+	<-entered
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	_, err = store.User(t.Context(), "alice")
+	is.True(errors.Is(err, svc.ErrNotFound)) // readers do not wait
+	close(leave)
+	is.NoErr(<-done)
+}
+
+func TestCanceledWhileChanging(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	ctx, cancel := context.WithCancel(t.Context())
+	err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		cancel()
+		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
+	})
+	is.True(errors.Is(err, context.Canceled))
+	_, err = store.User(t.Context(), "alice")
+	is.True(errors.Is(err, svc.ErrNotFound))
+	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // the connection is good for others
+}
+
+func TestReferencesAreKept(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	for _, b := range []svc.Bundle{
+		{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}},
+		{Attachments: []svc.Attachment{{PolicyID: "none", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}}},
+		{Users: []svc.User{{ID: "a", Channels: []svc.Channel{{Provider: "p"}}}, {ID: "b", Channels: []svc.Channel{{Provider: "p"}}}}},
+	} {
+		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return b, nil })
+		is.True(err != nil)
+	}
+	_, err := store.User(t.Context(), "a")
+	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
+}

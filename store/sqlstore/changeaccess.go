@@ -1,0 +1,249 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/extsvc/svc"
+)
+
+// ChangeAccess implements [svc.AccessStore].
+func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+	return s.change(ctx, "change access", func(tx session) error {
+		// Writing this row first makes other changes of access wait, in every database.
+		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'access'`); err != nil {
+			return err
+		}
+		current, err := tx.currentAccess(ctx, named)
+		if err != nil {
+			return err
+		}
+		bundle, err := change(current)
+		if err != nil {
+			return refusal{err}
+		}
+		if isEmpty(bundle) {
+			return errUnchanged
+		}
+		return tx.writeAccess(ctx, bundle)
+	})
+}
+
+func isEmpty(b svc.Bundle) bool {
+	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
+}
+
+// currentAccess reads the rows that named names, and the holders of its channels.
+func (s session) currentAccess(ctx context.Context, named svc.AccessNames) (current svc.Bundle, err error) {
+	users := named.Users[:len(named.Users):len(named.Users)]
+	for _, channel := range named.Channels {
+		holder, err := oneOrNil(ctx, s, scanText, `SELECT user_id FROM svc_channels WHERE provider = $1 AND sender_id = $2`,
+			channel.Provider, channel.SenderID)
+		if err != nil {
+			return current, err
+		}
+		if holder != nil {
+			users = append(users, *holder)
+		}
+	}
+	pick(ctx, &err, users, &current.Users, s.user)
+	pick(ctx, &err, named.Groups, &current.Groups, s.group)
+	pick(ctx, &err, named.ServiceAccounts, &current.ServiceAccounts, s.serviceAccount)
+	pick(ctx, &err, named.Policies, &current.Policies, s.policy)
+	pick(ctx, &err, named.Attachments, &current.Attachments, s.attachment)
+	pick(ctx, &err, named.BankPolicies, &current.BankPolicies, s.bankPolicy)
+	return current, err
+}
+
+// pick reads the rows with those keys into list, each once, unless err is set already.
+func pick[K comparable, R any](ctx context.Context, err *error, keys []K, list *[]R, read func(context.Context, K) (R, error)) {
+	seen := map[K]bool{}
+	for _, key := range keys {
+		if *err != nil {
+			return
+		}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		switch row, fault := read(ctx, key); {
+		case fault == nil:
+			*list = append(*list, row)
+		case !errors.Is(fault, svc.ErrNotFound):
+			*err = fault
+		}
+	}
+}
+
+func scanText(row scanner) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
+
+// user reads a user with its channels, which are never nil.
+func (s session) user(ctx context.Context, id string) (svc.User, error) {
+	var user *svc.User
+	err := each(ctx, s, func(row scanner) (bool, error) {
+		var columns userRow
+		var provider, sender *string
+		err := row.Scan(append(columns.columns(), &provider, &sender)...)
+		if err == nil && user == nil {
+			user = columns.user()
+			user.Channels = []svc.Channel{}
+		}
+		if provider != nil {
+			user.Channels = append(user.Channels, svc.Channel{Provider: *provider, SenderID: *sender})
+		}
+		return false, err
+	}, `SELECT `+userColumns+`, c.provider, c.sender_id FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+		WHERE u.id = $1 ORDER BY c.provider, c.sender_id`, id)
+	return orNotFound(user, err)
+}
+
+// group reads a group with its members, which are never nil.
+func (s session) group(ctx context.Context, id string) (svc.Group, error) {
+	var group *svc.Group
+	err := each(ctx, s, func(row scanner) (bool, error) {
+		var read svc.Group
+		var member *string
+		err := row.Scan(&read.ID, &read.DisplayName, &member)
+		if group == nil {
+			group = &svc.Group{ID: read.ID, DisplayName: read.DisplayName, Members: []string{}}
+		}
+		if member != nil {
+			group.Members = append(group.Members, *member)
+		}
+		return false, err
+	}, `SELECT g.id, g.display_name, m.user_id FROM svc_access_groups g LEFT JOIN svc_group_members m ON m.group_id = g.id
+		WHERE g.id = $1 ORDER BY m.user_id`, id)
+	return orNotFound(group, err)
+}
+
+func orNotFound[R any](row *R, err error) (R, error) {
+	if err == nil && row == nil {
+		err = svc.ErrNotFound
+	}
+	if err != nil {
+		return *new(R), err
+	}
+	return *row, nil
+}
+
+func (s session) serviceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
+	return one(ctx, s, scanServiceAccount,
+		`SELECT `+serviceAccountColumns+` FROM svc_service_accounts a WHERE a.id = $1`, id)
+}
+
+func (s session) policy(ctx context.Context, id string) (svc.Policy, error) {
+	return one(ctx, s, func(row scanner) (policy svc.Policy, err error) {
+		err = row.Scan(&policy.ID, &policy.DisplayName, (*[]byte)(&policy.Document))
+		return policy, err
+	}, `SELECT id, display_name, document FROM svc_policies WHERE id = $1`, id)
+}
+
+func (s session) attachment(ctx context.Context, key svc.AttachmentKey) (svc.Attachment, error) {
+	return one(ctx, s, func(row scanner) (svc.Attachment, error) {
+		attachment := svc.Attachment{PolicyID: key.PolicyID, Principal: key.Principal}
+		err := row.Scan(&attachment.Priority)
+		return attachment, err
+	}, `SELECT priority FROM svc_attachments WHERE principal_type = $1 AND principal_id = $2 AND policy_id = $3`,
+		key.Principal.Type, key.Principal.ID, key.PolicyID)
+}
+
+func (s session) bankPolicy(ctx context.Context, id string) (svc.BankPolicy, error) {
+	return one(ctx, s, func(row scanner) (policy svc.BankPolicy, err error) {
+		err = row.Scan(&policy.BankID, (*[]byte)(&policy.Document))
+		return policy, err
+	}, `SELECT bank_id, document FROM svc_bank_policies WHERE bank_id = $1`, id)
+}
+
+// writeAccess upserts rows, those that are referred to first. All users give up their channels before any takes one.
+func (s session) writeAccess(ctx context.Context, b svc.Bundle) error {
+	var err error
+	write(&err, b.Users, func(u svc.User) error { return s.writeUser(ctx, u) })
+	write(&err, b.Users, func(u svc.User) error { return s.writeChannels(ctx, u) })
+	write(&err, b.Groups, func(g svc.Group) error { return s.writeGroup(ctx, g) })
+	write(&err, b.Policies, func(p svc.Policy) error {
+		return s.hit(ctx, `INSERT INTO svc_policies (id, display_name, document) VALUES ($1, $2, $3)
+			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, document = excluded.document`,
+			p.ID, p.DisplayName, string(p.Document))
+	})
+	write(&err, b.ServiceAccounts, func(a svc.ServiceAccount) error {
+		return s.hit(ctx, `INSERT INTO svc_service_accounts (id, display_name, owner_user_id, scoping_policy_id, inactive)
+			VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, owner_user_id = excluded.owner_user_id,
+			scoping_policy_id = excluded.scoping_policy_id, inactive = excluded.inactive`,
+			a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive))
+	})
+	write(&err, b.Attachments, func(a svc.Attachment) error {
+		return s.hit(ctx, `INSERT INTO svc_attachments (principal_type, principal_id, policy_id, priority)
+			VALUES ($1, $2, $3, $4)
+			ON CONFLICT (principal_type, principal_id, policy_id) DO UPDATE SET priority = excluded.priority`,
+			a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority)
+	})
+	write(&err, b.BankPolicies, func(p svc.BankPolicy) error {
+		return s.hit(ctx, `INSERT INTO svc_bank_policies (bank_id, document) VALUES ($1, $2)
+			ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`, p.BankID, string(p.Document))
+	})
+	return err
+}
+
+// write calls fn with each row, until err is set.
+func write[R any](err *error, rows []R, fn func(R) error) {
+	for i := 0; i < len(rows) && *err == nil; i++ {
+		*err = fn(rows[i])
+	}
+}
+
+func (s session) writeUser(ctx context.Context, u svc.User) error {
+	err := s.hit(ctx, `INSERT INTO svc_users (id, display_name, email, inactive) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email, inactive = excluded.inactive`,
+		u.ID, u.DisplayName, u.Email, flag(u.Inactive))
+	if err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, `DELETE FROM svc_channels WHERE user_id = $1`, u.ID)
+	return err
+}
+
+func (s session) writeChannels(ctx context.Context, u svc.User) error {
+	for _, channel := range u.Channels {
+		n, err := s.exec(ctx, `INSERT INTO svc_channels (provider, sender_id, user_id) VALUES ($1, $2, $3)
+			ON CONFLICT (provider, sender_id) DO UPDATE SET user_id = excluded.user_id WHERE svc_channels.user_id = excluded.user_id`,
+			channel.Provider, channel.SenderID, u.ID)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("channel %q of %q is another user's", channel.SenderID, channel.Provider)
+		}
+	}
+	return nil
+}
+
+func (s session) writeGroup(ctx context.Context, g svc.Group) error {
+	err := s.hit(ctx, `INSERT INTO svc_access_groups (id, display_name) VALUES ($1, $2)
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`, g.ID, g.DisplayName)
+	if err != nil {
+		return err
+	}
+	if _, err = s.exec(ctx, `DELETE FROM svc_group_members WHERE group_id = $1`, g.ID); err != nil {
+		return err
+	}
+	for _, member := range g.Members {
+		_, err = s.exec(ctx, `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, g.ID, member)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flag is a bool as it is stored.
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

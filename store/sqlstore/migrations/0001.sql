@@ -1,0 +1,155 @@
+CREATE TABLE svc_generation (
+  id BIGINT NOT NULL PRIMARY KEY,
+  value BIGINT NOT NULL
+);
+
+INSERT INTO svc_generation (id, value) VALUES (1, 0);
+
+CREATE TABLE svc_locks (
+  name {text} NOT NULL PRIMARY KEY
+);
+
+INSERT INTO svc_locks (name) VALUES ('access');
+
+CREATE TABLE svc_sources (
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  name {text} NOT NULL,
+  url {text} NOT NULL,
+  description {text},
+  sealed_token {bytes},
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  PRIMARY KEY (scope, owner, name)
+);
+
+CREATE TABLE svc_templates (
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  id {text} NOT NULL,
+  name {text} NOT NULL,
+  description {text},
+  category {text},
+  integrations {text} NOT NULL,
+  tags {text} NOT NULL,
+  source_scope {text},
+  source_owner {text},
+  source_name {text},
+  source_id {text},
+  source_revision {text},
+  installed_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  manifest {text} NOT NULL,
+  PRIMARY KEY (scope, owner, id)
+);
+
+CREATE INDEX svc_templates_name ON svc_templates (scope, owner, name, id);
+
+CREATE INDEX svc_templates_category ON svc_templates (scope, owner, category, name, id);
+
+CREATE TABLE svc_template_tags (
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  tag {text} NOT NULL,
+  name {text} NOT NULL,
+  id {text} NOT NULL,
+  PRIMARY KEY (scope, owner, tag, name, id),
+  FOREIGN KEY (scope, owner, id) REFERENCES svc_templates (scope, owner, id) ON DELETE CASCADE
+);
+
+CREATE INDEX svc_template_tags_template ON svc_template_tags (scope, owner, id);
+
+CREATE TABLE svc_template_bases (
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  id {text} NOT NULL,
+  name {text} NOT NULL,
+  description {text},
+  category {text},
+  integrations {text} NOT NULL,
+  tags {text} NOT NULL,
+  manifest {text} NOT NULL,
+  PRIMARY KEY (scope, owner, id),
+  FOREIGN KEY (scope, owner, id) REFERENCES svc_templates (scope, owner, id) ON DELETE CASCADE
+);
+
+CREATE TABLE svc_api_keys (
+  id {text} NOT NULL PRIMARY KEY,
+  holder_kind {text} NOT NULL,
+  holder_id {text} NOT NULL,
+  prefix {text} NOT NULL,
+  description {text},
+  hash {bytes},
+  pepper {text} NOT NULL,
+  created_at BIGINT NOT NULL,
+  revoked_at BIGINT
+);
+
+CREATE INDEX svc_api_keys_holder ON svc_api_keys (holder_kind, holder_id, created_at, id) WHERE revoked_at IS NULL;
+
+CREATE TABLE svc_kept_values (
+  name {text} NOT NULL PRIMARY KEY,
+  value {bytes}
+);
+
+CREATE TABLE svc_users (
+  id {text} NOT NULL PRIMARY KEY,
+  display_name {text} NOT NULL,
+  email {text},
+  inactive BIGINT NOT NULL
+);
+
+CREATE TABLE svc_channels (
+  provider {text} NOT NULL,
+  sender_id {text} NOT NULL,
+  user_id {text} NOT NULL REFERENCES svc_users (id) ON DELETE CASCADE,
+  PRIMARY KEY (provider, sender_id)
+);
+
+CREATE INDEX svc_channels_user ON svc_channels (user_id, provider, sender_id);
+
+CREATE TABLE svc_access_groups (
+  id {text} NOT NULL PRIMARY KEY,
+  display_name {text} NOT NULL
+);
+
+CREATE TABLE svc_group_members (
+  group_id {text} NOT NULL REFERENCES svc_access_groups (id) ON DELETE CASCADE,
+  user_id {text} NOT NULL REFERENCES svc_users (id) ON DELETE CASCADE,
+  PRIMARY KEY (group_id, user_id)
+);
+
+CREATE INDEX svc_group_members_user ON svc_group_members (user_id, group_id);
+
+CREATE TABLE svc_service_accounts (
+  id {text} NOT NULL PRIMARY KEY,
+  display_name {text} NOT NULL,
+  owner_user_id {text} NOT NULL,
+  scoping_policy_id {text} NOT NULL,
+  inactive BIGINT NOT NULL
+);
+
+CREATE INDEX svc_service_accounts_owner ON svc_service_accounts (owner_user_id);
+
+CREATE INDEX svc_service_accounts_scoping ON svc_service_accounts (scoping_policy_id);
+
+CREATE TABLE svc_policies (
+  id {text} NOT NULL PRIMARY KEY,
+  display_name {text} NOT NULL,
+  document {text} NOT NULL
+);
+
+CREATE TABLE svc_attachments (
+  principal_type {text} NOT NULL,
+  principal_id {text} NOT NULL,
+  policy_id {text} NOT NULL REFERENCES svc_policies (id),
+  priority BIGINT NOT NULL,
+  PRIMARY KEY (principal_type, principal_id, policy_id)
+);
+
+CREATE INDEX svc_attachments_policy ON svc_attachments (policy_id);
+
+CREATE TABLE svc_bank_policies (
+  bank_id {text} NOT NULL PRIMARY KEY,
+  document {text} NOT NULL
+);

@@ -1,0 +1,54 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// CreateSource implements [svc.SourceStore].
+func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
+	return s.change(ctx, "create source", func(tx session) error {
+		return tx.create(ctx, `INSERT INTO svc_sources
+			(scope, owner, name, url, description, sealed_token, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`,
+			source.Scope, source.Owner, source.Name, source.URL, source.Description, source.SealedToken,
+			source.CreatedAt.UnixMicro(), source.UpdatedAt.UnixMicro())
+	})
+}
+
+const selectSource = `SELECT scope, owner, name, url, description, sealed_token, created_at, updated_at FROM svc_sources`
+
+// Source implements [svc.SourceStore].
+func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	source, err := one(ctx, session{pool: s.read}, scanSource,
+		selectSource+` WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
+	return source, s.fault(ctx, "read source", err)
+}
+
+// Sources implements [svc.SourceStore].
+func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+	chunk, err := all(ctx, session{pool: s.read}, scanSource,
+		selectSource+` WHERE scope = $1 AND owner = $2 AND name > $3 ORDER BY name LIMIT $4`,
+		page.Scope, page.Owner, page.After, page.Limit)
+	return chunk, s.fault(ctx, "list sources", err)
+}
+
+// DeleteSource implements [svc.SourceStore].
+func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
+	return s.change(ctx, "delete source", func(tx session) error {
+		return tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
+	})
+}
+
+func scanSource(row scanner) (source svc.Source, err error) {
+	var created, updated int64
+	err = row.Scan(&source.Scope, &source.Owner, &source.Name, &source.URL, &source.Description, &source.SealedToken,
+		&created, &updated)
+	source.CreatedAt, source.UpdatedAt = fromMicro(created), fromMicro(updated)
+	return source, err
+}
+
+// fromMicro returns a time as it was stored: microseconds since 1970, UTC.
+func fromMicro(micro int64) time.Time { return time.UnixMicro(micro).UTC() }

@@ -1,0 +1,220 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/extsvc/svc"
+)
+
+// chunkBytes is how many bytes of manifests a chunk of a list holds before it ends early.
+const chunkBytes = 256 << 10
+
+// CreateTemplate implements [svc.TemplateStore].
+func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
+	return s.change(ctx, "create template", func(tx session) error {
+		args := templateArgs(template, template.UpdatedAt.UnixMicro(), template.InstalledAt.UnixMicro())
+		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
+			manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, installed_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING`, args...)
+		if err != nil {
+			return err
+		}
+		return tx.createTemplateParts(ctx, template)
+	})
+}
+
+// createTemplateParts adds the tags, by which lists are filtered, and the base. That the name stands beside each tag
+// makes a filtered list a walk along an index.
+func (s session) createTemplateParts(ctx context.Context, t svc.Template) error {
+	for _, tag := range t.Tags {
+		_, err := s.exec(ctx, `INSERT INTO svc_template_tags (scope, owner, id, name, tag) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT DO NOTHING`, t.Scope, t.Owner, t.ID, t.Name, tag)
+		if err != nil {
+			return err
+		}
+	}
+	if t.Origin == nil {
+		return nil
+	}
+	return s.create(ctx, `INSERT INTO svc_template_bases
+		(scope, owner, id, name, description, category, integrations, tags, manifest)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`, contentArgs(t.TemplateKey, t.Origin.Base)...)
+}
+
+// Template implements [svc.TemplateStore].
+func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	template, err := session{pool: s.read}.template(ctx, key)
+	return template, s.fault(ctx, "read template", err)
+}
+
+const templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
+	t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at`
+
+func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	return one(ctx, s, scanTemplate, `SELECT `+templateColumns+`,
+		b.name, b.description, b.category, b.integrations, b.tags, b.manifest
+		FROM svc_templates t LEFT JOIN svc_template_bases b ON b.scope = t.scope AND b.owner = t.owner AND b.id = t.id
+		WHERE t.scope = $1 AND t.owner = $2 AND t.id = $3`, key.Scope, key.Owner, key.ID)
+}
+
+// Templates implements [svc.TemplateStore].
+func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	var chunk []svc.Template
+	size := 0
+	query, args := listTemplates(page)
+	err := each(ctx, session{pool: s.read}, func(row scanner) (bool, error) {
+		template, err := scanListedTemplate(row)
+		chunk = append(chunk, template)
+		size += len(template.Manifest)
+		return size > chunkBytes, err
+	}, query, args...)
+	return chunk, s.fault(ctx, "list templates", err)
+}
+
+// listTemplates returns one of four queries: each filter has an index of its own, in the list's order.
+func listTemplates(page svc.TemplatePage) (query string, args []any) {
+	from, list := `svc_templates t`, `t`
+	if page.Tag != "" {
+		from = `svc_template_tags k JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id`
+		list = `k`
+	}
+	query = `SELECT ` + templateColumns + ` FROM ` + from +
+		` WHERE ` + list + `.scope = $1 AND ` + list + `.owner = $2 AND (` + list + `.name, ` + list + `.id) > ($3, $4)`
+	args = []any{page.Scope, page.Owner, page.AfterName, page.AfterID}
+	next := func(arg any) string {
+		args = append(args, arg)
+		return `$` + strconv.Itoa(len(args))
+	}
+	if page.Tag != "" {
+		query += ` AND k.tag = ` + next(page.Tag)
+	}
+	if page.Category != "" {
+		query += ` AND t.category = ` + next(page.Category)
+	}
+	return query + ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + next(page.Limit), args
+}
+
+// ChangeTemplate implements [svc.TemplateStore].
+func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	return s.change(ctx, "change template", func(tx session) error {
+		// Writing the row first makes others who would change it wait, in every database.
+		err := tx.hit(ctx, `UPDATE svc_templates SET updated_at = updated_at WHERE scope = $1 AND owner = $2 AND id = $3`,
+			key.Scope, key.Owner, key.ID)
+		if err != nil {
+			return err
+		}
+		template, err := tx.template(ctx, key)
+		if err != nil {
+			return err
+		}
+		write, err := change(&template)
+		if err != nil {
+			return refusal{err}
+		}
+		if !write {
+			return errUnchanged
+		}
+		template.TemplateKey = key
+		return tx.updateTemplate(ctx, template)
+	})
+}
+
+// updateTemplate writes all of an existing template but InstalledAt.
+func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
+	args := templateArgs(t, t.UpdatedAt.UnixMicro())
+	key, columns := args[:3], args[3:]
+	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3, integrations = $4, tags = $5,
+		manifest = $6, source_scope = $7, source_owner = $8, source_name = $9, source_id = $10, source_revision = $11,
+		updated_at = $12 WHERE scope = $13 AND owner = $14 AND id = $15`, append(columns, key...)...)
+	if err != nil {
+		return err
+	}
+	for _, parts := range []string{`svc_template_tags`, `svc_template_bases`} {
+		_, err := s.exec(ctx, `DELETE FROM `+parts+` WHERE scope = $1 AND owner = $2 AND id = $3`, t.Scope, t.Owner, t.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return s.createTemplateParts(ctx, t)
+}
+
+// DeleteTemplate implements [svc.TemplateStore].
+func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+	return s.change(ctx, "delete template", func(tx session) error {
+		return tx.hit(ctx, `DELETE FROM svc_templates WHERE scope = $1 AND owner = $2 AND id = $3`, key.Scope, key.Owner, key.ID)
+	})
+}
+
+// templateArgs are a template's key, content and origin, and more.
+func templateArgs(t svc.Template, more ...any) []any {
+	origin := make([]any, 5) // null: made by hand
+	if o := t.Origin; o != nil {
+		origin = []any{o.Source.Scope, o.Source.Owner, o.Source.Name, o.ID, o.Revision}
+	}
+	return slices.Concat(contentArgs(t.TemplateKey, t.Content), origin, more)
+}
+
+func contentArgs(key svc.TemplateKey, c svc.Content) []any {
+	return []any{key.Scope, key.Owner, key.ID, c.Name, c.Description, c.Category,
+		encodeList(c.Integrations), encodeList(c.Tags), string(c.Manifest)}
+}
+
+func encodeList(list []string) string {
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // a list of strings has a JSON form
+	}
+	return string(text)
+}
+
+// contentRow is the columns of a content. All are null when the template has no base.
+type contentRow struct {
+	name, description, category *string
+	integrations, tags          []byte
+	manifest                    []byte
+}
+
+func (r *contentRow) columns() []any {
+	return []any{&r.name, &r.description, &r.category, &r.integrations, &r.tags, &r.manifest}
+}
+
+func (r *contentRow) content() (svc.Content, error) {
+	content := svc.Content{Name: *r.name, Description: r.description, Category: r.category, Manifest: r.manifest}
+	if err := json.Unmarshal(r.integrations, &content.Integrations); err != nil {
+		return content, err
+	}
+	return content, json.Unmarshal(r.tags, &content.Tags)
+}
+
+// scanTemplate reads a template and its base.
+func scanTemplate(row scanner) (svc.Template, error) {
+	var base contentRow
+	template, err := scanTemplateColumns(row, base.columns()...)
+	if err == nil && template.Origin != nil && base.name != nil {
+		template.Origin.Base, err = base.content()
+	}
+	return template, err
+}
+
+func scanListedTemplate(row scanner) (svc.Template, error) { return scanTemplateColumns(row) }
+
+func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
+	var content contentRow
+	var scope, owner, name, id, revision *string
+	var installed, updated int64
+	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
+		[]any{&scope, &owner, &name, &id, &revision, &installed, &updated}, more)...)
+	if err != nil {
+		return t, err
+	}
+	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
+	if scope != nil {
+		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
+		t.Origin = &svc.Origin{Source: source, ID: *id, Revision: *revision}
+	}
+	t.Content, err = content.content()
+	return t, err
+}

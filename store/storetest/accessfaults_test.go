@@ -1,0 +1,133 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+var accessFaults = map[string]func(*store){
+	"a user is whoever has such an id, a service account too": func(s *store) {
+		s.user = func(ctx context.Context, id string) (svc.User, error) {
+			user, err := s.Store.User(ctx, id)
+			if account, accountErr := s.Store.ServiceAccount(ctx, id); errors.Is(err, svc.ErrNotFound) && accountErr == nil {
+				return svc.User{ID: account.ID}, nil
+			}
+			slices.Reverse(user.Channels)
+			return user, err
+		}
+	},
+	"a service account is always active": func(s *store) {
+		s.serviceAccount = func(ctx context.Context, id string) (svc.ServiceAccount, error) {
+			account, err := s.Store.ServiceAccount(ctx, id)
+			account.Inactive = false
+			return account, err
+		}
+	},
+	"an unknown user is an error": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if query.Identity.Kind == svc.KindUser && snapshot.User == nil {
+			return svc.ErrNotFound
+		}
+		return nil
+	}),
+	"a service account without a policy has an empty one": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.ServiceAccount != nil && snapshot.Scoping == nil {
+			snapshot.Scoping = &svc.Policy{}
+		}
+		return nil
+	}),
+	"what is attached to groups is lost": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool { return g.Principal.Type == svc.GrantedToGroup })
+		return nil
+	}),
+	"a policy that is attached twice is granted once": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		seen := map[string]bool{}
+		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool {
+			defer func() { seen[g.ID] = true }()
+			return seen[g.ID]
+		})
+		return nil
+	}),
+	"the inactive are hidden": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.User != nil && snapshot.User.Inactive {
+			snapshot.User = nil
+		}
+		return nil
+	}),
+	"a priority has 32 bits": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		for i := range snapshot.Grants {
+			snapshot.Grants[i].Priority = int64(int32(snapshot.Grants[i].Priority))
+		}
+		return nil
+	}),
+	"a bank's policy is looked for only when there is a user": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.User == nil {
+			snapshot.BankPolicy = nil
+		}
+		return nil
+	}),
+	"the channel is asked about before the identity": func(s *store) {
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			if query.Channel != (svc.Channel{}) {
+				query.Identity = svc.Identity{}
+			}
+			return s.Store.Access(ctx, query)
+		}
+	},
+	"a channel is found by its sender": func(s *store) {
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			if query.Channel.Provider == "Chat" {
+				query.Channel.Provider = "chat"
+			}
+			return s.Store.Access(ctx, query)
+		}
+	},
+	"a user and a service account of one id are one": func(s *store) {
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			if query.Identity.Kind == svc.KindUser {
+				if _, err := s.Store.ServiceAccount(ctx, query.Identity.ID); err == nil {
+					query.Identity.Kind = svc.KindServiceAccount
+				}
+			}
+			return s.Store.Access(ctx, query)
+		}
+	},
+	"a group is a user": func(s *store) {
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			snapshot, err := s.Store.Access(ctx, query)
+			if query.Identity.ID == "x" {
+				snapshot.Grants = append(snapshot.Grants, svc.Grant{Policy: newPolicy("group's"), Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "x"}})
+			}
+			return snapshot, err
+		}
+	},
+	"a snapshot is two": func(s *store) {
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			first, err := s.Store.Access(ctx, query)
+			if err != nil {
+				return first, err
+			}
+			time.Sleep(50 * time.Microsecond)
+			then, err := s.Store.Access(ctx, query)
+			first.BankPolicy, first.Generation = then.BankPolicy, then.Generation
+			return first, err
+		}
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+			time.Sleep(50 * time.Microsecond)
+			return s.Store.ChangeAccess(ctx, named, change)
+		}
+	},
+}
+
+func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(*store) {
+	return func(s *store) {
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			snapshot, err := s.Store.Access(ctx, query)
+			return snapshot, cmp.Or(err, fault(query, &snapshot))
+		}
+	}
+}

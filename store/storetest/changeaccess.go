@@ -1,0 +1,243 @@
+package storetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+var changeAccessRules = []rule{
+	{"ChangeAccess hands over the named rows that exist, whole, each once, and no others", func(c *checker) {
+		b := household()
+		b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)}, {BankID: "other", Document: json.RawMessage(`{}`)}}
+		c.apply(b)
+		got := sortedBundle(c.current(svc.AccessNames{
+			Users: []string{"carol", "nobody", "alice", "carol"}, Groups: []string{"hers", "none", "hers", "empty"},
+			ServiceAccounts: []string{"bot", "none", "alice", "bot"}, Policies: []string{"c", "none", "c", "a"},
+			BankPolicies: []string{"bank", "none", "bank"},
+			Attachments: []svc.AttachmentKey{
+				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}},
+				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
+				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}},
+				{PolicyID: "a", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}},
+			},
+		}))
+		c.same("current", got, svc.Bundle{
+			Users:           []svc.User{b.Users[0], b.Users[2]},
+			Groups:          []svc.Group{{ID: "empty"}, {ID: "hers", Members: []string{"alice", "bob"}}},
+			ServiceAccounts: []svc.ServiceAccount{b.ServiceAccounts[0]}, Policies: []svc.Policy{newPolicy("a"), newPolicy("c")},
+			Attachments:  []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 5), attach("c", svc.GrantedToGroup, "hers", 1<<63-1)},
+			BankPolicies: []svc.BankPolicy{b.BankPolicies[0]},
+		})
+	}},
+	{"ChangeAccess hands over nothing when nothing is named", func(c *checker) {
+		c.apply(household())
+		c.same("current", c.current(svc.AccessNames{}), svc.Bundle{})
+	}},
+	{"ChangeAccess hands over the users who hold a named channel, once even when they are named too", func(c *checker) {
+		channels := []svc.Channel{{Provider: "a", SenderID: "1"}, {Provider: "a", SenderID: "2"}}
+		alice := svc.User{ID: "alice", Channels: channels}
+		bob := svc.User{ID: "bob", Channels: []svc.Channel{{Provider: "b", SenderID: "1"}}}
+		c.apply(svc.Bundle{Users: append(users("carol"), alice, bob)})
+		c.same("of one", c.current(svc.AccessNames{Channels: channels[:1]}).Users, []svc.User{alice})
+		c.same("of none", c.current(svc.AccessNames{Channels: []svc.Channel{{Provider: "a", SenderID: "3"}}}).Users, []svc.User{})
+		named := svc.AccessNames{Users: []string{"alice"}, Channels: append(channels, bob.Channels...)}
+		c.same("of all", sortedBundle(c.current(named)).Users, []svc.User{alice, bob})
+	}},
+	{"ChangeAccess hands over channels and members sorted, and empty rather than nil", func(c *checker) {
+		var channels []svc.Channel
+		for _, id := range scrambled(odd) {
+			channels = append(channels, svc.Channel{Provider: fmt.Sprint("p", len(id)%3), SenderID: id})
+		}
+		members := scrambled(odd)
+		c.apply(svc.Bundle{
+			Users:  append(users(odd...), svc.User{ID: "many", Channels: channels}),
+			Groups: []svc.Group{{ID: "empty"}, {ID: "many", Members: members}},
+		})
+		slices.SortFunc(channels, func(a, b svc.Channel) int {
+			return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
+		})
+		current := sortedBundle(c.current(svc.AccessNames{Users: []string{"many", "a"}, Groups: []string{"many", "empty"}}))
+		c.same("channels", current.Users[1].Channels, channels)
+		c.same("members", current.Groups[1].Members, odd)
+		if current.Users[0].Channels == nil || current.Groups[0].Members == nil {
+			c.fail("a user's channels or a group's members are nil")
+		}
+	}},
+	{"what ChangeAccess writes replaces rows whole", func(c *checker) {
+		c.apply(household())
+		bank := svc.BankPolicy{BankID: "bank", Document: json.RawMessage(`{}`)}
+		c.apply(svc.Bundle{BankPolicies: []svc.BankPolicy{bank}})
+		bank.Document = json.RawMessage(`{"changed":1}`)
+		b := svc.Bundle{
+			Users:           []svc.User{{ID: "alice", DisplayName: "New", Inactive: true, Channels: []svc.Channel{{Provider: "chat", SenderID: "2"}}}},
+			Groups:          []svc.Group{{ID: "hers", DisplayName: "New", Members: []string{"alice", "carol"}}},
+			ServiceAccounts: []svc.ServiceAccount{{ID: "bot", DisplayName: "New", OwnerUserID: "bob", Inactive: true}},
+			Policies:        []svc.Policy{{ID: "a", DisplayName: "New", Document: json.RawMessage(`{"changed":1}`)}},
+			Attachments:     []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 6)},
+			BankPolicies:    []svc.BankPolicy{bank},
+		}
+		c.apply(b)
+		c.same("rows", c.current(allOf(b)), b)
+	}},
+	{"what ChangeAccess does not write stays", func(c *checker) {
+		before := household()
+		c.apply(before)
+		c.apply(svc.Bundle{
+			Users: users("dave"), Groups: []svc.Group{{ID: "new"}}, Policies: []svc.Policy{newPolicy("new")},
+			ServiceAccounts: []svc.ServiceAccount{{ID: "new", OwnerUserID: "dave"}}, Attachments: []svc.Attachment{attach("new", svc.GrantedToUser, "dave", 0)},
+		})
+		for i := range before.Groups {
+			slices.Sort(before.Groups[i].Members)
+		}
+		c.same("rows", sortedBundle(c.current(allOf(before))), sortedBundle(before))
+	}},
+	{"a user has exactly the channels that were written last, and a group the members", func(c *checker) {
+		channel := func(id string) svc.Channel { return svc.Channel{Provider: "p", SenderID: id} }
+		c.apply(svc.Bundle{
+			Users:  append(users("bob", "carol"), svc.User{ID: "alice", Channels: []svc.Channel{channel("1"), channel("2")}}),
+			Groups: []svc.Group{{ID: "g", Members: []string{"alice", "bob"}}},
+		})
+		c.apply(svc.Bundle{
+			Users: []svc.User{{ID: "alice", Channels: []svc.Channel{channel("2"), channel("3")}}}, Groups: []svc.Group{{ID: "g", Members: []string{"carol", "bob"}}},
+		})
+		for id, holder := range map[string]*svc.User{"1": nil, "2": {ID: "alice"}, "3": {ID: "alice"}} {
+			c.same("holder of "+id, c.access(svc.AccessQuery{Channel: channel(id)}).User, holder)
+		}
+		c.same("members", c.current(svc.AccessNames{Groups: []string{"g"}}).Groups[0].Members, []string{"bob", "carol"})
+		c.apply(svc.Bundle{Users: []svc.User{{ID: "alice", Channels: []svc.Channel{}}}, Groups: []svc.Group{{ID: "g", Members: []string{}}}})
+		current := c.current(svc.AccessNames{Users: []string{"alice"}, Groups: []string{"g"}})
+		c.same("channels after clearing", current.Users[0].Channels, []svc.Channel{})
+		c.same("members after clearing", current.Groups[0].Members, []string{})
+	}},
+	{"a member of a group has the group's grants from the moment it is one until it is none", func(c *checker) {
+		c.apply(svc.Bundle{
+			Users: users("alice"), Groups: []svc.Group{{ID: "g"}}, Policies: []svc.Policy{newPolicy("p")},
+			Attachments: []svc.Attachment{attach("p", svc.GrantedToGroup, "g", 0)},
+		})
+		for _, members := range [][]string{{}, {"alice"}, {}} {
+			c.apply(svc.Bundle{Groups: []svc.Group{{ID: "g", Members: members}}})
+			c.same("number of grants", len(c.access(svc.AccessQuery{Identity: alice}).Grants), len(members))
+		}
+	}},
+	{"one change can move a channel from one user to another, in either order, and swap two", func(c *checker) {
+		one, two := svc.Channel{Provider: "p", SenderID: "1"}, svc.Channel{Provider: "p", SenderID: "2"}
+		user := func(id string, channels ...svc.Channel) svc.User { return svc.User{ID: id, Channels: channels} }
+		c.apply(svc.Bundle{Users: []svc.User{user("alice", one), user("bob", two)}})
+		for _, users := range [][]svc.User{
+			{user("alice", two), user("bob", one)}, {user("bob", two, one), user("alice")}, {user("bob"), user("alice", one, two)}, {user("alice", two), user("carol", one)},
+		} {
+			c.apply(svc.Bundle{Users: users})
+			for _, user := range users {
+				for _, channel := range user.Channels {
+					c.same("holder", c.access(svc.AccessQuery{Channel: channel}).User, &svc.User{ID: user.ID})
+				}
+			}
+		}
+	}},
+	{"ChangeAccess writes rows and what they refer to in one bundle", func(c *checker) {
+		b := household()
+		c.apply(b)
+		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, alicesGrants())
+	}},
+	{"ChangeAccess returns change's error as it is and writes nothing", func(c *checker) {
+		c.apply(household())
+		before := c.current(allOf(household()))
+		err := c.ChangeAccess(c.ctx, allOf(household()), func(svc.Bundle) (svc.Bundle, error) { return upheaval(), errRefused })
+		if err != errRefused {
+			c.fail("ChangeAccess returned %v, want exactly %v", err, errRefused)
+		}
+		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
+	}},
+	{"ChangeAccess writes nothing when change panics, and the store works on", func(c *checker) {
+		c.apply(household())
+		before := c.current(allOf(household()))
+		c.panics(func() {
+			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { panic(errRefused) }))
+		})
+		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
+		c.apply(upheaval())
+	}},
+	{"ChangeAccess writes nothing when change returns an empty bundle, whatever it did to the rows it was handed", func(c *checker) {
+		c.apply(household())
+		before, generation := c.current(allOf(household())), c.generation()
+		c.ok(c.ChangeAccess(c.ctx, allOf(household()), func(current svc.Bundle) (svc.Bundle, error) {
+			current.Users[0].DisplayName, current.Groups[0].Members[0], current.Policies[0].Document[0] = "changed", "changed", '['
+			return svc.Bundle{Users: []svc.User{}, Groups: []svc.Group{}}, nil
+		}))
+		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
+		c.same("generation", c.generation(), generation)
+	}},
+	{"changes of access happen one after the other: none is lost", func(c *checker) {
+		c.apply(svc.Bundle{Users: users("alice"), Groups: []svc.Group{{ID: "g"}}})
+		for _, err := range race(func(i int) error {
+			for j := range 5 {
+				id := fmt.Sprintf("%d-%d", i, j)
+				err := c.ChangeAccess(c.ctx, svc.AccessNames{Groups: []string{"g"}}, func(current svc.Bundle) (svc.Bundle, error) {
+					members := append(current.Groups[0].Members, id)
+					return svc.Bundle{Users: users(id), Groups: []svc.Group{{ID: "g", Members: members}}}, nil
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
+			c.ok(err)
+		}
+		c.same("number of members", len(c.current(svc.AccessNames{Groups: []string{"g"}}).Groups[0].Members), racers*5)
+	}},
+}
+
+// upheaval changes and adds rows of every kind in household.
+func upheaval() svc.Bundle {
+	return svc.Bundle{
+		Users: append(users("new"), svc.User{ID: "alice", DisplayName: "upheaval"}), Groups: []svc.Group{{ID: "hers"}, {ID: "new", Members: []string{"new"}}},
+		ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "new"}}, Policies: []svc.Policy{{ID: "a", Document: json.RawMessage(`[]`)}},
+		Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 99)}, BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`[]`)}},
+	}
+}
+
+// allOf names all rows of a bundle.
+func allOf(b svc.Bundle) svc.AccessNames {
+	var n svc.AccessNames
+	for _, row := range b.Users {
+		n.Users = append(n.Users, row.ID)
+	}
+	for _, row := range b.Groups {
+		n.Groups = append(n.Groups, row.ID)
+	}
+	for _, row := range b.ServiceAccounts {
+		n.ServiceAccounts = append(n.ServiceAccounts, row.ID)
+	}
+	for _, row := range b.Policies {
+		n.Policies = append(n.Policies, row.ID)
+	}
+	for _, row := range b.Attachments {
+		n.Attachments = append(n.Attachments, svc.AttachmentKey{PolicyID: row.PolicyID, Principal: row.Principal})
+	}
+	for _, row := range b.BankPolicies {
+		n.BankPolicies = append(n.BankPolicies, row.BankID)
+	}
+	return n
+}
+
+// sortedBundle returns the bundle with its rows in order of their keys.
+func sortedBundle(b svc.Bundle) svc.Bundle {
+	return svc.Bundle{
+		Users:           sortedRows(b.Users),
+		Groups:          sortedRows(b.Groups),
+		ServiceAccounts: sortedRows(b.ServiceAccounts),
+		Policies:        sortedRows(b.Policies),
+		Attachments:     sortedRows(b.Attachments),
+		BankPolicies:    sortedRows(b.BankPolicies),
+	}
+}
+
+// sortedRows sorts by what rows look like, which starts with their keys.
+func sortedRows[R any](rows []R) []R {
+	return slices.SortedFunc(slices.Values(rows), func(a, b R) int { return cmp.Compare(show(a), show(b)) })
+}

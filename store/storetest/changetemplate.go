@@ -1,0 +1,199 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+var errRefused = errors.New("refused by the test")
+
+var changeTemplateRules = []rule{
+	{"ChangeTemplate hands over what Template returns, base included", func(c *checker) {
+		for _, template := range []svc.Template{installed("a", "x", "x"), handMade("b")} {
+			c.ok(c.CreateTemplate(c.ctx, template))
+			var handed svc.Template
+			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+				handed = *t
+				return false, nil
+			}))
+			c.same("template", handed, template)
+		}
+	}},
+	{"ChangeTemplate writes every field that was changed, and nothing else", func(c *checker) {
+		for _, other := range []string{"a", "c"} {
+			c.ok(c.CreateTemplate(c.ctx, installed(other, "x")))
+		}
+		template := installed("b", "x", "y")
+		c.ok(c.CreateTemplate(c.ctx, template))
+		for what, change := range changes() {
+			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+				change(t)
+				return true, nil
+			}))
+			change(&template)
+			c.same("after a change of "+what, c.template(template.TemplateKey), template)
+		}
+		for _, other := range []string{"a", "c"} {
+			c.same("another", c.template(templateKey(other)), installed(other, "x"))
+		}
+	}},
+	{"ChangeTemplate does not write the key or InstalledAt", func(c *checker) {
+		template := installed("t", "x")
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+			t.TemplateKey, t.InstalledAt = personalTemplate("alice", "other"), at(77)
+			t.Tags = []string{"z"}
+			return true, nil
+		}))
+		template.Tags = []string{"z"}
+		c.same("template", c.template(template.TemplateKey), template)
+		_, err := c.Template(c.ctx, personalTemplate("alice", "other"))
+		c.is("Template", err, svc.ErrNotFound)
+		c.same("list by tag", templateIDs(c.templates(tagged("z"))), []string{"t"})
+	}},
+	{"ChangeTemplate writes nothing when change returns false, whatever it did to the template", func(c *checker) {
+		c.unchanged(func(t *svc.Template) (bool, error) { return false, nil }, nil)
+	}},
+	{"ChangeTemplate returns change's error as it is and writes nothing", func(c *checker) {
+		c.unchanged(func(t *svc.Template) (bool, error) { return true, errRefused }, errRefused)
+		c.unchanged(func(t *svc.Template) (bool, error) { return false, svc.ErrNotFound }, svc.ErrNotFound)
+	}},
+	{"ChangeTemplate writes nothing when change panics, and the store works on", func(c *checker) {
+		c.panics(func() {
+			c.unchanged(func(t *svc.Template) (bool, error) { panic(errRefused) }, nil)
+		})
+		c.same("template", c.template(templateKey("t")), installed("t", "x"))
+		c.same("list by tag", templateIDs(c.templates(tagged("x"))), []string{"t"})
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("t"), touch))
+	}},
+	{"ChangeTemplate answers ErrNotFound for an unknown key, without calling change", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+		for _, key := range []svc.TemplateKey{templateKey("T"), personalTemplate("alice", "t")} {
+			c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, key, func(*svc.Template) (bool, error) {
+				c.fail("change was called for %v", key)
+				return false, nil
+			}), svc.ErrNotFound)
+		}
+	}},
+	{"lists and filters follow a change of name, category and tags", func(c *checker) {
+		for _, id := range []string{"a", "b", "c"} {
+			c.ok(c.CreateTemplate(c.ctx, installed(id, "old", "kept")))
+		}
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("a"), func(t *svc.Template) (bool, error) {
+			t.Name, t.Category, t.Tags = "zzz", new("new"), []string{"new", "kept"}
+			return true, nil
+		}))
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("b"), func(t *svc.Template) (bool, error) {
+			t.Category, t.Tags = nil, nil
+			return true, nil
+		}))
+		for limit := 1; limit < 4; limit++ {
+			c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{"b", "c", "a"})
+			page := svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Tag: "kept"}, Limit: limit}
+			c.same("kept tag", templateIDs(c.templates(page)), []string{"c", "a"})
+		}
+		c.same("old tag", templateIDs(c.templates(tagged("old"))), []string{"c"})
+		c.same("new tag", templateIDs(c.templates(tagged("new"))), []string{"a"})
+		c.same("old category", templateIDs(c.templates(categorized("category"))), []string{"c"})
+		c.same("new category", templateIDs(c.templates(categorized("new"))), []string{"a"})
+	}},
+	{"changes of one template happen one after the other: none is lost", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, installed("t")))
+		for _, err := range race(func(i int) error {
+			for j := range 5 {
+				err := c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+					t.Tags = append(t.Tags, fmt.Sprintf("%d-%d", i, j))
+					return true, nil
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
+			c.ok(err)
+		}
+		tags := c.template(templateKey("t")).Tags
+		slices.Sort(tags)
+		c.same("number of tags", len(slices.Compact(tags)), racers*5)
+	}},
+	{"a template that is changed and deleted at once is whole or gone, without a rest", func(c *checker) {
+		for range 10 {
+			c.ok(c.CreateTemplate(c.ctx, installed("t", "x")))
+			errs := race(func(i int) error {
+				if i == 0 {
+					return c.DeleteTemplate(c.ctx, templateKey("t"))
+				}
+				return c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+					t.Tags = append(t.Tags, "y")
+					return true, nil
+				})
+			})
+			c.ok(errs[0])
+			for _, err := range errs[1:] {
+				if err != nil {
+					c.is("ChangeTemplate", err, svc.ErrNotFound)
+				}
+			}
+			c.same("tagged", templateIDs(c.templates(tagged("y"))), []string{})
+		}
+	}},
+}
+
+// changes are changes of a template, one for each thing that can be changed, in any order. Each may be made twice.
+func changes() map[string]func(*svc.Template) {
+	return map[string]func(*svc.Template){
+		"the name":                func(t *svc.Template) { t.Name = "new name" },
+		"the description":         func(t *svc.Template) { t.Description = new("new") },
+		"the description to null": func(t *svc.Template) { t.Description = nil },
+		"the category":            func(t *svc.Template) { t.Category = new("new") },
+		"the category to null":    func(t *svc.Template) { t.Category = nil },
+		"the integrations":        func(t *svc.Template) { t.Integrations = []string{"new", "new"} },
+		"the tags":                func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
+		"the tags to none":        func(t *svc.Template) { t.Tags = []string{} },
+		"the manifest":            func(t *svc.Template) { t.Manifest = json.RawMessage(`{"version":"2","n":1.50}`) },
+		"the time":                func(t *svc.Template) { t.UpdatedAt = at(123_456) },
+		"the origin":              func(t *svc.Template) { t.Origin = installed("other", "o").Origin },
+		"the origin to none":      func(t *svc.Template) { t.Origin = nil },
+		"the revision and base": func(t *svc.Template) {
+			t.Origin = installed("again").Origin
+			t.Origin.Revision = "sha256:new"
+			t.Origin.Base = svc.Content{Name: "new base", Manifest: json.RawMessage(`{"version":"3"}`)}
+		},
+	}
+}
+
+// panics expects a panic with errRefused to come through.
+func (c *checker) panics(do func()) {
+	defer func() {
+		if seen := recover(); seen != errRefused {
+			c.fail("got the panic %v, want the one of change", seen)
+		}
+	}()
+	do()
+}
+
+// unchanged expects that a change which ends as end does returns want and leaves a template as it was.
+func (c *checker) unchanged(end func(*svc.Template) (bool, error), want error) {
+	template := installed("t", "x")
+	if err := c.CreateTemplate(c.ctx, template); err != nil {
+		c.is("CreateTemplate", err, svc.ErrExists)
+	}
+	err := c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+		for _, change := range changes() {
+			change(t)
+		}
+		t.Name, t.Tags = strings.Repeat("n", 10), []string{"changed"}
+		return end(t)
+	})
+	if err != want {
+		c.fail("ChangeTemplate returned %v, want exactly %v", err, want)
+	}
+	c.same("template", c.template(template.TemplateKey), template)
+	c.same("list by tag", templateIDs(c.templates(tagged("changed"))), []string{})
+}

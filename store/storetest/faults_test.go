@@ -1,0 +1,152 @@
+package storetest
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// TestEveryRuleCanFail runs the rules on stores that are broken on purpose: each is caught, and each rule catches one.
+func TestEveryRuleCanFail(t *testing.T) {
+	if broken := Check(func() svc.Store { return memstore.New() }); len(broken) > 0 {
+		t.Fatalf("a good store breaks %v", broken)
+	}
+	var mu sync.Mutex
+	ran, caught := 0, map[string]bool{}
+	t.Run("faults", func(t *testing.T) {
+		for name, fault := range faults() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				broken := Check(func() svc.Store { return fault(memstore.New()) })
+				if len(broken) == 0 {
+					t.Error("breaks no rule")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ran++
+				for rule := range broken {
+					caught[rule] = true
+				}
+			})
+		}
+	})
+	if ran < len(faults()) {
+		return // a part was asked for
+	}
+	for _, rule := range rules() {
+		if !caught[rule.says] {
+			t.Errorf("no broken store breaks this rule: %s", rule.says)
+		}
+	}
+}
+
+// store is a good one whose methods a fault replaces.
+type store struct {
+	svc.Store
+
+	createSource   func(context.Context, svc.Source) error
+	source         func(context.Context, svc.SourceKey) (svc.Source, error)
+	sources        func(context.Context, svc.SourcePage) ([]svc.Source, error)
+	deleteSource   func(context.Context, svc.SourceKey) error
+	createTemplate func(context.Context, svc.Template) error
+	template       func(context.Context, svc.TemplateKey) (svc.Template, error)
+	templates      func(context.Context, svc.TemplatePage) ([]svc.Template, error)
+	changeTemplate func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
+	deleteTemplate func(context.Context, svc.TemplateKey) error
+	createAPIKey   func(context.Context, svc.APIKey) error
+	credential     func(context.Context, string) (svc.Credential, error)
+	apiKeys        func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
+	revokeAPIKey   func(context.Context, svc.Identity, string, time.Time) error
+	keepValue      func(context.Context, string, []byte) ([]byte, error)
+	user           func(context.Context, string) (svc.User, error)
+	serviceAccount func(context.Context, string) (svc.ServiceAccount, error)
+	access         func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
+	changeAccess   func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
+}
+
+// broken returns a store that a fault has replaced methods of.
+func broken(fault func(s *store)) func(svc.Store) svc.Store {
+	return func(good svc.Store) svc.Store {
+		s := &store{
+			Store:        good,
+			createSource: good.CreateSource, source: good.Source, sources: good.Sources, deleteSource: good.DeleteSource,
+			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
+			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate,
+			createAPIKey: good.CreateAPIKey, credential: good.Credential, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
+			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, changeAccess: good.ChangeAccess,
+		}
+		fault(s)
+		return s
+	}
+}
+
+func (s *store) CreateSource(ctx context.Context, source svc.Source) error {
+	return s.createSource(ctx, source)
+}
+func (s *store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	return s.source(ctx, key)
+}
+func (s *store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+	return s.sources(ctx, page)
+}
+func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
+	return s.deleteSource(ctx, key)
+}
+func (s *store) CreateTemplate(ctx context.Context, t svc.Template) error {
+	return s.createTemplate(ctx, t)
+}
+func (s *store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	return s.template(ctx, key)
+}
+func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	return s.templates(ctx, page)
+}
+func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	return s.changeTemplate(ctx, key, change)
+}
+func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+	return s.deleteTemplate(ctx, key)
+}
+func (s *store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	return s.createAPIKey(ctx, key)
+}
+func (s *store) Credential(ctx context.Context, id string) (svc.Credential, error) {
+	return s.credential(ctx, id)
+}
+func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+	return s.apiKeys(ctx, page)
+}
+func (s *store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+	return s.revokeAPIKey(ctx, holder, id, at)
+}
+func (s *store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
+	return s.keepValue(ctx, name, value)
+}
+func (s *store) User(ctx context.Context, id string) (svc.User, error) { return s.user(ctx, id) }
+func (s *store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
+	return s.serviceAccount(ctx, id)
+}
+func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return s.access(ctx, query)
+}
+func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+	return s.changeAccess(ctx, named, change)
+}
+
+// faults are what stores get wrong, each by its name.
+func faults() map[string]func(svc.Store) svc.Store {
+	all := map[string]func(*store){}
+	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, accessFaults, changeAccessFaults} {
+		maps.Copy(all, group)
+	}
+	built := map[string]func(svc.Store) svc.Store{}
+	for name, fault := range all {
+		built[name] = broken(fault)
+	}
+	return built
+}

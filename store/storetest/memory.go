@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+var memoryRules = []rule{
+	{"what a caller does to values it passed in does not reach the store", func(c *checker) {
+		source, template, key := newSource(sourceKey("s")), installed("t", "x", "y"), newKey("k", alice, at(0))
+		value := []byte("value")
+		c.ok(c.CreateSource(c.ctx, source))
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.CreateAPIKey(c.ctx, key))
+		_, err := c.KeepValue(c.ctx, "name", value)
+		c.ok(err)
+		b := household()
+		b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{}`)}}
+		c.apply(b)
+		spoil(&source, &template, &key, &b)
+		value[0] = '#'
+		c.untouched()
+	}},
+	{"what a caller does to values it was handed does not reach the store", func(c *checker) {
+		b := household()
+		b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{}`)}}
+		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("s"))))
+		c.ok(c.CreateTemplate(c.ctx, installed("t", "x", "y")))
+		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
+		_, err := c.KeepValue(c.ctx, "name", []byte("value"))
+		c.ok(err)
+		c.apply(b)
+		c.spoilReads(b)
+		c.untouched()
+	}},
+	{"what change keeps of a template does not share the store's memory", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, installed("t", "x", "y")))
+		for _, write := range []bool{false, true} {
+			var kept *svc.Template
+			c.ok(c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+				kept = t
+				return write, nil
+			}))
+			spoilTemplate(kept)
+			c.same("template", c.template(templateKey("t")), installed("t", "x", "y"))
+		}
+	}},
+}
+
+// spoil overwrites all that rows share with whoever has a copy of them.
+func spoil(source *svc.Source, template *svc.Template, key *svc.APIKey, b *svc.Bundle) {
+	spoilSource(source)
+	spoilTemplate(template)
+	spoilKey(key)
+	spoilBundle(b)
+}
+
+func spoilText(s *string) {
+	if s != nil {
+		*s = "spoiled"
+	}
+}
+
+func spoilBytes(b []byte) {
+	for i := range b {
+		b[i] = '#'
+	}
+}
+
+func spoilSource(source *svc.Source) {
+	spoilText(source.Description)
+	spoilBytes(source.SealedToken)
+}
+
+func spoilTemplate(template *svc.Template) {
+	spoilContent(&template.Content)
+	if template.Origin != nil {
+		spoilContent(&template.Origin.Base)
+		template.Origin.Revision = "spoiled"
+	}
+}
+
+func spoilContent(content *svc.Content) {
+	spoilText(content.Description)
+	spoilText(content.Category)
+	spoilBytes(content.Manifest)
+	for _, list := range [][]string{content.Integrations, content.Tags} {
+		for i := range list {
+			list[i] = "spoiled"
+		}
+	}
+}
+
+func spoilKey(key *svc.APIKey) {
+	spoilText(key.Description)
+	spoilBytes(key.Hash)
+}
+
+func spoilBundle(b *svc.Bundle) {
+	for i := range b.Users {
+		spoilUser(&b.Users[i])
+	}
+	for i := range b.Groups {
+		for j := range b.Groups[i].Members {
+			b.Groups[i].Members[j] = "spoiled"
+		}
+	}
+	for i := range b.Policies {
+		spoilBytes(b.Policies[i].Document)
+	}
+	for i := range b.BankPolicies {
+		spoilBytes(b.BankPolicies[i].Document)
+	}
+}
+
+func spoilUser(user *svc.User) {
+	spoilText(user.Email)
+	for i := range user.Channels {
+		user.Channels[i] = svc.Channel{Provider: "spoiled"}
+	}
+}
+
+// spoilReads spoils what every read of the rows hands out.
+func (c *checker) spoilReads(b svc.Bundle) {
+	source, template, credential := c.source(sourceKey("s")), c.template(templateKey("t")), c.credential("k")
+	current := c.current(allOf(b))
+	spoil(&source, &template, &credential.APIKey, &current)
+	spoilUser(credential.User)
+	for _, source := range c.sources(svc.ScopeServer, "", 10) {
+		spoilSource(&source)
+	}
+	for _, template := range c.templates(svc.TemplatePage{Limit: 10}) {
+		spoilTemplate(&template)
+	}
+	for _, key := range c.keys(alice, 10) {
+		spoilKey(&key)
+	}
+	user, err := c.User(c.ctx, "alice")
+	c.ok(err)
+	spoilUser(&user)
+	value, err := c.KeepValue(c.ctx, "name", nil)
+	c.ok(err)
+	spoilBytes(value)
+	for _, identity := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "bot"}} {
+		snapshot := c.access(svc.AccessQuery{Identity: identity, BankID: "bank"})
+		spoilUser(snapshot.User)
+		spoilBytes(snapshot.BankPolicy.Document)
+		for _, grant := range snapshot.Grants {
+			spoilBytes(grant.Document)
+		}
+		if snapshot.Scoping != nil {
+			spoilBytes(snapshot.Scoping.Document)
+		}
+	}
+}
+
+// untouched expects the rows of the rules about memory to be as they were written.
+func (c *checker) untouched() {
+	c.same("source", c.source(sourceKey("s")), newSource(sourceKey("s")))
+	c.same("template", c.template(templateKey("t")), installed("t", "x", "y"))
+	c.same("key", c.credential("k").APIKey, newKey("k", alice, at(0)))
+	value, err := c.KeepValue(c.ctx, "name", []byte("other"))
+	c.ok(err)
+	c.same("kept value", value, []byte("value"))
+	b := household()
+	b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{}`)}}
+	for i := range b.Groups {
+		slices.Sort(b.Groups[i].Members)
+	}
+	c.same("rows", sortedBundle(c.current(allOf(b))), sortedBundle(b))
+}

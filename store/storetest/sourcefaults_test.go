@@ -1,0 +1,122 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/extsvc/svc"
+)
+
+var sourceFaults = map[string]func(*store){
+	"a source overwrites another": func(s *store) {
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			if err := s.Store.DeleteSource(ctx, source.SourceKey); err != nil && !errors.Is(err, svc.ErrNotFound) {
+				return err
+			}
+			return s.Store.CreateSource(ctx, source)
+		}
+	},
+	"a source without a description has an empty one": func(s *store) {
+		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+			source, err := s.Store.Source(ctx, key)
+			if source.Description == nil {
+				source.Description = new("")
+			}
+			return source, err
+		}
+	},
+	"sources of all owners are one": func(s *store) {
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			source.Owner = ""
+			return s.Store.CreateSource(ctx, source)
+		}
+		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+			key.Owner = ""
+			return s.Store.Source(ctx, key)
+		}
+	},
+	"upper and lower case are one": func(s *store) {
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			source.Name = strings.ToLower(source.Name)
+			return s.Store.CreateSource(ctx, source)
+		}
+		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+			key.Name = strings.ToLower(key.Name)
+			return s.Store.Source(ctx, key)
+		}
+	},
+	"sources are listed by their URL": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			chunk, err := s.Store.Sources(ctx, page)
+			slices.Reverse(chunk)
+			return chunk, err
+		}
+	},
+	"a chunk begins with the last row of the one before": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			chunk, err := s.Store.Sources(ctx, page)
+			if page.After != "" && err == nil {
+				last, _ := s.Store.Source(ctx, svc.SourceKey{Scope: page.Scope, Owner: page.Owner, Name: page.After})
+				chunk = append([]svc.Source{last}, chunk...)
+			}
+			return chunk, err
+		}
+	},
+	"sources of other owners are listed, tokens are not": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			chunk, err := s.Store.Sources(ctx, page)
+			for i := range chunk {
+				chunk[i].SealedToken = nil
+			}
+			if page.Owner == "alice" && page.After == "" {
+				others, _ := s.Store.Sources(ctx, svc.SourcePage{Scope: page.Scope, Owner: "bob", Limit: page.Limit})
+				chunk = append(chunk, others...)
+			}
+			return chunk, err
+		}
+	},
+	"deleting an unknown source is fine": func(s *store) {
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			if err := s.Store.DeleteSource(ctx, key); err != nil && !errors.Is(err, svc.ErrNotFound) {
+				return err
+			}
+			return nil
+		}
+	},
+	"deleting a source deletes others of the name": func(s *store) {
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			_ = s.Store.DeleteSource(ctx, personalSource("alice", key.Name))
+			return s.Store.DeleteSource(ctx, key)
+		}
+	},
+	"deleting a source deletes what was installed from it": func(s *store) {
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			templates, _ := s.Store.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 100})
+			for _, t := range templates {
+				if t.Origin != nil && t.Origin.Source == key {
+					_ = s.Store.DeleteTemplate(ctx, t.TemplateKey)
+				}
+			}
+			return s.Store.DeleteSource(ctx, key)
+		}
+	},
+	"a deleted source is hidden, and shows through": func(s *store) {
+		var deleted sync.Map
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			source, err := s.Store.Source(ctx, key)
+			if err == nil {
+				deleted.Store(key, source)
+			}
+			return s.Store.DeleteSource(ctx, key)
+		}
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			if old, there := deleted.Load(source.SourceKey); there {
+				source.SealedToken = old.(svc.Source).SealedToken
+			}
+			return s.Store.CreateSource(ctx, source)
+		}
+	},
+}

@@ -1,0 +1,177 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+var sourceRules = []rule{
+	{"Source returns what CreateSource was given", func(c *checker) {
+		for _, source := range []svc.Source{
+			newSource(sourceKey("server")),
+			newSource(personalSource("alice", "personal")),
+			{SourceKey: sourceKey("bare"), URL: "u", CreatedAt: at(0), UpdatedAt: at(999_999)},
+		} {
+			c.ok(c.CreateSource(c.ctx, source))
+			c.same("source", c.source(source.SourceKey), source)
+		}
+	}},
+	{`a source's description of nil and one of "" stay apart`, func(c *checker) {
+		none, empty := newSource(sourceKey("none")), newSource(sourceKey("empty"))
+		none.Description, empty.Description = nil, new("")
+		for _, source := range []svc.Source{none, empty} {
+			c.ok(c.CreateSource(c.ctx, source))
+			c.same("source", c.source(source.SourceKey), source)
+		}
+		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{empty, none})
+	}},
+	{"a source is found under its own name alone, whatever that name is", func(c *checker) {
+		for _, name := range odd {
+			_, err := c.Source(c.ctx, sourceKey(name))
+			c.is("Source "+name, err, svc.ErrNotFound)
+			c.ok(c.CreateSource(c.ctx, newSource(sourceKey(name))))
+		}
+		for _, name := range odd {
+			c.same("source", c.source(sourceKey(name)), newSource(sourceKey(name)))
+		}
+	}},
+	{"CreateSource answers ErrExists when the key is taken, and leaves the row as it was", func(c *checker) {
+		first, second := newSource(sourceKey("acme")), newSource(sourceKey("acme"))
+		second.URL, second.Description, second.SealedToken = "https://other.example", nil, nil
+		c.ok(c.CreateSource(c.ctx, first))
+		c.is("CreateSource", c.CreateSource(c.ctx, second), svc.ErrExists)
+		c.same("source", c.source(first.SourceKey), first)
+	}},
+	{"a source's name may be used again in another scope and by another owner", func(c *checker) {
+		keys := []svc.SourceKey{sourceKey("acme"), personalSource("alice", "acme"), personalSource("bob", "acme"), personalSource("Alice", "acme")}
+		for i, key := range keys {
+			source := newSource(key)
+			source.CreatedAt = at(int64(i))
+			c.ok(c.CreateSource(c.ctx, source))
+		}
+		for i, key := range keys {
+			c.same("time", c.source(key).CreatedAt, at(int64(i)))
+		}
+	}},
+	{"Source answers ErrNotFound for a key that differs in name, scope or owner", func(c *checker) {
+		c.ok(c.CreateSource(c.ctx, newSource(personalSource("alice", "acme"))))
+		for _, key := range []svc.SourceKey{
+			sourceKey("acme"), personalSource("bob", "acme"), personalSource("alice", "Acme"), personalSource("alice", "acme "),
+			{Scope: svc.ScopeServer, Owner: "alice", Name: "acme"}, {Scope: svc.ScopePersonal, Name: "acme"}, personalSource("alice", ""),
+		} {
+			_, err := c.Source(c.ctx, key)
+			c.is("Source "+show(key), err, svc.ErrNotFound)
+		}
+	}},
+	{"Sources are in byte order of their names, each once, whatever the size of a chunk", func(c *checker) {
+		for _, name := range scrambled(odd) {
+			c.ok(c.CreateSource(c.ctx, newSource(sourceKey(name))))
+		}
+		for _, limit := range []int{1, 2, 7, len(odd), len(odd) + 1} {
+			c.same("names", sourceNames(c.sources(svc.ScopeServer, "", limit)), odd)
+		}
+	}},
+	{"listed sources are whole", func(c *checker) {
+		bare := svc.Source{SourceKey: sourceKey("bare"), URL: "u", CreatedAt: at(0), UpdatedAt: at(1)}
+		full := newSource(sourceKey("full"))
+		c.ok(c.CreateSource(c.ctx, bare))
+		c.ok(c.CreateSource(c.ctx, full))
+		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{bare, full})
+	}},
+	{"Sources lists the page's scope and owner alone", func(c *checker) {
+		for _, key := range []svc.SourceKey{sourceKey("s"), personalSource("alice", "a"), personalSource("bob", "b"), personalSource("Alice", "A")} {
+			c.ok(c.CreateSource(c.ctx, newSource(key)))
+		}
+		c.same("the server's", sourceNames(c.sources(svc.ScopeServer, "", 10)), []string{"s"})
+		c.same("alice's", sourceNames(c.sources(svc.ScopePersonal, "alice", 10)), []string{"a"})
+		c.same("nobody's", sourceNames(c.sources(svc.ScopePersonal, "", 10)), []string{})
+	}},
+	{"DeleteSource removes the source: it is found no more, nor listed, nor deleted again", func(c *checker) {
+		key := sourceKey("acme")
+		c.is("DeleteSource of an unknown", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
+		c.ok(c.CreateSource(c.ctx, newSource(key)))
+		c.ok(c.DeleteSource(c.ctx, key))
+		_, err := c.Source(c.ctx, key)
+		c.is("Source", err, svc.ErrNotFound)
+		c.same("list", sourceNames(c.sources(svc.ScopeServer, "", 10)), []string{})
+		c.is("second DeleteSource", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
+	}},
+	{"DeleteSource removes nothing but the source with that key", func(c *checker) {
+		others := []svc.SourceKey{personalSource("alice", "acme"), sourceKey("Acme"), sourceKey("acme "), sourceKey("acme%"), sourceKey("a")}
+		for _, key := range append(others, sourceKey("acme")) {
+			c.ok(c.CreateSource(c.ctx, newSource(key)))
+		}
+		c.ok(c.DeleteSource(c.ctx, sourceKey("acme")))
+		for _, key := range others {
+			c.same("source", c.source(key), newSource(key))
+		}
+	}},
+	{"a deleted source's name can be used again, and nothing of the old one is left", func(c *checker) {
+		key := sourceKey("acme")
+		c.ok(c.CreateSource(c.ctx, newSource(key)))
+		c.ok(c.DeleteSource(c.ctx, key))
+		again := svc.Source{SourceKey: key, URL: "https://new.example", CreatedAt: at(5), UpdatedAt: at(5)}
+		c.ok(c.CreateSource(c.ctx, again))
+		c.same("source", c.source(key), again)
+	}},
+	{"what was installed from a source stays when it is deleted", func(c *checker) {
+		template := installed("t", "tag")
+		c.ok(c.CreateSource(c.ctx, newSource(template.Origin.Source)))
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.DeleteSource(c.ctx, template.Origin.Source))
+		c.same("template", c.template(template.TemplateKey), template)
+	}},
+	{"of several that create one source at once, one wins and the others get ErrExists", func(c *checker) {
+		errs := race(func(i int) error {
+			source := newSource(sourceKey("acme"))
+			source.URL = strings.Repeat("u", i+1)
+			return c.CreateSource(c.ctx, source)
+		})
+		c.oneWins(errs, svc.ErrExists)
+		winner := slices.Index(errs, nil)
+		c.same("the winner's URL", c.source(sourceKey("acme")).URL, strings.Repeat("u", winner+1))
+	}},
+	{"of several that delete one source at once, one wins and the others get ErrNotFound", func(c *checker) {
+		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("acme"))))
+		c.oneWins(race(func(int) error { return c.DeleteSource(context.Background(), sourceKey("acme")) }), svc.ErrNotFound)
+	}},
+}
+
+func (c *checker) source(key svc.SourceKey) svc.Source {
+	source, err := c.Source(c.ctx, key)
+	c.ok(err)
+	return source
+}
+
+// sources reads a list to its end.
+func (c *checker) sources(scope svc.Scope, owner string, limit int) []svc.Source {
+	return pages(c, limit, func(last *svc.Source) ([]svc.Source, error) {
+		page := svc.SourcePage{Scope: scope, Owner: owner, Limit: limit}
+		if last != nil {
+			page.After = last.Name
+		}
+		return c.Sources(c.ctx, page)
+	})
+}
+
+func sourceNames(sources []svc.Source) []string {
+	var names []string
+	for _, source := range sources {
+		names = append(names, source.Name)
+	}
+	return names
+}
+
+// scrambled returns the list in an order that is neither sorted nor reversed.
+func scrambled(list []string) []string {
+	var out []string
+	for start := range 7 {
+		for i := start; i < len(list); i += 7 {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}

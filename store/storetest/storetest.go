@@ -1,0 +1,224 @@
+// Package storetest is the contract of [svc.Store] as a table of rules, for whoever writes a store:
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) svc.Store { return mystore.New(t.TempDir()) })
+//	}
+//
+// Run it with the race detector.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// A rule is one sentence of the contract and what finds out whether a store keeps it.
+type rule struct {
+	says  string
+	check func(c *checker)
+}
+
+func rules() []rule {
+	return slices.Concat(generalRules, memoryRules, sourceRules, templateRules, templateListRules, changeTemplateRules, apiKeyRules,
+		accessRules, snapshotRules, changeAccessRules)
+}
+
+// Run checks every rule as a subtest, on a store of its own. newStore returns an empty store, and sees with t.Cleanup to its
+// end. A failure prints the rule that was broken and what was seen.
+func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
+	for _, rule := range rules() {
+		t.Run(rule.says, func(t *testing.T) {
+			if err := rule.broken(newStore(t)); err != nil {
+				t.Errorf("broken rule: %s.\n%v", rule.says, err)
+			}
+		})
+	}
+}
+
+// Check returns the rules that stores of newStore break, in their words, each with what was seen; empty when they break
+// none. It is for tests of the rules, with stores that are broken on purpose: [Run] is for tests of a store.
+func Check(newStore func() svc.Store) map[string]error {
+	broken := map[string]error{}
+	for _, rule := range rules() {
+		if err := rule.broken(newStore()); err != nil {
+			broken[rule.says] = err
+		}
+	}
+	return broken
+}
+
+// broken returns what was seen when store breaks the rule.
+func (r rule) broken(store svc.Store) (err error) {
+	defer func() {
+		switch seen := recover().(type) {
+		case nil:
+		case violation:
+			err = seen
+		default:
+			err = fmt.Errorf("panic: %v", seen)
+		}
+	}()
+	r.check(&checker{Store: store, ctx: context.Background()})
+	return nil
+}
+
+// checker is a store under test, and the ways to say what is expected of it. A violation ends the rule.
+type checker struct {
+	svc.Store
+	ctx context.Context
+}
+
+type violation struct{ error }
+
+func (c *checker) fail(format string, args ...any) { panic(violation{fmt.Errorf(format, args...)}) }
+
+// ok expects no error.
+func (c *checker) ok(err error) {
+	if err != nil {
+		c.fail("unexpected error: %v", err)
+	}
+}
+
+// is expects err to be, or wrap, target.
+func (c *checker) is(doing string, err, target error) {
+	if !errors.Is(err, target) {
+		c.fail("%s: got the error %v, want %v", doing, err, target)
+	}
+}
+
+// same expects equal values. Empty and nil lists are equal: the contract leaves the choice to the store.
+func (c *checker) same(what string, got, want any) {
+	g, w := show(got), show(want)
+	if g != w {
+		c.fail("%s:\n got %s\nwant %s", what, g, w)
+	}
+}
+
+// show writes a value out so that equal values, and no others, look the same.
+func show(value any) string {
+	var b strings.Builder
+	write(&b, reflect.ValueOf(value))
+	return b.String()
+}
+
+func write(b *strings.Builder, v reflect.Value) {
+	if v.IsValid() && v.CanInterface() {
+		if at, ok := v.Interface().(time.Time); ok {
+			b.WriteString(at.Format(time.RFC3339Nano) + " " + at.Location().String())
+			return
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		writePointer(b, v)
+	case reflect.Struct:
+		writeStruct(b, v)
+	case reflect.Slice:
+		writeSlice(b, v)
+	case reflect.String:
+		fmt.Fprintf(b, "%q", v.String())
+	default:
+		fmt.Fprint(b, v)
+	}
+}
+
+func writePointer(b *strings.Builder, v reflect.Value) {
+	if v.IsNil() {
+		b.WriteString("nil")
+		return
+	}
+	b.WriteString("&")
+	write(b, v.Elem())
+}
+
+func writeStruct(b *strings.Builder, v reflect.Value) {
+	b.WriteString("{")
+	for i := range v.NumField() {
+		fmt.Fprintf(b, " %s:", v.Type().Field(i).Name)
+		write(b, v.Field(i))
+	}
+	b.WriteString(" }")
+}
+
+func writeSlice(b *strings.Builder, v reflect.Value) {
+	if v.Type().Elem().Kind() == reflect.Uint8 {
+		fmt.Fprintf(b, "%q", v.Bytes())
+		return
+	}
+	b.WriteString("[")
+	for i := range v.Len() {
+		b.WriteString(" ")
+		write(b, v.Index(i))
+	}
+	b.WriteString(" ]")
+}
+
+// racers is how many goroutines do the same at once.
+const racers = 8
+
+// race calls do in several goroutines at once, numbered from 0, and returns what each returned.
+func race(do func(i int) error) []error {
+	errs := make([]error, racers)
+	start := make(chan struct{})
+	var done sync.WaitGroup
+	for i := range racers {
+		done.Go(func() {
+			<-start
+			errs[i] = do(i)
+		})
+	}
+	close(start)
+	done.Wait()
+	return errs
+}
+
+// oneWins expects that one of several errors is nil and the others are loss.
+func (c *checker) oneWins(errs []error, loss error) {
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+		} else if !errors.Is(err, loss) {
+			c.fail("a loser got the error %v, want %v", err, loss)
+		}
+	}
+	if won != 1 {
+		c.fail("%d of %d won, want 1", won, len(errs))
+	}
+}
+
+// generation reads the store's.
+func (c *checker) generation() int64 {
+	snapshot, err := c.Access(c.ctx, svc.AccessQuery{})
+	c.ok(err)
+	return snapshot.Generation
+}
+
+// pages reads a list chunk by chunk to its end. A chunk may be short, but not longer than the limit.
+func pages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
+	var list []R
+	var last *R
+	for range 10_000 {
+		chunk, err := next(last)
+		c.ok(err)
+		if len(chunk) > limit {
+			c.fail("a chunk has %d rows, want at most %d", len(chunk), limit)
+		}
+		if len(chunk) == 0 {
+			return list
+		}
+		list = append(list, chunk...)
+		last = &chunk[len(chunk)-1]
+	}
+	c.fail("the list does not end")
+	return nil
+}

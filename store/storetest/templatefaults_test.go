@@ -1,0 +1,217 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/extsvc/svc"
+)
+
+var templateFaults = map[string]func(*store){
+	"a template overwrites another": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			if err := s.Store.DeleteTemplate(ctx, t.TemplateKey); err != nil && !errors.Is(err, svc.ErrNotFound) {
+				return err
+			}
+			return s.Store.CreateTemplate(ctx, t)
+		}
+	},
+	"templates of all owners are one": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			t.Owner = ""
+			return s.Store.CreateTemplate(ctx, t)
+		}
+		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+			key.Owner = ""
+			return s.Store.Template(ctx, key)
+		}
+	},
+	"ids are trimmed": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			t.ID = strings.TrimSpace(t.ID)
+			return s.Store.CreateTemplate(ctx, t)
+		}
+		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+			key.ID = strings.TrimSpace(key.ID)
+			return s.Store.Template(ctx, key)
+		}
+	},
+	"the base is lost": func(s *store) {
+		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+			t, err := s.Store.Template(ctx, key)
+			return listed(t), err
+		}
+	},
+	"an empty category is none": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			if t.Category != nil && *t.Category == "" {
+				t.Category = nil
+			}
+			return s.Store.CreateTemplate(ctx, t)
+		}
+	},
+	"tags are a sorted set": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			t.Tags = slices.Compact(slices.Sorted(slices.Values(t.Tags)))
+			return s.Store.CreateTemplate(ctx, t)
+		}
+	},
+	"manifests are stored as parsed": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			var parsed any
+			if err := json.Unmarshal(t.Manifest, &parsed); err == nil {
+				t.Manifest, _ = json.Marshal(parsed)
+			}
+			return s.Store.CreateTemplate(ctx, t)
+		}
+	},
+	"templates are listed by id": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			list := allTemplates(ctx, s.Store, page)
+			slices.SortFunc(list, func(a, b svc.Template) int { return cmp.Compare(a.ID, b.ID) })
+			list = slices.DeleteFunc(list, func(t svc.Template) bool { return page.AfterID != "" && t.ID <= page.AfterID })
+			return list[:min(len(list), page.Limit)], ctx.Err()
+		}
+	},
+	"names are ordered without regard to case": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			chunk, err := s.Store.Templates(ctx, page)
+			slices.SortStableFunc(chunk, func(a, b svc.Template) int { return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
+			return chunk, err
+		}
+	},
+	"a chunk starts behind the name, so that rows of one name are lost": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			if page.AfterName != "" {
+				page.AfterID = "\U0010ffff"
+			}
+			return s.Store.Templates(ctx, page)
+		}
+	},
+	"a chunk starts at a number of rows": func(s *store) {
+		var offset atomic.Int64
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			if page.AfterID == "" {
+				offset.Store(0)
+			}
+			list := allTemplates(ctx, s.Store, page)
+			list = list[min(int(offset.Load()), len(list)):]
+			chunk := list[:min(len(list), page.Limit)]
+			offset.Add(int64(len(chunk)))
+			return chunk, ctx.Err()
+		}
+	},
+	"the limit is taken for a suggestion": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			page.Limit++
+			return s.Store.Templates(ctx, page)
+		}
+	},
+	"a list of large rows ends early": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			chunk, err := s.Store.Templates(ctx, page)
+			if page.AfterID != "" && len(chunk) > 0 && len(chunk[0].Manifest) > 50<<10 {
+				return nil, err
+			}
+			return chunk[:min(len(chunk), 3)], err
+		}
+	},
+	"lists bring the base": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			chunk, err := s.Store.Templates(ctx, page)
+			for i := range chunk {
+				chunk[i], _ = s.Store.Template(ctx, chunk[i].TemplateKey)
+			}
+			return chunk, err
+		}
+	},
+	"tags are looked for in a text": func(s *store) {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+			return strings.Contains(strings.Join(t.Tags, ","), f.Tag) && (f.Category == "" || t.Category != nil && *t.Category == f.Category)
+		})
+	},
+	"categories are patterns": func(s *store) {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+			if f.Category != "" && f.Category != "_" && f.Category != "%" && (t.Category == nil || *t.Category != f.Category) {
+				return false
+			}
+			return f.Tag == "" || slices.Contains(t.Tags, f.Tag)
+		})
+	},
+	"one filter is enough": func(s *store) {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+			return f == svc.TemplateFilter{} || f.Tag != "" && slices.Contains(t.Tags, f.Tag) || f.Category != "" && t.Category != nil && *t.Category == f.Category
+		})
+	},
+	"an empty tag filter is a tag": func(s *store) {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+			if f.Tag == "" && slices.ContainsFunc(t.Tags, func(tag string) bool { return tag != "" }) && f.Category == "" && !slices.Contains(t.Tags, "") && len(t.Tags) == 1 {
+				return false
+			}
+			return (f.Tag == "" || slices.Contains(t.Tags, f.Tag)) && (f.Category == "" || t.Category != nil && *t.Category == f.Category)
+		})
+	},
+	"filtered lists show the rows of other owners": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			if page.Tag != "" && page.Owner == "alice" && page.AfterID == "" {
+				page.Owner = "bob"
+			}
+			return s.Store.Templates(ctx, page)
+		}
+	},
+	"tags stay when their template goes": func(s *store) {
+		var mu sync.Mutex
+		ever := map[svc.TemplateKey][]string{}
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			err := s.Store.CreateTemplate(ctx, t)
+			mu.Lock()
+			defer mu.Unlock()
+			ever[t.TemplateKey] = append(ever[t.TemplateKey], t.Tags...)
+			return err
+		}
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return f.Tag == "" || slices.Contains(ever[t.TemplateKey], f.Tag)
+		})
+	},
+	"deleting an unknown template is fine": func(s *store) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey) error {
+			if err := s.Store.DeleteTemplate(ctx, key); err != nil && !errors.Is(err, svc.ErrNotFound) {
+				return err
+			}
+			return nil
+		}
+	},
+	"deleting a template deletes others of the id": func(s *store) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey) error {
+			_ = s.Store.DeleteTemplate(ctx, personalTemplate("alice", key.ID))
+			return s.Store.DeleteTemplate(ctx, key)
+		}
+	},
+}
+
+// allTemplates reads page's list from its start to its end.
+func allTemplates(ctx context.Context, good svc.Store, page svc.TemplatePage) []svc.Template {
+	page.AfterName, page.AfterID, page.Limit = "", "", 1_000_000
+	list, _ := good.Templates(ctx, page)
+	return list
+}
+
+// filtered lists what matches says.
+func filtered(s *store, matches func(svc.Template, svc.TemplateFilter) bool) func(context.Context, svc.TemplatePage) ([]svc.Template, error) {
+	return func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+		filter := page.TemplateFilter
+		page.TemplateFilter = svc.TemplateFilter{}
+		list := slices.DeleteFunc(allTemplates(ctx, s.Store, page), func(t svc.Template) bool {
+			return !matches(t, filter) || cmp.Or(cmp.Compare(t.Name, page.AfterName), cmp.Compare(t.ID, page.AfterID)) <= 0
+		})
+		return list[:min(len(list), page.Limit)], ctx.Err()
+	}
+}

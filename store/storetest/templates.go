@@ -1,0 +1,216 @@
+package storetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+var templateRules = []rule{
+	{"Template returns what CreateTemplate was given, of a template made by hand", func(c *checker) {
+		bare := svc.Template{
+			TemplateKey: templateKey("bare"), Content: svc.Content{Name: "n", Manifest: json.RawMessage(`{"version":"1"}`)},
+			InstalledAt: at(0), UpdatedAt: at(999_999),
+		}
+		for _, template := range []svc.Template{handMade("full", "a", "b"), bare} {
+			c.ok(c.CreateTemplate(c.ctx, template))
+			c.same("template", c.template(template.TemplateKey), template)
+		}
+	}},
+	{"Template returns what CreateTemplate was given, origin and base included, of an installed one", func(c *checker) {
+		fromServer := installed("two")
+		fromServer.Origin.Source = sourceKey("acme")
+		for _, template := range []svc.Template{installed("one", "a"), fromServer} {
+			c.ok(c.CreateTemplate(c.ctx, template))
+			c.same("template", c.template(template.TemplateKey), template)
+		}
+	}},
+	{`a template's description and category of nil and of "" stay apart, in its base too`, func(c *checker) {
+		none, empty := installed("none"), installed("empty")
+		none.Description, none.Category = nil, nil
+		none.Origin.Base.Description, none.Origin.Base.Category = nil, nil
+		empty.Description, empty.Category = new(""), new("")
+		empty.Origin.Base.Description, empty.Origin.Base.Category = new(""), new("")
+		for _, template := range []svc.Template{none, empty} {
+			c.ok(c.CreateTemplate(c.ctx, template))
+			c.same("template", c.template(template.TemplateKey), template)
+		}
+		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(empty), listed(none)})
+	}},
+	{"integrations and tags are kept as given, order and repeats included", func(c *checker) {
+		labels := []string{"b", "a", "b", "", "B", "b ", `"`, `\`, "a,b", "[]", "<&>", "\u2028", "\U0001f600", "e\u0301", "\u00e9", "b"}
+		template := installed("t", labels...)
+		template.Integrations = slices.Clone(labels)
+		template.Origin.Base.Tags, template.Origin.Base.Integrations = slices.Clone(labels), slices.Clone(labels)
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.same("template", c.template(template.TemplateKey), template)
+		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(template)})
+	}},
+	{"a manifest is kept byte for byte, digits and order of keys included, in the base too", func(c *checker) {
+		for i, manifest := range []string{
+			`{"version":"1","n":[1,1.0,1e0,1E+2,-0,0.10,1e400,12345678901234567890,0.1000000000000000055511151231257827]}`,
+			`{"z":1,"a":2,"version":"1","m":{"b":null,"a":[]}}`,
+			`{"version":"\u0031","s":"\u2028\/\"\\\ud83d\ude00 <>&","t":"` + "\u2028\U0001f600\u007f" + `"}`,
+			`{"version":"1","big":"` + strings.Repeat("x", 1<<20) + `"}`,
+			`{ "version" : "1" }`,
+		} {
+			template := installed(fmt.Sprint(i))
+			template.Manifest, template.Origin.Base.Manifest = json.RawMessage(manifest), json.RawMessage(manifest)
+			c.ok(c.CreateTemplate(c.ctx, template))
+			read := c.template(template.TemplateKey)
+			list := c.templates(svc.TemplatePage{Limit: 10})
+			if !bytes.Equal(read.Manifest, template.Manifest) || !bytes.Equal(read.Origin.Base.Manifest, template.Manifest) ||
+				!bytes.Equal(list[i].Manifest, template.Manifest) {
+				c.fail("manifest %.80s came back as %.80s, in the base as %.80s, in the list as %.80s",
+					manifest, read.Manifest, read.Origin.Base.Manifest, list[i].Manifest)
+			}
+		}
+	}},
+	{"a template is found under its own id alone, whatever that id is", func(c *checker) {
+		for _, id := range odd {
+			_, err := c.Template(c.ctx, templateKey(id))
+			c.is("Template "+id, err, svc.ErrNotFound)
+			c.ok(c.CreateTemplate(c.ctx, handMade(id, id)))
+		}
+		for _, id := range odd {
+			c.same("template", c.template(templateKey(id)), handMade(id, id))
+		}
+	}},
+	{"CreateTemplate answers ErrExists when the key is taken, and leaves the row, its tags and its base as they were", func(c *checker) {
+		first, second := installed("t", "first"), handMade("t", "second")
+		second.Name, second.Category = "other", new("other")
+		c.ok(c.CreateTemplate(c.ctx, first))
+		c.is("CreateTemplate", c.CreateTemplate(c.ctx, second), svc.ErrExists)
+		c.same("template", c.template(first.TemplateKey), first)
+		c.same("tagged as before", templateIDs(c.templates(tagged("first"))), []string{"t"})
+		c.same("tagged as refused", templateIDs(c.templates(tagged("second"))), []string{})
+	}},
+	{"a template's id may be used again in another scope and by another owner", func(c *checker) {
+		keys := []svc.TemplateKey{templateKey("t"), personalTemplate("alice", "t"), personalTemplate("bob", "t"), personalTemplate("Alice", "t")}
+		for i, key := range keys {
+			template := installed("t", fmt.Sprint(i))
+			template.TemplateKey, template.Origin.Base.Name = key, fmt.Sprint(i)
+			c.ok(c.CreateTemplate(c.ctx, template))
+		}
+		for i, key := range keys {
+			template := c.template(key)
+			c.same("tags", template.Tags, []string{fmt.Sprint(i)})
+			c.same("base", template.Origin.Base.Name, fmt.Sprint(i))
+		}
+	}},
+	{"Template answers ErrNotFound for a key that differs in id, scope or owner", func(c *checker) {
+		template := handMade("t")
+		template.TemplateKey = personalTemplate("alice", "t")
+		c.ok(c.CreateTemplate(c.ctx, template))
+		for _, key := range []svc.TemplateKey{
+			templateKey("t"), personalTemplate("bob", "t"), personalTemplate("alice", "T"), personalTemplate("alice", "t "),
+			{Scope: svc.ScopeServer, Owner: "alice", ID: "t"}, {Scope: svc.ScopePersonal, ID: "t"}, personalTemplate("alice", ""),
+		} {
+			_, err := c.Template(c.ctx, key)
+			c.is("Template "+show(key), err, svc.ErrNotFound)
+		}
+	}},
+	{"DeleteTemplate removes the template: it is found no more, nor listed, nor changed, nor deleted again", func(c *checker) {
+		template := installed("t", "tag")
+		c.is("DeleteTemplate of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey), svc.ErrNotFound)
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey))
+		_, err := c.Template(c.ctx, template.TemplateKey)
+		c.is("Template", err, svc.ErrNotFound)
+		c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: 10})), []string{})
+		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{})
+		c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound)
+		c.is("second DeleteTemplate", c.DeleteTemplate(c.ctx, template.TemplateKey), svc.ErrNotFound)
+	}},
+	{"DeleteTemplate removes nothing but the template with that key", func(c *checker) {
+		keys := []svc.TemplateKey{personalTemplate("alice", "t"), templateKey("T"), templateKey("t "), templateKey("t%"), templateKey("tt"), templateKey("t")}
+		for _, key := range keys {
+			template := installed(key.ID, "tag")
+			template.TemplateKey = key
+			c.ok(c.CreateTemplate(c.ctx, template))
+		}
+		c.ok(c.DeleteTemplate(c.ctx, templateKey("t")))
+		for _, key := range keys[:len(keys)-1] {
+			want := installed(key.ID, "tag")
+			want.TemplateKey = key
+			c.same("template", c.template(key), want)
+		}
+		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{"T", "t ", "t%", "tt"})
+	}},
+	{"a deleted template's id can be used again, and no tag, base or origin of the old one is left", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, installed("t", "old")))
+		c.ok(c.DeleteTemplate(c.ctx, templateKey("t")))
+		again := handMade("t", "new")
+		c.ok(c.CreateTemplate(c.ctx, again))
+		c.same("template", c.template(again.TemplateKey), again)
+		c.same("list by the old tag", templateIDs(c.templates(tagged("old"))), []string{})
+		c.ok(c.DeleteTemplate(c.ctx, templateKey("t")))
+		c.ok(c.CreateTemplate(c.ctx, installed("t", "newer")))
+		c.same("template", c.template(again.TemplateKey), installed("t", "newer"))
+	}},
+	{"of several that create one template at once, one wins and the others get ErrExists", func(c *checker) {
+		errs := race(func(i int) error { return c.CreateTemplate(c.ctx, installed("t", fmt.Sprint(i))) })
+		c.oneWins(errs, svc.ErrExists)
+		winner := slices.Index(errs, nil)
+		c.same("template", c.template(templateKey("t")), installed("t", fmt.Sprint(winner)))
+	}},
+	{"of several that delete one template at once, one wins and the others get ErrNotFound", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, installed("t", "tag")))
+		c.oneWins(race(func(int) error { return c.DeleteTemplate(c.ctx, templateKey("t")) }), svc.ErrNotFound)
+	}},
+}
+
+func (c *checker) template(key svc.TemplateKey) svc.Template {
+	template, err := c.Template(c.ctx, key)
+	c.ok(err)
+	return template
+}
+
+// templates reads a list to its end: of the server, where page does not say otherwise.
+func (c *checker) templates(page svc.TemplatePage) []svc.Template {
+	if page.Scope == "" {
+		page.Scope = svc.ScopeServer
+	}
+	return pages(c, page.Limit, func(last *svc.Template) ([]svc.Template, error) {
+		if last != nil {
+			page.AfterName, page.AfterID = last.Name, last.ID
+		}
+		return c.Templates(c.ctx, page)
+	})
+}
+
+func tagged(tag string) svc.TemplatePage {
+	return svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Tag: tag}, Limit: 10}
+}
+
+func categorized(category string) svc.TemplatePage {
+	return svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Category: category}, Limit: 10}
+}
+
+func templateIDs(templates []svc.Template) []string {
+	var ids []string
+	for _, template := range templates {
+		ids = append(ids, template.ID)
+	}
+	return ids
+}
+
+// listed is a template as lists have it.
+func listed(template svc.Template) svc.Template {
+	if template.Origin != nil {
+		origin := *template.Origin
+		origin.Base = svc.Content{}
+		template.Origin = &origin
+	}
+	return template
+}
+
+// touch changes a template's UpdatedAt.
+func touch(template *svc.Template) (bool, error) {
+	template.UpdatedAt = at(1_000_000)
+	return true, nil
+}

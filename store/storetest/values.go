@@ -1,0 +1,122 @@
+package storetest
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// The values that rules write. They are as the Service makes them: valid UTF-8 without NUL, times in UTC to the microsecond,
+// manifests without insignificant white space.
+
+// odd are valid ids and names that a careless store mixes up, in byte order.
+var odd = func() []string {
+	list := []string{
+		" ", " a", "!", `"`, "#", "$1", "%", "%2F", "%41", "&", "'", "''", "' OR '1'='1", "(", "*", "+", "-- ", ":", ":a", ";", "<b>", "?",
+		"@", "A", "AA", "B", "Z", "[", "_", "a", "a ", "a%", "a:b", "aa", "ab", "a_", "a@b.example", "b", "null", "z", "{}", "~",
+		"\u00e9", "e\u0301", "\u00df", "ss", "\u0130", "i", "\u4e2d", "\uffff", "\U0001f600", "\U0001f468\u200d\U0001f469",
+		strings.Repeat("x", 128), strings.Repeat("\U0001f600", 128), "0", "00", "1", "1.0", "10", "2",
+	}
+	slices.Sort(list)
+	return list
+}()
+
+func at(microseconds int64) time.Time {
+	return time.Date(2026, 3, 24, 12, 0, 0, 0, time.UTC).Add(time.Duration(microseconds) * time.Microsecond)
+}
+
+func sourceKey(name string) svc.SourceKey { return svc.SourceKey{Scope: svc.ScopeServer, Name: name} }
+
+func personalSource(owner, name string) svc.SourceKey {
+	return svc.SourceKey{Scope: svc.ScopePersonal, Owner: owner, Name: name}
+}
+
+func newSource(key svc.SourceKey) svc.Source {
+	return svc.Source{
+		SourceKey: key, URL: "https://example.com/" + key.Name + "?a=b%20c", Description: new("about " + key.Name),
+		SealedToken: []byte("\x00\xff\x80 sealed"), CreatedAt: at(1), UpdatedAt: at(2),
+	}
+}
+
+func templateKey(id string) svc.TemplateKey { return svc.TemplateKey{Scope: svc.ScopeServer, ID: id} }
+
+func personalTemplate(owner, id string) svc.TemplateKey {
+	return svc.TemplateKey{Scope: svc.ScopePersonal, Owner: owner, ID: id}
+}
+
+// handMade is a template without an origin.
+func handMade(id string, tags ...string) svc.Template {
+	return svc.Template{
+		TemplateKey: templateKey(id),
+		Content: svc.Content{
+			Name: "name of " + id, Description: new("about " + id), Category: new("category"),
+			Integrations: []string{"slack", "mail"}, Tags: tags, Manifest: json.RawMessage(`{"version":"1","id":1.0}`),
+		},
+		InstalledAt: at(10), UpdatedAt: at(20),
+	}
+}
+
+// installed is a template with an origin. Its base differs from its content in every field.
+func installed(id string, tags ...string) svc.Template {
+	template := handMade(id, tags...)
+	template.Origin = &svc.Origin{
+		Source: personalSource("alice", "acme"), ID: "upstream " + id, Revision: "sha256:" + id,
+		Base: svc.Content{
+			Name: "base of " + id, Description: new("base about"), Category: new("base category"),
+			Integrations: []string{"base"}, Tags: []string{"base-tag", "base-tag"}, Manifest: json.RawMessage(`{"version":"0"}`),
+		},
+	}
+	return template
+}
+
+var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
+
+func newKey(id string, holder svc.Identity, created time.Time) svc.APIKey {
+	return svc.APIKey{
+		ID: id, Holder: holder, Prefix: "svcu_" + id, Description: new("for " + id), Hash: []byte("\x00\xffhash of " + id),
+		Pepper: "1", CreatedAt: created,
+	}
+}
+
+func newPolicy(id string) svc.Policy {
+	return svc.Policy{ID: id, DisplayName: "policy " + id, Document: json.RawMessage(`{"version":"2026-03-24","statements":[],"n":1.0}`)}
+}
+
+func attach(policy, kind, principal string, priority int64) svc.Attachment {
+	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority}
+}
+
+// apply writes a bundle.
+func (c *checker) apply(bundle svc.Bundle) {
+	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil }))
+}
+
+// current reads rows as ChangeAccess hands them to change.
+func (c *checker) current(named svc.AccessNames) svc.Bundle {
+	var read svc.Bundle
+	c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+		read = current
+		return svc.Bundle{}, nil
+	}))
+	return read
+}
+
+func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
+	snapshot, err := c.Access(c.ctx, query)
+	c.ok(err)
+	slices.SortFunc(snapshot.Grants, func(a, b svc.Grant) int {
+		return strings.Compare(a.ID+"\x00"+a.Principal.Type+"\x00"+a.Principal.ID, b.ID+"\x00"+b.Principal.Type+"\x00"+b.Principal.ID)
+	})
+	return snapshot
+}
+
+func users(ids ...string) []svc.User {
+	list := make([]svc.User, len(ids))
+	for i, id := range ids {
+		list[i] = svc.User{ID: id, DisplayName: id}
+	}
+	return list
+}
