@@ -1,0 +1,51 @@
+// Command embed is the smallest program that embeds svc: its interface over a SQLite file, beside the host's own pages.
+//
+//	ADMIN_TOKEN=correct-horse go run ./examples/embed
+//	curl -H 'Authorization: Bearer correct-horse' http://127.0.0.1:8080/ext/svc/admin/templates
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"io"
+	"log"
+	"net/http"
+	"os"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+func main() {
+	store := must(sqlite.Open(context.Background(), "svc.db", sqlite.Options{}))
+	market := must(marketplace.New(marketplace.Config{}))
+	service := must(svc.New(svc.Config{
+		Store:         store,
+		Marketplace:   market,
+		Authenticator: svc.AuthenticatorFunc(signedIn),
+	}))
+	mux := http.NewServeMux() // the host's own
+	mux.HandleFunc("GET /{$}", home)
+	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", api.Ahead(mux)))
+}
+
+// signedIn knows the host's own bearers: here a single one, of its administrator.
+func signedIn(_ context.Context, bearer string) (svc.Principal, error) {
+	token := os.Getenv("ADMIN_TOKEN")
+	if token == "" || subtle.ConstantTimeCompare([]byte(bearer), []byte(token)) == 0 {
+		return svc.Principal{}, svc.ErrUnauthenticated
+	}
+	return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
+}
+
+func home(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the host's own page\n") }
+
+func must[T any](made T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return made
+}

@@ -1,0 +1,71 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// newService is a service that accepts the bearer "s-olivia".
+func newService() *svc.Service {
+	service, err := svc.New(svc.Config{
+		Store:         memstore.New(),
+		Authenticator: svc.AuthenticatorFunc(sessions{"s-olivia": {"olivia", []string{"owner"}}}.authenticate),
+		Keys:          svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("from the host's vault")}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return service
+}
+
+// A host with a mux of its own mounts the interface like any handler, under a path of its choice. A mux cleans paths before it
+// looks for a handler, and answers those with "//" or ".." by a redirect, whoever asks.
+func Example_stripPrefix() {
+	api := httpapi.New(newService(), httpapi.Options{})
+	mux := http.NewServeMux()
+	mux.Handle("/platform/memory/", http.StripPrefix("/platform/memory", api))
+	fmt.Println(ask(mux, "s-olivia", "/platform/memory/admin/templates"))
+	fmt.Println(ask(mux, "", "/platform/memory/admin/templates"))
+	fmt.Println(ask(mux, "", "/platform/memory//admin/templates")) // by the mux
+	// Output:
+	// 200
+	// 401
+	// 307
+}
+
+// Ahead of the mux, the interface sees every request under its prefix first, whatever its path looks like, and nobody
+// is answered before authentication.
+func Example_ahead() {
+	api := httpapi.New(newService(), httpapi.Options{Prefix: "/platform/memory"})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	all := api.Ahead(mux)
+	fmt.Println(ask(all, "s-olivia", "/platform/memory/admin/templates"))
+	fmt.Println(ask(all, "", "/platform/memory//admin/templates"))
+	fmt.Println(ask(all, "", "/health"))
+	// Output:
+	// 200
+	// 401
+	// 204
+}
+
+// The host's own code needs no bearer and no HTTP: it passes svc.Host.
+func Example_host() {
+	ctx, service := context.Background(), newService()
+	laptop := "olivia's laptop"
+	issued, err := service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "olivia"}, &laptop)
+	if err != nil {
+		panic(err)
+	}
+	who, err := service.Authenticate(ctx, string(issued.Key))
+	fmt.Println(who.Kind, who.ID, err)
+	fmt.Println(issued.Key) // does not show itself
+	// Output:
+	// user olivia <nil>
+	// ***
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func TestParse(t *testing.T) {
+	is := is.New(t)
+	o, err := parse(nil)
+	is.NoErr(err)
+	is.Equal(o, options{addr: "127.0.0.1:8080", db: "svc.db", keys: "svc.db.keys"})
+
+	o, err = parse([]string{"-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
+		"-allow-source", "http://127.0.0.1:9999", "-allow-source", "https://git.corp.example"})
+	is.NoErr(err)
+	is.Equal(o, options{addr: ":0", db: "d", keys: "k", bundle: "b",
+		allowSources: []string{"http://127.0.0.1:9999", "https://git.corp.example"}})
+
+	o, err = parse([]string{"key", "-db", "d", "-service-account", "ci"})
+	is.NoErr(err)
+	is.Equal(o, options{db: "d", keys: "d.keys", issueFor: svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}})
+}
+
+func TestParseRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"-colour red":                            "-colour",
+		"serve":                                  `"serve"`,
+		"-db svc.db key":                         `"key"`,
+		"-db postgres://u:p@db/svc":              "PostgreSQL comes later",
+		"-db postgresql://db/svc":                "PostgreSQL comes later",
+		"-db mysql://db/svc":                     "SQLite",
+		"-db=":                                   "-db",
+		"-addr":                                  "-addr",
+		"-allow-source example.com":              "http://127.0.0.1:9999",
+		"-allow-source http://h/path":            "http://127.0.0.1:9999",
+		"-allow-source http://u:p@h":             "http://127.0.0.1:9999",
+		"-allow-source http://h:99999":           "http://127.0.0.1:9999",
+		"-allow-source ftp://h":                  "http://127.0.0.1:9999",
+		"key":                                    "exactly one",
+		"key -user a -service-account b":         "exactly one",
+		"key -user a b":                          `"b"`,
+		"key -addr :0 -user a":                   "-addr",
+		"key -db postgres://localhost/x -user a": "PostgreSQL comes later",
+	} {
+		_, err := parse(strings.Fields(line))
+		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want a usage error with %s", line, err, want)
+		}
+		if exitCode(err, &output{}) != 2 {
+			t.Errorf("%s: does not exit with 2", line)
+		}
+		if strings.Contains(err.Error(), "u:p@db") {
+			t.Errorf("%s: shows a password: %v", line, err)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}} {
+		is := is.New(t)
+		var stdout, stderr output
+		is.NoErr(run(t.Context(), args, &stdout, &stderr))
+		is.Equal(stdout.String(), usage)
+		is.Equal(stderr.String(), "")
+	}
+}
+
+func TestUsageNamesEveryFlag(t *testing.T) {
+	var o options
+	serve, key := serveFlags(&o), keyFlags(&o, new(string), new(string))
+	for _, flags := range []*flag.FlagSet{serve, key} {
+		flags.VisitAll(func(f *flag.Flag) {
+			if !strings.Contains(usage, "-"+f.Name+" ") {
+				t.Errorf("the usage does not name -%s", f.Name)
+			}
+		})
+	}
+}

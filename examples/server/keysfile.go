@@ -1,0 +1,132 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+// secrets are what the database must not hold: who has only one of the two files can do nothing with it.
+type secrets struct {
+	Pepper     []byte `json:"pepper"`      // of API keys: secretSize bytes, in base64
+	SealingKey []byte `json:"sealing_key"` // of the tokens of sources: secretSize bytes, in base64
+	Check      string `json:"check"`       // tells a damaged file, and names the pepper in the database
+}
+
+const secretSize = 32
+
+func newSecrets() secrets {
+	s := secrets{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize)}
+	rand.Read(s.Pepper)
+	rand.Read(s.SealingKey)
+	s.Check = s.check()
+	return s
+}
+
+// check is no secret: it is eight bytes of a hash over 64 random ones.
+func (s secrets) check() string {
+	sum := sha256.Sum256(slices.Concat([]byte("svc example server keys"), s.Pepper, s.SealingKey))
+	return hex.EncodeToString(sum[:8])
+}
+
+func (s secrets) keyConfig() svc.KeyConfig {
+	return svc.KeyConfig{Peppers: []svc.Pepper{{Version: s.Check, Secret: s.Pepper}}}
+}
+
+// readSecrets reads the keys file. A file that is not as it was written is an error: with other keys, what the database
+// holds would be worthless.
+func readSecrets(path string, log *slog.Logger) (secrets, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return secrets{}, fmt.Errorf("keys file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return secrets{}, fmt.Errorf("keys file %s is no regular file", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return secrets{}, fmt.Errorf("keys file: %w", err)
+	}
+	var s secrets
+	if err := json.Unmarshal(data, &s); err != nil {
+		return secrets{}, damaged(path, err)
+	}
+	if len(s.Pepper) != secretSize || len(s.SealingKey) != secretSize || s.Check != s.check() {
+		return secrets{}, damaged(path, errors.New("its parts do not fit together"))
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
+		log.Warn("others than its owner may use the keys file: chmod 600 it", "file", path, "mode", mode.String())
+	}
+	return s, nil
+}
+
+func damaged(path string, err error) error {
+	return fmt.Errorf("keys file %s is damaged: %w; put the right one back (removing it makes all keys issued so far useless)", path, err)
+}
+
+// ensureSecrets reads the keys file, after making it if there is none. Of several that make it at once, all read the
+// file of the first.
+func ensureSecrets(path string, log *slog.Logger) (s secrets, made bool, err error) {
+	s, err = readSecrets(path, log)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return s, false, err
+	}
+	if made, err = makeSecrets(path); err != nil {
+		return secrets{}, false, fmt.Errorf("make keys file: %w", err)
+	}
+	s, err = readSecrets(path, log)
+	return s, made, err
+}
+
+// makeSecrets puts a keys file at path unless there is one. It is written under another name and then linked, so that
+// the file is there whole and durably, or not at all.
+func makeSecrets(path string) (made bool, err error) {
+	dir := filepath.Dir(path)
+	draft, err := os.CreateTemp(dir, ".svc-*.keys") // its mode is 0600
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(draft.Name())
+	if err := writeSecrets(draft); err != nil {
+		return false, err
+	}
+	err = os.Link(draft.Name(), path)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return err == nil, syncDir(dir)
+}
+
+func writeSecrets(file *os.File) error {
+	text, err := json.MarshalIndent(newSecrets(), "", "  ")
+	if err == nil {
+		_, err = file.Write(append(text, '\n'))
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// syncDir makes the names in a directory durable. Windows does so by itself, and refuses to be asked.
+func syncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

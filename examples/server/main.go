@@ -1,0 +1,50 @@
+// Command server is svc as a server of its own, over a SQLite file: something to try the interface on, and a
+// host to copy from. Run it with -help.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+}
+
+// run does what the command line says, until it is done or ctx ends. Results go to stdout, logs to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		_, err = io.WriteString(stdout, usage)
+		return err
+	} else if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	if o.issueFor.Kind != "" {
+		return printKey(ctx, o, stdout, log)
+	}
+	return serve(ctx, o, stdout, log)
+}
+
+// exitCode reports an error: 2 for a mistake on the command line, 1 for any other.
+func exitCode(err error, stderr io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "server:", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintln(stderr, "\nserver -help tells how to use it.")
+		return 2
+	}
+	return 1
+}

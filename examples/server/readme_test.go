@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// block returns what stands in the README between a line that starts with fence and the line that ends the block.
+func block(t *testing.T, fence string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), fence+"\n")
+	inside, _, ended := strings.Cut(rest, "```\n")
+	if !found || !ended {
+		t.Fatalf("the README has no block %q", fence)
+	}
+	return inside
+}
+
+// TestReadmeProgram: the program in the README is the one that examples/embed compiles, runs and tests.
+func TestReadmeProgram(t *testing.T) {
+	is := is.New(t)
+	program, err := os.ReadFile("../embed/main.go")
+	is.NoErr(err)
+	_, code, _ := strings.Cut(string(program), "package main\n")
+	is.Equal(block(t, "```go"), "package main\n"+code)
+}
+
+// TestReadmeAnswer: what the README says that the server answers to its first line is what it answers.
+func TestReadmeAnswer(t *testing.T) {
+	is := is.New(t)
+	server := startServer(t, "-db", newDB(t))
+	line := linesWith(block(t, "`support`:\n\n```sh"), "curl")[0]
+	is.Equal(line, strings.ReplaceAll(linesWith(server.stdout.String(), "curl")[0], server.base, "http://127.0.0.1:8080"))
+
+	answer := paste(t, "KEY="+server.key(), strings.ReplaceAll(line, "http://127.0.0.1:8080", server.base))
+	var want, got bytes.Buffer
+	is.NoErr(json.Compact(&want, []byte(block(t, "```json"))))
+	is.NoErr(json.Compact(&got, []byte(answer)))
+	is.Equal(got.String(), want.String())
+}

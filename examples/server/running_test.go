@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain lets a test run this binary as the server itself.
+func TestMain(m *testing.M) {
+	if os.Getenv("SVC_EXAMPLE_SERVER") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// output is what a server writes, to be read meanwhile.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// running is a server in this process.
+type running struct {
+	base           string // of its addresses
+	stdout, stderr *output
+
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+var listensOn = regexp.MustCompile(`svc listens on (http://\S+)\n`)
+
+// startServer runs the server on a free port until the test ends or stop is called.
+func startServer(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &running{stdout: &output{}, stderr: &output{}, cancel: cancel, ended: make(chan error, 1)}
+	go func() { s.ended <- run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), s.stdout, s.stderr) }()
+	t.Cleanup(func() { s.stop(t) })
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if found := listensOn.FindStringSubmatch(s.stdout.String()); found != nil {
+			s.base = found[1]
+			return s
+		}
+		if len(s.ended) > 0 {
+			break
+		}
+	}
+	t.Fatalf("the server did not start: %v\n%s", s.stop(t), s.stderr)
+	return nil
+}
+
+// stop ends the server and returns what run returned. Stopped again, it returns nil.
+func (s *running) stop(t *testing.T) error {
+	t.Helper()
+	s.cancel()
+	select {
+	case err, open := <-s.ended:
+		if open {
+			close(s.ended)
+		}
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("the server does not stop")
+		return nil
+	}
+}
+
+var printedKey = regexp.MustCompile(`(?m)^KEY=(svcu_\w+)$`)
+
+// key is the one that the server printed, or "".
+func (s *running) key() string {
+	if found := printedKey.FindStringSubmatch(s.stdout.String()); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// client follows no redirects: there should be none.
+var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// ask sends a request with a key, and returns the status and body of the answer.
+func (s *running) ask(t *testing.T, key, method, path, body string) (int, string) {
+	t.Helper()
+	status, text, err := s.send(key, method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, text
+}
+
+func (s *running) send(key, method, path, body string) (int, string, error) {
+	request, err := http.NewRequest(method, s.base+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(text), err
+}
+
+func (s *running) get(t *testing.T, key, path string) (int, string) {
+	t.Helper()
+	return s.ask(t, key, "GET", path, "")
+}
+
+// newDB is the path of a database that is not there yet.
+func newDB(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "svc.db")
+}
+
+// writeFile puts a file into a directory of its own.
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// command runs this binary as the server, as a process of its own.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "SVC_EXAMPLE_SERVER=1")
+	return cmd
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/extsvc/svc/examples/server/catalogue"
+	"github.com/extsvc/svc/httpapi"
+)
+
+// drainTime is how long requests under way may take after the server was told to stop.
+const drainTime = 10 * time.Second
+
+// serve runs the server until ctx ends.
+func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.addr)
+	if err != nil {
+		return err // it says where, and why not
+	}
+	defer listener.Close()
+	base := baseURL(listener, log)
+	h, err := openHost(ctx, o, base, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	start, err := h.prepare(ctx, o.bundle)
+	if err != nil {
+		return err
+	}
+	if err := greet(stdout, o, base, start); err != nil {
+		return err
+	}
+	return serveHTTP(ctx, listener, h.handler(log), log)
+}
+
+// baseURL is how a client on this machine reaches the listener.
+func baseURL(listener net.Listener, log *slog.Logger) string {
+	address := listener.Addr().(*net.TCPAddr)
+	if !address.IP.IsLoopback() {
+		log.Warn("others can reach this address, and what they send, keys included, is not encrypted: put TLS in front of it", "addr", address.String())
+	}
+	host := address.IP.String()
+	if address.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(address.Port))
+}
+
+// handler is everything that is served.
+func (h *host) handler(log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", welcome)
+	mux.Handle("GET /catalogue/", http.StripPrefix("/catalogue/", catalogue.Handler()))
+	api := httpapi.New(h.service, httpapi.Options{Logger: log})
+	return logged(api.Ahead(mux), log)
+}
+
+func welcome(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "svc, the example server.\n\n%-28s the interface; every request needs a bearer\n%-28s templates to install\n",
+		httpapi.DefaultPrefix+"/", "/catalogue/templates.json")
+}
+
+// serveHTTP serves until ctx ends, and then lets the requests under way end.
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       20 * time.Second,
+		WriteTimeout:      60 * time.Second, // a source may take 30 s to answer
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("stopping")
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if err := server.Shutdown(drain); err != nil {
+		return errors.Join(fmt.Errorf("requests were cut off that took longer than %s: %w", drainTime, err), server.Close())
+	}
+	return nil
+}
