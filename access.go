@@ -92,8 +92,8 @@ type AccessStore interface {
 	// transaction: changes of access happen one after the other.
 	//
 	// current holds, of the rows whose keys are in named, those that exist, whole, and beside them the users who hold a
-	// channel in named; each once, in no order, channels and members sorted. What change returns is
-	// upserted whole: a user with exactly its Channels, a group with exactly its Members. An empty Bundle writes
+	// channel in named; each once, in no order, its channels or members sorted and never nil. What change returns is
+	// upserted whole: a user with exactly its Channels, a group with exactly its Members, nil meaning none. An empty Bundle writes
 	// nothing. change does no I/O and may be called again, with rows read anew; its error is returned as it is.
 	// It returns a channel only where no other user holds it afterwards, and refers only to rows that exist.
 	ChangeAccess(ctx context.Context, named AccessNames, change func(current Bundle) (Bundle, error)) error
@@ -121,7 +121,7 @@ type AccessQuery struct {
 
 // AccessSnapshot is what one decision is made from.
 type AccessSnapshot struct {
-	Generation     int64           // grows with every mutation of the store
+	Generation     int64           // grows with every mutation of the store; 0 where nothing was ever written
 	ServiceAccount *ServiceAccount // the service account that was asked about
 	User           *User           // the user asked about, the channel's, or the service account's owner; without Channels
 	Grants         []Grant         // what is attached to User, and to its groups, in no order

@@ -174,7 +174,7 @@ func (s *Service) RevokeMyAPIKey(ctx context.Context, by Principal, id string) e
 func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
 	now := s.now()
 	if err := s.store.RevokeAPIKey(ctx, holder, id, now); errors.Is(err, ErrNotFound) {
-		return notFound("no API key with the id " + quote(id))
+		return notFound("there is no such API key")
 	} else if err != nil {
 		return fault("revoke API key", err)
 	}

@@ -20,12 +20,6 @@ type application struct {
 }
 
 func newApplication(current, bundle Bundle) *application {
-	for i := range current.Users {
-		current.Users[i].Channels = append([]Channel{}, current.Users[i].Channels...)
-	}
-	for i := range current.Groups {
-		current.Groups[i].Members = append([]string{}, current.Groups[i].Members...)
-	}
 	return &application{
 		bundle:          bundle,
 		users:           index(current.Users, User.key),

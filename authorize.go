@@ -75,7 +75,7 @@ func (s *Service) checkKnown(ctx context.Context, holder Identity) error {
 	if holder.Kind == KindServiceAccount {
 		_, err := s.store.ServiceAccount(ctx, holder.ID)
 		if errors.Is(err, ErrNotFound) {
-			return notFound("no service account with the id " + quote(holder.ID))
+			return notFound("there is no such service account")
 		}
 		return fault("read service account", err)
 	}
@@ -87,7 +87,7 @@ func (s *Service) checkKnown(ctx context.Context, holder Identity) error {
 		return fault("ask the host for a user", err)
 	}
 	if !known {
-		return notFound("no user with the id " + quote(holder.ID))
+		return notFound("there is no such user")
 	}
 	return nil
 }

@@ -41,7 +41,9 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 		return Template{}, err
 	}
 	up, err := s.upstream(ctx, in.source(by))
-	if err != nil {
+	if errors.Is(err, ErrNotFound) {
+		return Template{}, noSource()
+	} else if err != nil {
 		return Template{}, err
 	}
 	if _, err := s.store.Template(ctx, serverTemplate(id)); err == nil {
@@ -95,7 +97,7 @@ func (in Install) idField() string {
 // fetch asks a source for a template and checks what it answers as strictly as what a caller sends.
 func (s *Service) fetch(ctx context.Context, up Upstream, id string) (Content, string, error) {
 	if s.config.Marketplace == nil {
-		return Content{}, "", notFound("this server takes no sources")
+		return Content{}, "", &Error{Code: CodeSourceFailed, Message: "this server takes no sources"}
 	}
 	content, err := s.config.Marketplace.Template(ctx, up, id)
 	if err != nil {
@@ -133,6 +135,15 @@ func sourceFault(up Upstream, err error) error {
 	return &Error{Code: CodeSourceFailed, Message: "source " + quote(up.Source.Name) + " could not be asked", Err: err}
 }
 
+// originUpstream returns how to ask the source that a template came from. CodeNotFound, naming it, when it was removed.
+func (s *Service) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
+	up, err := s.upstream(ctx, origin.Source)
+	if errors.Is(err, ErrNotFound) {
+		return up, notFound("the source " + quote(origin.Source.Name) + ", from which this template came, is registered no longer")
+	}
+	return up, err
+}
+
 // become gives a template the content of its source, which is its base from now on.
 func (t *Template) become(content Content, origin Origin) {
 	t.Content = content
@@ -150,7 +161,7 @@ func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (Upd
 	}
 	origin := template.Origin
 	result := UpdateCheck{CurrentRevision: &origin.Revision, Source: &origin.Source}
-	up, err := s.upstream(ctx, origin.Source)
+	up, err := s.originUpstream(ctx, origin)
 	if err != nil {
 		return UpdateCheck{}, err
 	}
@@ -175,7 +186,7 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 	if template.Origin == nil {
 		return Update{}, invalid("template_id", "was made by hand: it has no source to be updated from")
 	}
-	up, err := s.upstream(ctx, template.Origin.Source)
+	up, err := s.originUpstream(ctx, template.Origin)
 	if err != nil {
 		return Update{}, err
 	}
@@ -187,7 +198,7 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, Revision: revision}
 	err = s.store.ChangeTemplate(ctx, template.TemplateKey, u.change)
 	if errors.Is(err, ErrNotFound) {
-		return Update{}, noTemplate(id)
+		return Update{}, noTemplate()
 	} else if err != nil {
 		return Update{}, fault("update template", err)
 	}

@@ -262,5 +262,5 @@ func TestWithoutMarketplace(t *testing.T) {
 	h, _ := withTemplate(t)
 	bare := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
 	_, err := bare.UpdateTemplate(t.Context(), admin, "x", false)
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, err, svc.CodeSourceFailed, "")
 }

@@ -171,7 +171,7 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 	}
 	key := SourceKey{Scope: ScopeServer, Name: name}
 	if err := s.store.DeleteSource(ctx, key); errors.Is(err, ErrNotFound) {
-		return noSource(name)
+		return noSource()
 	} else if err != nil {
 		return fault("remove source", err)
 	}
@@ -179,11 +179,11 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 	return nil
 }
 
-// upstream returns how to ask a registered source, its token unsealed. CodeNotFound when it is not registered.
+// upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.
 func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
 	source, err := s.store.Source(ctx, key)
 	if errors.Is(err, ErrNotFound) {
-		return Upstream{}, noSource(key.Name)
+		return Upstream{}, ErrNotFound
 	} else if err != nil {
 		return Upstream{}, fault("read source", err)
 	}
@@ -202,9 +202,7 @@ func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error)
 	return up, nil
 }
 
-func noSource(name string) *Error {
-	return notFound("no source named " + quote(name) + " is registered")
-}
+func noSource() *Error { return notFound("no source of that name is registered") }
 
 func sourceTokenLost(name string, err error) *Error {
 	return &Error{Code: CodeInternal, Message: "the access token of source " + quote(name) +

@@ -119,7 +119,8 @@ func templateTaken(field, id string) *Error {
 	return taken(field, "a template with the id "+quote(id)+" exists already")
 }
 
-func noTemplate(id string) *Error { return notFound("no template with the id " + quote(id)) }
+// noTemplate does not repeat the id that was asked for: it may be a key, pasted into the wrong place.
+func noTemplate() *Error { return notFound("there is no such template") }
 
 // Template returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Service) Template(ctx context.Context, by Principal, id string) (Template, error) {
@@ -135,7 +136,7 @@ func (s *Service) Template(ctx context.Context, by Principal, id string) (Templa
 func (s *Service) template(ctx context.Context, id string) (Template, error) {
 	template, err := s.store.Template(ctx, serverTemplate(id))
 	if errors.Is(err, ErrNotFound) {
-		return Template{}, noTemplate(id)
+		return Template{}, noTemplate()
 	}
 	return template, fault("read template", err)
 }
@@ -185,7 +186,7 @@ func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, pa
 		return changed, nil
 	})
 	if errors.Is(err, ErrNotFound) {
-		return Template{}, noTemplate(id)
+		return Template{}, noTemplate()
 	} else if err != nil {
 		return Template{}, fault("patch template", err)
 	}
@@ -244,7 +245,7 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string) e
 	}
 	key := serverTemplate(id)
 	if err := s.store.DeleteTemplate(ctx, key); errors.Is(err, ErrNotFound) {
-		return noTemplate(id)
+		return noTemplate()
 	} else if err != nil {
 		return fault("delete template", err)
 	}

@@ -13,7 +13,7 @@ func (r *request) holder() svc.Identity {
 }
 
 func (h *Handler) listUserKeys(w http.ResponseWriter, r *request) error {
-	return sendList(h, w, "[", "]", h.service.APIKeys(r.Context(), r.by, r.holder()), wireAPIKey)
+	return sendList(w, "[", "]", h.service.APIKeys(r.Context(), r.by, r.holder()), wireAPIKey)
 }
 
 func (h *Handler) issueUserKey(w http.ResponseWriter, r *request) error {
@@ -33,7 +33,7 @@ func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
-	return sendList(h, w, "[", "]", h.service.MyAPIKeys(r.Context(), r.by), wireAPIKey)
+	return sendList(w, "[", "]", h.service.MyAPIKeys(r.Context(), r.by), wireAPIKey)
 }
 
 func (h *Handler) issueMyKey(w http.ResponseWriter, r *request) error {

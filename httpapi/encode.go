@@ -41,17 +41,13 @@ func sendJSON(w http.ResponseWriter, status int, answer any) error {
 	return nil
 }
 
-// sendList answers with rows between open and shut, as they come. Whatever fails before something was sent is an error like
-// any other; after that the connection is cut, so that nobody takes half a list for a whole one.
-func sendList[R any, A appender](h *Handler, w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A) error {
+// sendList answers with rows between open and shut, as they come.
+func sendList[R any, A appender](w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A) error {
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b, sent, between := append(b, open...), false, ""
 		for row, err := range rows {
-			if err != nil && !sent {
+			if err != nil {
 				return b, err
-			} else if err != nil {
-				h.logger.Error("svc: a list broke off", "error", err)
-				panic(http.ErrAbortHandler)
 			}
 			b = answer(row).Append(append(b, between...))
 			if between = ","; len(b) >= flushAt {

@@ -83,13 +83,14 @@ type request struct {
 	query  query
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. It sets r.Pattern to the route's, for the host's access log.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer h.recover(w, r)
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := h.serve(w, r); err != nil {
-		h.fail(w, r, err)
+	a := &answer{ResponseWriter: w}
+	defer h.recover(a, r)
+	a.Header().Set("Cache-Control", "no-store")
+	a.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := h.serve(a, r); err != nil {
+		h.fail(a, r, err)
 	}
 }
 
@@ -102,12 +103,27 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	r.Pattern = route.Method + " " + h.prefix + route.Path
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
 	return route.serve(h, w, &request{Request: r, by: by, params: params, query: query})
 }
+
+// answer knows whether it was begun: what fails after that can only be cut off.
+type answer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (a *answer) WriteHeader(status int) {
+	a.begun = true
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // relative is the escaped path behind the prefix, which may have been cut off already.
 func (h *Handler) relative(r *http.Request) string {
@@ -119,7 +135,7 @@ func (h *Handler) relative(r *http.Request) string {
 }
 
 // recover answers for a handler that panicked. [http.ErrAbortHandler] cuts the connection, and is meant to.
-func (h *Handler) recover(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) recover(a *answer, r *http.Request) {
 	cause := recover()
 	if cause == nil {
 		return
@@ -127,7 +143,7 @@ func (h *Handler) recover(w http.ResponseWriter, r *http.Request) {
 	if cause == http.ErrAbortHandler {
 		panic(cause)
 	}
-	h.fail(w, r, &svc.Error{
+	h.fail(a, r, &svc.Error{
 		Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log",
 		Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
 	})

@@ -39,32 +39,41 @@ var statuses = map[svc.Code]int{
 // retryAfter is the Retry-After of a 503, in seconds.
 const retryAfter = "1"
 
-// fail answers with a problem. It is the only place that does.
-func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var (
-		challenge *challengeError
-		method    *methodError
-	)
+// fail answers with a problem. It is the only place that does. An answer that was begun is cut off, so that nobody takes half
+// of it for the whole.
+func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	problem := problemOf(err)
-	switch {
-	case errors.As(err, &challenge):
-		w.Header().Set("WWW-Authenticate", challenge.header())
-	case errors.As(err, &method):
-		w.Header().Set("Allow", strings.Join(method.allow, ", "))
-	case problem.Status == http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", retryAfter)
-	}
-	if problem.Status >= http.StatusInternalServerError {
+	if problem.Status >= http.StatusInternalServerError || a.begun {
+		// Not the path itself: it may hold a whole key, by mistake.
 		h.logger.ErrorContext(r.Context(), "svc: request failed",
-			"method", r.Method, "path", r.URL.Path, "status", problem.Status, "code", problem.Code, "error", err)
+			"method", r.Method, "route", r.Pattern, "status", problem.Status, "code", problem.Code, "error", err)
 	}
+	if a.begun {
+		panic(http.ErrAbortHandler)
+	}
+	setHeaders(a.Header(), problem.Status, err)
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(problem) // strings and numbers always encode
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(problem.Status)
-	_, _ = w.Write(body.Bytes())
+	a.WriteHeader(problem.Status)
+	_, _ = a.Write(body.Bytes())
+}
+
+func setHeaders(header http.Header, status int, err error) {
+	var (
+		challenge *challengeError
+		method    *methodError
+	)
+	switch {
+	case errors.As(err, &challenge):
+		header.Set("WWW-Authenticate", challenge.header())
+	case errors.As(err, &method):
+		header.Set("Allow", strings.Join(method.allow, ", "))
+	case status == http.StatusServiceUnavailable:
+		header.Set("Retry-After", retryAfter)
+	}
+	header.Set("Content-Type", "application/problem+json")
 }
 
 func problemOf(err error) wire.Problem {

@@ -8,7 +8,7 @@ import (
 )
 
 func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
-	return sendList(h, w, "[", "]", h.service.Sources(r.Context(), r.by), wireSource)
+	return sendList(w, "[", "]", h.service.Sources(r.Context(), r.by), wireSource)
 }
 
 func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {

@@ -13,7 +13,7 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	if err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag}); err != nil {
 		return err
 	}
-	return sendList(h, w, `{"templates":[`, "]}", h.service.Templates(r.Context(), r.by, filter), wireTemplate)
+	return sendList(w, `{"templates":[`, "]}", h.service.Templates(r.Context(), r.by, filter), wireTemplate)
 }
 
 func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
@@ -92,7 +92,9 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 	}
 	scope := svc.ScopeServer
 	if in.SourceScope != nil {
-		scope = svc.Scope(*in.SourceScope)
+		if scope = svc.Scope(*in.SourceScope); scope == "" {
+			return invalid("/source_scope", `must be "server" or "personal"`)
+		}
 	}
 	template, err := h.service.InstallTemplate(r.Context(), r.by, svc.Install{
 		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope, AliasID: in.AliasID,

@@ -42,7 +42,7 @@ func (b *boundBank) strategy(r Request) (Entry, bool) {
 	if b == nil {
 		return Entry{}, false
 	}
-	e := Entry{PolicyID: b.id, Via: "bank", Matched: true, Lost: map[string]string{}}
+	e := Entry{PolicyID: b.id, Via: "bank", Effect: EffectAllow, Matched: true, Lost: map[string]string{}}
 	overrides := b.document.StrategyOverrides
 	if i := mostSpecific(overrides, r); i >= 0 {
 		e.Statement, e.Code = i, CodeBankOverride

@@ -24,16 +24,16 @@ const (
 // Entry says what one statement came to.
 //
 // Beside statements there are entries for a document that no longer parses
-// (Statement -1, no effect, not matched), for each override of public access
+// (Statement -1, not matched, a deny in effect), for each override of public access
 // (Via "public", Statement is its index) and its default (Statement -1), and,
 // when the bank policy gives the strategy, for the strategy override (Via
-// "bank", Statement is its index, no effect) or the default strategy (Statement
+// "bank", Statement is its index) or the default strategy (Statement
 // -1). Their PolicyID is the bank policy's.
 type Entry struct {
 	PolicyID  string `json:"policy_id"`
 	Via       string `json:"via"` // "user", "group:<id>", "scoping:<service account>", "public" or "bank"
 	Statement int    `json:"statement"`
-	Effect    Effect `json:"effect"` // "": the entry neither allows nor denies by itself
+	Effect    Effect `json:"effect"`
 	Matched   bool   `json:"matched"`
 	// The first action pattern and the most specific bank pattern that matched;
 	// nil when the entry is not matched, or has no such pattern.
@@ -79,6 +79,7 @@ func faultEntry(policy, via string, fault error) Entry {
 		PolicyID:  policy,
 		Via:       via,
 		Statement: -1,
+		Effect:    EffectDeny,
 		Code:      CodeDocumentInvalid,
 		Reason:    "the document is not valid: " + fault.Error(),
 		Lost:      map[string]string{},
