@@ -92,15 +92,14 @@ func (s *Service) checkKnown(ctx context.Context, holder Identity) error {
 	return nil
 }
 
-// subject reads a principal's rights. A user without a row has none, which is no reason to deny what the host
-// vouches for.
+// subject reads a principal's rights. One without a row has none, which is no reason to deny what the host vouches for.
 func (s *Service) subject(ctx context.Context, who Identity) (policy.Subject, error) {
 	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: who})
 	if err != nil {
 		return policy.Subject{}, fault("read access", err)
 	}
 	subject := snapshot.subject(who)
-	if who.Kind == KindUser && snapshot.User == nil {
+	if who.Kind == KindUser && snapshot.User == nil || who.Kind == KindServiceAccount && snapshot.ServiceAccount == nil {
 		subject.Closed = ""
 	}
 	return subject, nil

@@ -57,7 +57,8 @@ func TestWhoMayWhat(t *testing.T) {
 		{account("ops"), "rt"}, // issues no keys
 		{account("reader"), "r"},
 		{account("orphan"), ""},
-		{account("unknown", "iam:*"), ""},
+		{account("unknown"), ""},
+		{account("unknown", "iam:*"), "r"},
 		{svc.Principal{Kind: "ghost", ID: "root"}, ""},
 		{svc.Principal{ID: "root", Actions: []string{"iam:*", "template:*"}}, ""},
 		{svc.Principal{}, ""},

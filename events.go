@@ -53,8 +53,18 @@ func (s *Service) emit(ctx context.Context, at time.Time, by Principal, action E
 		return
 	}
 	for _, target := range targets {
-		s.config.OnEvent(ctx, Event{
+		s.tell(ctx, Event{
 			ID: uuid.Must(uuid.NewV7()), Time: at, Actor: by.Identity(), Action: action, Target: target,
 		})
 	}
+}
+
+// tell calls OnEvent. What it tells of has happened, so a panic of the host's is logged, and is no failure of ours.
+func (s *Service) tell(ctx context.Context, event Event) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.config.Logger.ErrorContext(ctx, "svc: Config.OnEvent panicked", "event", event.ID, "action", event.Action, "panic", cause)
+		}
+	}()
+	s.config.OnEvent(ctx, event)
 }

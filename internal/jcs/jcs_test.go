@@ -69,7 +69,7 @@ func TestCanonical(t *testing.T) {
 func TestRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		``:                          "document: must not be empty",
-		`{"a":1,"\u0061":1}`:        "/a: duplicate key",
+		`{"a":1,"\u0061":1}`:        "/a: is a duplicate key",
 		`["\ud800"]`:                "/0: must not have half a surrogate pair",
 		strings.Repeat("[", 10_000): strings.Repeat("/0", 1000) + ": must not be nested deeper than 1000 levels",
 	} {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	dup  = "duplicate key"
+	dup  = "is a duplicate key"
 	half = "must not have half a surrogate pair"
 	utf  = "must be valid UTF-8"
 	deep = "must not be nested deeper than 4 levels"

@@ -108,10 +108,10 @@ func (s *scanner) member(sh *shape, seen *keySet) *Error {
 	}
 	sl := sh.member(key)
 	if sl == nil {
-		return s.below(key, &Error{Detail: "unknown key"})
+		return s.below(key, &Error{Detail: "is an unknown key"})
 	}
 	if !s.unique(seen, key) {
-		return s.below(key, &Error{Detail: "duplicate key"})
+		return s.below(key, &Error{Detail: "is a duplicate key"})
 	}
 	s.space()
 	if s.peek() != ':' {

@@ -1,0 +1,295 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// caller makes requests with one bearer.
+type caller struct {
+	*site
+	bearer string // "" none
+	t      *testing.T
+}
+
+func (s *site) as(bearer string) caller { return caller{s, bearer, s.t} }
+
+// in is the same caller in a subtest.
+func (c caller) in(t *testing.T) caller { return caller{c.site, c.bearer, t} }
+
+// admin is a caller who may do everything.
+func (s *site) admin() caller { return s.as(s.key("admin")) }
+
+// get, post … send one request; the target is behind the prefix and goes out byte by byte.
+func (c caller) get(target string) answer    { c.t.Helper(); return c.send("GET", target, "") }
+func (c caller) delete(target string) answer { c.t.Helper(); return c.send("DELETE", target, "") }
+func (c caller) post(target, body string) answer {
+	c.t.Helper()
+	return c.send("POST", target, body)
+}
+func (c caller) patch(target, body string) answer {
+	c.t.Helper()
+	return c.send("PATCH", target, body)
+}
+
+func (c caller) send(method, target, body string) answer {
+	c.t.Helper()
+	return c.sendWith(method, target, body, nil)
+}
+
+func (c caller) sendWith(method, target, body string, change func(*http.Request)) answer {
+	c.t.Helper()
+	r, err := http.NewRequest(method, c.server.URL, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.URL = &url.URL{Scheme: "http", Host: r.URL.Host, Opaque: c.prefix + target}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+c.bearer)
+	}
+	if change != nil {
+		change(r)
+	}
+	client := http.Client{
+		Transport:     c.server.Client().Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		c.t.Fatalf("%s %s: %v", method, target, err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.t.Fatalf("%s %s: read answer: %v", method, target, err)
+	}
+	a := answer{t: c.t, request: method + " " + clip(target) + " " + clip(body), status: response.StatusCode, header: response.Header, body: data}
+	a.checkForm(method)
+	c.site.note(a)
+	return a
+}
+
+// note records what was answered, and learns the secret of a new key.
+func (s *site) note(a answer) {
+	body := a.body
+	var issued struct {
+		Key string `json:"api_key"`
+	}
+	if a.status == http.StatusCreated && json.Unmarshal(body, &issued) == nil && issued.Key != "" {
+		s.keepSecret(issued.Key)
+		body = bytes.Replace(body, []byte(issued.Key), nil, 1)
+	}
+	fmt.Fprintf(s.said, "%v\n%s\n", a.header, body)
+}
+
+func clip(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+// answer is one answer.
+type answer struct {
+	t       *testing.T
+	request string
+	status  int
+	header  http.Header
+	body    []byte
+}
+
+// checkForm checks what holds for every answer.
+func (a answer) checkForm(method string) {
+	a.t.Helper()
+	kind := a.header.Get("Content-Type")
+	switch {
+	case a.header.Get("Location") != "" || a.status >= 300 && a.status < 400:
+		a.t.Errorf("%s: %d redirects to %q", a.request, a.status, a.header.Get("Location"))
+	case method == http.MethodHead:
+		if len(a.body) > 0 {
+			a.t.Errorf("%s: HEAD answered with a body: %q", a.request, a.body)
+		}
+	case a.status >= 400:
+		a.checkProblem(kind)
+	case a.status == http.StatusNoContent:
+		if len(a.body) > 0 || kind != "" {
+			a.t.Errorf("%s: 204 with %q, Content-Type %q", a.request, a.body, kind)
+		}
+	case kind != "application/json":
+		a.t.Errorf("%s: %d with Content-Type %q", a.request, a.status, kind)
+	}
+}
+
+// checkProblem checks the shape of a failure (RFC 9457), and the headers that go with its status.
+func (a answer) checkProblem(kind string) {
+	a.t.Helper()
+	var p map[string]any
+	if err := json.Unmarshal(a.body, &p); err != nil || kind != "application/problem+json" {
+		a.t.Errorf("%s: %d is no problem: %q, Content-Type %q", a.request, a.status, clip(string(a.body)), kind)
+		return
+	}
+	want := []string{"code", "detail", "status", "title", "type"}
+	if a.status == http.StatusBadRequest {
+		want = append(want, "errors")
+	}
+	if p["code"] == "edited_locally" {
+		want = append(want, "fields")
+	}
+	slices.Sort(want)
+	if have := slices.Sorted(maps.Keys(p)); !slices.Equal(have, want) {
+		a.t.Errorf("%s: %d has the keys %v, want %v", a.request, a.status, have, want)
+	}
+	detail, _ := p["detail"].(string)
+	if p["status"] != float64(a.status) || p["title"] != http.StatusText(a.status) || p["type"] == "" || p["code"] == "" || detail == "" {
+		a.t.Errorf("%s: not a whole problem: %s", a.request, a.body)
+	}
+	for _, inside := range []string{"goroutine", ".go:", "sql:", "json:", "panic", "dial tcp"} {
+		if strings.Contains(detail, inside) {
+			a.t.Errorf("%s: the detail shows internals: %s", a.request, detail)
+		}
+	}
+	a.checkErrors(p["errors"])
+	for name, status := range map[string]int{"WWW-Authenticate": 401, "Allow": 405, "Retry-After": 503} {
+		if has := a.header.Get(name) != ""; has != (a.status == status) {
+			a.t.Errorf("%s: %d with %s: %q", a.request, a.status, name, a.header.Get(name))
+		}
+	}
+}
+
+// checkErrors checks the list of a 400: each element a detail and either a pointer or a parameter.
+func (a answer) checkErrors(list any) {
+	a.t.Helper()
+	if a.status != http.StatusBadRequest {
+		return
+	}
+	elements, _ := list.([]any)
+	for _, element := range elements {
+		e, _ := element.(map[string]any)
+		pointer, isPointer := e["pointer"].(string)
+		parameter, isParameter := e["parameter"].(string)
+		good := len(e) == 2 && e["detail"] != "" && isPointer != isParameter
+		good = good && (!isPointer || pointer == "" || pointer[0] == '/') && (!isParameter || parameter != "")
+		if !good {
+			a.t.Errorf("%s: not a pointer or parameter and a detail: %v", a.request, e)
+		}
+	}
+	if len(elements) == 0 {
+		a.t.Errorf("%s: a 400 without errors: %s", a.request, a.body)
+	}
+}
+
+// is wants a status.
+func (a answer) is(status int) answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: answered %d, want %d: %s", a.request, a.status, status, clip(string(a.body)))
+	}
+	return a
+}
+
+// fails wants a status and a code.
+func (a answer) fails(status int, code string) answer {
+	a.t.Helper()
+	a.is(status)
+	if have, _ := a.value()["code"].(string); have != code {
+		a.t.Errorf("%s: code %q, want %q", a.request, have, code)
+	}
+	return a
+}
+
+// refuses wants a 400 about exactly these places: pointers begin with a slash or are "", parameters are plain.
+func (a answer) refuses(places ...string) {
+	a.t.Helper()
+	a.fails(400, "invalid_request")
+	var have []string
+	errors, _ := a.value()["errors"].([]any)
+	for _, element := range errors {
+		e := element.(map[string]any)
+		if pointer, isPointer := e["pointer"]; isPointer {
+			have = append(have, pointer.(string))
+		} else {
+			have = append(have, e["parameter"].(string))
+		}
+	}
+	slices.Sort(have)
+	slices.Sort(places)
+	if !slices.Equal(have, places) {
+		a.t.Errorf("%s: errors are about %q, want %q: %s", a.request, have, places, a.body)
+	}
+}
+
+// json wants a body that is this JSON value: the same keys, numbers digit for digit.
+func (a answer) json(want string) {
+	a.t.Helper()
+	if !reflect.DeepEqual(parse(a.t, a.body), parse(a.t, []byte(want))) {
+		a.t.Errorf("%s:\nhave %s\nwant %s", a.request, a.body, want)
+	}
+}
+
+func (a answer) value() map[string]any {
+	a.t.Helper()
+	value, isObject := parse(a.t, a.body).(map[string]any)
+	if !isObject {
+		a.t.Fatalf("%s: not an object: %s", a.request, clip(string(a.body)))
+	}
+	return value
+}
+
+// text returns a string member of the body.
+func (a answer) text(key string) string {
+	a.t.Helper()
+	s, isText := a.value()[key].(string)
+	if !isText {
+		a.t.Fatalf("%s: no text %q in %s", a.request, key, clip(string(a.body)))
+	}
+	return s
+}
+
+// texts returns one string member of each element of a list, which may be in an object.
+func (a answer) texts(key string) []string {
+	a.t.Helper()
+	list, isArray := parse(a.t, a.body).([]any)
+	if !isArray {
+		list, _ = a.value()["templates"].([]any)
+	}
+	texts := []string{}
+	for _, element := range list {
+		texts = append(texts, element.(map[string]any)[key].(string))
+	}
+	return texts
+}
+
+func parse(t *testing.T, data []byte) any {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		t.Fatalf("not JSON: %v: %q", err, clip(string(data)))
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		t.Fatalf("something follows the JSON: %q", clip(string(data)))
+	}
+	return value
+}
+
+// marshal writes JSON as it is meant to be read, without escapes for HTML.
+func marshal(value any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return b.Bytes(), err
+}

@@ -1,0 +1,230 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+)
+
+const (
+	noToken  = `Bearer realm="svc"`
+	badToken = `Bearer realm="svc", error="invalid_token"`
+)
+
+// requests are of every sort: good, bad, and of paths that there are not.
+var requests = []struct{ method, target, body string }{
+	{"GET", "/admin/templates", ""},
+	{"GET", "/me/api-keys", ""},
+	{"POST", "/me/api-keys", ""},
+	{"POST", "/admin/templates", `{"id": 1}`},
+	{"POST", "/admin/templates", `not JSON`},
+	{"POST", "/admin/templates", strings.Repeat(" ", 2<<20)},
+	{"GET", "/admin/templates?tag=%zz", ""},
+	{"GET", "/admin/templates/a%2Fb", ""},
+	{"DELETE", "/admin/templates", ""},
+	{"OPTIONS", "/admin/templates", ""},
+	{"BREW", "/admin/templates", ""},
+	{"GET", "/nothing", ""},
+	{"GET", "", ""},
+	{"GET", "/", ""},
+	{"GET", "//admin/templates", ""},
+	{"GET", "/admin//templates", ""},
+	{"GET", "/admin/../admin/templates", ""},
+	{"GET", "/../../etc/passwd", ""},
+	{"GET", "/admin/templates/", ""},
+	{"GET", "/ADMIN/templates", ""},
+}
+
+func TestBearerComesFirst(t *testing.T) {
+	s := newSite(t)
+	revoked := s.key("alice")
+	s.as(revoked).delete("/me/api-keys/" + revoked[5:21]).is(204)
+	good := s.key("alice")
+	wrongSecret := good[:30] + swap(good[30:31]) + good[31:]
+	foreign := newSite(t).key("alice")
+	authorizations := map[string][]string{
+		noToken: {},
+		badToken: {
+			"Bearer " + revoked, "Bearer " + wrongSecret, "Bearer " + foreign, "Bearer " + s.key("ghost"), "Bearer " + s.accountKey("asleep"),
+			"Bearer " + good + "x", "Bearer " + good[:58], "Bearer svcu_", "Bearer svcu_" + strings.Repeat("0", 54), "Bearer svcs_" + good[5:],
+			"Bearer session-of-ghost", "Bearer session-of-ghost+template:admin", "Bearer session-of-asleep+sa", "Bearer nonsense", "Bearer " + good + " " + good,
+			"Bearer", "Basic YWxpY2U6YQ==", "Token " + good, good, "Bearer\t" + good, "Bearer " + strings.ToUpper(good), "Bearer \xff",
+			"Bearer " + strings.Repeat("a", 100_000), "Digest x", "Bearer=" + good,
+		},
+	}
+	body := string(s.as("").get("/admin/templates").is(401).body)
+	for challenge, values := range authorizations {
+		if len(values) == 0 {
+			values = []string{""}
+		}
+		for i, value := range values {
+			for j, r := range requests {
+				if i > 4 && j > 3 {
+					break // enough of them
+				}
+				a := s.as("").sendWith(r.method, r.target, r.body, func(request *http.Request) {
+					if value != "" {
+						request.Header.Set("Authorization", value)
+					}
+				}).fails(401, "unauthenticated")
+				if have := a.header.Get("WWW-Authenticate"); have != challenge {
+					t.Errorf("%s with %q: WWW-Authenticate %q, want %q", a.request, clip(value), have, challenge)
+				}
+				if string(a.body) != body {
+					t.Errorf("%s with %q: a body of its own: %s", a.request, clip(value), a.body)
+				}
+			}
+		}
+	}
+	a := s.as("").sendWith("HEAD", "/admin/templates", "", nil).is(401)
+	if a.header.Get("WWW-Authenticate") != noToken {
+		t.Errorf("HEAD: %v", a.header)
+	}
+	s.as(good).get("/me/api-keys").is(200)
+}
+
+func swap(character string) string {
+	if character == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+func TestBearerSpellings(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	for _, value := range []string{"Bearer " + key, "bearer " + key, "BEARER  " + key, "Bearer " + key + " "} {
+		s.as("").sendWith("GET", "/me/api-keys", "", func(r *http.Request) { r.Header.Set("Authorization", value) }).is(200)
+	}
+	two := func(r *http.Request) { r.Header["Authorization"] = []string{"Bearer " + key, "Bearer " + key} }
+	s.as("").sendWith("GET", "/me/api-keys", "", two).is(401)
+	for _, target := range []string{"/me/api-keys?access_token=" + key, "/me/api-keys?token=" + key} {
+		if a := s.as("").get(target).is(401); a.header.Get("WWW-Authenticate") != noToken {
+			t.Errorf("%v", a.header)
+		}
+	}
+	s.as("").sendWith("GET", "/me/api-keys", "", func(r *http.Request) {
+		r.Header.Set("X-Api-Key", key)
+		r.AddCookie(&http.Cookie{Name: "Authorization", Value: "Bearer " + key})
+	}).is(401)
+}
+
+func TestKnownAndUnknownPathsOnceAuthenticated(t *testing.T) {
+	s := newSite(t)
+	for _, bearer := range []string{s.key("admin"), "session-of-plain"} {
+		by := s.as(bearer)
+		for _, target := range []string{
+			"", "/", "/nothing", "/admin", "/admin/", "/me", "/users", "/users/alice", "/users//api-keys", "/debug", "/debug/resolve/", "//admin/templates",
+			"/admin//templates", "/admin/templates/", "/admin/templates//install", "/admin/templates/a/", "/admin/templates/a/unknown", "/admin/templates/a/install/",
+			"/admin/../admin/templates", "/./admin/templates", "/admin/templates/../templates", "/ADMIN/templates", "/admin/Templates", "/me/api-keys/",
+			"/admin%2Ftemplates", "/ext/svc", "/admin/templates%00", "/me/api-keys/a/b", "/users/a/b/api-keys",
+		} {
+			by.get(target).fails(404, "not_found")
+			by.post(target, "{").fails(404, "not_found")
+			by.send("BREW", target, "").fails(404, "not_found")
+		}
+	}
+}
+
+func TestMethodNotAllowed(t *testing.T) {
+	s := newSite(t)
+	for target, allow := range map[string]string{
+		"/debug/resolve":                   "GET, HEAD",
+		"/admin/template-sources":          "GET, HEAD, POST",
+		"/admin/template-sources/a":        "DELETE",
+		"/admin/templates":                 "GET, HEAD, POST",
+		"/admin/templates/a":               "DELETE, GET, HEAD, PATCH",
+		"/admin/templates/a/install":       "POST",
+		"/admin/templates/a/update":        "POST",
+		"/admin/templates/a/check-update":  "GET, HEAD",
+		"/users/a/api-keys":                "GET, HEAD, POST",
+		"/users/a/api-keys/b":              "DELETE",
+		"/me/api-keys":                     "GET, HEAD, POST",
+		"/me/api-keys/b":                   "DELETE",
+		"/admin/templates/a%2Fb/install":   "POST",
+		"/admin/templates/a?tag=%zz&tag=;": "DELETE, GET, HEAD, PATCH",
+	} {
+		for _, bearer := range []string{s.key("admin"), "session-of-plain", s.accountKey("robot")} {
+			for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "BREW"} {
+				if strings.Contains(", "+allow+",", ", "+method+",") {
+					continue
+				}
+				a := s.as(bearer).send(method, target, "")
+				s.as(bearer).send(method, target, "not JSON").is(405)
+				if a.is(405).header.Get("Allow") != allow {
+					t.Errorf("%s: Allow %q, want %q", a.request, a.header.Get("Allow"), allow)
+				}
+				if method != "HEAD" {
+					a.fails(405, "method_not_allowed")
+				}
+			}
+		}
+	}
+}
+
+func TestHead(t *testing.T) {
+	s, admin := stocked(t)
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	for target, status := range map[string]int{
+		"/debug/resolve?bank=b&user_id=alice": 200, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
+		"/admin/templates/chat/check-update": 200, "/users/alice/api-keys": 200, "/me/api-keys": 200,
+		"/debug/resolve": 400, "/admin/templates/nothing": 404, "/nothing": 404, "/admin/templates?tag=%zz": 400,
+	} {
+		a := admin.sendWith("HEAD", target, "", nil).is(status)
+		b := admin.get(target).is(status)
+		if a.header.Get("Content-Type") != b.header.Get("Content-Type") {
+			t.Errorf("HEAD %s: %v, GET %v", target, a.header, b.header)
+		}
+	}
+	s.as("session-of-plain").sendWith("HEAD", "/admin/templates", "", nil).is(403)
+}
+
+func TestAuthenticatorOfTheHost(t *testing.T) {
+	var asked []string
+	var answer error
+	s := newSite(t, func(u *setup) {
+		u.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			asked = append(asked, bearer)
+			switch bearer {
+			case "as-host":
+				return svc.Host, nil
+			case "as-nobody":
+				return svc.Principal{Kind: svc.KindUser}, nil
+			case "as-odd":
+				return svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil
+			case "as-star":
+				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil
+			}
+			return svc.Principal{Kind: svc.KindUser, ID: "alice"}, answer
+		})
+	})
+	key := s.key("alice")
+	s.as(key).get("/me/api-keys").is(200)
+	s.as(key + "x").get("/me/api-keys").is(401)
+	s.as("svcs_anything").get("/me/api-keys").is(401)
+	if len(asked) > 0 {
+		t.Errorf("the host was shown keys of ours: %q", asked)
+	}
+	for _, bearer := range []string{"as-host", "as-nobody", "as-odd", "as-star"} {
+		if a := s.as(bearer).get("/admin/templates"); a.status < 500 {
+			t.Errorf("%s: %d %s", bearer, a.status, a.body)
+		}
+	}
+	s.as("session").get("/me/api-keys").is(200)
+	answer = errors.New("the session database at 10.1.2.3 is gone")
+	if detail := s.as("session").get("/me/api-keys").fails(503, "unavailable").text("detail"); strings.Contains(detail, "10.1.2.3") {
+		t.Errorf("%s", detail)
+	}
+	answer = &svc.Error{Code: svc.CodeUnauthenticated, Message: "expired", Err: errors.New("inside")}
+	s.as("session").get("/me/api-keys").is(401)
+}
+
+func TestWithoutAnAuthenticator(t *testing.T) {
+	s := newSite(t, func(u *setup) { u.Authenticator = nil })
+	s.as("session-of-admin").get("/me/api-keys").is(401)
+	s.admin().get("/me/api-keys").is(200)
+}

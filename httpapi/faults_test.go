@@ -1,0 +1,148 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+)
+
+// touching are requests of an admin to a stocked site with the template "chat", by the store call that each needs.
+var touching = map[string][][3]string{
+	"Sources":        {{"GET", "/admin/template-sources", ""}},
+	"CreateSource":   {{"POST", "/admin/template-sources", `{"url": "https://h/other"}`}},
+	"Templates":      {{"GET", "/admin/templates", ""}},
+	"CreateTemplate": {{"POST", "/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`}, {"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}},
+	"Template":       {{"GET", "/admin/templates/chat", ""}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/templates/chat/update", ""}},
+	"ChangeTemplate": {{"PATCH", "/admin/templates/chat", `{"name": "x"}`}, {"POST", "/admin/templates/chat/update?force=1", ""}},
+	"DeleteTemplate": {{"DELETE", "/admin/templates/chat", ""}},
+	"APIKeys":        {{"GET", "/me/api-keys", ""}, {"GET", "/users/alice/api-keys", ""}},
+	"CreateAPIKey":   {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
+	"RevokeAPIKey":   {{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""}},
+	"Access":         {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"GET", "/admin/templates/chat", ""}, {"DELETE", "/admin/templates/chat", ""}},
+	"Credential":     {{"GET", "/admin/templates", ""}, {"GET", "/nothing", ""}, {"POST", "/admin/templates", `{`}},
+}
+
+func TestStoreFaults(t *testing.T) {
+	const inside = "pq: password authentication failed at 10.1.2.3"
+	for _, c := range []struct {
+		name   string
+		fail   func() error
+		status int
+		code   string
+	}{
+		{"unavailable", func() error { return fmt.Errorf("%s: %w", inside, svc.ErrUnavailable) }, 503, "unavailable"},
+		{"out of time", func() error { return fmt.Errorf("%s: %w", inside, context.DeadlineExceeded) }, 503, "unavailable"},
+		{"unknown", func() error { return errors.New(inside) }, 500, "internal"},
+		{"panic", func() error { panic(inside) }, 500, "internal"},
+		{"panic of an error", func() error { panic(errors.New(inside)) }, 500, "internal"},
+		{"changed", func() error { return fmt.Errorf("%s: %w", inside, svc.ErrChanged) }, 409, "changed_meanwhile"},
+	} {
+		for call, requests := range touching {
+			if c.status == 409 && call != "ChangeTemplate" {
+				continue
+			}
+			t.Run(c.name+"/"+call, func(t *testing.T) {
+				s, admin := stocked(t)
+				admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+				before := s.everything(admin)
+				for _, r := range requests {
+					s.store.plant(func(called string) error {
+						if called == call {
+							return c.fail()
+						}
+						return nil
+					})
+					a := admin.send(r[0], r[1], r[2]).fails(c.status, c.code)
+					if strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1") {
+						t.Errorf("%s tells what is inside: %s", a.request, a.body)
+					}
+					if c.status >= 500 && !strings.Contains(s.said.String(), inside) {
+						t.Errorf("%s: nothing of it in the log", a.request)
+					}
+				}
+				s.store.plant(nil)
+				if after := s.everything(admin); after != before {
+					t.Errorf("a %d changed something:\nbefore %s\nafter %s", c.status, before, after)
+				}
+			})
+		}
+	}
+}
+
+func TestNoMarketplace(t *testing.T) {
+	s := newSite(t, func(u *setup) { u.Marketplace = nil })
+	s.admin().post("/admin/template-sources", `{"url": "https://h/acme"}`).refuses("/url")
+}
+
+func TestManifestValidatorOfTheHost(t *testing.T) {
+	s := newSite(t, func(u *setup) {
+		u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
+			if strings.Contains(string(manifest), "forbidden") {
+				return errors.New("must not hold what is forbidden")
+			}
+			return nil
+		}
+	})
+	admin := s.admin()
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "x": "forbidden"}}`).refuses("/manifest")
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`).is(200)
+	admin.patch("/admin/templates/a", `{"manifest": {"version": "forbidden"}}`).refuses("/manifest")
+}
+
+func TestProblemWhole(t *testing.T) {
+	admin := newSite(t).admin()
+	for request, want := range map[string]string{
+		"/admin/templates/nothing": `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": %q, "code": "not_found"}`,
+		"/admin/templates/..": `{"type": "about:blank", "title": "Bad Request", "status": 400, "detail": %q, "code": "invalid_request",
+			"errors": [{"parameter": "template_id", "detail": "must not be \".\" or \"..\""}]}`,
+		"/admin/templates?tag=a&tag=b": `{"type": "about:blank", "title": "Bad Request", "status": 400, "detail": %q, "code": "invalid_request",
+			"errors": [{"parameter": "tag", "detail": "must be given once"}]}`,
+	} {
+		a := admin.get(request)
+		a.json(fmt.Sprintf(want, a.text("detail")))
+	}
+}
+
+// A detail is a sentence for a person, whatever is wrong.
+func TestDetailIsASentence(t *testing.T) {
+	admin := newSite(t).admin()
+	for _, a := range []answer{
+		admin.post("/me/api-keys", `{"colour": "red"}`), admin.post("/me/api-keys", `{"description": "a", "description": "b"}`), admin.post("/me/api-keys", `{`),
+		admin.post("/me/api-keys", `[]`), admin.post("/me/api-keys", `{"description": 1}`), admin.get("/admin/templates?tag=a&tag=b"), admin.get("/admin/templates?%zz"),
+		admin.post("/admin/templates", ``), admin.get("/nothing"), admin.get("/admin/templates/x"), admin.send("PUT", "/admin/templates", ""),
+	} {
+		detail := a.text("detail")
+		verb := strings.ContainsAny(detail, " ") && slices.ContainsFunc([]string{" must ", " is ", " has ", " holds ", " takes ", "no "}, func(verb string) bool { return strings.Contains(detail, verb) })
+		if !verb || !strings.HasSuffix(detail, ".") {
+			t.Errorf("%s: %q is no sentence", a.request, detail)
+		}
+	}
+}
+
+// What fails changes nothing: a hook of the host that breaks after the commit does not make a success a failure.
+func TestEventHookThatPanics(t *testing.T) {
+	broken := false
+	s := newSite(t, func(u *setup) {
+		u.OnEvent = func(context.Context, svc.Event) {
+			if broken {
+				panic("the host's hook is broken")
+			}
+		}
+	})
+	admin := s.admin()
+	broken = true
+	created := admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`)
+	issued := admin.post("/users/alice/api-keys", "")
+	if there := admin.get("/admin/templates/a").status == 200; there != (created.status == 200) {
+		t.Errorf("answered %d, and created: %v", created.status, there)
+	}
+	if there := string(admin.get("/users/alice/api-keys").is(200).body) != "[]\n"; there != (issued.status == 201) {
+		t.Errorf("answered %d, and issued: %v", issued.status, there)
+	}
+}

@@ -1,0 +1,225 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc/httpapi"
+)
+
+// hostMux is the host's own mux, with pages of its own around the interface.
+func hostMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the host's page") })
+	return mux
+}
+
+var mounts = map[string]func(*setup){
+	"by a mux": func(u *setup) {
+		u.mount = func(h *httpapi.Handler) http.Handler {
+			mux := hostMux()
+			mux.Handle("/ext/svc/", h)
+			return mux
+		}
+	},
+	"by a mux, stripped": func(u *setup) {
+		u.mount = func(h *httpapi.Handler) http.Handler {
+			mux := hostMux()
+			mux.Handle("/ext/svc/", http.StripPrefix("/ext/svc", h))
+			return mux
+		}
+	},
+	"ahead of a mux": func(u *setup) {
+		u.mount = func(h *httpapi.Handler) http.Handler { return h.Ahead(hostMux()) }
+	},
+	"ahead of a mux, elsewhere": func(u *setup) {
+		u.Prefix = "/api/v1"
+		u.mount = func(h *httpapi.Handler) http.Handler { return h.Ahead(hostMux()) }
+	},
+	"by a mux, elsewhere": func(u *setup) {
+		u.Prefix = "/api/v1/"
+		u.mount = func(h *httpapi.Handler) http.Handler {
+			mux := hostMux()
+			mux.Handle("/api/v1/", h)
+			return mux
+		}
+	},
+	"alone": func(u *setup) {
+		u.mount = func(h *httpapi.Handler) http.Handler { return h }
+	},
+	"alone, without a prefix": func(u *setup) {
+		u.Prefix = "/"
+		u.mount = func(h *httpapi.Handler) http.Handler { return h }
+	},
+	"ahead of a mux, without a prefix": func(u *setup) {
+		u.Prefix = "/"
+		u.mount = func(h *httpapi.Handler) http.Handler { return h.Ahead(hostMux()) }
+	},
+}
+
+func TestMounted(t *testing.T) {
+	for name, change := range mounts {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, change)
+			admin := s.admin()
+			admin.post("/admin/templates", `{"id": "a b", "name": "n", "manifest": {"version": "1"}}`).is(200)
+			admin.get("/admin/templates/a%20b").is(200)
+			admin.get("/admin/templates?tag=x").is(200).json(`{"templates": []}`)
+			admin.get("/admin/templates/a%2Fb").refuses("template_id")
+			admin.get("/users/user:a@b/api-keys").is(200)
+			admin.patch("/admin/templates", `{}`).fails(405, "method_not_allowed")
+			admin.get("/nothing").fails(404, "not_found")
+			admin.get("/").fails(404, "not_found")
+			admin.get("/admin/templates/").fails(404, "not_found")
+			s.as("").get("/nothing").is(401)
+			s.as("").get("/admin/templates/").is(401)
+			s.as("").get("/").is(401)
+			admin.delete("/admin/templates/a%20b").is(204)
+		})
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	want := []httpapi.Route{
+		{Method: "GET", Path: "/debug/resolve"},
+		{Method: "GET", Path: "/admin/template-sources"},
+		{Method: "POST", Path: "/admin/template-sources"},
+		{Method: "DELETE", Path: "/admin/template-sources/{name}"},
+		{Method: "GET", Path: "/admin/templates"},
+		{Method: "POST", Path: "/admin/templates"},
+		{Method: "GET", Path: "/admin/templates/{template_id}"},
+		{Method: "PATCH", Path: "/admin/templates/{template_id}"},
+		{Method: "DELETE", Path: "/admin/templates/{template_id}"},
+		{Method: "POST", Path: "/admin/templates/{template_id}/install"},
+		{Method: "POST", Path: "/admin/templates/{template_id}/update"},
+		{Method: "GET", Path: "/admin/templates/{template_id}/check-update"},
+		{Method: "GET", Path: "/users/{user_id}/api-keys"},
+		{Method: "POST", Path: "/users/{user_id}/api-keys"},
+		{Method: "DELETE", Path: "/users/{user_id}/api-keys/{key_id}"},
+		{Method: "GET", Path: "/me/api-keys"},
+		{Method: "POST", Path: "/me/api-keys"},
+		{Method: "DELETE", Path: "/me/api-keys/{key_id}"},
+	}
+	if have := httpapi.Routes(); !slices.Equal(have, want) {
+		t.Errorf("routes %v", have)
+	}
+	httpapi.Routes()[0].Method = "BREW"
+	if have := httpapi.Routes(); !slices.Equal(have, want) {
+		t.Error("the list is handed out itself, not a copy")
+	}
+}
+
+// odd are request targets, as they go over the wire, that lead below /ext/svc by one reading or another.
+var odd = []string{
+	"/ext/svc", "/ext/svc/", "//ext/svc/admin/templates", "/ext//svc/admin/templates", "/ext/svc//admin/templates", "///ext/svc/me/api-keys",
+	"/ext/svc/../svc/admin/templates", "/ext/./svc/admin/templates", "/x/../ext/svc/admin/templates", "/../ext/svc/admin/templates",
+	"/ext/svc/../../other", "/ext/svc/admin/templates/../../../..", "/ext/svc/%2e%2e/other", "/ext/svc/..%2Fother", "/ext/svc/.", "/ext/svc/..",
+	"/x/%2e%2e/ext/svc/admin/templates", "/ext%2Fsvc/admin/templates", "/%65xt/svc/admin/templates", "/ext/svc%2Fadmin/templates", "/ext/svc/admin/templates//",
+	"/ext/svc/admin/templates/.", "/ext/svc/admin/./templates", "/ext/svc/\\admin/templates", "http://elsewhere.example/ext/svc/nothing",
+	"http://elsewhere.example//ext/svc/admin/templates", "/ext/svc/admin/templates;x=1", "/ext/svc/?x", "/ext/svc?x",
+}
+
+func TestOddTargetsAheadOfAMux(t *testing.T) {
+	s := newSite(t, mounts["ahead of a mux"])
+	key := s.key("admin")
+	for _, target := range odd {
+		for _, method := range []string{"GET", "POST", "CONNECT", "HEAD"} {
+			if method == "CONNECT" && !strings.HasPrefix(target, "/") {
+				continue
+			}
+			if response, body := s.raw(method, target, ""); response.StatusCode != 401 || strings.Contains(body, "host") {
+				t.Errorf("%s %s: %d without a bearer: %s", method, target, response.StatusCode, body)
+			}
+			response, body := s.raw(method, target, key)
+			good := response.StatusCode == 404 || response.StatusCode == 400 && strings.HasSuffix(target, "templates/.") || response.StatusCode == 405
+			if !good || strings.Contains(body, "host") {
+				t.Errorf("%s %s: %d with a bearer: %s", method, target, response.StatusCode, body)
+			}
+		}
+	}
+	for _, target := range []string{"/", "/ext", "/ext/", "/ext/svcs", "/ext/svc.", "/EXT/svc/admin/templates", "/other/ext/svc/admin/templates"} {
+		if response, body := s.raw("GET", target, ""); response.StatusCode != 200 || body != "the host's page" {
+			t.Errorf("%s: %d, not the host's: %s", target, response.StatusCode, body)
+		}
+	}
+}
+
+func TestOddTargetsAlone(t *testing.T) {
+	for _, mount := range []string{"alone", "alone, without a prefix"} {
+		s := newSite(t, mounts[mount])
+		for _, target := range append(odd, "*", "/", "//", "/..") {
+			if target == "*" {
+				if response, _ := s.raw("GET", target, ""); response.StatusCode < 400 {
+					t.Errorf("%s, %s: %d", mount, target, response.StatusCode)
+				}
+				continue
+			}
+			if response, body := s.raw("GET", target, ""); response.StatusCode != 401 {
+				t.Errorf("%s, %s: %d without a bearer: %s", mount, target, response.StatusCode, body)
+			}
+			if response, body := s.raw("GET", target, s.key("admin")); response.StatusCode != 404 && response.StatusCode != 400 {
+				t.Errorf("%s, %s: %d with a bearer: %s", mount, target, response.StatusCode, body)
+			}
+		}
+	}
+}
+
+// raw sends a request of its own making over a connection of its own.
+func (s *site) raw(method, target, bearer string) (*http.Response, string) {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	authorization := ""
+	if bearer != "" {
+		authorization = "Authorization: Bearer " + bearer + "\r\n"
+	}
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: elsewhere.example\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n", method, target, authorization)
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, target, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, target, err)
+	}
+	if location := response.Header.Get("Location"); location != "" {
+		s.t.Errorf("%s %s: redirects to %q", method, target, location)
+	}
+	return response, string(body)
+}
+
+// The host's access log tells routes, not paths: those may hold what is nobody's business.
+func TestPatternForTheAccessLog(t *testing.T) {
+	var patterns []string
+	s := newSite(t, func(u *setup) {
+		u.mount = func(h *httpapi.Handler) http.Handler {
+			next := h.Ahead(hostMux())
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(w, r)
+				patterns = append(patterns, r.Pattern)
+			})
+		}
+	})
+	admin := s.admin()
+	admin.get("/admin/templates/secret?tag=x").is(404)
+	admin.sendWith("HEAD", "/me/api-keys", "", nil).is(200)
+	admin.delete("/me/api-keys/" + admin.bearer).is(404)
+	admin.get("/nothing").is(404)
+	s.as("").get("/me/api-keys").is(401)
+	want := []string{"GET /ext/svc/admin/templates/{template_id}", "GET /ext/svc/me/api-keys", "DELETE /ext/svc/me/api-keys/{key_id}", "", ""}
+	if !slices.Equal(patterns, want) {
+		t.Errorf("patterns %q, want %q", patterns, want)
+	}
+}

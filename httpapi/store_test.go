@@ -1,0 +1,116 @@
+package httpapi_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// store is a memstore into which faults are planted.
+type store struct {
+	svc.Store
+	mu     sync.Mutex
+	before func(call string) error
+}
+
+func (s *store) plant(before func(call string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = before
+}
+
+func (s *store) check(call string) error {
+	s.mu.Lock()
+	before := s.before
+	s.mu.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before(call)
+}
+
+func (s *store) CreateSource(ctx context.Context, source svc.Source) error {
+	if err := s.check("CreateSource"); err != nil {
+		return err
+	}
+	return s.Store.CreateSource(ctx, source)
+}
+
+func (s *store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+	if err := s.check("Sources"); err != nil {
+		return nil, err
+	}
+	return s.Store.Sources(ctx, page)
+}
+
+func (s *store) CreateTemplate(ctx context.Context, template svc.Template) error {
+	if err := s.check("CreateTemplate"); err != nil {
+		return err
+	}
+	return s.Store.CreateTemplate(ctx, template)
+}
+
+func (s *store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	if err := s.check("Template"); err != nil {
+		return svc.Template{}, err
+	}
+	return s.Store.Template(ctx, key)
+}
+
+func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	if err := s.check("Templates"); err != nil {
+		return nil, err
+	}
+	return s.Store.Templates(ctx, page)
+}
+
+func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+	if err := s.check("DeleteTemplate"); err != nil {
+		return err
+	}
+	return s.Store.DeleteTemplate(ctx, key)
+}
+
+func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	if err := s.check("ChangeTemplate"); err != nil {
+		return err
+	}
+	return s.Store.ChangeTemplate(ctx, key, change)
+}
+
+func (s *store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	if err := s.check("CreateAPIKey"); err != nil {
+		return err
+	}
+	return s.Store.CreateAPIKey(ctx, key)
+}
+
+func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+	if err := s.check("APIKeys"); err != nil {
+		return nil, err
+	}
+	return s.Store.APIKeys(ctx, page)
+}
+
+func (s *store) Credential(ctx context.Context, id string) (svc.Credential, error) {
+	if err := s.check("Credential"); err != nil {
+		return svc.Credential{}, err
+	}
+	return s.Store.Credential(ctx, id)
+}
+
+func (s *store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+	if err := s.check("RevokeAPIKey"); err != nil {
+		return err
+	}
+	return s.Store.RevokeAPIKey(ctx, holder, id, at)
+}
+
+func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	if err := s.check("Access"); err != nil {
+		return svc.AccessSnapshot{}, err
+	}
+	return s.Store.Access(ctx, query)
+}
