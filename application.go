@@ -1,9 +1,11 @@
 package svc
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // application is one bundle on its way into a store that holds certain rows.
@@ -42,8 +44,8 @@ func index[R any, K comparable](rows []R, key func(R) K) map[K]R {
 // rows returns the rows that differ from the store's, after checking what they refer to.
 func (a *application) rows() Bundle {
 	a.checkReferences()
-	a.keepLists()
 	a.checkChannels()
+	a.completeLists()
 	b := a.bundle
 	return Bundle{
 		Users:           differing(b.Users, a.users, User.key),
@@ -62,36 +64,54 @@ func differing[R any, K comparable](rows []R, current map[K]R, key func(R) K) []
 	})
 }
 
-// keepLists fills in the channels and members that the bundle leaves as they are. They need no check: they are stored.
-func (a *application) keepLists() {
+// completeLists fills in the channels and members that the bundle leaves as they are, and sorts the others.
+func (a *application) completeLists() {
 	a.bundle.Users, a.bundle.Groups = slices.Clone(a.bundle.Users), slices.Clone(a.bundle.Groups)
 	for i := range a.bundle.Users {
 		if u := &a.bundle.Users[i]; u.Channels == nil {
 			u.Channels = append([]Channel{}, a.users[u.ID].Channels...)
+		} else {
+			u.Channels = sorted(u.Channels, Channel.compare)
 		}
 	}
 	for i := range a.bundle.Groups {
 		if g := &a.bundle.Groups[i]; g.Members == nil {
 			g.Members = append([]string{}, a.groups[g.ID].Members...)
+		} else {
+			g.Members = sorted(g.Members, strings.Compare)
 		}
 	}
 }
 
-// checkChannels refuses a channel that would belong to two users.
+func (ch Channel) compare(other Channel) int {
+	return cmp.Or(strings.Compare(ch.Provider, other.Provider), strings.Compare(ch.SenderID, other.SenderID))
+}
+
+// sorted returns a sorted copy, each element once, never nil.
+func sorted[T comparable](list []T, compare func(a, b T) int) []T {
+	out := append([]T{}, list...)
+	slices.SortFunc(out, compare)
+	return slices.Compact(out)
+}
+
+// checkChannels refuses a channel that would belong to two users: of those in the store, those whose channels the bundle
+// replaces lose them first.
 func (a *application) checkChannels() {
+	replaced := map[string]bool{}
+	for _, user := range a.bundle.Users {
+		replaced[user.ID] = user.Channels != nil
+	}
 	holder := map[Channel]string{}
-	written := index(a.bundle.Users, User.key)
 	for id, user := range a.users {
-		if _, rewritten := written[id]; rewritten {
-			continue
-		}
 		for _, channel := range user.Channels {
-			holder[channel] = id
+			if !replaced[id] {
+				holder[channel] = id
+			}
 		}
 	}
 	for i, user := range a.bundle.Users {
 		for j, channel := range user.Channels {
-			if other, held := holder[channel]; held {
+			if other, held := holder[channel]; held && other != user.ID {
 				a.check(taken("/users/"+strconv.Itoa(i)+"/channels/"+strconv.Itoa(j), "is a channel of user "+quote(other)+" already"))
 			}
 			holder[channel] = user.ID

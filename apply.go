@@ -44,8 +44,8 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 	return nil
 }
 
-// normalize returns the bundle with defaults filled in, lists sorted and documents compact, after checking all that can
-// be checked without the store.
+// normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without
+// the store.
 func (b Bundle) normalize() (Bundle, error) {
 	var c checker
 	out := Bundle{
@@ -87,15 +87,9 @@ func (a Attachment) key() AttachmentKey {
 func (u *User) normalize(c *checker, at string) {
 	c.namedID(at, u.ID, &u.DisplayName)
 	c.optionalText(at+"/email", u.Email, MaxNameLength)
-	if u.Channels == nil {
-		return
-	}
 	for i, channel := range u.Channels {
 		channel.check(c, at+"/channels/"+strconv.Itoa(i))
 	}
-	u.Channels = sorted(u.Channels, func(a, b Channel) int {
-		return strings.Compare(a.Provider+"\x00"+a.SenderID, b.Provider+"\x00"+b.SenderID)
-	})
 }
 
 func (ch Channel) check(c *checker, at string) {
@@ -111,20 +105,9 @@ func (ch Channel) check(c *checker, at string) {
 
 func (g *Group) normalize(c *checker, at string) {
 	c.namedID(at, g.ID, &g.DisplayName)
-	if g.Members == nil {
-		return
-	}
 	for i, member := range g.Members {
 		c.id(at+"/members/"+strconv.Itoa(i), member)
 	}
-	g.Members = sorted(g.Members, strings.Compare)
-}
-
-// sorted returns a sorted copy, each element once, never nil.
-func sorted[T comparable](list []T, compare func(a, b T) int) []T {
-	out := append([]T{}, list...)
-	slices.SortFunc(out, compare)
-	return slices.Compact(out)
 }
 
 func (a *ServiceAccount) normalize(c *checker, at string) {

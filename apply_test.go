@@ -89,6 +89,8 @@ func TestApplyRefuses(t *testing.T) {
 		{"/bank_policies/0/document/default_strategy", `{"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":7}}]}`},
 		{"/users/0/Id", `{"users":[{"Id":"a"}]}`},
 		{"/users/0/is_active", `{"users":[{"id":"a","is_active":1}]}`},
+		{"/groups/0/members/1", `{"users":[{"id":"zoe"}],"groups":[{"id":"g","members":["zoe","nobody"]}]}`},
+		{"/groups/0/members/0", `{"users":[{"id":"abe"}],"groups":[{"id":"g","members":["nobody","abe"]}]}`},
 		{"/members", `{"members":[]}`},
 		{"/users", `{"users":[],"users":[]}`},
 		{"", `null`},

@@ -85,6 +85,14 @@ func differences(a, b Content) []string {
 	return fields
 }
 
+// same reports whether two contents are the same to the letter: a manifest that only spells or orders things
+// another way, which has the same revision, is not.
+func (c Content) same(other Content) bool {
+	return c.Name == other.Name && equalText(c.Description, other.Description) && equalText(c.Category, other.Category) &&
+		slices.Equal(c.Integrations, other.Integrations) && slices.Equal(c.Tags, other.Tags) &&
+		bytes.Equal(c.Manifest, other.Manifest)
+}
+
 func equalText(a, b *string) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -40,8 +40,8 @@ var (
 // ErrUnauthenticated is what an [Authenticator] returns for a bearer that it does not accept.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
-// Error is what every [Service] method returns when it fails. Several faults of one request come joined
-// ([errors.Join]), all of the same code.
+// Error is what every [Service] method returns when it fails. Several faults of one request come joined ([errors.Join]); the
+// first one's code is that of the whole.
 type Error struct {
 	Code    Code
 	Field   string   // what is wrong: a JSON pointer (RFC 6901, "/name") or a parameter's name ("bank"); "" when it is no single one

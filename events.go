@@ -66,5 +66,5 @@ func (s *Service) tell(ctx context.Context, event Event) {
 			s.config.Logger.ErrorContext(ctx, "svc: Config.OnEvent panicked", "event", event.ID, "action", event.Action, "panic", cause)
 		}
 	}()
-	s.config.OnEvent(ctx, event)
+	s.config.OnEvent(context.WithoutCancel(ctx), event) // it has happened, whether its caller waits or not
 }

@@ -40,6 +40,9 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Template{}, err
 	}
+	if in.SourceScope == ScopePersonal && by.Kind != KindUser {
+		return Template{}, noSource() // only users have sources of their own
+	}
 	up, err := s.upstream(ctx, in.source(by))
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noSource()
@@ -47,7 +50,7 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 		return Template{}, err
 	}
 	if _, err := s.store.Template(ctx, serverTemplate(id)); err == nil {
-		return Template{}, templateTaken(in.idField(), id)
+		return Template{}, templateTaken(in.idField())
 	} else if !errors.Is(err, ErrNotFound) {
 		return Template{}, fault("read template", err)
 	}
@@ -107,17 +110,17 @@ func (s *Service) fetch(ctx context.Context, up Upstream, id string) (Content, s
 	var c checker
 	s.checkContent(&c, &content)
 	if err := c.err(); err != nil {
-		return Content{}, "", badEntry(up, id, err)
+		return Content{}, "", badEntry(up, err)
 	}
 	revision, err := content.Revision()
 	if err != nil {
-		return Content{}, "", badEntry(up, id, err)
+		return Content{}, "", badEntry(up, err)
 	}
 	return content, revision, nil
 }
 
-func badEntry(up Upstream, id string, err error) *Error {
-	message := "source " + quote(up.Source.Name) + ": its template " + quote(id) + " is bad"
+func badEntry(up Upstream, err error) *Error {
+	message := "source " + quote(up.Source.Name) + ": this template of it is bad"
 	if first, ok := errors.AsType[*Error](err); ok {
 		message += ": " + first.Field + " " + first.Message
 	}
@@ -184,7 +187,7 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 		return Update{}, err
 	}
 	if template.Origin == nil {
-		return Update{}, invalid("template_id", "was made by hand: it has no source to be updated from")
+		return Update{}, invalid("template_id", "names a template that was made by hand: it has no source to be updated from")
 	}
 	up, err := s.originUpstream(ctx, template.Origin)
 	if err != nil {

@@ -22,8 +22,8 @@ type Identity struct {
 type Principal struct {
 	Kind Kind
 	ID   string
-	// Actions are action patterns ("template:admin", "iam:*") that the host's [Authenticator] vouches for, in this
-	// request only. A stored deny still wins over them; an issued key never carries any.
+	// Actions are action patterns ("template:admin", "iam:*"; not "*" alone) that the host's [Authenticator] vouches for,
+	// in this request only. A stored deny still wins over them; an issued key never carries any.
 	Actions []string
 }
 

@@ -118,7 +118,7 @@ func (s *Service) newSource(in RegisterSource) (Source, error) {
 
 func (s *Service) checkSourceURL(address string) *Error {
 	if s.config.Marketplace == nil {
-		return invalid("/url", "this server takes no sources")
+		return invalid("/url", "cannot be used: this server takes no sources")
 	}
 	if err := s.config.Marketplace.CheckURL(address); err != nil {
 		return invalid("/url", err.Error())
@@ -129,7 +129,7 @@ func (s *Service) checkSourceURL(address string) *Error {
 func (s *Service) checkSourceToken(token string) *Error {
 	switch {
 	case s.sealer == nil:
-		return invalid("/auth_token", "this server keeps no source tokens, because it was given no key to encrypt them with")
+		return invalid("/auth_token", "cannot be kept: this server was given no key to encrypt it with")
 	case token == "":
 		return invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:

@@ -62,7 +62,7 @@ type Config struct {
 // KeyConfig is how API keys are made and stored.
 type KeyConfig struct {
 	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". One to 16 of a–z, 0–9
-	// and _, ending in _, and not the same. Changing one makes the keys issued before unusable.
+	// and _, ending in _, neither of them the start of the other. Changing one makes the keys issued before unusable.
 	UserPrefix, ServiceAccountPrefix string
 	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them for checking.
 	// None: keys are hashed without one, which a warning at the start says.
@@ -70,7 +70,8 @@ type KeyConfig struct {
 }
 
 // Pepper is one version of the secret under which keys are hashed. It is kept apart from the database: who
-// reads only the database can neither test a guess nor make up an id that reaches the store.
+// reads only the database can neither test a guess nor make up an id that reaches the store. The zero Pepper stands for
+// none: in a list, it accepts the keys that were issued before there was one.
 type Pepper struct {
 	Version string // names it in each key's row: 1 to 32 characters, never reused for another Secret
 	Secret  []byte // at least 16 bytes

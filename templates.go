@@ -107,7 +107,7 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 // addTemplate stores a new template; field is where the caller chose its id.
 func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string) (Template, error) {
 	if err := s.store.CreateTemplate(ctx, template); errors.Is(err, ErrExists) {
-		return Template{}, templateTaken(field, template.ID)
+		return Template{}, templateTaken(field)
 	} else if err != nil {
 		return Template{}, fault("add template", err)
 	}
@@ -115,8 +115,8 @@ func (s *Service) addTemplate(ctx context.Context, by Principal, template Templa
 	return template, nil
 }
 
-func templateTaken(field, id string) *Error {
-	return taken(field, "a template with the id "+quote(id)+" exists already")
+func templateTaken(field string) *Error {
+	return taken(field, "a template of this id exists already")
 }
 
 // noTemplate does not repeat the id that was asked for: it may be a key, pasted into the wrong place.
@@ -158,8 +158,8 @@ func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFi
 
 func (f TemplateFilter) check() error {
 	var c checker
-	c.text("category", f.Category, MaxLabelLength)
-	c.text("tag", f.Tag, MaxLabelLength)
+	c.text("category", f.Category, MaxNameLength)
+	c.text("tag", f.Tag, MaxNameLength)
 	return c.err()
 }
 
@@ -177,10 +177,8 @@ func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, pa
 	err := s.store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
 		before := t.Content
 		t.Content = patch.apply(before)
-		if changed = len(differences(before, t.Content)) > 0; changed {
+		if changed = !before.same(t.Content); changed {
 			t.UpdatedAt = now
-		} else {
-			t.Content = before
 		}
 		patched = *t
 		return changed, nil

@@ -187,6 +187,18 @@ func TestPatchTemplate(t *testing.T) {
 	is.Equal(read, after)
 }
 
+// TestPatchKeepsSpellings: what comes back is the JSON that went in, also where it means the same as before.
+func TestPatchKeepsSpellings(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
+	after, err := h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)})
+	is.NoErr(err)
+	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
+	is.True(after.UpdatedAt.After(before.UpdatedAt))
+	is.Equal(revision(t, after.Content), revision(t, before.Content))
+}
+
 func TestPatchTemplateRefuses(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)

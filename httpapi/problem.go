@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -44,8 +45,12 @@ const retryAfter = "1"
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	problem := problemOf(err)
 	if problem.Status >= http.StatusInternalServerError || a.begun {
+		level := slog.LevelError
+		if r.Context().Err() != nil {
+			level = slog.LevelInfo // the client has left: nobody's fault
+		}
 		// Not the path itself: it may hold a whole key, by mistake.
-		h.logger.ErrorContext(r.Context(), "svc: request failed",
+		h.logger.Log(r.Context(), level, "svc: request failed",
 			"method", r.Method, "route", r.Pattern, "status", problem.Status, "code", problem.Code, "error", err)
 	}
 	if a.begun {
@@ -113,10 +118,19 @@ func firstError(err error) *svc.Error {
 // detail is the sentence of an error: the field by its plain name, then what is wrong with it.
 func detail(e *svc.Error) string {
 	sentence := e.Message
-	if name := strings.ReplaceAll(strings.Trim(e.Field, "/"), "/", "."); name != "" && e.Code == svc.CodeInvalid {
+	if name := strings.ReplaceAll(strings.Trim(clip(e.Field), "/"), "/", "."); name != "" && e.Code == svc.CodeInvalid {
 		sentence = name + " " + sentence
 	}
 	return sentence + "."
+}
+
+// clip keeps a pointer into a caller's own body from being as long as the body.
+func clip(field string) string {
+	const most = 200
+	if len(field) <= most {
+		return field
+	}
+	return strings.ToValidUTF8(field[:most], "") + "…"
 }
 
 // fieldsOf lists what is wrong with each field, from every svc.Error in the tree.
@@ -129,9 +143,9 @@ func fieldsOf(err error) []wire.ProblemField {
 		return all
 	}
 	e := firstError(err)
-	field := wire.ProblemField{Detail: e.Message, Parameter: e.Field}
-	if e.Field == "" || strings.HasPrefix(e.Field, "/") {
-		field.Pointer, field.Parameter = &e.Field, ""
+	name := clip(e.Field)
+	if name == "" || strings.HasPrefix(name, "/") {
+		return []wire.ProblemField{{Detail: e.Message, Pointer: &name}}
 	}
-	return []wire.ProblemField{field}
+	return []wire.ProblemField{{Detail: e.Message, Parameter: name}}
 }

@@ -91,7 +91,7 @@ func (c Catalog) entry(from svc.Upstream, id string) (Entry, error) {
 			return Entry{}, sourceError(from, svc.CodeSourceFailed, message, nil)
 		}
 	}
-	return Entry{}, &svc.Error{Code: svc.CodeNotFound, Message: named(from) + " has no template " + strconv.Quote(id)}
+	return Entry{}, &svc.Error{Code: svc.CodeNotFound, Message: named(from) + " has no such template"}
 }
 
 // parseManifest reads the file of a manifest. Errors are faults.

@@ -103,7 +103,7 @@ func TestTemplateFromServer(t *testing.T) {
 		Manifest: json.RawMessage(`{"version":"2","x":1e400}`)})
 
 	_, err = client.Template(t.Context(), from, "other")
-	wantError(t, err, svc.CodeNotFound, `no template "other"`)
+	wantError(t, err, svc.CodeNotFound, `no such template`)
 	_, err = client.Template(t.Context(), from, "")
 	wantError(t, err, svc.CodeNotFound)
 

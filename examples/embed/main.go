@@ -1,7 +1,7 @@
 // Command embed is the smallest program that embeds svc: its interface over a SQLite file, beside the host's own pages.
 //
 //	ADMIN_TOKEN=correct-horse go run ./examples/embed
-//	curl -H 'Authorization: Bearer correct-horse' http://127.0.0.1:8080/ext/svc/admin/templates
+//	curl -H 'Authorization: Bearer correct-horse' http://127.0.0.1:8081/ext/svc/admin/templates
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	store := must(sqlite.Open(context.Background(), "svc.db", sqlite.Options{}))
+	store := must(sqlite.Open(context.Background(), "embed.db", sqlite.Options{}))
 	market := must(marketplace.New(marketplace.Config{}))
 	service := must(svc.New(svc.Config{
 		Store:         store,
@@ -29,7 +29,7 @@ func main() {
 	mux := http.NewServeMux() // the host's own
 	mux.HandleFunc("GET /{$}", home)
 	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", api.Ahead(mux)))
+	log.Fatal(http.ListenAndServe("127.0.0.1:8081", api.Ahead(mux)))
 }
 
 // signedIn knows the host's own bearers: here a single one, of its administrator.

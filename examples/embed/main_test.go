@@ -54,7 +54,7 @@ func TestSignedIn(t *testing.T) {
 
 func TestProgramRuns(t *testing.T) {
 	is := is.New(t)
-	const address = "127.0.0.1:8080"
+	const address = "127.0.0.1:8081"
 	if busy, err := net.Dial("tcp", address); err == nil {
 		_ = busy.Close()
 		if os.Getenv("CI") == "true" {
