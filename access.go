@@ -112,6 +112,11 @@ type AttachmentKey struct {
 	Principal GrantedTo
 }
 
+// String is policy/principal type/principal; no id holds a slash.
+func (k AttachmentKey) String() string {
+	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
+}
+
 // AccessQuery asks for what one decision needs: about an identity, or about whoever holds a channel.
 type AccessQuery struct {
 	Identity Identity // a user or a service account; zero: whoever holds Channel

@@ -120,8 +120,7 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, desc
 	if err != nil {
 		return IssuedKey{}, fault("issue API key", err)
 	}
-	s.emit(ctx, issued.CreatedAt, by, EventAPIKeyIssued, issued.target())
-	return issued, nil
+	return issued, s.emit(ctx, issued.CreatedAt, by, EventAPIKeyIssued, issued.Target())
 }
 
 // APIKeys lists the good keys of a user, newest first. The caller needs iam:users:read. The error, if any, is the last
@@ -178,8 +177,8 @@ func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id 
 	} else if err != nil {
 		return fault("revoke API key", err)
 	}
-	s.emit(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.target())
-	return nil
+	return s.emit(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())
 }
 
-func (k APIKey) target() Target { return Target{Kind: "api_key", ID: k.ID, Holder: k.Holder} }
+// Target is the key, for events and change feeds.
+func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }

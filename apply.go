@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 	err = s.store.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
 		a := newApplication(current, bundle)
 		write := a.rows()
-		changed = write.targets()
+		changed = write.Targets()
 		return write, a.err()
 	})
 	if err != nil {
@@ -40,8 +39,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 		}
 		return fault("apply bundle", err)
 	}
-	s.emit(ctx, s.now(), by, EventAccessWritten, changed...)
-	return nil
+	return s.emit(ctx, s.now(), by, EventAccessWritten, changed...)
 }
 
 // normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without
@@ -204,27 +202,27 @@ func (b Bundle) names() AccessNames {
 	return n
 }
 
-// targets are what the events about a bundle's rows are about.
-func (b Bundle) targets() []Target {
+// Targets are the things that a bundle's rows are, for events and change feeds.
+func (b Bundle) Targets() []Target {
 	var targets []Target
-	add := func(kind, id string) { targets = append(targets, Target{Kind: kind, ID: id}) }
+	add := func(kind TargetKind, id string) { targets = append(targets, Target{Kind: kind, ID: id}) }
 	for _, u := range b.Users {
-		add("user", u.ID)
+		add(TargetUser, u.ID)
 	}
 	for _, g := range b.Groups {
-		add("group", g.ID)
+		add(TargetGroup, g.ID)
 	}
 	for _, a := range b.ServiceAccounts {
-		add("service_account", a.ID)
+		add(TargetServiceAccount, a.ID)
 	}
 	for _, p := range b.Policies {
-		add("policy", p.ID)
+		add(TargetPolicy, p.ID)
 	}
 	for _, a := range b.Attachments {
-		add("attachment", fmt.Sprintf("%s/%s/%s", a.PolicyID, a.Principal.Type, a.Principal.ID))
+		add(TargetAttachment, a.key().String())
 	}
 	for _, p := range b.BankPolicies {
-		add("bank_policy", p.BankID)
+		add(TargetBankPolicy, p.BankID)
 	}
 	return targets
 }

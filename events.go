@@ -24,13 +24,26 @@ const (
 	EventAccessWritten     EventAction = "access.written" // by Apply, one for each thing that changed
 )
 
+// TargetKind is the kind of thing that a [Target] is.
+type TargetKind string
+
+// The kinds of targets.
+const (
+	TargetSource         TargetKind = "source"
+	TargetTemplate       TargetKind = "template"
+	TargetAPIKey         TargetKind = "api_key"
+	TargetUser           TargetKind = "user"
+	TargetGroup          TargetKind = "group"
+	TargetServiceAccount TargetKind = "service_account"
+	TargetPolicy         TargetKind = "policy"
+	TargetAttachment     TargetKind = "attachment"
+	TargetBankPolicy     TargetKind = "bank_policy"
+)
+
 // Target is the thing that an [Event] is about.
 type Target struct {
-	// Kind is "source", "template", "api_key", "user", "group", "service_account", "policy", "attachment" or
-	// "bank_policy".
-	Kind string
-	// ID is the thing's id or name; an attachment's is policy/principal type/principal.
-	ID string
+	Kind TargetKind
+	ID   string // its id or name; an attachment's is [AttachmentKey.String]
 	// Scope and Owner are those of a source or template, "" for others.
 	Scope Scope
 	Owner string
@@ -47,16 +60,22 @@ type Event struct {
 	Target Target
 }
 
-// emit tells the host of mutations that are committed.
-func (s *Service) emit(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) {
-	if s.config.OnEvent == nil {
-		return
+// emit tells the host of mutations that are committed, or leaves them in the outbox of the host's transaction.
+func (s *Service) emit(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) error {
+	if s.config.OnEvent == nil || len(targets) == 0 {
+		return nil
 	}
-	for _, target := range targets {
-		s.tell(ctx, Event{
-			ID: uuid.Must(uuid.NewV7()), Time: at, Actor: by.Identity(), Action: action, Target: target,
-		})
+	events := make([]Event, len(targets))
+	for i, target := range targets {
+		events[i] = Event{ID: uuid.Must(uuid.NewV7()), Time: at, Actor: by.Identity(), Action: action, Target: target}
 	}
+	if s.outbox {
+		return fault("keep events", s.store.AddEvents(ctx, events))
+	}
+	for _, event := range events {
+		s.tell(ctx, event)
+	}
+	return nil
 }
 
 // tell calls OnEvent. What it tells of has happened, so a panic of the host's is logged, and is no failure of ours.

@@ -205,8 +205,8 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 	} else if err != nil {
 		return Update{}, fault("update template", err)
 	}
-	if u.result.Updated {
-		s.emit(ctx, u.now, by, EventTemplateUpdated, template.target())
+	if !u.result.Updated {
+		return u.result, nil
 	}
-	return u.result, nil
+	return u.result, s.emit(ctx, u.now, by, EventTemplateUpdated, template.Target())
 }

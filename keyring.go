@@ -11,19 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
-	"sync"
 
 	"github.com/extsvc/svc/internal/token"
 )
 
-// keyring makes and checks API keys under the host's peppers.
+// keyring makes and checks API keys under the host's peppers. It does not change.
 type keyring struct {
 	prefixes map[Kind]string
 	peppers  []pepper // the first for new keys
-
-	mu     sync.Mutex
-	loaded bool // the tag key of the zero pepper is there
 }
 
 // pepper is one of the host's, and the keys derived from it.
@@ -96,24 +93,28 @@ func (r *keyring) pepper(version string) (pepper, bool) {
 	return pepper{}, false
 }
 
-// ring returns the keyring, ready: the tag key of keys without a pepper is kept in the store, and read once.
+// ring returns the keyring, complete: the tag key of keys without a pepper is kept in the store, and read once. In a
+// transaction of the host it is not remembered, because a rollback may undo it.
 func (s *Service) ring(ctx context.Context) (*keyring, error) {
-	r := s.keys
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.peppers {
-		if r.peppers[i].hashKey != nil || r.loaded {
-			continue
-		}
-		drawn := make([]byte, sha256.Size)
-		rand.Read(drawn)
-		kept, err := s.store.KeepValue(ctx, "api-key-tag", drawn)
-		if err != nil {
-			return nil, fault("read the key of API key ids", err)
-		}
-		r.peppers[i].tagKey, r.loaded = kept, true
+	bare := slices.IndexFunc(s.keys.peppers, func(p pepper) bool { return p.hashKey == nil })
+	if bare < 0 {
+		return s.keys, nil
 	}
-	return r, nil
+	if complete := s.completeKeys.Load(); complete != nil {
+		return complete, nil
+	}
+	drawn := make([]byte, sha256.Size)
+	rand.Read(drawn) // never fails: it ends the program rather
+	kept, err := s.store.KeepValue(ctx, "api-key-tag", drawn)
+	if err != nil {
+		return nil, fault("read the key of API key ids", err)
+	}
+	complete := &keyring{prefixes: s.keys.prefixes, peppers: slices.Clone(s.keys.peppers)}
+	complete.peppers[bare].tagKey = kept
+	if !s.outbox {
+		s.completeKeys.Store(complete)
+	}
+	return complete, nil
 }
 
 // kind tells whose key the bearer claims to be. What starts with a prefix of ours is never shown to the host's

@@ -88,8 +88,7 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 	} else if err != nil {
 		return Source{}, fault("register source", err)
 	}
-	s.emit(ctx, source.CreatedAt, by, EventSourceRegistered, source.target())
-	return source, nil
+	return source, s.emit(ctx, source.CreatedAt, by, EventSourceRegistered, source.Target())
 }
 
 // newSource checks a registration and returns the row it asks for, unstamped and without its token.
@@ -175,8 +174,7 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 	} else if err != nil {
 		return fault("remove source", err)
 	}
-	s.emit(ctx, s.now(), by, EventSourceRemoved, key.target())
-	return nil
+	return s.emit(ctx, s.now(), by, EventSourceRemoved, key.Target())
 }
 
 // upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.
@@ -214,6 +212,7 @@ func (s Source) binding() []byte {
 	return []byte(strings.Join([]string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}, "\x00"))
 }
 
-func (k SourceKey) target() Target {
-	return Target{Kind: "source", ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+// Target is the source, for events and change feeds.
+func (k SourceKey) Target() Target {
+	return Target{Kind: TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
 }

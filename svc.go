@@ -30,6 +30,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/internal/seal"
@@ -102,6 +104,8 @@ type Store interface {
 	TemplateStore
 	APIKeyStore
 	AccessStore
+	ChangeStore
+	OutboxStore
 }
 
 // Service is the whole of svc behind one set of rules. Use [New].
@@ -110,10 +114,15 @@ type Service struct {
 	store  Store
 	keys   *keyring
 	sealer *seal.Sealer // nil: source tokens are refused
+	outbox bool         // works in a transaction of the host: see WithStore
+
+	completeKeys *atomic.Pointer[keyring] // see ring
+	stop         context.CancelFunc       // ends the background work
+	stopped      *sync.WaitGroup
 }
 
-// New returns a Service over config, or an error that names the field that is missing or wrong. It does not touch the
-// store.
+// New returns a Service over config, or an error that names the field that is missing or wrong. It works without the
+// store's being reachable. Where there is an OnEvent it starts delivering what is in the outbox, until [Service.Close].
 func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
@@ -124,7 +133,7 @@ func New(config Config) (*Service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	s := &Service{config: config, store: config.Store}
+	s := &Service{config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{}, stopped: &sync.WaitGroup{}}
 	var err error
 	if s.keys, err = newKeyring(config.Keys); err != nil {
 		return nil, err
@@ -137,11 +146,22 @@ func New(config Config) (*Service, error) {
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	if s.stop = stop; config.OnEvent != nil {
+		s.stopped.Go(func() { s.deliver(ctx) })
+	}
 	return s, nil
 }
 
-// Close ends the Service's background work. The store stays open: it is the host's.
-func (s *Service) Close() error { return nil }
+// Close ends the Service's background work, and returns when it has ended; calling it again does nothing. The store stays open:
+// it is the host's.
+func (s *Service) Close() error {
+	if s.stop != nil {
+		s.stop()
+		s.stopped.Wait()
+	}
+	return nil
+}
 
 // now is the time that is stamped on rows and events.
 func (s *Service) now() time.Time { return s.config.Now().UTC().Truncate(time.Microsecond) }

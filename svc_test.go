@@ -71,7 +71,7 @@ func (h *host) actions() []string {
 	defer h.mu.Unlock()
 	var all []string
 	for _, e := range h.events {
-		all = append(all, string(e.Action)+" "+e.Target.Kind+"/"+e.Target.ID+" by "+e.Actor.ID)
+		all = append(all, string(e.Action)+" "+string(e.Target.Kind)+"/"+e.Target.ID+" by "+e.Actor.ID)
 	}
 	h.events = nil
 	return all

@@ -111,8 +111,7 @@ func (s *Service) addTemplate(ctx context.Context, by Principal, template Templa
 	} else if err != nil {
 		return Template{}, fault("add template", err)
 	}
-	s.emit(ctx, template.InstalledAt, by, action, template.target())
-	return template, nil
+	return template, s.emit(ctx, template.InstalledAt, by, action, template.Target())
 }
 
 func templateTaken(field string) *Error {
@@ -188,10 +187,10 @@ func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, pa
 	} else if err != nil {
 		return Template{}, fault("patch template", err)
 	}
-	if changed {
-		s.emit(ctx, now, by, EventTemplatePatched, patched.target())
+	if !changed {
+		return patched, nil
 	}
-	return patched, nil
+	return patched, s.emit(ctx, now, by, EventTemplatePatched, patched.Target())
 }
 
 // checkPatch says what is wrong with the fields that a patch touches, and compacts its manifest.
@@ -247,10 +246,10 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string) e
 	} else if err != nil {
 		return fault("delete template", err)
 	}
-	s.emit(ctx, s.now(), by, EventTemplateDeleted, key.target())
-	return nil
+	return s.emit(ctx, s.now(), by, EventTemplateDeleted, key.Target())
 }
 
-func (k TemplateKey) target() Target {
-	return Target{Kind: "template", ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+// Target is the template, for events and change feeds.
+func (k TemplateKey) Target() Target {
+	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }

@@ -96,7 +96,7 @@ func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	}
 	s.channels = channels
 	s.write(bundle)
-	s.generation++
+	s.changed(bundle.Targets()...)
 	return nil
 }
 

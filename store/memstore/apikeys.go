@@ -19,7 +19,7 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 		return svc.ErrExists
 	}
 	s.keys[key.ID] = cloneKey(key)
-	s.generation++
+	s.changed(key.Target())
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 	}
 	key.RevokedAt = at
 	s.keys[id] = key
-	s.generation++
+	s.changed(key.Target())
 	return nil
 }
 
@@ -89,7 +89,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	defer s.mu.Unlock()
 	if _, there := s.kept[name]; !there {
 		s.kept[name] = cloneBytes(value)
-		s.generation++
+		s.changed()
 	}
 	return cloneBytes(s.kept[name]), nil
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc"
 )
 
@@ -14,6 +16,8 @@ import (
 type Store struct {
 	mu         sync.Mutex
 	generation int64
+	changes    [][]svc.Target // of the last generations, the newest last
+	next       chan struct{}  // closed by the next mutation
 
 	sources   map[svc.SourceKey]svc.Source
 	templates map[svc.TemplateKey]svc.Template
@@ -27,6 +31,8 @@ type Store struct {
 	policies        map[string]svc.Policy
 	attachments     map[svc.AttachmentKey]svc.Attachment
 	bankPolicies    map[string]svc.BankPolicy
+
+	outbox map[uuid.UUID]outboxed
 }
 
 var _ svc.Store = (*Store)(nil)
@@ -34,6 +40,7 @@ var _ svc.Store = (*Store)(nil)
 // New returns an empty Store.
 func New() *Store {
 	return &Store{
+		next:            make(chan struct{}),
 		sources:         map[svc.SourceKey]svc.Source{},
 		templates:       map[svc.TemplateKey]svc.Template{},
 		keys:            map[string]svc.APIKey{},
@@ -45,6 +52,7 @@ func New() *Store {
 		policies:        map[string]svc.Policy{},
 		attachments:     map[svc.AttachmentKey]svc.Attachment{},
 		bankPolicies:    map[string]svc.BankPolicy{},
+		outbox:          map[uuid.UUID]outboxed{},
 	}
 }
 

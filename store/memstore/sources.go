@@ -18,7 +18,7 @@ func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
 		return svc.ErrExists
 	}
 	s.sources[source.SourceKey] = cloneSource(source)
-	s.generation++
+	s.changed(source.Target())
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 		return svc.ErrNotFound
 	}
 	delete(s.sources, key)
-	s.generation++
+	s.changed(key.Target())
 	return nil
 }
 

@@ -18,7 +18,7 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 		return svc.ErrExists
 	}
 	s.templates[template.TemplateKey] = cloneTemplate(template)
-	s.generation++
+	s.changed(template.Target())
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 	}
 	template.TemplateKey, template.InstalledAt = key, installedAt
 	s.templates[key] = cloneTemplate(template)
-	s.generation++
+	s.changed(key.Target())
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 		return svc.ErrNotFound
 	}
 	delete(s.templates, key)
-	s.generation++
+	s.changed(key.Target())
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -87,24 +88,30 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 }
 
+// DB returns the connection that writes, for the host's own statements and transactions in the same file, and for
+// [sqlstore.Tx]. Its transactions start with BEGIN IMMEDIATE. Keep them short: there is one connection, and one that writes
+// keeps every other writer of all processes waiting. Who holds it and calls a method of the Store that writes, other than through
+// [sqlstore.Tx], waits for itself.
+func (s *Store) DB() *sql.DB { return s.write }
+
 // Close closes the file. The last one of all processes to do so moves what is in the write-ahead log into the file.
 func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
 
 // Dialect is SQLite's, for hosts that bring pools of their own to [sqlstore.New]. Those must run with foreign_keys on, and
 // begin the transactions that write with BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
-	return sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", Unavailable: unavailable}
+	return sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", OneWriter: true, Classify: classify}
 }
 
-// unavailable reports whether err is one of those that pass: locked for longer than the timeout, a disk that is full,
-// failing, or mounted read-only.
-func unavailable(err error) bool {
+// classify finds the errors that pass: locked for longer than the timeout, a disk that is full, failing, or mounted
+// read-only.
+func classify(err error) error {
 	switch code(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
 		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
-		return true
+		return svc.ErrUnavailable
 	}
-	return false
+	return nil
 }
 
 // code returns SQLite's primary result code, without the bits that tell variants apart; SQLITE_OK when err is not its.

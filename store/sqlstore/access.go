@@ -8,20 +8,20 @@ import (
 
 // User implements [svc.AccessStore].
 func (s *Store) User(ctx context.Context, id string) (svc.User, error) {
-	user, err := session{pool: s.read}.user(ctx, id)
+	user, err := s.db.reading().user(ctx, id)
 	return user, s.fault(ctx, "read user", err)
 }
 
 // ServiceAccount implements [svc.AccessStore].
 func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
-	account, err := session{pool: s.read}.serviceAccount(ctx, id)
+	account, err := s.db.reading().serviceAccount(ctx, id)
 	return account, s.fault(ctx, "read service account", err)
 }
 
 // Access implements [svc.AccessStore].
 func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	var snapshot svc.AccessSnapshot
-	err := s.snapshot(ctx, "read access", func(tx session) (err error) {
+	err := s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
 		if snapshot, err = tx.subject(ctx, query); err != nil {
 			return err
 		}

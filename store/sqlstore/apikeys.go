@@ -10,7 +10,7 @@ import (
 
 // CreateAPIKey implements [svc.APIKeyStore].
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return s.change(ctx, "create API key", func(tx session) error {
+	return s.change(ctx, "create API key", key.Target(), func(ctx context.Context, tx session) error {
 		return tx.create(ctx, `INSERT INTO svc_api_keys
 			(id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
@@ -30,7 +30,7 @@ const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k
 
 // Credential implements [svc.APIKeyStore].
 func (s *Store) Credential(ctx context.Context, id string) (svc.Credential, error) {
-	credential, err := one(ctx, session{pool: s.read}, scanCredential, `SELECT `+keyColumns+`, `+userColumns+`, `+serviceAccountColumns+`
+	credential, err := one(ctx, s.db.reading(), scanCredential, `SELECT `+keyColumns+`, `+userColumns+`, `+serviceAccountColumns+`
 		FROM svc_api_keys k
 		LEFT JOIN svc_users u ON k.holder_kind = 'user' AND u.id = k.holder_id
 		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id
@@ -44,7 +44,7 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 	if !page.AfterTime.IsZero() {
 		after = page.AfterTime.UnixMicro()
 	}
-	chunk, err := all(ctx, session{pool: s.read}, scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k
+	chunk, err := all(ctx, s.db.reading(), scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k
 		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL AND (k.created_at, k.id) < ($3, $4)
 		ORDER BY k.created_at DESC, k.id DESC LIMIT $5`, page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
 	return chunk, s.fault(ctx, "list API keys", err)
@@ -52,7 +52,8 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 
 // RevokeAPIKey implements [svc.APIKeyStore].
 func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	return s.change(ctx, "revoke API key", func(tx session) error {
+	target := svc.APIKey{ID: id, Holder: holder}.Target()
+	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
 		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1
 			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`, at.UnixMicro(), id, holder.Kind, holder.ID)
 	})
@@ -62,14 +63,14 @@ const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`
 
 // KeepValue implements [svc.APIKeyStore].
 func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
-	kept, err := oneOrNil(ctx, session{pool: s.read}, scanBytes, selectKeptValue, name)
+	kept, err := oneOrNil(ctx, s.db.reading(), scanBytes, selectKeptValue, name)
 	if err == nil && kept != nil {
 		return *kept, nil
 	}
 	if err != nil {
 		return nil, s.fault(ctx, "keep value", err)
 	}
-	err = s.change(ctx, "keep value", func(tx session) error {
+	err = s.change(ctx, "keep value", svc.Target{}, func(ctx context.Context, tx session) error {
 		n, err := tx.exec(ctx, `INSERT INTO svc_kept_values (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING`, name, value)
 		if err != nil {
 			return err

@@ -10,23 +10,23 @@ import (
 
 // ChangeAccess implements [svc.AccessStore].
 func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-	return s.change(ctx, "change access", func(tx session) error {
+	return s.changeMany(ctx, "change access", func(ctx context.Context, tx session) ([]svc.Target, error) {
 		// Writing this row first makes other changes of access wait, in every database.
 		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'access'`); err != nil {
-			return err
+			return nil, err
 		}
 		current, err := tx.currentAccess(ctx, named)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		bundle, err := change(current)
 		if err != nil {
-			return refusal{err}
+			return nil, refusal{err}
 		}
 		if isEmpty(bundle) {
-			return errUnchanged
+			return nil, errUnchanged
 		}
-		return tx.writeAccess(ctx, bundle)
+		return bundle.Targets(), tx.writeAccess(ctx, bundle)
 	})
 }
 

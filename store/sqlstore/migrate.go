@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -21,12 +22,12 @@ const versionTable = `CREATE TABLE IF NOT EXISTS svc_migrations (version BIGINT 
 // database that a newer version of this package has upgraded is an error.
 func (s *Store) Migrate(ctx context.Context) error {
 	for current := false; !current; {
-		err := s.transact(ctx, "migrate the database", func(tx session) (err error) {
+		err := s.write.transact(ctx, readCommitted, func(ctx context.Context, tx session) (err error) {
 			current, err = s.dialect.migrate(ctx, tx.tx)
 			return err
 		})
-		if err != nil {
-			return err
+		if err != nil && !errors.Is(err, errUnchanged) {
+			return s.fault(ctx, "migrate the database", err)
 		}
 	}
 	return nil

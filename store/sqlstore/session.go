@@ -4,93 +4,30 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
-	"sync"
 
 	"github.com/extsvc/svc"
 )
 
-// pool is a database and the statements prepared on it, each once.
-type pool struct {
-	db *sql.DB
-
-	mu       sync.Mutex
-	prepared map[string]*sql.Stmt
-	wanted   []string // were run in a transaction before they were prepared
-}
-
-func newPool(db *sql.DB) *pool { return &pool{db: db, prepared: map[string]*sql.Stmt{}} }
-
-// statement returns a prepared query, or nil when it is not prepared yet.
-func (p *pool) statement(query string) *sql.Stmt {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.prepared[query]
-}
-
-// prepare returns a prepared query. It takes a connection, so nobody who holds one may call it: it may be the only one.
-func (p *pool) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
-	if stmt := p.statement(query); stmt != nil {
-		return stmt, nil
-	}
-	stmt, err := p.db.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if earlier := p.prepared[query]; earlier != nil {
-		return earlier, stmt.Close()
-	}
-	p.prepared[query] = stmt
-	return stmt, nil
-}
-
-func (p *pool) want(query string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !slices.Contains(p.wanted, query) {
-		p.wanted = append(p.wanted, query)
-	}
-}
-
-// prepareWanted prepares what earlier transactions had to do without.
-func (p *pool) prepareWanted(ctx context.Context) error {
-	p.mu.Lock()
-	wanted := p.wanted
-	p.wanted = nil
-	p.mu.Unlock()
-	for _, query := range wanted {
-		if _, err := p.prepare(ctx, query); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// transact runs fn in a transaction, which is rolled back when fn fails or panics.
-func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn func(tx session) error) error {
-	if err := p.prepareWanted(ctx); err != nil {
-		return err
-	}
-	tx, err := p.db.BeginTx(ctx, options)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
-	if err := fn(session{pool: p, tx: tx}); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// session runs statements, on a database or in one of its transactions.
+// session runs statements: on a database, in one of its transactions, or in a transaction of the host.
 type session struct {
-	pool *pool
+	pool *pool   // nil: the host's, on which nothing is prepared
 	tx   *sql.Tx // nil: each statement is its own
 }
 
-func (s session) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+// work is what is done in a transaction: with the context it is given, which need not be that of whoever asked for it.
+type work func(ctx context.Context, tx session) error
+
+// statement is a query that can be run.
+type statement interface {
+	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, args ...any) *sql.Row
+}
+
+func (s session) statement(ctx context.Context, query string) (statement, error) {
+	if s.pool == nil {
+		return unprepared{s.tx, query}, nil
+	}
 	if s.tx == nil {
 		return s.pool.prepare(ctx, query)
 	}
@@ -99,6 +36,24 @@ func (s session) statement(ctx context.Context, query string) (*sql.Stmt, error)
 	}
 	s.pool.want(query)
 	return s.tx.PrepareContext(ctx, query)
+}
+
+// unprepared is a query that is sent as it is.
+type unprepared struct {
+	tx    *sql.Tx
+	query string
+}
+
+func (u unprepared) ExecContext(ctx context.Context, args ...any) (sql.Result, error) {
+	return u.tx.ExecContext(ctx, u.query, args...)
+}
+
+func (u unprepared) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
+	return u.tx.QueryContext(ctx, u.query, args...)
+}
+
+func (u unprepared) QueryRowContext(ctx context.Context, args ...any) *sql.Row {
+	return u.tx.QueryRowContext(ctx, u.query, args...)
 }
 
 // exec runs a statement and returns how many rows it wrote.

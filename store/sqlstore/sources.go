@@ -9,7 +9,7 @@ import (
 
 // CreateSource implements [svc.SourceStore].
 func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
-	return s.change(ctx, "create source", func(tx session) error {
+	return s.change(ctx, "create source", source.Target(), func(ctx context.Context, tx session) error {
 		return tx.create(ctx, `INSERT INTO svc_sources
 			(scope, owner, name, url, description, sealed_token, created_at, updated_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`,
@@ -22,14 +22,14 @@ const selectSource = `SELECT scope, owner, name, url, description, sealed_token,
 
 // Source implements [svc.SourceStore].
 func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	source, err := one(ctx, session{pool: s.read}, scanSource,
+	source, err := one(ctx, s.db.reading(), scanSource,
 		selectSource+` WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
 	return source, s.fault(ctx, "read source", err)
 }
 
 // Sources implements [svc.SourceStore].
 func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-	chunk, err := all(ctx, session{pool: s.read}, scanSource,
+	chunk, err := all(ctx, s.db.reading(), scanSource,
 		selectSource+` WHERE scope = $1 AND owner = $2 AND name > $3 ORDER BY name LIMIT $4`,
 		page.Scope, page.Owner, page.After, page.Limit)
 	return chunk, s.fault(ctx, "list sources", err)
@@ -37,7 +37,7 @@ func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source,
 
 // DeleteSource implements [svc.SourceStore].
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.change(ctx, "delete source", func(tx session) error {
+	return s.change(ctx, "delete source", key.Target(), func(ctx context.Context, tx session) error {
 		return tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
 	})
 }

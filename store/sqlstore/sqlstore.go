@@ -19,15 +19,26 @@ type Dialect struct {
 	// Lock is a statement by which a migration waits for those of other processes, until its transaction ends.
 	// "": every transaction of the pool that writes waits for the others already.
 	Lock string
-	// Unavailable reports whether err says that the database cannot be reached or cannot write just now. It is asked
-	// for everything that a driver returns. Nil: never.
-	Unavailable func(err error) bool
+	// Notify is a statement that every mutation runs last, to wake other processes after its commit: whoever hears it calls
+	// [Store.Wake]. "" none: they notice within a second.
+	Notify string
+	// OneWriter says that transactions that write wait for each other before they begin, as SQLite's do. Mutations that
+	// meet then share one transaction, and so one sync of the disk; one that has begun is not interrupted, because
+	// the database would undo more than its own statement.
+	OneWriter bool
+	// Classify says what an error of the driver means: svc.ErrUnavailable when the database cannot be reached or cannot
+	// write just now, svc.ErrChanged when it rolled the transaction back because of others (a serialization failure, a
+	// deadlock), which is tried again, and nil for everything else. It gets errors that wrap the driver's. Nil: no
+	// error means anything.
+	Classify func(err error) error
 }
 
 // Store is a [svc.Store] in a SQL database. Use [New]. All methods are safe for concurrent use.
 type Store struct {
-	write, read *pool
-	dialect     Dialect
+	db      database
+	write   *pool // for migrations; nil in a transaction of the host
+	dialect Dialect
+	news    broadcast
 }
 
 var _ svc.Store = (*Store)(nil)
@@ -36,11 +47,25 @@ var _ svc.Store = (*Store)(nil)
 // write must start as ones that write (SQLite: BEGIN IMMEDIATE): some read first. The tables are made by [Store.Migrate].
 // The pools stay the caller's: closing them, once nobody uses the Store, is all that it needs.
 func New(write, read *sql.DB, dialect Dialect) *Store {
-	s := &Store{write: newPool(write), dialect: dialect}
-	if s.read = s.write; read != write {
-		s.read = newPool(read)
+	p := &pools{write: newPool(write), dialect: dialect}
+	if p.read = p.write; read != write {
+		p.read = newPool(read)
 	}
-	return s
+	if dialect.OneWriter {
+		p.queue = &queue{pool: p.write}
+	}
+	return &Store{db: p, write: p.write, dialect: dialect}
+}
+
+// database is where a Store's statements run: pools of connections, or one transaction of the host.
+type database interface {
+	// reading returns a session whose statements read, and are each their own.
+	reading() session
+	// snapshot runs fn in a transaction that reads, and sees one state of the database throughout.
+	snapshot(ctx context.Context, fn work) error
+	// transact runs fn in a transaction that may write, and undoes it when fn fails or panics. Isolation is the same
+	// everywhere: each statement sees what is committed before it starts, and a row that is written stays locked until the end.
+	transact(ctx context.Context, fn work) error
 }
 
 // errUnchanged ends a transaction that has nothing to write, without being a failure.
@@ -49,21 +74,15 @@ var errUnchanged = errors.New("unchanged")
 // refusal is the error of a caller's function, which is returned as it is.
 type refusal struct{ error }
 
-// change runs fn in a transaction and counts the generation up, last: whoever sees the new generation sees what fn wrote,
-// and writers wait for each other only at the end. Nothing is written when fn fails or panics, or returns errUnchanged.
-func (s *Store) change(ctx context.Context, doing string, fn func(tx session) error) error {
-	return s.transact(ctx, doing, func(tx session) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return tx.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`)
-	})
+// isOutcome reports whether err is an outcome of a method, and no fault of the database.
+func isOutcome(err error) bool {
+	_, refused := errors.AsType[refusal](err)
+	return refused || errors.Is(err, errUnchanged) || errors.Is(err, svc.ErrNotFound) || errors.Is(err, svc.ErrExists)
 }
 
-// transact runs fn in a transaction that may write. Isolation is the same everywhere: each statement sees what is
-// committed before it starts, and a row that is written stays locked until the end.
-func (s *Store) transact(ctx context.Context, doing string, fn func(tx session) error) error {
-	err := s.write.transact(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, fn)
+// transact runs fn in a transaction that may write. Nothing is written when fn fails or panics, or returns errUnchanged.
+func (s *Store) transact(ctx context.Context, doing string, fn work) error {
+	err := s.db.transact(ctx, fn)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
@@ -74,27 +93,36 @@ func (s *Store) transact(ctx context.Context, doing string, fn func(tx session) 
 }
 
 // snapshot runs fn in a transaction that reads, and sees one state of the database throughout.
-func (s *Store) snapshot(ctx context.Context, doing string, fn func(tx session) error) error {
-	return s.fault(ctx, doing, s.read.transact(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, fn))
+func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
+	return s.fault(ctx, doing, s.db.snapshot(ctx, fn))
 }
 
 // fault says what was being done, and tells apart what a later try may mend. Drivers have errors of their own for a call
 // that its context ended: those wrap ctx.Err() as well.
 func (s *Store) fault(ctx context.Context, doing string, err error) error {
-	switch ended := ctx.Err(); {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, svc.ErrNotFound), errors.Is(err, svc.ErrExists):
+	}
+	if errors.Is(err, svc.ErrNotFound) || errors.Is(err, svc.ErrExists) {
 		return fmt.Errorf("%s: %w", doing, err)
-	case ended != nil && !errors.Is(err, ended):
-		return fmt.Errorf("%s: %w: %w", doing, ended, err)
-	case ended == nil && s.unavailable(err):
-		return fmt.Errorf("%s: %w: %w", doing, svc.ErrUnavailable, err)
+	}
+	if ended := ctx.Err(); ended != nil {
+		if !errors.Is(err, ended) {
+			err = fmt.Errorf("%w: %w", ended, err)
+		}
+	} else if means := s.dialect.classify(err); means != nil {
+		err = fmt.Errorf("%w: %w", means, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-func (s *Store) unavailable(err error) bool {
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, context.DeadlineExceeded) ||
-		s.dialect.Unavailable != nil && s.dialect.Unavailable(err)
+// classify returns svc.ErrUnavailable, svc.ErrChanged or nil.
+func (d Dialect) classify(err error) error {
+	switch {
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, context.DeadlineExceeded):
+		return svc.ErrUnavailable
+	case d.Classify == nil:
+		return nil
+	}
+	return d.Classify(err)
 }

@@ -2,7 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"encoding/json"
+	"math/bits"
 	"slices"
 	"strconv"
 
@@ -14,7 +14,7 @@ const chunkBytes = 256 << 10
 
 // CreateTemplate implements [svc.TemplateStore].
 func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
-	return s.change(ctx, "create template", func(tx session) error {
+	return s.change(ctx, "create template", template.Target(), func(ctx context.Context, tx session) error {
 		args := templateArgs(template, template.UpdatedAt.UnixMicro(), template.InstalledAt.UnixMicro())
 		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
 			manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, installed_at)
@@ -26,12 +26,12 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 	})
 }
 
-// createTemplateParts adds the tags, by which lists are filtered, and the base. That the name stands beside each tag
-// makes a filtered list a walk along an index.
+// createTemplateParts adds the tags, by which lists are filtered, and the base. That category and name stand beside each tag
+// makes every filtered list a walk along an index.
 func (s session) createTemplateParts(ctx context.Context, t svc.Template) error {
 	for _, tag := range t.Tags {
-		_, err := s.exec(ctx, `INSERT INTO svc_template_tags (scope, owner, id, name, tag) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT DO NOTHING`, t.Scope, t.Owner, t.ID, t.Name, tag)
+		_, err := s.exec(ctx, `INSERT INTO svc_template_tags (scope, owner, id, category, name, tag)
+			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`, t.Scope, t.Owner, t.ID, t.Category, t.Name, tag)
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (s session) createTemplateParts(ctx context.Context, t svc.Template) error 
 
 // Template implements [svc.TemplateStore].
 func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	template, err := session{pool: s.read}.template(ctx, key)
+	template, err := s.db.reading().template(ctx, key)
 	return template, s.fault(ctx, "read template", err)
 }
 
@@ -65,7 +65,7 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 	var chunk []svc.Template
 	size := 0
 	query, args := listTemplates(page)
-	err := each(ctx, session{pool: s.read}, func(row scanner) (bool, error) {
+	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
 		template, err := scanListedTemplate(row)
 		chunk = append(chunk, template)
 		size += len(template.Manifest)
@@ -92,14 +92,20 @@ func listTemplates(page svc.TemplatePage) (query string, args []any) {
 		query += ` AND k.tag = ` + next(page.Tag)
 	}
 	if page.Category != "" {
-		query += ` AND t.category = ` + next(page.Category)
+		query += ` AND ` + list + `.category = ` + next(page.Category)
 	}
-	return query + ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + next(page.Limit), args
+	return query + ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit), args
+}
+
+// limit returns the greatest power of two up to n and 1,024, as a literal: SQLite prepares a statement anew whose LIMIT is
+// another than the last, and of a few limits a few statements are prepared.
+func limit(n int) string {
+	return strconv.Itoa(1 << (bits.Len(uint(min(n, 1024))) - 1))
 }
 
 // ChangeTemplate implements [svc.TemplateStore].
 func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	return s.change(ctx, "change template", func(tx session) error {
+	return s.change(ctx, "change template", key.Target(), func(ctx context.Context, tx session) error {
 		// Writing the row first makes others who would change it wait, in every database.
 		err := tx.hit(ctx, `UPDATE svc_templates SET updated_at = updated_at WHERE scope = $1 AND owner = $2 AND id = $3`,
 			key.Scope, key.Owner, key.ID)
@@ -143,7 +149,7 @@ func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 
 // DeleteTemplate implements [svc.TemplateStore].
 func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
-	return s.change(ctx, "delete template", func(tx session) error {
+	return s.change(ctx, "delete template", key.Target(), func(ctx context.Context, tx session) error {
 		return tx.hit(ctx, `DELETE FROM svc_templates WHERE scope = $1 AND owner = $2 AND id = $3`, key.Scope, key.Owner, key.ID)
 	})
 }
@@ -162,14 +168,6 @@ func contentArgs(key svc.TemplateKey, c svc.Content) []any {
 		encodeList(c.Integrations), encodeList(c.Tags), string(c.Manifest)}
 }
 
-func encodeList(list []string) string {
-	text, err := json.Marshal(list)
-	if err != nil {
-		panic(err) // a list of strings has a JSON form
-	}
-	return string(text)
-}
-
 // contentRow is the columns of a content. All are null when the template has no base.
 type contentRow struct {
 	name, description, category *string
@@ -183,10 +181,12 @@ func (r *contentRow) columns() []any {
 
 func (r *contentRow) content() (svc.Content, error) {
 	content := svc.Content{Name: *r.name, Description: r.description, Category: r.category, Manifest: r.manifest}
-	if err := json.Unmarshal(r.integrations, &content.Integrations); err != nil {
+	var err error
+	if content.Integrations, err = decodeList(r.integrations); err != nil {
 		return content, err
 	}
-	return content, json.Unmarshal(r.tags, &content.Tags)
+	content.Tags, err = decodeList(r.tags)
+	return content, err
 }
 
 // scanTemplate reads a template and its base.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -22,7 +24,11 @@ func TestEveryRuleCanFail(t *testing.T) {
 		for name, fault := range faults() {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				broken := Check(func() svc.Store { return fault(memstore.New()) })
+				to := quickRules()
+				if _, long := longFaults[name]; long {
+					to = rules()
+				}
+				broken := check(to, func() svc.Store { return fault(memstore.New()) })
 				if len(broken) == 0 {
 					t.Error("breaks no rule")
 				}
@@ -67,6 +73,11 @@ type store struct {
 	serviceAccount func(context.Context, string) (svc.ServiceAccount, error)
 	access         func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
 	changeAccess   func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
+	changes        func(context.Context, int64) (svc.Changes, error)
+	awaitChange    func(context.Context, int64) error
+	addEvents      func(context.Context, []svc.Event) error
+	claimEvents    func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
+	deleteEvents   func(context.Context, []uuid.UUID) error
 }
 
 // broken returns a store that a fault has replaced methods of.
@@ -79,6 +90,8 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate,
 			createAPIKey: good.CreateAPIKey, credential: good.Credential, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, changeAccess: good.ChangeAccess,
+			changes: good.Changes, awaitChange: good.AwaitChange,
+			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
 		}
 		fault(s)
 		return s
@@ -138,10 +151,24 @@ func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	return s.changeAccess(ctx, named, change)
 }
 
+func (s *store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+	return s.changes(ctx, since)
+}
+func (s *store) AwaitChange(ctx context.Context, since int64) error { return s.awaitChange(ctx, since) }
+func (s *store) AddEvents(ctx context.Context, events []svc.Event) error {
+	return s.addEvents(ctx, events)
+}
+func (s *store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	return s.claimEvents(ctx, now, until, limit)
+}
+func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	return s.deleteEvents(ctx, ids)
+}
+
 // faults are what stores get wrong, each by its name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
-	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, accessFaults, changeAccessFaults} {
+	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, accessFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
 		maps.Copy(all, group)
 	}
 	built := map[string]func(svc.Store) svc.Store{}

@@ -8,10 +8,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc"
 )
 
 var generalRules = []rule{
+	{"the generation is 0 where nothing was ever written", func(c *checker) {
+		c.same("generation", c.generation(), int64(0))
+		c.same("changes", c.changes(0), svc.Changes{})
+	}},
 	{"the generation grows with every mutation", func(c *checker) {
 		before := c.generation()
 		for _, call := range mutations() {
@@ -75,10 +81,31 @@ var generalRules = []rule{
 	}},
 }
 
+// characterRules take long.
+var characterRules = []rule{
+	{"every character that an id may hold is kept, and no two are taken for one", func(c *checker) {
+		var b svc.Bundle
+		for _, id := range characters {
+			c.ok(c.CreateTemplate(c.ctx, handMade(id, id)))
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, svc.Identity{Kind: svc.KindUser, ID: id}, at(0))))
+			b.Users = append(b.Users, svc.User{ID: id, DisplayName: id, Channels: []svc.Channel{{Provider: id, SenderID: id}}})
+		}
+		c.apply(b)
+		for _, id := range characters {
+			c.same("template", c.template(templateKey(id)), handMade(id, id))
+			c.same("templates by tag", templateIDs(c.templates(tagged(id))), []string{id})
+			c.same("key", c.credential(id).User, &svc.User{ID: id, DisplayName: id})
+			c.same("user", c.access(svc.AccessQuery{Channel: svc.Channel{Provider: id, SenderID: id}}).User.ID, id)
+		}
+		c.same("templates in byte order", templateIDs(c.templates(svc.TemplatePage{Limit: 100})), characters)
+	}},
+}
+
 // call is one call of a store's method.
 type call struct {
-	name string
-	do   func(ctx context.Context, s svc.Store) error
+	name    string
+	do      func(ctx context.Context, s svc.Store) error
+	targets []svc.Target // what a mutation changes
 }
 
 // prepared is how many of mutations fill the store for reads and refusals.
@@ -86,30 +113,24 @@ const prepared = 6
 
 // mutations write, each once, in this order.
 func mutations() []call {
+	bank := svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{}`)}}}
+	grant := svc.Bundle{Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 7)}}
+	source, template := []svc.Target{sourceKey("s").Target()}, []svc.Target{templateKey("t").Target()}
+	key, revoked := newKey("k", alice, at(0)), newKey("revoked", alice, at(0))
+	revoked.RevokedAt = at(1)
 	return []call{
-		{"CreateSource", func(ctx context.Context, s svc.Store) error { return s.CreateSource(ctx, newSource(sourceKey("s"))) }},
-		{"CreateTemplate", func(ctx context.Context, s svc.Store) error { return s.CreateTemplate(ctx, installed("t", "x")) }},
-		{"CreateAPIKey", func(ctx context.Context, s svc.Store) error { return s.CreateAPIKey(ctx, newKey("k", alice, at(0))) }},
-		{"CreateAPIKey, revoked", func(ctx context.Context, s svc.Store) error {
-			key := newKey("revoked", alice, at(0))
-			key.RevokedAt = at(1)
-			return s.CreateAPIKey(ctx, key)
-		}},
-		{"KeepValue", func(ctx context.Context, s svc.Store) error {
-			_, err := s.KeepValue(ctx, "name", []byte("value"))
-			return err
-		}},
-		{"ChangeAccess", func(ctx context.Context, s svc.Store) error { return change(ctx, s, household()) }},
-		{"ChangeAccess of a bank policy", func(ctx context.Context, s svc.Store) error {
-			return change(ctx, s, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{}`)}}})
-		}},
-		{"ChangeAccess of an attachment", func(ctx context.Context, s svc.Store) error {
-			return change(ctx, s, svc.Bundle{Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 7)}})
-		}},
-		{"ChangeTemplate", func(ctx context.Context, s svc.Store) error { return s.ChangeTemplate(ctx, templateKey("t"), touch) }},
-		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "k", at(1)) }},
-		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("t")) }},
-		{"DeleteSource", func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("s")) }},
+		{"CreateSource", func(ctx context.Context, s svc.Store) error { return s.CreateSource(ctx, newSource(sourceKey("s"))) }, source},
+		{"CreateTemplate", func(ctx context.Context, s svc.Store) error { return s.CreateTemplate(ctx, installed("t", "x")) }, template},
+		{"CreateAPIKey", func(ctx context.Context, s svc.Store) error { return s.CreateAPIKey(ctx, key) }, []svc.Target{key.Target()}},
+		{"CreateAPIKey, revoked", func(ctx context.Context, s svc.Store) error { return s.CreateAPIKey(ctx, revoked) }, []svc.Target{revoked.Target()}},
+		{"KeepValue", func(ctx context.Context, s svc.Store) error { return second(s.KeepValue(ctx, "name", []byte("value"))) }, nil},
+		{"ChangeAccess", func(ctx context.Context, s svc.Store) error { return change(ctx, s, household()) }, household().Targets()},
+		{"ChangeAccess of a bank policy", func(ctx context.Context, s svc.Store) error { return change(ctx, s, bank) }, bank.Targets()},
+		{"ChangeAccess of an attachment", func(ctx context.Context, s svc.Store) error { return change(ctx, s, grant) }, grant.Targets()},
+		{"ChangeTemplate", func(ctx context.Context, s svc.Store) error { return s.ChangeTemplate(ctx, templateKey("t"), touch) }, template},
+		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "k", at(1)) }, []svc.Target{key.Target()}},
+		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("t")) }, template},
+		{"DeleteSource", func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("s")) }, source},
 	}
 }
 
@@ -117,53 +138,59 @@ func change(ctx context.Context, s svc.Store, bundle svc.Bundle) error {
 	return s.ChangeAccess(ctx, svc.AccessNames{Users: []string{"alice"}}, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil })
 }
 
+// reads are calls that are no mutations.
 func reads() []call {
 	return []call{
-		{"Source", func(ctx context.Context, s svc.Store) error { return second(s.Source(ctx, sourceKey("s"))) }},
-		{"Sources", func(ctx context.Context, s svc.Store) error {
+		{name: "Source", do: func(ctx context.Context, s svc.Store) error { return second(s.Source(ctx, sourceKey("s"))) }},
+		{name: "Sources", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 10}))
 		}},
-		{"Template", func(ctx context.Context, s svc.Store) error { return second(s.Template(ctx, templateKey("t"))) }},
-		{"Templates", func(ctx context.Context, s svc.Store) error {
+		{name: "Template", do: func(ctx context.Context, s svc.Store) error { return second(s.Template(ctx, templateKey("t"))) }},
+		{name: "Templates", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10}))
 		}},
-		{"Credential", func(ctx context.Context, s svc.Store) error { return second(s.Credential(ctx, "k")) }},
-		{"APIKeys", func(ctx context.Context, s svc.Store) error {
+		{name: "Credential", do: func(ctx context.Context, s svc.Store) error { return second(s.Credential(ctx, "k")) }},
+		{name: "APIKeys", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.APIKeys(ctx, svc.APIKeyPage{Holder: alice, Limit: 10}))
 		}},
-		{"User", func(ctx context.Context, s svc.Store) error { return second(s.User(ctx, "alice")) }},
-		{"ServiceAccount", func(ctx context.Context, s svc.Store) error { return second(s.ServiceAccount(ctx, "bot")) }},
-		{"Access", func(ctx context.Context, s svc.Store) error {
+		{name: "User", do: func(ctx context.Context, s svc.Store) error { return second(s.User(ctx, "alice")) }},
+		{name: "ServiceAccount", do: func(ctx context.Context, s svc.Store) error { return second(s.ServiceAccount(ctx, "bot")) }},
+		{name: "Access", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Access(ctx, svc.AccessQuery{Identity: alice}))
 		}},
+		{name: "Changes", do: func(ctx context.Context, s svc.Store) error { return second(s.Changes(ctx, 0)) }},
+		{name: "AwaitChange", do: func(ctx context.Context, s svc.Store) error { return s.AwaitChange(ctx, 0) }},
+		{name: "AddEvents", do: func(ctx context.Context, s svc.Store) error { return s.AddEvents(ctx, []svc.Event{newEvent(0)}) }},
+		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error { return second(s.ClaimEvents(ctx, at(0), at(1), 10)) }},
+		{name: "DeleteEvents", do: func(ctx context.Context, s svc.Store) error { return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID}) }},
 	}
 }
 
 // refusals are calls that could write and do not.
 func refusals() []call {
 	return []call{
-		{"CreateSource of a taken key", func(ctx context.Context, s svc.Store) error { return s.CreateSource(ctx, newSource(sourceKey("s"))) }},
-		{"CreateTemplate of a taken key", func(ctx context.Context, s svc.Store) error { return s.CreateTemplate(ctx, handMade("t")) }},
-		{"CreateAPIKey of a taken id", func(ctx context.Context, s svc.Store) error { return s.CreateAPIKey(ctx, newKey("k", alice, at(0))) }},
-		{"KeepValue of a kept name", func(ctx context.Context, s svc.Store) error { return second(s.KeepValue(ctx, "name", []byte("other"))) }},
-		{"DeleteSource of an unknown", func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("unknown")) }},
-		{"DeleteTemplate of an unknown", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("unknown")) }},
-		{"RevokeAPIKey of an unknown", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "unknown", at(1)) }},
-		{"RevokeAPIKey of another's", func(ctx context.Context, s svc.Store) error {
+		{name: "CreateSource of a taken key", do: func(ctx context.Context, s svc.Store) error { return s.CreateSource(ctx, newSource(sourceKey("s"))) }},
+		{name: "CreateTemplate of a taken key", do: func(ctx context.Context, s svc.Store) error { return s.CreateTemplate(ctx, handMade("t")) }},
+		{name: "CreateAPIKey of a taken id", do: func(ctx context.Context, s svc.Store) error { return s.CreateAPIKey(ctx, newKey("k", alice, at(0))) }},
+		{name: "KeepValue of a kept name", do: func(ctx context.Context, s svc.Store) error { return second(s.KeepValue(ctx, "name", []byte("other"))) }},
+		{name: "DeleteSource of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("unknown")) }},
+		{name: "DeleteTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("unknown")) }},
+		{name: "RevokeAPIKey of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "unknown", at(1)) }},
+		{name: "RevokeAPIKey of another's", do: func(ctx context.Context, s svc.Store) error {
 			return s.RevokeAPIKey(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, "k", at(1))
 		}},
-		{"RevokeAPIKey of a revoked key", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "revoked", at(1)) }},
-		{"ChangeTemplate of an unknown", func(ctx context.Context, s svc.Store) error {
+		{name: "RevokeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "revoked", at(1)) }},
+		{name: "ChangeTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeTemplate(ctx, templateKey("unknown"), touch)
 		}},
-		{"ChangeTemplate without a change", func(ctx context.Context, s svc.Store) error {
+		{name: "ChangeTemplate without a change", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeTemplate(ctx, templateKey("t"), func(*svc.Template) (bool, error) { return false, nil })
 		}},
-		{"ChangeTemplate with an error", func(ctx context.Context, s svc.Store) error {
+		{name: "ChangeTemplate with an error", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeTemplate(ctx, templateKey("t"), func(*svc.Template) (bool, error) { return true, errRefused })
 		}},
-		{"ChangeAccess of nothing", func(ctx context.Context, s svc.Store) error { return change(ctx, s, svc.Bundle{}) }},
-		{"ChangeAccess with an error", func(ctx context.Context, s svc.Store) error {
+		{name: "ChangeAccess of nothing", do: func(ctx context.Context, s svc.Store) error { return change(ctx, s, svc.Bundle{}) }},
+		{name: "ChangeAccess with an error", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return upheaval(), errRefused })
 		}},
 	}

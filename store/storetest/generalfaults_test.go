@@ -90,9 +90,10 @@ var generalFaults = map[string]func(*store){
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			mu.Lock()
-			defer mu.Unlock()
-			if last != nil && last.TemplateKey == key {
-				return *last, nil
+			shared := last
+			mu.Unlock()
+			if shared != nil && shared.TemplateKey == key {
+				return *shared, ctx.Err()
 			}
 			return s.Store.Template(ctx, key)
 		}

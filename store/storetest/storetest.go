@@ -4,7 +4,7 @@
 //		storetest.Run(t, func(t *testing.T) svc.Store { return mystore.New(t.TempDir()) })
 //	}
 //
-// Run it with the race detector.
+// Run it with the race detector. With -short it leaves out the rules that take long.
 package storetest
 
 import (
@@ -28,14 +28,23 @@ type rule struct {
 }
 
 func rules() []rule {
+	return slices.Concat(quickRules(), longRules, characterRules)
+}
+
+// quickRules are the rules that take no time.
+func quickRules() []rule {
 	return slices.Concat(generalRules, memoryRules, sourceRules, templateRules, templateListRules, changeTemplateRules, apiKeyRules,
-		accessRules, snapshotRules, changeAccessRules)
+		accessRules, snapshotRules, changeAccessRules, changeRules, outboxRules)
 }
 
 // Run checks every rule as a subtest, on a store of its own. newStore returns an empty store, and sees with t.Cleanup to its
 // end. A failure prints the rule that was broken and what was seen.
 func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
-	for _, rule := range rules() {
+	checked := rules()
+	if testing.Short() {
+		checked = quickRules()
+	}
+	for _, rule := range checked {
 		t.Run(rule.says, func(t *testing.T) {
 			if err := rule.broken(newStore(t)); err != nil {
 				t.Errorf("broken rule: %s.\n%v", rule.says, err)
@@ -46,9 +55,11 @@ func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
 
 // Check returns the rules that stores of newStore break, in their words, each with what was seen; empty when they break
 // none. It is for tests of the rules, with stores that are broken on purpose: [Run] is for tests of a store.
-func Check(newStore func() svc.Store) map[string]error {
+func Check(newStore func() svc.Store) map[string]error { return check(rules(), newStore) }
+
+func check(rules []rule, newStore func() svc.Store) map[string]error {
 	broken := map[string]error{}
-	for _, rule := range rules() {
+	for _, rule := range rules {
 		if err := rule.broken(newStore()); err != nil {
 			broken[rule.says] = err
 		}

@@ -1,10 +1,14 @@
 package storetest
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+
+	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
 )
@@ -21,6 +25,23 @@ var odd = func() []string {
 		strings.Repeat("x", 128), strings.Repeat("\U0001f600", 128), "0", "00", "1", "1.0", "10", "2",
 	}
 	slices.Sort(list)
+	return list
+}()
+
+// characters are ids of one character each: all of Latin-1 that may stand in one, and some of other planes, in byte order.
+var characters = func() []string {
+	var list []string
+	for r := ' '; r <= '\u00ff'; r++ {
+		if !strings.ContainsRune(`./\`, r) && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r) {
+			list = append(list, string(r))
+		}
+	}
+	for _, r := range []rune{
+		0x100, 0x17f, 0x3a3, 0x3c2, 0x5d0, 0x904, 0x1e9e, 0x212a, 0x3042, 0xac00, 0xe000, 0xfb00, 0xff21, 0xfffd,
+		0x10000, 0x1d400, 0x20000, 0xe0100, 0xf0000, 0x10fffd,
+	} {
+		list = append(list, string(r))
+	}
 	return list
 }()
 
@@ -87,6 +108,17 @@ func newPolicy(id string) svc.Policy {
 
 func attach(policy, kind, principal string, priority int64) svc.Attachment {
 	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority}
+}
+
+// newEvent is an event; those with a greater n are newer.
+func newEvent(n uint32) svc.Event {
+	id := uuid.UUID{0x01, 0x95, 0xff, 0x80, 0, 0, 0x70, 0, 0x80}
+	binary.BigEndian.PutUint32(id[12:], n)
+	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "holder of " + odd[int(n)%len(odd)]}
+	return svc.Event{
+		ID: id, Time: at(int64(n)), Actor: alice, Action: svc.EventAPIKeyIssued,
+		Target: svc.Target{Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal, Owner: "bob", Holder: holder},
+	}
 }
 
 // apply writes a bundle.

@@ -51,11 +51,14 @@ CREATE TABLE svc_template_tags (
   scope {text} NOT NULL,
   owner {text} NOT NULL,
   tag {text} NOT NULL,
+  category {text},
   name {text} NOT NULL,
   id {text} NOT NULL,
   PRIMARY KEY (scope, owner, tag, name, id),
   FOREIGN KEY (scope, owner, id) REFERENCES svc_templates (scope, owner, id) ON DELETE CASCADE
 );
+
+CREATE INDEX svc_template_tags_category ON svc_template_tags (scope, owner, category, tag, name, id);
 
 CREATE INDEX svc_template_tags_template ON svc_template_tags (scope, owner, id);
 

@@ -1,0 +1,118 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/matryer/is"
+)
+
+// waitFor waits until the events so far are as many as wanted, and returns them.
+func (h *host) waitFor(t *testing.T, wanted int) []string {
+	t.Helper()
+	var all []string
+	for deadline := time.Now().Add(10 * time.Second); len(all) < wanted && time.Now().Before(deadline); {
+		all = append(all, h.actions()...)
+		time.Sleep(10 * time.Millisecond)
+	}
+	return all
+}
+
+func TestOutbox(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	inTx := h.WithStore(h.store)
+	issued, err := inTx.IssueMyAPIKey(t.Context(), alice, nil)
+	is.NoErr(err)
+	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
+
+	is.NoErr(inTx.RevokeMyAPIKey(t.Context(), alice, issued.ID))
+	is.Equal(h.waitFor(t, 1), []string{"api_key.revoked api_key/" + issued.ID + " by alice"})
+	is.NoErr(inTx.Close())
+}
+
+func TestOutboxOutlivesItsService(t *testing.T) {
+	is := is.New(t)
+	first := newHost(t)
+	is.NoErr(first.Close())
+	is.NoErr(first.Close())
+	create(t, &host{Service: first.WithStore(first.store)}, "a", svc.Content{})
+	is.Equal(first.actions(), nil) // nobody delivers any more
+
+	second := newHost(t, func(c *svc.Config) { c.Store = first.store })
+	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+func TestOutboxWithoutListener(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) { c.OnEvent = nil })
+	create(t, &host{Service: h.WithStore(h.store)}, "a", svc.Content{})
+	events, err := h.store.ClaimEvents(t.Context(), time.Now(), time.Now(), 10)
+	is.NoErr(err)
+	is.Equal(len(events), 0)
+}
+
+// faultyOutbox fails once in each of its methods.
+type faultyOutbox struct {
+	svc.Store
+	fail chan struct{}
+}
+
+func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	select {
+	case <-s.fail:
+		return nil, svc.ErrUnavailable
+	default:
+		return s.Store.ClaimEvents(ctx, now, until, limit)
+	}
+}
+
+func (s *faultyOutbox) AddEvents(context.Context, []svc.Event) error { return errors.New("no room") }
+
+func TestOutboxFaults(t *testing.T) {
+	is := is.New(t)
+	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
+	store.fail <- struct{}{}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	_, err := h.WithStore(store).IssueMyAPIKey(t.Context(), alice, nil)
+	wantCode(t, err, svc.CodeInternal, "")
+
+	create(t, &host{Service: h.WithStore(store.Store)}, "a", svc.Content{})
+	is.Equal(h.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+// TestKeptValuesOfARolledBackTransaction: what a transaction of the host kept is forgotten with it.
+func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
+	rolledBack := memstore.New()
+	_, err := h.WithStore(rolledBack).IssueMyAPIKey(t.Context(), alice, nil)
+	is.NoErr(err)
+	issued := issue(t, h, alice)
+	again := newHost(t, func(c *svc.Config) { c.Keys.Peppers, c.Store = nil, h.store })
+	_, err = again.Authenticate(t.Context(), string(issued.Key))
+	is.NoErr(err)
+}
+
+func TestEventHookThatPanics(t *testing.T) {
+	is := is.New(t)
+	told := make(chan struct{}, 10)
+	h := newHost(t, func(c *svc.Config) {
+		c.OnEvent = func(context.Context, svc.Event) { told <- struct{}{}; panic("the host's") }
+	})
+	issue(t, h, alice)
+	issue(t, &host{Service: h.WithStore(h.store)}, alice)
+	issue(t, &host{Service: h.WithStore(h.store)}, alice)
+	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 3)
+	for range 3 {
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Fatal("an event is not told")
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc"
+)
+
+// outboxed is an event that is to be delivered.
+type outboxed struct {
+	svc.Event
+	claimedUntil time.Time
+}
+
+// AddEvents implements [svc.OutboxStore].
+func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, event := range events {
+		if _, there := s.outbox[event.ID]; !there {
+			s.outbox[event.ID] = outboxed{Event: event}
+		}
+	}
+	return nil
+}
+
+// ClaimEvents implements [svc.OutboxStore].
+func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var free []svc.Event
+	for _, event := range s.outbox {
+		if !event.claimedUntil.After(now) {
+			free = append(free, event.Event)
+		}
+	}
+	slices.SortFunc(free, func(a, b svc.Event) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	claimed := first(free, limit, same)
+	for _, event := range claimed {
+		s.outbox[event.ID] = outboxed{event, until}
+	}
+	return claimed, nil
+}
+
+// DeleteEvents implements [svc.OutboxStore].
+func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.outbox, id)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// How the tests of contention write.
+const (
+	contenders = 4
+	eachWrites = 100
+)
+
+// contend writes with several goroutines, and reads with twice as many until all are done.
+func contend(ctx context.Context, name string, stores ...svc.Store) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	var writers, readers sync.WaitGroup
+	for i := range contenders {
+		writers.Go(func() {
+			for n := range eachWrites {
+				id := fmt.Sprintf("%s-%d-%d", name, i, n)
+				if err := stores[i%len(stores)].CreateAPIKey(ctx, svc.APIKey{ID: id}); err != nil {
+					stop(fmt.Errorf("write %s: %w", id, err))
+					return
+				}
+			}
+		})
+	}
+	reading, done := context.WithCancel(ctx)
+	for i := range 2 * contenders {
+		readers.Go(func() {
+			for n := 0; reading.Err() == nil; n++ {
+				time.Sleep(100 * time.Microsecond)
+				id := fmt.Sprintf("%s-%d-%d", name, i%contenders, n%eachWrites)
+				_, err := stores[i%len(stores)].Credential(ctx, id)
+				if err != nil && !errors.Is(err, svc.ErrNotFound) {
+					stop(fmt.Errorf("read %s: %w", id, err))
+				}
+			}
+		})
+	}
+	writers.Wait()
+	done()
+	readers.Wait()
+	err := context.Cause(ctx)
+	stop(nil)
+	return err
+}
+
+func TestContention(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	one, two := open(t, path), open(t, path)
+	child := exec.Command(os.Args[0], "-test.run=^TestContendingChild$")
+	child.Env = append(os.Environ(), "SVC_TEST_CONTENDED="+path)
+	childEnded := make(chan error, 1)
+	go func() {
+		out, err := child.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		childEnded <- err
+	}()
+	is.NoErr(contend(t.Context(), "parent", one, two))
+	is.NoErr(<-childEnded)
+	changes, err := one.Changes(t.Context(), 0)
+	is.NoErr(err)
+	is.Equal(len(changes.Targets), 2*contenders*eachWrites)
+	checkIntegrity(t, path)
+}
+
+// TestContendingChild is the other process of TestContention.
+func TestContendingChild(t *testing.T) {
+	path := os.Getenv("SVC_TEST_CONTENDED")
+	if path == "" {
+		t.Skip("runs in processes that another test starts")
+	}
+	if err := contend(t.Context(), "child", open(t, path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNobodyIsStarved writes once in a while, while another Store writes without pause.
+func TestNobodyIsStarved(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	busy, rare := open(t, path), open(t, path)
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	for i := range 16 {
+		writers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if err := busy.CreateAPIKey(ctx, key(i*1_000_000+n)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for generation(t, rare) < 100 {
+		time.Sleep(time.Millisecond)
+	}
+	var longest time.Duration
+	for n := range 20 {
+		begun := time.Now()
+		is.NoErr(rare.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint("rare-", n)}))
+		longest = max(longest, time.Since(begun))
+	}
+	t.Logf("waited for %v at most, beside %d writes", longest, generation(t, rare))
+	stop()
+	writers.Wait()
+}
+
+func TestWaitForTheLockIsBounded(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	store := open(t, path)
+	tx, err := raw(t, path, "_txlock=immediate").Begin()
+	is.NoErr(err)
+	const held = 2 * time.Second
+	released := make(chan error, 1)
+	time.AfterFunc(held, func() { released <- tx.Rollback() })
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err = store.CreateAPIKey(ctx, key(1))
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	is.True(time.Since(begun) < held/2)
+
+	is.NoErr(store.CreateAPIKey(t.Context(), key(1))) // whoever has time gets its turn
+	is.True(time.Since(begun) >= held)
+	is.NoErr(<-released)
+}
+
+func TestStoresOnOneFileAwaitEachOther(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	one, two := open(t, path), open(t, path)
+	is.NoErr(one.CreateAPIKey(t.Context(), key(1)))
+	begun := time.Now()
+	is.NoErr(two.AwaitChange(t.Context(), 0)) // it asks the file first
+	is.True(time.Since(begun) < 500*time.Millisecond)
+
+	woken := make(chan error, 1)
+	begun = time.Now()
+	go func() { woken <- two.AwaitChange(t.Context(), 1) }()
+	wake := time.NewTicker(10 * time.Millisecond)
+	defer wake.Stop()
+	for {
+		select {
+		case <-wake.C:
+			two.Wake()
+			continue
+		case err := <-woken:
+			is.NoErr(err)
+		}
+		break
+	}
+	is.True(time.Since(begun) < 500*time.Millisecond)
+	is.NoErr(one.Close())
+	is.NoErr(two.Close())
+	is.NoErr(two.AwaitChange(t.Context(), 1)) // a wake-up, which proves nothing: Changes says what is wrong
+	_, err := two.Changes(t.Context(), 1)
+	is.True(err != nil)
+}

@@ -1,0 +1,287 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// crowd is mutations that meet: all wait for one connection that writes, until they are let go.
+type crowd struct {
+	store   *sqlstore.Store
+	release func() error
+	done    sync.WaitGroup
+}
+
+func newCrowd(t *testing.T, db *sql.DB) *crowd {
+	t.Helper()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
+}
+
+// join has do run in a goroutine, and returns when the mutation that it makes with ctx waits.
+func (c *crowd) join(ctx context.Context, do func(ctx context.Context)) {
+	waits := make(chan struct{}, 1)
+	c.done.Go(func() { do(announced{ctx, waits}) })
+	<-waits
+}
+
+func (c *crowd) letGo(t *testing.T) {
+	t.Helper()
+	if err := c.release(); err != nil {
+		t.Fatal(err)
+	}
+	c.done.Wait()
+}
+
+// announced is a context that tells when somebody begins to wait for it.
+type announced struct {
+	context.Context
+	waits chan<- struct{}
+}
+
+func (a announced) Done() <-chan struct{} {
+	select {
+	case a.waits <- struct{}{}:
+	default:
+	}
+	return a.Context.Done()
+}
+
+func generation(t *testing.T, store svc.Store) int64 {
+	t.Helper()
+	changes, err := store.Changes(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes.Generation
+}
+
+func key(i int) svc.APIKey { return svc.APIKey{ID: fmt.Sprint("key-", i), Prefix: fmt.Sprint(i)} }
+
+func TestWritersThatMeetShareCommits(t *testing.T) {
+	for writers, commits := range map[int]int64{1: 1, 16: 1, 100: 2} {
+		is := is.New(t)
+		seen := &tap{}
+		c := newCrowd(t, tappedDB(t, migrated(t), seen))
+		for i := range writers {
+			c.join(t.Context(), func(ctx context.Context) {
+				if err := c.store.CreateAPIKey(ctx, key(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		c.letGo(t)
+		is.Equal(seen.commits.Load(), commits)
+		is.Equal(generation(t, c.store), int64(writers)) // each has one of its own
+		changes, err := c.store.Changes(t.Context(), 0)
+		is.NoErr(err)
+		is.Equal(len(changes.Targets), writers)
+	}
+}
+
+func TestNobodyIsToldBeforeTheCommit(t *testing.T) {
+	is := is.New(t)
+	var told sync.Map
+	seen := &tap{commit: func() error {
+		time.Sleep(20 * time.Millisecond)
+		told.Range(func(id, _ any) bool {
+			t.Errorf("%v was told", id)
+			return true
+		})
+		return errors.New("disk failed")
+	}}
+	c := newCrowd(t, tappedDB(t, migrated(t), seen))
+	for i := range 8 {
+		c.join(t.Context(), func(ctx context.Context) {
+			err := c.store.CreateAPIKey(ctx, key(i%4)) // half of them would be refused because of the others
+			told.Store(i, true)
+			if err == nil || !strings.Contains(err.Error(), "disk failed") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	c.letGo(t)
+	is.Equal(generation(t, c.store), int64(0))
+	is.Equal(seen.begun.Load(), int64(2)) // the crowd's own and one for all: nothing was tried again
+}
+
+func TestOneOfSeveralFails(t *testing.T) {
+	is := is.New(t)
+	seen := &tap{}
+	c := newCrowd(t, tappedDB(t, migrated(t), seen))
+	changeAccess := func(ctx context.Context, id string, then func()) error {
+		return c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+			then()
+			return svc.Bundle{Users: []svc.User{{ID: id}}}, nil
+		})
+	}
+	refused := errors.New("refused")
+	var panicked any
+	errs := make([]error, 8)
+	for _, do := range []func(ctx context.Context){
+		func(ctx context.Context) { errs[0] = c.store.CreateAPIKey(ctx, key(1)) },
+		func(ctx context.Context) { errs[1] = c.store.CreateAPIKey(ctx, key(1)) },
+		func(ctx context.Context) {
+			errs[2] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, refused })
+		},
+		func(ctx context.Context) {
+			defer func() { panicked = recover() }()
+			errs[3] = changeAccess(ctx, "panicked", func() { panic("oh") })
+		},
+		func(ctx context.Context) {
+			errs[4] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+				return svc.Bundle{Users: []svc.User{{ID: "half"}}, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}, nil
+			})
+		},
+		func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			errs[5] = changeAccess(ctx, "left", cancel)
+		},
+		func(ctx context.Context) { errs[6] = changeAccess(ctx, "alice", func() {}) },
+		func(ctx context.Context) { errs[7] = c.store.ChangeAccess(ctx, svc.AccessNames{}, nothing) },
+	} {
+		c.join(t.Context(), do)
+	}
+	c.letGo(t)
+	is.NoErr(errs[0])
+	is.True(errors.Is(errs[1], svc.ErrExists))
+	is.Equal(errs[2], refused)
+	is.Equal(panicked, "oh")
+	is.True(errs[4] != nil)
+	is.True(errors.Is(errs[5], context.Canceled))
+	is.NoErr(errs[6])
+	is.NoErr(errs[7])
+	is.Equal(seen.commits.Load(), int64(1))
+	for _, id := range []string{"panicked", "half", "left"} {
+		_, err := c.store.User(t.Context(), id)
+		is.True(errors.Is(err, svc.ErrNotFound)) // nothing is left of those that failed
+	}
+	changes, err := c.store.Changes(t.Context(), 0)
+	is.NoErr(err)
+	is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetAPIKey, ID: "key-1"}, {Kind: svc.TargetUser, ID: "alice"}})
+}
+
+func nothing(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, nil }
+
+// TestAllFailWhenTheTransactionDies has the database roll a whole transaction back in the middle of a batch.
+func TestAllFailWhenTheTransactionDies(t *testing.T) {
+	is := is.New(t)
+	var dying bool
+	seen := &tap{}
+	seen.run = func(conn driver.Conn, query string) error {
+		if !dying || !strings.Contains(query, "INSERT INTO svc_sources") {
+			return nil
+		}
+		stmt, err := conn.Prepare("ROLLBACK")
+		if err == nil {
+			_, err = stmt.(driver.StmtExecContext).ExecContext(context.Background(), nil)
+			err = errors.Join(err, stmt.Close(), driver.ErrBadConn)
+		}
+		return fmt.Errorf("disk is full: %w", err)
+	}
+	c := newCrowd(t, tappedDB(t, migrated(t), seen))
+	dying = true
+	for i := range 8 {
+		c.join(t.Context(), func(ctx context.Context) {
+			var err error
+			if i == 4 {
+				err = c.store.CreateSource(ctx, svc.Source{})
+			} else {
+				err = c.store.CreateAPIKey(ctx, key(i))
+			}
+			if !errors.Is(err, svc.ErrUnavailable) {
+				t.Errorf("%d: got %v", i, err)
+			}
+		})
+	}
+	c.letGo(t)
+	dying = false
+	is.Equal(seen.commits.Load(), int64(0))
+	is.Equal(generation(t, c.store), int64(0))
+	is.NoErr(c.store.CreateAPIKey(t.Context(), key(4))) // it goes on
+}
+
+func TestWaitingWritersMayLeave(t *testing.T) {
+	is := is.New(t)
+	before := runtime.NumGoroutine()
+	seen := &tap{}
+	c := newCrowd(t, tappedDB(t, migrated(t), seen))
+	ctx, cancel := context.WithCancel(t.Context())
+	leave := func(ctx context.Context) {
+		if err := c.store.CreateAPIKey(ctx, key(1)); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+	for range 8 {
+		c.join(ctx, leave)
+	}
+	cancel()
+	c.done.Wait() // though nobody has let go of the connection
+	is.Equal(seen.begun.Load(), int64(1))
+	c.join(t.Context(), func(ctx context.Context) {
+		if err := c.store.CreateAPIKey(ctx, key(2)); err != nil {
+			t.Error(err)
+		}
+	})
+	c.letGo(t)
+	is.Equal(generation(t, c.store), int64(1))
+	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	is.True(runtime.NumGoroutine() <= before+2) // nobody leads; database/sql has some of its own
+}
+
+func TestFunctionThatEndsItsGoroutine(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		runtime.Goexit()
+		return svc.Bundle{}, nil
+	})
+	is.True(err != nil)
+	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
+	is.Equal(generation(t, store), int64(1))
+}
+
+func TestWritersOverwhelm(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	var done sync.WaitGroup
+	for i := range 200 {
+		done.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond/4)
+			defer cancel()
+			err := store.CreateAPIKey(ctx, key(i))
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			_, readErr := store.Credential(t.Context(), key(i).ID)
+			if (err == nil) != (readErr == nil) {
+				t.Errorf("%d: created: %v, read: %v", i, err, readErr) // what was said is what is there
+			}
+		})
+	}
+	done.Wait()
+	changes, err := store.Changes(t.Context(), 0)
+	is.NoErr(err)
+	is.Equal(int64(len(changes.Targets)), changes.Generation)
+}

@@ -1,0 +1,199 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// versionOne returns the path of a database as version 1 left it, with rows in it and no changes.
+func versionOne(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "svc.db")
+	const end = "INSERT INTO svc_migrations (version) VALUES (1);\n"
+	script, _, found := strings.Cut(sqlstore.SQL(sqlite.Dialect()), end)
+	if !found {
+		t.Fatal("version 1 does not end")
+	}
+	db := raw(t, path)
+	for _, statement := range []string{
+		script + end,
+		`INSERT INTO svc_users VALUES ('alice', 'Alice', NULL, 0)`,
+		`INSERT INTO svc_api_keys VALUES ('k', 'user', 'alice', 'svcu_k', NULL, x'00ff', '1', 1000000, NULL)`,
+		`UPDATE svc_generation SET value = 5`,
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func checkVersionOne(t *testing.T, store svc.Store) {
+	t.Helper()
+	is := is.New(t)
+	credential, err := store.Credential(t.Context(), "k")
+	is.NoErr(err)
+	is.Equal(credential.Hash, []byte{0, 0xff})
+	is.Equal(credential.User.DisplayName, "Alice")
+	is.Equal(generation(t, store), int64(5))
+}
+
+func TestUpgradeKeepsWhatIsThere(t *testing.T) {
+	is := is.New(t)
+	store := open(t, versionOne(t))
+	checkVersionOne(t, store)
+	changes, err := store.Changes(t.Context(), 4)
+	is.NoErr(err)
+	is.Equal(changes, svc.Changes{Generation: 5, Reset: true}) // nobody knows what an older program changed
+	changes, err = store.Changes(t.Context(), 5)
+	is.NoErr(err)
+	is.Equal(changes, svc.Changes{Generation: 5})
+
+	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
+	changes, err = store.Changes(t.Context(), 5)
+	is.NoErr(err)
+	is.Equal(changes, svc.Changes{Generation: 6, Targets: []svc.Target{key(1).Target()}})
+	_, err = store.DB().Exec(`UPDATE svc_generation SET value = value + 1`) // an older program that still runs
+	is.NoErr(err)
+	is.NoErr(store.CreateAPIKey(t.Context(), key(2)))
+	for since, reset := range map[int64]bool{4: true, 5: true, 6: true, 7: false, 8: false, 9: true} {
+		changes, err := store.Changes(t.Context(), since)
+		is.NoErr(err)
+		is.Equal(changes.Reset, reset)
+	}
+}
+
+// TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit.
+func TestMigrationsAreKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a process for each statement")
+	}
+	want := schema(t, migrated(t))
+	for name, start := range map[string]func() string{
+		"a new file": func() string { return filepath.Join(t.TempDir(), "svc.db") },
+		"version 1":  func() string { return versionOne(t) },
+	} {
+		killed := 0
+		for at := 1; ; at++ {
+			path := start()
+			child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
+			child.Env = append(os.Environ(), "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))
+			out, err := child.CombinedOutput()
+			store := open(t, path)
+			if got := schema(t, path); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("%s, killed at statement %d: the schema is %v", name, at, got)
+			}
+			if name == "version 1" {
+				checkVersionOne(t, store)
+			}
+			checkIntegrity(t, path)
+			if err == nil {
+				break // it was not killed: there are no more statements
+			}
+			if !strings.Contains(err.Error(), "killed") {
+				t.Fatalf("%v: %s", err, out)
+			}
+			killed++
+		}
+		t.Logf("%s: killed %d times", name, killed)
+		if killed < 5 {
+			t.Errorf("%s: only %d statements were seen", name, killed)
+		}
+	}
+}
+
+// TestKilledChild is a process of TestMigrationsAreKilled.
+func TestKilledChild(t *testing.T) {
+	path := os.Getenv("SVC_TEST_KILLED")
+	if path == "" {
+		t.Skip("runs in processes that another test starts")
+	}
+	left, err := strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func() error {
+		if left--; left == 0 {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Kill()
+			}
+			return fmt.Errorf("still alive: %w", err)
+		}
+		return nil
+	}
+	seen := &tap{commit: step, run: func(driver.Conn, string) error { return step() }}
+	if err := tapped(t, path, seen).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	db := raw(t, path)
+	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
+		_, err := db.Exec("CREATE TABLE " + table + " (version INTEGER); INSERT INTO " + table + " VALUES (42)")
+		is.NoErr(err)
+	}
+	is.NoErr(writeAll(t.Context(), open(t, path)))
+	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
+		var version int
+		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
+		is.Equal(version, 42)
+	}
+}
+
+func TestOldChangesAreForgotten(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	fill(t, store.DB(), 12_031)
+	oldest := func() (generation int64) {
+		is.NoErr(store.DB().QueryRow("SELECT MIN(generation) FROM svc_changes").Scan(&generation))
+		return generation
+	}
+	is.Equal(oldest(), int64(1))
+	is.NoErr(store.CreateAPIKey(t.Context(), key(0)))
+	is.Equal(oldest(), int64(1025)) // so many at once
+	for i := range 256 {
+		is.NoErr(store.CreateAPIKey(t.Context(), key(1+i)))
+	}
+	is.Equal(oldest(), int64(2049))
+	for since, reset := range map[int64]bool{0: true, 2000: true, 2047: true, 2048: false, 12_000: false} {
+		changes, err := store.Changes(t.Context(), since)
+		is.NoErr(err)
+		is.Equal(changes.Reset, reset)
+		if !reset {
+			is.Equal(int64(len(changes.Targets)), 12_031+257-since)
+		}
+	}
+}
+
+// fill makes as many generations.
+func fill(t *testing.T, db *sql.DB, generations int) {
+	t.Helper()
+	_, err := db.Exec(`INSERT INTO svc_changes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+		SELECT i, 0, 'user', 'u' || i, '', '', '', '' FROM n`, generations)
+	if err == nil {
+		_, err = db.Exec(`UPDATE svc_generation SET value = $1`, generations)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

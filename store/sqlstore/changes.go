@@ -1,0 +1,210 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+const (
+	remembered = 10_000 // how many generations are remembered
+	pruneEvery = 256    // how many generations there are between looks for older ones
+	pruneMost  = 1024   // how many generations one look forgets at most
+
+	patience      = time.Second // how long AwaitChange waits
+	changeRows    = 64          // how many rows of changes one statement writes at most
+	changeColumns = 7           // how many columns a row has, the generation apart
+)
+
+// change runs fn, which changes target, in a transaction: see changeMany.
+func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn work) error {
+	return s.changeMany(ctx, doing, func(ctx context.Context, tx session) ([]svc.Target, error) {
+		return []svc.Target{target}, fn(ctx, tx)
+	})
+}
+
+// changeMany runs fn in a transaction, counts the generation up and leaves what fn changed, last: whoever sees the new
+// generation sees what fn wrote, and writers wait for each other only at the end. Nothing is written when fn fails or panics, or
+// returns errUnchanged.
+func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx context.Context, tx session) ([]svc.Target, error)) error {
+	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
+		targets, err := fn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := tx.leave(ctx, targets); err != nil || s.dialect.Notify == "" {
+			return err
+		}
+		_, err = tx.exec(ctx, s.dialect.Notify)
+		return err
+	})
+	if err == nil {
+		s.news.tell()
+	}
+	return err
+}
+
+// leave counts the generation up and keeps the targets under it. Every generation has a row, so that one without is known to
+// be an older program's, or forgotten.
+func (s session) leave(ctx context.Context, targets []svc.Target) error {
+	generation, err := one(ctx, s, scanNumber, `UPDATE svc_generation SET value = value + 1 WHERE id = 1 RETURNING value`)
+	if errors.Is(err, svc.ErrNotFound) {
+		return errors.New("the row of the generation is gone")
+	} else if err != nil {
+		return err
+	}
+	for from := 0; from < len(targets); {
+		rows := rowsAtOnce(len(targets) - from)
+		_, err := s.exec(ctx, insertChanges(rows), changeArgs(generation, from, targets[from:from+rows])...)
+		if err != nil {
+			return err
+		}
+		from += rows
+	}
+	if generation%pruneEvery == 0 {
+		_, err = s.exec(ctx, `DELETE FROM svc_changes
+			WHERE generation <= $1 AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, generation-remembered, pruneMost)
+	}
+	return err
+}
+
+// rowsAtOnce returns how many of n rows to write with one statement: of a few sizes, as each is prepared.
+func rowsAtOnce(n int) int {
+	for size := changeRows; size > 1; size /= 4 {
+		if n >= size {
+			return size
+		}
+	}
+	return 1
+}
+
+func insertChanges(rows int) string {
+	var b strings.Builder
+	b.WriteString(`INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES `)
+	for row := range rows {
+		b.WriteString("($1")
+		for column := range changeColumns {
+			b.WriteString(", $" + strconv.Itoa(2+row*changeColumns+column))
+		}
+		b.WriteString("), ")
+	}
+	return strings.TrimSuffix(b.String(), ", ")
+}
+
+func changeArgs(generation int64, position int, targets []svc.Target) []any {
+	args := []any{generation}
+	for i, t := range targets {
+		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
+	}
+	return args
+}
+
+// Changes implements [svc.ChangeStore].
+func (s *Store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+	var changes svc.Changes
+	last, rows := since, 0
+	err := each(ctx, s.db.reading(), func(row scanner) (enough bool, err error) {
+		var change changeRow
+		err = row.Scan(change.columns(&changes.Generation)...)
+		if rows++; err != nil || change.generation == nil {
+			return false, err
+		}
+		if gap := *change.generation - last; gap != 0 && gap != 1 {
+			return true, nil
+		}
+		last = *change.generation
+		if target := change.target(); target.Kind != "" {
+			changes.Targets = append(changes.Targets, target)
+		}
+		return false, nil
+	}, `SELECT g.value, c.generation, c.kind, c.id, c.scope, c.owner, c.holder_kind, c.holder_id
+		FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
+		WHERE g.id = 1 ORDER BY c.generation, c.position`, since)
+	if err == nil && rows == 0 {
+		err = errors.New("the row of the generation is gone")
+	}
+	if err != nil {
+		return svc.Changes{}, s.fault(ctx, "read changes", err)
+	}
+	if last != changes.Generation {
+		return svc.Changes{Generation: changes.Generation, Reset: true}, nil
+	}
+	return changes, nil
+}
+
+// changeRow is the columns of a change, all null where a join found none.
+type changeRow struct {
+	generation                                   *int64
+	kind, id, scope, owner, holderKind, holderID *string
+}
+
+func (r *changeRow) columns(generation *int64) []any {
+	return []any{generation, &r.generation, &r.kind, &r.id, &r.scope, &r.owner, &r.holderKind, &r.holderID}
+}
+
+func (r *changeRow) target() svc.Target {
+	return svc.Target{
+		Kind: svc.TargetKind(*r.kind), ID: *r.id, Scope: svc.Scope(*r.scope), Owner: *r.owner,
+		Holder: svc.Identity{Kind: svc.Kind(*r.holderKind), ID: *r.holderID},
+	}
+}
+
+// AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, those of others through [Store.Wake].
+func (s *Store) AwaitChange(ctx context.Context, since int64) error {
+	next := s.news.next() // before the read: what is committed after it is heard
+	generation, err := one(ctx, s.db.reading(), scanNumber, `SELECT value FROM svc_generation WHERE id = 1`)
+	if ctx.Err() != nil {
+		return s.fault(ctx, "await a change", ctx.Err())
+	}
+	if err == nil && generation != since {
+		return nil
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return s.fault(ctx, "await a change", ctx.Err())
+	case <-next:
+	case <-late.C:
+	}
+	return nil
+}
+
+// Wake ends every [Store.AwaitChange] that waits. It is for whoever hears that another process has committed; what it heard
+// need not be true.
+func (s *Store) Wake() { s.news.tell() }
+
+func scanNumber(row scanner) (n int64, err error) {
+	err = row.Scan(&n)
+	return n, err
+}
+
+// broadcast tells any number of listeners at once. Its zero value works.
+type broadcast struct {
+	mu      sync.Mutex
+	channel chan struct{}
+}
+
+// next returns what is closed when somebody tells.
+func (b *broadcast) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.channel == nil {
+		b.channel = make(chan struct{})
+	}
+	return b.channel
+}
+
+func (b *broadcast) tell() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.channel != nil {
+		close(b.channel)
+		b.channel = nil
+	}
+}

@@ -1,0 +1,83 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc"
+)
+
+// AddEvents implements [svc.OutboxStore].
+func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
+	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
+		for _, e := range events {
+			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (id, happened_at, actor_kind, actor_id, action,
+				target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id, claimed_until)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0) ON CONFLICT DO NOTHING`,
+				e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.Action,
+				e.Target.Kind, e.Target.ID, e.Target.Scope, e.Target.Owner, e.Target.Holder.Kind, e.Target.Holder.ID)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ClaimEvents implements [svc.OutboxStore].
+func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox WHERE claimed_until <= $1 ORDER BY id LIMIT 1`, now.UnixMicro())
+	if errors.Is(err, svc.ErrNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, s.fault(ctx, "claim events", err)
+	}
+	var events []svc.Event
+	err = s.transact(ctx, "claim events", func(ctx context.Context, tx session) (err error) {
+		// Writing this row first makes others who would claim events wait, in every database.
+		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'outbox'`); err != nil {
+			return err
+		}
+		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1
+			WHERE id IN (SELECT id FROM svc_outbox WHERE claimed_until <= $2 ORDER BY id LIMIT $3)
+			RETURNING id, happened_at, actor_kind, actor_id, action,
+			target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`,
+			until.UnixMicro(), now.UnixMicro(), limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(events, func(a, b svc.Event) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	return events, nil
+}
+
+// DeleteEvents implements [svc.OutboxStore].
+func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	return s.transact(ctx, "delete events", func(ctx context.Context, tx session) error {
+		for _, id := range ids {
+			if _, err := tx.exec(ctx, `DELETE FROM svc_outbox WHERE id = $1`, id.String()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func scanEvent(row scanner) (e svc.Event, err error) {
+	var at int64
+	var id string
+	t := &e.Target
+	err = row.Scan(&id, &at, &e.Actor.Kind, &e.Actor.ID, &e.Action, &t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID)
+	if err != nil {
+		return e, err
+	}
+	e.Time = fromMicro(at)
+	e.ID, err = uuid.Parse(id)
+	return e, err
+}

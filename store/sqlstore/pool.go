@@ -1,0 +1,87 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"sync"
+)
+
+// pool is a database and the statements prepared on it, each once.
+type pool struct {
+	db *sql.DB
+
+	mu       sync.Mutex
+	prepared map[string]*sql.Stmt
+	wanted   []string // were run in a transaction before they were prepared
+}
+
+func newPool(db *sql.DB) *pool { return &pool{db: db, prepared: map[string]*sql.Stmt{}} }
+
+// statement returns a prepared query, or nil when it is not prepared yet.
+func (p *pool) statement(query string) *sql.Stmt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.prepared[query]
+}
+
+// prepare returns a prepared query. It takes a connection, so nobody who holds one may call it: it may be the only one.
+func (p *pool) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt := p.statement(query); stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := p.db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if earlier := p.prepared[query]; earlier != nil {
+		return earlier, stmt.Close()
+	}
+	p.prepared[query] = stmt
+	return stmt, nil
+}
+
+func (p *pool) want(query string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.wanted, query) {
+		p.wanted = append(p.wanted, query)
+	}
+}
+
+// prepareWanted prepares what earlier transactions had to do without.
+func (p *pool) prepareWanted(ctx context.Context) error {
+	p.mu.Lock()
+	wanted := p.wanted
+	p.wanted = nil
+	p.mu.Unlock()
+	for _, query := range wanted {
+		if _, err := p.prepare(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts a transaction. Its statements run as prepared ones, as soon as they are.
+func (p *pool) begin(ctx context.Context, options *sql.TxOptions) (*sql.Tx, error) {
+	if err := p.prepareWanted(ctx); err != nil {
+		return nil, err
+	}
+	return p.db.BeginTx(ctx, options)
+}
+
+// transact runs fn in a transaction, which is rolled back when fn fails or panics.
+func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) error {
+	tx, err := p.begin(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
+	if err := fn(ctx, session{pool: p, tx: tx}); err != nil {
+		return err
+	}
+	return tx.Commit()
+}

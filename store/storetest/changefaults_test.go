@@ -1,0 +1,147 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// told is a fault in what Changes answers.
+func told(fault func(since int64, changes *svc.Changes)) func(*store) {
+	return func(s *store) {
+		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
+			changes, err := s.Store.Changes(ctx, since)
+			fault(since, &changes)
+			return changes, err
+		}
+	}
+}
+
+var changeFaults = map[string]func(*store){
+	"changes are told newest first": told(func(_ int64, changes *svc.Changes) { slices.Reverse(changes.Targets) }),
+	"changes are told once for each target": told(func(_ int64, changes *svc.Changes) {
+		slices.SortFunc(changes.Targets, func(a, b svc.Target) int { return strings.Compare(show(a), show(b)) })
+		changes.Targets = slices.Compact(changes.Targets)
+	}),
+	"the holder of a changed key is lost": told(func(_ int64, changes *svc.Changes) {
+		for i := range changes.Targets {
+			changes.Targets[i].Holder = svc.Identity{}
+		}
+	}),
+	"long ids are cut in changes": told(func(_ int64, changes *svc.Changes) {
+		for i, target := range changes.Targets {
+			changes.Targets[i].ID = target.ID[:min(64, len(target.ID))]
+		}
+	}),
+	"only so many changes are told": told(func(_ int64, changes *svc.Changes) {
+		changes.Targets = changes.Targets[:min(256, len(changes.Targets))]
+	}),
+	"a Reset is never told": told(func(_ int64, changes *svc.Changes) { changes.Reset = false }),
+	"a Reset is told with what is there": told(func(_ int64, changes *svc.Changes) {
+		if changes.Reset {
+			changes.Targets = []svc.Target{sourceKey("s").Target()}
+		}
+	}),
+	"nothing written is a Reset": told(func(since int64, changes *svc.Changes) {
+		changes.Reset = changes.Reset || changes.Generation == 0
+	}),
+	"a refusal leaves a change": func(s *store) {
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			err := s.Store.DeleteSource(ctx, key)
+			if errors.Is(err, svc.ErrNotFound) {
+				_, _ = s.Store.KeepValue(ctx, "refused "+key.Name, nil)
+			}
+			return err
+		}
+	},
+}
+
+// longFaults are those that take more than the quick rules to be seen.
+var longFaults = map[string]func(*store){
+	"only 100 generations are remembered": told(func(since int64, changes *svc.Changes) {
+		if changes.Generation-since > 100 {
+			*changes = svc.Changes{Generation: changes.Generation, Reset: true}
+		}
+	}),
+	"changes before those that are remembered are left out": told(func(since int64, changes *svc.Changes) {
+		changes.Targets = changes.Targets[max(0, len(changes.Targets)-1000):]
+	}),
+	"a space is a space": func(s *store) {
+		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+			key.ID = strings.ReplaceAll(key.ID, "\u00a0", " ")
+			return s.Store.Template(ctx, key)
+		}
+	},
+	"changes and the generation are read one after the other": func(s *store) {
+		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
+			changes, err := s.Store.Changes(ctx, since)
+			if err != nil || changes.Reset {
+				return changes, err
+			}
+			time.Sleep(100 * time.Microsecond)
+			later, err := s.Store.Changes(ctx, changes.Generation)
+			changes.Generation = later.Generation
+			return changes, err
+		}
+	},
+	"who waits for a change finds out after a second": func(s *store) {
+		s.awaitChange = func(ctx context.Context, _ int64) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second):
+				return nil
+			}
+		}
+	},
+	"who waits for a change waits until there is one": func(s *store) {
+		s.awaitChange = func(ctx context.Context, since int64) error {
+			for range 10 {
+				changes, err := s.Store.Changes(ctx, since)
+				if err != nil || changes.Generation != since {
+					return err
+				}
+				if err := s.Store.AwaitChange(ctx, since); err != nil {
+					return err
+				}
+			}
+			return errors.New("waited for long enough")
+		}
+	},
+	"who waits for a change cannot leave": func(s *store) {
+		s.awaitChange = func(ctx context.Context, since int64) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := s.Store.AwaitChange(context.WithoutCancel(ctx), since)
+			return errors.Join(err, ctx.Err())
+		}
+	},
+	"who waits for a change is not told why it ends": func(s *store) {
+		s.awaitChange = func(ctx context.Context, since int64) error {
+			if err := s.Store.AwaitChange(ctx, since); err != nil {
+				return errors.New("interrupted")
+			}
+			return nil
+		}
+	},
+	"one change in a thousand is lost": func(s *store) {
+		var mu sync.Mutex
+		seen := 0
+		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
+			changes, err := s.Store.Changes(ctx, since)
+			mu.Lock()
+			defer mu.Unlock()
+			if seen += len(changes.Targets); seen > 1000 && len(changes.Targets) > 0 {
+				seen = 0
+				changes.Targets = changes.Targets[1:]
+			}
+			return changes, err
+		}
+	},
+}

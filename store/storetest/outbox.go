@@ -1,0 +1,107 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc"
+)
+
+var outboxRules = []rule{
+	{"ClaimEvents returns events as they were added, oldest first, at most as many as asked for", func(c *checker) {
+		var events []svc.Event
+		for n := range uint32(len(odd)) {
+			events = append(events, newEvent(n))
+		}
+		host := svc.Event{ID: newEvent(1000).ID, Time: at(1000), Actor: svc.Host.Identity(), Action: svc.EventAccessWritten}
+		events = append(events, host)
+		shuffled := slices.Clone(events)
+		slices.Reverse(shuffled)
+		c.ok(c.AddEvents(c.ctx, shuffled[:7]))
+		c.ok(c.AddEvents(c.ctx, shuffled[7:]))
+		c.same("the oldest 3", c.claim(at(0), at(10), 3), events[:3])
+		c.same("the rest", c.claim(at(0), at(10), 1000), events[3:])
+	}},
+	{"ClaimEvents of an empty outbox is empty, and no error", func(c *checker) {
+		c.same("events", c.claim(at(0), at(10), 10), []svc.Event{})
+		c.ok(c.AddEvents(c.ctx, nil))
+		c.same("events", c.claim(at(0), at(10), 10), []svc.Event{})
+	}},
+	{"claimed events are nobody else's until their time, and anybody's after it", func(c *checker) {
+		c.add(1, 2, 3)
+		c.same("first", ns(c.claim(at(0), at(100), 2)), []uint32{1, 2})
+		c.same("meanwhile", ns(c.claim(at(99), at(200), 10)), []uint32{3})
+		c.same("when the first are free", ns(c.claim(at(101), at(300), 10)), []uint32{1, 2})
+		c.same("when the third is free", ns(c.claim(at(201), at(300), 10)), []uint32{3})
+		c.same("when none is", ns(c.claim(at(299), at(400), 10)), []uint32{})
+	}},
+	{"DeleteEvents forgets events, claimed or not, and no others; those that are gone are no error", func(c *checker) {
+		c.add(1, 2, 3, 4)
+		c.claim(at(0), at(100), 2)
+		for range 2 {
+			c.ok(c.DeleteEvents(c.ctx, []uuid.UUID{newEvent(1).ID, newEvent(3).ID, newEvent(9).ID}))
+			c.ok(c.DeleteEvents(c.ctx, nil))
+		}
+		c.same("what is left", ns(c.claim(at(101), at(200), 10)), []uint32{2, 4})
+	}},
+	{"events are no mutations: the generation stays with them", func(c *checker) {
+		c.add(1, 2)
+		c.claim(at(0), at(100), 1)
+		c.ok(c.DeleteEvents(c.ctx, []uuid.UUID{newEvent(1).ID}))
+		c.same("generation", c.generation(), int64(0))
+	}},
+	{"of several that claim events at once, each gets some of its own", func(c *checker) {
+		const events = 200
+		for n := range uint32(events) {
+			c.add(n)
+		}
+		var mu sync.Mutex
+		times := map[uint32]int{}
+		for _, err := range race(func(int) error {
+			for range events {
+				claimed, err := c.ClaimEvents(c.ctx, at(0), at(100), 7)
+				if err != nil || len(claimed) == 0 {
+					return err
+				}
+				mu.Lock()
+				for _, n := range ns(claimed) {
+					times[n]++
+				}
+				mu.Unlock()
+			}
+			return fmt.Errorf("there is no end of events")
+		}) {
+			c.ok(err)
+		}
+		for n := range uint32(events) {
+			if times[n] != 1 {
+				c.fail("event %d was claimed %d times", n, times[n])
+			}
+		}
+	}},
+}
+
+func (c *checker) add(events ...uint32) {
+	for _, n := range events {
+		c.ok(c.AddEvents(c.ctx, []svc.Event{newEvent(n)}))
+	}
+}
+
+func (c *checker) claim(now, until time.Time, limit int) []svc.Event {
+	events, err := c.ClaimEvents(c.ctx, now, until, limit)
+	c.ok(err)
+	return events
+}
+
+// ns are the numbers that newEvent was given.
+func ns(events []svc.Event) []uint32 {
+	list := make([]uint32, len(events))
+	for i, event := range events {
+		list[i] = uint32(event.Time.Sub(at(0)) / time.Microsecond)
+	}
+	return list
+}

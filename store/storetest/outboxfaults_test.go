@@ -1,0 +1,92 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc"
+)
+
+type claimEvents = func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
+
+// claims is a fault in how events are claimed.
+func claims(fault func(claim claimEvents) claimEvents) func(*store) {
+	return func(s *store) { s.claimEvents = fault(s.Store.ClaimEvents) }
+}
+
+var outboxFaults = map[string]func(*store){
+	"events are claimed newest first": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, until, limit)
+			slices.Reverse(events)
+			return events, err
+		}
+	}),
+	"all events are claimed at once": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, _ int) ([]svc.Event, error) {
+			return claim(ctx, now, until, 1000)
+		}
+	}),
+	"claimed events stay anybody's": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, _ time.Time, limit int) ([]svc.Event, error) {
+			return claim(ctx, now, now, limit)
+		}
+	}),
+	"claims never end": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			return claim(ctx, now, until.Add(time.Hour), limit)
+		}
+	}),
+	"events are read, and claimed afterwards": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, now, limit)
+			if err == nil {
+				time.Sleep(100 * time.Microsecond)
+				_, err = claim(ctx, now, until, limit)
+			}
+			return events, err
+		}
+	}),
+	"an empty outbox is an error": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, until, limit)
+			if err == nil && len(events) == 0 {
+				err = svc.ErrNotFound
+			}
+			return events, err
+		}
+	}),
+	"an event's owner is lost": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, until, limit)
+			for i := range events {
+				events[i].Target.Owner = ""
+			}
+			return events, err
+		}
+	}),
+	"events that are gone are an error": func(s *store) {
+		s.deleteEvents = func(ctx context.Context, ids []uuid.UUID) error {
+			if slices.Contains(ids, newEvent(9).ID) {
+				return svc.ErrNotFound
+			}
+			return s.Store.DeleteEvents(ctx, ids)
+		}
+	},
+	"events are not forgotten": func(s *store) {
+		s.deleteEvents = func(ctx context.Context, _ []uuid.UUID) error { return ctx.Err() }
+	},
+	"an event counts the generation up": func(s *store) {
+		s.addEvents = func(ctx context.Context, events []svc.Event) error {
+			if len(events) > 0 {
+				if _, err := s.Store.KeepValue(ctx, events[0].ID.String(), nil); err != nil {
+					return err
+				}
+			}
+			return s.Store.AddEvents(ctx, events)
+		}
+	},
+}
