@@ -1,0 +1,135 @@
+package bench_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// bare is the driver by itself: the statements of package sqlstore, prepared, without anything around them. That they are
+// the same is checked: see TestSameStatements.
+type bare struct {
+	write, read *sql.DB
+
+	credential, template, list, category, tag, both, whole                            *sql.Stmt // read
+	createKey, revokeKey, createTemplate, createTag, createBase, bump, change, notify *sql.Stmt // write
+}
+
+const (
+	keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper, k.created_at, k.revoked_at`
+
+	templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
+		t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at`
+
+	selectCredential = `SELECT ` + keyColumns + `, u.id, u.display_name, u.email, u.inactive,
+		a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive
+		FROM svc_api_keys k
+		LEFT JOIN svc_users u ON k.holder_kind = 'user' AND u.id = k.holder_id
+		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id
+		WHERE k.id = $1`
+
+	selectTemplate = `SELECT ` + templateColumns + `,
+		b.name, b.description, b.category, b.integrations, b.tags, b.manifest
+		FROM svc_templates t LEFT JOIN svc_template_bases b ON b.scope = t.scope AND b.owner = t.owner AND b.id = t.id
+		WHERE t.scope = $1 AND t.owner = $2 AND t.id = $3`
+
+	listed    = `SELECT ` + templateColumns + ` FROM svc_templates t WHERE t.scope = $1 AND t.owner = $2 AND (t.name, t.id) > ($3, $4)`
+	listedTag = `SELECT ` + templateColumns + ` FROM svc_template_tags k
+		JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id
+		WHERE k.scope = $1 AND k.owner = $2 AND (k.name, k.id) > ($3, $4) AND k.tag = $5`
+
+	selectTemplates         = listed + ` ORDER BY t.name, t.id LIMIT 64`
+	selectOfCategory        = listed + ` AND t.category = $5 ORDER BY t.name, t.id LIMIT 64`
+	selectTagged            = listedTag + ` ORDER BY k.name, k.id LIMIT 64`
+	selectTaggedOfCategory  = listedTag + ` AND k.category = $6 ORDER BY k.name, k.id LIMIT 64`
+	selectTemplatesAllAlong = `SELECT ` + templateColumns + ` FROM svc_templates t WHERE t.scope = $1 AND t.owner = $2 ORDER BY t.name, t.id LIMIT $3`
+
+	insertKey = `INSERT INTO svc_api_keys
+		(id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
+
+	updateRevoked = `UPDATE svc_api_keys SET revoked_at = $1
+		WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`
+
+	insertTemplate = `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
+		manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, installed_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING`
+
+	insertTag = `INSERT INTO svc_template_tags (scope, owner, id, category, name, tag) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
+
+	insertBase = `INSERT INTO svc_template_bases
+		(scope, owner, id, name, description, category, integrations, tags, manifest)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
+
+	updateGeneration = `UPDATE svc_generation SET value = value + 1 WHERE id = 1 RETURNING value`
+
+	insertChange = `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+)
+
+func newBare(write, read *sql.DB, dialect sqlstore.Dialect) (*bare, error) {
+	b := &bare{write: write, read: read}
+	var err error
+	prepare := func(db *sql.DB, to **sql.Stmt, query string) {
+		if err == nil {
+			*to, err = db.Prepare(query)
+		}
+	}
+	for to, query := range map[**sql.Stmt]string{
+		&b.credential: selectCredential, &b.template: selectTemplate, &b.list: selectTemplates, &b.category: selectOfCategory,
+		&b.tag: selectTagged, &b.both: selectTaggedOfCategory, &b.whole: selectTemplatesAllAlong,
+	} {
+		prepare(read, to, query)
+	}
+	for to, query := range map[**sql.Stmt]string{
+		&b.createKey: insertKey, &b.revokeKey: updateRevoked, &b.createTemplate: insertTemplate, &b.createTag: insertTag,
+		&b.createBase: insertBase, &b.bump: updateGeneration, &b.change: insertChange,
+	} {
+		prepare(write, to, query)
+	}
+	if dialect.Notify != "" {
+		prepare(write, &b.notify, dialect.Notify)
+	}
+	return b, err
+}
+
+func (b *bare) close() error {
+	if b.write == b.read {
+		return b.read.Close()
+	}
+	return errors.Join(b.read.Close(), b.write.Close())
+}
+
+// mutate is what every mutation is: a transaction that counts the generation up and says what changed.
+func (b *bare) mutate(ctx context.Context, t svc.Target, do func(tx *sql.Tx) error) error {
+	tx, err := b.write.BeginTx(ctx, readCommitted)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := do(tx); err != nil {
+		return err
+	}
+	var generation int64
+	if err := tx.StmtContext(ctx, b.bump).QueryRowContext(ctx).Scan(&generation); err != nil {
+		return err
+	}
+	_, err = tx.StmtContext(ctx, b.change).ExecContext(ctx, generation, 0, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
+	if err != nil {
+		return err
+	}
+	if b.notify != nil {
+		if _, err := tx.StmtContext(ctx, b.notify).ExecContext(ctx); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// fromMicro returns a time as it is stored.
+func fromMicro(micro int64) time.Time { return time.UnixMicro(micro).UTC() }
+
+var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}

@@ -1,0 +1,142 @@
+package bench_test
+
+import (
+	"context"
+	"errors"
+
+	"github.com/extsvc/svc"
+)
+
+func keyLookup(ctx context.Context, s *site) comparison {
+	return comparison{exact: true, same: func() error { return s.sameCredential(ctx) }, sides: []side{s.bareLookUp(ctx), {
+		name: "service", call: func() error {
+			_, err := s.store.Credential(ctx, s.anyKey().ID)
+			return err
+		},
+	}}}
+}
+
+// authenticateKey compares all that a bearer costs, hashing included, with reading its row.
+func authenticateKey(ctx context.Context, s *site) comparison {
+	return comparison{exact: true, same: func() error { return s.sameCredential(ctx) }, sides: []side{s.bareLookUp(ctx), {
+		name: "service", call: func() error {
+			_, err := s.service.Authenticate(ctx, string(s.anyKey().Key))
+			return err
+		},
+	}}}
+}
+
+func (s *site) bareLookUp(ctx context.Context) side {
+	return side{name: "floor", call: func() error {
+		_, err := s.bare.lookUp(ctx, s.anyKey().ID)
+		return err
+	}}
+}
+
+func (s *site) sameCredential(ctx context.Context) error {
+	for range 10 {
+		key := s.anyKey()
+		row, failed := s.bare.lookUp(ctx, key.ID)
+		credential, err := s.store.Credential(ctx, key.ID)
+		who, refused := s.service.Authenticate(ctx, string(key.Key))
+		if err := errors.Join(failed, err, refused, equal(credential, row.credential()), equal(who.Identity(), row.key.Holder)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPrincipal compares reading a key's row and all that its holder's decisions are made from with one look-up.
+func readPrincipal(ctx context.Context, s *site) comparison {
+	key := s.issued[0]
+	read := func() (svc.AccessSnapshot, error) {
+		if _, err := s.store.Credential(ctx, key.ID); err != nil {
+			return svc.AccessSnapshot{}, err
+		}
+		return s.store.Access(ctx, svc.AccessQuery{Identity: principal, BankID: "bank"})
+	}
+	return comparison{
+		sides: []side{
+			{name: "floor", call: func() error {
+				_, err := s.bare.lookUp(ctx, key.ID)
+				return err
+			}},
+			{name: "service", call: func() error {
+				_, err := read()
+				return err
+			}},
+		},
+		same: func() error {
+			snapshot, err := read()
+			return errors.Join(err, equal(len(snapshot.Grants), 2*groups), equal(snapshot.User.ID, key.Holder.ID), equal(snapshot.BankPolicy.BankID, "bank"))
+		},
+	}
+}
+
+func issueKey(ctx context.Context, s *site) comparison {
+	var last svc.IssuedKey
+	var fresh []svc.IssuedKey
+	floor := side{
+		name: "floor",
+		before: func(calls int) (err error) {
+			fresh, err = makeKeys(ctx, calls, principal)
+			return err
+		},
+		call: func() error {
+			key := fresh[0].APIKey
+			fresh = fresh[1:]
+			return s.bare.issue(ctx, key)
+		},
+	}
+	service := side{name: "service", call: func() (err error) {
+		last, err = s.service.IssueAPIKey(ctx, svc.Host, principal, nil)
+		return err
+	}}
+	return comparison{exact: true, sides: []side{floor, service}, same: func() error {
+		if err := floor.before(1); err != nil {
+			return err
+		}
+		bare := fresh[0]
+		err := errors.Join(floor.call(), service.call())
+		for _, key := range []svc.IssuedKey{bare, last} {
+			who, refused := s.service.Authenticate(ctx, string(key.Key))
+			err = errors.Join(err, refused, equal(who.Identity(), principal))
+		}
+		return err
+	}}
+}
+
+func revokeKey(ctx context.Context, s *site) comparison {
+	var keys []svc.IssuedKey
+	before := func(calls int) (err error) {
+		if keys, err = makeKeys(ctx, calls, principal); err != nil {
+			return err
+		}
+		return s.insert(ctx, keys)
+	}
+	revoking := func(revoke func(svc.APIKey) error) func() error {
+		return func() error {
+			key := keys[0].APIKey
+			keys = keys[1:]
+			return revoke(key)
+		}
+	}
+	sides := []side{
+		{name: "floor", before: before, call: revoking(func(key svc.APIKey) error { return s.bare.revoke(ctx, key) })},
+		{name: "service", before: before, call: revoking(func(key svc.APIKey) error {
+			return s.service.RevokeAPIKey(ctx, svc.Host, key.Holder, key.ID)
+		})},
+	}
+	return comparison{exact: true, sides: sides, same: func() error {
+		var err error
+		for _, side := range sides {
+			err = errors.Join(err, side.before(1))
+			key := keys[0]
+			err = errors.Join(err, side.call())
+			if _, refused := s.service.Authenticate(ctx, string(key.Key)); svc.ErrorCode(refused) != svc.CodeUnauthenticated {
+				err = errors.Join(err, errors.New(side.name+": the key is good still"))
+			}
+		}
+		return err
+	}}
+}

@@ -1,0 +1,175 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// BenchmarkListMemory measures what a list of all templates over HTTP keeps in memory at most, beyond what was there before:
+// what is reachable each time that a piece of it is sent. The driver's own memory outside of Go's heap is not in it.
+func BenchmarkListMemory(b *testing.B) {
+	for _, e := range allEngines {
+		for _, size := range []size{small, large} {
+			b.Run(e.name+"/"+size.name, func(b *testing.B) {
+				s := siteOf(b, e, size)
+				var peak, allocated uint64
+				for b.Loop() {
+					p, a, err := s.listMemory(b.Context())
+					if err != nil {
+						b.Fatal(err)
+					}
+					peak, allocated = max(peak, p), a
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(peak)/1024, "KiB-peak")
+				b.ReportMetric(float64(allocated)/float64(s.templates)/1024, "KiB-allocated/template")
+			})
+		}
+	}
+}
+
+// listMemory returns the most that was reachable, and all that was allocated, in bytes.
+func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err error) {
+	api := httpapi.New(s.service, httpapi.Options{})
+	before, allocatedBefore := heap()
+	pieces, every := 0, max(1, s.templates/10_000) // looking at a heap costs a collection
+	w := &discard{between: func() {
+		if pieces++; pieces%every == 0 {
+			now, _ := heap()
+			peak = max(peak, now-min(now, before))
+		}
+	}}
+	if err := serve(ctx, api, svc.TemplateFilter{}, w); err != nil {
+		return 0, 0, err
+	}
+	if pieces < s.templates*manifestSize/(64<<10) {
+		return 0, 0, fmt.Errorf("the list was sent in %d pieces", pieces)
+	}
+	_, now := heap()
+	return peak, now - allocatedBefore, nil
+}
+
+// heap returns how many bytes are reachable, and how many were ever allocated.
+func heap() (reachable, allocated uint64) {
+	runtime.GC()
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+}
+
+// childVariable holds, in a child of this program, the names of a database and of a file with keys.
+const childVariable = "SVC_BENCH_CHILD"
+
+// BenchmarkResident measures the memory of a process of its own that has opened a SQLite file and authenticated keys.
+func BenchmarkResident(b *testing.B) {
+	for _, size := range []size{small, large} {
+		b.Run(size.name, func(b *testing.B) {
+			s := siteOf(b, sqliteEngine, size)
+			keys := filepath.Join(scratch, "keys")
+			var list strings.Builder
+			for _, key := range s.issued {
+				list.WriteString(string(key.Key) + "\n")
+			}
+			if err := os.WriteFile(keys, []byte(list.String()), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			var before, after float64
+			for b.Loop() {
+				var err error
+				if before, after, err = residentInChild(s.place, keys); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(before, "MiB-before")
+			b.ReportMetric(after, "MiB-resident")
+		})
+	}
+}
+
+func residentInChild(path, keys string) (before, after float64, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, 0, err
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), childVariable+"="+path+"\n"+keys)
+	child.Stderr = os.Stderr
+	out, err := child.Output()
+	if err == nil {
+		_, err = fmt.Sscan(string(out), &before, &after)
+	}
+	return before, after, err
+}
+
+// lookUpInChild authenticates keys and prints what memory this process has, before and afterwards, if it is such a child.
+func lookUpInChild() bool {
+	path, keys, is := strings.Cut(os.Getenv(childVariable), "\n")
+	if !is {
+		return false
+	}
+	before, err := resident()
+	after, failed := lookUp(path, keys)
+	if err := errors.Join(err, failed); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(before, after)
+	return true
+}
+
+// lookUp authenticates 10,000 times and returns what memory this process has then, in MiB.
+func lookUp(path, keys string) (float64, error) {
+	ctx := context.Background()
+	store, err := sqlite.Open(ctx, path, sqlite.Options{})
+	if err != nil {
+		return 0, err
+	}
+	service, err := svc.New(config(store))
+	if err != nil {
+		return 0, err
+	}
+	list, err := os.ReadFile(keys)
+	if err != nil {
+		return 0, err
+	}
+	tokens := bytes.Fields(list)
+	for i := range 10_000 {
+		if _, err := service.Authenticate(ctx, string(tokens[i%len(tokens)])); err != nil {
+			return 0, err
+		}
+	}
+	after, err := resident()
+	return after, errors.Join(err, service.Close(), store.Close())
+}
+
+var residentLine = regexp.MustCompile(`VmRSS:\s+([0-9]+) kB`)
+
+// resident returns the memory of this process in MiB.
+func resident() (float64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	found := residentLine.FindSubmatch(status)
+	if found == nil {
+		return 0, errors.New("the kernel does not tell VmRSS")
+	}
+	kib, err := strconv.ParseFloat(string(found[1]), 64)
+	return kib / 1024, err
+}
