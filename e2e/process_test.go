@@ -200,13 +200,12 @@ func as(c caller, bearer string) caller { c.bearer = bearer; return c }
 
 func TestServer(t *testing.T) {
 	binary := buildServer(t)
-	t.Run("killed", func(t *testing.T) { testKilled(t, binary) })
-	t.Run("two over one file", func(t *testing.T) { testTwo(t, binary) })
+	t.Run("killed", func(t *testing.T) { testKilled(t, binary, filepath.Join(t.TempDir(), "svc.db")) })
+	t.Run("two over one file", func(t *testing.T) { testTwo(t, binary, filepath.Join(t.TempDir(), "svc.db")) })
 }
 
 // testKilled ends the server in the midst of writing, again and again: what was acknowledged is there.
-func testKilled(t *testing.T, binary string) {
-	db := filepath.Join(t.TempDir(), "svc.db")
+func testKilled(t *testing.T, binary, db string) {
 	p := run(t, binary, db)
 	if p.key == "" {
 		t.Fatalf("no key was printed: %s", p.stderr)
@@ -242,8 +241,7 @@ func testKilled(t *testing.T, binary string) {
 }
 
 // testTwo has two servers that share a database, as at an upgrade without a pause.
-func testTwo(t *testing.T, binary string) {
-	db := filepath.Join(t.TempDir(), "svc.db")
+func testTwo(t *testing.T, binary, db string) {
 	p := run(t, binary, db)
 	one := caller{t, &http.Client{Timeout: 10 * time.Second}, p.url, p.key}
 	two := one

@@ -15,12 +15,20 @@ const usage = `Usage:
 
   server [flags]                                   serve
   server key [flags] -user ID|-service-account ID  print a new API key, also while the server runs
+  server migrate -print [-db FILE|URL]             print the SQL that makes the tables, for a tool of your own;
+                                                   otherwise the server makes them when it starts
 
-Flags of both:
+Flags of all:
 
-  -db FILE              the SQLite file (default svc.db)
-  -keys FILE            the secrets that API keys and the tokens of sources are protected with,
-                        made at the first start (default: the -db file, and .keys)
+  -db FILE|URL          the SQLite file (default svc.db), or a PostgreSQL database like
+                        postgres://user@host:5432/database; its password is better left to PGPASSWORD
+                        or ~/.pgpass: everybody on a machine may see its command lines
+
+Flags of the server and of key:
+
+  -keys FILE            the secrets that API keys and the tokens of sources are protected with, made at
+                        the first start (default: the -db file, and .keys; svc.keys with PostgreSQL).
+                        Servers that share a database need the same file
 
 Flags of the server:
 
@@ -48,6 +56,8 @@ func (e usageError) Error() string { return string(e) }
 type options struct {
 	db, keys string
 
+	printMigrations bool // all that the command migrate does
+
 	addr, bundle string
 	allowSources []string
 
@@ -56,8 +66,13 @@ type options struct {
 
 // parse reads the command line. Errors are usageErrors, and flag.ErrHelp.
 func parse(args []string) (options, error) {
-	if len(args) > 0 && args[0] == "key" {
-		return parseKey(args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case "key":
+			return parseKey(args[1:])
+		case "migrate":
+			return parseMigrate(args[1:])
+		}
 	}
 	var o options
 	err := o.complete(serveFlags(&o), args)
@@ -66,6 +81,7 @@ func parse(args []string) (options, error) {
 
 func serveFlags(o *options) *flag.FlagSet {
 	flags := newFlags(o)
+	flags.StringVar(&o.keys, "keys", "", "")
 	flags.StringVar(&o.addr, "addr", "127.0.0.1:8080", "")
 	flags.StringVar(&o.bundle, "bundle", "", "")
 	flags.Func("allow-source", "", func(origin string) error {
@@ -97,8 +113,26 @@ func parseKey(args []string) (options, error) {
 	return o, nil
 }
 
+func parseMigrate(args []string) (options, error) {
+	var o options
+	if err := o.complete(migrateFlags(&o), args); err != nil {
+		return o, err
+	}
+	if !o.printMigrations {
+		return o, usageError("migrate needs -print: it is the server that makes the tables, when it starts")
+	}
+	return o, nil
+}
+
+func migrateFlags(o *options) *flag.FlagSet {
+	flags := newFlags(o)
+	flags.BoolVar(&o.printMigrations, "print", false, "")
+	return flags
+}
+
 func keyFlags(o *options, user, account *string) *flag.FlagSet {
 	flags := newFlags(o)
+	flags.StringVar(&o.keys, "keys", "", "")
 	flags.StringVar(user, "user", "", "")
 	flags.StringVar(account, "service-account", "", "")
 	return flags
@@ -108,7 +142,6 @@ func newFlags(o *options) *flag.FlagSet {
 	flags := flag.NewFlagSet("server", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&o.db, "db", "svc.db", "")
-	flags.StringVar(&o.keys, "keys", "", "")
 	return flags
 }
 
@@ -122,17 +155,22 @@ func (o *options) complete(flags *flag.FlagSet, args []string) error {
 	if flags.NArg() > 0 {
 		return usageError(fmt.Sprintf("do not know what to do with %q", flags.Arg(0)))
 	}
-	scheme, _, _ := strings.Cut(o.db, "://")
 	switch {
 	case o.db == "":
-		return usageError("-db must name a file")
-	case scheme == "postgres" || scheme == "postgresql":
-		return usageError("-db: PostgreSQL comes later; for now it must be the path of a SQLite file")
-	case scheme != o.db:
-		return usageError("-db must be the path of a SQLite file, not an address")
+		return usageError("-db must name a file or a database")
+	case strings.Contains(o.db, "://") && !isPostgres(o.db):
+		return usageError("-db must be the path of a SQLite file, or an address that starts with postgres://")
 	}
 	if o.keys == "" {
-		o.keys = o.db + ".keys"
+		o.keys = o.usualKeys()
 	}
 	return nil
+}
+
+// usualKeys is the keys file when none is named: beside the database, where that is a file.
+func (o *options) usualKeys() string {
+	if isPostgres(o.db) {
+		return "svc.keys"
+	}
+	return o.db + ".keys"
 }

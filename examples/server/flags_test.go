@@ -25,28 +25,38 @@ func TestParse(t *testing.T) {
 	o, err = parse([]string{"key", "-db", "d", "-service-account", "ci"})
 	is.NoErr(err)
 	is.Equal(o, options{db: "d", keys: "d.keys", issueFor: svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}})
+
+	for _, db := range []string{"postgres://u:p@db/svc", "postgresql://db/svc?sslmode=disable"} {
+		o, err = parse([]string{"-db", db})
+		is.NoErr(err)
+		is.Equal(o, options{addr: "127.0.0.1:8080", db: db, keys: "svc.keys"})
+		o, err = parse([]string{"key", "-db", db, "-keys", "k", "-user", "a"})
+		is.NoErr(err)
+		is.Equal(o, options{db: db, keys: "k", issueFor: svc.Identity{Kind: svc.KindUser, ID: "a"}})
+	}
 }
 
 func TestParseRefuses(t *testing.T) {
 	for line, want := range map[string]string{
-		"-colour red":                            "-colour",
-		"serve":                                  `"serve"`,
-		"-db svc.db key":                         `"key"`,
-		"-db postgres://u:p@db/svc":              "PostgreSQL comes later",
-		"-db postgresql://db/svc":                "PostgreSQL comes later",
-		"-db mysql://db/svc":                     "SQLite",
-		"-db=":                                   "-db",
-		"-addr":                                  "-addr",
-		"-allow-source example.com":              "http://127.0.0.1:9999",
-		"-allow-source http://h/path":            "http://127.0.0.1:9999",
-		"-allow-source http://u:p@h":             "http://127.0.0.1:9999",
-		"-allow-source http://h:99999":           "http://127.0.0.1:9999",
-		"-allow-source ftp://h":                  "http://127.0.0.1:9999",
-		"key":                                    "exactly one",
-		"key -user a -service-account b":         "exactly one",
-		"key -user a b":                          `"b"`,
-		"key -addr :0 -user a":                   "-addr",
-		"key -db postgres://localhost/x -user a": "PostgreSQL comes later",
+		"-colour red":                    "-colour",
+		"serve":                          `"serve"`,
+		"-db svc.db key":                 `"key"`,
+		"-db mysql://u:p@db/svc":         "postgres://",
+		"-db https://db/svc":             "SQLite",
+		"migrate":                        "-print",
+		"migrate -print -keys k":         "-keys",
+		"migrate -print up":              `"up"`,
+		"-db=":                           "-db",
+		"-addr":                          "-addr",
+		"-allow-source example.com":      "http://127.0.0.1:9999",
+		"-allow-source http://h/path":    "http://127.0.0.1:9999",
+		"-allow-source http://u:p@h":     "http://127.0.0.1:9999",
+		"-allow-source http://h:99999":   "http://127.0.0.1:9999",
+		"-allow-source ftp://h":          "http://127.0.0.1:9999",
+		"key":                            "exactly one",
+		"key -user a -service-account b": "exactly one",
+		"key -user a b":                  `"b"`,
+		"key -addr :0 -user a":           "-addr",
 	} {
 		_, err := parse(strings.Fields(line))
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
@@ -62,7 +72,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}} {
+	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}, {"migrate", "-h"}} {
 		is := is.New(t)
 		var stdout, stderr output
 		is.NoErr(run(t.Context(), args, &stdout, &stderr))
@@ -74,7 +84,7 @@ func TestHelp(t *testing.T) {
 func TestUsageNamesEveryFlag(t *testing.T) {
 	var o options
 	serve, key := serveFlags(&o), keyFlags(&o, new(string), new(string))
-	for _, flags := range []*flag.FlagSet{serve, key} {
+	for _, flags := range []*flag.FlagSet{serve, key, migrateFlags(&o)} {
 		flags.VisitAll(func(f *flag.Flag) {
 			if !strings.Contains(usage, "-"+f.Name+" ") {
 				t.Errorf("the usage does not name -%s", f.Name)

@@ -3,18 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/extsvc/svc/store/sqlite"
 )
 
 // host is the application around a service: it owns the store, and says who is a user.
 type host struct {
 	service *svc.Service
-	store   *sqlite.Store
+	store   database
 	fresh   bool // nothing was ever written to the database
 }
 
@@ -39,23 +37,16 @@ func openHost(ctx context.Context, o options, base string, log *slog.Logger) (*h
 	return h, nil
 }
 
-func openStore(ctx context.Context, file string) (*host, error) {
-	store, err := sqlite.Open(ctx, file, sqlite.Options{})
+func openStore(ctx context.Context, db string) (*host, error) {
+	store, err := openDatabase(ctx, db)
 	if err != nil {
 		return nil, err
 	}
 	h := &host{store: store}
 	if h.fresh, err = untouched(ctx, store); err != nil {
-		return nil, errors.Join(fmt.Errorf("database %s: %w", file, err), store.Close())
+		return nil, errors.Join(err, store.Close())
 	}
 	return h, nil
-}
-
-// untouched reports whether nothing was ever written to a store: its generation grows with every mutation, so a start
-// that broke off after the first of them is told from one that never came so far.
-func untouched(ctx context.Context, store svc.Store) (bool, error) {
-	snapshot, err := store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: administrator}})
-	return snapshot.Generation == 0, err
 }
 
 // build makes the service. Sources at origins may be asked although they are plain http, or no public address.

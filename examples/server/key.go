@@ -13,8 +13,10 @@ import (
 // printKey issues a key and prints it, and nothing else, to stdout. It makes neither database nor keys file: with keys
 // of its own, a server that runs would not accept what it prints.
 func printKey(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (err error) {
-	if _, err := os.Stat(o.db); err != nil {
-		return fmt.Errorf("database: %w", err)
+	if !isPostgres(o.db) {
+		if _, err := os.Stat(o.db); err != nil {
+			return fmt.Errorf("database: %w", err)
+		}
 	}
 	keys, err := readSecrets(o.keys, log)
 	if errors.Is(err, fs.ErrNotExist) {

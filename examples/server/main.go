@@ -1,4 +1,4 @@
-// Command server is svc as a server of its own, over a SQLite file: something to try the interface on, and a
+// Command server is svc as a server of its own, over a SQLite file or a PostgreSQL database: something to try the interface on, and a
 // host to copy from. Run it with -help.
 package main
 
@@ -27,6 +27,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, err = io.WriteString(stdout, usage)
 		return err
 	} else if err != nil {
+		return err
+	}
+	if o.printMigrations {
+		_, err = io.WriteString(stdout, migrations(o.db))
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))

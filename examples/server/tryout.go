@@ -85,7 +85,7 @@ func greet(w io.Writer, o options, base string, s start) error {
 			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base))
 		}
 	}
-	fmt.Fprintf(&b, "\n# %s\n%s\n", newKeyTitle(s), newKeyCommand(o, s))
+	fmt.Fprintf(&b, "\n# %s\n%s\n", newKeyTitle(o, s), newKeyCommand(o, s))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -98,11 +98,15 @@ func tryouts(base string, demo bool) []try {
 	return slices.Concat(ask, tryTemplates(base), tryKeys(user))
 }
 
-func newKeyTitle(s start) string {
-	if s.administrator {
-		return "Another key, now or at any time"
+func newKeyTitle(o options, s start) string {
+	title := "Another key, now or at any time"
+	if !s.administrator {
+		title = "A key, now or at any time, with the id of a user for ID"
 	}
-	return "A key, now or at any time, with the id of a user for ID"
+	if _, hidden := withoutPassword(o.db); hidden {
+		title += ", with the password for PASSWORD"
+	}
+	return title
 }
 
 func newKeyCommand(o options, s start) string {
@@ -110,8 +114,9 @@ func newKeyCommand(o options, s start) string {
 	if s.administrator {
 		user = administrator
 	}
-	command := "go run ./examples/server key -db " + word(o.db)
-	if o.keys != o.db+".keys" {
+	db, _ := withoutPassword(o.db)
+	command := "go run ./examples/server key -db " + word(db)
+	if o.keys != o.usualKeys() {
 		command += " -keys " + word(o.keys)
 	}
 	return "KEY=$(" + command + " -user " + user + ")"

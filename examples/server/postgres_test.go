@@ -1,0 +1,139 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// onPostgres returns flags for a database and a keys file that are not there yet.
+func onPostgres(t *testing.T) []string {
+	t.Helper()
+	return []string{"-db", pgtest.Schema(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")}
+}
+
+func TestDemoOnPostgres(t *testing.T) {
+	needCurl(t)
+	is := is.New(t)
+	flags := onPostgres(t)
+	server := startServer(t, flags...)
+	key, lines := linesWith(server.stdout.String(), "KEY=svcu_"), linesWith(server.stdout.String(), "curl ")
+	is.Equal(len(key), 1)
+	is.Equal(len(lines), len(demoAnswers))
+	for i, line := range lines {
+		answer := paste(t, key[0], line)
+		for _, part := range demoAnswers[i] {
+			if !strings.Contains(answer, part) {
+				t.Errorf("%s\nanswered %swhich lacks %s", line, answer, part)
+			}
+		}
+	}
+	is.True(strings.Contains(server.stdout.String(), "KEY=$(go run ./examples/server key -db "+word(flags[1])+" -keys "+flags[3]+" -user admin)\n"))
+	status, _ := server.get(t, issueKey(t, append(flags, "-user", "alice")...), "/ext/svc/me/api-keys")
+	is.Equal(status, 200)
+}
+
+func TestRestartOnPostgresKeepsEverything(t *testing.T) {
+	is := is.New(t)
+	flags := onPostgres(t)
+	first := startServer(t, flags...)
+	key := first.key()
+	status, _ := first.ask(t, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
+	is.Equal(status, 200)
+	before := map[string]string{}
+	for _, path := range everything {
+		status, before[path] = first.get(t, key, path)
+		is.Equal(status, 200)
+	}
+	is.NoErr(first.stop(t))
+
+	second := startServer(t, flags...)
+	for _, path := range everything {
+		status, after := second.get(t, key, path)
+		is.Equal(status, 200)
+		is.Equal(after, before[path])
+	}
+	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // a key is printed once
+	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
+}
+
+// Two servers share a database, as at an upgrade without a pause.
+func TestTwoServersOnPostgres(t *testing.T) {
+	is := is.New(t)
+	flags := onPostgres(t)
+	one := startServer(t, flags...)
+	two := startServer(t, flags...)
+	is.Equal(two.key(), "")
+	status, issued := one.ask(t, one.key(), "POST", "/ext/svc/users/alice/api-keys", "")
+	is.Equal(status, 201)
+	_, rest, _ := strings.Cut(issued, `"api_key":"`)
+	key, _, _ := strings.Cut(rest, `"`)
+	status, _ = two.get(t, key, "/ext/svc/me/api-keys")
+	is.Equal(status, 200)
+	status, _ = one.ask(t, one.key(), "DELETE", "/ext/svc/users/alice/api-keys/"+key[len("svcu_"):len("svcu_")+16], "")
+	is.Equal(status, 204)
+	status, _ = one.get(t, key, "/ext/svc/me/api-keys")
+	is.Equal(status, 401)
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if status, _ = two.get(t, key, "/ext/svc/me/api-keys"); status == 401 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("the other server accepts a key two seconds after it was revoked")
+		}
+	}
+}
+
+func TestPostgresThatIsNotThere(t *testing.T) {
+	is := is.New(t)
+	t.Chdir(t.TempDir())
+	err := run(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", "postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable"}, &output{}, &output{})
+	is.Equal(exitCode(err, &output{}), 1)
+	is.True(strings.Contains(err.Error(), `database "svc" on 127.0.0.1:1`))
+	is.True(!strings.Contains(err.Error(), "Hunter2Secret"))
+	files, err := os.ReadDir(".")
+	is.NoErr(err)
+	is.Equal(len(files), 0) // no keys were made for it
+}
+
+func TestPasswordIsNotPrinted(t *testing.T) {
+	is := is.New(t)
+	const secret = "Hunter2Secret"
+	for db, want := range map[string]string{
+		"svc.db":                                  "svc.db",
+		"postgres://u@h:5432/d?sslmode=disable":   "postgres://u@h:5432/d?sslmode=disable",
+		"postgres://u:Hunter2Secret@h/d":          "postgres://u:PASSWORD@h/d",
+		"postgresql://h/d?password=Hunter2Secret": "postgresql://h/d?password=PASSWORD",
+		"postgres://u:Hunter2Secret%zz@h/d":       "URL",
+	} {
+		o := options{db: db}
+		o.keys = o.usualKeys()
+		var printed output
+		is.NoErr(greet(&printed, o, "http://127.0.0.1:1", start{administrator: true}))
+		is.True(strings.Contains(printed.String(), " key -db "+word(want)+" -user admin)\n"))
+		is.True(!strings.Contains(printed.String(), secret))
+		is.Equal(strings.Contains(printed.String(), ", with the password for PASSWORD\n"), strings.Contains(db, secret))
+	}
+}
+
+func TestMigrationsArePrinted(t *testing.T) {
+	is := is.New(t)
+	for db, dialect := range map[string]sqlstore.Dialect{
+		"none.db": sqlite.Dialect(), "postgres://u:p@127.0.0.1:1/none": postgres.Dialect(), // nothing is opened
+	} {
+		var stdout, stderr output
+		is.NoErr(run(t.Context(), []string{"migrate", "-print", "-db", db}, &stdout, &stderr))
+		is.Equal(stdout.String(), sqlstore.SQL(dialect))
+		is.Equal(stderr.String(), "")
+	}
+	_, err := os.Stat("none.db")
+	is.True(os.IsNotExist(err))
+}

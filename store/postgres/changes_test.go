@@ -1,0 +1,152 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// waits counts how often AwaitChange returns until the generation is another.
+func waits(t *testing.T, store svc.Store, since int64) (times int) {
+	t.Helper()
+	for {
+		if err := store.AwaitChange(t.Context(), since); err != nil {
+			t.Fatal(err)
+		}
+		times++
+		changes, err := store.Changes(t.Context(), since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changes.Generation != since {
+			return times
+		}
+	}
+}
+
+// A commit of one store wakes who waits on another: ten of them take less than the ten seconds that asking each second could
+// take.
+func TestOneStoreWakesAnother(t *testing.T) {
+	is := is.New(t)
+	url := pgtest.Schema(t)
+	one, two := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
+	is.NoErr(addUsers(t.Context(), one, "first"))
+	waits(t, two, 0)
+	var slept time.Duration
+	for i := range 10 {
+		since := generation(t, two)
+		committed := make(chan time.Time, 1)
+		go func() {
+			time.Sleep(20 * time.Millisecond) // two waits by then
+			if err := addUsers(context.Background(), one, fmt.Sprint("u", i)); err != nil {
+				t.Error(err)
+			}
+			committed <- time.Now()
+		}()
+		waits(t, two, since)
+		slept += max(0, time.Since(<-committed))
+	}
+	is.True(slept < 2*time.Second)
+}
+
+func generation(t *testing.T, store svc.Store) int64 {
+	t.Helper()
+	changes, err := store.Changes(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes.Generation
+}
+
+// Without NOTIFY, or LISTEN, the other store asks.
+func TestChangesAreNoticedByAsking(t *testing.T) {
+	for _, options := range []postgres.Options{{NoNotify: true}, {Pooler: true}} {
+		is := is.New(t)
+		url := pgtest.Schema(t)
+		one, two := open(t, url, options), open(t, url, options)
+		since := generation(t, two)
+		is.NoErr(addUsers(t.Context(), one, "alice"))
+		is.Equal(waits(t, two, since), 1) // it asks first
+		since = generation(t, two)
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			if err := addUsers(context.Background(), one, "bob"); err != nil {
+				t.Error(err)
+			}
+		}()
+		began := time.Now()
+		is.True(waits(t, two, since) <= 2)
+		is.True(time.Since(began) < 10*time.Second)
+	}
+}
+
+// TestNoReaderMissesAChange has eight writers on two stores, and a reader on each that follows the changes.
+func TestNoReaderMissesAChange(t *testing.T) {
+	t.Parallel()
+	const writers, each = 8, 1250
+	url := pgtest.Schema(t)
+	stores := []svc.Store{
+		open(t, url, postgres.Options{SynchronousCommit: "off"}), // not what this is about
+		open(t, url, postgres.Options{SynchronousCommit: "off", NoNotify: true}),
+	}
+	var writing, reading sync.WaitGroup
+	last := make(chan struct{})
+	for _, store := range stores {
+		reading.Go(func() {
+			if seen, err := follow(store, last); err != nil || len(seen) != writers*each {
+				t.Errorf("%d changes were seen, want %d: %v", len(seen), writers*each, err)
+			}
+		})
+	}
+	for writer := range writers {
+		writing.Go(func() {
+			for i := range each {
+				if err := stores[writer%2].CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprintf("%d-%d", writer, i)}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writing.Wait()
+	close(last)
+	reading.Wait()
+}
+
+// follow reads changes until it has seen what there is when last is closed.
+func follow(store svc.Store, last <-chan struct{}) (map[string]bool, error) {
+	seen := map[string]bool{}
+	for since, ended := int64(0), false; ; {
+		select {
+		case <-last:
+			ended = true
+		default:
+		}
+		changes, err := store.Changes(context.Background(), since)
+		if err != nil || changes.Reset {
+			return seen, errors.Join(err, fmt.Errorf("reset: %v", changes.Reset))
+		}
+		for _, target := range changes.Targets {
+			if seen[target.ID] {
+				return seen, fmt.Errorf("%s was seen twice", target.ID)
+			}
+			seen[target.ID] = true
+		}
+		if ended && changes.Generation == since {
+			return seen, nil
+		}
+		since = changes.Generation
+		if err := store.AwaitChange(context.Background(), since); err != nil {
+			return seen, err
+		}
+	}
+}

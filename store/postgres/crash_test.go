@@ -1,0 +1,246 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// recovery is how long after a restart of the server the first good answer may take.
+const recovery = 5 * time.Second
+
+// load writes and reads until it is stopped, and notes what was acknowledged.
+type load struct {
+	store svc.Store
+	stop  chan struct{}
+	done  sync.WaitGroup
+
+	mu           sync.Mutex
+	acknowledged []string
+	refused      int
+	wrong        []error // neither nil nor ErrUnavailable
+	good         time.Time
+}
+
+const loaders = 8
+
+func startLoad(store svc.Store) *load {
+	l := &load{store: store, stop: make(chan struct{})}
+	for i := range loaders {
+		l.done.Go(func() { l.run(i) })
+	}
+	return l
+}
+
+func (l *load) run(loader int) {
+	for n := 0; ; n++ {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		id := fmt.Sprintf("%d-%d", loader, n)
+		err := l.store.CreateAPIKey(context.Background(), svc.APIKey{ID: id})
+		if err == nil {
+			_, err = l.store.Credential(context.Background(), id)
+			l.note(id, nil)
+		}
+		if err != nil {
+			l.note("", err)
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+func (l *load) note(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.acknowledged = append(l.acknowledged, id)
+		l.good = time.Now()
+	case errors.Is(err, svc.ErrUnavailable):
+		l.refused++
+	default:
+		l.wrong = append(l.wrong, err)
+	}
+}
+
+// counts returns how many calls were acknowledged and refused, and when the last good answer came.
+func (l *load) counts() (acknowledged, refused int, good time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acknowledged), l.refused, l.good
+}
+
+// await waits until so many more calls were acknowledged.
+func (l *load) await(t *testing.T, more int, within time.Duration) {
+	t.Helper()
+	before, _, _ := l.counts()
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		if now, refused, _ := l.counts(); now >= before+more {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%d of %d calls were acknowledged within %s, %d refused", now-before, more, within, refused)
+		}
+	}
+}
+
+// end stops the load, and checks that nothing acknowledged is lost, and that no call failed otherwise than it should.
+func (l *load) end(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.done.Wait()
+	for _, err := range l.wrong {
+		t.Errorf("not ErrUnavailable: %v", err)
+	}
+	lost := 0
+	for _, id := range l.acknowledged {
+		if _, err := l.store.Credential(context.Background(), id); err != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d acknowledged writes are lost", lost, len(l.acknowledged))
+	}
+	t.Logf("%d acknowledged, %d refused", len(l.acknowledged), l.refused)
+}
+
+func TestServerDies(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t)
+	store := open(t, cluster.URL, postgres.Options{})
+	for how, die := range map[string]func(){"killed": cluster.Kill, "crashed": cluster.Crash, "stopped": cluster.Stop} {
+		t.Run(how, func(t *testing.T) {
+			l := startLoad(store)
+			l.await(t, 100, recovery)
+			die()
+			_, before, _ := l.counts()
+			time.Sleep(200 * time.Millisecond)
+			if _, refused, _ := l.counts(); refused < before+loaders {
+				t.Errorf("only %d calls were refused while there was no server", refused-before)
+			}
+			cluster.Restart()
+			restarted := time.Now()
+			l.await(t, 1, recovery)
+			_, _, good := l.counts()
+			t.Logf("a good answer %s after the restart", good.Sub(restarted).Round(time.Millisecond))
+			l.await(t, 100, recovery)
+			l.end(t)
+			forget(t, store)
+		})
+	}
+}
+
+// forget deletes what a load has written.
+func forget(t *testing.T, store *postgres.Store) {
+	t.Helper()
+	if _, err := store.DB().Exec("DELETE FROM svc_api_keys"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A crash that loses what was not written to the disk loses acknowledged writes when commits do not wait for it. So the check
+// above can fail.
+func TestCheckNoticesLosses(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t, "wal_writer_delay=10s")
+	store := open(t, cluster.URL, postgres.Options{SynchronousCommit: "off"})
+	for range 5 { // the server may have written all just then
+		l := startLoad(store)
+		l.await(t, 200, recovery)
+		cluster.Kill()
+		cluster.Restart()
+		close(l.stop)
+		l.done.Wait()
+		for _, id := range l.acknowledged {
+			if _, err := store.Credential(t.Context(), id); errors.Is(err, svc.ErrNotFound) {
+				return
+			}
+		}
+		forget(t, store)
+	}
+	t.Error("nothing is lost")
+}
+
+func TestServerThatStopsAnswering(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t)
+	store := open(t, cluster.URL, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
+	var backend int
+	for range 3 { // a connection that was used just now is not asked whether it is good
+		if err := store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&backend); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Kill(backend, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(backend, syscall.SIGCONT)
+	began := time.Now()
+	_, err := store.User(context.Background(), "alice")
+	if took := time.Since(began); !errors.Is(err, svc.ErrUnavailable) || took > 10*time.Second {
+		t.Errorf("got %v after %s", err, took)
+	}
+	if _, err = store.User(t.Context(), "alice"); !errors.Is(err, svc.ErrNotFound) {
+		t.Errorf("on another connection: %v", err)
+	}
+}
+
+func TestTooManyConnectionsAreUnavailable(t *testing.T) {
+	is := is.New(t)
+	cluster := pgtest.Start(t, "max_connections=4", "superuser_reserved_connections=0")
+	store := open(t, cluster.URL, postgres.Options{NoNotify: true, MaxOpen: 1})
+	others := pgtest.Open(t, cluster.URL)
+	var held []interface{ Close() error }
+	for {
+		conn, err := others.Conn(t.Context())
+		if err != nil {
+			break
+		}
+		held = append(held, conn)
+	}
+	_, err := store.User(t.Context(), "alice")
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(strings.Contains(err.Error(), "53300"))
+	_, err = postgres.Open(t.Context(), cluster.URL, postgres.Options{})
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	for _, conn := range held {
+		is.NoErr(conn.Close())
+	}
+	is.NoErr(others.Close())
+	err = addUsers(t.Context(), store, "alice")
+	for deadline := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(deadline); { // the server lets them go a moment later
+		time.Sleep(10 * time.Millisecond)
+		err = addUsers(t.Context(), store, "alice")
+	}
+	is.NoErr(err)
+}
+
+func TestWrongPasswordIsClear(t *testing.T) {
+	is := is.New(t)
+	cluster := pgtest.Start(t)
+	_, err := pgtest.Open(t, cluster.URL).Exec("CREATE ROLE svc LOGIN PASSWORD 'right'")
+	is.NoErr(err)
+	is.NoErr(os.WriteFile(cluster.Path("pg_hba.conf"), []byte("host all svc 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust\n"), 0o600))
+	cluster.Restart()
+	url := strings.Replace(cluster.URL, "postgres@", "svc:Hunter2Secret@", 1)
+	_, err = postgres.Open(t.Context(), url, postgres.Options{})
+	is.True(strings.Contains(err.Error(), `password authentication failed for user "svc"`))
+	is.True(!strings.Contains(fmt.Sprintf("%+v %#v", err, err), "Hunter2Secret"))
+	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to mend it
+}

@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/extsvc/svc"
+)
+
+// readOnlyTransaction is the SQLSTATE of a write where none can be: on a standby, above all.
+const readOnlyTransaction = "25006"
+
+// classify finds the errors that pass, and those of transactions that the server rolled back because of others. What it
+// does not know, a wrong password among it, is a fault that somebody has to mend.
+func classify(err error) error {
+	if fault, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return meaning(fault.SQLState())
+	}
+	if unreachable(err) {
+		return svc.ErrUnavailable
+	}
+	return nil
+}
+
+// meaning is that of a SQLSTATE (PostgreSQL's manual, appendix A).
+func meaning(state string) error {
+	switch state {
+	case "40001", "40P01": // serialization failure, deadlock
+		return svc.ErrChanged
+	case readOnlyTransaction,
+		"25P03",          // the transaction rested for too long
+		"40003",          // nobody knows how the statement ended
+		"55P03", "57014", // the wait for a lock, or the statement, took too long
+		"57P01", "57P02", "57P03", "57P05", // shut down, crashed, starting; the session rested for too long
+		"58030": // the disk fails
+		return svc.ErrUnavailable
+	}
+	if len(state) == 5 {
+		switch state[:2] {
+		case "08", "53": // the connection broke; no room: on the disk, in memory, for connections
+			return svc.ErrUnavailable
+		}
+	}
+	return nil
+}
+
+// unreachable reports whether a connection broke or could not be made.
+func unreachable(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// reason is why there is no connection, without what the caller knows and says better.
+func reason(err error) error {
+	means := classify(err)
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
+		err = fault
+	} else if fault, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		err = fault.Unwrap()
+	}
+	if means != nil {
+		return fmt.Errorf("%w: %w", means, err)
+	}
+	return err
+}

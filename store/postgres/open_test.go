@@ -1,0 +1,297 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+func TestRefusedURLs(t *testing.T) {
+	const password = "Hunter2Secret"
+	for url, want := range map[string]string{
+		"":                                      "no URL is given",
+		"  ":                                    "no URL is given",
+		"db":                                    "want one like postgres://",
+		"/tmp":                                  "want one like postgres://",
+		"mysql://u:Hunter2Secret@h/db":          "want one like postgres://",
+		"postgres://u:Hunter2Secret@h:port/db":  "invalid port",
+		"postgres://u:Hunter2Secret@h:99999/db": "invalid port",
+		"postgres://u:pass/Hunter2Secret@h:99999/db":           "want one like",
+		"postgres://u@h:Hunter2Secret@h/db":                    "invalid port",
+		"postgres://u:Hunter2Secret%zz@h/db":                   "want one like",
+		"postgres://u:Hunter2Secret@h/db?sslmode=perhaps":      "failed to configure TLS",
+		"postgres://u:Hunter2Secret@h/db?connect_timeout=x":    "invalid connect_timeout",
+		"host=h password='Hunter2Secret":                       "want one like",
+		"host=h password=Hunter2Secret port=x":                 "invalid port",
+		"host=h password=Hunter2Secret target_session_attrs=x": "target_session_attrs",
+		"host=h password = Hunter2Secret sslmode=x":            "failed to configure TLS",
+		"user=u:Hunter2Secret@h port=0":                        "invalid port",
+	} {
+		_, err := postgres.Open(t.Context(), url, postgres.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", url, err, want)
+		}
+		if shown := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(shown, password) {
+			t.Errorf("%q: the password is shown: %s", url, shown)
+		}
+		if errors.Is(err, svc.ErrUnavailable) {
+			t.Errorf("%q: unavailable, though no later try can succeed", url)
+		}
+	}
+}
+
+func TestRefusedOptions(t *testing.T) {
+	for want, options := range map[string]postgres.Options{
+		"MaxOpen":           {MaxOpen: -1},
+		"SynchronousCommit": {SynchronousCommit: "sometimes"},
+	} {
+		_, err := postgres.Open(t.Context(), "postgres://127.0.0.1:1/db", options)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestServerThatIsNotThere(t *testing.T) {
+	is := is.New(t)
+	_, err := postgres.Open(t.Context(), "postgres://u:Hunter2Secret@127.0.0.1:1/db?sslmode=disable", postgres.Options{})
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.Equal(strings.Count(err.Error(), "refused"), 1)
+	is.True(strings.HasPrefix(err.Error(), `open PostgreSQL database "db" on 127.0.0.1:1: unavailable: `))
+	is.True(!strings.Contains(err.Error(), "Hunter2Secret"))
+}
+
+// A server that takes connections and says nothing is given up.
+func TestServerThatHangs(t *testing.T) {
+	is := is.New(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	defer listener.Close()
+	began := time.Now()
+	_, err = postgres.Open(context.Background(), "postgres://"+listener.Addr().String()+"/db?sslmode=disable&connect_timeout=1", postgres.Options{})
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(time.Since(began) < 5*time.Second)
+}
+
+func TestUnknownDatabase(t *testing.T) {
+	is := is.New(t)
+	url := strings.Replace(pgtest.Server(t), "/postgres?", "/svc_no_such_database?", 1)
+	_, err := postgres.Open(t.Context(), url, postgres.Options{})
+	is.True(strings.Contains(err.Error(), `database "svc_no_such_database" does not exist`))
+	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
+}
+
+// setting reads one of the settings of the store's connections.
+func setting(t *testing.T, store *postgres.Store, name string) string {
+	t.Helper()
+	var value string
+	if err := store.DB().QueryRow("SHOW " + name).Scan(&value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func TestConnectionsAreSetUp(t *testing.T) {
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{})
+	is.Equal(setting(t, store, "synchronous_commit"), "on")
+	is.Equal(setting(t, store, "statement_timeout"), "30s")
+	is.Equal(setting(t, store, "idle_in_transaction_session_timeout"), "30s")
+	is.Equal(setting(t, store, "application_name"), "svc")
+	is.Equal(store.DB().Stats().MaxOpenConnections, 10)
+
+	own := pgtest.With(t, pgtest.With(t, url, "statement_timeout", "7s"), "application_name", "mine")
+	store = open(t, own, postgres.Options{MaxOpen: 3, Timeout: 2 * time.Second})
+	is.Equal(setting(t, store, "statement_timeout"), "7s") // the URL's
+	is.Equal(setting(t, store, "idle_in_transaction_session_timeout"), "2s")
+	is.Equal(setting(t, store, "application_name"), "mine")
+	is.Equal(store.DB().Stats().MaxOpenConnections, 3)
+
+	store = open(t, url, postgres.Options{Timeout: -1})
+	is.Equal(setting(t, store, "statement_timeout"), "0")
+}
+
+// A weaker setting of the server, the database, the role or the URL is raised, a stronger one stays.
+func TestCommitsAreDurable(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	for servers, want := range map[string]string{
+		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",
+	} {
+		store := open(t, pgtest.With(t, url, "synchronous_commit", servers), postgres.Options{})
+		if have := setting(t, store, "synchronous_commit"); have != want {
+			t.Errorf("the server's %s became %s, want %s", servers, have, want)
+		}
+		store = open(t, pgtest.With(t, url, "synchronous_commit", servers), postgres.Options{SynchronousCommit: "off"})
+		if have := setting(t, store, "synchronous_commit"); have != "off" {
+			t.Errorf("asked for off, it is %s", have)
+		}
+	}
+}
+
+// Through a pooler nothing is set and nothing prepared, so what cannot be raised is refused.
+func TestPooler(t *testing.T) {
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
+	is.NoErr(addUsers(t.Context(), store, "alice"))
+	_, err := store.User(t.Context(), "alice")
+	is.NoErr(err)
+	is.Equal(setting(t, store, "statement_timeout"), "0")
+	var prepared int
+	is.NoErr(store.DB().QueryRow("SELECT count(*) FROM pg_prepared_statements").Scan(&prepared))
+	is.Equal(prepared, 0)
+
+	weak := pgtest.With(t, url, "synchronous_commit", "off")
+	_, err = postgres.Open(t.Context(), weak, postgres.Options{Pooler: true})
+	is.True(strings.Contains(err.Error(), `synchronous_commit is "off", want on: ALTER ROLE … SET synchronous_commit = on`))
+	open(t, weak, postgres.Options{Pooler: true, SynchronousCommit: "off"})
+	_, err = postgres.Open(t.Context(), url, postgres.Options{Pooler: true, SynchronousCommit: "off"})
+	is.True(strings.Contains(err.Error(), `want off`))
+}
+
+func TestTwoStoresOnOneDatabaseSeeEachOther(t *testing.T) {
+	is := is.New(t)
+	url := pgtest.Schema(t)
+	one, two := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
+	_, err := one.KeepValue(t.Context(), "name", []byte("one"))
+	is.NoErr(err)
+	value, err := two.KeepValue(t.Context(), "name", []byte("two"))
+	is.NoErr(err)
+	is.Equal(string(value), "one")
+}
+
+func TestClosedStore(t *testing.T) {
+	is := is.New(t)
+	store, err := postgres.Open(t.Context(), migrated(t), postgres.Options{})
+	is.NoErr(err)
+	is.NoErr(store.Close())
+	_, err = store.User(t.Context(), "alice")
+	is.True(err != nil)
+}
+
+func TestLargeManifestsEndAChunk(t *testing.T) {
+	is := is.New(t)
+	store := open(t, pgtest.Schema(t), postgres.Options{})
+	for i := range 10 {
+		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: strings.Repeat("x", i+1)}}
+		template.Manifest = []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
+		is.NoErr(store.CreateTemplate(t.Context(), template))
+	}
+	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10})
+	is.NoErr(err)
+	is.Equal(len(chunk), 3) // more than 256 KiB
+}
+
+// holdGeneration holds what every mutation needs, until it is told to let go.
+func holdGeneration(t *testing.T, url string) (letGo func()) {
+	t.Helper()
+	tx, err := pgtest.Open(t, url).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("UPDATE svc_generation SET value = value"); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLockedIsUnavailable(t *testing.T) {
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
+	letGo := holdGeneration(t, url)
+	_, err := store.KeepValue(context.Background(), "name", []byte("value"))
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	_, err = store.User(t.Context(), "alice")
+	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
+	letGo()
+	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	is.NoErr(err)
+}
+
+func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{})
+	letGo := holdGeneration(t, url)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	letGo()
+	_, err = store.Credential(t.Context(), "k")
+	is.True(errors.Is(err, svc.ErrNotFound))
+}
+
+func TestCanceledWhileChanging(t *testing.T) {
+	is := is.New(t)
+	store := open(t, pgtest.Schema(t), postgres.Options{MaxOpen: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		cancel()
+		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
+	})
+	is.True(errors.Is(err, context.Canceled))
+	_, err = store.User(t.Context(), "alice")
+	is.True(errors.Is(err, svc.ErrNotFound))
+	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // there is a connection for others
+}
+
+func TestReferencesAreKept(t *testing.T) {
+	is := is.New(t)
+	store := open(t, pgtest.Schema(t), postgres.Options{})
+	for _, b := range []svc.Bundle{
+		{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}},
+		{Attachments: []svc.Attachment{{PolicyID: "none", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}}},
+		{Users: []svc.User{{ID: "a", Channels: []svc.Channel{{Provider: "p"}}}, {ID: "b", Channels: []svc.Channel{{Provider: "p"}}}}},
+	} {
+		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return b, nil })
+		is.True(err != nil)
+		is.True(!errors.Is(err, svc.ErrUnavailable))
+	}
+	_, err := store.User(t.Context(), "a")
+	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
+}
+
+// A server that became a standby refuses writes. The next one goes to where the URL leads then.
+func TestReadOnlyIsUnavailableOnce(t *testing.T) {
+	is := is.New(t)
+	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
+	_, err := store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+	is.NoErr(err)
+	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	is.NoErr(err)
+}
+
+// A connection that the server ended fails at most one call.
+func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{MaxOpen: 1})
+	var pid int
+	is.NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+	_, err := pgtest.Open(t, url).Exec("SELECT pg_terminate_backend($1)", pid)
+	is.NoErr(err)
+	if _, err = store.User(t.Context(), "alice"); !errors.Is(err, svc.ErrNotFound) {
+		is.True(errors.Is(err, svc.ErrUnavailable))
+	}
+	is.NoErr(addUsers(t.Context(), store, "alice"))
+}

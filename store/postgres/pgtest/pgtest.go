@@ -1,0 +1,108 @@
+// Package pgtest gives tests PostgreSQL: a schema of their own on a server that runs already ([Schema]), or a server of their
+// own that they may kill ([Start]).
+//
+// A test without PostgreSQL is skipped, and says why; with SVC_REQUIRE_POSTGRES=1 it fails instead.
+package pgtest
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+)
+
+// localServer is what is tried when SVC_TEST_POSTGRES names no other.
+const localServer = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
+
+// Server returns the URL of the server that tests share: that in SVC_TEST_POSTGRES, else the local one.
+func Server(t testing.TB) string {
+	t.Helper()
+	server := os.Getenv("SVC_TEST_POSTGRES")
+	if server == "" {
+		server = localServer
+	}
+	if err := ping(server); err != nil {
+		missing(t, "no PostgreSQL answers (SVC_TEST_POSTGRES may name another): %v", err)
+	}
+	return server
+}
+
+// missing skips a test that has no PostgreSQL, or fails it where that is required.
+func missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("SVC_REQUIRE_POSTGRES") == "1" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf("NOT TESTED: "+format, args...)
+}
+
+func ping(server string) error { return execute(server, "SELECT 1") }
+
+// execute runs a statement on a connection of its own.
+func execute(server, statement string) (err error) {
+	db, err := sql.Open("pgx", server)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	_, err = db.Exec(statement)
+	return err
+}
+
+var schemas atomic.Int64
+
+// Schema returns the URL of a new, empty schema on the shared server, which is dropped when the test ends.
+func Schema(t testing.TB) string {
+	t.Helper()
+	return SchemaOn(t, Server(t))
+}
+
+// SchemaOn is Schema on another server.
+func SchemaOn(t testing.TB, server string) string {
+	t.Helper()
+	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
+	unsafe := With(t, server, "synchronous_commit", "off") // a schema that a crash undoes is no loss
+	if err := execute(unsafe, "CREATE SCHEMA "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := execute(unsafe, "DROP SCHEMA "+name+" CASCADE"); err != nil {
+			t.Error(err)
+		}
+	})
+	return With(t, server, "search_path", name)
+}
+
+// Open opens a database as a stranger would, until the test ends.
+func Open(t testing.TB, address string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// With returns a URL, or a list of settings, with one more setting.
+func With(t testing.TB, address, name, value string) string {
+	t.Helper()
+	if !strings.Contains(address, "://") {
+		return fmt.Sprintf("%s %s='%s'", address, name, value)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set(name, value)
+	u.RawQuery = query.Encode()
+	return u.String()
+}

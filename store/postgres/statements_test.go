@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+	"github.com/extsvc/svc/store/storetest"
+)
+
+// TestStatements looks at every statement that the rules of storetest make a store run: it finds its rows in an index, and in
+// order, and numbers its parameters by their first appearance. It is a host's pool that they run on.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	seen := &recorder{statements: map[string]bool{}}
+	url := pgtest.With(t, migrated(t), "synchronous_commit", "off") // it is not about the disk
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Tracer = seen
+	host := stdlib.OpenDB(*config)
+	defer host.Close()
+	broken := storetest.Check(func() svc.Store {
+		empty(t, url)
+		return sqlstore.New(host, host, postgres.Dialect())
+	})
+	for rule, err := range broken {
+		t.Errorf("%s: %v", rule, err)
+	}
+	if len(seen.statements) < 40 {
+		t.Errorf("only %d statements were seen", len(seen.statements))
+	}
+	db := pgtest.Open(t, url)
+	db.SetMaxOpenConns(1)
+	for _, setting := range []string{"enable_seqscan = off", "enable_sort = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"} {
+		if _, err := db.Exec("SET " + setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for statement := range seen.statements {
+		if !numberedInOrder(statement) {
+			t.Errorf("parameters out of order: %s", statement)
+		}
+		// Without a limit it is the few rows of one thing that are sorted.
+		plan, limited := explain(t, db, statement), strings.Contains(statement, "LIMIT")
+		if strings.Contains(plan, "Seq Scan") || limited && strings.Contains(plan, "Sort") {
+			t.Errorf("%s\n\n%s", statement, plan)
+		}
+	}
+}
+
+var parameter = regexp.MustCompile(`\$[0-9]+`)
+
+func numberedInOrder(statement string) bool {
+	seen := map[string]bool{}
+	for _, p := range parameter.FindAllString(statement, -1) {
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		if p != "$"+strconv.Itoa(len(seen)) {
+			return false
+		}
+	}
+	return true
+}
+
+// explain returns the plan of a statement, for any parameters.
+func explain(t *testing.T, db *sql.DB, statement string) string {
+	t.Helper()
+	if _, err := db.Exec("PREPARE statement AS " + statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	nulls := ""
+	if count := highest(statement); count > 0 {
+		nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", count), ", ") + ")"
+	}
+	rows, err := db.Query("EXPLAIN EXECUTE statement" + nulls)
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(line + "\n")
+	}
+	if _, err := db.Exec("DEALLOCATE statement"); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}
+
+func highest(statement string) (count int) {
+	for _, p := range parameter.FindAllString(statement, -1) {
+		n, _ := strconv.Atoi(p[1:])
+		count = max(count, n)
+	}
+	return count
+}
+
+// recorder collects the texts of statements that have plans.
+type recorder struct {
+	mu         sync.Mutex
+	statements map[string]bool
+}
+
+func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	switch verb, _, _ := strings.Cut(data.SQL, " "); strings.ToUpper(verb) {
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH":
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.statements[data.SQL] = true
+	}
+	return ctx
+}
+
+func (r *recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
