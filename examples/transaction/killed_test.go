@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// setting is how the names of a doomed shop's settings begin.
+const setting = "SVC_EXAMPLE_TRANSACTION_"
+
+// TestMain lets a test run this binary as the program itself, and as a shop that is going to be killed.
+func TestMain(m *testing.M) {
+	if os.Getenv(setting+"MAIN") != "" {
+		main()
+		os.Exit(0)
+	}
+	if dir := os.Getenv(setting + "DIR"); dir != "" {
+		doomed(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// The moments at which a shop may be killed.
+const (
+	written   = "written" // is the customer's row, but not their key
+	committed = "committed"
+	delivered = "delivered" // is an event, that is still in the outbox
+	anyMoment = "any"
+)
+
+// doomed signs customers up, two at a time, until it is killed. When its moment has come for the nth time it says so, and one
+// of the two waits for the end. Whom it has signed up it says, too.
+func doomed(dir string) {
+	round, moment := must(strconv.Atoi(os.Getenv(setting+"ROUND"))), os.Getenv(setting+"MOMENT")
+	var left atomic.Int64
+	left.Store(int64(must(strconv.Atoi(os.Getenv(setting + "NTH")))))
+	here := func(at string) {
+		if at == moment && left.Add(-1) == 0 {
+			now(3 * time.Millisecond)
+			select {}
+		}
+	}
+	s := must(open(context.Background(), filepath.Join(dir, "shop.db"), shopConfig(dir, round, here)))
+	if moment == anyMoment {
+		now(200 * time.Millisecond)
+	}
+	signUp := s.signUp
+	if os.Getenv(setting+"FAULT") != "" {
+		signUp = s.signUpApart
+	}
+	for counter := range 2 {
+		go func() {
+			for n := 0; ; n++ {
+				customer := fmt.Sprintf("%d.%d.%d", round, counter, n)
+				fmt.Println("told", customer, string(must(signUp(context.Background(), customer))))
+				here(committed)
+			}
+		}()
+	}
+	time.Sleep(time.Minute) // whoever should kill it is gone
+	os.Exit(1)
+}
+
+// now asks to be killed within a time.
+func now(within time.Duration) { fmt.Println("now", int64(within)) }
+
+// signUpApart is signUp as it must not be.
+func (s *shop) signUpApart(ctx context.Context, customer string) (svc.Secret, error) {
+	if _, err := s.store.DB().ExecContext(ctx, `INSERT INTO customers (id) VALUES (?)`, customer); err != nil {
+		return "", err
+	}
+	issued, err := s.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, nil)
+	return issued.Key, err
+}
+
+// shopConfig is that of the shop of a round, which calls here at each moment, and writes its events to a file.
+func shopConfig(dir string, round int, here func(moment string)) svc.Config {
+	log := must(os.OpenFile(filepath.Join(dir, "events"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
+	return svc.Config{
+		Logger: slog.New(slog.DiscardHandler),
+		// Who is killed in the midst of a delivery has claimed its events for 30 s. A minute a round ends that.
+		Now: func() time.Time { return time.Now().Add(time.Duration(round) * time.Minute) },
+		KnownUser: func(context.Context, string) (bool, error) {
+			here(written)
+			return true, nil
+		},
+		OnEvent: func(_ context.Context, event svc.Event) {
+			must(fmt.Fprintln(log, event.Target.Holder.ID, event.Action, event.ID))
+			here(delivered)
+		},
+	}
+}
+
+func must[T any](made T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+// TestKilled: whenever it is killed, a shop has one key for each customer and for nobody else, and tells of each at least once.
+func TestKilled(t *testing.T) {
+	rounds := 24
+	if os.Getenv("CI") == "true" {
+		rounds = 80
+	}
+	for _, problem := range killAgainAndAgain(t, rounds, "") {
+		t.Error(problem)
+	}
+}
+
+// The test above must be able to fail.
+func TestKilledFindsTwoTransactions(t *testing.T) {
+	found := strings.Join(killAgainAndAgain(t, 4, "two transactions"), "\n")
+	for _, want := range []string{"has 0 keys", "has 0 events"} {
+		if !strings.Contains(found, want) {
+			t.Errorf("not found: a customer who %s. Found: %s", want, found)
+		}
+	}
+}
+
+// killAgainAndAgain returns what is wrong with a shop that was killed many times.
+func killAgainAndAgain(t *testing.T, rounds int, fault string) (problems []string) {
+	t.Helper()
+	dir, signedUp := t.TempDir(), map[string]string{}
+	for round := range rounds {
+		moment := []string{written, committed, delivered, anyMoment}[round%4]
+		runAndKill(t, signedUp, "DIR="+dir, fmt.Sprint("ROUND=", round), "MOMENT="+moment, "FAULT="+fault)
+		reopen(t, dir, svc.Config{}, func(s *shop) {
+			problems = append(problems, perCustomer("keys", customers(t, s), holders(t, s))...)
+		})
+	}
+	var everybody []string
+	reopen(t, dir, svc.Config{}, func(s *shop) {
+		everybody = customers(t, s)
+		for customer, key := range signedUp {
+			if who, err := s.service.Authenticate(t.Context(), key); err != nil || who.ID != customer {
+				problems = append(problems, fmt.Sprintf("%s was told that they are signed up, and their key is of %q: %v", customer, who.ID, err))
+			}
+		}
+	})
+	events, again := deliverRest(t, dir, rounds)
+	problems = append(problems, perCustomer("events", everybody, events)...)
+	t.Logf("killed %d times; %d customers, %d of whom were told; %d events came again", rounds, len(everybody), len(signedUp), again)
+	return problems
+}
+
+// perCustomer says where there is not one of each customer's, and where there are any of somebody else.
+func perCustomer(what string, customers []string, have map[string]int) (problems []string) {
+	have = maps.Clone(have)
+	for _, customer := range customers {
+		if have[customer] != 1 {
+			problems = append(problems, fmt.Sprintf("customer %s has %d %s", customer, have[customer], what))
+		}
+		delete(have, customer)
+	}
+	if len(have) > 0 {
+		problems = append(problems, fmt.Sprintf("%s without a customer: %v", what, have))
+	}
+	return problems
+}
+
+// reopen opens the shop as the next program does.
+func reopen(t *testing.T, dir string, config svc.Config, use func(*shop)) {
+	t.Helper()
+	config.Logger = slog.New(slog.DiscardHandler)
+	s, err := open(t.Context(), filepath.Join(dir, "shop.db"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use(s)
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// deliverRest lets the last shop run until no event waits. It returns how many events there were of each customer, by their
+// IDs, and how many came again.
+func deliverRest(t *testing.T, dir string, round int) (events map[string]int, again int) {
+	t.Helper()
+	reopen(t, dir, shopConfig(dir, round, func(string) {}), func(s *shop) {
+		waiting := 1
+		for deadline := time.Now().Add(20 * time.Second); waiting > 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d events wait for ever", waiting)
+			}
+			read(t, s, `SELECT '', COUNT(*) FROM svc_outbox`, func(_ string, n int) { waiting = n })
+		}
+	})
+	text, err := os.ReadFile(filepath.Join(dir, "events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events = map[string]int{}
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		customer, _, _ := strings.Cut(line, " ")
+		if seen[line] {
+			again++
+		} else {
+			seen[line] = true
+			events[customer]++
+		}
+	}
+	return events, again
+}
+
+// runAndKill lets a shop sign customers up until its moment, and notes whom it told that it did.
+func runAndKill(t *testing.T, signedUp map[string]string, settings ...string) {
+	t.Helper()
+	program := exec.Command(os.Args[0])
+	program.Env = append(os.Environ(), fmt.Sprint(setting, "NTH=", 1+rand.IntN(10)))
+	for _, each := range settings {
+		program.Env = append(program.Env, setting+each)
+	}
+	program.Stderr = os.Stderr
+	stdout := must(program.StdoutPipe())
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killed := false
+	lines := bufio.NewReader(stdout)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break // it is gone; half a line says nothing
+		}
+		switch words := strings.Fields(line); words[0] {
+		case "now":
+			killed = true
+			within := time.Duration(must(strconv.Atoi(words[1])))
+			time.AfterFunc(rand.N(within), func() { _ = program.Process.Kill() })
+		case "told":
+			signedUp[words[1]] = words[2]
+		}
+	}
+	if err := program.Wait(); !killed || err == nil || err.Error() != "signal: killed" {
+		t.Fatalf("it ended before it was killed: %v", err)
+	}
+}
