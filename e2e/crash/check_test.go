@@ -1,0 +1,190 @@
+//go:build linux
+
+package crash
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// database is one that was opened again after a crash.
+type database struct {
+	store   svc.Store
+	service *svc.Service
+	host    *hostDB
+	sqlite  bool
+}
+
+// reopen opens a database as a host would.
+func (j job) reopen(ctx context.Context) (*database, error) {
+	j.Fault = sound
+	store, host, err := j.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reopen: %w", err)
+	}
+	service, err := newService(store, nil, nil)
+	return &database{store, service, host, j.Driver == "sqlite"}, err
+}
+
+func (d *database) close() error {
+	err := d.host.Close()
+	if closer, ok := d.store.(interface{ Close() error }); ok {
+		err = errors.Join(err, closer.Close())
+	}
+	return err
+}
+
+// check opens a database again, compares it with the ledger, notes every problem and closes it. Settled, what was under way
+// is taken as it was found: nothing may change any more what was tried before.
+func (l *ledger) check(ctx context.Context, j job, settle bool) {
+	d, err := j.reopen(ctx)
+	if err == nil {
+		err = errors.Join(l.compare(ctx, d, settle), d.close())
+	}
+	if err != nil {
+		l.problem("torn: the database cannot be read: %v", err)
+	}
+}
+
+func (l *ledger) compare(ctx context.Context, d *database, settle bool) error {
+	changes, err := d.store.Changes(ctx, l.since)
+	if err != nil {
+		return err
+	}
+	found, err := observe(ctx, d.host.DB)
+	if err != nil {
+		return err
+	}
+	if err := l.sync(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d.sqlite {
+		if err := l.checkFile(ctx, d.host.DB); err != nil {
+			return err
+		}
+	}
+	l.checkStates(found)
+	l.checkFeed(changes)
+	if err := l.checkKeys(ctx, d.service); err != nil {
+		return err
+	}
+	if settle {
+		l.settle(found, changes.Generation)
+	}
+	return nil
+}
+
+// checkFile asks SQLite itself.
+func (l *ledger) checkFile(ctx context.Context, db *sql.DB) error {
+	o := observation{db: db}
+	err := o.rows(ctx, `PRAGMA integrity_check`, func(answer string, _ []string) {
+		if answer != "ok" {
+			l.problemLocked("torn: integrity_check: %s", answer)
+		}
+	})
+	return errors.Join(err, o.rows(ctx, `PRAGMA foreign_key_check`, func(table string, columns []string) {
+		l.problemLocked("torn: foreign_key_check: %s %q", table, columns)
+	}))
+}
+
+func (l *ledger) checkStates(found observation) {
+	for name, e := range l.objects {
+		state, there := found.states[name]
+		if !there {
+			state = absent
+		}
+		may := []string{e.state}
+		if e.attempt != nil {
+			may = append(may, e.attempt.state)
+		}
+		switch {
+		case strings.HasPrefix(state, torn):
+			l.problemLocked("torn: %s: %s", name, strings.TrimPrefix(state, torn))
+		case !slices.Contains(may, state):
+			l.problemLocked("lost: %s: %s was acknowledged, %s is there", name, e.state, state)
+		case state == stateHosted && !e.told && !found.outbox[name]:
+			l.problemLocked("torn: %s: its event is not in the outbox, and was not delivered", name)
+		}
+	}
+	for name, state := range found.states {
+		if l.objects[name] == nil {
+			l.problemLocked("invented: %s: %s, which was never tried", name, state)
+		}
+	}
+}
+
+// checkFeed compares the change feed with what was acknowledged since the last settlement.
+func (l *ledger) checkFeed(changes svc.Changes) {
+	if changes.Generation < l.seen {
+		l.problemLocked("order: the generation was %d and is %d", l.seen, changes.Generation)
+	}
+	if grown := int(changes.Generation - l.since); grown < l.changes || grown > l.tried {
+		l.problemLocked("order: the generation grew by %d, for %d acknowledged and %d tried", grown, l.changes, l.tried)
+	}
+	if changes.Reset {
+		if changes.Generation-l.since <= 1000 {
+			l.problemLocked("order: the feed forgot what changed from %d to %d", l.since, changes.Generation)
+		}
+		return
+	}
+	fed := map[string]bool{}
+	for _, target := range changes.Targets {
+		name := object(target)
+		if fed[name] = true; l.objects[name] == nil {
+			l.problemLocked("invented: a change of %s, which was never tried", name)
+		}
+	}
+	for name, e := range l.objects {
+		if e.changed && !fed[name] {
+			l.problemLocked("order: the feed lacks the change of %s", name)
+		}
+	}
+}
+
+// checkKeys authenticates with every key that was acknowledged.
+func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
+	for name, e := range l.objects {
+		if e.token == "" || e.attempt != nil {
+			continue
+		}
+		principal, err := service.Authenticate(ctx, e.token)
+		refused := svc.ErrorCode(err) == svc.CodeUnauthenticated
+		switch {
+		case err != nil && !refused:
+			return err
+		case refused && e.state == stateGood:
+			l.problemLocked("lost: %s: an issued key is refused", name)
+		case !refused && e.state == stateRevoked:
+			l.problemLocked("lost: %s: a revoked key is accepted", name)
+		case !refused && principal.ID != name:
+			l.problemLocked("torn: the key of %s is accepted as that of %s", name, principal.ID)
+		}
+	}
+	return nil
+}
+
+// settle takes what was under way as it was found.
+func (l *ledger) settle(found observation, generation int64) {
+	for name, e := range l.objects {
+		before := e.state
+		if e.state = absent; found.states[name] != "" {
+			e.state = found.states[name]
+		}
+		if e.attempt != nil && e.state == e.attempt.state {
+			l.happened++
+		} else if e.attempt != nil && e.state == before {
+			l.undone++
+		}
+		e.changed, e.attempt = false, nil
+	}
+	clear(l.tries)
+	l.since, l.changes, l.tried = generation, 0, 0
+}

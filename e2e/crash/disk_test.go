@@ -1,0 +1,253 @@
+//go:build linux
+
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// disk is a file system (ext4) on an image file, mounted through a loop device.
+//
+// The image file is what has reached the disk: writes of the mounted file system wait in its page cache until a sync
+// or the kernel's own writeback brings them to the loop device, and only then are they in the image. So a copy of the image at one
+// moment is what a power cut at that moment leaves. Nothing may be read by way of the loop device itself: it has a
+// page cache of its own, which the disk does not.
+type disk struct {
+	image, mounted, device string
+}
+
+// shelf is where images are kept: a file system in memory, which copies them fast.
+type shelf struct {
+	dir   string
+	blank string // an image with an empty file system
+	made  int
+}
+
+const (
+	diskSize = 64 << 20
+	// commitSeconds keeps the kernel from writing back by itself while a test runs, which would hide a missing sync.
+	commitSeconds = 300
+)
+
+// newShelf makes a shelf for a test that makes so many crashes, or skips it where nothing can be mounted.
+func newShelf(t testing.TB, crashes int) *shelf {
+	t.Helper()
+	s := &shelf{dir: mountMemory(t, "1g", crashes)}
+	s.blank = filepath.Join(s.dir, "blank.img")
+	must(t, os.WriteFile(s.blank, nil, 0o600))
+	must(t, os.Truncate(s.blank, diskSize))
+	must(t, run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", s.blank))
+	trial := filepath.Join(s.dir, "trial")
+	must(t, os.Mkdir(trial, 0o700))
+	if err := run("mount", "-o", "loop", s.blank, trial); err != nil {
+		skip(t, crashes, err)
+	}
+	unmount(t, trial)
+	return s
+}
+
+// mountMemory mounts a file system in memory, or skips the test where nothing can be mounted.
+func mountMemory(t testing.TB, size string, crashes int) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		skip(t, crashes, errors.New("mounting needs root"))
+	}
+	dir := t.TempDir()
+	if err := run("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir); err != nil {
+		skip(t, crashes, err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+	return dir
+}
+
+// unmount is sure to unmount, and says when it had to be forced.
+func unmount(t testing.TB, dir string) {
+	t.Helper()
+	var err error
+	for range 50 {
+		if err = run("umount", dir); err == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Error(errors.Join(err, run("umount", "-l", dir)))
+}
+
+func run(name string, args ...string) error {
+	output, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, output)
+	}
+	return nil
+}
+
+// empty returns a new disk.
+func (s *shelf) empty(t testing.TB) *disk {
+	t.Helper()
+	image := s.image()
+	must(t, copySparse(image, s.blank))
+	return s.mount(t, image)
+}
+
+func (s *shelf) image() string {
+	s.made++
+	return filepath.Join(s.dir, fmt.Sprintf("%d.img", s.made))
+}
+
+// mount mounts an image, which replays the file system's journal if need be.
+func (s *shelf) mount(t testing.TB, image string) *disk {
+	t.Helper()
+	d := &disk{image: image, mounted: image + ".mounted"}
+	must(t, os.Mkdir(d.mounted, 0o700))
+	must(t, run("mount", "-o", fmt.Sprintf("loop,commit=%d", commitSeconds), image, d.mounted))
+	t.Cleanup(func() { d.discard(t) })
+	device, err := exec.Command("findmnt", "-n", "-o", "SOURCE", d.mounted).Output()
+	must(t, err)
+	d.device = filepath.Base(strings.TrimSpace(string(device)))
+	return d
+}
+
+// discard throws the disk away; nobody may use it any more. The loop device goes with the mount.
+func (d *disk) discard(t testing.TB) {
+	t.Helper()
+	if d.mounted == "" {
+		return
+	}
+	unmount(t, d.mounted)
+	d.mounted = ""
+	if err := os.Remove(d.image); err != nil {
+		t.Error(err)
+	}
+}
+
+func (d *disk) path(name string) string { return filepath.Join(d.mounted, name) }
+
+// cut returns the disk as a power cut would leave it now.
+func (d *disk) cut(t testing.TB, s *shelf) *disk {
+	t.Helper()
+	image := s.image()
+	for range 100 {
+		before, err := d.writes()
+		must(t, err)
+		must(t, copySparse(image, d.image))
+		after, err := d.writes()
+		must(t, err)
+		if before == after && before.underWay == 0 {
+			return s.mount(t, image)
+		}
+		must(t, os.Remove(image))
+	}
+	t.Fatal("the disk is never still")
+	return nil
+}
+
+// writes is what a device has written.
+type writes struct{ requests, sectors, underWay uint64 }
+
+// writes reads the device's counters. A copy between two equal ones, with nothing under way, is of one moment.
+func (d *disk) writes() (writes, error) {
+	text, err := os.ReadFile("/sys/block/" + d.device + "/stat")
+	if err != nil {
+		return writes{}, err
+	}
+	var reads [4]uint64
+	var w writes
+	var merges, ticks uint64
+	_, err = fmt.Sscan(string(text), &reads[0], &reads[1], &reads[2], &reads[3], &w.requests, &merges, &w.sectors, &ticks, &w.underWay)
+	return w, err
+}
+
+// How much of a file is written back at once, and how (see sync_file_range(2)).
+const (
+	spillPages   = 8
+	pageSize     = 4096
+	writeAndWait = 1 | 2 | 4
+)
+
+// spill writes some pages of the files back that were not synced, as the kernel may at any time and in any order: what a power cut
+// leaves then is neither the old state nor the new one. The file system's own journal follows, or does not.
+func (d *disk) spill(files ...string) error {
+	for _, name := range files {
+		if err := spillPart(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if rand.N(2) == 0 {
+		return nil
+	}
+	other, err := os.Create(d.path("other"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(other.Sync(), other.Close())
+}
+
+func spillPart(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	for at := rand.Int64N(spillPages) * pageSize; at < info.Size(); at += (1 + rand.Int64N(4*spillPages)) * pageSize {
+		length := (1 + rand.Int64N(spillPages)) * pageSize
+		if err := syscall.SyncFileRange(int(file.Fd()), at, length, writeAndWait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// How to seek to data and holes (see lseek(2)).
+const (
+	seekData = 3
+	seekHole = 4
+)
+
+// copySparse copies a file, without its holes.
+func copySparse(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyData(out, in), out.Close())
+}
+
+func copyData(out, in *os.File) error {
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	for end := int64(0); ; {
+		start, err := in.Seek(end, seekData)
+		if errors.Is(err, syscall.ENXIO) {
+			return out.Truncate(info.Size())
+		} else if err != nil {
+			return err
+		}
+		if end, err = in.Seek(start, seekHole); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start)); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,278 @@
+//go:build linux
+
+package crash
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pen writes the ledger, in the worker. Each line is one write, which a pipe takes whole or not at all.
+type pen struct {
+	file *os.File
+	last atomic.Int64
+}
+
+const maxLine = 1000 // bytes, less than PIPE_BUF
+
+func (p *pen) line(words ...string) {
+	text := strings.ReplaceAll(strings.Join(words, " "), "\n", " ")
+	if _, err := p.file.WriteString(text[:min(len(text), maxLine)] + "\n"); err != nil {
+		os.Exit(3) // nobody listens any more
+	}
+}
+
+// try announces an operation that is to bring an object into a state, and returns its number.
+func (p *pen) try(object string, action, state string) string {
+	number := strconv.FormatInt(p.last.Add(1), 10)
+	p.line("try", number, object, action, state)
+	return number
+}
+
+// ledger is what is known of every object, in the test.
+type ledger struct {
+	writer *os.File // the workers' end of the pipe, kept open
+	reader *os.File
+
+	mayFail bool     // operations may fail as unavailable
+	ignored []string // kinds of problems that are none here
+
+	mu       sync.Mutex
+	objects  map[string]*entry
+	tries    map[string]*attempt // those under way, by number
+	marks    map[string]chan struct{}
+	heard    map[string]chan struct{} // closed at the next line that starts with that word
+	problems []string
+	acks     int // of this database
+	fails    map[string]int
+	happened int   // of the operations under way at crashes
+	undone   int   // the others of them
+	revoked  int   // revocations that were acknowledged
+	refused  int   // and those that were not
+	since    int64 // the generation at the last settlement
+	seen     int64 // the greatest generation that a worker has read
+	changes  int   // acknowledged since the last settlement
+	tried    int   // tried since then
+}
+
+// entry is what is known of an object.
+type entry struct {
+	name    string
+	state   string   // acknowledged last
+	token   string   // of an API key
+	attempt *attempt // under way, or of unknown outcome; nil: none
+	changed bool     // since the last settlement
+	told    bool     // an event told of it
+}
+
+// attempt is an operation that was announced.
+type attempt struct {
+	entry         *entry
+	action, state string
+	told, held    bool
+}
+
+func newLedger() (*ledger, error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	l := &ledger{
+		reader: reader, writer: writer, objects: map[string]*entry{}, tries: map[string]*attempt{},
+		marks: map[string]chan struct{}{}, heard: map[string]chan struct{}{}, fails: map[string]int{},
+	}
+	go l.read()
+	return l, nil
+}
+
+func (l *ledger) close() error { return errors.Join(l.writer.Close(), l.reader.Close()) }
+
+func (l *ledger) read() {
+	lines := bufio.NewReader(l.reader)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+				l.problem("ledger: %v", err)
+			}
+			return
+		}
+		l.take(strings.Fields(line))
+	}
+}
+
+// sync returns when everything that was written before is in the ledger: a pipe keeps the order.
+func (l *ledger) sync() error {
+	done := make(chan struct{})
+	l.mu.Lock()
+	mark := strconv.Itoa(len(l.marks))
+	l.marks[mark] = done
+	l.mu.Unlock()
+	if _, err := l.writer.WriteString("mark " + mark + "\n"); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(10 * time.Second):
+		return errors.New("the ledger is not read")
+	}
+}
+
+func (l *ledger) take(words []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch words[0] {
+	case "mark":
+		close(l.marks[words[1]])
+	case "try":
+		l.try(words[1], words[2], words[3], words[4])
+	case "ack":
+		l.ack(words[1], words[2:])
+	case "fail":
+		l.fail(words[1], words[2], strings.Join(words[3:], " "))
+	case "unsure":
+		l.fails[words[2]]++
+		delete(l.tries, words[1])
+	case "event":
+		l.event(words[1], words[2])
+	case "generation":
+		generation, _ := strconv.ParseInt(words[1], 10, 64)
+		if generation < l.seen {
+			l.problemLocked("order: the generation went from %d back to %d", l.seen, generation)
+		}
+		l.seen = max(l.seen, generation)
+	case "revokefailed":
+		l.refused++
+	case "problem":
+		l.problemLocked("refused: %s", strings.Join(words[1:], " "))
+	default:
+		if heard := l.heard[words[0]]; heard != nil {
+			close(heard)
+			delete(l.heard, words[0])
+		}
+	}
+}
+
+func (l *ledger) try(number, name, action, state string) {
+	e := l.objects[name]
+	if e == nil {
+		e = &entry{name: name, state: absent}
+		l.objects[name] = e
+	}
+	if e.attempt != nil {
+		l.problemLocked("harness: %s is tried twice at once", name)
+	}
+	e.attempt = &attempt{entry: e, action: action, state: state}
+	l.tries[number] = e.attempt
+	l.tried++
+}
+
+func (l *ledger) ack(number string, detail []string) {
+	a := l.tries[number]
+	delete(l.tries, number)
+	a.hold(l)
+	a.entry.attempt = nil
+	if len(detail) > 0 {
+		a.entry.token = detail[0]
+	}
+	if !a.told && a.action != outboxAction {
+		l.problemLocked("event: %s of %s was acknowledged, and no event told of it", a.action, a.entry.name)
+	}
+	if a.state == stateRevoked {
+		l.revoked++
+	}
+	l.acks++
+}
+
+// hold makes the state that was tried the one that must be found.
+func (a *attempt) hold(l *ledger) {
+	if !a.held {
+		l.changes++
+	}
+	a.held = true
+	a.entry.state, a.entry.changed = a.state, true
+}
+
+func (l *ledger) fail(number, code, text string) {
+	a := l.tries[number]
+	delete(l.tries, number)
+	if a.told {
+		l.problemLocked("event: %s of %s failed, and an event told of it: %s", a.action, a.entry.name, text)
+	}
+	a.entry.attempt = nil
+	l.fails[code]++
+	if code != "unavailable" || !l.mayFail {
+		l.problemLocked("refused: %s of %s: %s %s", a.action, a.entry.name, code, text)
+	}
+}
+
+// event makes what was told of hold, as an acknowledgement does. One that is told a second time, later, changes nothing.
+func (l *ledger) event(name, action string) {
+	e := l.objects[name]
+	if e == nil {
+		l.problemLocked("invented: an event %s of %s, which was never tried", action, name)
+		return
+	}
+	e.told = true
+	if a := e.attempt; a != nil && action == strings.TrimSuffix(a.action, "+outbox") {
+		a.told = true
+		a.hold(l)
+	}
+}
+
+// hear returns a channel that is closed when a line starts with that word.
+func (l *ledger) hear(word string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	heard := make(chan struct{})
+	l.heard[word] = heard
+	return heard
+}
+
+func (l *ledger) problem(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.problemLocked(format, args...)
+}
+
+func (l *ledger) problemLocked(format string, args ...any) {
+	kind, _, _ := strings.Cut(format, ":")
+	if !slices.Contains(l.ignored, kind) {
+		l.problems = append(l.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// count returns a number that the reader of the ledger counts up.
+func (l *ledger) count(counter *int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return *counter
+}
+
+// good returns how many keys are known to be good.
+func (l *ledger) good() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.objects {
+		if e.state == stateGood && e.attempt == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *ledger) failures(code string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fails[code]
+}

@@ -1,0 +1,241 @@
+//go:build linux
+
+package crash
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// observation is what a database holds: the state of each object, read row by row from the tables themselves.
+type observation struct {
+	db     *sql.DB
+	states map[string]string
+	outbox map[string]bool // the objects whose events wait
+}
+
+// observe reads all tables. A state starts with [torn] when rows that belong together do not agree.
+func observe(ctx context.Context, db *sql.DB) (observation, error) {
+	o := observation{db: db, states: map[string]string{}, outbox: map[string]bool{}}
+	for _, read := range []func(context.Context) error{o.readSources, o.readKeys, o.readTemplates, o.readBundles} {
+		if err := read(ctx); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+const null = "NULL"
+
+// rows reads a query whose first column is an id. The other columns come as text.
+func (o observation) rows(ctx context.Context, query string, row func(id string, columns []string)) error {
+	rows, err := o.db.QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("%s: %w", query, err)
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		values, targets := make([]sql.NullString, len(names)), make([]any, len(names))
+		for i := range values {
+			targets[i] = &values[i]
+		}
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		texts := make([]string, len(values))
+		for i, value := range values {
+			if texts[i] = value.String; !value.Valid {
+				texts[i] = null
+			}
+		}
+		row(texts[0], texts[1:])
+	}
+	return rows.Err()
+}
+
+func (o observation) readSources(ctx context.Context) error {
+	return o.rows(ctx, `SELECT name, url FROM svc_sources`, func(id string, columns []string) {
+		o.states[id] = "registered"
+		if columns[0] != "https://example.com/templates" {
+			o.states[id] = torn + columns[0]
+		}
+	})
+}
+
+// readKeys reads keys, and the host's rows and outbox events that belong to some of them.
+func (o observation) readKeys(ctx context.Context) error {
+	hosted := map[string]bool{}
+	if err := o.rows(ctx, `SELECT id FROM host_rows`, func(id string, _ []string) {
+		hosted[id] = true
+		o.states[id] = torn + "the host's row has no key"
+	}); err != nil {
+		return err
+	}
+	err := o.rows(ctx, `SELECT holder_id, description, revoked_at FROM svc_api_keys`, func(id string, columns []string) {
+		_, twice := o.states[id]
+		switch {
+		case hosted[id]:
+			o.states[id] = stateHosted
+		case strings.HasPrefix(id, "h-"):
+			o.states[id] = torn + "the key has no row of the host"
+		case twice:
+			o.states[id] = torn + "two keys"
+		case columns[0] != id:
+			o.states[id] = torn + "another description"
+		case columns[1] != null:
+			o.states[id] = stateRevoked
+		default:
+			o.states[id] = stateGood
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return o.rows(ctx, `SELECT target_holder_id FROM svc_outbox`, func(id string, _ []string) {
+		o.outbox[id] = true
+		if _, there := o.states[id]; !there {
+			o.states[id] = torn + "an event without its key"
+		}
+	})
+}
+
+// readTemplates compares each template, its tags and its base with what their versions say.
+func (o observation) readTemplates(ctx context.Context) error {
+	tags, bases := map[string][]string{}, map[string][]string{}
+	err := o.rows(ctx, `SELECT id, name, tag FROM svc_template_tags`, func(id string, columns []string) {
+		tags[id] = append(tags[id], strings.Join(columns, "|"))
+	})
+	if err != nil {
+		return err
+	}
+	const columns = `id, name, description, category, integrations, tags, manifest`
+	if err := o.rows(ctx, `SELECT `+columns+` FROM svc_template_bases`, func(id string, row []string) { bases[id] = row }); err != nil {
+		return err
+	}
+	err = o.rows(ctx, `SELECT `+columns+`, source_id, source_revision FROM svc_templates`, func(id string, row []string) {
+		o.states[id] = templateRows{id, row[:6], row[6:], tags[id], bases[id]}.state()
+		delete(tags, id)
+		delete(bases, id)
+	})
+	for id := range tags {
+		o.states[id] = torn + "tags without a template"
+	}
+	for id := range bases {
+		o.states[id] = torn + "a base without a template"
+	}
+	return err
+}
+
+// templateRows are the rows of one template.
+type templateRows struct {
+	id     string
+	row    []string // name, description, category, integrations, tags, manifest
+	origin []string // source id, revision
+	tags   []string
+	base   []string // as row; nil: none
+}
+
+func (t templateRows) state() string {
+	state := templateState{texts: number(t.row[0]), manifest: manifestVersion(t.row[5])}
+	want := content(t.id, state.texts, state.manifest)
+	if !slices.Equal(t.row, contentRow(want)) {
+		return torn + fmt.Sprintf("a row that is of no version: %.200q", t.row)
+	}
+	wantTags := []string{}
+	for _, tag := range want.Tags {
+		wantTags = append(wantTags, want.Name+"|"+tag)
+	}
+	slices.Sort(t.tags)
+	if slices.Sort(wantTags); !slices.Equal(t.tags, wantTags) {
+		return torn + fmt.Sprintf("the tags %q of %q", t.tags, want.Name)
+	}
+	if t.base == nil && t.origin[0] == null && t.origin[1] == null {
+		return state.String()
+	}
+	if t.base == nil {
+		return torn + "an origin without a base"
+	}
+	state.base = number(t.base[0])
+	base := content(t.id, state.base, state.base)
+	revision, err := base.Revision()
+	if err != nil || t.origin[0] != t.id || t.origin[1] != revision || !slices.Equal(t.base, contentRow(base)) {
+		return torn + fmt.Sprintf("the base and the origin do not agree: %.200q", t.base)
+	}
+	return state.String()
+}
+
+func contentRow(c svc.Content) []string {
+	return []string{c.Name, *c.Description, *c.Category, encode(c.Integrations), encode(c.Tags), string(c.Manifest)}
+}
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // lists and texts have a JSON form
+	}
+	return string(text)
+}
+
+func manifestVersion(manifest string) int {
+	var fields struct{ Version string }
+	if json.Unmarshal([]byte(manifest), &fields) != nil {
+		return 0
+	}
+	return number(fields.Version)
+}
+
+// bundleQueries read the rows that a bundle writes, by the bundle's id.
+var bundleQueries = map[string]string{
+	"user":            `SELECT id, display_name FROM svc_users`,
+	"channel":         `SELECT user_id, provider, sender_id FROM svc_channels`,
+	"group":           `SELECT id, display_name FROM svc_access_groups`,
+	"member":          `SELECT group_id, user_id FROM svc_group_members`,
+	"service account": `SELECT id, display_name, owner_user_id, scoping_policy_id FROM svc_service_accounts`,
+	"policy":          `SELECT id, display_name, document FROM svc_policies`,
+	"attachment":      `SELECT policy_id, principal_type, principal_id, priority FROM svc_attachments`,
+	"bank policy":     `SELECT bank_id, document FROM svc_bank_policies`,
+}
+
+// bundleRows are the rows that bundleQueries find of a bundle.
+func bundleRows(id string, version int) map[string]string {
+	b, text := bundle(id, version), versioned(version)
+	return map[string]string{
+		"user": text, "channel": "chat|" + id + " " + text, "group": text, "member": id,
+		"service account": text + "|" + id + "|" + id, "policy": text + "|" + string(b.Policies[0].Document),
+		"attachment": fmt.Sprintf("user|%s|%d", id, version), "bank policy": string(b.BankPolicies[0].Document),
+	}
+}
+
+func (o observation) readBundles(ctx context.Context) error {
+	found := map[string]map[string]string{}
+	for part, query := range bundleQueries {
+		err := o.rows(ctx, query, func(id string, columns []string) {
+			if found[id] == nil {
+				found[id] = map[string]string{}
+			}
+			found[id][part] += strings.Join(columns, "|")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for id, parts := range found {
+		version := number(parts["user"])
+		o.states[id] = versioned(version)
+		if !maps.Equal(parts, bundleRows(id, version)) {
+			o.states[id] = torn + fmt.Sprintf("%.500q", parts)
+		}
+	}
+	return nil
+}

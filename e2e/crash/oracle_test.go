@@ -1,0 +1,110 @@
+//go:build linux
+
+package crash
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// damages are statements that undo a part of what was acknowledged, and the kind of problem that each is. What is lost is lost
+// from a whole table: a single row may be one that was under way at the kill, and may be missing.
+var damages = []struct{ kind, statement string }{
+	{"lost", `DELETE FROM svc_api_keys WHERE holder_id LIKE 'k-%'`},
+	{"lost", `UPDATE svc_api_keys SET revoked_at = NULL`},
+	{"lost", `UPDATE svc_api_keys SET hash = x'00' WHERE holder_id LIKE 'k-%' AND revoked_at IS NULL`},
+	{"lost", `DELETE FROM svc_templates`},
+	{"lost", `DELETE FROM svc_sources`},
+	{"torn", `UPDATE svc_api_keys SET description = 'another' WHERE holder_id LIKE 'k-%'`},
+	{"torn", `DELETE FROM host_rows WHERE id = (SELECT id FROM host_rows LIMIT 1)`},
+	{"torn", `DELETE FROM svc_api_keys WHERE id = (SELECT id FROM svc_api_keys WHERE holder_id LIKE 'h-%' LIMIT 1)`},
+	{"torn", `UPDATE svc_templates SET description = 'another' WHERE id = (SELECT id FROM svc_templates LIMIT 1)`},
+	{"torn", `UPDATE svc_templates SET name = name || '0' WHERE id = (SELECT id FROM svc_templates LIMIT 1)`},
+	{"torn", `UPDATE svc_templates SET manifest = '{"version":"1"}' WHERE id = (SELECT id FROM svc_templates LIMIT 1)`},
+	{"torn", `UPDATE svc_templates SET source_revision = 'sha256:0' WHERE id = (SELECT id FROM svc_template_bases LIMIT 1)`},
+	{"torn", `DELETE FROM svc_template_tags WHERE tag = (SELECT MAX(tag) FROM svc_template_tags)`},
+	{"torn", `UPDATE svc_template_tags SET name = 'another' WHERE tag = (SELECT MAX(tag) FROM svc_template_tags)`},
+	{"torn", `DELETE FROM svc_template_bases WHERE id = (SELECT id FROM svc_template_bases LIMIT 1)`},
+	{"torn", `UPDATE svc_template_bases SET manifest = '{}' WHERE id = (SELECT id FROM svc_template_bases LIMIT 1)`},
+	{"torn", `DELETE FROM svc_channels WHERE user_id = (SELECT user_id FROM svc_channels LIMIT 1)`},
+	{"torn", `UPDATE svc_access_groups SET display_name = 'v0' WHERE id = (SELECT id FROM svc_access_groups LIMIT 1)`},
+	{"torn", `DELETE FROM svc_group_members WHERE group_id = (SELECT group_id FROM svc_group_members LIMIT 1)`},
+	{"torn", `DELETE FROM svc_service_accounts WHERE id = (SELECT id FROM svc_service_accounts LIMIT 1)`},
+	{"torn", `UPDATE svc_policies SET document = '{}' WHERE id = (SELECT id FROM svc_policies LIMIT 1)`},
+	{"torn", `UPDATE svc_attachments SET priority = 0 WHERE policy_id = (SELECT policy_id FROM svc_attachments LIMIT 1)`},
+	{"torn", `DELETE FROM svc_bank_policies WHERE bank_id = (SELECT bank_id FROM svc_bank_policies LIMIT 1)`},
+	{"torn", `DELETE FROM svc_users WHERE id = (SELECT id FROM svc_users LIMIT 1)`},
+	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', 'h-none', 0`},
+	{"torn", `PRAGMA foreign_keys = 0; INSERT INTO svc_channels VALUES ('chat', 'x', 'nobody')`},
+	{"invented", `INSERT INTO svc_api_keys SELECT 'x', holder_kind, 'k-none', 'x', 'k-none', hash, pepper, 0, NULL FROM svc_api_keys LIMIT 1`},
+	{"invented", `INSERT INTO svc_changes SELECT MAX(generation), 9, 'template', 't-none', 'server', '', '', '' FROM svc_changes`},
+	{"order", `UPDATE svc_generation SET value = 0`},
+	{"order", `UPDATE svc_generation SET value = value + 10000`},
+	{"order", `UPDATE svc_changes SET id = 's-0', holder_id = '' WHERE holder_id LIKE 'k-%'`},
+	{"order", `DELETE FROM svc_changes`},
+}
+
+// TestOracle shows that every kind of damage is a problem, an event of the outbox that nobody was told of included.
+func TestOracle(t *testing.T) {
+	j := job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db"), Clients: clients, Run: "0"}
+	l, err := newLedger()
+	must(t, err)
+	p := l.start(t, j)
+	must(t, p.awaitReady())
+	l.await(t, "too little was acknowledged", func() bool { return l.count(&l.acks) >= 300 })
+	p.kill()
+	l.check(background, j, false)
+	if !l.sound() || l.seen == 0 {
+		t.Fatalf("generation %d, problems %q", l.seen, l.found())
+	}
+	for _, damage := range damages {
+		damaged := j
+		damaged.Address = filepath.Join(t.TempDir(), "svc.db")
+		must(t, copySparse(damaged.Address, j.Address))
+		db := pool(damaged.Address, "off")
+		_, err := db.Exec(damage.statement)
+		must(t, err)
+		must(t, db.Close())
+		l.problems = nil
+		l.check(background, damaged, false)
+		r := result{problems: l.found()}
+		r.finds(t, damage.kind)
+		if t.Failed() {
+			t.Fatal(damage.statement)
+		}
+	}
+	db := pool(j.Address, "off")
+	_, err = db.Exec(`DELETE FROM svc_outbox`)
+	must(t, err)
+	must(t, db.Close())
+	for _, e := range l.objects {
+		e.told = false
+	}
+	l.problems = nil
+	l.check(background, j, false)
+	r := result{problems: l.found()}
+	r.finds(t, "torn")
+	must(t, l.close())
+}
+
+// TestOracleHearsEvents shows that an event is an acknowledgement, and must not be missing or untrue.
+func TestOracleHearsEvents(t *testing.T) {
+	for _, c := range []struct{ kind, lines string }{
+		{"event", "try 1 k-1 api_key.issued good\nack 1 x\n"},
+		{"event", "try 1 k-1 api_key.issued good\nevent k-1 api_key.issued\nfail 1 unavailable x\n"},
+		{"invented", "event k-1 api_key.issued\n"},
+		{"refused", "try 1 k-1 api_key.issued good\nfail 1 internal x\n"},
+		{"lost", "try 1 k-1 api_key.issued good\nevent k-1 api_key.issued\n"},
+		{"order", "generation 2\ngeneration 1\n"},
+	} {
+		l, err := newLedger()
+		must(t, err)
+		l.mayFail = true
+		_, err = l.writer.WriteString(c.lines)
+		must(t, err)
+		l.check(background, job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db")}, false)
+		r := result{problems: l.found()}
+		r.finds(t, c.kind)
+		must(t, l.close())
+	}
+}

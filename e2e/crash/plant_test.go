@@ -1,0 +1,130 @@
+//go:build linux
+
+package crash
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// fault is something wrong that is planted in a worker.
+type fault string
+
+// The faults.
+const (
+	sound      fault = ""
+	ackEarly   fault = "acknowledged before the commit"
+	ackFailed  fault = "acknowledged although the write failed"
+	tornRows   fault = "two transactions for the rows of one template or bundle"
+	tornHost   fault = "two transactions for the host's row and the key"
+	syncNormal fault = "synchronous=NORMAL"
+	syncOff    fault = "synchronous=OFF"
+	tornFile   fault = "synchronous=OFF, for what it does to the file"
+	asyncWAL   fault = "synchronous_commit=off"
+)
+
+func (f fault) synchronous() string {
+	switch f {
+	case syncNormal:
+		return "normal"
+	case syncOff, tornFile:
+		return "off"
+	}
+	return "full"
+}
+
+// ignored are the kinds of problems that the fault causes before its own.
+func (f fault) ignored() []string {
+	switch f {
+	case tornRows:
+		return []string{"order"} // each half counts the generation up
+	case tornFile:
+		return []string{"lost", "order"}
+	}
+	return nil
+}
+
+// plant returns a store with the fault.
+func (f fault) plant(store svc.Store) svc.Store {
+	switch f {
+	case ackEarly:
+		return &writeBehind{Store: store}
+	case ackFailed:
+		return optimist{store}
+	case tornRows:
+		return tearer{store}
+	}
+	return store
+}
+
+// writeBehind acknowledges keys and revocations, and writes them a moment later, in order.
+type writeBehind struct {
+	svc.Store
+	mu   sync.Mutex
+	last chan struct{}
+}
+
+func (s *writeBehind) later(write func(ctx context.Context) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, done := s.last, make(chan struct{})
+	s.last = done
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		time.Sleep(time.Millisecond)
+		_ = write(context.Background()) // nobody is told: that is the fault
+	}()
+	return nil
+}
+
+func (s *writeBehind) CreateAPIKey(_ context.Context, key svc.APIKey) error {
+	return s.later(func(ctx context.Context) error { return s.Store.CreateAPIKey(ctx, key) })
+}
+
+func (s *writeBehind) RevokeAPIKey(_ context.Context, holder svc.Identity, id string, at time.Time) error {
+	return s.later(func(ctx context.Context) error { return s.Store.RevokeAPIKey(ctx, holder, id, at) })
+}
+
+// optimist takes it that revocations succeed.
+type optimist struct{ svc.Store }
+
+func (s optimist) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+	_ = s.Store.RevokeAPIKey(ctx, holder, id, at)
+	return nil
+}
+
+// tearer writes in two transactions what belongs into one.
+type tearer struct{ svc.Store }
+
+func (s tearer) CreateTemplate(ctx context.Context, template svc.Template) error {
+	bare := template
+	bare.Tags = nil
+	if err := s.Store.CreateTemplate(ctx, bare); err != nil {
+		return err
+	}
+	return s.Store.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+		*t = template
+		return true, nil
+	})
+}
+
+func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+	var policies []svc.BankPolicy
+	err := s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+		write, err := change(current)
+		policies, write.BankPolicies = write.BankPolicies, nil
+		return write, err
+	})
+	if err != nil || policies == nil {
+		return err
+	}
+	return s.Store.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) {
+		return svc.Bundle{BankPolicies: policies}, nil
+	})
+}

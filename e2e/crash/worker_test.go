@@ -1,0 +1,246 @@
+//go:build linux
+
+package crash
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+)
+
+// workerVariable holds the job of a worker, which makes the test binary one.
+const workerVariable = "SVC_CRASH_WORKER"
+
+// job is what a worker is started for.
+type job struct {
+	Driver  string // "sqlite" or "postgres"
+	Address string // the file or URL
+	Run     string // starts the ids of what this worker makes
+	Clients int
+	Fault   fault
+}
+
+// worker runs operations until it is killed.
+type worker struct {
+	job
+	service *svc.Service
+	store   svc.Store
+	api     http.Handler
+	host    *hostDB
+	market  *market
+	pen     *pen
+	gate    sync.RWMutex // held for writing while the worker pauses
+}
+
+// work is the whole of a worker process.
+func work(encoded string) error {
+	w := &worker{market: &market{}, pen: &pen{file: os.NewFile(3, "ledger")}}
+	if err := json.Unmarshal([]byte(encoded), &w.job); err != nil {
+		return err
+	}
+	go w.obey()
+	if err := w.open(context.Background()); err != nil {
+		w.pen.line("problem", "open:", err.Error())
+		return err
+	}
+	source := "s-" + w.Run
+	if !w.run(source, string(svc.EventSourceRegistered), "registered", func(ctx context.Context) (string, error) {
+		_, err := w.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://example.com/templates", Alias: &source})
+		return "", err
+	}) {
+		return errors.New("the source was not registered")
+	}
+	w.pen.line("ready")
+	go w.follow()
+	for n := range w.Clients - 1 {
+		go newClient(w, n).run()
+	}
+	newClient(w, w.Clients-1).run()
+	return nil
+}
+
+// obey does what the test says on standard input, and ends with the test.
+func (w *worker) obey() {
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() {
+		switch orders.Text() {
+		case "pause":
+			w.gate.Lock()
+		case "resume":
+			w.gate.Unlock()
+		}
+		w.pen.line(orders.Text() + "d")
+	}
+	os.Exit(0)
+}
+
+func (w *worker) open(ctx context.Context) error {
+	var err error
+	if w.store, w.host, err = w.job.open(ctx); err != nil {
+		return err
+	}
+	w.store = w.Fault.plant(w.store)
+	w.service, err = newService(w.store, w.market, func(_ context.Context, event svc.Event) {
+		if told(event) {
+			w.pen.line("event", object(event.Target), string(event.Action))
+		}
+	})
+	if err == nil {
+		w.api = httpapi.New(w.service, httpapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	}
+	return err
+}
+
+// told reports whether an event goes into the ledger: one for each mutation.
+func told(event svc.Event) bool {
+	return event.Action != svc.EventAccessWritten || event.Target.Kind == svc.TargetPolicy
+}
+
+const administrator = "the administrator"
+
+// newService is a Service as workers and checks use it.
+func newService(store svc.Store, market svc.Marketplace, onEvent func(context.Context, svc.Event)) (*svc.Service, error) {
+	return svc.New(svc.Config{
+		Store: store, Marketplace: market, OnEvent: onEvent, Logger: slog.New(slog.DiscardHandler),
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper of crash tests")}}},
+		Authenticator: svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			if bearer != administrator {
+				return svc.Principal{}, svc.ErrUnauthenticated
+			}
+			return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
+		}),
+	})
+}
+
+// run runs an operation between its two lines in the ledger, and reports whether it was acknowledged.
+func (w *worker) run(object, action, state string, operation func(ctx context.Context) (detail string, err error)) bool {
+	w.gate.RLock()
+	defer w.gate.RUnlock()
+	number := w.pen.try(object, action, state)
+	detail, err := operation(context.Background())
+	if err == nil {
+		w.pen.line("ack", number, detail)
+		return true
+	}
+	code := string(svc.ErrorCode(err))
+	if w.outcomeUnknown() && code == string(svc.CodeUnavailable) {
+		w.pen.line("unsure", number, code)
+	} else {
+		w.pen.line("fail", number, code, err.Error())
+	}
+	time.Sleep(5 * time.Millisecond)
+	return false
+}
+
+// outcomeUnknown reports whether an operation that failed may have happened. SQLite runs in the worker: there
+// it has not.
+func (w *worker) outcomeUnknown() bool { return w.Driver == "postgres" }
+
+// revoke revokes a user's key over HTTP.
+func (w *worker) revoke(holder, id string) error {
+	request := httptest.NewRequest("DELETE", "/ext/svc/users/"+holder+"/api-keys/"+id, nil)
+	request.Header.Set("Authorization", "Bearer "+administrator)
+	answer := httptest.NewRecorder()
+	w.api.ServeHTTP(answer, request)
+	switch answer.Code {
+	case http.StatusNoContent, http.StatusOK:
+		return nil
+	case http.StatusServiceUnavailable:
+		w.pen.line("revokefailed")
+		return &svc.Error{Code: svc.CodeUnavailable, Message: answer.Body.String()}
+	}
+	return fmt.Errorf("status %d: %s", answer.Code, answer.Body)
+}
+
+// issueHosted issues a key in the same transaction as a row of the host.
+func (w *worker) issueHosted(ctx context.Context, holder string) error {
+	tx, err := w.host.BeginTx(ctx, nil)
+	if err != nil {
+		return hostFault(err)
+	}
+	defer tx.Rollback() // does nothing after the commit
+	if _, err := tx.ExecContext(ctx, `INSERT INTO host_rows (id) VALUES ($1)`, holder); err != nil {
+		return hostFault(err)
+	}
+	if w.Fault == tornHost {
+		err := tx.Commit()
+		time.Sleep(time.Millisecond) // in which a crash shows
+		return errors.Join(err, w.issue(ctx, w.service, holder))
+	}
+	if err := w.issue(ctx, w.service.WithStore(w.host.transaction(tx)), holder); err != nil {
+		return err
+	}
+	return hostFault(tx.Commit())
+}
+
+func (w *worker) issue(ctx context.Context, service *svc.Service, holder string) error {
+	_, err := service.IssueAPIKey(ctx, svc.Host, user(holder), nil)
+	return err
+}
+
+func user(id string) svc.Identity { return svc.Identity{Kind: svc.KindUser, ID: id} }
+
+// hostFault is an error of the host's own statements, which no Service has told apart.
+func hostFault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &svc.Error{Code: svc.CodeUnavailable, Message: "the host's transaction", Err: err}
+}
+
+// follow reads the change feed as another process would, and puts the generations into the ledger.
+func (w *worker) follow() {
+	ctx := context.Background()
+	for since := int64(0); ; {
+		changes, err := w.store.Changes(ctx, since)
+		if err == nil && changes.Generation != since {
+			since = changes.Generation
+			w.pen.line("generation", fmt.Sprint(since))
+		}
+		if err := w.store.AwaitChange(ctx, since); err != nil || since == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// market is a Marketplace whose templates have the version that was last asked for.
+type market struct{ versions sync.Map }
+
+func (*market) CheckURL(string) error { return nil }
+
+func (m *market) Template(_ context.Context, _ svc.Upstream, id string) (svc.Content, error) {
+	version, there := m.versions.Load(id)
+	if !there {
+		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such template"}
+	}
+	return content(id, version.(int), version.(int)), nil
+}
+
+// hostDB is the host's own pool of connections.
+type hostDB struct {
+	*sql.DB
+	transaction func(*sql.Tx) svc.Store
+}
+
+const hostTable = `CREATE TABLE IF NOT EXISTS host_rows (id TEXT NOT NULL PRIMARY KEY)`
+
+// number returns the last number of a text.
+func number(text string) int {
+	var n int
+	digits := text[strings.LastIndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })+1:]
+	fmt.Sscan(digits, &n)
+	return n
+}

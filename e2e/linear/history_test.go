@@ -1,0 +1,202 @@
+package linear_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// history is some clients that call at once, and what they were answered.
+type history struct {
+	name    string
+	seed    uint64
+	began   time.Time
+	ids     []string                        // of templates, few
+	keys    []atomic.Pointer[svc.IssuedKey] // that are in use just now, few
+	clients []*client
+}
+
+// newHistory lets 4 to 6 clients call the services, in turn, and returns when they have been answered. The calls follow
+// from the seed, though how they meet does not.
+func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service) *history {
+	random := rand.New(rand.NewPCG(seed, 0))
+	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[svc.IssuedKey], 2)}
+	for i := range 2 {
+		h.ids = append(h.ids, fmt.Sprintf("%s-%d", name, i))
+	}
+	calls := 12 + random.IntN(9)
+	for i := range 4 + random.IntN(3) {
+		h.clients = append(h.clients, &client{
+			history: h, number: i, service: services[i%len(services)], random: rand.New(rand.NewPCG(seed, uint64(i+1))),
+		})
+	}
+	var group sync.WaitGroup
+	start := make(chan bool)
+	for _, c := range h.clients {
+		group.Go(func() {
+			<-start
+			for range calls {
+				c.act(ctx)
+			}
+		})
+	}
+	h.began = time.Now()
+	close(start)
+	group.Wait()
+	return h
+}
+
+// violation is "", or the calls that no order explains.
+func (h *history) violation(sum *tally) string {
+	var templates []moment[templateCall, templateAnswer]
+	var keys []moment[keyCall, keyAnswer]
+	for _, c := range h.clients {
+		templates, keys = slices.Concat(templates, c.templates), slices.Concat(keys, c.keys)
+	}
+	sum.histories++
+	found := check[row](templates, sum)
+	if found == "" {
+		found = check[keyState](keys, sum)
+	}
+	if found != "" {
+		found = fmt.Sprintf("SVC_LINEAR_SEED=%d (history %s)\n%s", h.seed, h.name, found)
+	}
+	return found
+}
+
+// client is one of those who call at once.
+type client struct {
+	*history
+	number    int
+	service   *svc.Service
+	random    *rand.Rand
+	serial    int
+	templates []moment[templateCall, templateAnswer]
+	keys      []moment[keyCall, keyAnswer]
+}
+
+// act does one call. One in twelve is given up early.
+func (c *client) act(ctx context.Context) {
+	if c.random.IntN(12) == 0 {
+		var end func()
+		ctx, end = context.WithTimeout(ctx, rand.N(2*time.Millisecond))
+		defer end()
+	}
+	if c.random.IntN(3) == 0 {
+		c.actOnKey(ctx)
+	} else {
+		c.actOnTemplate(ctx)
+	}
+}
+
+func (c *client) actOnTemplate(ctx context.Context) {
+	call := templateCall{
+		id:      c.ids[c.random.IntN(len(c.ids))],
+		do:      pick(c.random, "create", "read", "read", "read", "patch", "patch", "patch", "patch", "install", "install", "update", "update", "update", "update", "delete"),
+		entry:   pick(c.random, entries...),
+		version: c.random.IntN(3),
+		force:   c.random.IntN(4) == 0,
+		edit:    c.edit(),
+	}
+	if call.do == "create" {
+		call.edit = edit{0, c.text()}
+	}
+	called := time.Since(c.began)
+	answer := c.askTemplate(ctx, &call)
+	c.templates = append(c.templates, moment[templateCall, templateAnswer]{c.number, call, answer, called, time.Since(c.began)})
+}
+
+// edit is a value for one of the fields, which may be what is there already, and null where that is allowed.
+func (c *client) edit() edit {
+	e := edit{c.random.IntN(len(fields)), c.text()}
+	switch {
+	case (e.field == 1 || e.field == 2) && c.random.IntN(4) == 0:
+		e.value = "null"
+	case e.field == 3 || e.field == 4:
+		e.value = "[" + e.value + "]"
+	case e.field == 5:
+		e.value = `{"version":` + e.value + `}`
+	}
+	return e
+}
+
+// text is a JSON text: often one that nobody else writes, otherwise one of two.
+func (c *client) text() string {
+	if c.serial++; c.random.IntN(3) == 0 {
+		return fmt.Sprintf(`"common %d"`, c.random.IntN(2))
+	}
+	return fmt.Sprintf(`"%d of %d"`, c.serial, c.number)
+}
+
+func pick[T any](random *rand.Rand, list ...T) T { return list[random.IntN(len(list))] }
+
+func (c *client) askTemplate(ctx context.Context, call *templateCall) templateAnswer {
+	var template svc.Template
+	var err error
+	switch call.do {
+	case "create":
+		template, err = c.service.CreateTemplate(ctx, svc.Host, svc.CreateTemplate{ID: call.id, Content: handMade(call.edit)})
+	case "read":
+		template, err = c.service.Template(ctx, svc.Host, call.id)
+	case "patch":
+		template, err = c.service.PatchTemplate(ctx, svc.Host, call.id, call.edit.patch())
+	case "install":
+		template, err = c.service.InstallTemplate(asking(ctx, call), svc.Host,
+			svc.Install{TemplateID: call.entry, SourceName: "shelf", AliasID: &call.id})
+	case "update":
+		return c.update(ctx, call)
+	case "delete":
+		err = c.service.DeleteTemplate(ctx, svc.Host, call.id)
+	}
+	if err != nil || call.do == "delete" {
+		return templateAnswer{code: svc.ErrorCode(err)}
+	}
+	return templateAnswer{row: rowOf(template)}
+}
+
+func (c *client) update(ctx context.Context, call *templateCall) templateAnswer {
+	update, err := c.service.UpdateTemplate(asking(ctx, call), svc.Host, call.id, call.force)
+	if err != nil {
+		return templateAnswer{code: svc.ErrorCode(err), fields: fieldsOf(err)}
+	}
+	return templateAnswer{
+		row: rowOf(update.Template), updated: update.Updated, before: update.PreviousRevision, after: update.NewRevision,
+	}
+}
+
+var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
+
+func (c *client) actOnKey(ctx context.Context) {
+	slot := &c.history.keys[c.random.IntN(len(c.history.keys))]
+	key := slot.Load()
+	do := pick(c.random, "issue", "authenticate", "authenticate", "authenticate", "authenticate", "revoke", "revoke another's")
+	if key == nil {
+		do = "issue"
+	}
+	called := time.Since(c.began)
+	var err error
+	switch do {
+	case "issue":
+		var issued svc.IssuedKey
+		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, nil); err != nil {
+			return // whatever became of it: nobody will use it
+		}
+		key = &issued
+		slot.Store(key)
+	case "authenticate":
+		_, err = c.service.Authenticate(ctx, string(key.Key))
+	case "revoke":
+		err = c.service.RevokeAPIKey(ctx, svc.Host, alice, key.ID)
+	case "revoke another's":
+		err = c.service.RevokeAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, key.ID)
+	}
+	c.keys = append(c.keys, moment[keyCall, keyAnswer]{
+		c.number, keyCall{key.ID, do}, keyAnswer{svc.ErrorCode(err)}, called, time.Since(c.began),
+	})
+}

@@ -1,0 +1,56 @@
+package linear_test
+
+import (
+	"cmp"
+
+	"github.com/extsvc/svc"
+)
+
+// keyState is what became of a key: "" before it is issued, "good" or "revoked".
+type keyState string
+
+// keyCall is one call about one key.
+type keyCall struct {
+	id string
+	do string // issue, authenticate, revoke or revoke another's
+}
+
+func (c keyCall) subject() string { return c.id }
+func (c keyCall) kind() string    { return c.do }
+func (c keyCall) reads() bool     { return c.do == "authenticate" }
+func (c keyCall) String() string  { return c.do }
+
+// keyAnswer is what a call returned.
+type keyAnswer struct{ code svc.Code }
+
+func (a keyAnswer) unknown() bool { return a.code == svc.CodeUnavailable }
+
+func (a keyAnswer) kind() string   { return cmp.Or(string(a.code), "ok") }
+func (a keyAnswer) String() string { return a.kind() }
+
+// step returns what a key may be after a call, if it may answer so.
+func (s keyState) step(call keyCall, have keyAnswer) []keyState {
+	after, want := s.after(call)
+	switch {
+	case have.unknown():
+		return []keyState{s, after}
+	case have != want:
+		return nil
+	}
+	return []keyState{after}
+}
+
+// after is the rules: what a call makes of a key, and what it answers.
+func (s keyState) after(call keyCall) (keyState, keyAnswer) {
+	switch {
+	case call.do == "issue":
+		return "good", keyAnswer{}
+	case s == "good" && call.do == "authenticate":
+		return s, keyAnswer{}
+	case s == "good" && call.do == "revoke":
+		return "revoked", keyAnswer{}
+	case call.do == "authenticate":
+		return s, keyAnswer{svc.CodeUnauthenticated}
+	}
+	return s, keyAnswer{svc.CodeNotFound}
+}

@@ -1,0 +1,127 @@
+package linear_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// stores open a new store; databases twice, as two processes do.
+var stores = map[string]func(*testing.T) []svc.Store{
+	"memory": func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
+	"SQLite": func(t *testing.T) []svc.Store {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		open := func() (*sqlite.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) }
+		return []svc.Store{opened(t, open), opened(t, open)}
+	},
+	"PostgreSQL": func(t *testing.T) []svc.Store {
+		url := pgtest.Schema(t)
+		open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, postgres.Options{}) }
+		return []svc.Store{opened(t, open), opened(t, open)}
+	},
+}
+
+func opened[S interface {
+	svc.Store
+	Close() error
+}](t *testing.T, open func() (S, error)) svc.Store {
+	t.Helper()
+	store, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// enough histories have everything happen, many times.
+const enough = 50
+
+// TestLinearizable has a Service over each store.
+func TestLinearizable(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			services, sum := serve(t, open(t)...), newTally()
+			for seed := firstSeed(t); sum.histories < (histories(t)+len(stores)-1)/len(stores); seed++ {
+				h := newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services)
+				if violation := h.violation(sum); violation != "" {
+					t.Fatal(violation)
+				}
+			}
+			t.Log(sum)
+			if missing := sum.missing(); sum.histories >= enough && missing != nil {
+				t.Errorf("too little happened to tell: no %q", missing)
+			}
+		})
+	}
+}
+
+// histories is how many there are, over the three stores together.
+func histories(t *testing.T) int {
+	if os.Getenv("CI") == "true" {
+		return number(t, "SVC_LINEAR_HISTORIES", 200)
+	}
+	return number(t, "SVC_LINEAR_HISTORIES", 30)
+}
+
+func firstSeed(t *testing.T) uint64 { return uint64(number(t, "SVC_LINEAR_SEED", 1)) }
+
+func number(t *testing.T, name string, fallback int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// serve returns a Service over each store, with the shelf registered. Their clock never shows the same time twice, and who looks at it
+// lets others go first: that is in the midst of every call that writes.
+func serve(t *testing.T, stores ...svc.Store) []*svc.Service {
+	t.Helper()
+	var ticks atomic.Int64
+	var services []*svc.Service
+	for _, store := range stores {
+		service, err := svc.New(svc.Config{
+			Store: store, Marketplace: shelf{}, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time {
+				defer runtime.Gosched()
+				return time.UnixMicro(ticks.Add(1))
+			},
+			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := service.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		services = append(services, service)
+	}
+	if _, err := services[0].RegisterSource(t.Context(), svc.Host, svc.RegisterSource{URL: "https://shelf.example/shelf"}); err != nil {
+		t.Fatal(err)
+	}
+	return services
+}

@@ -1,0 +1,93 @@
+package linear_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// A check must be able to fail: stores with a fault are found out, soon.
+func TestFaultsAreFound(t *testing.T) {
+	for name, open := range stores {
+		for fault, plant := range faults {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				var faulty []svc.Store
+				for _, store := range open(t) {
+					faulty = append(faulty, plant(store))
+				}
+				findOut(t, faulty)
+			})
+		}
+	}
+}
+
+// soon is how many histories it may take to find a fault.
+const soon = 100
+
+func findOut(t *testing.T, faulty []svc.Store) {
+	services, sum := serve(t, faulty...), newTally()
+	for seed := firstSeed(t); sum.histories < soon; seed++ {
+		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services).violation(sum) != "" {
+			t.Logf("found by history %d, after %d calls", sum.histories, sum.calls)
+			return
+		}
+	}
+	t.Fatalf("not found: %v", sum)
+}
+
+var faults = map[string]func(svc.Store) svc.Store{
+	"a change that reads outside of its transaction": func(store svc.Store) svc.Store { return forgetful{store} },
+	"a key that is remembered for a moment": func(store svc.Store) svc.Store {
+		return &remembering{Store: store, keys: map[string]remembered{}}
+	},
+}
+
+// forgetful reads and writes in two transactions.
+type forgetful struct{ svc.Store }
+
+func (s forgetful) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	template, err := s.Template(ctx, key)
+	if err != nil {
+		return err
+	}
+	if write, err := change(&template); err != nil || !write {
+		return err
+	}
+	runtime.Gosched()
+	return s.Store.ChangeTemplate(ctx, key, func(there *svc.Template) (bool, error) {
+		*there = template
+		return true, nil
+	})
+}
+
+// remembering answers what it read a moment ago.
+type remembering struct {
+	svc.Store
+	mu   sync.Mutex
+	keys map[string]remembered
+}
+
+type remembered struct {
+	svc.Credential
+	read time.Time
+}
+
+const aMoment = 200 * time.Millisecond
+
+func (s *remembering) Credential(ctx context.Context, id string) (svc.Credential, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key, there := s.keys[id]; there && time.Since(key.read) < aMoment {
+		return key.Credential, nil
+	}
+	credential, err := s.Store.Credential(ctx, id)
+	if err == nil {
+		s.keys[id] = remembered{credential, time.Now()}
+	}
+	return credential, err
+}

@@ -1,0 +1,62 @@
+package linear_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// shelf is the marketplace. What it has is up to whoever asks, so that it is no part of what is to be in order.
+type shelf struct{}
+
+// entries are what can be installed.
+var entries = []string{"chat", "notes"}
+
+// published is a version of an entry.
+func published(entry string, version int) svc.Content {
+	return svc.Content{
+		Name: entry, Description: new(fmt.Sprint("version ", version)), Integrations: []string{}, Tags: []string{entry},
+		Manifest: json.RawMessage(fmt.Sprintf(`{"version":"%d"}`, version)),
+	}
+}
+
+// handMade is what a client creates, with an edited name.
+func handMade(e edit) svc.Content {
+	return svc.Content{Name: strings.Trim(e.value, `"`), Integrations: []string{}, Tags: []string{"mine"}, Manifest: json.RawMessage(`{"version":"1"}`)}
+}
+
+type askingKey struct{}
+
+// asking lets the shelf have what the call says, and the call know what it was asked for.
+func asking(ctx context.Context, call *templateCall) context.Context {
+	return context.WithValue(ctx, askingKey{}, call)
+}
+
+func (shelf) CheckURL(string) error { return nil }
+
+func (shelf) Template(ctx context.Context, _ svc.Upstream, id string) (svc.Content, error) {
+	call := ctx.Value(askingKey{}).(*templateCall)
+	call.fetched = id
+	time.Sleep(rand.N(time.Millisecond)) // asking takes its time
+	return published(id, call.version), nil
+}
+
+func fieldsOf(err error) string {
+	if e, ok := errors.AsType[*svc.Error](err); ok {
+		return strings.Join(e.Fields, " ")
+	}
+	return ""
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
