@@ -11,7 +11,7 @@
 // The parts, and who does what:
 //
 //	httpapi ──► svc ◄── store/memstore, store/sqlstore      a Store persists, filters, sorts and keeps uniqueness
-//	             ▲  ◄── store/sqlite                        opens a file with a driver, for sqlstore
+//	             ▲  ◄── store/sqlite, store/postgres        open a database with a driver, for sqlstore
 //	             └───── marketplace                         a Marketplace fetches catalogues, guarded
 //
 // The Service authorizes, validates, stamps, decides and records: no rule lives anywhere else. Every method that acts

@@ -79,6 +79,8 @@ func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" is nobody's either
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

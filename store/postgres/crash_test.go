@@ -231,6 +231,23 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 	is.NoErr(err)
 }
 
+// TestRoleThatMayNotMakeTables: where another has made them, reading and writing rows is all that a role needs.
+func TestRoleThatMayNotMakeTables(t *testing.T) {
+	is := is.New(t)
+	cluster := pgtest.Start(t)
+	admin := pgtest.Open(t, cluster.URL)
+	_, err := admin.Exec("CREATE ROLE svc LOGIN")
+	is.NoErr(err)
+	url := strings.Replace(cluster.URL, "postgres@", "svc@", 1)
+	_, err = postgres.Open(t.Context(), url, postgres.Options{})
+	is.True(err != nil) // there is nothing yet, and it may not make it
+
+	open(t, cluster.URL, postgres.Options{})
+	_, err = admin.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO svc")
+	is.NoErr(err)
+	is.NoErr(addUsers(t.Context(), open(t, url, postgres.Options{}), "alice"))
+}
+
 func TestWrongPasswordIsClear(t *testing.T) {
 	is := is.New(t)
 	cluster := pgtest.Start(t)

@@ -21,7 +21,7 @@ const versionTable = `CREATE TABLE IF NOT EXISTS svc_migrations (version BIGINT 
 // Migrate makes or upgrades the tables, each step in one transaction. Any number of processes may call it at once. A
 // database that a newer version of this package has upgraded is an error.
 func (s *Store) Migrate(ctx context.Context) error {
-	for current := false; !current; {
+	for current := s.isCurrent(ctx); !current; {
 		err := s.write.transact(ctx, readCommitted, func(ctx context.Context, tx session) (err error) {
 			current, err = s.dialect.migrate(ctx, tx.tx)
 			return err
@@ -31,6 +31,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
+
+// isCurrent reports whether there is nothing to do, which takes no right but to read. Whatever fails here is found out
+// further on.
+func (s *Store) isCurrent(ctx context.Context) bool {
+	var version int
+	err := s.write.db.QueryRowContext(ctx, selectVersion).Scan(&version)
+	return err == nil && version == len(s.dialect.migrations())
 }
 
 // migrate runs the next migration, or reports that there is none.
@@ -44,7 +54,7 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 		return false, err
 	}
 	var version int
-	if err := tx.QueryRowContext(ctx, `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`).Scan(&version); err != nil {
+	if err := tx.QueryRowContext(ctx, selectVersion).Scan(&version); err != nil {
 		return false, err
 	}
 	migrations := d.migrations()
