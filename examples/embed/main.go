@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"io"
@@ -29,7 +30,7 @@ func main() {
 	mux := http.NewServeMux() // the host's own
 	mux.HandleFunc("GET /{$}", home)
 	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
-	log.Fatal(http.ListenAndServe("127.0.0.1:8081", api.Ahead(mux)))
+	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8081"), api.Ahead(mux)))
 }
 
 // signedIn knows the host's own bearers: here a single one, of its administrator.
