@@ -21,14 +21,17 @@ func (s *Service) authorize(ctx context.Context, by Principal, action string) er
 	if by.Kind == KindHost {
 		return nil
 	}
+	_, err := s.permitted(ctx, by, action)
+	return err
+}
+
+// permitted returns the rights of a caller, other than the host, that is permitted the action.
+func (s *Service) permitted(ctx context.Context, by Principal, action string) (policy.Subject, error) {
 	caller, err := s.subject(ctx, by.Identity())
-	if err != nil {
-		return err
+	if err == nil && !policy.Permits(caller, by.Actions, action) {
+		err = forbidden("you are not allowed " + action)
 	}
-	if !policy.Permits(caller, by.Actions, action) {
-		return forbidden("you are not allowed " + action)
-	}
-	return nil
+	return caller, err
 }
 
 // authorizeMe lets users pass.
@@ -42,30 +45,28 @@ func authorizeMe(by Principal) error {
 // authorizeKeys lets a caller who may do the action, and whom the holder's rights do not exceed when it writes, at the
 // keys of a holder that exists.
 func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identity, action string) error {
-	if err := s.authorize(ctx, by, action); err != nil {
-		return err
+	if by.Kind == KindHost {
+		return s.checkKnown(ctx, holder)
 	}
-	if action == ActionUsersWrite && by.Kind != KindHost {
-		if err := s.withinCeiling(ctx, by, holder); err != nil {
-			return err
-		}
+	caller, err := s.permitted(ctx, by, action)
+	if err == nil && action == ActionUsersWrite {
+		err = s.withinCeiling(ctx, caller, by.Actions, holder)
+	}
+	if err != nil {
+		return err
 	}
 	return s.checkKnown(ctx, holder)
 }
 
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks: its keys would give it to whoever
 // issues them. What an inactive holder would have when active counts.
-func (s *Service) withinCeiling(ctx context.Context, by Principal, holder Identity) error {
-	caller, err := s.subject(ctx, by.Identity())
-	if err != nil {
-		return err
-	}
+func (s *Service) withinCeiling(ctx context.Context, caller policy.Subject, vouched []string, holder Identity) error {
 	target, err := s.subject(ctx, holder)
 	if err != nil {
 		return err
 	}
 	target.Closed = ""
-	if action, within := policy.Within(target, caller, by.Actions); !within {
+	if action, within := policy.Within(target, caller, vouched); !within {
 		return forbidden("the holder of these keys is allowed " + action + ", and you are not")
 	}
 	return nil

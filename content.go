@@ -39,13 +39,13 @@ func (c Content) Revision() (string, error) {
 func (c Content) canonical() ([]byte, error) {
 	b := appendOptional([]byte(`{"category":`), c.Category)
 	b = appendOptional(append(b, `,"description":`...), c.Description)
-	b = appendStrings(append(b, `,"integrations":`...), c.Integrations)
+	b = jcs.AppendStrings(append(b, `,"integrations":`...), c.Integrations)
 	b, err := jcs.Append(append(b, `,"manifest":`...), c.Manifest)
 	if err != nil {
 		return nil, err
 	}
 	b = jcs.AppendString(append(b, `,"name":`...), c.Name)
-	b = appendStrings(append(b, `,"tags":`...), c.Tags)
+	b = jcs.AppendStrings(append(b, `,"tags":`...), c.Tags)
 	return append(b, '}'), nil
 }
 
@@ -54,17 +54,6 @@ func appendOptional(b []byte, s *string) []byte {
 		return append(b, "null"...)
 	}
 	return jcs.AppendString(b, *s)
-}
-
-func appendStrings(b []byte, list []string) []byte {
-	b = append(b, '[')
-	for i, s := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = jcs.AppendString(b, s)
-	}
-	return append(b, ']')
 }
 
 // differences names the fields in which two contents differ, in their order in [Content]. Manifests

@@ -1,7 +1,6 @@
 package svc
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -168,7 +167,7 @@ func (p pepper) hash(kind Kind, t token.Token) []byte {
 	text := strings.Join([]string{string(kind), t.ID, t.Secret}, "\x00")
 	if p.hashKey == nil {
 		plain := sha256.Sum256([]byte(text))
-		return bytes.Clone(plain[:])
+		return plain[:]
 	}
 	return sum(p.hashKey, text)
 }

@@ -170,6 +170,10 @@ func nameOfThisMachine(t *testing.T) (name, address string) {
 			}
 		}
 	}
-	t.Skip("this machine has no other name for itself")
+	const missing = "this machine has no other name for itself"
+	if os.Getenv("CI") == "true" {
+		t.Fatal(missing)
+	}
+	t.Skip("NOT TESTED: " + missing)
 	return "", ""
 }

@@ -65,17 +65,19 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	_, _ = a.Write(body.Bytes())
 }
 
+// withHeader is an error whose answer has a header of its own.
+type withHeader struct {
+	err         *svc.Error
+	name, value string
+}
+
+func (e *withHeader) Error() string { return e.err.Error() }
+func (e *withHeader) Unwrap() error { return e.err }
+
 func setHeaders(header http.Header, status int, err error) {
-	var (
-		challenge *challengeError
-		method    *methodError
-	)
-	switch {
-	case errors.As(err, &challenge):
-		header.Set("WWW-Authenticate", challenge.header())
-	case errors.As(err, &method):
-		header.Set("Allow", strings.Join(method.allow, ", "))
-	case status == http.StatusServiceUnavailable:
+	if own, ok := errors.AsType[*withHeader](err); ok {
+		header.Set(own.name, own.value)
+	} else if status == http.StatusServiceUnavailable {
 		header.Set("Retry-After", retryAfter)
 	}
 	header.Set("Content-Type", "application/problem+json")
@@ -97,19 +99,9 @@ func problemOf(err error) wire.Problem {
 	return p
 }
 
-// firstError is what the answer is about: the first svc.Error of the tree, or what stands for an error of ours.
+// firstError is what the answer is about: the first svc.Error of the tree.
 func firstError(err error) *svc.Error {
-	var (
-		first     *svc.Error
-		challenge *challengeError
-		method    *methodError
-	)
-	switch {
-	case errors.As(err, &challenge):
-		return &svc.Error{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"}
-	case errors.As(err, &method):
-		return &svc.Error{Code: codeMethodNotAllowed, Message: "this path takes " + strings.Join(method.allow, ", ") + " only"}
-	case errors.As(err, &first):
+	if first, ok := errors.AsType[*svc.Error](err); ok {
 		return first
 	}
 	return &svc.Error{Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log"}

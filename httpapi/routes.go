@@ -55,11 +55,6 @@ func Routes() []Route {
 	return all
 }
 
-// methodError is a path that is known, asked with a method that is not.
-type methodError struct{ allow []string }
-
-func (e *methodError) Error() string { return "method not allowed" }
-
 // match finds the route of an escaped path, segment by segment: nothing is cleaned, so nothing is redirected, and an
 // escaped slash stays within its segment.
 func match(method, escaped string) (route, map[string]string, error) {
@@ -78,7 +73,11 @@ func match(method, escaped string) (route, map[string]string, error) {
 	}
 	if allow != nil {
 		slices.Sort(allow)
-		return route{}, nil, &methodError{allow}
+		methods := strings.Join(allow, ", ")
+		return route{}, nil, &withHeader{
+			err:  &svc.Error{Code: codeMethodNotAllowed, Message: "this path takes " + methods + " only"},
+			name: "Allow", value: methods,
+		}
 	}
 	return route{}, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such path"}
 }

@@ -55,3 +55,15 @@ func rank(r rune) rune {
 	}
 	return r
 }
+
+// AppendStrings appends an array of canonical JSON strings to dst; a nil list is an empty array.
+func AppendStrings(dst []byte, list []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, s)
+	}
+	return append(dst, ']')
+}

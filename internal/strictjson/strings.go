@@ -63,7 +63,7 @@ func (s *scanner) escape() *Error {
 	return s.unexpected()
 }
 
-// unicode reads the rest of \uXXXX, and of both halves of a surrogate pair.
+// unicode reads the rest of a \u escape, and of both halves of a surrogate pair.
 func (s *scanner) unicode() *Error {
 	r, ok := hex4(s.in[s.pos+1:])
 	if !ok {

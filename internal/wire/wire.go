@@ -58,14 +58,7 @@ func (o *object) time(name string, value time.Time) {
 
 func (o *object) texts(name string, values []string) {
 	o.key(name)
-	o.b = append(o.b, '[')
-	for i, value := range values {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = jcs.AppendString(o.b, value)
-	}
-	o.b = append(o.b, ']')
+	o.b = jcs.AppendStrings(o.b, values)
 }
 
 // raw splices JSON in.
