@@ -120,7 +120,7 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, desc
 	if err != nil {
 		return IssuedKey{}, fault("issue API key", err)
 	}
-	return issued, s.emit(ctx, issued.CreatedAt, by, EventAPIKeyIssued, issued.Target())
+	return issued, s.committed(ctx, issued.CreatedAt, by, EventAPIKeyIssued, issued.Target())
 }
 
 // APIKeys lists the good keys of a user, newest first. The caller needs iam:users:read. The error, if any, is the last
@@ -177,7 +177,7 @@ func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id 
 	} else if err != nil {
 		return fault("revoke API key", err)
 	}
-	return s.emit(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())
+	return s.committed(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())
 }
 
 // Target is the key, for events and change feeds.

@@ -39,7 +39,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 		}
 		return fault("apply bundle", err)
 	}
-	return s.emit(ctx, s.now(), by, EventAccessWritten, changed...)
+	return s.committed(ctx, s.now(), by, EventAccessWritten, changed...)
 }
 
 // normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without

@@ -53,7 +53,7 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 	bySender := func() string {
 		r, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", Sender: "slack:a:b"})
 		is.NoErr(err)
-		return r.TenantID + " " + string(r.Decision)
+		return r.TenantID + " " + string(r.Outcome)
 	}
 	is.Equal(bySender(), "alice allow")
 	h.apply(t, `{"users":[{"id":"alice","channels":[]},{"id":"bob","channels":[{"provider":"slack","sender_id":"a:b"}]}]}`)
@@ -155,5 +155,5 @@ func TestApplyTakesGoValues(t *testing.T) {
 	}))
 	r, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
-	is.Equal(r.Decision, svc.Allow)
+	is.Equal(r.Outcome, svc.Allow)
 }

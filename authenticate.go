@@ -64,11 +64,11 @@ func (s *Service) askAuthenticator(ctx context.Context, bearer string) (Principa
 	if err := vouchable(p); err != nil {
 		return Principal{}, &Error{Code: CodeInternal, Message: "an unexpected fault, see the server's log", Err: err}
 	}
-	inactive, err := s.inactive(ctx, p.Identity())
+	known, _, err := s.standing(ctx, p.Identity(), controlPlane)
 	if err != nil {
 		return Principal{}, err
 	}
-	if inactive {
+	if known.inactive {
 		return Principal{}, unauthenticated()
 	}
 	return p, nil
@@ -88,19 +88,4 @@ func vouchable(p Principal) error {
 		}
 	}
 	return nil
-}
-
-// inactive reports whether a row says that the principal must not act. One without a row may: it has no stored rights.
-func (s *Service) inactive(ctx context.Context, who Identity) (inactive bool, err error) {
-	if who.Kind == KindServiceAccount {
-		account, failed := s.store.ServiceAccount(ctx, who.ID)
-		inactive, err = account.Inactive, failed
-	} else {
-		user, failed := s.store.User(ctx, who.ID)
-		inactive, err = user.Inactive, failed
-	}
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	return inactive, fault("read principal", err)
 }

@@ -14,24 +14,18 @@ const (
 	ActionTemplateAdmin = "template:admin"
 )
 
+// controlPlane is the bank that stands for this service itself.
+const controlPlane = "*"
+
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
 
-// authorize lets the host, and whoever is permitted the action, pass.
+// authorize lets whoever is allowed the control-plane action pass.
 func (s *Service) authorize(ctx context.Context, by Principal, action string) error {
-	if by.Kind == KindHost {
-		return nil
-	}
-	_, err := s.permitted(ctx, by, action)
-	return err
-}
-
-// permitted returns the rights of a caller, other than the host, that is permitted the action.
-func (s *Service) permitted(ctx context.Context, by Principal, action string) (policy.Subject, error) {
-	caller, err := s.subject(ctx, by.Identity())
-	if err == nil && !policy.Permits(caller, by.Actions, action) {
+	d, err := s.Decide(ctx, by, action, controlPlane, Context{})
+	if err == nil && !d.Allowed() {
 		err = forbidden("you are not allowed " + action)
 	}
-	return caller, err
+	return err
 }
 
 // authorizeMe lets users pass.
@@ -48,25 +42,29 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 	if by.Kind == KindHost {
 		return s.checkKnown(ctx, holder)
 	}
-	caller, err := s.permitted(ctx, by, action)
-	if err == nil && action == ActionUsersWrite {
-		err = s.withinCeiling(ctx, caller, by.Actions, holder)
-	}
-	if err != nil {
+	if err := s.authorize(ctx, by, action); err != nil {
 		return err
+	}
+	if action == ActionUsersWrite {
+		if err := s.withinCeiling(ctx, by, holder); err != nil {
+			return err
+		}
 	}
 	return s.checkKnown(ctx, holder)
 }
 
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks: its keys would give it to whoever
 // issues them. What an inactive holder would have when active counts.
-func (s *Service) withinCeiling(ctx context.Context, caller policy.Subject, vouched []string, holder Identity) error {
-	target, err := s.subject(ctx, holder)
+func (s *Service) withinCeiling(ctx context.Context, by Principal, holder Identity) error {
+	caller, _, err := s.standing(ctx, by.Identity(), controlPlane)
 	if err != nil {
 		return err
 	}
-	target.Closed = ""
-	if action, within := policy.Within(target, caller, vouched); !within {
+	target, _, err := s.standing(ctx, holder, controlPlane)
+	if err != nil {
+		return err
+	}
+	if action, within := policy.Within(target.rights.Opened(), caller.rights, by.Actions); !within {
 		return forbidden("the holder of these keys is allowed " + action + ", and you are not")
 	}
 	return nil
@@ -91,17 +89,4 @@ func (s *Service) checkKnown(ctx context.Context, holder Identity) error {
 		return notFound("there is no such user")
 	}
 	return nil
-}
-
-// subject reads a principal's rights. One without a row has none, which is no reason to deny what the host vouches for.
-func (s *Service) subject(ctx context.Context, who Identity) (policy.Subject, error) {
-	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: who})
-	if err != nil {
-		return policy.Subject{}, fault("read access", err)
-	}
-	subject := snapshot.subject(who)
-	if who.Kind == KindUser && snapshot.User == nil || who.Kind == KindServiceAccount && snapshot.ServiceAccount == nil {
-		subject.Closed = ""
-	}
-	return subject, nil
 }

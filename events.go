@@ -60,8 +60,11 @@ type Event struct {
 	Target Target
 }
 
-// emit tells the host of mutations that are committed, or leaves them in the outbox of the host's transaction.
-func (s *Service) emit(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) error {
+// committed drops the copies of what was changed, and tells the host, or leaves the events in the outbox of the host's transaction.
+func (s *Service) committed(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) error {
+	if s.copies != nil {
+		s.copies.drop(targets)
+	}
 	if s.config.OnEvent == nil || len(targets) == 0 {
 		return nil
 	}

@@ -208,5 +208,5 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 	if !u.result.Updated {
 		return u.result, nil
 	}
-	return u.result, s.emit(ctx, u.now, by, EventTemplateUpdated, template.Target())
+	return u.result, s.committed(ctx, u.now, by, EventTemplateUpdated, template.Target())
 }

@@ -35,7 +35,7 @@ const (
 func (s *Service) WithStore(store Store) *Service {
 	return &Service{
 		config: s.config, store: store, keys: s.keys, sealer: s.sealer, outbox: true,
-		completeKeys: s.completeKeys,
+		completeKeys: s.completeKeys, compiler: s.compiler,
 	}
 }
 

@@ -12,9 +12,6 @@ import (
 // ActionRecall is the action that a [Query] without one asks about.
 const ActionRecall = "bank:recall"
 
-// KindUnmapped is the kind of a sender that belongs to nobody, or to an inactive user.
-const KindUnmapped Kind = "unmapped"
-
 // Query asks what somebody may do. ServiceAccountID beats UserID beats Sender; one of them is required.
 type Query struct {
 	Bank             string // required
@@ -25,10 +22,10 @@ type Query struct {
 	Channel, Topic   string // the context, for overrides; "" none
 }
 
-// Decision is the outcome of a [Query].
-type Decision = policy.Decision
+// Outcome is how something is decided.
+type Outcome = policy.Outcome
 
-// The decisions. Whatever is not Allow is a denial.
+// The outcomes. Whatever is not Allow is a denial.
 const (
 	Allow        = policy.Allow
 	ExplicitDeny = policy.ExplicitDeny // a statement denies it
@@ -46,7 +43,7 @@ type Resolution struct {
 	TenantID          string  // the user's id, "sa:<id>" or "_unmapped"
 	PrincipalType     Kind    // KindUser, KindServiceAccount or KindUnmapped
 	ResolvedUserID    *string // the user, or the service account's owner; nil: nobody known
-	Decision          Decision
+	Outcome           Outcome
 	Reason            string          // a sentence
 	Parameters        Parameters      // zero when denied
 	BankPolicy        json.RawMessage // the bank's policy document; nil: none
@@ -73,12 +70,12 @@ func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolutio
 	if who == (Identity{}) {
 		who = snapshot.sender()
 	}
-	request := policy.Request{
+	result := s.compiler.Compile(snapshot.subject(who)).Explain(policy.Request{
 		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
-		Provider: asked.Channel.Provider, Channel: q.Channel, Topic: q.Topic,
-		BankPolicy: snapshot.bankPolicy(),
-	}
-	return snapshot.resolution(who, policy.Evaluate(snapshot.subject(who), request)), nil
+		Context: Context{Provider: asked.Channel.Provider, Channel: q.Channel, Topic: q.Topic},
+		Policy:  policy.CompileBank(snapshot.bankPolicy()),
+	})
+	return snapshot.resolution(who, result), nil
 }
 
 // check returns what to read for a query.
@@ -186,7 +183,7 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
 	r := Resolution{
 		TenantID: who.ID, PrincipalType: who.Kind,
-		Decision: result.Decision, Reason: result.Reason, Parameters: result.Parameters,
+		Outcome: result.Outcome, Reason: result.Reason, Parameters: result.Parameters,
 		EffectiveStrategy: result.Strategy, Revision: strconv.FormatInt(a.Generation, 10), Trace: result.Trace,
 	}
 	switch who.Kind {

@@ -62,7 +62,7 @@ func TestResolve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := []string{r.TenantID, or(r.ResolvedUserID), string(r.Decision), or(r.EffectiveStrategy), or(r.Parameters.RecallBudget)}
+		got := []string{r.TenantID, or(r.ResolvedUserID), string(r.Outcome), or(r.EffectiveStrategy), or(r.Parameters.RecallBudget)}
 		want := []string{c.tenant, c.user, c.decision, c.strategy, c.budget}
 		if strings.Join(got, "|") != strings.Join(want, "|") {
 			t.Errorf("%+v:\ngot  %q\nwant %q", c.q, got, want)
@@ -139,7 +139,7 @@ func TestFailsClosed(t *testing.T) {
 		worn := newHost(t, func(c2 *svc.Config) { c2.Store = &wornStore{h.store, c.harm} })
 		r, err := worn.Resolve(t.Context(), svc.Host, c.q)
 		is.NoErr(err)
-		is.Equal(r.Decision, svc.ImplicitDeny)
+		is.Equal(r.Outcome, svc.ImplicitDeny)
 		if !strings.Contains(r.Reason, reason) {
 			t.Errorf("the reason is %q, want it to speak of %q", r.Reason, reason)
 		}

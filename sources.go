@@ -88,7 +88,7 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 	} else if err != nil {
 		return Source{}, fault("register source", err)
 	}
-	return source, s.emit(ctx, source.CreatedAt, by, EventSourceRegistered, source.Target())
+	return source, s.committed(ctx, source.CreatedAt, by, EventSourceRegistered, source.Target())
 }
 
 // newSource checks a registration and returns the row it asks for, unstamped and without its token.
@@ -174,7 +174,7 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 	} else if err != nil {
 		return fault("remove source", err)
 	}
-	return s.emit(ctx, s.now(), by, EventSourceRemoved, key.Target())
+	return s.committed(ctx, s.now(), by, EventSourceRemoved, key.Target())
 }
 
 // upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.

@@ -34,6 +34,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/seal"
 )
 
@@ -117,12 +118,15 @@ type Service struct {
 	outbox bool         // works in a transaction of the host: see WithStore
 
 	completeKeys *atomic.Pointer[keyring] // see ring
-	stop         context.CancelFunc       // ends the background work
-	stopped      *sync.WaitGroup
+	compiler     *policy.Compiler
+	copies       *copies // nil: every call reads the store
+	work         *background
+	followStore  func() // starts the follower of the store, once
 }
 
 // New returns a Service over config, or an error that names the field that is missing or wrong. It works without the
-// store's being reachable. Where there is an OnEvent it starts delivering what is in the outbox, until [Service.Close].
+// store's being reachable. Where there is an OnEvent it starts delivering what is in the outbox, and with the first decision it
+// starts following what others write, until [Service.Close].
 func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
@@ -133,7 +137,10 @@ func New(config Config) (*Service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	s := &Service{config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{}, stopped: &sync.WaitGroup{}}
+	s := &Service{
+		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
+		compiler: policy.NewCompiler(), copies: newCopies(), work: newBackground(),
+	}
 	var err error
 	if s.keys, err = newKeyring(config.Keys); err != nil {
 		return nil, err
@@ -146,9 +153,9 @@ func New(config Config) (*Service, error) {
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	if s.stop = stop; config.OnEvent != nil {
-		s.stopped.Go(func() { s.deliver(ctx) })
+	s.followStore = sync.OnceFunc(func() { s.work.start(s.follow) })
+	if config.OnEvent != nil {
+		s.work.start(s.deliver)
 	}
 	return s, nil
 }
@@ -156,11 +163,42 @@ func New(config Config) (*Service, error) {
 // Close ends the Service's background work, and returns when it has ended; calling it again does nothing. The store stays open:
 // it is the host's.
 func (s *Service) Close() error {
-	if s.stop != nil {
-		s.stop()
-		s.stopped.Wait()
+	if s.work != nil {
+		s.work.end()
 	}
 	return nil
+}
+
+// background is what a Service does beside its calls.
+type background struct {
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	tasks sync.WaitGroup
+}
+
+func newBackground() *background {
+	b := &background{}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// start runs a task until the end, after which none starts.
+func (b *background) start(task func(ctx context.Context)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() == nil {
+		b.tasks.Go(func() { task(b.ctx) })
+	}
+}
+
+// end ends all tasks, and waits for them.
+func (b *background) end() {
+	b.mu.Lock()
+	b.stop()
+	b.mu.Unlock()
+	b.tasks.Wait()
 }
 
 // now is the time that is stamped on rows and events.

@@ -111,7 +111,7 @@ func (s *Service) addTemplate(ctx context.Context, by Principal, template Templa
 	} else if err != nil {
 		return Template{}, fault("add template", err)
 	}
-	return template, s.emit(ctx, template.InstalledAt, by, action, template.Target())
+	return template, s.committed(ctx, template.InstalledAt, by, action, template.Target())
 }
 
 func templateTaken(field string) *Error {
@@ -190,7 +190,7 @@ func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, pa
 	if !changed {
 		return patched, nil
 	}
-	return patched, s.emit(ctx, now, by, EventTemplatePatched, patched.Target())
+	return patched, s.committed(ctx, now, by, EventTemplatePatched, patched.Target())
 }
 
 // checkPatch says what is wrong with the fields that a patch touches, and compacts its manifest.
@@ -246,7 +246,7 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string) e
 	} else if err != nil {
 		return fault("delete template", err)
 	}
-	return s.emit(ctx, s.now(), by, EventTemplateDeleted, key.Target())
+	return s.committed(ctx, s.now(), by, EventTemplateDeleted, key.Target())
 }
 
 // Target is the template, for events and change feeds.

@@ -24,7 +24,7 @@ var touching = map[string][][3]string{
 	"APIKeys":        {{"GET", "/me/api-keys", ""}, {"GET", "/users/alice/api-keys", ""}},
 	"CreateAPIKey":   {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
 	"RevokeAPIKey":   {{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""}},
-	"Access":         {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"GET", "/admin/templates/chat", ""}, {"DELETE", "/admin/templates/chat", ""}},
+	"Access":         {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
 	"Credential":     {{"GET", "/admin/templates", ""}, {"GET", "/nothing", ""}, {"POST", "/admin/templates", `{`}},
 }
 

@@ -30,7 +30,7 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 	answer := wire.Resolution{
 		TenantID: r.TenantID, PrincipalType: string(r.PrincipalType), Access: wireAccess(r),
-		BankPolicy: r.BankPolicy, Decision: string(r.Decision), Reason: r.Reason,
+		BankPolicy: r.BankPolicy, Decision: string(r.Outcome), Reason: r.Reason,
 		EffectiveStrategy: r.EffectiveStrategy, Revision: r.Revision,
 		Trace: make([]wire.TraceEntry, len(r.Trace)),
 	}
@@ -51,7 +51,7 @@ func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 func wireAccess(r svc.Resolution) wire.Access {
 	p := r.Parameters
 	return wire.Access{
-		Allowed: r.Decision == svc.Allow, ResolvedUserID: r.ResolvedUserID,
+		Allowed: r.Outcome == svc.Allow, ResolvedUserID: r.ResolvedUserID,
 		RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens, RecallTagGroups: p.RecallTagGroups,
 		RetainRoles: p.RetainRoles, RetainTags: p.RetainTags, RetainEveryNTurns: p.RetainEveryNTurns,
 		RetainStrategy: p.RetainStrategy, LLMModel: p.LLMModel, LLMProvider: p.LLMProvider,

@@ -16,20 +16,8 @@ const controlBank = "*"
 // answers for, covers it. A deny, a document that no longer parses (it may hold
 // a deny) and a closed subject win over what is vouched; an unmapped sender is
 // nobody to vouch for.
-func Permits(s Subject, vouched []string, action string) bool {
-	return read(s).permits(vouched, action)
-}
-
-func (s *subject) permits(vouched []string, action string) bool {
-	if s.Closed != "" || s.Kind == Unmapped || s.broken() {
-		return false
-	}
-	result := s.evaluate(Request{Action: action, Bank: controlBank})
-	if result.Decision != ImplicitDeny {
-		return result.Decision == Allow
-	}
-	_, ok := firstAction(vouched, action)
-	return ok
+func (r *Rights) Permits(vouched []string, action string) bool {
+	return r.Decide(action, controlBank, &Context{}, nil).Vouch(vouched).Allowed()
 }
 
 // Within reports whether every control-plane action that target is permitted is
@@ -38,15 +26,13 @@ func (s *subject) permits(vouched []string, action string) bool {
 // it that no narrower pattern of either side names.
 //
 // The answer is exact. Whether a pattern covers an action depends only on the
-// action's class: a literal that some pattern names, or else the longest prefix
-// that some pattern names. And every pattern is a member of its own class: a
+// action's class, and every pattern is a member of its own class: a
 // literal is itself, and "iam:users:*", read as an action, begins with
 // "iam:users:" and is neither a literal nor begins with a longer prefix of any
 // valid pattern. So it is enough to ask for each pattern as an action.
-func Within(target, caller Subject, vouched []string) (exceeding string, ok bool) {
-	t, c := read(target), read(caller)
-	for _, action := range controlClasses(t.actions(), c.actions(), vouched) {
-		if t.permits(nil, action) && !c.permits(vouched, action) {
+func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool) {
+	for _, action := range controlClasses(target.actions(), caller.actions(), vouched) {
+		if target.Permits(nil, action) && !caller.Permits(vouched, action) {
 			return action, false
 		}
 	}
@@ -68,19 +54,9 @@ func controlClasses(patterns ...[]string) []string {
 }
 
 // actions returns every action pattern of the subject's policies.
-func (s *subject) actions() []string {
-	var all []string
-	for _, w := range slices.Concat(s.owner, s.scoping) {
-		if w.fault == nil {
-			for _, st := range w.document.Statements {
-				all = append(all, st.Actions...)
-			}
-		}
+func (r *Rights) actions() []string {
+	if r.table == nil {
+		return nil
 	}
-	return all
-}
-
-// broken reports whether a document of the subject does not parse.
-func (s *subject) broken() bool {
-	return slices.ContainsFunc(slices.Concat(s.owner, s.scoping), func(w way) bool { return w.fault != nil })
+	return r.table.actions.names
 }

@@ -58,7 +58,7 @@ type corpusRequest struct {
 
 // corpusResult spells a Result with the keys of the corpus.
 type corpusResult struct {
-	Decision   policy.Decision   `json:"decision"`
+	Decision   policy.Outcome    `json:"decision"`
 	Reason     string            `json:"reason"`
 	Strategy   *string           `json:"strategy"`
 	Parameters policy.Parameters `json:"parameters"`
@@ -86,7 +86,7 @@ func TestDecisions(t *testing.T) {
 
 func (c corpus) run(t *testing.T, tc *corpusCase) {
 	is := is.New(t)
-	got := encode(t, resultKeys(policy.Evaluate(c.subject(t, tc.Subject), c.request(t, tc.Request))), "")
+	got := encode(t, resultKeys(evaluate(c.subject(t, tc.Subject), c.request(t, tc.Request))), "")
 	if *update {
 		tc.Want = got
 		return
@@ -97,7 +97,7 @@ func (c corpus) run(t *testing.T, tc *corpusCase) {
 }
 
 func resultKeys(r policy.Result) corpusResult {
-	return corpusResult{r.Decision, r.Reason, r.Strategy, r.Parameters, r.Trace}
+	return corpusResult{r.Outcome, r.Reason, r.Strategy, r.Parameters, r.Trace}
 }
 
 func (c corpus) subject(t *testing.T, s corpusSubject) policy.Subject {
@@ -112,8 +112,8 @@ func (c corpus) subject(t *testing.T, s corpusSubject) policy.Subject {
 func (c corpus) request(t *testing.T, r corpusRequest) policy.Request {
 	return policy.Request{
 		Action: r.Action, Bank: r.Bank,
-		Provider: r.Provider, Channel: r.Channel, Topic: r.Topic,
-		BankPolicy: c.named(t, r.BankPolicy),
+		Context: policy.Context{Provider: r.Provider, Channel: r.Channel, Topic: r.Topic},
+		Policy:  policy.CompileBank(c.named(t, r.BankPolicy)),
 	}
 }
 

@@ -15,7 +15,7 @@ func FuzzParseDocument(f *testing.F) {
 	seed(f, "access")
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d, err := policy.ParseDocument(raw)
-		result := policy.Evaluate(policy.Subject{
+		result := evaluate(policy.Subject{
 			Kind:   policy.User,
 			Grants: []policy.Grant{{PolicyID: "p", Document: raw}, {PolicyID: "p", Group: "g", Document: raw}},
 		}, policy.Request{Action: "bank:recall", Bank: "a::b"})
@@ -30,12 +30,12 @@ func FuzzParseBankDocument(f *testing.F) {
 	seed(f, "bank")
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d, err := policy.ParseBankDocument(raw)
-		result := policy.Evaluate(policy.Subject{Kind: policy.Unmapped}, policy.Request{
-			Action: "bank:recall", Bank: "b", Provider: "slack", Channel: "c", Topic: "t",
-			BankPolicy: &policy.Named{ID: "b", Document: raw},
+		result := evaluate(policy.Subject{Kind: policy.Unmapped}, policy.Request{
+			Action: "bank:recall", Bank: "b", Context: policy.Context{Provider: "slack", Channel: "c", Topic: "t"},
+			Policy: policy.CompileBank(&policy.Named{ID: "b", Document: raw}),
 		})
 		checkParse(t, err, result)
-		if err == nil && d.PublicAccess == nil && result.Decision == policy.Allow {
+		if err == nil && d.PublicAccess == nil && result.Outcome == policy.Allow {
 			t.Error("allowed without public access")
 		}
 	})
@@ -54,8 +54,8 @@ func checkParse(t *testing.T, err error, result policy.Result) {
 	if !errors.As(err, &refused) || refused.Pointer != "" && !strings.HasPrefix(refused.Pointer, "/") {
 		t.Errorf("refused without a pointer: %v", err)
 	}
-	if result.Decision != policy.ImplicitDeny {
-		t.Errorf("a document that does not parse: %s", result.Decision)
+	if result.Outcome != policy.ImplicitDeny {
+		t.Errorf("a document that does not parse: %s", result.Outcome)
 	}
 }
 

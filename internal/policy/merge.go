@@ -109,7 +109,7 @@ func (f scalar[T]) settle(m *merged) {
 	m.winners[f.name] = winner
 	for _, c := range m.matches {
 		if v := *f.at(c.sets); v != nil && *v != *value {
-			c.lost[f.name] = winner.ref()
+			c.lose(f.name, winner)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (f scalar[T]) concede(loser, winner *merged) {
 	}
 	for _, c := range loser.matches {
 		if v := *f.at(c.sets); v != nil && *v == lost {
-			c.lost[f.name] = winner.winners[f.name].ref()
+			c.lose(f.name, winner.winners[f.name])
 		}
 	}
 }

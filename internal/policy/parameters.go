@@ -133,3 +133,26 @@ func firstError(errs ...error) error {
 	}
 	return nil
 }
+
+// clone returns a copy that shares nothing.
+func (p *Parameters) clone() Parameters {
+	out := Parameters{
+		RecallBudget: copied(p.RecallBudget), RecallMaxTokens: copied(p.RecallMaxTokens),
+		RetainRoles: slices.Clone(p.RetainRoles), RetainTags: slices.Clone(p.RetainTags),
+		RetainEveryNTurns: copied(p.RetainEveryNTurns), RetainStrategy: copied(p.RetainStrategy),
+		LLMModel: copied(p.LLMModel), LLMProvider: copied(p.LLMProvider),
+		ExcludeProviders: slices.Clone(p.ExcludeProviders),
+		RecallTagGroups:  slices.Clone(p.RecallTagGroups),
+	}
+	for i, group := range out.RecallTagGroups {
+		out.RecallTagGroups[i] = slices.Clone(group)
+	}
+	return out
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}

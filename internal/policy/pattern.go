@@ -46,9 +46,11 @@ func validBank(pattern string) error {
 // action is always a literal, whatever it looks like. An invalid pattern covers
 // nothing.
 func MatchAction(pattern, action string) bool {
-	if ValidAction(pattern) != nil {
-		return false
-	}
+	return ValidAction(pattern) == nil && actionCovers(pattern, action)
+}
+
+// actionCovers is MatchAction for a pattern that is known to be valid.
+func actionCovers(pattern, action string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(action, prefix)
 	}
@@ -60,30 +62,32 @@ func MatchAction(pattern, action string) bool {
 // request on bank "*" is covered by the pattern "*" alone. An invalid pattern
 // covers nothing.
 func MatchBank(pattern, bank string) bool {
-	if validBank(pattern) != nil {
-		return false
-	}
+	return validBank(pattern) == nil && bankCovers(pattern, bank)
+}
+
+// bankCovers is MatchBank for a pattern that is known to be valid.
+func bankCovers(pattern, bank string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(bank, prefix)
 	}
 	return pattern == bank
 }
 
-// firstAction returns the first pattern that covers the action.
+// firstAction returns the first pattern that covers the action. All are valid.
 func firstAction(patterns []string, action string) (string, bool) {
 	for _, p := range patterns {
-		if MatchAction(p, action) {
+		if actionCovers(p, action) {
 			return p, true
 		}
 	}
 	return "", false
 }
 
-// closestBank returns the most specific pattern that covers the bank.
+// closestBank returns the most specific pattern that covers the bank. All are valid.
 func closestBank(patterns []string, bank string) (string, bool) {
 	closest, found := "", false
 	for _, p := range patterns {
-		if MatchBank(p, bank) && (!found || specificity(p) > specificity(closest)) {
+		if bankCovers(p, bank) && (!found || specificity(p) > specificity(closest)) {
 			closest, found = p, true
 		}
 	}

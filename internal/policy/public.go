@@ -1,149 +1,189 @@
 package policy
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
-// boundBank is the policy of the bank that is asked for. nil: it has none.
-type boundBank struct {
+// Bank is the policy of a bank, ready to be asked. It cannot be changed. A nil one stands for none. Use [CompileBank].
+type Bank struct {
 	id       string
 	document *BankDocument
 	fault    error // why there is no document
+
+	shut       *verdict             // on unmapped senders where nothing is open; on everybody when there is no document
+	openings   map[context]*opening // to unmapped senders, by override
+	open       *opening             // where no override matches; nil: nothing
+	strategies map[context]int      // the index of each override
 }
 
-func readBank(n *Named) *boundBank {
+// opening is what unmapped senders may do in one context.
+type opening struct {
+	actions         []string
+	allowed, denied *verdict
+}
+
+// CompileBank parses a bank policy. Nil stands for none.
+func CompileBank(n *Named) *Bank {
 	if n == nil {
 		return nil
 	}
-	b := &boundBank{id: n.ID}
-	b.document, b.fault = ParseBankDocument(n.Document)
+	b := &Bank{id: n.ID, openings: map[context]*opening{}, strategies: map[context]int{}}
+	if b.document, b.fault = ParseBankDocument(n.Document); b.fault != nil {
+		b.shut = closed(fmt.Sprintf("denied: bank policy %q is not valid: %v", b.id, b.fault))
+		return b
+	}
+	for i, o := range b.document.StrategyOverrides {
+		b.strategies[o.context()] = i
+	}
+	access := b.document.PublicAccess
+	if access == nil {
+		b.shut = closed(fmt.Sprintf("denied: bank policy %q has no public access", b.id))
+		return b
+	}
+	b.shut = closed(fmt.Sprintf("denied: bank policy %q has no public default, and no override matches", b.id))
+	for i, o := range access.Overrides {
+		b.openings[o.context()] = newOpening(fmt.Sprintf("public override %d (%s) of bank policy %q", i, o.context(), b.id), o.grant())
+	}
+	if access.Default != nil {
+		b.open = newOpening(fmt.Sprintf("the public default of bank policy %q", b.id), *access.Default)
+	}
 	return b
 }
 
-// broken says what is wrong with the policy, "" when nothing is.
-func (b *boundBank) broken() string {
-	if b == nil || b.fault == nil {
-		return ""
+func newOpening(words string, grant PublicDefault) *opening {
+	return &opening{
+		actions: grant.Actions,
+		allowed: &verdict{outcome: Allow, parameters: grant.parameters(), reason: because("allowed by " + words)},
+		denied: &verdict{outcome: ImplicitDeny, final: true, reason: func(action, _ string) string {
+			return fmt.Sprintf("denied: %s does not allow %q", words, action)
+		}},
 	}
-	return fmt.Sprintf("bank policy %q is not valid: %v", b.id, b.fault)
 }
 
-func (b *boundBank) faultTrace() []Entry {
-	if b.broken() == "" {
-		return []Entry{}
-	}
-	return []Entry{faultEntry(b.id, "bank", b.fault)}
+func (p PublicDefault) parameters() Parameters {
+	return Parameters{RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens}
 }
 
-// strategy is the entry that gives the bank's strategy: the most specific
-// override that matches, else the default. false: the bank has none to give.
-func (b *boundBank) strategy(r Request) (Entry, bool) {
+// and returns what comes of a verdict on a bank with that policy: one that does not parse may hold anything, and denies.
+func (b *Bank) and(v *verdict) *verdict {
+	if b == nil || b.fault == nil || v.final || v.outcome == ExplicitDeny {
+		return v
+	}
+	return b.shut
+}
+
+var unopened = &verdict{outcome: ImplicitDeny, final: true, reason: func(_, bank string) string {
+	return fmt.Sprintf("denied: bank %q has no policy that opens it to unmapped senders", bank)
+}}
+
+// public decides for a sender that belongs to nobody: only the bank's public access counts, of which the most specific override
+// that matches is final, even when it lists nothing.
+func (b *Bank) public(action string, in *Context) *verdict {
 	if b == nil {
-		return Entry{}, false
+		return unopened
 	}
-	e := Entry{PolicyID: b.id, Via: "bank", Effect: EffectAllow, Matched: true, Lost: map[string]string{}}
-	overrides := b.document.StrategyOverrides
-	if i := mostSpecific(overrides, r); i >= 0 {
-		e.Statement, e.Code = i, CodeBankOverride
-		e.Reason = "gives the strategy for " + overrides[i].context().String()
-		e.Sets = Sets{RetainStrategy: &overrides[i].Strategy}
-		return e, true
+	o := b.open
+	if c, ok := mostSpecific(b.openings, in); ok {
+		o = b.openings[c]
 	}
-	e.Statement, e.Code, e.Reason = -1, CodeBankDefault, "gives the default strategy"
-	e.Sets = Sets{RetainStrategy: b.document.DefaultStrategy}
-	return e, e.Sets.RetainStrategy != nil
+	if o == nil {
+		return b.shut
+	}
+	if _, ok := firstAction(o.actions, action); ok {
+		return o.allowed
+	}
+	return o.denied
 }
 
-// evaluatePublic decides for a sender that belongs to nobody: only the bank's
-// public access counts.
-func evaluatePublic(closed string, bank *boundBank, r Request) Result {
-	switch {
-	case closed != "":
-		return denial(ImplicitDeny, closed, []Entry{})
-	case bank == nil:
-		return denial(ImplicitDeny, fmt.Sprintf("denied: bank %q has no policy that opens it to unmapped senders", r.Bank), []Entry{})
-	case bank.fault != nil:
-		return denial(ImplicitDeny, "denied: "+bank.broken(), bank.faultTrace())
-	case bank.document.PublicAccess == nil:
-		return denial(ImplicitDeny, fmt.Sprintf("denied: bank policy %q has no public access", bank.id), []Entry{})
+// strategy is the bank's strategy: that of the most specific override that matches, else the default; nil: none. override is -1
+// for the default.
+func (b *Bank) strategy(in *Context) (strategy *string, override int) {
+	if b == nil {
+		return nil, -1
 	}
-	return bank.public(r)
+	if c, ok := mostSpecific(b.strategies, in); ok {
+		override = b.strategies[c]
+		return &b.document.StrategyOverrides[override].Strategy, override
+	}
+	return b.document.DefaultStrategy, -1
 }
 
-// public is the answer of a bank that has public access: the most specific
-// override that matches is final, even when it lists nothing.
-func (b *boundBank) public(r Request) Result {
-	access := b.document.PublicAccess
-	chosen := mostSpecific(access.Overrides, r)
-	trace := []Entry{}
-	for i, o := range access.Overrides {
-		trace = append(trace, b.publicEntry(i, o.context(), i == chosen, o.grant(), r))
-	}
-	if access.Default != nil {
-		trace = append(trace, b.publicEntry(-1, context{}, chosen < 0, *access.Default, r))
-	}
-	who := fmt.Sprintf("the public default of bank policy %q", b.id)
-	if chosen >= 0 {
-		who = fmt.Sprintf("public override %d (%s) of bank policy %q", chosen, access.Overrides[chosen].context(), b.id)
-	}
-	for _, e := range trace {
-		if e.Matched {
-			p := Parameters(e.Sets)
-			return conclude("allowed by "+who, p, trace, b, r)
+// mostSpecific returns the override that matches and looks at the most specific part of the context. No valid override
+// has an empty value, so that a part of the context that is not known matches nothing.
+func mostSpecific[T any](overrides map[context]T, in *Context) (context, bool) {
+	if len(overrides) > 0 {
+		for _, c := range [...]context{{Topic, in.Topic}, {Channel, in.Channel}, {Provider, in.Provider}} {
+			if _, ok := overrides[c]; ok {
+				return c, true
+			}
 		}
 	}
-	if chosen < 0 && access.Default == nil {
-		return denial(ImplicitDeny, fmt.Sprintf("denied: bank policy %q has no public default, and no override matches", b.id), trace)
-	}
-	return denial(ImplicitDeny, fmt.Sprintf("denied: %s does not allow %q", who, r.Action), trace)
+	return context{}, false
 }
 
-// publicEntry is the trace entry of override i, or of the default (-1, the zero
-// context). It is matched when it is the one that allows the request.
-func (b *boundBank) publicEntry(i int, c context, chosen bool, grant PublicDefault, r Request) Entry {
-	e := Entry{PolicyID: b.id, Via: "public", Statement: i, Effect: EffectAllow, Lost: map[string]string{}}
-	action, ok := firstAction(grant.Actions, r.Action)
-	switch {
-	case !chosen && i >= 0 && !c.matches(r):
-		e.Code, e.Reason = CodePublicContextNotMatched, fmt.Sprintf("is for %s only", c)
-	case !chosen:
-		e.Code, e.Reason = CodePublicLessSpecific, "a more specific override is in force"
-	case !ok:
-		e.Code, e.Reason = CodePublicActionNotMatched, fmt.Sprintf("is in force, and no action pattern covers %q", r.Action)
-	default:
-		e.Matched, e.ActionPattern = true, &action
-		e.Code, e.Reason = CodePublicAllowed, fmt.Sprintf("allows %q to unmapped senders", r.Action)
-		e.Sets = Sets{RecallBudget: grant.RecallBudget, RecallMaxTokens: grant.RecallMaxTokens}
-	}
-	return e
+// matches compares byte by byte.
+func (c context) matches(in *Context) bool {
+	_, ok := mostSpecific(map[context]bool{c: true}, in)
+	return ok
 }
-
-// mostSpecific returns the index of the override that matches and looks at the
-// most specific part of the context; -1: none matches.
-func mostSpecific[T interface{ context() context }](overrides []T, r Request) int {
-	best := -1
-	for i, o := range overrides {
-		c := o.context()
-		if c.matches(r) && (best < 0 || c.rank() > overrides[best].context().rank()) {
-			best = i
-		}
-	}
-	return best
-}
-
-// matches compares byte by byte. No valid override has an empty value, so that
-// a part of the context that is not known matches nothing.
-func (c context) matches(r Request) bool {
-	switch c.scope {
-	case Provider:
-		return c.value == r.Provider
-	case Channel:
-		return c.value == r.Channel
-	}
-	return c.value == r.Topic
-}
-
-func (c context) rank() int { return slices.Index(scopes, c.scope) }
 
 func (c context) String() string { return fmt.Sprintf("%s %q", c.scope, c.value) }
+
+// bank records what the policy of the bank says beside the subject's.
+func (r *recorder) bank(b *Bank) {
+	if b != nil && b.fault != nil {
+		r.add(&way{policy: b.id, via: "bank"}, -1, EffectDeny, CodeDocumentInvalid, "the document is not valid: "+b.fault.Error())
+	}
+}
+
+// public records each override of public access, and its default.
+func (r *recorder) public(b *Bank) {
+	if r.bank(b); b == nil || b.document == nil || b.document.PublicAccess == nil {
+		return
+	}
+	access := b.document.PublicAccess
+	chosen, found := mostSpecific(b.openings, &r.request.Context)
+	for i, o := range access.Overrides {
+		switch c := o.context(); {
+		case found && c == chosen:
+			r.opening(b, i, o.grant())
+		case c.matches(&r.request.Context):
+			r.closedOpening(b, i, CodePublicLessSpecific, "a more specific override is in force")
+		default:
+			r.closedOpening(b, i, CodePublicContextNotMatched, fmt.Sprintf("is for %s only", c))
+		}
+	}
+	switch {
+	case access.Default == nil:
+	case found:
+		r.closedOpening(b, -1, CodePublicLessSpecific, "a more specific override is in force")
+	default:
+		r.opening(b, -1, *access.Default)
+	}
+}
+
+func (r *recorder) closedOpening(b *Bank, i int, code, reason string) {
+	r.add(&way{policy: b.id, via: "public"}, i, EffectAllow, code, reason)
+}
+
+// opening records the public access that is in force.
+func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
+	e := r.add(&way{policy: b.id, via: "public"}, i, EffectAllow, CodePublicActionNotMatched, "")
+	action, ok := firstAction(grant.Actions, r.request.Action)
+	if !ok {
+		e.Reason = fmt.Sprintf("is in force, and no action pattern covers %q", r.request.Action)
+		return
+	}
+	p := grant.parameters()
+	e.Matched, e.ActionPattern, e.Sets = true, &action, Sets(p.clone())
+	e.Code, e.Reason = CodePublicAllowed, fmt.Sprintf("allows %q to unmapped senders", r.request.Action)
+}
+
+// strategy records where the bank's strategy comes from.
+func (r *recorder) strategy(b *Bank) {
+	strategy, i := b.strategy(&r.request.Context)
+	code, reason := CodeBankDefault, "gives the default strategy"
+	if i >= 0 {
+		code, reason = CodeBankOverride, "gives the strategy for "+b.document.StrategyOverrides[i].context().String()
+	}
+	e := r.add(&way{policy: b.id, via: "bank"}, i, EffectAllow, code, reason)
+	e.Matched, e.Sets = true, Sets{RetainStrategy: new(*strategy)}
+}

@@ -10,7 +10,6 @@ import (
 // side is what one set of policies makes of a request: those that reach the
 // subject, or the one that narrows it.
 type side struct {
-	trace   []Entry // never nil
 	matches []match // the matching allows, in gathering order
 	// The first statement that allows, the first that denies, and what is wrong
 	// with the first policy that does not parse, in words; "" when there is none.
@@ -23,49 +22,55 @@ type match struct {
 	statement int
 	bank      string // its most specific pattern that matches
 	sets      *Parameters
-	lost      map[string]string // of its trace entry
+	lost      map[string]string // of its entry in the trace; nil when nothing is recorded
 }
 
-func judge(ways []way, r Request) *side {
-	s := &side{trace: []Entry{}}
+func examine(ways []way, action, bank string, rec *recorder) *side {
+	s := &side{}
 	for i := range ways {
 		w := &ways[i]
 		if w.fault != nil {
-			s.trace = append(s.trace, faultEntry(w.policy, w.via, w.fault))
-			s.broken = cmp.Or(s.broken, fmt.Sprintf("%s is not valid: %v", w.words, w.fault))
+			rec.fault(w)
+			if s.broken == "" {
+				s.broken = fmt.Sprintf("%s is not valid: %v", w.words, w.fault)
+			}
 			continue
 		}
 		for n := range w.document.Statements {
-			s.add(w, n, r)
+			s.add(w, n, action, bank, rec)
 		}
 	}
 	return s
 }
 
-func (s *side) add(w *way, n int, r Request) {
-	e := w.examine(n, r)
-	s.trace = append(s.trace, e)
-	if !e.Matched {
+func (s *side) add(w *way, n int, action, bank string, rec *recorder) {
+	st := &w.document.Statements[n]
+	actionPattern, covered := firstAction(st.Actions, action)
+	if !covered {
+		rec.elsewhere(w, n, CodeActionNotMatched)
 		return
 	}
-	words := fmt.Sprintf("statement %d of %s", n, w.words)
-	if e.Effect == EffectDeny {
-		s.denied = cmp.Or(s.denied, words)
+	bankPattern, covered := closestBank(st.Banks, bank)
+	if !covered {
+		rec.elsewhere(w, n, CodeBankNotMatched)
 		return
 	}
-	s.allowed = cmp.Or(s.allowed, words)
-	s.matches = append(s.matches, match{
-		way:       w,
-		statement: n,
-		bank:      *e.BankPattern,
-		sets:      &w.document.Statements[n].Parameters,
-		lost:      e.Lost,
-	})
+	lost := rec.match(w, n, actionPattern, bankPattern)
+	first := &s.denied
+	if st.Effect == EffectAllow {
+		first = &s.allowed
+		s.matches = append(s.matches, match{way: w, statement: n, bank: bankPattern, sets: &st.Parameters, lost: lost})
+	}
+	if *first == "" {
+		*first = fmt.Sprintf("statement %d of %s", n, w.words)
+	}
 }
 
-// ref names the statement as other entries refer to it.
-func (m *match) ref() string {
-	return m.policy + "#" + strconv.Itoa(m.statement)
+// lose tells the trace that another statement's value is in force.
+func (m *match) lose(parameter string, to *match) {
+	if m.lost != nil {
+		m.lost[parameter] = to.policy + "#" + strconv.Itoa(to.statement)
+	}
 }
 
 // outranks decides which of two statements gives a parameter of which there can

@@ -47,56 +47,27 @@ type Subject struct {
 	Scoping *Named
 }
 
-// Request is what is asked for. Provider, Channel and Topic are the context
-// that a bank policy's overrides look at; an empty one matches none of them.
+// Request is what is asked for.
 type Request struct {
-	Action, Bank             string
+	Action, Bank string
+	Context      Context
+	Policy       *Bank // the policy of that bank; nil: it has none
+}
+
+// Context is where a request comes from, which overrides of a bank policy look at. An empty part matches none of
+// them.
+type Context struct {
 	Provider, Channel, Topic string
-	BankPolicy               *Named // nil: the bank has none
 }
 
 // way is one policy as it reaches a subject.
 type way struct {
+	parsed
 	policy   string
-	via      string // as the trace shows it
+	via      string // as the trace shows it; "": it narrows, and via is the service account's
 	words    string // as a sentence shows it, after "statement 0 of "
 	direct   bool   // attached to the user itself
 	priority int64
-	document *Document
-	fault    error // why there is no document
-}
-
-// subject is a Subject whose documents have been parsed.
-type subject struct {
-	Subject
-	owner   []way // the grants, in gathering order
-	scoping []way // none or one
-}
-
-func read(s Subject) *subject {
-	out := &subject{Subject: s}
-	switch s.Kind {
-	case Unmapped:
-		return out
-	case User, ServiceAccount:
-	default:
-		out.Closed = fmt.Sprintf("denied: %q is no kind of principal", s.Kind)
-	}
-	for _, g := range gather(s.Grants) {
-		out.owner = append(out.owner, g.way(out.holder()))
-	}
-	if s.Scoping != nil {
-		out.scoping = []way{s.scopingWay()}
-	}
-	return out
-}
-
-// holder says whose the grants are.
-func (s *subject) holder() string {
-	if s.Kind == ServiceAccount {
-		return "its owner"
-	}
-	return "the user"
 }
 
 // gather puts grants into gathering order: priority descending, policy id
@@ -130,16 +101,5 @@ func (g Grant) way(holder string) way {
 		w.via = "group:" + g.Group
 		w.words = fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
 	}
-	w.document, w.fault = ParseDocument(g.Document)
-	return w
-}
-
-func (s Subject) scopingWay() way {
-	w := way{
-		policy: s.Scoping.ID,
-		via:    "scoping:" + s.ServiceAccountID,
-		words:  fmt.Sprintf("scoping policy %q", s.Scoping.ID),
-	}
-	w.document, w.fault = ParseDocument(s.Scoping.Document)
 	return w
 }

@@ -50,38 +50,102 @@ type Entry struct {
 	Lost map[string]string `json:"lost"`
 }
 
-// examine says what statement n of w makes of the request.
-func (w *way) examine(n int, r Request) Entry {
-	s := &w.document.Statements[n]
-	e := Entry{PolicyID: w.policy, Via: w.via, Statement: n, Effect: s.Effect, Lost: map[string]string{}}
-	action, ok := firstAction(s.Actions, r.Action)
-	if !ok {
-		e.Code, e.Reason = CodeActionNotMatched, fmt.Sprintf("no action pattern covers %q", r.Action)
-		return e
-	}
-	bank, ok := closestBank(s.Banks, r.Bank)
-	if !ok {
-		e.Code, e.Reason = CodeBankNotMatched, fmt.Sprintf("no bank pattern covers %q", r.Bank)
-		return e
-	}
-	e.Matched, e.ActionPattern, e.BankPattern = true, &action, &bank
-	e.Code, e.Reason = CodeDenyMatched, fmt.Sprintf("denies %q on bank %q", r.Action, r.Bank)
-	if s.Effect == EffectAllow {
-		e.Code, e.Reason = CodeAllowMatched, fmt.Sprintf("allows %q on bank %q", r.Action, r.Bank)
-		e.Sets = Sets(s.Parameters)
-	}
-	return e
+// recorder writes the trace of one explanation. A nil one records nothing.
+type recorder struct {
+	request        *Request
+	serviceAccount string
+	trace          []Entry // never nil
+	reasons        map[string]string
 }
 
-// faultEntry is the entry of a document that no longer parses.
-func faultEntry(policy, via string, fault error) Entry {
-	return Entry{
-		PolicyID:  policy,
-		Via:       via,
-		Statement: -1,
-		Effect:    EffectDeny,
-		Code:      CodeDocumentInvalid,
-		Reason:    "the document is not valid: " + fault.Error(),
-		Lost:      map[string]string{},
+// reason returns the sentence that all entries of a code share.
+func (r *recorder) reason(code string) string {
+	reason, ok := r.reasons[code]
+	if ok {
+		return reason
+	}
+	switch q := r.request; code {
+	case CodeActionNotMatched:
+		reason = fmt.Sprintf("no action pattern covers %q", q.Action)
+	case CodeBankNotMatched:
+		reason = fmt.Sprintf("no bank pattern covers %q", q.Bank)
+	case CodeAllowMatched:
+		reason = fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
+	case CodeDenyMatched:
+		reason = fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)
+	}
+	r.reasons[code] = reason
+	return reason
+}
+
+// add adds an entry for a statement of w, -1 for its document.
+func (r *recorder) add(w *way, statement int, effect Effect, code, reason string) *Entry {
+	via := w.via
+	if via == "" {
+		via = "scoping:" + r.serviceAccount
+	}
+	r.trace = append(r.trace, Entry{
+		PolicyID: w.policy, Via: via, Statement: statement, Effect: effect,
+		Code: code, Reason: reason, Lost: map[string]string{},
+	})
+	return &r.trace[len(r.trace)-1]
+}
+
+// elsewhere records a statement that speaks of something else.
+func (r *recorder) elsewhere(w *way, n int, code string) {
+	if r != nil {
+		r.add(w, n, w.document.Statements[n].Effect, code, r.reason(code))
+	}
+}
+
+// match records a statement that speaks of the request, and returns where to write what it loses.
+func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]string) {
+	if r == nil {
+		return nil
+	}
+	st, code := &w.document.Statements[n], CodeDenyMatched
+	if st.Effect == EffectAllow {
+		code = CodeAllowMatched
+	}
+	e := r.add(w, n, st.Effect, code, r.reason(code))
+	e.Matched, e.ActionPattern, e.BankPattern = true, &action, &bank
+	e.Sets = Sets(st.Parameters.clone())
+	return e.Lost
+}
+
+// fault records a document that does not parse.
+func (r *recorder) fault(w *way) {
+	if r != nil {
+		r.add(w, -1, EffectDeny, CodeDocumentInvalid, "the document is not valid: "+w.parsed.fault.Error())
+	}
+}
+
+// result is the explanation of a decision.
+func (r *recorder) result(d Decision, bank *Bank) Result {
+	out := Result{Outcome: d.Outcome(), Reason: d.Reason(), Parameters: d.Parameters()}
+	if strategy, ok := d.Strategy(); ok {
+		out.Strategy = &strategy
+	}
+	if d.Allowed() {
+		if out.Strategy != nil && out.Parameters.RetainStrategy == nil {
+			r.strategy(bank)
+		}
+	} else {
+		r.overrule(out.Reason)
+	}
+	out.Trace = r.trace
+	return out
+}
+
+// overrule says of each allow that it came to nothing.
+func (r *recorder) overrule(reason string) {
+	for i := range r.trace {
+		if e := &r.trace[i]; e.Matched {
+			if e.Effect == EffectAllow {
+				e.Code = CodeAllowOverridden
+				e.Reason += ", but is overridden: " + reason
+			}
+			clear(e.Lost)
+		}
 	}
 }

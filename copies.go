@@ -1,0 +1,142 @@
+package svc
+
+import (
+	"context"
+	"hash/maphash"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// How long copies are trusted, and how many are kept.
+const (
+	// trusted is how long after the store was last seen its copies are used: then every call reads through.
+	trusted     = 5 * time.Second
+	seeTimeout  = 5 * time.Second // for one look at the store
+	seePause    = 100 * time.Millisecond
+	keptHolders = 1 << 14
+	keptBanks   = 1 << 14
+)
+
+// copies are what a Service keeps of the store, so that most decisions need no call of it. What this process changes is dropped
+// before the call that changed it returns; a follower of the store's changes drops what others do.
+//
+// A copy that was read at one generation, and is there still, holds at all generations up to the one that was applied last.
+type copies struct {
+	holders *cache.Cache[Identity, *standing]
+	banks   *cache.Cache[string, bankCopy]
+
+	epoch   time.Time    // what seen counts from
+	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
+	applied atomic.Int64 // the generation whose changes have all been dropped
+}
+
+// standing is what is known of a principal.
+type standing struct {
+	rights     *policy.Rights
+	inactive   bool // its own row says so
+	generation int64
+}
+
+// bankCopy is the policy of a bank. It is kept for banks that have none, too.
+type bankCopy struct {
+	policy     *policy.Bank
+	generation int64
+}
+
+func newCopies() *copies {
+	seed := maphash.MakeSeed()
+	return &copies{
+		holders: cache.New[Identity, *standing](keptHolders, func(who Identity) uint64 { return maphash.String(seed, who.ID) }),
+		banks:   cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
+		epoch:   time.Now(),
+	}
+}
+
+// fresh reports whether the store was seen lately enough for copies to be used.
+func (c *copies) fresh() bool {
+	seen := c.seen.Load()
+	return seen != 0 && int64(time.Since(c.epoch))-seen < int64(trusted)
+}
+
+// get returns the copies for a decision, when both are there and hold at one generation.
+func (c *copies) get(who Identity, bank string) (holder *standing, b bankCopy, ok bool) {
+	if !c.fresh() {
+		return nil, bankCopy{}, false
+	}
+	applied := c.applied.Load() // before the copies: they were not dropped up to here
+	if holder, ok = c.holders.Get(who); ok {
+		b, ok = c.banks.Get(bank)
+	}
+	return holder, b, ok && (holder.generation == b.generation || max(holder.generation, b.generation) <= applied)
+}
+
+// keep reads what a decision is made from, and keeps copies of it.
+func (c *copies) keep(who Identity, bank string, read func() (*standing, bankCopy, error)) (*standing, bankCopy, error) {
+	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
+	holder, b, err := read()
+	if err == nil {
+		c.holders.Put(holderFence, who, holder)
+		c.banks.Put(bankFence, bank, b)
+	}
+	return holder, b, err
+}
+
+// drop forgets what targets are copied into.
+func (c *copies) drop(targets []Target) {
+	for _, t := range targets {
+		switch t.Kind {
+		case TargetBankPolicy:
+			c.banks.Drop(t.ID)
+		case TargetServiceAccount:
+			c.holders.Drop(Identity{Kind: KindServiceAccount, ID: t.ID})
+		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment: // whoever has them, or is owned by them
+			c.holders.Clear()
+		}
+	}
+}
+
+// apply drops what has changed, and says up to when the copies hold.
+func (c *copies) apply(changes Changes) {
+	if changes.Reset {
+		c.holders.Clear()
+		c.banks.Clear()
+	}
+	c.drop(changes.Targets)
+	c.applied.Store(changes.Generation)
+}
+
+// follow applies the changes of the store until ctx ends.
+func (s *Service) follow(ctx context.Context) {
+	generation := int64(math.MaxInt64) // is not the store's: the first answer is a reset
+	for ctx.Err() == nil {
+		asked := int64(time.Since(s.copies.epoch))
+		changes, err := s.changes(ctx, generation)
+		if err == nil {
+			s.copies.apply(changes)
+			s.copies.seen.Store(asked)
+			generation = changes.Generation
+			err = s.store.AwaitChange(ctx, generation)
+		}
+		if err != nil {
+			pause(ctx, seePause)
+		}
+	}
+}
+
+// changes looks at the store, which may have become unreachable in a way that never answers.
+func (s *Service) changes(ctx context.Context, since int64) (Changes, error) {
+	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
+	defer cancel()
+	return s.store.Changes(ctx, since)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,98 @@
+package svc
+
+import (
+	"context"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// Decision is the answer to whether somebody may do something, which cannot be changed: Allowed, Outcome, Reason, Parameters and
+// Strategy read it. The zero Decision is a denial.
+type Decision = policy.Decision
+
+// Context is where a request comes from: the provider ("telegram"), channel and topic that the overrides of a bank policy
+// look at. An empty part matches none of them.
+type Context = policy.Context
+
+// KindUnmapped is the kind of a sender that belongs to nobody, or to an inactive user.
+const KindUnmapped Kind = "unmapped"
+
+// Unmapped is a sender that belongs to nobody: it may do what a bank's policy gives to the public.
+var Unmapped = Principal{Kind: KindUnmapped}
+
+var hostMay = policy.Always("allowed: the host application may do everything")
+
+// Decide decides whether a principal may do an action on a bank, with which parameters, by the same code as [Service.Resolve].
+// It is for every request that a host serves: what it needs is kept in memory, so that most calls take well under a microsecond and
+// no call of the store. What this process writes counts at once, what others write within a second or so (PostgreSQL:
+// milliseconds). When the store has not been reached for 5 seconds, each call reads it.
+//
+// A user without a row has no stored rights. On bank "*" what the host vouches for ([Principal].Actions) counts too.
+//
+// An error is never an allow. Errors: CodeInvalid (an empty action, an impossible bank), CodeUnavailable.
+func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, in Context) (Decision, error) {
+	if p.Kind == KindHost {
+		return hostMay, nil
+	}
+	if action == "" {
+		return Decision{}, invalid("action", "is required")
+	}
+	holder, policyOf, err := s.standing(ctx, p.Identity(), bank)
+	if err != nil {
+		return Decision{}, err
+	}
+	d := holder.rights.Decide(action, bank, &in, policyOf)
+	if len(p.Actions) > 0 {
+		d = d.Vouch(p.Actions)
+	}
+	return d, nil
+}
+
+// standing returns what a decision is made from: copies where they can be trusted, else the store's rows.
+func (s *Service) standing(ctx context.Context, who Identity, bank string) (*standing, *policy.Bank, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fault("decide", err)
+	}
+	if who.Kind == KindUnmapped {
+		who.ID = ""
+	}
+	if s.copies != nil {
+		if holder, b, ok := s.copies.get(who, bank); ok {
+			return holder, b.policy, nil
+		}
+	}
+	var c checker
+	if c.id("bank", bank); c.err() != nil {
+		return nil, nil, c.err()
+	}
+	if who.Kind != KindUnmapped && idProblem(who.ID) != "" {
+		return &standing{rights: s.compiler.Compile(policy.Subject{Closed: "denied: no principal has that id"})}, nil, nil
+	}
+	if s.copies == nil {
+		holder, b, err := s.readStanding(ctx, who, bank)
+		return holder, b.policy, err
+	}
+	s.followStore()
+	holder, b, err := s.copies.keep(who, bank, func() (*standing, bankCopy, error) { return s.readStanding(ctx, who, bank) })
+	return holder, b.policy, err
+}
+
+// readStanding reads what is stored about a principal and a bank, in one snapshot. A principal without a row has no rights, which
+// is no reason to deny what the host vouches for.
+func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (*standing, bankCopy, error) {
+	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: who, BankID: bank})
+	if err != nil {
+		return nil, bankCopy{}, fault("read access", err)
+	}
+	subject, known := snapshot.subject(who), &standing{generation: snapshot.Generation}
+	switch {
+	case who.Kind == KindUser && snapshot.User == nil, who.Kind == KindServiceAccount && snapshot.ServiceAccount == nil:
+		subject.Closed = ""
+	case who.Kind == KindUser:
+		known.inactive = snapshot.User.Inactive
+	case who.Kind == KindServiceAccount:
+		known.inactive = snapshot.ServiceAccount.Inactive
+	}
+	known.rights = s.compiler.Compile(subject)
+	return known, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}, nil
+}

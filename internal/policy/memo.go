@@ -1,0 +1,89 @@
+package policy
+
+import "sync/atomic"
+
+// memo remembers verdicts, which never change, in a place that is bounded: a new one may take that of an older one, which has to
+// be found again.
+type memo[K comparable] struct {
+	slots []atomic.Pointer[remembered[K]]
+	mask  uint64
+}
+
+type remembered[K comparable] struct {
+	key     K
+	verdict *verdict
+}
+
+// newMemo returns a memo for size verdicts, which is a power of two.
+func newMemo[K comparable](size int) *memo[K] {
+	return &memo[K]{slots: make([]atomic.Pointer[remembered[K]], size), mask: uint64(size - 1)}
+}
+
+// places returns the two slots where a key with that hash may be.
+func (m *memo[K]) places(hash uint64) (a, b *atomic.Pointer[remembered[K]]) {
+	return &m.slots[hash&m.mask], &m.slots[hash>>32&m.mask]
+}
+
+func (m *memo[K]) get(hash uint64, key K) *verdict {
+	a, b := m.places(hash)
+	if r := a.Load(); r != nil && r.key == key {
+		return r.verdict
+	}
+	if r := b.Load(); r != nil && r.key == key {
+		return r.verdict
+	}
+	return nil
+}
+
+func (m *memo[K]) put(hash uint64, key K, v *verdict) {
+	place, other := m.places(hash)
+	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
+		place = other
+	}
+	place.Store(&remembered[K]{key, v})
+}
+
+// Odd numbers that spread what is multiplied with them over all bits.
+const (
+	odd1 = 0x9E3779B97F4A7C15
+	odd2 = 0xC2B2AE3D27D4EB4F
+	odd3 = 0x165667B19E3779F9
+)
+
+// cell is one class of requests to a table.
+type cell struct {
+	table        uint64
+	action, bank int32
+}
+
+func (c cell) hash() uint64 { return (c.table*odd1 ^ uint64(c.action)*odd2 ^ uint64(c.bank)) * odd3 }
+
+// answer is the verdict on one request to a table.
+type answer struct {
+	table        uint64
+	action, bank string
+	verdict      *verdict
+}
+
+type answers struct {
+	slots []atomic.Pointer[answer]
+	mask  uint64
+}
+
+func (m *answers) get(hash, table uint64, action, bank string) *verdict {
+	if a := m.slots[hash&m.mask].Load(); a != nil && a.table == table && a.bank == bank && a.action == action {
+		return a.verdict
+	}
+	if a := m.slots[hash>>32&m.mask].Load(); a != nil && a.table == table && a.bank == bank && a.action == action {
+		return a.verdict
+	}
+	return nil
+}
+
+func (m *answers) put(hash uint64, a *answer) {
+	place, other := &m.slots[hash&m.mask], &m.slots[hash>>32&m.mask]
+	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
+		place = other
+	}
+	place.Store(a)
+}
