@@ -62,27 +62,21 @@ func (c *copies) fresh() bool {
 	return seen != 0 && int64(time.Since(c.epoch))-seen < int64(trusted)
 }
 
-// get returns the copies for a decision, when both are there and hold at one generation.
-func (c *copies) get(who Identity, bank string) (holder *standing, b bankCopy, ok bool) {
+// get returns the copies for a decision, when both are there and agree.
+func (c *copies) get(who Identity, bank string) (*standing, *policy.Bank, bool) {
 	if !c.fresh() {
-		return nil, bankCopy{}, false
+		return nil, nil, false
 	}
 	applied := c.applied.Load() // before the copies: they were not dropped up to here
-	if holder, ok = c.holders.Get(who); ok {
-		b, ok = c.banks.Get(bank)
+	holder, found := c.holders.Get(who)
+	if !found {
+		return nil, nil, false
 	}
-	return holder, b, ok && (holder.generation == b.generation || max(holder.generation, b.generation) <= applied)
-}
-
-// keep reads what a decision is made from, and keeps copies of it.
-func (c *copies) keep(who Identity, bank string, read func() (*standing, bankCopy, error)) (*standing, bankCopy, error) {
-	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
-	holder, b, err := read()
-	if err == nil {
-		c.holders.Put(holderFence, who, holder)
-		c.banks.Put(bankFence, bank, b)
+	b, found := c.banks.Get(bank)
+	if !found || holder.generation != b.generation && max(holder.generation, b.generation) > applied {
+		return nil, nil, false
 	}
-	return holder, b, err
+	return holder, b.policy, true
 }
 
 // drop forgets what targets are copied into.
@@ -122,7 +116,7 @@ func (s *Service) follow(ctx context.Context) {
 			err = s.store.AwaitChange(ctx, generation)
 		}
 		if err != nil {
-			pause(ctx, seePause)
+			wait(ctx, time.After(seePause))
 		}
 	}
 }
@@ -134,9 +128,10 @@ func (s *Service) changes(ctx context.Context, since int64) (Changes, error) {
 	return s.store.Changes(ctx, since)
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// wait waits for an event, or for the end of ctx.
+func wait[E any](ctx context.Context, event <-chan E) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d):
+	case <-event:
 	}
 }

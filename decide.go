@@ -58,7 +58,7 @@ func (s *Service) standing(ctx context.Context, who Identity, bank string) (*sta
 	}
 	if s.copies != nil {
 		if holder, b, ok := s.copies.get(who, bank); ok {
-			return holder, b.policy, nil
+			return holder, b, nil
 		}
 	}
 	var c checker
@@ -72,9 +72,33 @@ func (s *Service) standing(ctx context.Context, who Identity, bank string) (*sta
 		holder, b, err := s.readStanding(ctx, who, bank)
 		return holder, b.policy, err
 	}
+	return s.copyStanding(ctx, who, bank)
+}
+
+// copyStanding reads what a decision is made from and keeps copies of it.
+func (s *Service) copyStanding(ctx context.Context, who Identity, bank string) (*standing, *policy.Bank, error) {
 	s.followStore()
-	holder, b, err := s.copies.keep(who, bank, func() (*standing, bankCopy, error) { return s.readStanding(ctx, who, bank) })
-	return holder, b.policy, err
+	c := s.copies
+	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
+	if _, known := c.holders.Get(who); known { // it is the bank that is missing
+		if _, b, err := s.readStanding(ctx, Identity{Kind: KindUnmapped}, bank); err == nil {
+			c.banks.Put(bankFence, bank, b)
+		}
+	} else if done, others := c.holders.Turn(holderFence, who); done != nil {
+		defer done()
+	} else {
+		wait(ctx, others)
+	}
+	if holder, b, ok := c.get(who, bank); ok {
+		return holder, b, nil
+	}
+	holder, b, err := s.readStanding(ctx, who, bank)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.holders.Put(holderFence, who, holder)
+	c.banks.Put(bankFence, bank, b)
+	return holder, b.policy, nil
 }
 
 // readStanding reads what is stored about a principal and a bank, in one snapshot. A principal without a row has no rights, which
@@ -84,15 +108,15 @@ func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (
 	if err != nil {
 		return nil, bankCopy{}, fault("read access", err)
 	}
-	subject, known := snapshot.subject(who), &standing{generation: snapshot.Generation}
+	subject, holder := snapshot.subject(who), &standing{generation: snapshot.Generation}
 	switch {
 	case who.Kind == KindUser && snapshot.User == nil, who.Kind == KindServiceAccount && snapshot.ServiceAccount == nil:
 		subject.Closed = ""
 	case who.Kind == KindUser:
-		known.inactive = snapshot.User.Inactive
+		holder.inactive = snapshot.User.Inactive
 	case who.Kind == KindServiceAccount:
-		known.inactive = snapshot.ServiceAccount.Inactive
+		holder.inactive = snapshot.ServiceAccount.Inactive
 	}
-	known.rights = s.compiler.Compile(subject)
-	return known, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}, nil
+	holder.rights = s.compiler.Compile(subject)
+	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}, nil
 }

@@ -5,7 +5,10 @@
 // whatever was loaded behind an earlier fence is then gone, also what is put only later.
 package cache
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // ways is how many entries share a set: as many pointers as a line of the processor's cache holds, less the set's own fields.
 const ways = 6
@@ -16,6 +19,15 @@ type Cache[K comparable, V any] struct {
 	mask uint64
 	era  atomic.Uint32
 	sets []set[K, V]
+
+	mu      sync.Mutex
+	loading map[load[K]]chan struct{}
+}
+
+// load is the loading of a key behind a fence.
+type load[K comparable] struct {
+	key K
+	Fence
 }
 
 type set[K comparable, V any] struct {
@@ -40,7 +52,7 @@ func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 	for sets*ways < capacity {
 		sets *= 2
 	}
-	return &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets)}
+	return &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets), loading: map[load[K]]chan struct{}{}}
 }
 
 func (c *Cache[K, V]) set(key K) *set[K, V] { return &c.sets[c.hash(key)&c.mask] }
@@ -91,6 +103,26 @@ func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
 		}
 	}
 	return free
+}
+
+// Turn is for whoever found nothing, so that what many want at once is loaded once. The one whose turn it is gets done, which it
+// calls when it has put what it loaded, or has failed. The others get a channel that is closed by then, and look again. A load
+// that was begun behind another fence is not waited for.
+func (c *Cache[K, V]) Turn(fence Fence, key K) (done func(), wait <-chan struct{}) {
+	l := load[K]{key, fence}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wait, ok := c.loading[l]; ok {
+		return nil, wait
+	}
+	ended := make(chan struct{})
+	c.loading[l] = ended
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.loading, l)
+		close(ended)
+	}, nil
 }
 
 // Drop forgets what is kept for key, and is being loaded. Others may go with it.

@@ -1,0 +1,268 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func TestDecide(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, world)
+	alice, ci, nowhere := user("alice"), account("ci"), svc.Context{}
+	for _, c := range []struct {
+		by               svc.Principal
+		action, bank     string
+		in               svc.Context
+		outcome          svc.Outcome
+		strategy, budget string
+	}{
+		{alice, "bank:recall", "notes", nowhere, svc.Allow, "deep", "high"},
+		{alice, "bank:recall", "notes", svc.Context{Provider: "telegram"}, svc.Allow, "quick", "high"},
+		{alice, "bank:recall", "notes", svc.Context{Provider: "telegram", Topic: "news"}, svc.Allow, "daily", "high"},
+		{alice, "bank:delete", "prod::1", nowhere, svc.ExplicitDeny, "", ""},
+		{alice, "iam:users:read", "*", nowhere, svc.ImplicitDeny, "", ""},
+		{user("alice", "iam:users:read"), "iam:users:read", "*", nowhere, svc.Allow, "", ""},
+		{user("alice", "iam:users:read"), "iam:users:read", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{user("idle", "iam:*"), "iam:users:read", "*", nowhere, svc.ImplicitDeny, "", ""},
+		{user("stranger"), "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{user("stranger", "iam:*"), "iam:users:read", "*", nowhere, svc.Allow, "", ""},
+		{ci, "bank:recall", "notes", nowhere, svc.Allow, "deep", "low"},
+		{ci, "bank:recall", "other", nowhere, svc.ImplicitDeny, "", ""},
+		{account("idle-owned"), "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Unmapped, "bank:recall", "notes", svc.Context{Provider: "slack"}, svc.Allow, "deep", "low"},
+		{svc.Unmapped, "bank:recall", "notes", svc.Context{Channel: "closed"}, svc.ImplicitDeny, "", ""},
+		{svc.Unmapped, "bank:recall", "other", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Principal{Kind: svc.KindUnmapped, Actions: []string{"iam:*"}}, "iam:users:read", "*", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Host, "anything", "anywhere", nowhere, svc.Allow, "", ""},
+		{svc.Principal{}, "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Principal{Kind: "ghost", ID: "alice"}, "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{user("no\x00body"), "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+	} {
+		for range 2 { // read, then remembered
+			is := is.New(t)
+			d, err := h.Decide(t.Context(), c.by, c.action, c.bank, c.in)
+			is.NoErr(err)
+			strategy, _ := d.Strategy()
+			got := []string{string(d.Outcome()), strategy, or(d.Parameters().RecallBudget)}
+			is.Equal(got, []string{string(c.outcome), c.strategy, c.budget})
+			is.Equal(d.Allowed(), c.outcome == svc.Allow)
+			is.True(d.Reason() != "")
+		}
+	}
+	is := is.New(t)
+	_, err := h.Decide(t.Context(), alice, "", "notes", nowhere)
+	wantCode(t, err, svc.CodeInvalid, "action")
+	_, err = h.Decide(t.Context(), alice, "bank:recall", "no\x00tes", nowhere)
+	wantCode(t, err, svc.CodeInvalid, "bank")
+	is.True(!svc.Decision{}.Allowed())
+}
+
+// watchedStore counts the reads that decisions make, and fails when it is told to.
+type watchedStore struct {
+	svc.Store
+	reads atomic.Int64
+	down  atomic.Bool
+}
+
+var errDown = fmt.Errorf("no route: %w", svc.ErrUnavailable)
+
+func (s *watchedStore) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
+	s.reads.Add(1)
+	if s.down.Load() {
+		return svc.AccessSnapshot{}, errDown
+	}
+	return s.Store.Access(ctx, q)
+}
+
+func (s *watchedStore) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+	if s.down.Load() {
+		return svc.Changes{}, errDown
+	}
+	return s.Store.Changes(ctx, since)
+}
+
+func (s *watchedStore) AwaitChange(ctx context.Context, since int64) error {
+	if s.down.Load() {
+		return errDown
+	}
+	return s.Store.AwaitChange(ctx, since)
+}
+
+func watched(t *testing.T) (*host, *watchedStore) {
+	store := &watchedStore{}
+	h := newHost(t, func(c *svc.Config) {
+		store.Store = c.Store
+		c.Store = store
+	})
+	h.apply(t, world)
+	return h, store
+}
+
+// warm asks until the answer is remembered.
+func (h *host) warm(t *testing.T, store *watchedStore, p svc.Principal, bank string) {
+	t.Helper()
+	for range 1000 {
+		before := store.reads.Load()
+		if _, err := h.Decide(t.Context(), p, "bank:recall", bank, svc.Context{}); err == nil && store.reads.Load() == before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("nothing is remembered")
+}
+
+func TestDecideReadsOnce(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.warm(t, store, user("alice"), "notes")
+	before := store.reads.Load()
+	for i := range 1000 {
+		d, err := h.Decide(t.Context(), user("alice"), fmt.Sprint("bank:", i), "notes", svc.Context{})
+		is.NoErr(err)
+		is.True(d.Allowed())
+	}
+	is.Equal(store.reads.Load(), before)
+	_, err := h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})
+	is.NoErr(err)
+	is.Equal(store.reads.Load(), before+1) // for the policy of the other bank
+}
+
+func TestDecideSeesWhatThisServiceWrites(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	for i := range 20 {
+		h.warm(t, store, user("alice"), "notes")
+		h.apply(t, fmt.Sprintf(`{"users": [{"id": "alice", "is_active": %t}]}`, i%2 == 1))
+		d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+		is.Equal(d.Allowed(), i%2 == 1)
+	}
+}
+
+func TestDecideSeesWhatOthersWrite(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	h.warm(t, store, account("ci"), "notes")
+	other.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`)
+	for range 2000 {
+		d, err := h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+		if !d.Allowed() {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("still allowed")
+}
+
+// Copies outlive the store for five seconds. Then there is no answer, and above all no allow.
+func TestDecideWithoutTheStore(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.warm(t, store, user("alice"), "notes")
+	store.down.Store(true)
+	d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
+	is.NoErr(err)
+	is.True(d.Allowed())
+	_, err = h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})
+	wantCode(t, err, svc.CodeUnavailable, "")
+	h.Service.SeenLongAgo()
+	d, err = h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
+	wantCode(t, err, svc.CodeUnavailable, "")
+	is.True(!d.Allowed())
+	store.down.Store(false)
+	h.warm(t, store, user("alice"), "notes")
+}
+
+func TestDecideEndsWithItsContext(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.warm(t, store, user("alice"), "notes")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d, err := h.Decide(ctx, user("alice"), "bank:recall", "notes", svc.Context{})
+	is.True(errors.Is(err, context.Canceled))
+	is.True(!d.Allowed())
+}
+
+// In a host's transaction nothing is remembered.
+func TestDecideInATransaction(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.warm(t, store, user("alice"), "notes")
+	before := store.reads.Load()
+	for range 3 {
+		_, err := h.WithStore(store).Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+	}
+	is.Equal(store.reads.Load(), before+3)
+}
+
+// While bundles are applied, here and by another service, every answer is of one revision: the parameter that the policy gives
+// and the strategy that the bank gives are always of the same bundle.
+func TestDecideOfOneRevision(t *testing.T) {
+	h, _ := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	bundle := func(revision int) string {
+		return fmt.Sprintf(`{"policies": [{"id": "wide", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:*"], "banks": ["*"], "recall_max_tokens": %[1]d}]}}],
+			"bank_policies": [{"bank_id": "notes", "document": {"version": "2026-03-24", "default_strategy": "%[1]d"}},
+				{"bank_id": "more", "document": {"version": "2026-03-24", "default_strategy": "%[1]d"}}]}`, revision)
+	}
+	h.apply(t, bundle(0))
+	var applied atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				least := applied.Load()
+				d, err := h.Decide(t.Context(), user("alice"), "bank:recall", []string{"notes", "more"}[i%2], svc.Context{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				strategy, _ := d.Strategy()
+				if tokens := *d.Parameters().RecallMaxTokens; fmt.Sprint(tokens) != strategy {
+					t.Errorf("tokens of %d, strategy of %s", tokens, strategy)
+				} else if tokens < least {
+					t.Errorf("revision %d, after %d was applied here", tokens, least)
+				}
+			}
+		})
+	}
+	for revision := 1; revision <= 300 && !t.Failed(); revision++ {
+		if revision%3 == 0 {
+			other.apply(t, bundle(revision))
+			continue
+		}
+		h.apply(t, bundle(revision))
+		applied.Store(int64(revision))
+		time.Sleep(time.Duration(revision%4) * 100 * time.Microsecond)
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+func TestDecideAllocatesNothing(t *testing.T) {
+	h, store := watched(t)
+	alice := user("alice")
+	h.warm(t, store, alice, "notes")
+	allocs := testing.AllocsPerRun(1000, func() {
+		if d, err := h.Decide(context.Background(), alice, "bank:recall", "notes", svc.Context{}); err != nil || !d.Allowed() {
+			t.Error(d, err)
+		}
+	})
+	if allocs >= 1 {
+		t.Errorf("%v allocations", allocs)
+	}
+}

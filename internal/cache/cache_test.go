@@ -1,0 +1,145 @@
+package cache_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/matryer/is"
+)
+
+func spread(n int) uint64 { return uint64(n) * 0x9E3779B97F4A7C15 >> 20 }
+
+func put(c *cache.Cache[int, string], key int, value string) { c.Put(c.Fence(key), key, value) }
+
+func TestGetFindsWhatWasPut(t *testing.T) {
+	is := is.New(t)
+	c := cache.New[int, string](100, spread)
+	_, ok := c.Get(1)
+	is.True(!ok)
+	put(c, 1, "one")
+	put(c, 1, "uno")
+	put(c, 2, "two")
+	one, ok := c.Get(1)
+	is.True(ok)
+	is.Equal(one, "uno")
+}
+
+func TestDropAndClear(t *testing.T) {
+	is := is.New(t)
+	for name, forget := range map[string]func(*cache.Cache[int, string]){
+		"drop":  func(c *cache.Cache[int, string]) { c.Drop(1) },
+		"clear": func(c *cache.Cache[int, string]) { c.Clear() },
+	} {
+		c := cache.New[int, string](100, spread)
+		put(c, 1, "one")
+		fence := c.Fence(1)
+		forget(c)
+		_, ok := c.Get(1)
+		is.True(!ok) // what was there is gone
+		c.Put(fence, 1, "stale")
+		_, ok = c.Get(1)
+		is.True(!ok) // and so is what was being loaded
+		put(c, 1, name)
+		again, _ := c.Get(1)
+		is.Equal(again, name)
+	}
+}
+
+func TestBounded(t *testing.T) {
+	is := is.New(t)
+	c := cache.New[int, string](100, spread)
+	for i := range 100_000 {
+		put(c, i, fmt.Sprint(i))
+	}
+	kept := 0
+	for i := range 100_000 {
+		if value, ok := c.Get(i); ok {
+			is.Equal(value, fmt.Sprint(i))
+			kept++
+		}
+	}
+	is.True(kept >= 50 && kept <= 200)
+}
+
+// What is used stays, when what is not passes through.
+func TestKeepsWhatIsUsed(t *testing.T) {
+	is := is.New(t)
+	c := cache.New[int, string](1000, spread)
+	for i := range 100 {
+		put(c, i, "used")
+	}
+	found := 0
+	for i := range 50_000 {
+		put(c, 1000+i, "once")
+		if _, ok := c.Get(i % 100); ok {
+			found++
+		}
+	}
+	is.True(found > 45_000)
+}
+
+func TestOneLoads(t *testing.T) {
+	is := is.New(t)
+	c := cache.New[int, string](100, spread)
+	fence := c.Fence(1)
+	done, wait := c.Turn(fence, 1)
+	is.True(done != nil && wait == nil)
+	none, others := c.Turn(fence, 1)
+	is.True(none == nil && others != nil)
+	c.Drop(1)
+	after, _ := c.Turn(c.Fence(1), 1)
+	is.True(after != nil) // what was begun before is not waited for
+	after()
+	done()
+	<-others
+	again, _ := c.Turn(fence, 1)
+	is.True(again != nil)
+}
+
+// A reader never finds a value that was read before a change which had ended when the reader began.
+func TestNothingStaleIsFound(t *testing.T) {
+	c := cache.New[int, int64](64, spread)
+	var source, ended [8]atomic.Int64
+	var readers, writers sync.WaitGroup
+	var stop atomic.Bool
+	for half := range 2 {
+		writers.Go(func() {
+			for i := range 20_000 {
+				key := half*4 + rand.IntN(4)
+				now := source[key].Add(1)
+				if i%10 == 0 {
+					c.Clear()
+				} else {
+					c.Drop(key)
+				}
+				ended[key].Store(now)
+			}
+		})
+	}
+	found := make([]int, 3)
+	for reader := range found {
+		readers.Go(func() {
+			for !stop.Load() {
+				key := rand.IntN(len(source))
+				least := ended[key].Load()
+				value, ok := c.Get(key)
+				if !ok {
+					fence := c.Fence(key)
+					c.Put(fence, key, source[key].Load())
+				} else if found[reader]++; value < least {
+					t.Errorf("%d is %d, and was %d before", key, value, least)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	readers.Wait()
+	if found[0]+found[1]+found[2] < 1000 {
+		t.Errorf("found only %v", found)
+	}
+}
