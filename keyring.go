@@ -9,9 +9,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/extsvc/svc/internal/token"
 )
@@ -27,6 +29,21 @@ type pepper struct {
 	version string
 	hashKey []byte // nil: keys are hashed without a pepper
 	tagKey  []byte
+	hashers *sync.Pool // of hasher
+}
+
+// hasher hashes the texts of keys, one at a time, in memory of its own.
+type hasher struct {
+	hash.Hash
+	text [192]byte
+	sum  [sha256.Size]byte
+}
+
+func (p pepper) newHasher() any {
+	if p.hashKey == nil {
+		return &hasher{Hash: sha256.New()}
+	}
+	return &hasher{Hash: hmac.New(sha256.New, p.hashKey)}
 }
 
 var (
@@ -62,7 +79,7 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 			return fmt.Errorf("%s.Version: %q is there twice", field, p.Version)
 		}
 		if p.Version == "" && len(p.Secret) == 0 {
-			r.peppers = append(r.peppers, pepper{})
+			r.add(pepper{})
 			continue
 		}
 		if !versionForm.MatchString(p.Version) {
@@ -71,9 +88,14 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 		if len(p.Secret) < minPepper {
 			return fmt.Errorf("%s.Secret must be at least %d bytes", field, minPepper)
 		}
-		r.peppers = append(r.peppers, pepper{p.Version, sum(p.Secret, "svc api key hash"), sum(p.Secret, "svc api key tag")})
+		r.add(pepper{version: p.Version, hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag")})
 	}
 	return nil
+}
+
+func (r *keyring) add(p pepper) {
+	p.hashers = &sync.Pool{New: p.newHasher}
+	r.peppers = append(r.peppers, p)
 }
 
 func orElse(s, fallback string) string {
@@ -130,8 +152,9 @@ func (r *keyring) kind(bearer string) (Kind, bool) {
 func (r *keyring) generate(holder Identity) IssuedKey {
 	p := r.peppers[0]
 	t := token.New(r.prefixes[holder.Kind], p.tag)
+	hash := p.hash(holder.Kind, t)
 	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
-		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: p.hash(holder.Kind, t), Pepper: p.version,
+		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: hash[:], Pepper: p.version,
 	}}
 }
 
@@ -155,7 +178,8 @@ func (r *keyring) matches(kind Kind, t token.Token, key APIKey) bool {
 	if !known {
 		p = r.peppers[0] // as much work as for a known one
 	}
-	same := subtle.ConstantTimeCompare(p.hash(kind, t), key.Hash) == 1
+	hash := p.hash(kind, t)
+	same := subtle.ConstantTimeCompare(hash[:], key.Hash) == 1
 	return same && known && kind == key.Holder.Kind
 }
 
@@ -163,13 +187,18 @@ func (p pepper) tag(drawn string) uint32 {
 	return binary.BigEndian.Uint32(sum(p.tagKey, drawn))
 }
 
-func (p pepper) hash(kind Kind, t token.Token) []byte {
-	text := strings.Join([]string{string(kind), t.ID, t.Secret}, "\x00")
-	if p.hashKey == nil {
-		plain := sha256.Sum256([]byte(text))
-		return plain[:]
-	}
-	return sum(p.hashKey, text)
+// hash is that of kind, id and secret, under the pepper.
+func (p pepper) hash(kind Kind, t token.Token) [sha256.Size]byte {
+	h := p.hashers.Get().(*hasher)
+	defer p.hashers.Put(h)
+	text := append(append(h.text[:0], kind...), 0)
+	text = append(append(text, t.ID...), 0)
+	text = append(text, t.Secret...)
+	defer clear(text)
+	h.Reset()
+	h.Write(text)
+	h.Sum(h.sum[:0])
+	return h.sum
 }
 
 func sum(key []byte, text string) []byte {

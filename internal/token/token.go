@@ -39,17 +39,29 @@ func New(prefix string, tag Tagger) Token {
 // Parse splits a key that starts with prefix. It is false for anything that was not made by String: a typo, for one.
 func Parse(key, prefix string) (Token, bool) {
 	rest, found := strings.CutPrefix(key, prefix)
-	if !found || len(rest) != Length || strings.Trim(rest, alphabet) != "" {
+	if !found || len(rest) != Length {
 		return Token{}, false
 	}
+	for i := range len(rest) {
+		if !inAlphabet[rest[i]] {
+			return Token{}, false
+		}
+	}
+	body := key[:len(key)-sumLength]
 	t := Token{Prefix: prefix, ID: rest[:IDLength], Secret: rest[IDLength : IDLength+SecretLength]}
-	return t, t.String() == key
+	return t, encoded(checksum(body)) == [sumLength]byte([]byte(key[len(body):]))
 }
 
 // String is the whole key.
 func (t Token) String() string {
 	body := t.Prefix + t.ID + t.Secret
-	return body + encode(crc32.ChecksumIEEE([]byte(body)))
+	return body + encode(checksum(body))
+}
+
+// checksum is the CRC-32 (IEEE) of a text, without a copy of it on the heap.
+func checksum(text string) uint32 {
+	var b [96]byte
+	return crc32.ChecksumIEEE(append(b[:0], text...))
 }
 
 // Tagged reports whether the id carries that tag.
@@ -58,15 +70,26 @@ func (t Token) Tagged(tag Tagger) bool {
 	return t.ID[drawnLength:] == encode(tag(drawn))
 }
 
-// encode is n in base62, six characters, the most significant first.
 func encode(n uint32) string {
-	var b [sumLength]byte
+	b := encoded(n)
+	return string(b[:])
+}
+
+// encoded is n in base62, six characters, the most significant first.
+func encoded(n uint32) (b [sumLength]byte) {
 	for i := len(b) - 1; i >= 0; i-- {
 		b[i] = alphabet[n%62]
 		n /= 62
 	}
-	return string(b[:])
+	return b
 }
+
+var inAlphabet = func() (in [256]bool) {
+	for i := range len(alphabet) {
+		in[alphabet[i]] = true
+	}
+	return in
+}()
 
 // draw returns n characters, each as likely as every other: bytes from 248 up would favour the first ones.
 func draw(n int) string {
