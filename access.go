@@ -117,9 +117,10 @@ func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
 
-// AccessQuery asks for what one decision needs: about an identity, or about whoever holds a channel.
+// AccessQuery asks for what one decision needs: about an identity, or about whoever holds a key or a channel.
 type AccessQuery struct {
-	Identity Identity // a user or a service account; zero: whoever holds Channel
+	KeyID    string   // whoever holds the API key with that id, revoked or not; "": Identity
+	Identity Identity // a user or a service account; KindUnmapped: nobody; zero: whoever holds Channel
 	Channel  Channel
 	BankID   string // whose bank policy to read; "" none
 }
@@ -127,8 +128,9 @@ type AccessQuery struct {
 // AccessSnapshot is what one decision is made from.
 type AccessSnapshot struct {
 	Generation     int64           // grows with every mutation of the store; 0 where nothing was ever written
-	ServiceAccount *ServiceAccount // the service account that was asked about
-	User           *User           // the user asked about, the channel's, or the service account's owner; without Channels
+	Key            *APIKey         // the key that was asked about
+	ServiceAccount *ServiceAccount // the service account that was asked about, or holds the key
+	User           *User           // the user asked about, the key's or channel's, or the service account's owner; without Channels
 	Grants         []Grant         // what is attached to User, and to its groups, in no order
 	Scoping        *Policy         // the service account's scoping policy
 	BankPolicy     *BankPolicy

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/token"
 )
 
 // Authenticate finds the principal behind a bearer token: the holder of an issued key, or whomever the host's
@@ -21,34 +22,82 @@ func unauthenticated() *Error {
 	return &Error{Code: CodeUnauthenticated, Message: "a valid bearer token is required"}
 }
 
-// authenticateKey makes one store call for every key whose id is well-formed: unknown, wrong and revoked ones take
-// the same way to the same answer.
+// authenticateKey makes at most one store call for a key whose id is well-formed, and none while its copies can be trusted: unknown,
+// wrong and revoked ones take the same way to the same answer.
 func (s *Service) authenticateKey(ctx context.Context, kind Kind, bearer string) (Principal, error) {
+	if err := ctx.Err(); err != nil {
+		return Principal{}, fault("authenticate", err)
+	}
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return Principal{}, err
 	}
-	t, ok := ring.parse(kind, bearer)
+	t, ok := token.Parse(bearer, ring.prefixes[kind])
 	if !ok {
 		return Principal{}, unauthenticated()
 	}
-	credential, err := s.store.Credential(ctx, t.ID)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return Principal{}, fault("read API key", err)
+	key, holder, err := s.key(ctx, ring, t)
+	if err != nil {
+		return Principal{}, err
 	}
-	matches := ring.matches(kind, t, credential.APIKey)
-	if !matches || !credential.RevokedAt.IsZero() || !credential.active() {
+	if !ring.matches(kind, t, key) || key.revoked || holder.keysRest {
 		return Principal{}, unauthenticated()
 	}
-	return Principal{Kind: credential.Holder.Kind, ID: credential.Holder.ID}, nil
+	return Principal{Kind: key.holder.Kind, ID: key.holder.ID}, nil
 }
 
-// active reports whether the key's holder may act: a user unless its row says no, a service account only by its row.
-func (c Credential) active() bool {
-	if c.Holder.Kind == KindServiceAccount {
-		return c.ServiceAccount != nil && !c.ServiceAccount.Inactive
+// key returns what is known of the key that a token claims to be, and of its holder. An id that was never issued is not looked up.
+func (s *Service) key(ctx context.Context, ring *keyring, t token.Token) (keyCopy, *standing, error) {
+	if s.copies != nil {
+		if key, holder, ok := s.copies.key(t.ID); ok {
+			return key, holder, nil
+		}
 	}
-	return c.User == nil || !c.User.Inactive
+	switch {
+	case !ring.issued(t):
+		return keyCopy{}, nobody, nil
+	case s.copies == nil:
+		key, holder, _, err := s.readKey(ctx, t.ID)
+		return key, holder, err
+	}
+	return s.copyKey(ctx, t.ID)
+}
+
+// copyKey reads a key, and all that its holder's requests need, and keeps copies. What others are reading just now it waits for.
+func (s *Service) copyKey(ctx context.Context, id string) (keyCopy, *standing, error) {
+	s.followStore()
+	c := s.copies
+	keyFence, bankFence, now := c.keys.Fence(idOf(id)), c.banks.Fence(controlPlane), c.holders.Now()
+	if done, others := c.keys.Turn(keyFence, idOf(id)); done != nil {
+		defer done()
+	} else {
+		wait(ctx, others)
+		if key, holder, ok := c.key(id); ok {
+			return key, holder, nil
+		}
+	}
+	key, holder, bank, err := s.readKey(ctx, id)
+	if err == nil {
+		c.keys.Put(keyFence, idOf(id), key)
+		c.banks.Put(bankFence, controlPlane, bank)
+		c.holders.PutSince(now, key.holder, holder)
+	}
+	return key, holder, err
+}
+
+// readKey reads a key, its holder and the bank that stands for this service, in one snapshot.
+func (s *Service) readKey(ctx context.Context, id string) (keyCopy, *standing, bankCopy, error) {
+	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id, BankID: controlPlane})
+	if err != nil {
+		return keyCopy{}, nobody, bankCopy{}, fault("read API key", err)
+	}
+	key := keyCopy{generation: snapshot.Generation}
+	if k := snapshot.Key; k != nil {
+		key.holder, key.pepper, key.revoked = k.Holder, k.Pepper, !k.RevokedAt.IsZero()
+		copy(key.hash[:], k.Hash)
+	}
+	holder, bank := s.snapshotStanding(key.holder, snapshot)
+	return key, holder, bank, nil
 }
 
 func (s *Service) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {

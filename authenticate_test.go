@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -32,36 +31,20 @@ func TestAuthenticateKey(t *testing.T) {
 	wantCode(t, err, svc.CodeUnauthenticated, "")
 }
 
-// countingStore counts the look-ups of keys.
-type countingStore struct {
-	svc.Store
-	credentials atomic.Int32
-	err         error
-}
-
-func (s *countingStore) Credential(ctx context.Context, id string) (svc.Credential, error) {
-	s.credentials.Add(1)
-	if s.err != nil {
-		return svc.Credential{}, s.err
-	}
-	return s.Store.Credential(ctx, id)
-}
-
 // TestEveryBadKeyLooksTheSame: one answer, and one store call for all that could have been issued here, none for the others.
 func TestEveryBadKeyLooksTheSame(t *testing.T) {
 	is := is.New(t)
-	store := &countingStore{}
-	h := newHost(t, func(c *svc.Config) { store.Store, c.Store = c.Store, store })
+	h, store := watched(t)
 	elsewhere := newHost(t) // the same pepper, another store
 	revoked := issue(t, h, alice)
 	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
 	good := string(issue(t, h, alice).Key)
-	other := string(issue(t, h, alice).Key)
+	other, third := string(issue(t, h, alice).Key), string(issue(t, h, alice).Key)
 	strange := newHost(t, func(c *svc.Config) { c.Keys.Peppers[0].Secret = []byte("another pepper, for once") })
 
 	for name, c := range map[string]struct {
 		key   string
-		calls int32
+		calls int64
 	}{
 		"unknown":         {string(issue(t, elsewhere, alice).Key), 1},
 		"revoked":         {string(revoked.Key), 1},
@@ -70,22 +53,22 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 		"a typo":          {good[:30] + "!" + good[31:], 0},
 		"too short":       {good[:20], 0},
 		"the prefix":      {"svcu_", 0},
-		"another's kind":  {svc.Resum("svcs_" + good[5:53]), 1},
+		"another's kind":  {svc.Resum("svcs_" + third[5:53]), 1},
 		"a foreign token": {"eyJhbGciOi", 0},
 		"nothing":         {"", 0},
 	} {
-		store.credentials.Store(0)
+		store.reads.Store(0)
 		_, err := h.Authenticate(t.Context(), c.key)
 		wantCode(t, err, svc.CodeUnauthenticated, "")
 		if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message != "a valid bearer token is required" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n := store.credentials.Load(); n != c.calls {
+		if n := store.reads.Load(); n != c.calls {
 			t.Errorf("%s: %d store calls, want %d", name, n, c.calls)
 		}
 	}
-	store.err = svc.ErrUnavailable
-	_, err := h.Authenticate(t.Context(), good)
+	store.down.Store(true)
+	_, err := h.Authenticate(t.Context(), string(issue(t, h, alice).Key))
 	wantCode(t, err, svc.CodeUnavailable, "")
 }
 

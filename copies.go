@@ -2,6 +2,7 @@ package svc
 
 import (
 	"context"
+	"crypto/sha256"
 	"hash/maphash"
 	"math"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/token"
 )
 
 // How long copies are trusted, and how many are kept.
@@ -19,6 +21,7 @@ const (
 	seePause    = 100 * time.Millisecond
 	keptHolders = 1 << 14
 	keptBanks   = 1 << 14
+	keptKeys    = 1 << 16
 )
 
 // copies are what a Service keeps of the store, so that most decisions need no call of it. What this process changes is dropped
@@ -28,6 +31,7 @@ const (
 type copies struct {
 	holders *cache.Cache[Identity, *standing]
 	banks   *cache.Cache[string, bankCopy]
+	keys    *cache.Cache[keyID, keyCopy]
 
 	epoch   time.Time    // what seen counts from
 	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
@@ -38,6 +42,24 @@ type copies struct {
 type standing struct {
 	rights     *policy.Rights
 	inactive   bool // its own row says so
+	keysRest   bool // nobody may act with its keys: it, or its owner, is inactive, or a service account that is gone
+	generation int64
+}
+
+// nobody is whom a key that was never issued belongs to.
+var nobody = &standing{keysRest: true}
+
+// keyID is an id that a key issued here can have.
+type keyID [token.IDLength]byte
+
+func idOf(id string) keyID { return keyID([]byte(id)) }
+
+// keyCopy is what is known of an API key: nothing, when there is none.
+type keyCopy struct {
+	holder     Identity
+	hash       [sha256.Size]byte
+	pepper     string
+	revoked    bool
 	generation int64
 }
 
@@ -52,6 +74,7 @@ func newCopies() *copies {
 	return &copies{
 		holders: cache.New[Identity, *standing](keptHolders, func(who Identity) uint64 { return maphash.String(seed, who.ID) }),
 		banks:   cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
+		keys:    cache.New[keyID, keyCopy](keptKeys, func(id keyID) uint64 { return maphash.Bytes(seed, id[:]) }),
 		epoch:   time.Now(),
 	}
 }
@@ -73,16 +96,34 @@ func (c *copies) get(who Identity, bank string) (*standing, *policy.Bank, bool) 
 		return nil, nil, false
 	}
 	b, found := c.banks.Get(bank)
-	if !found || holder.generation != b.generation && max(holder.generation, b.generation) > applied {
-		return nil, nil, false
+	return holder, b.policy, found && agree(holder.generation, b.generation, applied)
+}
+
+// agree reports whether two copies that were found after applied was read hold at one generation.
+func agree(one, other, applied int64) bool { return one == other || max(one, other) <= applied }
+
+// key returns the copies of a key and of its holder, when both are there and agree.
+func (c *copies) key(id string) (keyCopy, *standing, bool) {
+	if !c.fresh() {
+		return keyCopy{}, nil, false
 	}
-	return holder, b.policy, true
+	applied := c.applied.Load()
+	key, found := c.keys.Get(idOf(id))
+	if !found {
+		return keyCopy{}, nil, false
+	}
+	holder, found := c.holders.Get(key.holder)
+	return key, holder, found && agree(key.generation, holder.generation, applied)
 }
 
 // drop forgets what targets are copied into.
 func (c *copies) drop(targets []Target) {
 	for _, t := range targets {
 		switch t.Kind {
+		case TargetAPIKey:
+			if len(t.ID) == token.IDLength {
+				c.keys.Drop(idOf(t.ID))
+			}
 		case TargetBankPolicy:
 			c.banks.Drop(t.ID)
 		case TargetServiceAccount:
@@ -98,6 +139,7 @@ func (c *copies) apply(changes Changes) {
 	if changes.Reset {
 		c.holders.Clear()
 		c.banks.Clear()
+		c.keys.Clear()
 	}
 	c.drop(changes.Targets)
 	c.applied.Store(changes.Generation)

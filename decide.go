@@ -101,22 +101,33 @@ func (s *Service) copyStanding(ctx context.Context, who Identity, bank string) (
 	return holder, b.policy, nil
 }
 
-// readStanding reads what is stored about a principal and a bank, in one snapshot. A principal without a row has no rights, which
-// is no reason to deny what the host vouches for.
+// readStanding reads what is stored about a principal and a bank, in one snapshot.
 func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (*standing, bankCopy, error) {
 	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: who, BankID: bank})
 	if err != nil {
 		return nil, bankCopy{}, fault("read access", err)
 	}
+	holder, b := s.snapshotStanding(who, snapshot)
+	return holder, b, nil
+}
+
+// snapshotStanding is what a snapshot says of a principal and a bank. A principal without a row has no rights, which is no reason to
+// deny what the host vouches for.
+func (s *Service) snapshotStanding(who Identity, snapshot AccessSnapshot) (*standing, bankCopy) {
 	subject, holder := snapshot.subject(who), &standing{generation: snapshot.Generation}
+	account, user := snapshot.ServiceAccount, snapshot.User
 	switch {
-	case who.Kind == KindUser && snapshot.User == nil, who.Kind == KindServiceAccount && snapshot.ServiceAccount == nil:
+	case who.Kind == KindUser && user == nil:
 		subject.Closed = ""
 	case who.Kind == KindUser:
-		holder.inactive = snapshot.User.Inactive
+		holder.inactive, holder.keysRest = user.Inactive, user.Inactive
+	case who.Kind == KindServiceAccount && account == nil:
+		subject.Closed, holder.keysRest = "", true
 	case who.Kind == KindServiceAccount:
-		holder.inactive = snapshot.ServiceAccount.Inactive
+		holder.inactive, holder.keysRest = account.Inactive, account.Inactive || user == nil || user.Inactive
+	default:
+		holder.keysRest = true
 	}
 	holder.rights = s.compiler.Compile(subject)
-	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}, nil
+	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}
 }

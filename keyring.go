@@ -158,29 +158,20 @@ func (r *keyring) generate(holder Identity) IssuedKey {
 	}}
 }
 
-// parse splits a key whose id may have been issued here; it is false for a typo or an invented id.
-func (r *keyring) parse(kind Kind, bearer string) (token.Token, bool) {
-	t, ok := token.Parse(bearer, r.prefixes[kind])
-	if !ok {
-		return t, false
-	}
-	for _, p := range r.peppers {
-		if t.Tagged(p.tag) {
-			return t, true
-		}
-	}
-	return t, false
+// issued reports whether a token's id may have been issued here: it is false for one that was made up.
+func (r *keyring) issued(t token.Token) bool {
+	return slices.ContainsFunc(r.peppers, func(p pepper) bool { return t.Tagged(p.tag) })
 }
 
 // matches reports whether the token is the one that key was made from.
-func (r *keyring) matches(kind Kind, t token.Token, key APIKey) bool {
-	p, known := r.pepper(key.Pepper)
+func (r *keyring) matches(kind Kind, t token.Token, key keyCopy) bool {
+	p, known := r.pepper(key.pepper)
 	if !known {
 		p = r.peppers[0] // as much work as for a known one
 	}
 	hash := p.hash(kind, t)
-	same := subtle.ConstantTimeCompare(hash[:], key.Hash) == 1
-	return same && known && kind == key.Holder.Kind
+	same := subtle.ConstantTimeCompare(hash[:], key.hash[:]) == 1
+	return same && known && kind == key.holder.Kind
 }
 
 func (p pepper) tag(drawn string) uint32 {

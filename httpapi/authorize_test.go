@@ -74,7 +74,9 @@ func TestRightsAreJudgedAtEachRequest(t *testing.T) {
 	apply(`{"users": [{"id": "plain"}]}`)
 	plain.get("/me/api-keys").is(200)
 	apply(`{"users": [{"id": "admin", "is_active": false}]}`)
-	robot.get("/admin/templates").is(403)
+	robot.get("/admin/templates").is(401)
+	apply(`{"users": [{"id": "admin"}]}`)
+	robot.get("/admin/templates").is(200)
 	apply(`{"service_accounts": [{"id": "robot", "owner_user_id": "admin", "is_active": false}]}`)
 	robot.get("/admin/templates").is(401)
 }

@@ -25,7 +25,6 @@ var touching = map[string][][3]string{
 	"CreateAPIKey":   {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
 	"RevokeAPIKey":   {{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""}},
 	"Access":         {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
-	"Credential":     {{"GET", "/admin/templates", ""}, {"GET", "/nothing", ""}, {"POST", "/admin/templates", `{`}},
 }
 
 func TestStoreFaults(t *testing.T) {
@@ -72,6 +71,21 @@ func TestStoreFaults(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A key that cannot be checked is refused before anything else is looked at, and not called wrong.
+func TestStoreFaultsBeforeAuthentication(t *testing.T) {
+	s := newSite(t)
+	unseen := s.as(s.key("alice"))
+	s.store.plant(func(called string) error {
+		if called == "Access" {
+			return svc.ErrUnavailable
+		}
+		return nil
+	})
+	for _, r := range [][3]string{{"GET", "/admin/templates", ""}, {"GET", "/nothing", ""}, {"POST", "/admin/templates", `{`}} {
+		unseen.send(r[0], r[1], r[2]).fails(503, "unavailable")
 	}
 }
 

@@ -20,6 +20,8 @@ type Cache[K comparable, V any] struct {
 	era  atomic.Uint32
 	sets []set[K, V]
 
+	forgotten atomic.Uint64 // calls of Drop and Clear that have begun
+
 	mu      sync.Mutex
 	loading map[load[K]]chan struct{}
 }
@@ -105,6 +107,19 @@ func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
 	return free
 }
 
+// Moment is a fence for whoever learns only from what was loaded which key it belongs to.
+type Moment uint64
+
+// Now returns the present moment.
+func (c *Cache[K, V]) Now() Moment { return Moment(c.forgotten.Load()) }
+
+// PutSince keeps a value that was loaded since a moment, unless anything was forgotten since.
+func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
+	if fence := c.Fence(key); c.Now() == moment { // in this order: what is forgotten from now on takes the fence along
+		c.Put(fence, key, value)
+	}
+}
+
 // Turn is for whoever found nothing, so that what many want at once is loaded once. The one whose turn it is gets done, which it
 // calls when it has put what it loaded, or has failed. The others get a channel that is closed by then, and look again. A load
 // that was begun behind another fence is not waited for.
@@ -126,7 +141,13 @@ func (c *Cache[K, V]) Turn(fence Fence, key K) (done func(), wait <-chan struct{
 }
 
 // Drop forgets what is kept for key, and is being loaded. Others may go with it.
-func (c *Cache[K, V]) Drop(key K) { c.set(key).version.Add(1) }
+func (c *Cache[K, V]) Drop(key K) {
+	c.forgotten.Add(1)
+	c.set(key).version.Add(1)
+}
 
 // Clear forgets everything, and whatever is being loaded.
-func (c *Cache[K, V]) Clear() { c.era.Add(1) }
+func (c *Cache[K, V]) Clear() {
+	c.forgotten.Add(1)
+	c.era.Add(1)
+}

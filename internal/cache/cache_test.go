@@ -36,14 +36,15 @@ func TestDropAndClear(t *testing.T) {
 	} {
 		c := cache.New[int, string](100, spread)
 		put(c, 1, "one")
-		fence := c.Fence(1)
+		fence, moment := c.Fence(1), c.Now()
 		forget(c)
 		_, ok := c.Get(1)
 		is.True(!ok) // what was there is gone
 		c.Put(fence, 1, "stale")
+		c.PutSince(moment, 1, "stale")
 		_, ok = c.Get(1)
 		is.True(!ok) // and so is what was being loaded
-		put(c, 1, name)
+		c.PutSince(c.Now(), 1, name)
 		again, _ := c.Get(1)
 		is.Equal(again, name)
 	}
@@ -128,8 +129,11 @@ func TestNothingStaleIsFound(t *testing.T) {
 				least := ended[key].Load()
 				value, ok := c.Get(key)
 				if !ok {
-					fence := c.Fence(key)
-					c.Put(fence, key, source[key].Load())
+					if fence, moment := c.Fence(key), c.Now(); reader == 0 {
+						c.PutSince(moment, key, source[key].Load())
+					} else {
+						c.Put(fence, key, source[key].Load())
+					}
 				} else if found[reader]++; value < least {
 					t.Errorf("%d is %d, and was %d before", key, value, least)
 				}

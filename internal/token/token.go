@@ -58,10 +58,13 @@ func (t Token) String() string {
 	return body + encode(checksum(body))
 }
 
-// checksum is the CRC-32 (IEEE) of a text, without a copy of it on the heap.
+// checksum is the CRC-32 (IEEE) of a text. The standard library's takes bytes, which would be copied to the heap at each check.
 func checksum(text string) uint32 {
-	var b [96]byte
-	return crc32.ChecksumIEEE(append(b[:0], text...))
+	crc := ^uint32(0)
+	for i := range len(text) {
+		crc = crc32.IEEETable[byte(crc)^text[i]] ^ crc>>8
+	}
+	return ^crc
 }
 
 // Tagged reports whether the id carries that tag.

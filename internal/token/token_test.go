@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"hash/crc32"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,6 +24,20 @@ func TestToken(t *testing.T) {
 	is.True(parsed.Tagged(tag))
 	is.True(!parsed.Tagged(func(string) uint32 { return 1 }))
 	is.True(key != token.New("svcu_", tag).String())
+}
+
+// The last six characters are the CRC-32 that everybody else computes, in base62.
+func TestChecksum(t *testing.T) {
+	is := is.New(t)
+	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	for range 100 {
+		key := token.New("svcu_", tag).String()
+		sum := uint32(0)
+		for _, c := range key[len(key)-6:] {
+			sum = sum*62 + uint32(strings.IndexRune(alphabet, c))
+		}
+		is.Equal(sum, crc32.ChecksumIEEE([]byte(key[:len(key)-6])))
+	}
 }
 
 func TestParseRefuses(t *testing.T) {

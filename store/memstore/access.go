@@ -37,11 +37,18 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 		Generation: s.generation,
 		BankPolicy: foundOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
 	}
-	switch query.Identity.Kind {
+	who := query.Identity
+	if query.KeyID != "" {
+		if snapshot.Key = foundOrNil(s.keys, query.KeyID, cloneKey); snapshot.Key == nil {
+			return snapshot, nil
+		}
+		who = snapshot.Key.Holder
+	}
+	switch who.Kind {
 	case svc.KindUser:
-		snapshot.User = foundOrNil(s.users, query.Identity.ID, withoutChannels)
+		snapshot.User = foundOrNil(s.users, who.ID, withoutChannels)
 	case svc.KindServiceAccount:
-		if account := foundOrNil(s.serviceAccounts, query.Identity.ID, same); account != nil {
+		if account := foundOrNil(s.serviceAccounts, who.ID, same); account != nil {
 			snapshot.ServiceAccount = account
 			snapshot.User = foundOrNil(s.users, account.OwnerUserID, withoutChannels)
 			snapshot.Scoping = foundOrNil(s.policies, account.ScopingPolicyID, clonePolicy)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package svc_test
+
+const raced = false

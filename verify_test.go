@@ -1,0 +1,165 @@
+package svc_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// remembered authenticates until no read is needed for it.
+func (h *host) remembered(t *testing.T, store *watchedStore, key svc.IssuedKey) {
+	t.Helper()
+	for range 1000 {
+		before := store.reads.Load()
+		if _, err := h.Authenticate(t.Context(), string(key.Key)); err != nil {
+			t.Fatal(err)
+		}
+		if store.reads.Load() == before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("nothing is remembered")
+}
+
+// Once a revocation has returned nobody is let in with the key who comes after it, however many are on their way.
+func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
+	h, _ := watched(t)
+	for range 50 {
+		key := issue(t, h, alice)
+		var revoked, stop atomic.Bool
+		var accepted atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for !stop.Load() {
+					after := revoked.Load()
+					if _, err := h.Authenticate(t.Context(), string(key.Key)); err == nil {
+						if accepted.Add(1); after {
+							t.Error("accepted after it was revoked")
+						}
+					}
+				}
+			})
+		}
+		for accepted.Load() < 20 && !t.Failed() {
+			time.Sleep(10 * time.Microsecond)
+		}
+		if err := h.RevokeMyAPIKey(t.Context(), alice, key.ID); err != nil {
+			t.Error(err)
+		}
+		revoked.Store(true)
+		time.Sleep(200 * time.Microsecond)
+		stop.Store(true)
+		wg.Wait()
+	}
+}
+
+func TestRevokedElsewhere(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	key := issue(t, h, alice)
+	h.remembered(t, store, key)
+	is.NoErr(other.RevokeMyAPIKey(t.Context(), alice, key.ID))
+	for range 2000 {
+		if _, err := h.Authenticate(t.Context(), string(key.Key)); err != nil {
+			wantCode(t, err, svc.CodeUnauthenticated, "")
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("still accepted")
+}
+
+func TestWhatStopsKeys(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	key, err := h.IssueAPIKey(t.Context(), svc.Host, account("ci").Identity(), nil)
+	is.NoErr(err)
+	for _, c := range []struct{ stop, start string }{
+		{`{"users": [{"id": "alice", "is_active": false}]}`, `{"users": [{"id": "alice"}]}`},
+		{`{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`,
+			`{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "scoping_policy_id": "narrow"}]}`},
+		{`{"service_accounts": [{"id": "ci", "owner_user_id": "idle"}]}`, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice"}]}`},
+	} {
+		h.remembered(t, store, key)
+		h.apply(t, c.stop)
+		_, err := h.Authenticate(t.Context(), string(key.Key))
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+		h.apply(t, c.start)
+	}
+	h.remembered(t, store, key)
+}
+
+// Cut off from the store, a key that is remembered is good for five seconds, and then neither good nor wrong.
+func TestAuthenticateWithoutTheStore(t *testing.T) {
+	h, store := watched(t)
+	known, unseen := issue(t, h, alice), issue(t, h, alice)
+	h.remembered(t, store, known)
+	store.down.Store(true)
+	_, err := h.Authenticate(t.Context(), string(known.Key))
+	is.New(t).NoErr(err)
+	_, err = h.Authenticate(t.Context(), string(unseen.Key))
+	wantCode(t, err, svc.CodeUnavailable, "")
+	h.Service.SeenLongAgo()
+	_, err = h.Authenticate(t.Context(), string(known.Key))
+	wantCode(t, err, svc.CodeUnavailable, "")
+}
+
+// Wrong keys and unknown ones are remembered as good ones are, so that nothing tells them apart but the first look.
+func TestBadKeysAreRemembered(t *testing.T) {
+	h, store := watched(t)
+	good, revoked, unknown := issue(t, h, alice), issue(t, h, alice), issue(t, newHost(t), alice)
+	h.remembered(t, store, good)
+	is.New(t).NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
+	wrong := svc.Resum(string(good.Key[:21]) + string(revoked.Key[21:53]))
+	for name, key := range map[string]string{"revoked": string(revoked.Key), "unknown": string(unknown.Key), "wrong": wrong} {
+		_, _ = h.Authenticate(t.Context(), key)
+		before := store.reads.Load()
+		for range 100 {
+			_, err := h.Authenticate(t.Context(), key)
+			wantCode(t, err, svc.CodeUnauthenticated, "")
+		}
+		if n := store.reads.Load() - before; n > 0 {
+			t.Errorf("%s: %d reads", name, n)
+		}
+	}
+}
+
+// A flood of keys that are well-formed and invented reaches neither the store nor the memory.
+func TestForgedFlood(t *testing.T) {
+	h, store := watched(t)
+	good := issue(t, h, alice)
+	h.remembered(t, store, good)
+	flood := 100_000
+	if testing.Short() {
+		flood /= 10
+	}
+	before := store.reads.Load()
+	for i := range flood {
+		forged := svc.Resum(fmt.Sprintf("svcu_%016d%s", i, good.Key[21:53]))
+		if _, err := h.Authenticate(t.Context(), forged); err == nil {
+			t.Fatal(forged)
+		}
+	}
+	// One in 2^32 ids is well tagged by chance.
+	if n := store.reads.Load() - before; n > 1 {
+		t.Errorf("%d reads", n)
+	}
+	h.remembered(t, store, good)
+}
+
+func TestAuthenticateAllocatesNothing(t *testing.T) {
+	h, store := watched(t)
+	key := issue(t, h, alice)
+	h.remembered(t, store, key)
+	if n := testing.AllocsPerRun(1000, func() { _, _ = h.Authenticate(t.Context(), string(key.Key)) }); n >= 1 && !raced {
+		t.Errorf("%v allocations", n)
+	}
+}
