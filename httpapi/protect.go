@@ -1,0 +1,31 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/extsvc/svc"
+)
+
+type principalKey struct{}
+
+// Protect lets requests through to next, which is the host's own, that carry a bearer which the service accepts; next finds
+// whose it is with [PrincipalFrom]. All others get the answers that the interface itself gives: 401, or 503 when it cannot be
+// told just now. What the principal may do is for next to ask: [svc.Service.Decide].
+func (h *Handler) Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by, err := h.authenticate(r)
+		if err != nil {
+			w.Header().Set("Cache-Control", "no-store")
+			h.fail(&answer{ResponseWriter: w}, r, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, by)))
+	})
+}
+
+// PrincipalFrom returns the principal of a request that [Handler.Protect] let through. false: the request did not come that way.
+func PrincipalFrom(ctx context.Context) (svc.Principal, bool) {
+	by, ok := ctx.Value(principalKey{}).(svc.Principal)
+	return by, ok
+}
