@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -17,6 +19,22 @@ func challenge(sent bool) error {
 		err:  &svc.Error{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"},
 		name: "WWW-Authenticate", value: header,
 	}
+}
+
+// admit finds the caller, who must not have to wait.
+func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
+	by, err := h.authenticate(r)
+	if err != nil || h.limit == nil {
+		return by, err
+	}
+	if pause := h.limit(r, by); pause > 0 {
+		seconds := int64((pause + time.Second - 1) / time.Second)
+		return svc.Principal{}, &withHeader{
+			err:  &svc.Error{Code: codeLimited, Message: "there were too many requests, try again later"},
+			name: "Retry-After", value: strconv.FormatInt(seconds, 10),
+		}
+	}
+	return by, nil
 }
 
 // authenticate finds the caller by the bearer (RFC 6750, section 2.1) of its one Authorization header.

@@ -14,6 +14,7 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -32,6 +33,9 @@ type Options struct {
 	MaxBody int64
 	// Logger gets the faults behind answers of 500 and above. Nil: [slog.Default].
 	Logger *slog.Logger
+	// Limit is asked about every request whose caller is known, before anything else is done for it: how long the caller has
+	// to wait before the next try, or 0 or less to go on. It is called concurrently. Nil: nobody has to wait.
+	Limit func(r *http.Request, by svc.Principal) time.Duration
 }
 
 // Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and as well those whose
@@ -41,11 +45,12 @@ type Handler struct {
 	prefix  string // without a trailing slash
 	maxBody int64
 	logger  *slog.Logger
+	limit   func(r *http.Request, by svc.Principal) time.Duration
 }
 
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
-	h := &Handler{service: service, prefix: DefaultPrefix, maxBody: DefaultMaxBody, logger: options.Logger}
+	h := &Handler{service: service, prefix: DefaultPrefix, maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit}
 	if options.Prefix != "" {
 		h.prefix = strings.TrimRight("/"+strings.Trim(options.Prefix, "/"), "/")
 	}
@@ -95,7 +100,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
-	by, err := h.authenticate(r)
+	by, err := h.admit(r)
 	if err != nil {
 		return err
 	}

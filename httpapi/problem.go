@@ -17,6 +17,7 @@ const (
 	codeMethodNotAllowed svc.Code = "method_not_allowed"
 	codeBodyTooLarge     svc.Code = "body_too_large"
 	codeNotJSON          svc.Code = "unsupported_media_type"
+	codeLimited          svc.Code = "rate_limited"
 )
 
 // statuses is the one place where codes become statuses.
@@ -31,6 +32,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeChanged:         http.StatusConflict,
 	codeBodyTooLarge:        http.StatusRequestEntityTooLarge,
 	codeNotJSON:             http.StatusUnsupportedMediaType,
+	codeLimited:             http.StatusTooManyRequests,
 	svc.CodeInternal:        http.StatusInternalServerError,
 	svc.CodeSourceFailed:    http.StatusBadGateway,
 	svc.CodeUnavailable:     http.StatusServiceUnavailable,

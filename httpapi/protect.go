@@ -10,11 +10,11 @@ import (
 type principalKey struct{}
 
 // Protect lets requests through to next, which is the host's own, that carry a bearer which the service accepts; next finds
-// whose it is with [PrincipalFrom]. All others get the answers that the interface itself gives: 401, or 503 when it cannot be
-// told just now. What the principal may do is for next to ask: [svc.Service.Decide].
+// whose it is with [PrincipalFrom]. All others get the answers that the interface itself gives: 401, 429,
+// or 503 when it cannot be told just now. What the principal may do is for next to ask: [svc.Service.Decide].
 func (h *Handler) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		by, err := h.authenticate(r)
+		by, err := h.admit(r)
 		if err != nil {
 			w.Header().Set("Cache-Control", "no-store")
 			h.fail(&answer{ResponseWriter: w}, r, err)

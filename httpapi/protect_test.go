@@ -4,7 +4,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
@@ -58,4 +60,31 @@ func TestProtect(t *testing.T) {
 	is.Equal(answer.Header.Get("Retry-After"), "1")
 	_, ok := httpapi.PrincipalFrom(t.Context())
 	is.True(!ok)
+}
+
+func TestLimit(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	api := httpapi.New(s.service, httpapi.Options{Limit: func(_ *http.Request, by svc.Principal) time.Duration {
+		if by.ID == "alice" {
+			return 1500 * time.Millisecond
+		}
+		return 0
+	}})
+	ask := func(h http.Handler, bearer string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/ext/svc/me/api-keys", nil)
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	is := is.New(t)
+	for _, h := range []http.Handler{api, api.Protect(api)} {
+		slow := ask(h, key)
+		is.Equal(slow.Code, 429)
+		is.Equal(slow.Header().Get("Retry-After"), "2")
+		is.True(strings.Contains(slow.Body.String(), `"code":"rate_limited"`))
+		is.Equal(ask(h, "session-of-plain").Code, 200)
+		is.Equal(ask(h, "nonsense").Code, 401)
+	}
 }
