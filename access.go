@@ -88,6 +88,9 @@ type AccessStore interface {
 	// Access returns all that one decision needs, read in one consistent snapshot. What is not there is nil: that
 	// is no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
+	// AllAccess returns every row of access, read in one consistent snapshot: sorted by their ids (attachments by policy,
+	// principal type and id), Channels and Members sorted and never nil, and the lists never nil.
+	AllAccess(ctx context.Context) (AccessRows, error)
 	// ChangeAccess reads the rows that named names, hands them to change and writes what that returns, in one
 	// transaction: changes of access happen one after the other.
 	//
@@ -97,6 +100,12 @@ type AccessStore interface {
 	// nothing. change does no I/O and may be called again, with rows read anew; its error is returned as it is.
 	// It returns a channel only where no other user holds it afterwards, and refers only to rows that exist.
 	ChangeAccess(ctx context.Context, named AccessNames, change func(current Bundle) (Bundle, error)) error
+}
+
+// AccessRows is every row of access, and the generation that they are of.
+type AccessRows struct {
+	Generation int64
+	Bundle
 }
 
 // AccessNames names access rows.
@@ -117,22 +126,23 @@ func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
 
-// AccessQuery asks for what one decision needs: about an identity, or about whoever holds a key or a channel.
+// AccessQuery asks for what one decision needs. At most one of KeyID, Identity and Channel is set, and says about whom; none:
+// about nobody.
 type AccessQuery struct {
-	KeyID    string   // whoever holds the API key with that id, revoked or not; "": Identity
-	Identity Identity // a user or a service account; KindUnmapped: nobody; zero: whoever holds Channel
-	Channel  Channel
-	BankID   string // whose bank policy to read; "" none
+	KeyID    string   // whoever holds the API key with that id, revoked or not
+	Identity Identity // a user or a service account
+	Channel  Channel  // the user whose channel it is
+	BankID   string   // whose bank policy to read; "" none
 }
 
 // AccessSnapshot is what one decision is made from.
 type AccessSnapshot struct {
 	Generation     int64           // grows with every mutation of the store; 0 where nothing was ever written
 	Key            *APIKey         // the key that was asked about
-	ServiceAccount *ServiceAccount // the service account that was asked about, or holds the key
-	User           *User           // the user asked about, the key's or channel's, or the service account's owner; without Channels
+	ServiceAccount *ServiceAccount // the service account that was asked about, or that holds the key
+	User           *User           // the user asked about, who holds the key or the channel, or owns ServiceAccount; without Channels
 	Grants         []Grant         // what is attached to User, and to its groups, in no order
-	Scoping        *Policy         // the service account's scoping policy
+	Scoping        *Policy         // the scoping policy of ServiceAccount
 	BankPolicy     *BankPolicy
 }
 

@@ -24,10 +24,12 @@ const (
 	keptKeys    = 1 << 16
 )
 
-// copies are what a Service keeps of the store, so that most decisions need no call of it. What this process changes is dropped
+// copies are what a Service keeps of the store, so that most requests need no call of it. What this process changes is dropped
 // before the call that changed it returns; a follower of the store's changes drops what others do.
 //
-// A copy that was read at one generation, and is there still, holds at all generations up to the one that was applied last.
+// A copy that was read at one generation, and is there still, holds up to the generation that was applied last. When a read has
+// shown that the store is further, only copies of that very generation are used until the follower has caught up: so no
+// answer is older than one before it, and those that go into one answer are of one state of the store.
 type copies struct {
 	holders *cache.Cache[Identity, *standing]
 	banks   *cache.Cache[string, bankCopy]
@@ -36,6 +38,9 @@ type copies struct {
 	epoch   time.Time    // what seen counts from
 	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
 	applied atomic.Int64 // the generation whose changes have all been dropped
+	heard   atomic.Int64 // the latest generation that a read has shown
+
+	wake atomic.Pointer[context.CancelFunc] // ends the follower's wait for a change
 }
 
 // standing is what is known of a principal.
@@ -85,35 +90,68 @@ func (c *copies) fresh() bool {
 	return seen != 0 && int64(time.Since(c.epoch))-seen < int64(trusted)
 }
 
-// get returns the copies for a decision, when both are there and agree.
+// view is a generation, and which copies are of it when they are found after the view was taken: those that were read at it, and
+// when all that had changed by then is dropped, those that were read before.
+type view struct {
+	generation int64
+	applied    bool
+}
+
+func (v view) holds(generation int64) bool {
+	return generation == v.generation || v.applied && generation < v.generation
+}
+
+// view returns the latest generation that is known of. false: that is too long ago.
+func (c *copies) view() (view, bool) {
+	heard, applied := c.heard.Load(), c.applied.Load()
+	if heard > applied {
+		return view{heard, false}, c.fresh()
+	}
+	return view{applied, true}, c.fresh()
+}
+
+// get returns the copies for a decision, when both are there and hold.
 func (c *copies) get(who Identity, bank string) (*standing, *policy.Bank, bool) {
-	if !c.fresh() {
+	v, ok := c.view()
+	if !ok {
 		return nil, nil, false
 	}
-	applied := c.applied.Load() // before the copies: they were not dropped up to here
 	holder, found := c.holders.Get(who)
-	if !found {
+	if !found || !v.holds(holder.generation) {
 		return nil, nil, false
 	}
 	b, found := c.banks.Get(bank)
-	return holder, b.policy, found && agree(holder.generation, b.generation, applied)
+	return holder, b.policy, found && v.holds(b.generation)
 }
 
-// agree reports whether two copies that were found after applied was read hold at one generation.
-func agree(one, other, applied int64) bool { return one == other || max(one, other) <= applied }
-
-// key returns the copies of a key and of its holder, when both are there and agree.
+// key returns the copies of a key and of its holder, when both are there and hold.
 func (c *copies) key(id string) (keyCopy, *standing, bool) {
-	if !c.fresh() {
+	v, ok := c.view()
+	if !ok {
 		return keyCopy{}, nil, false
 	}
-	applied := c.applied.Load()
 	key, found := c.keys.Get(idOf(id))
-	if !found {
+	if !found || !v.holds(key.generation) {
 		return keyCopy{}, nil, false
 	}
 	holder, found := c.holders.Get(key.holder)
-	return key, holder, found && agree(key.generation, holder.generation, applied)
+	return key, holder, found && v.holds(holder.generation)
+}
+
+// hear notes the generation that a read has shown. What is known of older ones has to be looked at again, soon.
+func (c *copies) hear(generation int64) {
+	for {
+		heard := c.heard.Load()
+		if generation <= heard {
+			return
+		}
+		if c.heard.CompareAndSwap(heard, generation) {
+			break
+		}
+	}
+	if wake := c.wake.Load(); wake != nil && generation > c.applied.Load() {
+		(*wake)()
+	}
 }
 
 // drop forgets what targets are copied into.
@@ -134,12 +172,14 @@ func (c *copies) drop(targets []Target) {
 	}
 }
 
-// apply drops what has changed, and says up to when the copies hold.
-func (c *copies) apply(changes Changes) {
-	if changes.Reset {
+// apply drops what has changed, and says up to when the copies hold. heard is the latest generation that reads had shown when the
+// changes were asked for: a store that is behind it was restored from a backup.
+func (c *copies) apply(changes Changes, heard int64) {
+	if changes.Reset || changes.Generation < heard {
 		c.holders.Clear()
 		c.banks.Clear()
 		c.keys.Clear()
+		c.heard.CompareAndSwap(heard, min(heard, changes.Generation))
 	}
 	c.drop(changes.Targets)
 	c.applied.Store(changes.Generation)
@@ -149,17 +189,16 @@ func (c *copies) apply(changes Changes) {
 func (s *Service) follow(ctx context.Context) {
 	generation := int64(math.MaxInt64) // is not the store's: the first answer is a reset
 	for ctx.Err() == nil {
-		asked := int64(time.Since(s.copies.epoch))
+		asked, heard := int64(time.Since(s.copies.epoch)), s.copies.heard.Load()
 		changes, err := s.changes(ctx, generation)
-		if err == nil {
-			s.copies.apply(changes)
-			s.copies.seen.Store(asked)
-			generation = changes.Generation
-			err = s.store.AwaitChange(ctx, generation)
-		}
 		if err != nil {
 			wait(ctx, time.After(seePause))
+			continue
 		}
+		s.copies.apply(changes, heard)
+		s.copies.seen.Store(asked)
+		generation = changes.Generation
+		s.awaitChange(ctx, generation)
 	}
 }
 
@@ -168,6 +207,16 @@ func (s *Service) changes(ctx context.Context, since int64) (Changes, error) {
 	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
 	defer cancel()
 	return s.store.Changes(ctx, since)
+}
+
+// awaitChange returns when there may be changes, or somebody has heard of one.
+func (s *Service) awaitChange(ctx context.Context, since int64) {
+	waiting, wake := context.WithCancel(ctx)
+	defer wake()
+	s.copies.wake.Store(&wake)
+	if err := s.store.AwaitChange(waiting, since); err != nil && waiting.Err() == nil {
+		wait(ctx, time.After(seePause))
+	}
 }
 
 // wait waits for an event, or for the end of ctx.

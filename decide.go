@@ -81,7 +81,7 @@ func (s *Service) copyStanding(ctx context.Context, who Identity, bank string) (
 	c := s.copies
 	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
 	if _, known := c.holders.Get(who); known { // it is the bank that is missing
-		if _, b, err := s.readStanding(ctx, Identity{Kind: KindUnmapped}, bank); err == nil {
+		if _, b, err := s.readStanding(ctx, Unmapped.Identity(), bank); err == nil {
 			c.banks.Put(bankFence, bank, b)
 		}
 	} else if done, others := c.holders.Turn(holderFence, who); done != nil {
@@ -103,7 +103,11 @@ func (s *Service) copyStanding(ctx context.Context, who Identity, bank string) (
 
 // readStanding reads what is stored about a principal and a bank, in one snapshot.
 func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (*standing, bankCopy, error) {
-	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: who, BankID: bank})
+	query := AccessQuery{Identity: who, BankID: bank}
+	if who == Unmapped.Identity() {
+		query.Identity = Identity{}
+	}
+	snapshot, err := s.store.Access(ctx, query)
 	if err != nil {
 		return nil, bankCopy{}, fault("read access", err)
 	}
@@ -114,6 +118,9 @@ func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (
 // snapshotStanding is what a snapshot says of a principal and a bank. A principal without a row has no rights, which is no reason to
 // deny what the host vouches for.
 func (s *Service) snapshotStanding(who Identity, snapshot AccessSnapshot) (*standing, bankCopy) {
+	if s.copies != nil {
+		s.copies.hear(snapshot.Generation)
+	}
 	subject, holder := snapshot.subject(who), &standing{generation: snapshot.Generation}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	switch {

@@ -70,9 +70,10 @@ func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolutio
 	if who == (Identity{}) {
 		who = snapshot.sender()
 	}
+	provider, _, _ := strings.Cut(q.Sender, ":")
 	result := s.compiler.Compile(snapshot.subject(who)).Explain(policy.Request{
 		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
-		Context: Context{Provider: asked.Channel.Provider, Channel: q.Channel, Topic: q.Topic},
+		Context: Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  policy.CompileBank(snapshot.bankPolicy()),
 	})
 	return snapshot.resolution(who, result), nil
@@ -90,13 +91,12 @@ func (q Query) check() (AccessQuery, error) {
 	if q.Action != "" {
 		c.id("action", q.Action)
 	}
+	provider, sender, _ := strings.Cut(q.Sender, ":")
 	if q.Sender != "" {
-		provider, sender, found := strings.Cut(q.Sender, ":")
-		if !found || provider == "" || sender == "" {
+		if provider == "" || sender == "" {
 			c.add("sender", `must be "provider:id"`)
 		}
 		c.text("sender", q.Sender, 2*MaxIDLength+1)
-		asked.Channel = Channel{Provider: provider, SenderID: sender}
 	}
 	c.text("channel", q.Channel, MaxIDLength)
 	c.text("topic", q.Topic, MaxIDLength)
@@ -107,7 +107,9 @@ func (q Query) check() (AccessQuery, error) {
 	case q.UserID != "":
 		c.id("user_id", q.UserID)
 		asked.Identity = Identity{Kind: KindUser, ID: q.UserID}
-	case q.Sender == "":
+	case q.Sender != "":
+		asked.Channel = Channel{Provider: provider, SenderID: sender}
+	default:
 		c.add("user_id", "one of sender, user_id and sa_id is required")
 	}
 	return asked, c.err()

@@ -65,9 +65,10 @@ const (
 		(scope, owner, id, name, description, category, integrations, tags, manifest)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
 
-	updateGeneration = `UPDATE svc_generation SET value = value + 1 WHERE id = 1 RETURNING value`
+	updateGeneration = `UPDATE svc_generation SET value = value + 1 WHERE id = 1`
 
-	insertChange = `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+	insertChange = `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id)
+		VALUES ((SELECT value FROM svc_generation WHERE id = 1), $1, $2, $3, $4, $5, $6, $7)`
 )
 
 func newBare(write, read *sql.DB, dialect sqlstore.Dialect) (*bare, error) {
@@ -113,11 +114,10 @@ func (b *bare) mutate(ctx context.Context, t svc.Target, do func(tx *sql.Tx) err
 	if err := do(tx); err != nil {
 		return err
 	}
-	var generation int64
-	if err := tx.StmtContext(ctx, b.bump).QueryRowContext(ctx).Scan(&generation); err != nil {
+	if _, err := tx.StmtContext(ctx, b.bump).ExecContext(ctx); err != nil {
 		return err
 	}
-	_, err = tx.StmtContext(ctx, b.change).ExecContext(ctx, generation, 0, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
+	_, err = tx.StmtContext(ctx, b.change).ExecContext(ctx, 0, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
 	if err != nil {
 		return err
 	}

@@ -46,14 +46,12 @@ func (s *site) sameCredential(ctx context.Context) error {
 	return nil
 }
 
-// readPrincipal compares reading a key's row and all that its holder's decisions are made from with one look-up.
+// readPrincipal compares reading a key, its holder, all that the holder's decisions are made from and a bank's policy with one
+// look-up.
 func readPrincipal(ctx context.Context, s *site) comparison {
 	key := s.issued[0]
 	read := func() (svc.AccessSnapshot, error) {
-		if _, err := s.store.Credential(ctx, key.ID); err != nil {
-			return svc.AccessSnapshot{}, err
-		}
-		return s.store.Access(ctx, svc.AccessQuery{Identity: principal, BankID: "bank"})
+		return s.store.Access(ctx, svc.AccessQuery{KeyID: key.ID, BankID: "bank"})
 	}
 	return comparison{
 		sides: []side{
@@ -68,7 +66,8 @@ func readPrincipal(ctx context.Context, s *site) comparison {
 		},
 		same: func() error {
 			snapshot, err := read()
-			return errors.Join(err, equal(len(snapshot.Grants), 2*groups), equal(snapshot.User.ID, key.Holder.ID), equal(snapshot.BankPolicy.BankID, "bank"))
+			return errors.Join(err, equal(len(snapshot.Grants), 2*groups), equal(snapshot.Key.Holder, key.Holder),
+				equal(snapshot.User.ID, key.Holder.ID), equal(snapshot.BankPolicy.BankID, "bank"))
 		},
 	}
 }

@@ -18,7 +18,7 @@ type history struct {
 	seed    uint64
 	began   time.Time
 	ids     []string                        // of templates, few
-	keys    []atomic.Pointer[svc.IssuedKey] // that are in use just now, few
+	keys    []atomic.Pointer[heldKey] // that are in use just now, few
 	clients []*client
 }
 
@@ -26,7 +26,7 @@ type history struct {
 // from the seed, though how they meet does not.
 func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service) *history {
 	random := rand.New(rand.NewPCG(seed, 0))
-	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[svc.IssuedKey], 2)}
+	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[heldKey], 2)}
 	for i := range 2 {
 		h.ids = append(h.ids, fmt.Sprintf("%s-%d", name, i))
 	}
@@ -172,6 +172,12 @@ func (c *client) update(ctx context.Context, call *templateCall) templateAnswer 
 
 var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 
+// heldKey is a key, and the Service that it stays with: another one may accept it for a moment after its revocation.
+type heldKey struct {
+	svc.IssuedKey
+	service *svc.Service
+}
+
 func (c *client) actOnKey(ctx context.Context) {
 	slot := &c.history.keys[c.random.IntN(len(c.history.keys))]
 	key := slot.Load()
@@ -187,12 +193,12 @@ func (c *client) actOnKey(ctx context.Context) {
 		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, nil); err != nil {
 			return // whatever became of it: nobody will use it
 		}
-		key = &issued
+		key = &heldKey{issued, c.service}
 		slot.Store(key)
 	case "authenticate":
-		_, err = c.service.Authenticate(ctx, string(key.Key))
+		_, err = key.service.Authenticate(ctx, string(key.Key))
 	case "revoke":
-		err = c.service.RevokeAPIKey(ctx, svc.Host, alice, key.ID)
+		err = key.service.RevokeAPIKey(ctx, svc.Host, alice, key.ID)
 	case "revoke another's":
 		err = c.service.RevokeAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, key.ID)
 	}

@@ -73,21 +73,21 @@ type remembering struct {
 }
 
 type remembered struct {
-	svc.Credential
+	svc.AccessSnapshot
 	read time.Time
 }
 
 const aMoment = 200 * time.Millisecond
 
-func (s *remembering) Credential(ctx context.Context, id string) (svc.Credential, error) {
+func (s *remembering) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key, there := s.keys[id]; there && time.Since(key.read) < aMoment {
-		return key.Credential, nil
+	if known, there := s.keys[query.KeyID]; there && time.Since(known.read) < aMoment {
+		return known.AccessSnapshot, nil
 	}
-	credential, err := s.Store.Credential(ctx, id)
-	if err == nil {
-		s.keys[id] = remembered{credential, time.Now()}
+	snapshot, err := s.Store.Access(ctx, query)
+	if err == nil && query.KeyID != "" {
+		s.keys[query.KeyID] = remembered{snapshot, time.Now()}
 	}
-	return credential, err
+	return snapshot, err
 }

@@ -35,14 +35,14 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	defer s.mu.Unlock()
 	snapshot := svc.AccessSnapshot{
 		Generation: s.generation,
+		Key:        foundOrNil(s.keys, query.KeyID, cloneKey),
 		BankPolicy: foundOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
 	}
 	who := query.Identity
-	if query.KeyID != "" {
-		if snapshot.Key = foundOrNil(s.keys, query.KeyID, cloneKey); snapshot.Key == nil {
-			return snapshot, nil
-		}
+	if snapshot.Key != nil {
 		who = snapshot.Key.Holder
+	} else if holder, held := s.channels[query.Channel]; held {
+		who = svc.Identity{Kind: svc.KindUser, ID: holder}
 	}
 	switch who.Kind {
 	case svc.KindUser:
@@ -52,10 +52,6 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 			snapshot.ServiceAccount = account
 			snapshot.User = foundOrNil(s.users, account.OwnerUserID, withoutChannels)
 			snapshot.Scoping = foundOrNil(s.policies, account.ScopingPolicyID, clonePolicy)
-		}
-	case "":
-		if holder, held := s.channels[query.Channel]; held {
-			snapshot.User = foundOrNil(s.users, holder, withoutChannels)
 		}
 	}
 	if snapshot.User != nil {

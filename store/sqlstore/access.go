@@ -2,6 +2,11 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -18,146 +23,118 @@ func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccou
 	return account, s.fault(ctx, "read service account", err)
 }
 
-// Access implements [svc.AccessStore].
+// Access implements [svc.AccessStore]. It is one statement: one snapshot, in one round trip.
 func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	var snapshot svc.AccessSnapshot
-	err := s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
-		if snapshot, err = tx.subject(ctx, query); err != nil {
-			return err
-		}
-		snapshot.Generation, snapshot.BankPolicy, err = tx.generation(ctx, query.BankID)
-		if err != nil || snapshot.User == nil {
-			return err
-		}
-		snapshot.Grants, err = tx.grants(ctx, snapshot.User.ID)
-		return err
-	})
-	if err != nil {
-		return svc.AccessSnapshot{}, err
-	}
-	return snapshot, nil
-}
-
-// subject reads whom a query is about.
-func (s session) subject(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	switch query.Identity.Kind {
-	case svc.KindUser:
-		user, err := oneOrNil(ctx, s, scanUser, `SELECT `+userColumns+` FROM svc_users u WHERE u.id = $1`, query.Identity.ID)
-		return svc.AccessSnapshot{User: user}, err
-	case svc.KindServiceAccount:
-		subject, err := oneOrNil(ctx, s, scanServiceAccountSubject, `SELECT `+serviceAccountColumns+`, `+userColumns+`,
-			p.id, p.display_name, p.document
-			FROM svc_service_accounts a
-			LEFT JOIN svc_users u ON u.id = a.owner_user_id
-			LEFT JOIN svc_policies p ON p.id = a.scoping_policy_id
-			WHERE a.id = $1`, query.Identity.ID)
-		if err != nil || subject == nil {
+	row := accessRow{boundary: rand.Text()[:10]}
+	statement, args, columns := row.ask(query)
+	snapshot, err := one(ctx, s.db.reading(), func(r scanner) (svc.AccessSnapshot, error) {
+		if err := r.Scan(columns...); err != nil {
 			return svc.AccessSnapshot{}, err
 		}
-		return *subject, nil
-	case "":
-		user, err := oneOrNil(ctx, s, scanUser, `SELECT `+userColumns+` FROM svc_channels c JOIN svc_users u ON u.id = c.user_id
-			WHERE c.provider = $1 AND c.sender_id = $2`, query.Channel.Provider, query.Channel.SenderID)
-		return svc.AccessSnapshot{User: user}, err
+		return row.snapshot(query.BankID)
+	}, statement, args...)
+	if errors.Is(err, svc.ErrNotFound) {
+		err = errNoGeneration
 	}
-	return svc.AccessSnapshot{}, nil
+	return snapshot, s.fault(ctx, "read access", err)
 }
 
-func (s session) generation(ctx context.Context, bankID string) (generation int64, policy *svc.BankPolicy, err error) {
-	_, err = one(ctx, s, func(row scanner) (struct{}, error) {
-		var id *string
-		var document []byte
-		err := row.Scan(&generation, &id, &document)
-		if id != nil {
-			policy = &svc.BankPolicy{BankID: *id, Document: document}
+// The statements of Access. What reaches the user u comes as one text: a row of a statement costs a driver more.
+const (
+	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
+		(SELECT string_agg(concat_ws($1, t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
+		FROM (SELECT 'user' AS type, u.id AS id
+			UNION ALL SELECT 'group', m.group_id FROM svc_group_members m WHERE m.user_id = u.id) subjects
+		CROSS JOIN svc_attachments t CROSS JOIN svc_policies p
+		WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id AND p.id = t.policy_id)`
+	withAccount = `, ` + serviceAccountColumns + `, n.display_name, n.document`
+	withKey     = `, ` + keyColumns
+	fromBank    = ` FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
+	joinScoping = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
+
+	accessOfUser    = selectAccess + fromBank + ` LEFT JOIN svc_users u ON u.id = $3 WHERE g.id = 1`
+	accessOfChannel = selectAccess + fromBank + `
+		LEFT JOIN svc_channels c ON c.provider = $3 AND c.sender_id = $4
+		LEFT JOIN svc_users u ON u.id = c.user_id WHERE g.id = 1`
+	accessOfAccount = selectAccess + withAccount + fromBank + `
+		LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping + `
+		LEFT JOIN svc_users u ON u.id = a.owner_user_id WHERE g.id = 1`
+	accessOfKey = selectAccess + withAccount + withKey + fromBank + `
+		LEFT JOIN svc_api_keys k ON k.id = $3
+		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id` + joinScoping + `
+		LEFT JOIN svc_users u ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END WHERE g.id = 1`
+)
+
+// accessRow is what a statement of Access returns.
+type accessRow struct {
+	generation  int64
+	bank        []byte
+	user        svc.User
+	grants      string
+	boundary    string // between the texts in grants: random, so that it is in none of them
+	account     svc.ServiceAccount
+	scopingName string
+	scoping     []byte
+	key         keyRow
+}
+
+// ask returns the statement that answers query, its parameters, and where its columns go.
+func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns []any) {
+	args = []any{r.boundary, query.BankID}
+	columns = slices.Concat([]any{&r.generation, &r.bank}, columnsOfUser(&r.user), []any{orZero[string]{&r.grants}})
+	account := slices.Concat(columns, columnsOfServiceAccount(&r.account), []any{orZero[string]{&r.scopingName}, &r.scoping})
+	switch who := query.Identity; {
+	case query.KeyID != "":
+		return accessOfKey, append(args, query.KeyID), append(account, r.key.columns()...)
+	case who.Kind == svc.KindServiceAccount:
+		return accessOfAccount, append(args, who.ID), account
+	case who.Kind == svc.KindUser:
+		return accessOfUser, append(args, who.ID), columns
+	}
+	return accessOfChannel, append(args, query.Channel.Provider, query.Channel.SenderID), columns
+}
+
+func (r *accessRow) snapshot(bankID string) (snapshot svc.AccessSnapshot, err error) {
+	snapshot = svc.AccessSnapshot{
+		Generation: r.generation, Key: orNil(r.key.ID, r.key.apiKey()),
+		ServiceAccount: orNil(r.account.ID, r.account), User: orNil(r.user.ID, r.user),
+	}
+	if r.scoping != nil {
+		snapshot.Scoping = &svc.Policy{ID: r.account.ScopingPolicyID, DisplayName: r.scopingName, Document: r.scoping}
+	}
+	if r.bank != nil {
+		snapshot.BankPolicy = &svc.BankPolicy{BankID: bankID, Document: r.bank}
+	}
+	if r.grants != "" {
+		snapshot.Grants, err = r.decodeGrants()
+	}
+	return snapshot, err
+}
+
+func (r *accessRow) decodeGrants() ([]svc.Grant, error) {
+	texts := strings.Split(r.grants, r.boundary)
+	grants := make([]svc.Grant, 0, len(texts)/6)
+	for t := range slices.Chunk(texts, 6) {
+		priority, err := strconv.ParseInt(t[2], 10, 64)
+		if err != nil {
+			return nil, err
 		}
-		return struct{}{}, err
-	}, `SELECT g.value, b.bank_id, b.document
-		FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $1 WHERE g.id = 1`, bankID)
-	return generation, policy, err
-}
-
-func (s session) grants(ctx context.Context, userID string) ([]svc.Grant, error) {
-	return all(ctx, s, scanGrant, `SELECT t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document
-		FROM svc_attachments t JOIN svc_policies p ON p.id = t.policy_id
-		WHERE t.principal_type = 'user' AND t.principal_id = $1
-		UNION ALL
-		SELECT t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document
-		FROM svc_group_members m
-		JOIN svc_attachments t ON t.principal_type = 'group' AND t.principal_id = m.group_id
-		JOIN svc_policies p ON p.id = t.policy_id
-		WHERE m.user_id = $1`, userID)
-}
-
-func scanGrant(row scanner) (grant svc.Grant, err error) {
-	err = row.Scan(&grant.Principal.Type, &grant.Principal.ID, &grant.Priority, &grant.ID, &grant.DisplayName,
-		(*[]byte)(&grant.Document))
-	return grant, err
-}
-
-func scanServiceAccountSubject(row scanner) (svc.AccessSnapshot, error) {
-	var account serviceAccountRow
-	var owner userRow
-	var scopingID, scopingName *string
-	var document []byte
-	columns := append(append(account.columns(), owner.columns()...), &scopingID, &scopingName, &document)
-	if err := row.Scan(columns...); err != nil {
-		return svc.AccessSnapshot{}, err
+		policy := svc.Policy{ID: t[3], DisplayName: t[4], Document: []byte(t[5])}
+		grants = append(grants, svc.Grant{Policy: policy, Principal: svc.GrantedTo{Type: t[0], ID: t[1]}, Priority: priority})
 	}
-	snapshot := svc.AccessSnapshot{ServiceAccount: account.serviceAccount(), User: owner.user()}
-	if scopingID != nil {
-		snapshot.Scoping = &svc.Policy{ID: *scopingID, DisplayName: *scopingName, Document: document}
-	}
-	return snapshot, nil
+	return grants, nil
 }
 
-const userColumns = `u.id, u.display_name, u.email, u.inactive`
+const (
+	userColumns           = `u.id, u.display_name, u.email, u.inactive`
+	serviceAccountColumns = `a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive`
+)
 
-// userRow is the columns of a user, all null where a join found none.
-type userRow struct {
-	id, displayName, email *string
-	inactive               *bool
+func columnsOfUser(u *svc.User) []any {
+	return []any{orZero[string]{&u.ID}, orZero[string]{&u.DisplayName}, &u.Email, orZero[bool]{&u.Inactive}}
 }
 
-func (r *userRow) columns() []any { return []any{&r.id, &r.displayName, &r.email, &r.inactive} }
-
-func (r *userRow) user() *svc.User {
-	if r.id == nil {
-		return nil
-	}
-	return &svc.User{ID: *r.id, DisplayName: *r.displayName, Email: r.email, Inactive: *r.inactive}
-}
-
-func scanUser(row scanner) (user svc.User, err error) {
-	err = row.Scan(&user.ID, &user.DisplayName, &user.Email, &user.Inactive)
-	return user, err
-}
-
-const serviceAccountColumns = `a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive`
-
-// serviceAccountRow is the columns of a service account, all null where a join found none.
-type serviceAccountRow struct {
-	id, displayName, owner, scoping *string
-	inactive                        *bool
-}
-
-func (r *serviceAccountRow) columns() []any {
-	return []any{&r.id, &r.displayName, &r.owner, &r.scoping, &r.inactive}
-}
-
-func (r *serviceAccountRow) serviceAccount() *svc.ServiceAccount {
-	if r.id == nil {
-		return nil
-	}
-	return &svc.ServiceAccount{
-		ID: *r.id, DisplayName: *r.displayName, OwnerUserID: *r.owner, ScopingPolicyID: *r.scoping, Inactive: *r.inactive,
-	}
-}
-
-func scanServiceAccount(row scanner) (svc.ServiceAccount, error) {
-	var account serviceAccountRow
-	if err := row.Scan(account.columns()...); err != nil {
-		return svc.ServiceAccount{}, err
-	}
-	return *account.serviceAccount(), nil
+func columnsOfServiceAccount(a *svc.ServiceAccount) []any {
+	return []any{orZero[string]{&a.ID}, orZero[string]{&a.DisplayName}, orZero[string]{&a.OwnerUserID},
+		orZero[string]{&a.ScopingPolicyID}, orZero[bool]{&a.Inactive}}
 }

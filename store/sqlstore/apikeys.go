@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -91,23 +92,37 @@ func scanBytes(row scanner) (b []byte, err error) {
 	return b, err
 }
 
-func scanKey(row scanner) (svc.APIKey, error) { return scanKeyColumns(row) }
-
-func scanCredential(row scanner) (svc.Credential, error) {
-	var user userRow
-	var account serviceAccountRow
-	key, err := scanKeyColumns(row, append(user.columns(), account.columns()...)...)
-	return svc.Credential{APIKey: key, User: user.user(), ServiceAccount: account.serviceAccount()}, err
+func scanKey(row scanner) (svc.APIKey, error) {
+	var key keyRow
+	err := row.Scan(key.columns()...)
+	return key.apiKey(), err
 }
 
-func scanKeyColumns(row scanner, more ...any) (key svc.APIKey, err error) {
-	var created int64
-	var revoked *int64
-	err = row.Scan(append([]any{&key.ID, &key.Holder.Kind, &key.Holder.ID, &key.Prefix, &key.Description, &key.Hash,
-		&key.Pepper, &created, &revoked}, more...)...)
-	key.CreatedAt = fromMicro(created)
-	if revoked != nil {
-		key.RevokedAt = fromMicro(*revoked)
+func scanCredential(row scanner) (svc.Credential, error) {
+	var key keyRow
+	var user svc.User
+	var account svc.ServiceAccount
+	err := row.Scan(slices.Concat(key.columns(), columnsOfUser(&user), columnsOfServiceAccount(&account))...)
+	return svc.Credential{APIKey: key.apiKey(), User: orNil(user.ID, user), ServiceAccount: orNil(account.ID, account)}, err
+}
+
+// keyRow is the columns of a key.
+type keyRow struct {
+	svc.APIKey
+	created int64
+	revoked *int64
+}
+
+func (r *keyRow) columns() []any {
+	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind}, orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix},
+		&r.Description, &r.Hash, orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked}
+}
+
+func (r *keyRow) apiKey() svc.APIKey {
+	key := r.APIKey
+	key.CreatedAt = fromMicro(r.created)
+	if r.revoked != nil {
+		key.RevokedAt = fromMicro(*r.revoked)
 	}
-	return key, err
+	return key
 }

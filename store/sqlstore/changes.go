@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	remembered = 10_000 // how many generations are remembered
-	pruneEvery = 256    // how many generations there are between looks for older ones
-	pruneMost  = 1024   // how many generations one look forgets at most
+	remembered  = 10_000 // how many generations are remembered
+	forgetEvery = 256    // how many mutations of a Store there are between looks for older ones
+	forgotten   = 1024   // how many generations one look forgets at most
 
 	patience      = time.Second // how long AwaitChange waits
 	changeRows    = 64          // how many rows of changes one statement writes at most
-	changeColumns = 7           // how many columns a row has, the generation apart
+	changeColumns = 7           // how many parameters a row has
 )
+
+var errNoGeneration = errors.New("the row of the generation is gone")
 
 // change runs fn, which changes target, in a transaction: see changeMany.
 func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn work) error {
@@ -37,10 +39,15 @@ func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx contex
 		if err != nil {
 			return err
 		}
-		if err := tx.leave(ctx, targets); err != nil || s.dialect.Notify == "" {
+		if err := tx.leave(ctx, targets); err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, s.dialect.Notify)
+		if s.mutations.Add(1)%forgetEvery == 1 {
+			err = tx.forget(ctx)
+		}
+		if err == nil && s.dialect.Notify != "" {
+			_, err = tx.exec(ctx, s.dialect.Notify)
+		}
 		return err
 	})
 	if err == nil {
@@ -52,24 +59,23 @@ func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx contex
 // leave counts the generation up and keeps the targets under it. Every generation has a row, so that one without is known to
 // be an older program's, or forgotten.
 func (s session) leave(ctx context.Context, targets []svc.Target) error {
-	generation, err := one(ctx, s, scanNumber, `UPDATE svc_generation SET value = value + 1 WHERE id = 1 RETURNING value`)
-	if errors.Is(err, svc.ErrNotFound) {
-		return errors.New("the row of the generation is gone")
-	} else if err != nil {
+	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
 		return err
 	}
 	for from := 0; from < len(targets); {
 		rows := rowsAtOnce(len(targets) - from)
-		_, err := s.exec(ctx, insertChanges(rows), changeArgs(generation, from, targets[from:from+rows])...)
-		if err != nil {
+		if _, err := s.exec(ctx, insertChanges(rows), changeArgs(from, targets[from:from+rows])...); err != nil {
 			return err
 		}
 		from += rows
 	}
-	if generation%pruneEvery == 0 {
-		_, err = s.exec(ctx, `DELETE FROM svc_changes
-			WHERE generation <= $1 AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, generation-remembered, pruneMost)
-	}
+	return nil
+}
+
+// forget drops changes of old generations.
+func (s session) forget(ctx context.Context) error {
+	_, err := s.exec(ctx, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
+		AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, remembered, forgotten)
 	return err
 }
 
@@ -83,21 +89,21 @@ func rowsAtOnce(n int) int {
 	return 1
 }
 
+// insertChanges keeps targets under the generation, which nobody has to read for it.
 func insertChanges(rows int) string {
 	var b strings.Builder
 	b.WriteString(`INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES `)
 	for row := range rows {
-		b.WriteString("($1")
+		b.WriteString("((" + selectGeneration + ")")
 		for column := range changeColumns {
-			b.WriteString(", $" + strconv.Itoa(2+row*changeColumns+column))
+			b.WriteString(", $" + strconv.Itoa(1+row*changeColumns+column))
 		}
 		b.WriteString("), ")
 	}
 	return strings.TrimSuffix(b.String(), ", ")
 }
 
-func changeArgs(generation int64, position int, targets []svc.Target) []any {
-	args := []any{generation}
+func changeArgs(position int, targets []svc.Target) (args []any) {
 	for i, t := range targets {
 		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
 	}
@@ -126,7 +132,7 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
 		FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
 		WHERE g.id = 1 ORDER BY c.generation, c.position`, since)
 	if err == nil && rows == 0 {
-		err = errors.New("the row of the generation is gone")
+		err = errNoGeneration
 	}
 	if err != nil {
 		return svc.Changes{}, s.fault(ctx, "read changes", err)
@@ -154,10 +160,12 @@ func (r *changeRow) target() svc.Target {
 	}
 }
 
+const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
+
 // AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, those of others through [Store.Wake].
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	next := s.news.next() // before the read: what is committed after it is heard
-	generation, err := one(ctx, s.db.reading(), scanNumber, `SELECT value FROM svc_generation WHERE id = 1`)
+	generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
 	if ctx.Err() != nil {
 		return s.fault(ctx, "await a change", ctx.Err())
 	}

@@ -8,14 +8,15 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // batchMost is how many jobs share one transaction at most.
 const batchMost = 64
 
-// gather is how often a leader lets others run before it takes jobs: those whom the last commit has released come back with
-// their next ones. It costs nothing where nobody else wants to run.
-const gather = 8
+// quiet is how long a leader waits for another job, while fewer wait than there were with the last commit: those whom it
+// released are on their way back with their next ones.
+const quiet = 50 * time.Microsecond
 
 // queue makes mutations that meet share one transaction, and so one commit. Whoever finds nobody leading starts a goroutine
 // that leads: it begins a transaction, takes the jobs that wait by then, commits, and goes on until none waits.
@@ -25,6 +26,7 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*job
 	leading bool
+	met     int                // how many jobs there were with the last commit
 	abandon context.CancelFunc // ends the leader's wait for the database, when nobody waits for it any more
 }
 
@@ -112,13 +114,30 @@ func (q *queue) next() bool {
 		return true
 	}
 	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
-	for range gather {
-		runtime.Gosched()
-	}
+	q.gather()
 	if jobs := q.take(ctx); len(jobs) > 0 {
 		q.run(tx, jobs)
 	}
 	return true
+}
+
+// gather lets others run as long as they bring jobs.
+func (q *queue) gather() {
+	for seen, came := 0, time.Now(); time.Since(came) < quiet; runtime.Gosched() {
+		waiting, met := q.count()
+		if waiting >= met {
+			return
+		}
+		if waiting > seen {
+			seen, came = waiting, time.Now()
+		}
+	}
+}
+
+func (q *queue) count() (waiting, met int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting), q.met
 }
 
 // begin starts a transaction. When it cannot it tries once more: a process that writes without pause may keep others from
@@ -191,13 +210,13 @@ func (q *queue) run(tx *sql.Tx, jobs []*job) {
 			tell([]*job{j}, cmp.Or(err, j.err))
 		}
 	}()
-	do := savepoint
+	shared, do := session{pool: q.pool, tx: tx, bound: map[string]*sql.Stmt{}}, savepoint
 	if len(jobs) == 1 {
 		do = unguarded
 	}
 	for ; len(jobs) > 0; jobs = jobs[1:] {
 		j := jobs[0]
-		fault := do(context.WithoutCancel(j.ctx), session{pool: q.pool, tx: tx}, j.call)
+		fault := do(context.WithoutCancel(j.ctx), shared, j.call)
 		if _, lost := errors.AsType[transactionLost](fault); lost {
 			err = fault
 			return
@@ -211,6 +230,9 @@ func (q *queue) run(tx *sql.Tx, jobs []*job) {
 	if err = nil; len(done) > 0 {
 		err = tx.Commit()
 	}
+	q.mu.Lock()
+	q.met = min(batchMost, len(done)+len(refused)+len(q.waiting))
+	q.mu.Unlock()
 }
 
 // call runs the job's function, which fails when whoever asked has left by its end.

@@ -13,7 +13,7 @@ func (e transactionLost) Unwrap() error { return e.error }
 
 // savepoint runs fn so that tx holds nothing of it when it fails or panics.
 func savepoint(ctx context.Context, tx session, fn work) error {
-	if _, err := tx.tx.ExecContext(ctx, `SAVEPOINT svc`); err != nil {
+	if _, err := tx.exec(ctx, `SAVEPOINT svc`); err != nil {
 		return transactionLost{err}
 	}
 	returned := false
@@ -25,7 +25,7 @@ func savepoint(ctx context.Context, tx session, fn work) error {
 	err := fn(ctx, tx)
 	returned = true
 	if err == nil {
-		if _, err = tx.tx.ExecContext(ctx, `RELEASE SAVEPOINT svc`); err != nil {
+		if _, err = tx.exec(ctx, `RELEASE SAVEPOINT svc`); err != nil {
 			err = transactionLost{err}
 		}
 		return err
@@ -39,10 +39,10 @@ func savepoint(ctx context.Context, tx session, fn work) error {
 // undo goes back to the savepoint, though ctx may have ended.
 func (s session) undo(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	if _, err := s.tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT svc`); err != nil {
+	if _, err := s.exec(ctx, `ROLLBACK TO SAVEPOINT svc`); err != nil {
 		return err
 	}
-	_, err := s.tx.ExecContext(ctx, `RELEASE SAVEPOINT svc`)
+	_, err := s.exec(ctx, `RELEASE SAVEPOINT svc`)
 	return err
 }
 

@@ -10,8 +10,9 @@ import (
 
 // session runs statements: on a database, in one of its transactions, or in a transaction of the host.
 type session struct {
-	pool *pool   // nil: the host's, on which nothing is prepared
-	tx   *sql.Tx // nil: each statement is its own
+	pool  *pool                // nil: the host's, on which nothing is prepared
+	tx    *sql.Tx              // nil: each statement is its own
+	bound map[string]*sql.Stmt // those that tx has run, for who runs many in it; nil: they are not kept
 }
 
 // work is what is done in a transaction: with the context it is given, which need not be that of whoever asked for it.
@@ -31,8 +32,15 @@ func (s session) statement(ctx context.Context, query string) (statement, error)
 	if s.tx == nil {
 		return s.pool.prepare(ctx, query)
 	}
+	if stmt := s.bound[query]; stmt != nil {
+		return stmt, nil
+	}
 	if stmt := s.pool.statement(query); stmt != nil {
-		return s.tx.StmtContext(ctx, stmt), nil
+		stmt = s.tx.StmtContext(ctx, stmt)
+		if s.bound != nil {
+			s.bound[query] = stmt
+		}
+		return stmt, nil
 	}
 	s.pool.want(query)
 	return s.tx.PrepareContext(ctx, query)
@@ -99,6 +107,25 @@ func (s session) touch(ctx context.Context, query string) error {
 // scanner is a row that can be read.
 type scanner interface{ Scan(dest ...any) error }
 
+// orZero is a column that is null where a join found nothing, which is its zero value then.
+type orZero[T any] struct{ to *T }
+
+// Scan implements [sql.Scanner].
+func (o orZero[T]) Scan(value any) error {
+	var column sql.Null[T]
+	err := column.Scan(value)
+	*o.to = column.V
+	return err
+}
+
+// orNil returns the row that a join found, or nil where it found nothing: no id is empty.
+func orNil[R any](id string, row R) *R {
+	if id == "" {
+		return nil
+	}
+	return &row
+}
+
 // one reads a single row with scan. ErrNotFound when there is none.
 func one[R any](ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any) (R, error) {
 	var zero R
@@ -143,9 +170,9 @@ func each(ctx context.Context, s session, scan func(scanner) (enough bool, err e
 	return rows.Err()
 }
 
-// all reads all rows with scan.
+// all reads all rows with scan. The list is never nil.
 func all[R any](ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any) ([]R, error) {
-	var list []R
+	list := []R{}
 	err := each(ctx, s, func(row scanner) (bool, error) {
 		r, err := scan(row)
 		list = append(list, r)

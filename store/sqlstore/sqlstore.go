@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/extsvc/svc"
 )
@@ -39,6 +40,8 @@ type Store struct {
 	write   *pool // for migrations; nil in a transaction of the host
 	dialect Dialect
 	news    broadcast
+
+	mutations atomic.Uint32 // how many it has tried
 }
 
 var _ svc.Store = (*Store)(nil)

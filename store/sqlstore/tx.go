@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -22,7 +23,9 @@ import (
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: READ COMMITTED; everybody who writes waits from
 // tx's first mutation to its end, so make it late.
 func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
-	return inTx{&Store{db: hostTx{tx: tx, uninterrupted: dialect.OneWriter}, dialect: dialect}}
+	s := &Store{db: hostTx{tx: tx, uninterrupted: dialect.OneWriter}, dialect: dialect}
+	s.mutations.Store(rand.Uint32()) // its few mutations share the work of forgetting with those of others
+	return inTx{s}
 }
 
 // inTx is a Store without what makes no sense in a transaction.

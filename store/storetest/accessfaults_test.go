@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -70,14 +71,39 @@ var accessFaults = map[string]func(*store){
 		}
 		return nil
 	}),
-	"the channel is asked about before the identity": func(s *store) {
+	"a key is left out": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		snapshot.Key = nil
+		return nil
+	}),
+	"a revoked key has no holder": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.Key != nil && !snapshot.Key.RevokedAt.IsZero() {
+			snapshot.User, snapshot.ServiceAccount, snapshot.Grants, snapshot.Scoping = nil, nil, nil, nil
+		}
+		return nil
+	}),
+	"a key without a holder's row is unknown": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.User == nil {
+			snapshot.Key = nil
+		}
+		return nil
+	}),
+	"the holder of a key is the user with that id": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			if query.Channel != (svc.Channel{}) {
-				query.Identity = svc.Identity{}
+			of, err := s.Store.Access(ctx, query)
+			if err != nil || of.Key == nil {
+				return of, err
 			}
-			return s.Store.Access(ctx, query)
+			snapshot, err := s.Store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: of.Key.Holder.ID}, BankID: query.BankID})
+			snapshot.Key = of.Key
+			return snapshot, err
 		}
 	},
+	"names of policies lose what does not print": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		for i, grant := range snapshot.Grants {
+			snapshot.Grants[i].DisplayName = strings.Trim(grant.DisplayName, "\x1e\x1f")
+		}
+		return nil
+	}),
 	"a channel is found by its sender": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			if query.Channel.Provider == "Chat" {

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,9 +56,7 @@ var changeAccessRules = []rule{
 			Users:  append(users(odd...), svc.User{ID: "many", Channels: channels}),
 			Groups: []svc.Group{{ID: "empty"}, {ID: "many", Members: members}},
 		})
-		slices.SortFunc(channels, func(a, b svc.Channel) int {
-			return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
-		})
+		slices.SortFunc(channels, compareChannels)
 		current := sortedBundle(c.current(svc.AccessNames{Users: []string{"many", "a"}, Groups: []string{"many", "empty"}}))
 		c.same("channels", current.Users[1].Channels, channels)
 		c.same("members", current.Groups[1].Members, odd)
@@ -228,16 +225,15 @@ func allOf(b svc.Bundle) svc.AccessNames {
 // sortedBundle returns the bundle with its rows in order of their keys.
 func sortedBundle(b svc.Bundle) svc.Bundle {
 	return svc.Bundle{
-		Users:           sortedRows(b.Users),
-		Groups:          sortedRows(b.Groups),
-		ServiceAccounts: sortedRows(b.ServiceAccounts),
-		Policies:        sortedRows(b.Policies),
-		Attachments:     sortedRows(b.Attachments),
-		BankPolicies:    sortedRows(b.BankPolicies),
+		Users:           sortedRows(b.Users, func(u svc.User) []string { return []string{u.ID} }),
+		Groups:          sortedRows(b.Groups, func(g svc.Group) []string { return []string{g.ID} }),
+		ServiceAccounts: sortedRows(b.ServiceAccounts, func(a svc.ServiceAccount) []string { return []string{a.ID} }),
+		Policies:        sortedRows(b.Policies, func(p svc.Policy) []string { return []string{p.ID} }),
+		Attachments:     sortedRows(b.Attachments, func(a svc.Attachment) []string { return []string{a.PolicyID, a.Principal.Type, a.Principal.ID} }),
+		BankPolicies:    sortedRows(b.BankPolicies, func(p svc.BankPolicy) []string { return []string{p.BankID} }),
 	}
 }
 
-// sortedRows sorts by what rows look like, which starts with their keys.
-func sortedRows[R any](rows []R) []R {
-	return slices.SortedFunc(slices.Values(rows), func(a, b R) int { return cmp.Compare(show(a), show(b)) })
+func sortedRows[R any](rows []R, key func(R) []string) []R {
+	return slices.SortedFunc(slices.Values(rows), func(a, b R) int { return slices.Compare(key(a), key(b)) })
 }

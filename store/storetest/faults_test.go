@@ -72,6 +72,7 @@ type store struct {
 	user           func(context.Context, string) (svc.User, error)
 	serviceAccount func(context.Context, string) (svc.ServiceAccount, error)
 	access         func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
+	allAccess      func(context.Context) (svc.AccessRows, error)
 	changeAccess   func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
 	changes        func(context.Context, int64) (svc.Changes, error)
 	awaitChange    func(context.Context, int64) error
@@ -89,7 +90,7 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
 			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate,
 			createAPIKey: good.CreateAPIKey, credential: good.Credential, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
-			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, changeAccess: good.ChangeAccess,
+			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
 		}
@@ -147,6 +148,7 @@ func (s *store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccou
 func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return s.access(ctx, query)
 }
+func (s *store) AllAccess(ctx context.Context) (svc.AccessRows, error) { return s.allAccess(ctx) }
 func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 	return s.changeAccess(ctx, named, change)
 }
@@ -168,7 +170,7 @@ func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 // faults are what stores get wrong, each by its name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
-	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, accessFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
+	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
 		maps.Copy(all, group)
 	}
 	built := map[string]func(svc.Store) svc.Store{}

@@ -158,6 +158,7 @@ func reads() []call {
 		{name: "Access", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Access(ctx, svc.AccessQuery{Identity: alice}))
 		}},
+		{name: "AllAccess", do: func(ctx context.Context, s svc.Store) error { return second(s.AllAccess(ctx)) }},
 		{name: "Changes", do: func(ctx context.Context, s svc.Store) error { return second(s.Changes(ctx, 0)) }},
 		{name: "AwaitChange", do: func(ctx context.Context, s svc.Store) error { return s.AwaitChange(ctx, 0) }},
 		{name: "AddEvents", do: func(ctx context.Context, s svc.Store) error { return s.AddEvents(ctx, []svc.Event{newEvent(0)}) }},
@@ -216,6 +217,7 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		func() error { return change(ctx, s, svc.Bundle{Users: users(id)}) },
 		func() error { return second(s.User(ctx, id)) },
 		func() error { return second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"})) },
+		func() error { return second(s.AllAccess(ctx)) },
 		func() error { return s.DeleteSource(ctx, sourceKey(id)) },
 	} {
 		if err := do(); err != nil {

@@ -125,8 +125,9 @@ func spoilUser(user *svc.User) {
 // spoilReads spoils what every read of the rows hands out.
 func (c *checker) spoilReads(b svc.Bundle) {
 	source, template, credential := c.source(sourceKey("s")), c.template(templateKey("t")), c.credential("k")
-	current := c.current(allOf(b))
+	current, rows := c.current(allOf(b)), c.allAccess()
 	spoil(&source, &template, &credential.APIKey, &current)
+	spoilBundle(&rows.Bundle)
 	spoilUser(credential.User)
 	for _, source := range c.sources(svc.ScopeServer, "", 10) {
 		spoilSource(&source)
@@ -143,8 +144,12 @@ func (c *checker) spoilReads(b svc.Bundle) {
 	value, err := c.KeepValue(c.ctx, "name", nil)
 	c.ok(err)
 	spoilBytes(value)
-	for _, identity := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "bot"}} {
-		snapshot := c.access(svc.AccessQuery{Identity: identity, BankID: "bank"})
+	for _, query := range []svc.AccessQuery{{Identity: alice}, {Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}}, {KeyID: "k"}} {
+		query.BankID = "bank"
+		snapshot := c.access(query)
+		if snapshot.Key != nil {
+			spoilKey(snapshot.Key)
+		}
 		spoilUser(snapshot.User)
 		spoilBytes(snapshot.BankPolicy.Document)
 		for _, grant := range snapshot.Grants {

@@ -34,7 +34,7 @@ func rules() []rule {
 // quickRules are the rules that take no time.
 func quickRules() []rule {
 	return slices.Concat(generalRules, memoryRules, sourceRules, templateRules, templateListRules, changeTemplateRules, apiKeyRules,
-		accessRules, snapshotRules, changeAccessRules, changeRules, outboxRules)
+		accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules)
 }
 
 // Run checks every rule as a subtest, on a store of its own. newStore returns an empty store, and sees with t.Cleanup to its
