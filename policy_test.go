@@ -1,12 +1,10 @@
 package svc_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
-	"github.com/matryer/is"
 )
 
 const world = `{
@@ -105,43 +103,5 @@ func TestResolveRefuses(t *testing.T) {
 	} {
 		_, err := h.Resolve(t.Context(), svc.Host, c.q)
 		wantCode(t, err, svc.CodeInvalid, c.field)
-	}
-}
-
-// wornStore hands out a world in which something has come to harm since it was written.
-type wornStore struct {
-	svc.Store
-	harm func(*svc.AccessSnapshot)
-}
-
-func (s *wornStore) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
-	a, err := s.Store.Access(ctx, q)
-	s.harm(&a)
-	return a, err
-}
-
-func TestFailsClosed(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, world)
-	account := svc.Query{Bank: "notes", ServiceAccountID: "ci"}
-	for reason, c := range map[string]struct {
-		q    svc.Query
-		harm func(*svc.AccessSnapshot)
-	}{
-		"is gone":       {account, func(a *svc.AccessSnapshot) { a.Scoping = nil }},
-		"unknown":       {account, func(a *svc.AccessSnapshot) { a.User, a.Grants = nil, nil }},
-		`policy "wide"`: {account, func(a *svc.AccessSnapshot) { a.Grants[0].Document = []byte(`{"version":"2027-01-01"}`) }},
-		`"notes"`: {svc.Query{Bank: "notes", Sender: "slack:1"}, func(a *svc.AccessSnapshot) {
-			a.BankPolicy.Document = []byte(`{`)
-		}},
-	} {
-		worn := newHost(t, func(c2 *svc.Config) { c2.Store = &wornStore{h.store, c.harm} })
-		r, err := worn.Resolve(t.Context(), svc.Host, c.q)
-		is.NoErr(err)
-		is.Equal(r.Outcome, svc.ImplicitDeny)
-		if !strings.Contains(r.Reason, reason) {
-			t.Errorf("the reason is %q, want it to speak of %q", r.Reason, reason)
-		}
 	}
 }

@@ -17,7 +17,7 @@ type history struct {
 	name    string
 	seed    uint64
 	began   time.Time
-	ids     []string                        // of templates, few
+	ids     []string                  // of templates, few
 	keys    []atomic.Pointer[heldKey] // that are in use just now, few
 	clients []*client
 }

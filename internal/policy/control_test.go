@@ -1,27 +1,30 @@
 package policy_test
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/matryer/is"
 )
 
-func user(statements ...statement) policy.Subject {
-	return policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: document(statements)}}}
+func user(statements ...policytest.Statement) policy.Subject {
+	return policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: policytest.Document(statements...)}}}
 }
 
-func allow(actions ...string) statement {
-	return statement{Effect: "allow", Actions: actions, Banks: []string{"*"}}
+func allow(actions ...string) policytest.Statement {
+	return policytest.Statement{Effect: "allow", Actions: actions, Banks: []string{"*"}}
 }
 
-func deny(actions ...string) statement {
-	return statement{Effect: "deny", Actions: actions, Banks: []string{"*"}}
+func deny(actions ...string) policytest.Statement {
+	return policytest.Statement{Effect: "deny", Actions: actions, Banks: []string{"*"}}
 }
 
-func scoped(s policy.Subject, statements ...statement) policy.Subject {
-	s.Kind, s.Scoping = policy.ServiceAccount, &policy.Named{ID: "s", Document: document(statements)}
+func scoped(s policy.Subject, statements ...policytest.Statement) policy.Subject {
+	s.Kind, s.Scoping = policy.ServiceAccount, &policy.Named{ID: "s", Document: policytest.Document(statements...)}
 	return s
 }
 
@@ -98,17 +101,32 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-func TestPatternsThatAreNone(t *testing.T) {
-	is := is.New(t)
-	for _, p := range []string{"", "*", "a*", "a:*:b", "a:*:*"} {
-		is.True(policy.ValidAction(p) != nil)
-		is.True(!policy.MatchAction(p, p)) // an invalid pattern covers nothing, not even itself
-		is.True(!policy.MatchAction(p, "a:b"))
-	}
-	for _, p := range []string{"", "**", "a*", "a:*", "a::*::b", "*::a"} {
-		is.True(!policy.MatchBank(p, p))
-		is.True(!policy.MatchBank(p, "a::b"))
-	}
+// TestVouch: what the host vouches for makes an allow of a denial that nothing stored stands behind, on bank "*", and changes no
+// other decision.
+func TestVouch(t *testing.T) {
+	vouched := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		if w.IntN(2) == 0 {
+			q.Bank, q.BankPolicy = "*", nil
+		}
+		actions, _ := patternsOf(w)
+		rights := compiler.Compile(p.Subject)
+		d := decide(rights, q)
+		got := d.Vouch(actions)
+		firm := p.Subject.Closed != "" || p.Kind != policy.User && p.Kind != policy.ServiceAccount || broken(w, p.Subject, q)
+		covered := slices.ContainsFunc(actions, func(a string) bool { return policy.MatchAction(a, q.Action) })
+		if q.Bank != "*" || d.Outcome() != policy.ImplicitDeny || firm || !covered {
+			is.Equal(got, d)
+			return
+		}
+		vouched++
+		is.True(got.Allowed())
+		is.Equal(got.Parameters(), policy.Parameters{})
+		is.True(got.Reason() != "")
+		is.Equal(d.Vouch(nil), d)
+	})
+	varied(t, vouched)
 }
 
 // For the race detector: one subject, many goroutines.
@@ -117,9 +135,48 @@ func TestConcurrentUse(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			evaluate(s, policy.Request{Action: "iam:x", Bank: "*"})
+			evaluate(s, policytest.Request{Action: "iam:x", Bank: "*"})
 			policy.Within(compiler.Compile(s), compiler.Compile(s), nil)
 		})
 	}
 	wg.Wait()
+}
+
+// TestWithinIsExact: Within is compared with asking for every action there is.
+func TestWithinIsExact(t *testing.T) {
+	seen := map[bool]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		target, caller := w.Principal().Subject, w.Principal().Subject
+		if w.IntN(2) == 0 {
+			target.Grants = append(slices.Clone(target.Grants), caller.Grants...)
+		} else {
+			caller.Grants = append(slices.Clone(caller.Grants), target.Grants...)
+		}
+		patterns, _ := patternsOf(w)
+		vouched := patterns[:w.IntN(3)%(len(patterns)+1)]
+
+		t, c := compiler.Compile(target), compiler.Compile(caller)
+		exceeds := func(action string) bool { return t.Permits(nil, action) && !c.Permits(vouched, action) }
+		exceeding, ok := policy.Within(t, c, vouched)
+		is.Equal(ok, !slices.ContainsFunc(controlActions(patterns), exceeds))
+		is.Equal(ok, exceeding == "")
+		is.True(ok || exceeds(exceeding))
+		seen[ok]++
+	})
+	varied(t, seen[true], seen[false])
+}
+
+// controlActions returns actions of the control plane, at least one of each class that the patterns tell apart: each pattern
+// as it is, what it begins with, and what may come after it.
+func controlActions(patterns []string) []string {
+	var all []string
+	for _, p := range append(patterns, "iam:*", "template:*") {
+		prefix := strings.TrimSuffix(p, "*")
+		for _, a := range []string{p, prefix, prefix + "x", prefix + "x:", prefix + "users:x", prefix + "users:read"} {
+			if strings.HasPrefix(a, "iam:") || strings.HasPrefix(a, "template:") {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
 }

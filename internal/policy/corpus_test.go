@@ -5,40 +5,51 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/matryer/is"
 )
 
 // With -update the wanted results are written anew. Read the diff: the corpus
-// is the law, and the evaluator is what is on trial.
-var update = flag.Bool("update", false, "write the wanted results of testdata/decisions anew")
+// is the law, and the engine is what is on trial.
+var update = flag.Bool("update", false, "write the wanted results of testdata/policies anew")
 
-// corpus is one file of testdata/decisions: cases of one rule, and the
-// documents they name.
+// corpus is one file of testdata/policies: a rule in a sentence, documents, and what comes of them.
 type corpus struct {
-	Rule      string                     `json:"rule"`
-	Documents map[string]json.RawMessage `json:"documents"`
-	Cases     []*corpusCase              `json:"cases"`
+	Rule         string                     `json:"rule"`
+	Policies     map[string]json.RawMessage `json:"policies,omitempty"`
+	BankPolicies map[string]json.RawMessage `json:"bank_policies,omitempty"` // by bank
+	Cases        []*corpusCase              `json:"cases,omitempty"`
+	Documents    []storedCase               `json:"documents,omitempty"`
 }
 
+// corpusCase is who asks for what, and the answer.
 type corpusCase struct {
-	Name    string          `json:"name"`
-	Subject corpusSubject   `json:"subject"`
-	Request corpusRequest   `json:"request"`
-	Want    json.RawMessage `json:"want"`
+	Name string        `json:"name"`
+	Who  corpusSubject `json:"who"`
+	Asks corpusRequest `json:"asks"`
+
+	Decision   policy.Outcome `json:"decision"`
+	Reason     string         `json:"reason"`
+	Parameters policy.Sets    `json:"parameters"` // those that are set
+	Strategy   *string        `json:"strategy,omitempty"`
+	Trace      []corpusEntry  `json:"trace"`
 }
 
 type corpusSubject struct {
-	Kind           policy.Kind   `json:"kind"`
-	ServiceAccount string        `json:"service_account,omitempty"`
-	Closed         string        `json:"closed,omitempty"`
-	Grants         []corpusGrant `json:"grants,omitempty"`
-	Scoping        string        `json:"scoping,omitempty"`
+	Kind    policy.Kind   `json:"kind"`
+	ID      string        `json:"id,omitempty"`
+	Closed  string        `json:"closed,omitempty"`
+	Grants  []corpusGrant `json:"grants,omitempty"`
+	Scoping string        `json:"scoping,omitempty"`
 }
 
 type corpusGrant struct {
@@ -48,140 +59,194 @@ type corpusGrant struct {
 }
 
 type corpusRequest struct {
-	Action     string `json:"action"`
-	Bank       string `json:"bank"`
-	Provider   string `json:"provider,omitempty"`
-	Channel    string `json:"channel,omitempty"`
-	Topic      string `json:"topic,omitempty"`
-	BankPolicy string `json:"bank_policy,omitempty"`
+	Action   string `json:"action"`
+	Bank     string `json:"bank"`
+	Provider string `json:"provider,omitempty"`
+	Channel  string `json:"channel,omitempty"`
+	Topic    string `json:"topic,omitempty"`
 }
 
-// corpusResult spells a Result with the keys of the corpus.
-type corpusResult struct {
-	Decision   policy.Outcome    `json:"decision"`
-	Reason     string            `json:"reason"`
-	Strategy   *string           `json:"strategy"`
-	Parameters policy.Parameters `json:"parameters"`
-	Trace      []policy.Entry    `json:"trace"`
+// corpusEntry is an entry of the trace.
+type corpusEntry struct {
+	Statement string            `json:"statement"` // "policy#index"
+	Via       string            `json:"via"`
+	Says      policy.Effect     `json:"says"`
+	Code      string            `json:"code"`
+	By        []string          `json:"by,omitempty"` // the action pattern and the bank pattern that match
+	Reason    string            `json:"reason"`
+	Sets      policy.Sets       `json:"sets,omitzero"`
+	Lost      map[string]string `json:"lost,omitempty"`
 }
 
-func TestDecisions(t *testing.T) {
-	files, err := filepath.Glob("testdata/decisions/*.json")
+func TestCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/policies/*.json")
 	is.New(t).NoErr(err)
 	cases := 0
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			c := load[corpus](t, file)
-			for _, tc := range c.Cases {
-				cases++
-				t.Run(tc.Name, func(t *testing.T) { c.run(t, tc) })
+			c := load(t, file)
+			cases += len(c.Cases)
+			for i, tc := range c.Cases {
+				t.Run(tc.Name, func(t *testing.T) { c.Cases[i] = c.run(t, tc) })
 			}
-			if *update {
-				is.New(t).NoErr(os.WriteFile(file, encode(t, c, "  "), 0o644))
+			for _, tc := range c.Documents {
+				t.Run(tc.Kind+"/"+tc.Name, tc.run)
 			}
+			c.neat(t, file)
 		})
 	}
-	is.New(t).True(cases >= 60) // the corpus was found
+	t.Logf("%d cases", cases)
+	is.New(t).True(cases >= 80) // the corpus was found
 }
 
-func (c corpus) run(t *testing.T, tc *corpusCase) {
+// run returns the case with the engine's answer, which has to be the reference's.
+func (c corpus) run(t *testing.T, want *corpusCase) *corpusCase {
 	is := is.New(t)
-	got := encode(t, resultKeys(evaluate(c.subject(t, tc.Subject), c.request(t, tc.Request))), "")
-	if *update {
-		tc.Want = got
-		return
+	s, q := c.subject(t, want.Who), c.request(want.Asks)
+	got := want.answered(is, evaluate(s, q))
+	is.Equal(string(encode(t, got)), string(encode(t, want.answered(is, policytest.Evaluate(s, q))))) // engine and reference agree
+	is.True(agrees(decide(compiler.Compile(s), q), evaluate(s, q)))
+	if !*update {
+		is.Equal(string(encode(t, got)), string(encode(t, want)))
 	}
-	var want bytes.Buffer
-	is.NoErr(json.Compact(&want, tc.Want))
-	is.Equal(string(bytes.TrimSpace(got)), want.String())
+	return got
 }
 
-func resultKeys(r policy.Result) corpusResult {
-	return corpusResult{r.Outcome, r.Reason, r.Strategy, r.Parameters, r.Trace}
+// answered returns the case with this answer.
+func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
+	tc.Decision, tc.Reason, tc.Parameters, tc.Strategy, tc.Trace = r.Outcome, r.Reason, policy.Sets(r.Parameters), r.Strategy, []corpusEntry{}
+	for _, e := range r.Trace {
+		is.Equal(e.Matched, slices.Contains(matching, e.Code))
+		is.True(e.Lost != nil)
+		is.True(e.Matched || reflect.ValueOf(e.Sets).IsZero()) // what is not matched sets nothing
+		var by []string
+		for _, pattern := range []*string{e.ActionPattern, e.BankPattern} {
+			if pattern != nil {
+				by = append(by, *pattern)
+			}
+		}
+		statement := fmt.Sprintf("%s#%d", e.PolicyID, e.Statement)
+		tc.Trace = append(tc.Trace, corpusEntry{statement, e.Via, e.Effect, e.Code, by, e.Reason, e.Sets, e.Lost})
+	}
+	return &tc
+}
+
+// matching are the codes of entries that are matched.
+var matching = []string{
+	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodePublicAllowed, policy.CodeBankOverride, policy.CodeBankDefault,
 }
 
 func (c corpus) subject(t *testing.T, s corpusSubject) policy.Subject {
-	out := policy.Subject{Kind: s.Kind, ServiceAccountID: s.ServiceAccount, Closed: s.Closed, Scoping: c.named(t, s.Scoping)}
+	out := policy.Subject{Kind: s.Kind, Closed: s.Closed}
+	if s.Kind == policy.ServiceAccount {
+		out.ServiceAccountID = s.ID
+	}
+	if s.Scoping != "" {
+		out.Scoping = &policy.Named{ID: s.Scoping, Document: c.document(t, s.Scoping)}
+	}
 	for _, g := range s.Grants {
-		doc := c.named(t, g.Policy).Document
-		out.Grants = append(out.Grants, policy.Grant{PolicyID: g.Policy, Group: g.Group, Priority: g.Priority, Document: doc})
+		out.Grants = append(out.Grants, policy.Grant{PolicyID: g.Policy, Group: g.Group, Priority: g.Priority, Document: c.document(t, g.Policy)})
 	}
 	return out
 }
 
-func (c corpus) request(t *testing.T, r corpusRequest) policy.Request {
-	return policy.Request{
-		Action: r.Action, Bank: r.Bank,
-		Context: policy.Context{Provider: r.Provider, Channel: r.Channel, Topic: r.Topic},
-		Policy:  policy.CompileBank(c.named(t, r.BankPolicy)),
-	}
+func (c corpus) document(t *testing.T, id string) []byte {
+	raw, ok := c.Policies[id]
+	is.New(t).True(ok) // every policy that is named is in the file
+	return raw
 }
 
-func (c corpus) named(t *testing.T, id string) *policy.Named {
-	if id == "" {
-		return nil
+func (c corpus) request(r corpusRequest) policytest.Request {
+	q := policytest.Request{Action: r.Action, Bank: r.Bank, Provider: r.Provider, Channel: r.Channel, Topic: r.Topic}
+	if raw, ok := c.BankPolicies[r.Bank]; ok {
+		q.BankPolicy = &policy.Named{ID: r.Bank, Document: raw}
 	}
-	doc, ok := c.Documents[id]
-	is.New(t).True(ok) // every document that is named is in the file
-	return &policy.Named{ID: id, Document: doc}
+	return q
 }
 
-// parseCase is a document that must be refused at Pointer with Detail ("?": the
+// storedCase is a document that must be refused at Pointer with Detail ("?": the
 // wording is strictjson's), or, without Detail, one that must be taken.
-type parseCase struct {
-	Name     string
-	Kind     string // access or bank
-	Document json.RawMessage
-	Text     string // instead of Document, for what is not JSON
-	Pointer  string
-	Detail   string
+type storedCase struct {
+	Name     string          `json:"name"`
+	Kind     string          `json:"kind"` // access or bank
+	Document json.RawMessage `json:"document,omitempty"`
+	Text     string          `json:"text,omitempty"` // instead of Document, for what is not JSON
+	Pointer  string          `json:"pointer,omitempty"`
+	Detail   string          `json:"detail,omitempty"`
 }
 
-func TestDocuments(t *testing.T) {
-	for _, tc := range load[[]parseCase](t, "testdata/documents.json") {
-		t.Run(tc.Kind+"/"+tc.Name, func(t *testing.T) {
-			is := is.New(t)
-			raw := []byte(tc.Document)
-			if raw == nil {
-				raw = []byte(tc.Text)
-			}
-			err := parse(tc.Kind, raw)
-			if tc.Detail == "" {
-				is.NoErr(err)
-				return
-			}
-			var refused *strictjson.Error
-			is.True(errors.As(err, &refused)) // refused with a pointer
-			is.Equal(refused.Pointer, tc.Pointer)
-			is.True(refused.Detail == tc.Detail || tc.Detail == "?")
-		})
-	}
-}
+func (tc storedCase) raw() []byte { return append([]byte(tc.Text), tc.Document...) }
 
-func parse(kind string, raw []byte) (err error) {
-	if kind == "bank" {
-		_, err = policy.ParseBankDocument(raw)
-		return err
-	}
-	_, err = policy.ParseDocument(raw)
-	return err
-}
-
-func load[T any](t *testing.T, file string) (v T) {
+func (tc storedCase) run(t *testing.T) {
 	is := is.New(t)
+	_, err := policy.ParseDocument(tc.raw())
+	if tc.Kind == "bank" {
+		_, err = policy.ParseBankDocument(tc.raw())
+	}
+	if tc.Detail == "" {
+		is.NoErr(err)
+		return
+	}
+	var refused *strictjson.Error
+	is.True(errors.As(err, &refused)) // refused with a pointer
+	is.Equal(refused.Pointer, tc.Pointer)
+	is.True(refused.Detail == tc.Detail || tc.Detail == "?")
+}
+
+func load(tb testing.TB, file string) (c corpus) {
+	is := is.New(tb)
 	raw, err := os.ReadFile(file)
 	is.NoErr(err)
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	is.NoErr(d.Decode(&v))
-	return v
+	is.NoErr(d.Decode(&c))
+	return c
 }
 
-func encode(t *testing.T, v any, indent string) []byte {
+func encode(t *testing.T, v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", indent)
 	is.New(t).NoErr(e.Encode(v))
-	return b.Bytes()
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// neat writes the file with the answers that it should have, or finds it written so.
+func (c corpus) neat(t *testing.T, file string) {
+	is := is.New(t)
+	want := append(laidOut(t, encode(t, c), ""), '\n')
+	if *update {
+		is.NoErr(os.WriteFile(file, want, 0o644))
+		return
+	}
+	got, err := os.ReadFile(file)
+	is.NoErr(err)
+	is.True(t.Failed() || bytes.Equal(got, want)) // laid out as -update does it
+}
+
+// width is how long the lines of the corpus may be.
+const width = 220
+
+// laidOut puts a JSON value on one line where it fits, else each of its parts on lines of its own.
+func laidOut(t *testing.T, raw []byte, indent string) []byte {
+	if len(indent)+len(raw) <= width || raw[0] != '{' && raw[0] != '[' {
+		return raw
+	}
+	is := is.New(t)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	_, err := d.Token()
+	is.NoErr(err)
+	out := []byte{raw[0]}
+	for separator := ""; d.More(); separator = "," {
+		out = append(out, separator+"\n"+indent+"  "...)
+		if raw[0] == '{' {
+			key, err := d.Token()
+			is.NoErr(err)
+			out = append(append(out, encode(t, key)...), ": "...)
+		}
+		var part json.RawMessage
+		is.NoErr(d.Decode(&part))
+		out = append(out, laidOut(t, part, indent+"  ")...)
+	}
+	return append(append(out, "\n"+indent...), raw[len(raw)-1])
 }

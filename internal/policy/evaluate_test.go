@@ -1,10 +1,56 @@
 package policy_test
 
-import "github.com/extsvc/svc/internal/policy"
+import (
+	"testing"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
+	"github.com/matryer/is"
+)
 
 // compiler is shared by all tests, as it is by all principals of a service.
 var compiler = policy.NewCompiler()
 
-func evaluate(s policy.Subject, r policy.Request) policy.Result {
-	return compiler.Compile(s).Explain(r)
+func evaluate(s policy.Subject, q policytest.Request) policy.Result {
+	return explain(compiler.Compile(s), q)
 }
+
+func explain(rights *policy.Rights, q policytest.Request) policy.Result {
+	return rights.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.CompileBank(q.BankPolicy)})
+}
+
+func decide(rights *policy.Rights, q policytest.Request) policy.Decision {
+	in := context(q)
+	return rights.Decide(q.Action, q.Bank, &in, policy.CompileBank(q.BankPolicy))
+}
+
+func context(q policytest.Request) policy.Context {
+	return policy.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic}
+}
+
+// forEachWorld runs a property on many worlds, and says which one broke it.
+func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
+	is := is.New(t)
+	worlds := uint64(500)
+	if testing.Short() {
+		worlds = 100
+	}
+	var seed uint64
+	defer func() {
+		if t.Failed() {
+			t.Log("seed", seed)
+		}
+	}()
+	for seed = range worlds {
+		property(is, policytest.NewWorld(seed))
+	}
+}
+
+// outcome is what a receiver of a decision acts on.
+type outcome struct {
+	policy.Outcome
+	policy.Parameters
+	Strategy *string
+}
+
+func outcomeOf(r policy.Result) outcome { return outcome{r.Outcome, r.Parameters, r.Strategy} }

@@ -3,11 +3,12 @@ package policy_test
 import (
 	"encoding/json"
 	"errors"
-	"os"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
@@ -18,7 +19,7 @@ func FuzzParseDocument(f *testing.F) {
 		result := evaluate(policy.Subject{
 			Kind:   policy.User,
 			Grants: []policy.Grant{{PolicyID: "p", Document: raw}, {PolicyID: "p", Group: "g", Document: raw}},
-		}, policy.Request{Action: "bank:recall", Bank: "a::b"})
+		}, policytest.Request{Action: "bank:recall", Bank: "project::notes"})
 		checkParse(t, err, result)
 		if err == nil && len(result.Trace) != 2*len(d.Statements) {
 			t.Errorf("%d statements twice, %d entries", len(d.Statements), len(result.Trace))
@@ -30,13 +31,44 @@ func FuzzParseBankDocument(f *testing.F) {
 	seed(f, "bank")
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d, err := policy.ParseBankDocument(raw)
-		result := evaluate(policy.Subject{Kind: policy.Unmapped}, policy.Request{
-			Action: "bank:recall", Bank: "b", Context: policy.Context{Provider: "slack", Channel: "c", Topic: "t"},
-			Policy: policy.CompileBank(&policy.Named{ID: "b", Document: raw}),
+		result := evaluate(policy.Subject{Kind: policy.Unmapped}, policytest.Request{
+			Action: "bank:recall", Bank: "b", Provider: "slack", Channel: "c", Topic: "t",
+			BankPolicy: &policy.Named{ID: "b", Document: raw},
 		})
 		checkParse(t, err, result)
 		if err == nil && d.PublicAccess == nil && result.Outcome == policy.Allow {
 			t.Error("allowed without public access")
+		}
+	})
+}
+
+// FuzzDecide compares the engine with the reference on documents and strings that nobody thought of.
+func FuzzDecide(f *testing.F) {
+	for seed := range uint64(50) {
+		w := policytest.NewWorld(seed)
+		q := w.Request()
+		bank := w.BankPolicies[w.IntN(len(w.BankPolicies))].Document
+		f.Add(w.Policies[0].Document, w.Policies[1].Document, bank, q.Action, q.Bank, q.Topic, int8(seed))
+	}
+	f.Fuzz(func(t *testing.T, document, another, bank []byte, action, asked, topic string, priority int8) {
+		q := policytest.Request{Action: action, Bank: asked, Provider: "slack", Topic: topic, BankPolicy: &policy.Named{ID: asked, Document: bank}}
+		grants := []policy.Grant{
+			{PolicyID: "p", Document: document}, {PolicyID: "p", Group: "team", Priority: 1, Document: document},
+			{PolicyID: "q", Group: "team", Priority: int64(priority), Document: another},
+		}
+		for _, s := range []policy.Subject{
+			{Kind: policy.User, Grants: grants[:2]},
+			{Kind: policy.User, Grants: grants},
+			{Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2], Scoping: &policy.Named{ID: "q", Document: another}},
+			{Kind: policy.Unmapped},
+		} {
+			rights, want := compiler.Compile(s), policytest.Evaluate(s, q)
+			if got := explain(rights, q); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: got %+v, want %+v", s.Kind, got, want)
+			}
+			if !agrees(decide(rights, q), want) {
+				t.Errorf("%s: Decide differs from %+v", s.Kind, want)
+			}
 		}
 	})
 }
@@ -60,17 +92,9 @@ func checkParse(t *testing.T, err error, result policy.Result) {
 }
 
 func seed(f *testing.F, kind string) {
-	raw, err := os.ReadFile("testdata/documents.json")
-	if err != nil {
-		f.Fatal(err)
-	}
-	var cases []parseCase
-	if err := json.Unmarshal(raw, &cases); err != nil {
-		f.Fatal(err)
-	}
-	for _, c := range cases {
+	for _, c := range load(f, "testdata/policies/stored_documents.json").Documents {
 		if c.Kind == kind {
-			f.Add([]byte(string(c.Document) + c.Text))
+			f.Add(c.raw())
 		}
 	}
 }

@@ -1,39 +1,51 @@
 package policy_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/matryer/is"
 )
 
-// The decision is the naive one: any matching deny, else an allow of each side.
-func TestDecisionIsTheNaiveOne(t *testing.T) {
+// TestDenyByDefault: a principal is allowed exactly what a naive reading of its statements allows, and without statements nothing.
+func TestDenyByDefault(t *testing.T) {
 	seen := map[policy.Outcome]int{}
-	forEachWorld(t, func(is *is.I, w *world) {
-		for _, s := range []policy.Subject{w.subject(), w.serviceAccount()} {
-			r := w.request()
-			got := evaluate(s, r)
-			is.Equal(got.Outcome, naive(w, s, r))
-			is.True(got.Reason != "")
-			seen[got.Outcome]++
-			if got.Outcome != policy.Allow {
-				is.Equal(got.Parameters, policy.Parameters{}) // a denial carries no parameters
-				is.True(got.Strategy == nil)
-			}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		if p.Kind != policy.User && p.Kind != policy.ServiceAccount || p.Subject.Closed != "" || broken(w, p.Subject, q) {
+			return
 		}
+		got := evaluate(p.Subject, q)
+		seen[got.Outcome]++
+		is.Equal(got.Outcome, naive(w, p.Subject, q))
+		is.True(got.Reason != "")
+		if got.Outcome != policy.Allow {
+			is.Equal(outcomeOf(got), outcome{Outcome: got.Outcome}) // a denial carries no parameters and no strategy
+		}
+		p.Subject.Grants = nil
+		is.True(evaluate(p.Subject, q).Outcome != policy.Allow)
 	})
-	is.New(t).True(min(seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny]) >= 30) // worlds are varied
+	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
 
-func naive(w *world, s policy.Subject, r policy.Request) policy.Outcome {
+// varied fails when a property was hardly put to the test.
+func varied(t *testing.T, seen ...int) {
+	t.Helper()
+	if least := slices.Min(seen); least < 10 && !testing.Short() {
+		t.Errorf("the worlds are not varied: seen %v times", seen)
+	}
+}
+
+// naive decides by whether any statement denies, and any allows, and nothing else.
+func naive(w *policytest.World, s policy.Subject, q policytest.Request) policy.Outcome {
 	effects := func(id string) (allow, deny bool) {
-		for _, st := range w.policies[int(id[0]-'0')] {
-			if st.matches(r.Action, r.Bank) {
+		for _, st := range w.Policy(id).Statements {
+			if st.Covers(q.Action, q.Bank) {
 				allow, deny = allow || st.Effect == "allow", deny || st.Effect == "deny"
 			}
 		}
@@ -57,55 +69,126 @@ func naive(w *world, s policy.Subject, r policy.Request) policy.Outcome {
 	return policy.ImplicitDeny
 }
 
-func TestAnotherAllowTakesNothingAway(t *testing.T) {
-	forEachWorld(t, func(is *is.I, w *world) {
-		s, r := w.serviceAccount(), w.request()
-		before := evaluate(s, r)
-		more := w.statement()
-		more.Effect = "allow"
-		s.Grants = append(slices.Clone(s.Grants), policy.Grant{PolicyID: "more", Document: document([]statement{more})})
-		after := evaluate(s, r)
-		is.True(before.Outcome != policy.Allow || after.Outcome == policy.Allow)
-		is.Equal(before.Outcome == policy.ExplicitDeny, after.Outcome == policy.ExplicitDeny)
-	})
+// broken reports whether a document that counts does not parse.
+func broken(w *policytest.World, s policy.Subject, q policytest.Request) bool {
+	faulty := func(raw []byte) bool { _, err := policy.ParseDocument(raw); return err != nil }
+	if q.BankPolicy != nil {
+		if _, err := policy.ParseBankDocument(q.BankPolicy.Document); err != nil {
+			return true
+		}
+	}
+	return s.Scoping != nil && faulty(s.Scoping.Document) ||
+		slices.ContainsFunc(s.Grants, func(g policy.Grant) bool { return faulty(g.Document) })
 }
 
-func TestOrderOfGrantsDoesNotMatter(t *testing.T) {
-	forEachWorld(t, func(is *is.I, w *world) {
-		s, r := w.subject(), w.request()
-		before, err := json.Marshal(evaluate(s, r))
-		is.NoErr(err)
-		w.Shuffle(len(s.Grants), func(i, j int) { s.Grants[i], s.Grants[j] = s.Grants[j], s.Grants[i] })
-		given := slices.Clone(s.Grants)
-		after, err := json.Marshal(evaluate(s, r))
-		is.NoErr(err)
-		is.Equal(string(before), string(after))
-		is.Equal(given, s.Grants) // the caller's slice stays as it was
-	})
-}
-
-func TestServiceAccountIsWithinItsOwner(t *testing.T) {
-	allowed := 0
-	forEachWorld(t, func(is *is.I, w *world) {
-		s, r := w.serviceAccount(), w.request()
-		narrowed := evaluate(s, r)
-		if narrowed.Outcome != policy.Allow {
+// TestAnotherDenyAlwaysDenies: whichever of its spellings it has, wherever it stands, whatever its priority.
+func TestAnotherDenyAlwaysDenies(t *testing.T) {
+	spelled := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		if p.Kind != policy.User && p.Kind != policy.ServiceAccount || p.Subject.Closed != "" {
 			return
 		}
-		allowed++
-		s.Kind, s.Scoping = policy.User, nil
-		owner := evaluate(s, r)
-		is.Equal(owner.Outcome, policy.Allow)
-		o, n := owner.Parameters, narrowed.Parameters
-		is.True(o.RecallBudget == nil || level(*n.RecallBudget) <= level(*o.RecallBudget))
-		is.True(o.RecallMaxTokens == nil || *n.RecallMaxTokens <= *o.RecallMaxTokens)
-		is.True(o.RetainEveryNTurns == nil || *n.RetainEveryNTurns >= *o.RetainEveryNTurns)
-		is.True(o.RetainRoles == nil || n.RetainRoles != nil && subset(n.RetainRoles, o.RetainRoles))
-		is.True(subset(o.RetainTags, n.RetainTags))
-		is.True(subset(o.ExcludeProviders, n.ExcludeProviders))
-		is.True(len(o.RecallTagGroups) <= len(n.RecallTagGroups))
+		for _, action := range actionSpellings(q.Action) {
+			for _, bank := range bankSpellings(q.Bank) {
+				spelled++
+				more := policytest.Document(policytest.Statement{Effect: "deny", Actions: []string{"x", action}, Banks: []string{bank, "x"}})
+				for _, s := range everywhere(p.Subject, more) {
+					if got := evaluate(s, q); got.Outcome != policy.ExplicitDeny {
+						t.Fatalf("%s %q asks %+v, denied by %q on %q: %s", p.Kind, p.ID, q, action, bank, got.Reason)
+					}
+				}
+			}
+		}
 	})
-	is.New(t).True(allowed >= 30) // worlds are varied
+	varied(t, spelled)
+}
+
+// actionSpellings returns every pattern that covers an action.
+func actionSpellings(action string) []string {
+	spellings := prefixes(action, ":")
+	if action == "bank:memories:list" || action == "bank:memories:get" {
+		spellings = append(spellings, "bank:recall")
+	}
+	return append(spellings, literal(action)...)
+}
+
+func bankSpellings(bank string) []string {
+	return append(append(prefixes(bank, "::"), "*"), literal(bank)...)
+}
+
+// prefixes returns the prefix patterns that cover s.
+func prefixes(s, end string) []string {
+	var out []string
+	for i := range len(s) + 1 {
+		if strings.HasSuffix(s[:i], end) && writable(s[:i]) {
+			out = append(out, s[:i]+"*")
+		}
+	}
+	if len(out) > 6 {
+		return append(out[:3], out[len(out)-3:]...)
+	}
+	return out
+}
+
+func literal(s string) []string {
+	if !writable(s) {
+		return nil
+	}
+	return []string{s}
+}
+
+// writable reports whether s can be in a document, short of the last asterisk.
+func writable(s string) bool { return s != "" && !strings.Contains(s, "*") && utf8.ValidString(s) }
+
+// everywhere returns the subject with a policy attached in each way there is.
+func everywhere(s policy.Subject, document []byte) []policy.Subject {
+	with := func(g policy.Grant) policy.Subject {
+		g.Document = document
+		out := s
+		out.Grants = append([]policy.Grant{g}, s.Grants...)
+		return out
+	}
+	out := []policy.Subject{
+		with(policy.Grant{PolicyID: "a"}),
+		with(policy.Grant{PolicyID: "zz", Group: "crowd", Priority: -1 << 63}),
+	}
+	if s.Kind == policy.ServiceAccount {
+		narrowed := s
+		narrowed.Scoping = &policy.Named{ID: "narrow", Document: document}
+		out = append(out, narrowed)
+	}
+	return out
+}
+
+// TestAnotherAllowTakesNothingAway: neither an allow nor a parameter that says how much.
+func TestAnotherAllowTakesNothingAway(t *testing.T) {
+	seen := map[policy.Outcome]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		before := evaluate(p.Subject, q)
+		seen[before.Outcome]++
+		more := w.Statement()
+		more.Effect = "allow"
+		for _, s := range everywhere(p.Subject, policytest.Document(more))[:2] {
+			after := evaluate(s, q)
+			is.Equal(before.Outcome == policy.ExplicitDeny, after.Outcome == policy.ExplicitDeny)
+			if before.Outcome == policy.Allow {
+				is.Equal(after.Outcome, policy.Allow)
+				is.True(noLess(after.Parameters, before.Parameters) || p.Subject.Scoping != nil)
+			}
+		}
+	})
+	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
+}
+
+// noLess reports whether a gives at least what b gives, where giving can be compared.
+func noLess(a, b policy.Parameters) bool {
+	return (b.RecallBudget == nil || level(*a.RecallBudget) >= level(*b.RecallBudget)) &&
+		(b.RecallMaxTokens == nil || *a.RecallMaxTokens >= *b.RecallMaxTokens) &&
+		(b.RetainEveryNTurns == nil || *a.RetainEveryNTurns <= *b.RetainEveryNTurns) &&
+		subset(b.RetainRoles, a.RetainRoles) && subset(b.RetainTags, a.RetainTags) && subset(b.ExcludeProviders, a.ExcludeProviders) &&
+		len(a.RecallTagGroups) >= len(b.RecallTagGroups)
 }
 
 func level(budget string) int { return slices.Index([]string{"low", "mid", "high"}, budget) }
@@ -114,81 +197,104 @@ func subset(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }
 
-// Whatever lost names a matched statement of the trace that sets the parameter.
-func TestLossesNameTheirWinner(t *testing.T) {
-	losses := 0
-	forEachWorld(t, func(is *is.I, w *world) {
-		got := evaluate(w.serviceAccount(), w.request())
-		sets := map[string]map[string]json.RawMessage{}
-		for _, e := range got.Trace {
-			if e.Code == policy.CodeAllowMatched {
-				sets[fmt.Sprintf("%s#%d", e.PolicyID, e.Statement)] = keys(is, e.Sets)
+// TestServiceAccountIsWithinItsOwner: it is allowed nothing that its owner is not, and has no more of anything.
+func TestServiceAccountIsWithinItsOwner(t *testing.T) {
+	allowed := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 20 {
+			p, q := w.Principal(), w.Request()
+			narrowed := evaluate(p.Subject, q)
+			if p.Kind != policy.ServiceAccount || narrowed.Outcome != policy.Allow {
+				continue
 			}
-		}
-		for _, e := range got.Trace {
-			own := keys(is, e.Sets)
-			for parameter, winner := range e.Lost {
-				losses++
-				is.True(sets[winner][parameter] != nil)
-				is.True(string(sets[winner][parameter]) != string(own[parameter]))
-			}
+			allowed++
+			s := p.Subject
+			s.Kind, s.Scoping = policy.User, nil
+			owner := evaluate(s, q)
+			is.Equal(owner.Outcome, policy.Allow)
+			o, n := owner.Parameters, narrowed.Parameters
+			is.True(o.RecallBudget == nil || level(*n.RecallBudget) <= level(*o.RecallBudget))
+			is.True(o.RecallMaxTokens == nil || *n.RecallMaxTokens <= *o.RecallMaxTokens)
+			is.True(o.RetainEveryNTurns == nil || *n.RetainEveryNTurns >= *o.RetainEveryNTurns)
+			is.True(o.RetainRoles == nil || n.RetainRoles != nil && subset(n.RetainRoles, o.RetainRoles))
+			is.True(subset(o.RetainTags, n.RetainTags))
+			is.True(subset(o.ExcludeProviders, n.ExcludeProviders))
+			is.True(len(o.RecallTagGroups) <= len(n.RecallTagGroups))
 		}
 	})
-	is.New(t).True(losses >= 30) // worlds are varied
+	varied(t, allowed)
 }
 
-func keys(is *is.I, s policy.Sets) (m map[string]json.RawMessage) {
-	raw, err := json.Marshal(s)
-	is.NoErr(err)
-	is.NoErr(json.Unmarshal(raw, &m))
-	return m
-}
-
-// Within is compared with asking for every action there is.
-func TestWithinIsExact(t *testing.T) {
-	seen := map[bool]int{}
-	forEachWorld(t, func(is *is.I, w *world) {
-		target, caller := w.subject(), w.serviceAccount()
-		w.maybe(func() { target.Grants = append(target.Grants, caller.Grants...) })
-		w.maybe(func() { caller = w.subject() })
-		w.maybe(func() { caller.Grants = append(caller.Grants, target.Grants...) })
-		var vouched []string
-		w.maybe(func() { vouched = w.some(actionPatterns) })
-
-		t, c := compiler.Compile(target), compiler.Compile(caller)
-		exceeding, ok := policy.Within(t, c, vouched)
-		is.Equal(ok, !anyExceeds(t, c, vouched))
-		is.Equal(ok, exceeding == "")
-		is.True(ok || exceeds(t, c, vouched, exceeding))
-		seen[ok]++
-	})
-	is.New(t).True(min(seen[true], seen[false]) >= 100) // worlds are varied
-}
-
-func anyExceeds(target, caller *policy.Rights, vouched []string) bool {
-	return slices.ContainsFunc(controlActions, func(a string) bool { return exceeds(target, caller, vouched, a) })
-}
-
-func exceeds(target, caller *policy.Rights, vouched []string, action string) bool {
-	return target.Permits(nil, action) && !caller.Permits(vouched, action)
-}
-
-// controlActions are the control plane's part of the universe, those left out
-// that no pattern tells apart from one that is in.
-var controlActions = func() []string {
-	byClass := map[string]string{}
-	for _, a := range actions {
-		if strings.HasPrefix(a, "iam:") || strings.HasPrefix(a, "template:") {
-			class := ""
-			for _, p := range actionPatterns {
-				class += fmt.Sprint(policy.MatchAction(p, a))
-			}
-			byClass[class] = a
+// TestWhatDoesNotMatchMayGo: a statement that the trace calls "not matched" can be taken out of its policy.
+func TestWhatDoesNotMatchMayGo(t *testing.T) {
+	removed := map[policy.Outcome]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		before := evaluate(p.Subject, q)
+		if p.Kind == policy.Unmapped {
+			return
 		}
+		idle := map[string]bool{}
+		for _, e := range before.Trace {
+			if !e.Matched && e.Statement >= 0 {
+				idle[fmt.Sprint(e.PolicyID, "#", e.Statement)] = true
+				removed[before.Outcome]++
+			}
+		}
+		after := evaluate(rewritten(p.Subject, func(id string, raw []byte) []byte {
+			if w.Policy(id).Statements == nil {
+				return raw // does not parse
+			}
+			var left []policytest.Statement
+			for i, st := range w.Policy(id).Statements {
+				if !idle[fmt.Sprint(id, "#", i)] {
+					left = append(left, st)
+				}
+			}
+			return policytest.Document(left...)
+		}), q)
+		is.Equal(outcomeOf(before), outcomeOf(after))
+	})
+	varied(t, removed[policy.Allow], removed[policy.ExplicitDeny], removed[policy.ImplicitDeny])
+}
+
+// rewritten returns the subject with other documents.
+func rewritten(s policy.Subject, rewrite func(id string, raw []byte) []byte) policy.Subject {
+	s.Grants = slices.Clone(s.Grants)
+	for i := range s.Grants {
+		s.Grants[i].Document = rewrite(s.Grants[i].PolicyID, s.Grants[i].Document)
 	}
-	var all []string
-	for _, a := range byClass {
-		all = append(all, a)
+	if s.Scoping != nil {
+		s.Scoping = &policy.Named{ID: s.Scoping.ID, Document: rewrite(s.Scoping.ID, s.Scoping.Document)}
 	}
-	return all
-}()
+	return s
+}
+
+// TestExplainIsDecide: both say the same, and the trace bears it out.
+func TestExplainIsDecide(t *testing.T) {
+	seen := map[policy.Outcome]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 10 {
+			p, q := w.Principal(), w.Request()
+			rights := compiler.Compile(p.Subject)
+			d, r := decide(rights, q), explain(rights, q)
+			seen[d.Outcome()]++
+			is.Equal(d.Outcome(), r.Outcome)
+			is.Equal(d.Allowed(), r.Outcome == policy.Allow)
+			is.Equal(d.Reason(), r.Reason)
+			is.Equal(d.Parameters(), r.Parameters)
+			strategy, ok := d.Strategy()
+			is.Equal(ok, r.Strategy != nil)
+			is.True(!ok || strategy == *r.Strategy)
+			is.True(r.Trace != nil)
+			denies := slices.ContainsFunc(r.Trace, func(e policy.Entry) bool { return e.Code == policy.CodeDenyMatched })
+			allows := slices.ContainsFunc(r.Trace, func(e policy.Entry) bool {
+				return e.Code == policy.CodeAllowMatched || e.Code == policy.CodePublicAllowed
+			})
+			is.Equal(r.Outcome == policy.Allow, allows)
+			is.True(r.Outcome != policy.Allow || !denies)
+			is.True(r.Outcome != policy.ExplicitDeny || denies)
+		}
+	})
+	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
+}

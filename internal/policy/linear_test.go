@@ -1,0 +1,73 @@
+package policy_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
+)
+
+// TestTimeIsLinear: strings that are four times as long take about four times as long, whatever they are made of, and however
+// many prefixes of them the patterns name.
+func TestTimeIsLinear(t *testing.T) {
+	if raced {
+		t.Skip("times mean nothing with the race detector")
+	}
+	for name, unit := range map[string]string{"colon": ":", "star": "*", "colons": "::", "segments": "a::", "letters": "a"} {
+		for what, do := range map[string]func(text string) func(){"decide": deciding, "explain": explaining, "compile": compiling} {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				short, long := fastest(do(strings.Repeat(unit, 10<<10/len(unit)))), fastest(do(strings.Repeat(unit, 40<<10/len(unit))))
+				t.Logf("10 KB: %v, 40 KB: %v", short, long)
+				if ratio := float64(long) / float64(short); ratio > 10 { // 4 is linear, 16 is square
+					t.Errorf("40 KB take %.1f times as long as 10 KB", ratio)
+				}
+			})
+		}
+	}
+}
+
+func fastest(do func()) time.Duration {
+	least := time.Hour
+	for range 25 {
+		began := time.Now()
+		do()
+		least = min(least, time.Since(began))
+	}
+	return least
+}
+
+// deciding asks for the text where all of its prefixes are patterns, and it was not asked for before.
+func deciding(text string) func() {
+	rights, n := policy.NewCompiler().Compile(nested(text)), 0
+	return func() {
+		for range 4 {
+			n++
+			s := text + strconv.Itoa(n)
+			rights.Decide(s, s, &policy.Context{}, nil)
+		}
+	}
+}
+
+func explaining(text string) func() {
+	rights := policy.NewCompiler().Compile(nested(text))
+	return func() { rights.Explain(policy.Request{Action: text, Bank: text}) }
+}
+
+func compiling(text string) func() {
+	s := nested(text)
+	return func() { policy.NewCompiler().Compile(s) }
+}
+
+// nested has patterns of growing length, each the beginning of the next and of text.
+func nested(text string) policy.Subject {
+	text = strings.ReplaceAll(text, "*", "b")
+	st := policytest.Statement{Effect: "allow", Actions: []string{"bank:*"}, Banks: []string{"*"}}
+	for i := range 20 {
+		prefix := text[:len(text)*(i+1)/20]
+		st.Actions, st.Banks = append(st.Actions, prefix+":*"), append(st.Banks, prefix+"::*")
+	}
+	return policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: policytest.Document(st)}}}
+}

@@ -1,0 +1,185 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
+	"github.com/matryer/is"
+)
+
+// TestOrderOfPoliciesDoesNotMatter: what orders policies is their priority and their id.
+func TestOrderOfPoliciesDoesNotMatter(t *testing.T) {
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		s, q := w.Principal().Subject, w.Request()
+		before := evaluate(s, q)
+		s.Grants = slices.Clone(s.Grants)
+		w.Shuffle(len(s.Grants), func(i, j int) { s.Grants[i], s.Grants[j] = s.Grants[j], s.Grants[i] })
+		given := slices.Clone(s.Grants)
+		is.Equal(before, evaluate(s, q))
+		is.Equal(given, s.Grants) // the caller's slice stays as it was
+	})
+}
+
+// TestOrderOfStatementsMattersForTiesOnly: of two statements of one policy the earlier gives a single value, and its tag groups
+// come first. Nothing else depends on their order.
+func TestOrderOfStatementsMattersForTiesOnly(t *testing.T) {
+	moved := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		s, q := w.Principal().Subject, w.Request()
+		shuffled := map[string][]byte{}
+		for _, p := range w.Policies {
+			shuffled[p.ID] = p.Document
+			if p.Statements != nil {
+				all := slices.Clone(p.Statements)
+				w.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+				shuffled[p.ID] = policytest.Document(all...)
+			}
+		}
+		before := evaluate(s, q)
+		after := evaluate(rewritten(s, func(id string, _ []byte) []byte { return shuffled[id] }), q)
+		is.Equal(untied(before), untied(after))
+		if fmt.Sprint(before.Trace) != fmt.Sprint(after.Trace) {
+			moved++
+		}
+	})
+	varied(t, moved)
+}
+
+// untied is an outcome without what a tie decides.
+func untied(r policy.Result) outcome {
+	o := outcomeOf(r)
+	o.Strategy, o.RetainStrategy, o.LLMModel, o.LLMProvider = nil, nil, nil, nil
+	o.RecallTagGroups = slices.Clone(o.RecallTagGroups)
+	for i, group := range o.RecallTagGroups {
+		if form, err := jcs.Canonical(group); err == nil {
+			o.RecallTagGroups[i] = form
+		}
+	}
+	slices.SortFunc(o.RecallTagGroups, func(a, b json.RawMessage) int { return slices.Compare(a, b) })
+	return o
+}
+
+// TestAttachingTwiceChangesNothing: by the same way not even the trace, by another way of no higher rank no outcome.
+func TestAttachingTwiceChangesNothing(t *testing.T) {
+	twice := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		before := evaluate(p.Subject, q)
+		s := p.Subject
+		for _, g := range p.Subject.Grants {
+			twice++
+			s.Grants = append(s.Grants[:len(s.Grants):len(s.Grants)], g)
+		}
+		is.Equal(before, evaluate(s, q))
+		for _, g := range p.Subject.Grants {
+			g.Group = "crowd"
+			g.Priority = max(g.Priority-w.Int64N(2), -1<<62)
+			s.Grants = append(s.Grants, g)
+		}
+		if !slices.ContainsFunc(p.Subject.Grants, func(g policy.Grant) bool { return g.Priority < -1<<62 }) {
+			is.Equal(outcomeOf(before), outcomeOf(evaluate(s, q)))
+		}
+	})
+	varied(t, twice)
+}
+
+// TestMergeIsAssociative: the statements of a policy come to the same, however they are spread over policies next to each other
+// in rank.
+func TestMergeIsAssociative(t *testing.T) {
+	spread := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		if p.Subject.Scoping != nil && w.Policy(p.Subject.Scoping.ID).Statements == nil {
+			return
+		}
+		s := p.Subject
+		s.Grants = spaced(s.Grants)
+		whole := evaluate(s, q)
+		for range 3 {
+			split := s
+			split.Grants = nil
+			for _, g := range s.Grants {
+				if w.Policy(g.PolicyID).Statements == nil {
+					split.Grants = append(split.Grants, g) // does not parse
+					continue
+				}
+				for i, group := range grouped(w, w.Policy(g.PolicyID).Statements) {
+					part := g
+					part.PolicyID = fmt.Sprintf("%s.%d", g.PolicyID, i)
+					part.Priority -= int64(i)
+					part.Document = policytest.Document(group...)
+					split.Grants = append(split.Grants, part)
+					spread++
+				}
+			}
+			is.Equal(outcomeOf(whole), outcomeOf(evaluate(split, q)))
+			for i := range split.Grants {
+				split.Grants[i].Priority = 0
+			}
+			is.Equal(untied(whole), untied(evaluate(split, q))) // of equal priority, too, but for ties
+		}
+	})
+	varied(t, spread)
+}
+
+// spaced gives grants priorities that are far apart, in an order that is theirs already.
+func spaced(grants []policy.Grant) []policy.Grant {
+	var out []policy.Grant
+	for i, g := range grants {
+		if slices.ContainsFunc(out, func(o policy.Grant) bool { return o.PolicyID == g.PolicyID && o.Group == g.Group }) {
+			continue
+		}
+		g.Priority = -1000 * int64(i)
+		out = append(out, g)
+	}
+	return out
+}
+
+// grouped cuts a list into runs.
+func grouped(w *policytest.World, all []policytest.Statement) [][]policytest.Statement {
+	groups := [][]policytest.Statement{nil}
+	for _, st := range all {
+		if w.IntN(2) == 0 {
+			groups = append(groups, nil)
+		}
+		last := len(groups) - 1
+		groups[last] = append(groups[last], st)
+	}
+	return groups
+}
+
+// TestLossesNameTheirWinner: whatever lost names a matched statement of the trace that sets the parameter to something else.
+func TestLossesNameTheirWinner(t *testing.T) {
+	losses := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		got := evaluate(w.Principal().Subject, w.Request())
+		sets := map[string]map[string]json.RawMessage{}
+		for _, e := range got.Trace {
+			if e.Code == policy.CodeAllowMatched {
+				sets[fmt.Sprintf("%s#%d", e.PolicyID, e.Statement)] = keys(is, e.Sets)
+			}
+		}
+		for _, e := range got.Trace {
+			own := keys(is, e.Sets)
+			for parameter, winner := range e.Lost {
+				losses++
+				is.Equal(got.Outcome, policy.Allow) // nothing is lost in a denial
+				is.True(sets[winner][parameter] != nil)
+				is.True(string(sets[winner][parameter]) != string(own[parameter]))
+			}
+		}
+	})
+	varied(t, losses)
+}
+
+func keys(is *is.I, s policy.Sets) (m map[string]json.RawMessage) {
+	raw, err := json.Marshal(s)
+	is.NoErr(err)
+	is.NoErr(json.Unmarshal(raw, &m))
+	return m
+}

@@ -1,0 +1,157 @@
+package policytest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// bank is the policy of the bank that is asked for.
+type bank struct {
+	id       string
+	document *policy.BankDocument // nil: there is no policy, or it does not parse
+	fault    error                // why it does not parse
+}
+
+func readBank(n *policy.Named) bank {
+	if n == nil {
+		return bank{}
+	}
+	d, err := policy.ParseBankDocument(n.Document)
+	return bank{id: n.ID, document: d, fault: err}
+}
+
+func (b bank) faultLine() *line {
+	n := faultLine(fmt.Sprintf("bank policy %q", b.id), b.fault)
+	n.PolicyID, n.Via = b.id, "bank"
+	return n
+}
+
+// override is whom an override is for.
+type override struct {
+	scope policy.Scope
+	value string
+}
+
+func (o override) String() string { return fmt.Sprintf("%s %q", o.scope, o.value) }
+
+func (o override) matches(q Request) bool {
+	context := map[policy.Scope]string{policy.Provider: q.Provider, policy.Channel: q.Channel, policy.Topic: q.Topic}
+	return o.value == context[o.scope]
+}
+
+// mostSpecific returns the index of the override in force, -1 when none matches.
+func (l *rules) mostSpecific(overrides []override, q Request) int {
+	for _, scope := range l.scopes {
+		for i, o := range overrides {
+			if o.scope == scope && o.matches(q) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// bankStrategy is the entry of the strategy that the bank gives, nil when it gives none.
+func (l *rules) bankStrategy(b bank, q Request) *policy.Entry {
+	if b.document == nil {
+		return nil
+	}
+	var overrides []override
+	for _, o := range b.document.StrategyOverrides {
+		overrides = append(overrides, override{o.Scope, o.Value})
+	}
+	e := &policy.Entry{PolicyID: b.id, Via: "bank", Effect: policy.EffectAllow, Matched: true, Lost: map[string]string{}}
+	if i := l.mostSpecific(overrides, q); i >= 0 {
+		e.Statement, e.Code, e.Reason = i, policy.CodeBankOverride, "gives the strategy for "+overrides[i].String()
+		e.Sets.RetainStrategy = &b.document.StrategyOverrides[i].Strategy
+		return e
+	}
+	if b.document.DefaultStrategy == nil {
+		return nil
+	}
+	e.Statement, e.Code, e.Reason = -1, policy.CodeBankDefault, "gives the default strategy"
+	e.Sets.RetainStrategy = b.document.DefaultStrategy
+	return e
+}
+
+// public decides for a sender that belongs to nobody: by the override in force alone, or else by the default.
+func (l *rules) public(closed string, b bank, q Request) policy.Result {
+	deny := func(format string, args ...any) policy.Result {
+		return denial(policy.ImplicitDeny, fmt.Sprintf(format, args...), []policy.Entry{})
+	}
+	switch {
+	case closed != "":
+		return deny("%s", closed)
+	case b.fault != nil:
+		n := b.faultLine()
+		return denial(policy.ImplicitDeny, "denied: "+n.words, []policy.Entry{n.Entry})
+	case b.document == nil:
+		return deny("denied: bank %q has no policy that opens it to unmapped senders", q.Bank)
+	case b.document.PublicAccess == nil:
+		return deny("denied: bank policy %q has no public access", b.id)
+	}
+	return l.publicAccess(b, q)
+}
+
+func (l *rules) publicAccess(b bank, q Request) policy.Result {
+	access := b.document.PublicAccess
+	var overrides []override
+	for _, o := range access.Overrides {
+		overrides = append(overrides, override{o.Scope, o.Value})
+	}
+	chosen := l.mostSpecific(overrides, q)
+	trace := []policy.Entry{}
+	for i, o := range access.Overrides {
+		e := l.publicEntry(b, policy.PublicDefault{Actions: o.Actions, RecallBudget: o.RecallBudget, RecallMaxTokens: o.RecallMaxTokens}, q)
+		e.Statement = i
+		if !overrides[i].matches(q) {
+			e = idle(e, policy.CodePublicContextNotMatched, "is for "+overrides[i].String()+" only")
+		} else if i != chosen {
+			e = idle(e, policy.CodePublicLessSpecific, "a more specific override is in force")
+		}
+		trace = append(trace, e)
+	}
+	who := fmt.Sprintf("the public default of bank policy %q", b.id)
+	if chosen >= 0 {
+		who = fmt.Sprintf("public override %d (%s) of bank policy %q", chosen, overrides[chosen], b.id)
+	}
+	if access.Default != nil {
+		e := l.publicEntry(b, *access.Default, q)
+		e.Statement = -1
+		if chosen >= 0 {
+			e = idle(e, policy.CodePublicLessSpecific, "a more specific override is in force")
+		}
+		trace = append(trace, e)
+	}
+	inForce := slices.IndexFunc(trace, func(e policy.Entry) bool { return e.Matched })
+	switch {
+	case inForce >= 0:
+		return l.conclude("allowed by "+who, policy.Parameters(trace[inForce].Sets), trace, b, q)
+	case chosen < 0 && access.Default == nil:
+		return denial(policy.ImplicitDeny, fmt.Sprintf("denied: bank policy %q has no public default, and no override matches", b.id), trace)
+	}
+	return denial(policy.ImplicitDeny, fmt.Sprintf("denied: %s does not allow %q", who, q.Action), trace)
+}
+
+// publicEntry says what a default or an override comes to that is in force.
+func (l *rules) publicEntry(b bank, access policy.PublicDefault, q Request) policy.Entry {
+	e := policy.Entry{PolicyID: b.id, Via: "public", Effect: policy.EffectAllow, Lost: map[string]string{}}
+	actions := covering(access.Actions, q.Action, l.coversAction)
+	if len(actions) == 0 {
+		return idle(e, policy.CodePublicActionNotMatched, fmt.Sprintf("is in force, and no action pattern covers %q", q.Action))
+	}
+	e.Matched, e.ActionPattern = true, &actions[0]
+	e.Code, e.Reason = policy.CodePublicAllowed, fmt.Sprintf("allows %q to unmapped senders", q.Action)
+	e.Sets = policy.Sets{RecallBudget: access.RecallBudget, RecallMaxTokens: access.RecallMaxTokens}
+	return e
+}
+
+// idle is the entry of a default or an override that comes to nothing.
+func idle(e policy.Entry, code, reason string) policy.Entry {
+	return policy.Entry{
+		PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: e.Effect, Lost: e.Lost,
+		Code: code, Reason: reason,
+	}
+}

@@ -1,0 +1,43 @@
+package policytest
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// TestFaultsAreFound: the comparison finds every one of these faults, be it in the rules or in what asks for them. With the race
+// detector only some are planted.
+func TestFaultsAreFound(t *testing.T) {
+	most := 0
+	for _, name := range planted(ruleFaults) {
+		t.Run("rule/"+name, func(t *testing.T) {
+			l := newLaw()
+			ruleFaults[name](l)
+			most = max(most, mustDiffer(t, newEngine(), l))
+		})
+	}
+	for _, name := range planted(engineFaults) {
+		t.Run("engine/"+name, func(t *testing.T) {
+			most = max(most, mustDiffer(t, engineFaults[name](newEngine()), law))
+		})
+	}
+	t.Logf("%d faults in the rules and %d around the engine, each found by the %dth question", len(ruleFaults), len(engineFaults), most)
+}
+
+func planted[F any](faults map[string]F) []string {
+	names := slices.Sorted(maps.Keys(faults))
+	if raced {
+		return names[:len(names)/4]
+	}
+	return names
+}
+
+func mustDiffer(t *testing.T, e engine, l *rules) int {
+	c := compare(e, l, 50_000)
+	if c.difference == "" {
+		t.Errorf("not found in %d questions", c.asked)
+	}
+	t.Logf("found after %d questions", c.asked)
+	return c.asked
+}

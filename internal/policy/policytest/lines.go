@@ -1,0 +1,180 @@
+package policytest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// line is what one statement makes of a request; or a document that does not parse.
+type line struct {
+	policy.Entry
+	words    string // which statement it is; of a document, what is wrong with it
+	direct   bool   // the policy is attached to the user itself
+	priority int64
+	gives    policy.Parameters
+}
+
+// ref is how other entries refer to the statement.
+func (n *line) ref() string { return n.PolicyID + "#" + strconv.Itoa(n.Statement) }
+
+// first returns the first line with that code.
+func first(lines []*line, code string) *line {
+	for _, n := range lines {
+		if n.Code == code {
+			return n
+		}
+	}
+	return nil
+}
+
+func entries(lines []*line) []policy.Entry {
+	out := []policy.Entry{}
+	for _, n := range lines {
+		out = append(out, n.Entry)
+	}
+	return out
+}
+
+// owner returns a line for each statement of each policy that reaches the user, in gathering order.
+func (l *rules) owner(s policy.Subject, q Request) []*line {
+	var lines []*line
+	for _, g := range l.gather(s.Grants) {
+		via, words := "user", fmt.Sprintf("policy %q attached to %s", g.PolicyID, holder(s))
+		if g.Group != "" {
+			via, words = "group:"+g.Group, fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
+		}
+		for _, n := range l.document(g.Document, words, q) {
+			n.PolicyID, n.Via, n.direct, n.priority = g.PolicyID, via, g.Group == "", g.Priority
+			lines = append(lines, n)
+		}
+	}
+	return lines
+}
+
+// scoping returns a line for each statement of the scoping policy.
+func (l *rules) scoping(s policy.Subject, q Request) []*line {
+	if s.Scoping == nil {
+		return nil
+	}
+	lines := l.document(s.Scoping.Document, fmt.Sprintf("scoping policy %q", s.Scoping.ID), q)
+	for _, n := range lines {
+		n.PolicyID, n.Via = s.Scoping.ID, "scoping:"+s.ServiceAccountID
+	}
+	return lines
+}
+
+// holder is whose the grants are.
+func holder(s policy.Subject) string {
+	if s.Kind == policy.ServiceAccount {
+		return "its owner"
+	}
+	return "the user"
+}
+
+// gather sorts grants: by priority, the greatest first, then by policy id, then the user's own before those of groups, by group
+// id. What comes twice by one way is counted once.
+func (l *rules) gather(grants []policy.Grant) []policy.Grant {
+	sorted := slices.Clone(grants)
+	slices.SortStableFunc(sorted, l.order)
+	var out []policy.Grant
+	for _, g := range sorted {
+		same := func(o policy.Grant) bool { return l.again(g, o) }
+		if !slices.ContainsFunc(out, same) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func gatheringOrder(a, b policy.Grant) int {
+	return cmp.Or(
+		-cmp.Compare(a.Priority, b.Priority),
+		cmp.Compare(a.PolicyID, b.PolicyID),
+		cmp.Compare(a.Group, b.Group), // the user's own has no group, and comes first
+	)
+}
+
+// sameWay reports whether the same policy comes by the same way.
+func sameWay(a, b policy.Grant) bool { return a.PolicyID == b.PolicyID && a.Group == b.Group }
+
+// document returns a line for each statement of a document, or the one that says that it does not parse.
+func (l *rules) document(raw []byte, words string, q Request) []*line {
+	d, err := policy.ParseDocument(raw)
+	if err != nil {
+		return []*line{faultLine(words, err)}
+	}
+	var lines []*line
+	for i, st := range d.Statements {
+		n := l.statement(st, q)
+		n.Statement = i
+		n.words = fmt.Sprintf("statement %d of %s", i, words)
+		lines = append(lines, n)
+	}
+	return lines
+}
+
+func faultLine(words string, err error) *line {
+	return &line{
+		words: fmt.Sprintf("%s is not valid: %v", words, err),
+		Entry: policy.Entry{
+			Statement: -1, Effect: policy.EffectDeny, Lost: map[string]string{},
+			Code: policy.CodeDocumentInvalid, Reason: "the document is not valid: " + err.Error(),
+		},
+	}
+}
+
+// statement says what a statement makes of a request.
+func (l *rules) statement(st policy.Statement, q Request) *line {
+	n := &line{Entry: policy.Entry{Effect: st.Effect, Lost: map[string]string{}}}
+	actions, banks := covering(st.Actions, q.Action, l.coversAction), covering(st.Banks, q.Bank, l.coversBank)
+	switch {
+	case len(actions) == 0:
+		n.Code, n.Reason = policy.CodeActionNotMatched, fmt.Sprintf("no action pattern covers %q", q.Action)
+		return n
+	case len(banks) == 0:
+		n.Code, n.Reason = policy.CodeBankNotMatched, fmt.Sprintf("no bank pattern covers %q", q.Bank)
+		return n
+	}
+	n.Matched = true
+	n.ActionPattern = &actions[0]
+	closest := slices.MaxFunc(banks, l.closer)
+	n.BankPattern = &closest
+	if st.Effect == policy.EffectDeny {
+		n.Code, n.Reason = policy.CodeDenyMatched, fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)
+		return n
+	}
+	n.Code, n.Reason = policy.CodeAllowMatched, fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
+	n.gives, n.Sets = st.Parameters, policy.Sets(st.Parameters)
+	return n
+}
+
+// covering returns the patterns that cover what is asked, in their order.
+func covering(patterns []string, asked string, covers func(pattern, asked string) bool) []string {
+	var out []string
+	for _, p := range patterns {
+		if covers(p, asked) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// closer compares two bank patterns that cover the same bank: a literal is closer than a prefix, a longer prefix than a
+// shorter one, and "*" is the farthest.
+func closer(a, b string) int {
+	return cmp.Or(cmp.Compare(closeness(a), closeness(b)), cmp.Compare(len(a), len(b)))
+}
+
+func closeness(pattern string) int {
+	switch {
+	case pattern == "*":
+		return 0
+	case pattern[len(pattern)-1] == '*':
+		return 1
+	}
+	return 2
+}

@@ -1,0 +1,203 @@
+package policytest
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// given is what a side gives: its parameters, and where the scalar ones come from.
+type given struct {
+	policy.Parameters
+	matching []*line
+	source   map[string]*line
+}
+
+// candidate is a statement that sets a scalar parameter, and to what.
+type candidate struct {
+	*line
+	value any
+}
+
+// scalar is a parameter of which one value is in force.
+type scalar struct {
+	name string
+	read func(*policy.Parameters) any // nil: unset
+	copy func(to, from *policy.Parameters)
+}
+
+var scalars = []scalar{
+	text("recall_budget", func(p *policy.Parameters) **string { return &p.RecallBudget }),
+	text("retain_strategy", func(p *policy.Parameters) **string { return &p.RetainStrategy }),
+	text("llm_model", func(p *policy.Parameters) **string { return &p.LLMModel }),
+	text("llm_provider", func(p *policy.Parameters) **string { return &p.LLMProvider }),
+	number("recall_max_tokens", func(p *policy.Parameters) **int64 { return &p.RecallMaxTokens }),
+	number("retain_every_n_turns", func(p *policy.Parameters) **int64 { return &p.RetainEveryNTurns }),
+}
+
+func text(name string, at func(*policy.Parameters) **string) scalar  { return scalarOf(name, at) }
+func number(name string, at func(*policy.Parameters) **int64) scalar { return scalarOf(name, at) }
+
+func scalarOf[T any](name string, at func(*policy.Parameters) **T) scalar {
+	return scalar{
+		name: name,
+		read: func(p *policy.Parameters) any {
+			if v := *at(p); v != nil {
+				return *v
+			}
+			return nil
+		},
+		copy: func(to, from *policy.Parameters) { *at(to) = *at(from) },
+	}
+}
+
+// list is a parameter that is a set of strings.
+type list struct {
+	name string
+	at   func(*policy.Parameters) *[]string
+}
+
+var lists = []list{
+	{"retain_roles", func(p *policy.Parameters) *[]string { return &p.RetainRoles }},
+	{"retain_tags", func(p *policy.Parameters) *[]string { return &p.RetainTags }},
+	{"exclude_providers", func(p *policy.Parameters) *[]string { return &p.ExcludeProviders }},
+}
+
+// merge joins what the matching allows of a side give.
+func (l *rules) merge(side []*line) *given {
+	g := &given{source: map[string]*line{}}
+	for _, n := range side {
+		if n.Code == policy.CodeAllowMatched {
+			g.matching = append(g.matching, n)
+		}
+	}
+	for _, s := range scalars {
+		l.mergeScalar(g, s)
+	}
+	for _, n := range g.matching {
+		for _, f := range lists {
+			*f.at(&g.Parameters) = l.mergeList[f.name](*f.at(&g.Parameters), *f.at(&n.gives))
+		}
+		g.RecallTagGroups = l.joinGroups(g.RecallTagGroups, n.gives.RecallTagGroups)
+	}
+	return g
+}
+
+// mergeScalar finds the value in force on a side, and tells all that set another one whom they lost to.
+func (l *rules) mergeScalar(g *given, s scalar) {
+	var candidates []candidate
+	for _, n := range g.matching {
+		if v := s.read(&n.gives); v != nil {
+			candidates = append(candidates, candidate{n, v})
+		}
+	}
+	if len(candidates) == 0 {
+		return
+	}
+	winner := l.mergeScalars[s.name](candidates)
+	s.copy(&g.Parameters, &winner.gives)
+	g.source[s.name] = winner.line
+	for _, c := range candidates {
+		if c.value != winner.value {
+			c.Lost[s.name] = winner.ref()
+		}
+	}
+}
+
+// narrow joins the two sides of a service account.
+func (l *rules) narrow(owner, scoping *given) *given {
+	out := &given{}
+	for _, s := range scalars {
+		l.narrowScalar(out, owner, scoping, s)
+	}
+	for _, f := range lists {
+		*f.at(&out.Parameters) = l.narrowList[f.name](*f.at(&owner.Parameters), *f.at(&scoping.Parameters))
+	}
+	out.RecallTagGroups = l.joinGroups(owner.RecallTagGroups, scoping.RecallTagGroups)
+	return out
+}
+
+// narrowScalar finds the value in force between two sides: a side that sets none gives way. The statements whose value was in
+// force on the losing side lost to the one that it comes from on the other.
+func (l *rules) narrowScalar(out, owner, scoping *given, s scalar) {
+	o, n := s.read(&owner.Parameters), s.read(&scoping.Parameters)
+	switch {
+	case n == nil:
+		s.copy(&out.Parameters, &owner.Parameters)
+		return
+	case o == nil:
+		s.copy(&out.Parameters, &scoping.Parameters)
+		return
+	}
+	winner, loser := scoping, owner
+	if l.narrowScalars[s.name](o, n) == o {
+		winner, loser = owner, scoping
+	}
+	s.copy(&out.Parameters, &winner.Parameters)
+	if o == n {
+		return
+	}
+	for _, m := range loser.matching {
+		if s.read(&m.gives) == s.read(&loser.Parameters) {
+			m.Lost[s.name] = winner.source[s.name].ref()
+		}
+	}
+}
+
+// union has every string once, sorted by code point, which is the order of their bytes. Two that are unset stay so.
+func union(a, b []string) []string {
+	if a == nil && b == nil {
+		return nil
+	}
+	out := []string{}
+	for _, s := range slices.Concat(a, b) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// intersection has what both have. One that is unset gives way; nothing in common is an empty list.
+func intersection(a, b []string) []string {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	out := []string{}
+	for _, s := range a {
+		if slices.Contains(b, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// concatenation has the groups of a, then those of b. Of those that are equal as JSON the first stays, as it is written.
+func concatenation(a, b []json.RawMessage) []json.RawMessage {
+	if a == nil && b == nil {
+		return nil
+	}
+	out := []json.RawMessage{}
+	for _, group := range slices.Concat(a, b) {
+		equal := func(o json.RawMessage) bool { return equalJSON(group, o) }
+		if !slices.ContainsFunc(out, equal) {
+			out = append(out, group)
+		}
+	}
+	return out
+}
+
+func equalJSON(a, b json.RawMessage) bool {
+	x, errX := jcs.Canonical(a)
+	y, errY := jcs.Canonical(b)
+	if errX != nil || errY != nil {
+		return string(a) == string(b)
+	}
+	return string(x) == string(y)
+}

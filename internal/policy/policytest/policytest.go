@@ -1,0 +1,132 @@
+// Package policytest holds what package policy is tested against: Evaluate, which decides as the rules are written, and World,
+// which draws at random what there is to decide. Nothing but tests imports it.
+//
+// Evaluate is slow on purpose. It parses every document and looks at every statement for each request, keeps nothing, and has
+// one function for each rule. From package policy it takes types, the parsing of documents and the matching of one pattern;
+// it shares no code with the engine that decides in earnest.
+package policytest
+
+import (
+	"fmt"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// Request is what is asked for.
+type Request struct {
+	Action, Bank             string
+	Provider, Channel, Topic string        // the context; an empty one matches no override
+	BankPolicy               *policy.Named // nil: the bank has none
+}
+
+// Evaluate decides whether s may do what is asked, with which parameters, and says what every statement came to. The slices
+// and pointers of its answer may be shared between its fields.
+func Evaluate(s policy.Subject, q Request) policy.Result { return law.evaluate(s, q) }
+
+func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
+	bank := readBank(q.BankPolicy)
+	if s.Kind == policy.Unmapped {
+		return l.public(s.Closed, bank, q)
+	}
+	owner, scoping := l.owner(s, q), l.scoping(s, q)
+	trace := append(append([]*line{}, owner...), scoping...)
+	if bank.fault != nil {
+		trace = append(trace, bank.faultLine())
+	}
+	f := findings{
+		closed:   closed(s),
+		denied:   first(trace, policy.CodeDenyMatched),
+		broken:   first(trace, policy.CodeDocumentInvalid),
+		allowed:  first(owner, policy.CodeAllowMatched),
+		narrowed: s.Scoping != nil,
+		within:   first(scoping, policy.CodeAllowMatched),
+	}
+	outcome := l.decide(f)
+	if outcome != policy.Allow {
+		return denial(outcome, f.denial(s, q), entries(trace))
+	}
+	given := l.merge(owner)
+	if s.Scoping != nil {
+		given = l.narrow(given, l.merge(scoping))
+	}
+	return l.conclude(f.allowance(), given.Parameters, entries(trace), bank, q)
+}
+
+// findings are the facts that decide: of each kind the first statement or document, nil when there is none.
+type findings struct {
+	closed          string // why the subject may do nothing; "" when it may
+	denied, broken  *line
+	allowed, within *line // of the owner, and of the scoping policy
+	narrowed        bool  // there is a scoping policy
+}
+
+// decide is the rule: any matching deny, else an allow of each side, else no. What is closed or broken may do nothing.
+func decide(f findings) policy.Outcome {
+	switch {
+	case f.closed != "":
+		return policy.ImplicitDeny
+	case f.denied != nil:
+		return policy.ExplicitDeny
+	case f.broken != nil:
+		return policy.ImplicitDeny
+	case f.allowed == nil:
+		return policy.ImplicitDeny
+	case f.narrowed && f.within == nil:
+		return policy.ImplicitDeny
+	}
+	return policy.Allow
+}
+
+// denial is the reason of a denial.
+func (f findings) denial(s policy.Subject, q Request) string {
+	switch {
+	case f.closed != "":
+		return f.closed
+	case f.denied != nil:
+		return "denied by " + f.denied.words
+	case f.broken != nil:
+		return "denied: " + f.broken.words
+	case f.allowed == nil:
+		return fmt.Sprintf("denied: no policy of %s allows %q on bank %q", holder(s), q.Action, q.Bank)
+	}
+	return fmt.Sprintf("denied: scoping policy %q does not allow %q on bank %q", s.Scoping.ID, q.Action, q.Bank)
+}
+
+// allowance is the reason of an allow.
+func (f findings) allowance() string {
+	if f.narrowed {
+		return fmt.Sprintf("allowed by %s, within %s", f.allowed.words, f.within.words)
+	}
+	return "allowed by " + f.allowed.words
+}
+
+// closed says why a subject may do nothing.
+func closed(s policy.Subject) string {
+	if s.Kind != policy.User && s.Kind != policy.ServiceAccount {
+		return fmt.Sprintf("denied: %q is no kind of principal", s.Kind)
+	}
+	return s.Closed
+}
+
+// denial carries no parameters, and what would have been allowed says so.
+func denial(outcome policy.Outcome, reason string, trace []policy.Entry) policy.Result {
+	for i := range trace {
+		if trace[i].Code == policy.CodeAllowMatched {
+			trace[i].Code = policy.CodeAllowOverridden
+			trace[i].Reason += ", but is overridden: " + reason
+		}
+	}
+	return policy.Result{Outcome: outcome, Reason: reason, Trace: trace}
+}
+
+// conclude adds the strategy: the principal's own, else the bank's.
+func (l *rules) conclude(reason string, p policy.Parameters, trace []policy.Entry, bank bank, q Request) policy.Result {
+	strategy := p.RetainStrategy
+	if strategy == nil {
+		if e := l.bankStrategy(bank, q); e != nil {
+			strategy = e.Sets.RetainStrategy
+			trace = append(trace, *e)
+		}
+	}
+	return policy.Result{Outcome: policy.Allow, Reason: reason, Parameters: p, Strategy: strategy, Trace: trace}
+}

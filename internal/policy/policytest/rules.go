@@ -1,0 +1,113 @@
+package policytest
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// rules are the rules, one function each, so that a test can break one and see that it is noticed.
+type rules struct {
+	coversAction, coversBank func(pattern, asked string) bool
+	closer                   func(a, b string) int        // compares bank patterns
+	order                    func(a, b policy.Grant) int  // of gathering
+	again                    func(a, b policy.Grant) bool // is one policy that comes twice
+	decide                   func(f findings) policy.Outcome
+
+	mergeScalars  map[string]func([]candidate) candidate
+	mergeList     map[string]func(a, b []string) []string
+	narrowScalars map[string]func(owner, scoping any) any
+	narrowList    map[string]func(owner, scoping []string) []string
+	joinGroups    func(a, b []json.RawMessage) []json.RawMessage
+
+	scopes []policy.Scope // of overrides, the most specific first
+}
+
+// law returns the rules as they are.
+var law = newLaw()
+
+func newLaw() *rules {
+	return &rules{
+		coversAction: policy.MatchAction, coversBank: policy.MatchBank,
+		closer: closer, order: gatheringOrder, again: sameWay, decide: decide,
+
+		mergeScalars: map[string]func([]candidate) candidate{
+			"recall_budget": most, "recall_max_tokens": most, "retain_every_n_turns": least,
+			"retain_strategy": ranked, "llm_model": ranked, "llm_provider": ranked,
+		},
+		mergeList: map[string]func(a, b []string) []string{
+			"retain_roles": union, "retain_tags": union, "exclude_providers": union,
+		},
+		narrowScalars: map[string]func(owner, scoping any) any{
+			"recall_budget": lower, "recall_max_tokens": lower, "retain_every_n_turns": higher,
+			"retain_strategy": scopings, "llm_model": scopings, "llm_provider": scopings,
+		},
+		narrowList: map[string]func(owner, scoping []string) []string{
+			"retain_roles": intersection, "retain_tags": union, "exclude_providers": union,
+		},
+		joinGroups: concatenation,
+
+		scopes: []policy.Scope{policy.Topic, policy.Channel, policy.Provider},
+	}
+}
+
+// compareValues compares two budgets, or two numbers.
+func compareValues(a, b any) int {
+	if n, ok := a.(int64); ok {
+		return cmp.Compare(n, b.(int64))
+	}
+	levels := []any{"low", "mid", "high"}
+	return cmp.Compare(slices.Index(levels, a), slices.Index(levels, b))
+}
+
+func compareCandidates(a, b candidate) int { return compareValues(a.value, b.value) }
+
+// most is the first of those with the greatest value.
+func most(candidates []candidate) candidate { return slices.MaxFunc(candidates, compareCandidates) }
+
+// least is the first of those with the least value.
+func least(candidates []candidate) candidate { return slices.MinFunc(candidates, compareCandidates) }
+
+func lower(owner, scoping any) any  { return slices.MinFunc([]any{owner, scoping}, compareValues) }
+func higher(owner, scoping any) any { return slices.MaxFunc([]any{owner, scoping}, compareValues) }
+func scopings(_, scoping any) any   { return scoping }
+
+// criterion compares two statements that both set a parameter of which there can be but one.
+type criterion func(a, b candidate) int
+
+// criteria, in their order: a user's own over a group's, the closer bank pattern, the higher priority, the greater policy id, the
+// earlier statement.
+var criteria = []criterion{
+	func(a, b candidate) int { return compareBools(a.direct, b.direct) },
+	func(a, b candidate) int { return closer(*a.BankPattern, *b.BankPattern) },
+	func(a, b candidate) int { return cmp.Compare(a.priority, b.priority) },
+	func(a, b candidate) int { return cmp.Compare(a.PolicyID, b.PolicyID) },
+	func(a, b candidate) int { return -cmp.Compare(a.Statement, b.Statement) },
+}
+
+// ranked lets go of all but the best by each criterion in turn. What is left is one policy that comes by two groups.
+func ranked(candidates []candidate) candidate { return rankedBy(criteria)(candidates) }
+
+func rankedBy(criteria []criterion) func([]candidate) candidate {
+	return func(candidates []candidate) candidate {
+		for _, compare := range criteria {
+			best := slices.MaxFunc(candidates, compare)
+			var left []candidate
+			for _, c := range candidates {
+				if compare(c, best) == 0 {
+					left = append(left, c)
+				}
+			}
+			candidates = left
+		}
+		return candidates[0]
+	}
+}
+
+// compareBools orders true over false.
+func compareBools(a, b bool) int {
+	level := map[bool]int{true: 1}
+	return cmp.Compare(level[a], level[b])
+}

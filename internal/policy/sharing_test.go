@@ -1,0 +1,225 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
+	"github.com/matryer/is"
+)
+
+// TestBatchIsSingles: all questions of a world, asked of one compiler in any order and at once, are answered as each is by a
+// compiler that was never asked anything.
+func TestBatchIsSingles(t *testing.T) {
+	is := is.New(t)
+	for seed := range uint64(20) {
+		w := policytest.NewWorld(seed)
+		shared := policy.NewCompiler()
+		type question struct {
+			rights *policy.Rights
+			policytest.Request
+			want policy.Result
+		}
+		var questions []question
+		for range 60 {
+			p, q := w.Principal(), w.Request()
+			want := explain(policy.NewCompiler().Compile(p.Subject), q)
+			questions = append(questions, question{shared.Compile(p.Subject), q, want})
+		}
+		var askers sync.WaitGroup
+		wrong := make([]string, 4)
+		for i := range wrong {
+			order := w.Perm(len(questions))
+			askers.Go(func() {
+				for _, n := range slices.Concat(order, order) {
+					q := questions[n]
+					d := decide(q.rights, q.Request)
+					if got := explain(q.rights, q.Request); !reflect.DeepEqual(got, q.want) || !agrees(d, q.want) {
+						wrong[i] = fmt.Sprintf("%+v: %+v, want %+v", q.Request, got, q.want)
+					}
+				}
+			})
+		}
+		askers.Wait()
+		is.Equal(strings.Join(wrong, ""), "") // on some seed
+	}
+}
+
+func agrees(d policy.Decision, r policy.Result) bool {
+	strategy, ok := d.Strategy()
+	return d.Outcome() == r.Outcome && d.Reason() == r.Reason && reflect.DeepEqual(d.Parameters(), r.Parameters) &&
+		ok == (r.Strategy != nil) && (!ok || strategy == *r.Strategy)
+}
+
+// TestEqualClassEqualAnswer: any two strings that the same patterns cover are decided alike, with the same parameters.
+func TestEqualClassEqualAnswer(t *testing.T) {
+	pairs := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		s := w.Principal().Subject
+		actions, banks := patternsOf(w)
+		type class struct{ action, bank string }
+		answers := map[class]outcome{}
+		for range 60 {
+			action, bank := w.Action(), w.Bank()
+			c := class{coverage(actions, action, policy.MatchAction), coverage(banks, bank, policy.MatchBank)}
+			got := outcomeOf(evaluate(s, policytest.Request{Action: action, Bank: bank}))
+			want, known := answers[c]
+			if !known {
+				answers[c] = got
+				continue
+			}
+			pairs++
+			is.Equal(got, want)
+		}
+	})
+	varied(t, pairs)
+}
+
+func patternsOf(w *policytest.World) (actions, banks []string) {
+	for _, p := range w.Policies {
+		for _, st := range p.Statements {
+			actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
+		}
+	}
+	return actions, banks
+}
+
+// coverage says which of the patterns cover s.
+func coverage(patterns []string, s string, covers func(pattern, s string) bool) string {
+	var b strings.Builder
+	for _, p := range patterns {
+		b.WriteByte("01"[map[bool]int{true: 1}[covers(p, s)]])
+	}
+	return b.String()
+}
+
+// TestReceiversOwnResults: whatever is done to an answer, the next is as it was, for everybody who shares the table or the bank.
+func TestReceiversOwnResults(t *testing.T) {
+	changed := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p, q := w.Principal(), w.Request()
+		bank, in := policy.CompileBank(q.BankPolicy), context(q)
+		rights, other := compiler.Compile(p.Subject), compiler.Compile(p.Subject)
+		explain := func(r *policy.Rights) policy.Result {
+			return r.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: in, Policy: bank})
+		}
+		before := written(explain(rights))
+		for range 2 {
+			d := rights.Decide(q.Action, q.Bank, &in, bank)
+			parameters, result := d.Parameters(), explain(rights)
+			changed += scribble(reflect.ValueOf(&parameters)) + scribble(reflect.ValueOf(&result))
+			is.True(written(result) != before) // it was changed
+			is.Equal(written(explain(rights)), before)
+			is.Equal(written(explain(other)), before)
+			is.True(agrees(other.Decide(q.Action, q.Bank, &in, bank), explain(rights)))
+			is.True(agrees(d, explain(other))) // a decision that was made stays
+		}
+	})
+	varied(t, changed)
+}
+
+// written is different for different results, even for those that are not JSON any more.
+func written(r policy.Result) string {
+	raw, err := json.Marshal(r)
+	return fmt.Sprint(string(raw), err)
+}
+
+// scribble changes everything that can be reached from v, and returns how much that was.
+func scribble(v reflect.Value) (changed int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return scribble(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			changed += scribble(v.Field(i))
+		}
+	case reflect.Slice:
+		whole := v.Slice(0, v.Cap()) // what lies behind its end, too
+		for i := range whole.Len() {
+			changed += scribble(whole.Index(i))
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			v.SetMapIndex(key, reflect.ValueOf("scribbled"))
+		}
+		if !v.IsNil() {
+			v.SetMapIndex(reflect.ValueOf("scribbled"), reflect.ValueOf("scribbled"))
+		}
+		return 1
+	case reflect.String:
+		v.SetString("scribbled " + v.String())
+		return 1
+	case reflect.Int, reflect.Int64:
+		v.SetInt(v.Int() + 1)
+		return 1
+	case reflect.Uint8:
+		v.SetUint('0')
+		return 1
+	}
+	return changed
+}
+
+// TestCallersOwnDocuments: what a caller does to what it handed over, once the rights are compiled, changes nothing.
+func TestCallersOwnDocuments(t *testing.T) {
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		s, q := w.Principal().Subject, w.Request()
+		c := policy.NewCompiler()
+		own := rewritten(s, func(_ string, raw []byte) []byte { return slices.Clone(raw) })
+		if q.BankPolicy != nil {
+			q.BankPolicy = &policy.Named{ID: q.BankPolicy.ID, Document: slices.Clone(q.BankPolicy.Document)}
+		}
+		request := policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.CompileBank(q.BankPolicy)}
+		rights := c.Compile(own)
+		before := rights.Explain(request)
+		scribble(reflect.ValueOf(&own))
+		if q.BankPolicy != nil {
+			scribble(reflect.ValueOf(q.BankPolicy))
+		}
+		is.Equal(before, rights.Explain(request))
+		is.Equal(before, c.Compile(s).Explain(request))
+	})
+}
+
+// TestNearlyEqualSubjects: principals with the same ids and other documents, priorities or scoping share nothing.
+func TestNearlyEqualSubjects(t *testing.T) {
+	is := is.New(t)
+	allow := policytest.Document(policytest.Statement{Effect: "allow", Actions: []string{"bank:*"}, Banks: []string{"*"}, LLMModel: "m"})
+	deny := policytest.Document(policytest.Statement{Effect: "deny", Actions: []string{"bank:*"}, Banks: []string{"*"}})
+	none := policytest.Document()
+	q := policytest.Request{Action: "bank:recall", Bank: "project::notes"}
+	grant := func(id, group string, priority int64, document []byte) policy.Grant {
+		return policy.Grant{PolicyID: id, Group: group, Priority: priority, Document: document}
+	}
+	subjects := []policy.Subject{
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, allow)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, deny)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, none)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 1, allow)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "team", 0, allow)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p2", "", 0, allow)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, allow), grant("p", "team", 0, allow)}},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, allow)}, Closed: "closed"},
+		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, allow)}, Scoping: &policy.Named{ID: "p", Document: allow}},
+		{Kind: policy.ServiceAccount, Grants: []policy.Grant{grant("p", "", 0, allow)}},
+		{Kind: policy.ServiceAccount, Grants: []policy.Grant{grant("p", "", 0, allow)}, ServiceAccountID: "ci", Scoping: &policy.Named{ID: "p", Document: none}},
+		{Kind: policy.ServiceAccount, Grants: []policy.Grant{grant("p", "", 0, allow)}, ServiceAccountID: "bot", Scoping: &policy.Named{ID: "p", Document: none}},
+		{Kind: policy.ServiceAccount, Grants: []policy.Grant{grant("p", "", 0, allow)}, ServiceAccountID: "ci", Scoping: &policy.Named{ID: "p", Document: allow}},
+		{Kind: policy.ServiceAccount, Grants: []policy.Grant{grant("p", "", 0, allow), grant("scoping", "p", 0, allow)}},
+		{Kind: policy.Unmapped, Grants: []policy.Grant{grant("p", "", 0, allow)}},
+		{Kind: "robot", Grants: []policy.Grant{grant("p", "", 0, allow)}},
+	}
+	c := policy.NewCompiler()
+	for range 2 {
+		for _, s := range subjects {
+			is.Equal(explain(c.Compile(s), q), policytest.Evaluate(s, q))
+		}
+	}
+}
