@@ -19,8 +19,11 @@ const controlPlane = "*"
 
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
 
-// authorize lets whoever is allowed the control-plane action pass.
+// authorize lets whoever is allowed the control-plane action pass: never the public, whatever a bank policy gives to it.
 func (s *Service) authorize(ctx context.Context, by Principal, action string) error {
+	if by.Kind == KindUnmapped {
+		return forbidden("a sender who is nobody here administers nothing")
+	}
 	d, err := s.Decide(ctx, by, action, controlPlane, Context{})
 	if err == nil && !d.Allowed() {
 		err = forbidden("you are not allowed " + action)

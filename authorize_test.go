@@ -121,6 +121,25 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 }
 
 // TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
+// A holder whose policy does not parse just now may be an administrator when it is mended.
+func TestCeilingOfWhatCannotBeRead(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, staff)
+	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "all", DisplayName: "all", Document: []byte("{")}}})
+	h = newHost(t, func(c *svc.Config) { c.Store = h.store })
+	_, err := h.IssueAPIKey(t.Context(), user("helper"), user("root").Identity(), nil)
+	wantCode(t, err, svc.CodeForbidden, "")
+}
+
+// The public administers nothing, whatever the bank policy of the control plane gives to it.
+func TestThePublicAdministersNothing(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, `{"bank_policies": [{"bank_id": "*", "document": {"version": "2026-03-24",
+		"public_access": {"default": {"actions": ["iam:*", "template:*"]}}}}]}`)
+	wantCode(t, lastError(h.Templates(t.Context(), svc.Unmapped, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.APIKeys(t.Context(), svc.Unmapped, alice.Identity())), svc.CodeForbidden, "")
+}
+
 func TestCeiling(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, staff)

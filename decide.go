@@ -31,6 +31,9 @@ var hostMay = policy.Always("allowed: the host application may do everything")
 //
 // An error is never an allow. Errors: CodeInvalid (an empty action, an impossible bank), CodeUnavailable.
 func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, in Context) (Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{}, fault("decide", err)
+	}
 	if p.Kind == KindHost {
 		return hostMay, nil
 	}
@@ -50,9 +53,6 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 
 // standing returns what a decision is made from: copies where they can be trusted, else the store's rows.
 func (s *Service) standing(ctx context.Context, who Identity, bank string) (*standing, *policy.Bank, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, fault("decide", err)
-	}
 	if who.Kind == KindUnmapped {
 		who.ID = ""
 	}
@@ -66,7 +66,7 @@ func (s *Service) standing(ctx context.Context, who Identity, bank string) (*sta
 		return nil, nil, c.err()
 	}
 	if who.Kind != KindUnmapped && idProblem(who.ID) != "" {
-		return &standing{rights: s.compiler.Compile(policy.Subject{Closed: "denied: no principal has that id"})}, nil, nil
+		return &standing{rights: s.compiler.Compile(policy.Subject{Kind: policy.User, Closed: "denied: no principal has that id"})}, nil, nil
 	}
 	if s.copies == nil {
 		holder, b, err := s.readStanding(ctx, who, bank)

@@ -120,13 +120,12 @@ func TestBadKeysAreRemembered(t *testing.T) {
 	is.New(t).NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
 	wrong := svc.Resum(string(good.Key[:21]) + string(revoked.Key[21:53]))
 	for name, key := range map[string]string{"revoked": string(revoked.Key), "unknown": string(unknown.Key), "wrong": wrong} {
-		_, _ = h.Authenticate(t.Context(), key)
 		before := store.reads.Load()
-		for range 100 {
+		for range 1000 {
 			_, err := h.Authenticate(t.Context(), key)
 			wantCode(t, err, svc.CodeUnauthenticated, "")
 		}
-		if n := store.reads.Load() - before; n > 0 {
+		if n := store.reads.Load() - before; n > 10 { // some, until the follower has seen the revocation
 			t.Errorf("%s: %d reads", name, n)
 		}
 	}

