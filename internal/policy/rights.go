@@ -90,7 +90,7 @@ func (r *Rights) ofClass(action, bank string) *verdict {
 
 // Explain decides a request as Decide does, and says what each statement came to. The result is the caller's own.
 func (r *Rights) Explain(q Request) Result {
-	rec := &recorder{request: &q, serviceAccount: r.serviceAccount, trace: r.table.trace(), reasons: map[string]string{}}
+	rec := &recorder{request: &q, serviceAccount: r.serviceAccount, trace: r.table.trace(), nothing: map[string]string{}}
 	v := r.closed
 	switch {
 	case r.table != nil:

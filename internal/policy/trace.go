@@ -46,7 +46,7 @@ type Entry struct {
 	// statement ("policy#statement") that prevailed over it: of its own side, or
 	// of the other side for what was in force on its own. Only parameters of which
 	// one value prevails can lose; an equal value has not lost. Never nil; empty in
-	// a denial, where nothing is in force.
+	// a denial, where nothing is in force. Entries that are not matched share one.
 	Lost map[string]string `json:"lost"`
 }
 
@@ -54,41 +54,38 @@ type Entry struct {
 type recorder struct {
 	request        *Request
 	serviceAccount string
-	trace          []Entry // never nil
-	reasons        map[string]string
+	trace          []Entry           // never nil
+	nothing        map[string]string // what entries lose that are not matched
+
+	noAction, noBank, allows, denies string // sentences that entries share, once they are made
 }
 
 // reason returns the sentence that all entries of a code share.
 func (r *recorder) reason(code string) string {
-	reason, ok := r.reasons[code]
-	if ok {
-		return reason
-	}
-	switch q := r.request; code {
-	case CodeActionNotMatched:
-		reason = fmt.Sprintf("no action pattern covers %q", q.Action)
+	sentence, format := &r.noAction, "no action pattern covers %[1]q"
+	switch code {
 	case CodeBankNotMatched:
-		reason = fmt.Sprintf("no bank pattern covers %q", q.Bank)
+		sentence, format = &r.noBank, "no bank pattern covers %[2]q"
 	case CodeAllowMatched:
-		reason = fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
+		sentence, format = &r.allows, "allows %q on bank %q"
 	case CodeDenyMatched:
-		reason = fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)
+		sentence, format = &r.denies, "denies %q on bank %q"
 	}
-	r.reasons[code] = reason
-	return reason
+	if *sentence == "" {
+		*sentence = fmt.Sprintf(format, r.request.Action, r.request.Bank)
+	}
+	return *sentence
 }
 
 // add adds an entry for a statement of w, -1 for its document.
 func (r *recorder) add(w *way, statement int, effect Effect, code, reason string) *Entry {
-	via := w.via
-	if via == "" {
-		via = "scoping:" + r.serviceAccount
+	r.trace = append(r.trace, Entry{})
+	e := &r.trace[len(r.trace)-1] // written in place: an entry is large
+	e.PolicyID, e.Statement, e.Effect, e.Code, e.Reason, e.Lost = w.policy, statement, effect, code, reason, r.nothing
+	if e.Via = w.via; e.Via == "" {
+		e.Via = "scoping:" + r.serviceAccount
 	}
-	r.trace = append(r.trace, Entry{
-		PolicyID: w.policy, Via: via, Statement: statement, Effect: effect,
-		Code: code, Reason: reason, Lost: map[string]string{},
-	})
-	return &r.trace[len(r.trace)-1]
+	return e
 }
 
 // elsewhere records a statement that speaks of something else.
@@ -109,7 +106,7 @@ func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]st
 	}
 	e := r.add(w, n, st.Effect, code, r.reason(code))
 	e.Matched, e.ActionPattern, e.BankPattern = true, &action, &bank
-	e.Sets = Sets(st.Parameters.clone())
+	e.Sets, e.Lost = Sets(st.Parameters.clone()), map[string]string{}
 	return e.Lost
 }
 
