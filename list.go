@@ -6,7 +6,7 @@ import (
 )
 
 // listChunk is how many rows a list reads at a time, so that no connection is held while a caller deals with them.
-const listChunk = 64
+const listChunk = 128
 
 // list yields what next returns, chunk by chunk until an empty one; advance moves the page behind the last row.
 // An error is yielded once, last.

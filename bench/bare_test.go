@@ -42,10 +42,10 @@ const (
 		JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id
 		WHERE k.scope = $1 AND k.owner = $2 AND (k.name, k.id) > ($3, $4) AND k.tag = $5`
 
-	selectTemplates         = listed + ` ORDER BY t.name, t.id LIMIT 64`
-	selectOfCategory        = listed + ` AND t.category = $5 ORDER BY t.name, t.id LIMIT 64`
-	selectTagged            = listedTag + ` ORDER BY k.name, k.id LIMIT 64`
-	selectTaggedOfCategory  = listedTag + ` AND k.category = $6 ORDER BY k.name, k.id LIMIT 64`
+	selectTemplates         = listed + ` ORDER BY t.name, t.id LIMIT 128`
+	selectOfCategory        = listed + ` AND t.category = $5 ORDER BY t.name, t.id LIMIT 128`
+	selectTagged            = listedTag + ` ORDER BY k.name, k.id LIMIT 128`
+	selectTaggedOfCategory  = listedTag + ` AND k.category = $6 ORDER BY k.name, k.id LIMIT 128`
 	selectTemplatesAllAlong = `SELECT ` + templateColumns + ` FROM svc_templates t WHERE t.scope = $1 AND t.owner = $2 ORDER BY t.name, t.id LIMIT $3`
 
 	insertKey = `INSERT INTO svc_api_keys

@@ -100,7 +100,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 	}
 	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10})
 	is.NoErr(err)
-	is.Equal(len(chunk), 3) // more than 256 KiB
+	is.Equal(len(chunk), 6) // more than 512 KiB
 }
 
 // impatient opens a store that waits only a moment for other processes.

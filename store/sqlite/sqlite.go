@@ -97,8 +97,8 @@ func (s *Store) DB() *sql.DB { return s.write }
 // Close closes the file. The last one of all processes to do so moves what is in the write-ahead log into the file.
 func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
 
-// Dialect is SQLite's, for hosts that bring pools of their own to [sqlstore.New]. Those must run with foreign_keys on, and
-// begin the transactions that write with BEGIN IMMEDIATE.
+// Dialect is SQLite's, for hosts that bring pools of their own to [sqlstore.New]. Those must be of SQLite 3.44 or newer, run
+// with foreign_keys on, and begin the transactions that write with BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", OneWriter: true, Classify: classify}
 }

@@ -39,7 +39,8 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	return snapshot, s.fault(ctx, "read access", err)
 }
 
-// The statements of Access. What reaches the user u comes as one text: a row of a statement costs a driver more.
+// The statements of Access. What reaches the user u comes as one text, because ten more rows would cost a driver as much as all
+// the rest. CROSS JOIN keeps SQLite from walking through what is attached to any group.
 const (
 	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
 		(SELECT string_agg(concat_ws($1, t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
@@ -71,7 +72,7 @@ type accessRow struct {
 	bank        []byte
 	user        svc.User
 	grants      string
-	boundary    string // between the texts in grants: random, so that it is in none of them
+	boundary    string // between the texts of grants: random, so that none of them holds it
 	account     svc.ServiceAccount
 	scopingName string
 	scoping     []byte

@@ -36,13 +36,10 @@ func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn 
 func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx context.Context, tx session) ([]svc.Target, error)) error {
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
 		targets, err := fn(ctx, tx)
-		if err != nil {
-			return err
+		if err == nil {
+			err = tx.leave(ctx, targets)
 		}
-		if err := tx.leave(ctx, targets); err != nil {
-			return err
-		}
-		if s.mutations.Add(1)%forgetEvery == 1 {
+		if err == nil && s.mutations.Add(1)%forgetEvery == 1 {
 			err = tx.forget(ctx)
 		}
 		if err == nil && s.dialect.Notify != "" {

@@ -210,13 +210,13 @@ func (q *queue) run(tx *sql.Tx, jobs []*job) {
 			tell([]*job{j}, cmp.Or(err, j.err))
 		}
 	}()
-	shared, do := session{pool: q.pool, tx: tx, bound: map[string]*sql.Stmt{}}, savepoint
+	do := savepoint
 	if len(jobs) == 1 {
 		do = unguarded
 	}
 	for ; len(jobs) > 0; jobs = jobs[1:] {
 		j := jobs[0]
-		fault := do(context.WithoutCancel(j.ctx), shared, j.call)
+		fault := do(context.WithoutCancel(j.ctx), session{pool: q.pool, tx: tx}, j.call)
 		if _, lost := errors.AsType[transactionLost](fault); lost {
 			err = fault
 			return

@@ -10,9 +10,8 @@ import (
 
 // session runs statements: on a database, in one of its transactions, or in a transaction of the host.
 type session struct {
-	pool  *pool                // nil: the host's, on which nothing is prepared
-	tx    *sql.Tx              // nil: each statement is its own
-	bound map[string]*sql.Stmt // those that tx has run, for who runs many in it; nil: they are not kept
+	pool *pool   // nil: the host's, on which nothing is prepared
+	tx   *sql.Tx // nil: each statement is its own
 }
 
 // work is what is done in a transaction: with the context it is given, which need not be that of whoever asked for it.
@@ -32,15 +31,8 @@ func (s session) statement(ctx context.Context, query string) (statement, error)
 	if s.tx == nil {
 		return s.pool.prepare(ctx, query)
 	}
-	if stmt := s.bound[query]; stmt != nil {
-		return stmt, nil
-	}
 	if stmt := s.pool.statement(query); stmt != nil {
-		stmt = s.tx.StmtContext(ctx, stmt)
-		if s.bound != nil {
-			s.bound[query] = stmt
-		}
-		return stmt, nil
+		return s.tx.StmtContext(ctx, stmt), nil
 	}
 	s.pool.want(query)
 	return s.tx.PrepareContext(ctx, query)

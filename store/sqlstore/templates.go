@@ -10,7 +10,7 @@ import (
 )
 
 // chunkBytes is how many bytes of manifests a chunk of a list holds before it ends early.
-const chunkBytes = 256 << 10
+const chunkBytes = 512 << 10
 
 // CreateTemplate implements [svc.TemplateStore].
 func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
