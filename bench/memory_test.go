@@ -9,13 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
-	"runtime/metrics"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/bench/internal/measure"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/sqlite"
 )
@@ -46,11 +45,11 @@ func BenchmarkListMemory(b *testing.B) {
 // listMemory returns the most that was reachable, and all that was allocated, in bytes.
 func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err error) {
 	api := httpapi.New(s.service, httpapi.Options{})
-	before, allocatedBefore := heap()
+	before, allocatedBefore := measure.Heap()
 	pieces, every := 0, max(1, s.templates/10_000) // looking at a heap costs a collection
 	w := &discard{between: func() {
 		if pieces++; pieces%every == 0 {
-			now, _ := heap()
+			now, _ := measure.Heap()
 			peak = max(peak, now-min(now, before))
 		}
 	}}
@@ -60,16 +59,8 @@ func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err erro
 	if pieces < s.templates*manifestSize/(64<<10) {
 		return 0, 0, fmt.Errorf("the list was sent in %d pieces", pieces)
 	}
-	_, now := heap()
+	_, now := measure.Heap()
 	return peak, now - allocatedBefore, nil
-}
-
-// heap returns how many bytes are reachable, and how many were ever allocated.
-func heap() (reachable, allocated uint64) {
-	runtime.GC()
-	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
 // childVariable holds, in a child of this program, the names of a database and of a file with keys.

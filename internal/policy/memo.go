@@ -58,26 +58,38 @@ type cell struct {
 
 func (c cell) hash() uint64 { return (c.table*odd1 ^ uint64(c.action)*odd2 ^ uint64(c.bank)) * odd3 }
 
-// answer is the verdict on one request to a table.
+// answer is the verdict on one request to a table. It has a copy of the request's strings, in one piece: theirs may be parts of
+// something large, and two places in memory take longer to look at.
 type answer struct {
-	table        uint64
-	action, bank string
-	verdict      *verdict
+	table   uint64
+	action  int    // its length
+	text    string // action and bank
+	verdict *verdict
 }
 
+func newAnswer(table uint64, action, bank string, v *verdict) *answer {
+	return &answer{table, len(action), action + bank, v}
+}
+
+func (a *answer) to(table uint64, action, bank string) bool {
+	return a != nil && a.table == table && a.action == len(action) && len(a.text) == len(action)+len(bank) &&
+		a.text[:len(action)] == action && a.text[len(action):] == bank
+}
+
+// answers remembers answers as memo does verdicts.
 type answers struct {
 	slots []atomic.Pointer[answer]
 	mask  uint64
 }
 
 func (m *answers) get(hash, table uint64, action, bank string) *verdict {
-	if a := m.slots[hash&m.mask].Load(); a != nil && a.table == table && a.bank == bank && a.action == action {
-		return a.verdict
+	a := m.slots[hash&m.mask].Load()
+	if !a.to(table, action, bank) {
+		if a = m.slots[hash>>32&m.mask].Load(); !a.to(table, action, bank) {
+			return nil
+		}
 	}
-	if a := m.slots[hash>>32&m.mask].Load(); a != nil && a.table == table && a.bank == bank && a.action == action {
-		return a.verdict
-	}
-	return nil
+	return a.verdict
 }
 
 func (m *answers) put(hash uint64, a *answer) {

@@ -72,7 +72,7 @@ func (r *Rights) verdict(action, bank string) *verdict {
 	}
 	v := r.ofClass(action, bank)
 	if len(action)+len(bank) <= keptLength {
-		c.asked.put(hash, &answer{r.table.id, action, bank, v})
+		c.asked.put(hash, newAnswer(r.table.id, action, bank, v))
 	}
 	return v
 }
