@@ -16,7 +16,10 @@ type APIKey struct {
 	Hash        []byte // of kind, id and secret, under the pepper
 	Pepper      string // the pepper's version; "" none
 	CreatedAt   time.Time
-	RevokedAt   time.Time // zero: it is good
+	ExpiresAt   time.Time // from then on it is not accepted; zero: never
+	Disabled    bool      // it is not accepted for now
+	LastUsedAt  time.Time // the minute in which it was accepted last, some seconds late; zero: never
+	RevokedAt   time.Time // it is not accepted any more, nor listed; zero: it is not revoked
 }
 
 // IssuedKey is a new key: the only time that the key itself is seen.
@@ -25,24 +28,50 @@ type IssuedKey struct {
 	Key Secret
 }
 
-// Credential is what judging a key needs to know, read in one snapshot.
-type Credential struct {
-	APIKey
-	User           *User           // of a user's key; nil: no row. Its channels are not read
-	ServiceAccount *ServiceAccount // of a service account's key; nil: no row
+// NewAPIKey is the request to issue a key. The zero NewAPIKey is a key without a description that never expires.
+type NewAPIKey struct {
+	Description *string
+	ExpiresAt   time.Time // kept to the microsecond; zero: never
 }
 
-// APIKeyStore keeps API keys.
+// APIKeyPatch is a partial update: nil leaves a field untouched.
+type APIKeyPatch struct {
+	Description *TextPatch
+	ExpiresAt   *time.Time // the zero time: never
+	Disabled    *bool
+}
+
+// KeyUse is what is kept of a key's having been accepted.
+type KeyUse struct {
+	ID     string
+	At     time.Time // the minute
+	Hash   []byte    // the key, hashed anew under Pepper; nil: hash and pepper stay
+	Pepper string
+}
+
+// APIKeyStore keeps API keys. How one is read by its id is [AccessStore]'s Access.
 type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken.
 	CreateAPIKey(ctx context.Context, key APIKey) error
-	// Credential returns the key with that id, revoked or not, with its holder's row. ErrNotFound.
-	Credential(ctx context.Context, id string) (Credential, error)
 	// APIKeys returns a chunk of the holder's keys that are not revoked, newest first (CreatedAt, then ID,
 	// descending), behind page's last row. A chunk may be shorter than page.Limit; only an empty one is the end.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
+	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes what change made of its
+	// Description, ExpiresAt, Disabled and RevokedAt, and nothing else, in one transaction: changes of one key happen
+	// one after the other. change does no I/O and may be called again, with the key read anew; its error is returned as
+	// it is and nothing is written. ErrNotFound when the key is unknown, another's or revoked.
+	ChangeAPIKey(ctx context.Context, holder Identity, id string, change func(key *APIKey) (write bool, err error)) error
+	// RotateAPIKey does as ChangeAPIKey does, and adds the key that rotate returns, in the same transaction: both, or
+	// neither. ErrExists when the new key's id is taken.
+	RotateAPIKey(ctx context.Context, holder Identity, id string, rotate func(old *APIKey) (next APIKey, err error)) error
 	// RevokeAPIKey marks the holder's key as revoked. ErrNotFound when it is unknown, another's or revoked before.
 	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
+	// RevokeAPIKeys marks all keys of the holder that are not revoked as revoked, as one mutation, and returns their ids,
+	// in no order. Where there are none, nothing is written.
+	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time) (ids []string, err error)
+	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At, and the hash where the use has
+	// one. Unknown keys are left out; of revoked ones the hash stays. It is no mutation: the generation stays.
+	UseAPIKeys(ctx context.Context, uses []KeyUse) error
 	// KeepValue returns the value kept under name, after keeping value if there was none. All callers, in all
 	// processes, get the same.
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
@@ -59,40 +88,56 @@ type APIKeyPage struct {
 // IssueAPIKey issues a key for a user, or for a service account when by is [Host]. The caller needs iam:users:write, must
 // not be a service account, and must itself have every control-plane right that the holder has. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound (a user whom Config.KnownUser does not know).
-func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, description *string) (IssuedKey, error) {
-	if err := checkKeyRequest(holder, description); err != nil {
+func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
+	now := s.now()
+	var c checker
+	c.holder(holder)
+	in.check(&c, now)
+	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
-	if by.Kind == KindServiceAccount {
-		return IssuedKey{}, forbidden("a service account issues no keys")
-	}
-	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
+	if err := s.authorizeIssue(ctx, by, holder); err != nil {
 		return IssuedKey{}, err
 	}
-	return s.issue(ctx, by, holder, description)
+	return s.issue(ctx, by, holder, in, now)
 }
 
 // IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account).
-func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, description *string) (IssuedKey, error) {
+func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey) (IssuedKey, error) {
+	now := s.now()
 	var c checker
-	c.optionalText("/description", description, MaxDescriptionLength)
+	in.check(&c, now)
 	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
 	if err := authorizeMe(by); err != nil {
 		return IssuedKey{}, err
 	}
-	return s.issue(ctx, by, by.Identity(), description)
+	return s.issue(ctx, by, by.Identity(), in, now)
 }
 
-func checkKeyRequest(holder Identity, description *string) error {
-	var c checker
+// check adds what is wrong with the request, and cuts its time to what is kept.
+func (in *NewAPIKey) check(c *checker, now time.Time) {
+	c.optionalText("/description", in.Description, MaxDescriptionLength)
+	c.expiry(&in.ExpiresAt, now)
+}
+
+// expiry adds what is wrong with a time to expire at, and cuts it to what is kept.
+func (c *checker) expiry(at *time.Time, now time.Time) {
+	if at.IsZero() {
+		return
+	}
+	*at = at.UTC().Truncate(time.Microsecond)
+	if !at.After(now) || at.Year() > 9999 {
+		c.add("/expires_at", "must lie in the future, and before the year 10000")
+	}
+}
+
+func (c *checker) holder(holder Identity) {
 	if holder.Kind != KindUser && holder.Kind != KindServiceAccount {
 		c.add("kind", "must be a user or a service account")
 	}
 	c.id(holderField(holder), holder.ID)
-	c.optionalText("/description", description, MaxDescriptionLength)
-	return c.err()
 }
 
 func holderField(holder Identity) string {
@@ -106,7 +151,19 @@ func holderField(holder Identity) string {
 const issueTries = 4
 
 // issue makes, stores and announces a key.
-func (s *Service) issue(ctx context.Context, by Principal, holder Identity, description *string) (IssuedKey, error) {
+func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time) (IssuedKey, error) {
+	issued, err := s.draw(ctx, holder, func(key *IssuedKey) error {
+		key.Description, key.CreatedAt, key.ExpiresAt = in.Description, now, in.ExpiresAt
+		return s.store.CreateAPIKey(ctx, key.APIKey)
+	})
+	if err != nil {
+		return IssuedKey{}, fault("issue API key", err)
+	}
+	return issued, s.committed(ctx, now, by, EventAPIKeyIssued, issued.Target())
+}
+
+// draw draws a key that store can keep.
+func (s *Service) draw(ctx context.Context, holder Identity, store func(*IssuedKey) error) (IssuedKey, error) {
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return IssuedKey{}, err
@@ -114,16 +171,12 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, desc
 	issued, err := IssuedKey{}, ErrExists
 	for try := 0; try < issueTries && errors.Is(err, ErrExists); try++ {
 		issued = ring.generate(holder)
-		issued.Description, issued.CreatedAt = description, s.now()
-		err = s.store.CreateAPIKey(ctx, issued.APIKey)
+		err = store(&issued)
 	}
-	if err != nil {
-		return IssuedKey{}, fault("issue API key", err)
-	}
-	return issued, s.committed(ctx, issued.CreatedAt, by, EventAPIKeyIssued, issued.Target())
+	return issued, err
 }
 
-// APIKeys lists the good keys of a user, newest first. The caller needs iam:users:read. The error, if any, is the last
+// APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones too. The caller needs iam:users:read. The error, if any, is the last
 // thing yielded.
 func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
 	return s.listKeys(ctx, holder, func() error {
@@ -134,7 +187,7 @@ func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) it
 	})
 }
 
-// MyAPIKeys lists the calling user's good keys, newest first. The error, if any, is the last thing yielded.
+// MyAPIKeys lists the calling user's keys that are not revoked, newest first. The error, if any, is the last thing yielded.
 func (s *Service) MyAPIKeys(ctx context.Context, by Principal) iter.Seq2[APIKey, error] {
 	return s.listKeys(ctx, by.Identity(), func() error { return authorizeMe(by) })
 }
@@ -145,39 +198,6 @@ func (s *Service) listKeys(ctx context.Context, holder Identity, allowed func() 
 		allowed,
 		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
 		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })
-}
-
-// RevokeAPIKey revokes a holder's key: nothing accepts it after this returns. The caller needs iam:users:write and every
-// control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
-func (s *Service) RevokeAPIKey(ctx context.Context, by Principal, holder Identity, id string) error {
-	if err := errors.Join(checkID(holderField(holder), holder.ID), checkID("key_id", id)); err != nil {
-		return err
-	}
-	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
-		return err
-	}
-	return s.revoke(ctx, by, holder, id)
-}
-
-// RevokeMyAPIKey revokes a key of the calling user. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
-func (s *Service) RevokeMyAPIKey(ctx context.Context, by Principal, id string) error {
-	if err := checkID("key_id", id); err != nil {
-		return err
-	}
-	if err := authorizeMe(by); err != nil {
-		return err
-	}
-	return s.revoke(ctx, by, by.Identity(), id)
-}
-
-func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
-	now := s.now()
-	if err := s.store.RevokeAPIKey(ctx, holder, id, now); errors.Is(err, ErrNotFound) {
-		return notFound("there is no such API key")
-	} else if err != nil {
-		return fault("revoke API key", err)
-	}
-	return s.committed(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())
 }
 
 // Target is the key, for events and change feeds.

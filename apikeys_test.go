@@ -20,7 +20,7 @@ var (
 
 func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 	t.Helper()
-	issued, err := h.IssueAPIKey(t.Context(), svc.Host, who.Identity(), nil)
+	issued, err := h.IssueAPIKey(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +30,13 @@ func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 func TestMyKeys(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	first, err := h.IssueMyAPIKey(t.Context(), alice, ptr("laptop"))
+	first, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{Description: ptr("laptop")})
 	is.NoErr(err)
 	is.True(regexp.MustCompile(`^svcu_[0-9A-Za-z]{54}$`).MatchString(string(first.Key)))
 	is.Equal(first.Prefix, "svcu_"+first.ID)
 	is.True(strings.HasPrefix(string(first.Key), first.Prefix))
 	is.True(!bytes.Contains(first.Hash, []byte(first.Key)))
-	second, err := h.IssueMyAPIKey(t.Context(), alice, nil)
+	second, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
 	is.NoErr(err)
 	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{second.APIKey, first.APIKey})
 	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), bob))), 0)
@@ -52,14 +52,14 @@ func TestMyKeys(t *testing.T) {
 		"api_key.issued api_key/" + second.ID + " by alice",
 		"api_key.revoked api_key/" + first.ID + " by alice",
 	})
-	_, err = h.IssueMyAPIKey(t.Context(), alice, ptr("\x00"))
+	_, err = h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{Description: ptr("\x00")})
 	wantCode(t, err, svc.CodeInvalid, "/description")
 }
 
 func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
 	h := newHost(t)
 	for _, by := range []svc.Principal{robot, svc.Host, {}} {
-		_, err := h.IssueMyAPIKey(t.Context(), by, nil)
+		_, err := h.IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
 		wantCode(t, err, svc.CodeForbidden, "")
 		wantCode(t, lastError(h.MyAPIKeys(t.Context(), by)), svc.CodeForbidden, "")
 		wantCode(t, h.RevokeMyAPIKey(t.Context(), by, "any"), svc.CodeForbidden, "")
@@ -75,20 +75,20 @@ func TestUserKeys(t *testing.T) {
 		return id != "nobody", nil
 	}
 	h := newHost(t, func(c *svc.Config) { c.KnownUser = known })
-	issued, err := h.IssueAPIKey(t.Context(), admin, alice.Identity(), nil)
+	issued, err := h.IssueAPIKey(t.Context(), admin, alice.Identity(), svc.NewAPIKey{})
 	is.NoErr(err)
 	is.Equal(collect(t, h.APIKeys(t.Context(), admin, alice.Identity())), []svc.APIKey{issued.APIKey})
 	is.NoErr(h.RevokeAPIKey(t.Context(), admin, alice.Identity(), issued.ID))
 
 	for id, code := range map[string]svc.Code{"nobody": svc.CodeNotFound, "broken": svc.CodeInternal} {
 		who := svc.Identity{Kind: svc.KindUser, ID: id}
-		_, err = h.IssueAPIKey(t.Context(), admin, who, nil)
+		_, err = h.IssueAPIKey(t.Context(), admin, who, svc.NewAPIKey{})
 		wantCode(t, err, code, "")
 		wantCode(t, lastError(h.APIKeys(t.Context(), admin, who)), code, "")
 		wantCode(t, h.RevokeAPIKey(t.Context(), admin, who, "any"), code, "")
 	}
 	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
-	_, err = h.IssueAPIKey(t.Context(), admin, odd, nil)
+	_, err = h.IssueAPIKey(t.Context(), admin, odd, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
 	wantCode(t, lastError(h.APIKeys(t.Context(), admin, odd)), svc.CodeInvalid, "user_id")
 	wantCode(t, h.RevokeAPIKey(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
@@ -97,11 +97,11 @@ func TestUserKeys(t *testing.T) {
 func TestKeysOfServiceAccounts(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	_, err := h.IssueAPIKey(t.Context(), svc.Host, robot.Identity(), nil)
+	_, err := h.IssueAPIKey(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, nil)
+	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "sa_id")
-	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, nil)
+	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "kind")
 
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
@@ -133,6 +133,6 @@ func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 3} })
 	issue(t, h, alice)
 	h = newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 4} })
-	_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), nil)
+	_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInternal, "")
 }

@@ -23,7 +23,7 @@ func unauthenticated() *Error {
 }
 
 // authenticateKey makes at most one store call for a key whose id is well-formed, and none while its copies can be trusted: unknown,
-// wrong and revoked ones take the same way to the same answer.
+// wrong, expired, disabled and revoked ones take the same way to the same answer.
 func (s *Service) authenticateKey(ctx context.Context, kind Kind, bearer string) (Principal, error) {
 	if err := ctx.Err(); err != nil {
 		return Principal{}, fault("authenticate", err)
@@ -40,9 +40,11 @@ func (s *Service) authenticateKey(ctx context.Context, kind Kind, bearer string)
 	if err != nil {
 		return Principal{}, err
 	}
-	if !ring.matches(kind, t, key) || key.revoked || holder.keysRest {
+	now := s.config.Now()
+	if !ring.matches(kind, t, key) || !key.good(now) || holder.keysRest {
 		return Principal{}, unauthenticated()
 	}
+	s.noteUse(ring, kind, t, key, now)
 	return Principal{Kind: key.holder.Kind, ID: key.holder.ID}, nil
 }
 
@@ -91,11 +93,11 @@ func (s *Service) readKey(ctx context.Context, id string) (keyCopy, *standing, b
 	if err != nil {
 		return keyCopy{}, nobody, bankCopy{}, fault("read API key", err)
 	}
-	key := keyCopy{generation: snapshot.Generation}
-	if k := snapshot.Key; k != nil {
-		key.holder, key.pepper, key.revoked = k.Holder, k.Pepper, !k.RevokedAt.IsZero()
-		copy(key.hash[:], k.Hash)
+	var key keyCopy
+	if snapshot.Key != nil {
+		key = copyOf(snapshot.Key)
 	}
+	key.generation = snapshot.Generation
 	holder, bank := s.snapshotStanding(key.holder, snapshot)
 	return key, holder, bank, nil
 }

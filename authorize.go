@@ -56,6 +56,14 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 	return s.checkKnown(ctx, holder)
 }
 
+// authorizeIssue lets those pass who may issue, and so change, keys of a holder.
+func (s *Service) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
+	if by.Kind == KindServiceAccount {
+		return forbidden("a service account issues no keys")
+	}
+	return s.authorizeKeys(ctx, by, holder, ActionUsersWrite)
+}
+
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks: its keys would give it to whoever
 // issues them. What an inactive holder would have when active counts.
 func (s *Service) withinCeiling(ctx context.Context, by Principal, holder Identity) error {

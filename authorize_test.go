@@ -67,7 +67,7 @@ func TestWhoMayWhat(t *testing.T) {
 		if err := lastError(h.APIKeys(t.Context(), c.by, user("someone").Identity())); allowed(t, err) {
 			may += "r"
 		}
-		if _, err := h.IssueAPIKey(t.Context(), c.by, user("someone").Identity(), nil); allowed(t, err) {
+		if _, err := h.IssueAPIKey(t.Context(), c.by, user("someone").Identity(), svc.NewAPIKey{}); allowed(t, err) {
 			may += "w"
 		}
 		if err := lastError(h.Templates(t.Context(), c.by, svc.TemplateFilter{})); allowed(t, err) {
@@ -99,7 +99,7 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 	_, installed := h.InstallTemplate(t.Context(), plain, svc.Install{TemplateID: "x", SourceName: "nothing"})
 	_, checked := h.CheckUpdate(t.Context(), plain, "nothing")
 	_, updated := h.UpdateTemplate(t.Context(), plain, "nothing", false)
-	_, issued := h.IssueAPIKey(t.Context(), plain, plain.Identity(), nil)
+	_, issued := h.IssueAPIKey(t.Context(), plain, plain.Identity(), svc.NewAPIKey{})
 	for name, err := range map[string]error{
 		"resolve": resolve, "register": register, "template": template, "create": made, "patch": patched,
 		"install": installed, "check": checked, "update": updated, "issue": issued,
@@ -127,7 +127,7 @@ func TestCeilingOfWhatCannotBeRead(t *testing.T) {
 	h.apply(t, staff)
 	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "all", DisplayName: "all", Document: []byte("{")}}})
 	h = newHost(t, func(c *svc.Config) { c.Store = h.store })
-	_, err := h.IssueAPIKey(t.Context(), user("helper"), user("root").Identity(), nil)
+	_, err := h.IssueAPIKey(t.Context(), user("helper"), user("root").Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeForbidden, "")
 }
 
@@ -160,7 +160,7 @@ func TestCeiling(t *testing.T) {
 		{user("helper"), "unknown", true},
 	} {
 		holder := user(c.holder).Identity()
-		_, err := h.IssueAPIKey(t.Context(), c.by, holder, nil)
+		_, err := h.IssueAPIKey(t.Context(), c.by, holder, svc.NewAPIKey{})
 		if allowed(t, err) != c.within {
 			t.Errorf("%v issues a key of %s: %v", c.by, c.holder, err)
 		}

@@ -64,8 +64,28 @@ type keyCopy struct {
 	holder     Identity
 	hash       [sha256.Size]byte
 	pepper     string
-	revoked    bool
+	closed     bool          // revoked or disabled
+	expires    int64         // Unix microseconds; 0: never
+	used       *atomic.Int64 // the minute, of the Unix epoch, of the last use that was noted
 	generation int64
+}
+
+// copyOf is what there is to know of a key that was read.
+func copyOf(k *APIKey) keyCopy {
+	key := keyCopy{holder: k.Holder, pepper: k.Pepper, closed: k.Disabled || !k.RevokedAt.IsZero(), used: &atomic.Int64{}}
+	copy(key.hash[:], k.Hash)
+	if !k.ExpiresAt.IsZero() {
+		key.expires = k.ExpiresAt.UnixMicro()
+	}
+	if !k.LastUsedAt.IsZero() {
+		key.used.Store(minuteOf(k.LastUsedAt))
+	}
+	return key
+}
+
+// good reports whether a key that is right is accepted now.
+func (k keyCopy) good(now time.Time) bool {
+	return !k.closed && (k.expires == 0 || now.UnixMicro() < k.expires)
 }
 
 // bankCopy is the policy of a bank. It is kept for banks that have none, too.

@@ -96,12 +96,12 @@ func (s *watchedStore) AwaitChange(ctx context.Context, since int64) error {
 	return s.Store.AwaitChange(ctx, since)
 }
 
-func watched(t *testing.T) (*host, *watchedStore) {
+func watched(t *testing.T, edits ...func(*svc.Config)) (*host, *watchedStore) {
 	store := &watchedStore{}
-	h := newHost(t, func(c *svc.Config) {
+	h := newHost(t, append(edits, func(c *svc.Config) {
 		store.Store = c.Store
 		c.Store = store
-	})
+	})...)
 	h.apply(t, world)
 	return h, store
 }

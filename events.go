@@ -20,6 +20,7 @@ const (
 	EventTemplateUpdated   EventAction = "template.updated"
 	EventTemplateDeleted   EventAction = "template.deleted"
 	EventAPIKeyIssued      EventAction = "api_key.issued"
+	EventAPIKeyChanged     EventAction = "api_key.changed"
 	EventAPIKeyRevoked     EventAction = "api_key.revoked"
 	EventAccessWritten     EventAction = "access.written" // by Apply, one for each thing that changed
 )

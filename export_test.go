@@ -1,6 +1,11 @@
 package svc
 
-import "github.com/extsvc/svc/internal/token"
+import (
+	"context"
+	"strconv"
+
+	"github.com/extsvc/svc/internal/token"
+)
 
 // Resum gives a key without its checksum the right one.
 func Resum(key string) string {
@@ -9,3 +14,18 @@ func Resum(key string) string {
 
 // SeenLongAgo makes the service forget that the store was seen lately.
 func (s *Service) SeenLongAgo() { s.copies.seen.Store(int64(-2 * trusted)) }
+
+// FlushUses writes now when keys were used last.
+func (s *Service) FlushUses(ctx context.Context) { s.flushOnce(ctx) }
+
+// WaitingUses returns how many of n uses wait, of as many keys.
+func WaitingUses(n int) int {
+	var uses keyUses
+	for i := range n {
+		uses.add(KeyUse{ID: strconv.Itoa(i)})
+	}
+	return len(uses.take())
+}
+
+// CaughtUp reports whether all that has changed in the store, as far as it was heard of, is forgotten.
+func (s *Service) CaughtUp() bool { return s.copies.applied.Load() >= s.copies.heard.Load() }

@@ -40,6 +40,15 @@ func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, er
 func (s *brokenStore) RevokeAPIKey(context.Context, svc.Identity, string, time.Time) error {
 	return s.err
 }
+func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) RotateAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error {
+	return s.err
+}
+func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time) ([]string, error) {
+	return nil, s.err
+}
 func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
 func (s *brokenStore) User(context.Context, string) (svc.User, error)            { return svc.User{}, s.err }
 func (s *brokenStore) ServiceAccount(context.Context, string) (svc.ServiceAccount, error) {
@@ -63,15 +72,18 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, installed := h.InstallTemplate(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
 	_, checked := h.CheckUpdate(ctx, by, "x")
 	_, updated := h.UpdateTemplate(ctx, by, "x", true)
-	_, issued := h.IssueAPIKey(ctx, by, alice.Identity(), nil)
-	_, robots := h.IssueAPIKey(ctx, by, robot.Identity(), nil)
-	_, mine := h.IssueMyAPIKey(ctx, alice, nil)
+	_, issued := h.IssueAPIKey(ctx, by, alice.Identity(), svc.NewAPIKey{})
+	_, robots := h.IssueAPIKey(ctx, by, robot.Identity(), svc.NewAPIKey{})
+	_, mine := h.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{})
+	_, changed := h.PatchAPIKey(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
+	_, rotated := h.RotateAPIKey(ctx, by, alice.Identity(), "k", 0)
+	_, ended := h.RevokeAPIKeys(ctx, by, alice.Identity())
 	_, resolved := h.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
 	_, asUser := h.Template(ctx, alice, "x")
 	return map[string]error{
 		"register": register, "create": made, "read": template, "patch": patched, "install": installed,
 		"check": checked, "update": updated, "issue": issued, "issue for a robot": robots, "issue mine": mine,
-		"resolve": resolved, "as a user": asUser,
+		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
 		"apply":     h.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
 		"remove":    h.RemoveSource(ctx, by, "acme"),
 		"sources":   lastError(h.Sources(ctx, by)),

@@ -27,8 +27,9 @@ type keyring struct {
 // pepper is one of the host's, and the keys derived from it.
 type pepper struct {
 	version string
-	hashKey []byte // nil: keys are hashed without a pepper
-	tagKey  []byte
+	hashKey []byte     // nil: keys are hashed without a pepper
+	tagKey  []byte     // nil: it is kept in the store, see ring
+	retired bool       // no key is hashed under it
 	hashers *sync.Pool // of hasher
 }
 
@@ -75,20 +76,30 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 	}
 	for i, p := range peppers {
 		field := fmt.Sprintf("svc: Config.Keys.Peppers[%d]", i)
-		if _, twice := r.pepper(p.Version); twice {
+		if slices.ContainsFunc(r.peppers, func(other pepper) bool { return other.version == p.Version }) {
 			return fmt.Errorf("%s.Version: %q is there twice", field, p.Version)
 		}
+		if i == 0 && p.Retired {
+			return fmt.Errorf("%s.Retired: new keys are hashed under the first pepper", field)
+		}
 		if p.Version == "" && len(p.Secret) == 0 {
-			r.add(pepper{})
+			r.add(pepper{retired: p.Retired})
 			continue
 		}
 		if !versionForm.MatchString(p.Version) {
 			return fmt.Errorf("%s.Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'", field)
 		}
+		if p.Retired && len(p.Secret) == 0 {
+			r.add(pepper{version: p.Version, retired: true})
+			continue
+		}
 		if len(p.Secret) < minPepper {
 			return fmt.Errorf("%s.Secret must be at least %d bytes", field, minPepper)
 		}
-		r.add(pepper{version: p.Version, hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag")})
+		r.add(pepper{
+			version: p.Version, retired: p.Retired,
+			hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag"),
+		})
 	}
 	return nil
 }
@@ -105,37 +116,66 @@ func orElse(s, fallback string) string {
 	return s
 }
 
+// pepper returns the one under which keys of that version are checked.
 func (r *keyring) pepper(version string) (pepper, bool) {
 	for _, p := range r.peppers {
-		if p.version == version {
+		if p.version == version && !p.retired {
 			return p, true
 		}
 	}
 	return pepper{}, false
 }
 
-// ring returns the keyring, complete: the tag key of keys without a pepper is kept in the store, and read once. In a
-// transaction of the host it is not remembered, because a rollback may undo it.
+// ring returns the keyring, complete: tag keys that follow from no pepper's secret are kept in the store, and read once. In a
+// transaction of the host they are not remembered, because a rollback may undo them.
 func (s *Service) ring(ctx context.Context) (*keyring, error) {
-	bare := slices.IndexFunc(s.keys.peppers, func(p pepper) bool { return p.hashKey == nil })
-	if bare < 0 {
+	if !slices.ContainsFunc(s.keys.peppers, pepper.incomplete) {
 		return s.keys, nil
 	}
 	if complete := s.completeKeys.Load(); complete != nil {
 		return complete, nil
 	}
-	drawn := make([]byte, sha256.Size)
-	rand.Read(drawn) // never fails: it ends the program rather
-	kept, err := s.store.KeepValue(ctx, "api-key-tag", drawn)
-	if err != nil {
-		return nil, fault("read the key of API key ids", err)
-	}
 	complete := &keyring{prefixes: s.keys.prefixes, peppers: slices.Clone(s.keys.peppers)}
-	complete.peppers[bare].tagKey = kept
+	for i, p := range complete.peppers {
+		if !p.incomplete() {
+			continue
+		}
+		drawn := make([]byte, sha256.Size)
+		rand.Read(drawn) // never fails: it ends the program rather
+		kept, err := s.store.KeepValue(ctx, p.tagName(), drawn)
+		if err != nil {
+			return nil, fault("read the key of API key ids", err)
+		}
+		complete.peppers[i].tagKey = kept
+	}
 	if !s.outbox {
 		s.completeKeys.Store(complete)
 	}
 	return complete, nil
+}
+
+func (p pepper) incomplete() bool { return p.tagKey == nil }
+
+// tagName is the name under which the store keeps the tag key.
+func (p pepper) tagName() string {
+	if p.version == "" {
+		return "api-key-tag"
+	}
+	return "api-key-tag-" + p.version
+}
+
+// keepTags keeps the tag keys of the older peppers, so that keys that were hashed anew are recognised when their secrets are gone.
+// No secret follows from a tag key.
+func (s *Service) keepTags(ctx context.Context) error {
+	for _, p := range s.keys.peppers[1:] {
+		if p.incomplete() {
+			continue
+		}
+		if _, err := s.store.KeepValue(ctx, p.tagName(), p.tagKey); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // kind tells whose key the bearer claims to be. What starts with a prefix of ours is never shown to the host's

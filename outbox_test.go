@@ -26,7 +26,7 @@ func TestOutbox(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	inTx := h.WithStore(h.store)
-	issued, err := inTx.IssueMyAPIKey(t.Context(), alice, nil)
+	issued, err := inTx.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
 	is.NoErr(err)
 	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
 
@@ -78,7 +78,7 @@ func TestOutboxFaults(t *testing.T) {
 	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
 	store.fail <- struct{}{}
 	h := newHost(t, func(c *svc.Config) { c.Store = store })
-	_, err := h.WithStore(store).IssueMyAPIKey(t.Context(), alice, nil)
+	_, err := h.WithStore(store).IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInternal, "")
 
 	create(t, &host{Service: h.WithStore(store.Store)}, "a", svc.Content{})
@@ -90,7 +90,7 @@ func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
 	rolledBack := memstore.New()
-	_, err := h.WithStore(rolledBack).IssueMyAPIKey(t.Context(), alice, nil)
+	_, err := h.WithStore(rolledBack).IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
 	is.NoErr(err)
 	issued := issue(t, h, alice)
 	again := newHost(t, func(c *svc.Config) { c.Keys.Peppers, c.Store = nil, h.store })

@@ -6,7 +6,7 @@
 //     memory store), with which parameters, and says why, statement by statement;
 //   - sources: trusted addresses from which templates may be installed;
 //   - templates: a catalogue to list, create, read, patch and delete, to install from a source and to keep up to date;
-//   - API keys: issued, listed without their secret, revoked; [Service.Authenticate] accepts them as bearers.
+//   - API keys: issued, listed without their secret, rotated, disabled, revoked; [Service.Authenticate] accepts them as bearers.
 //
 // The parts, and who does what:
 //
@@ -78,6 +78,10 @@ type KeyConfig struct {
 type Pepper struct {
 	Version string // names it in each key's row: 1 to 32 characters, never reused for another Secret
 	Secret  []byte // at least 16 bytes
+	// Retired says that keys under this pepper are not accepted any more. Those that were hashed anew under the first pepper,
+	// as every key is that is used while both are in the list, stay good. Its Secret is needed no longer. The first is
+	// never Retired.
+	Retired bool
 }
 
 // SourceConfig is how sources are kept.
@@ -122,11 +126,13 @@ type Service struct {
 	copies       *copies // nil: every call reads the store
 	work         *background
 	followStore  func() // starts the follower of the store, once
+	uses         *keyUses
+	writeUses    func() // starts writing uses of keys, once
 }
 
 // New returns a Service over config, or an error that names the field that is missing or wrong. It works without the
 // store's being reachable. Where there is an OnEvent it starts delivering what is in the outbox, and with the first decision it
-// starts following what others write, until [Service.Close].
+// starts following what others write, and with the first key that is accepted writing when keys were used, until [Service.Close].
 func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
@@ -139,7 +145,7 @@ func New(config Config) (*Service, error) {
 	}
 	s := &Service{
 		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
-		compiler: policy.NewCompiler(), copies: newCopies(), work: newBackground(),
+		compiler: policy.NewCompiler(), copies: newCopies(), work: newBackground(), uses: &keyUses{},
 	}
 	var err error
 	if s.keys, err = newKeyring(config.Keys); err != nil {
@@ -154,14 +160,15 @@ func New(config Config) (*Service, error) {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
 	s.followStore = sync.OnceFunc(func() { s.work.start(s.follow) })
+	s.writeUses = sync.OnceFunc(func() { s.work.start(s.flush) })
 	if config.OnEvent != nil {
 		s.work.start(s.deliver)
 	}
 	return s, nil
 }
 
-// Close ends the Service's background work, and returns when it has ended; calling it again does nothing. The store stays open:
-// it is the host's.
+// Close ends the Service's background work, and returns when it has ended, after writing when keys were used last; calling it again
+// does nothing. The store stays open: it is the host's, to be closed after the Service.
 func (s *Service) Close() error {
 	if s.work != nil {
 		s.work.end()

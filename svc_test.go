@@ -182,6 +182,7 @@ func TestNewNamesTheField(t *testing.T) {
 		"UserPrefix and Service":           {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
 		"Config.Keys.Peppers[0].Secret":    pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
 		"Config.Keys.Peppers[0].Version":   pepper(svc.Pepper{Version: "not one", Secret: long}),
+		"Config.Keys.Peppers[0].Retired":   pepper(svc.Pepper{Version: "1", Retired: true}),
 		"Config.Keys.Peppers[1].Version: ": pepper(svc.Pepper{Version: "1", Secret: long}, svc.Pepper{Version: "1", Secret: long}),
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
@@ -194,7 +195,7 @@ func TestSmallestConfig(t *testing.T) {
 	is := is.New(t)
 	service, err := svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
-	issued, err := service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, nil)
+	issued, err := service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
 	who, err := service.Authenticate(t.Context(), string(issued.Key))
 	is.NoErr(err)

@@ -96,7 +96,7 @@ func (s *site) key(user string) string { return s.keyOf(svc.KindUser, user) }
 
 func (s *site) keyOf(kind svc.Kind, id string) string {
 	s.t.Helper()
-	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, nil)
+	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

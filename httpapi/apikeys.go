@@ -1,9 +1,13 @@
 package httpapi
 
 import (
+	"iter"
 	"net/http"
+	"regexp"
+	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -13,16 +17,133 @@ func (r *request) holder() svc.Identity {
 }
 
 func (h *Handler) listUserKeys(w http.ResponseWriter, r *request) error {
-	return sendList(w, "[", "]", h.service.APIKeys(r.Context(), r.by, r.holder()), wireAPIKey)
+	return sendKeys(w, r, h.service.APIKeys(r.Context(), r.by, r.holder()))
+}
+
+func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
+	return sendKeys(w, r, h.service.MyAPIKeys(r.Context(), r.by))
 }
 
 func (h *Handler) issueUserKey(w http.ResponseWriter, r *request) error {
-	in, err := decode[wire.CreateAPIKey](h, w, r)
+	return h.issueKey(w, r, func(in svc.NewAPIKey) (svc.IssuedKey, error) {
+		return h.service.IssueAPIKey(r.Context(), r.by, r.holder(), in)
+	})
+}
+
+func (h *Handler) issueMyKey(w http.ResponseWriter, r *request) error {
+	return h.issueKey(w, r, func(in svc.NewAPIKey) (svc.IssuedKey, error) {
+		return h.service.IssueMyAPIKey(r.Context(), r.by, in)
+	})
+}
+
+func (h *Handler) issueKey(w http.ResponseWriter, r *request, issue func(svc.NewAPIKey) (svc.IssuedKey, error)) error {
+	full, err := r.query.full()
 	if err != nil {
 		return err
 	}
-	issued, err := h.service.IssueAPIKey(r.Context(), r.by, r.holder(), in.Description)
-	return sendIssued(w, issued, err)
+	body, err := decode[wire.CreateAPIKey](h, w, r)
+	if err != nil {
+		return err
+	}
+	in := svc.NewAPIKey{Description: body.Description}
+	if body.ExpiresAt != nil {
+		if in.ExpiresAt, err = instant("/expires_at", *body.ExpiresAt); err != nil {
+			return err
+		}
+	}
+	issued, err := issue(in)
+	if err != nil {
+		return err
+	}
+	return sendIssued(w, issued, full)
+}
+
+func (h *Handler) patchUserKey(w http.ResponseWriter, r *request) error {
+	return h.patchKey(w, r, func(patch svc.APIKeyPatch) (svc.APIKey, error) {
+		return h.service.PatchAPIKey(r.Context(), r.by, r.holder(), r.params["key_id"], patch)
+	})
+}
+
+func (h *Handler) patchMyKey(w http.ResponseWriter, r *request) error {
+	return h.patchKey(w, r, func(patch svc.APIKeyPatch) (svc.APIKey, error) {
+		return h.service.PatchMyAPIKey(r.Context(), r.by, r.params["key_id"], patch)
+	})
+}
+
+func (h *Handler) patchKey(w http.ResponseWriter, r *request, change func(svc.APIKeyPatch) (svc.APIKey, error)) error {
+	in, err := decode[wire.PatchAPIKey](h, w, r)
+	if err != nil {
+		return err
+	}
+	patch := svc.APIKeyPatch{Description: text(in.Description)}
+	if patch.ExpiresAt, err = expiry(in.ExpiresAt); err != nil {
+		return err
+	}
+	if err := required("/disabled", in.Disabled, &patch.Disabled); err != nil {
+		return err
+	}
+	key, err := change(patch)
+	if err != nil {
+		return err
+	}
+	return send(w, http.StatusOK, wireFullAPIKey(key))
+}
+
+// expiry is the change of a time that null clears.
+func expiry(in strictjson.Optional[string]) (*time.Time, error) {
+	if !in.Set {
+		return nil, nil
+	}
+	if in.Null {
+		return &time.Time{}, nil
+	}
+	at, err := instant("/expires_at", in.Value)
+	return &at, err
+}
+
+// instantForm is the form of RFC 3339, of which package time lets through more.
+var instantForm = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+
+// instant reads a time that RFC 3339 writes. The zero time, which stands for none, is none of them.
+func instant(pointer, text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.IsZero() || !instantForm.MatchString(text) {
+		return time.Time{}, invalid(pointer, "must be a time as RFC 3339 writes it, such as 2030-12-31T23:59:59Z")
+	}
+	return at, nil
+}
+
+func (h *Handler) rotateUserKey(w http.ResponseWriter, r *request) error {
+	return h.rotateKey(w, r, func(overlap time.Duration) (svc.IssuedKey, error) {
+		return h.service.RotateAPIKey(r.Context(), r.by, r.holder(), r.params["key_id"], overlap)
+	})
+}
+
+func (h *Handler) rotateMyKey(w http.ResponseWriter, r *request) error {
+	return h.rotateKey(w, r, func(overlap time.Duration) (svc.IssuedKey, error) {
+		return h.service.RotateMyAPIKey(r.Context(), r.by, r.params["key_id"], overlap)
+	})
+}
+
+func (h *Handler) rotateKey(w http.ResponseWriter, r *request, rotate func(overlap time.Duration) (svc.IssuedKey, error)) error {
+	full, err := r.query.full()
+	if err != nil {
+		return err
+	}
+	in, err := decode[wire.RotateAPIKey](h, w, r)
+	if err != nil {
+		return err
+	}
+	var overlap time.Duration
+	if in.OverlapSeconds != nil {
+		most := int64(svc.MaxKeyOverlap/time.Second) + 1 // more would not fit: it is as wrong as this is
+		overlap = time.Duration(max(-1, min(*in.OverlapSeconds, most))) * time.Second
+	}
+	issued, err := rotate(overlap)
+	if err != nil {
+		return err
+	}
+	return sendIssued(w, issued, full)
 }
 
 func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
@@ -32,19 +153,6 @@ func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
 	return sendNothing(w)
 }
 
-func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
-	return sendList(w, "[", "]", h.service.MyAPIKeys(r.Context(), r.by), wireAPIKey)
-}
-
-func (h *Handler) issueMyKey(w http.ResponseWriter, r *request) error {
-	in, err := decode[wire.CreateAPIKey](h, w, r)
-	if err != nil {
-		return err
-	}
-	issued, err := h.service.IssueMyAPIKey(r.Context(), r.by, in.Description)
-	return sendIssued(w, issued, err)
-}
-
 func (h *Handler) revokeMyKey(w http.ResponseWriter, r *request) error {
 	if err := h.service.RevokeMyAPIKey(r.Context(), r.by, r.params["key_id"]); err != nil {
 		return err
@@ -52,13 +160,46 @@ func (h *Handler) revokeMyKey(w http.ResponseWriter, r *request) error {
 	return sendNothing(w)
 }
 
+func (h *Handler) revokeUserKeys(w http.ResponseWriter, r *request) error {
+	if _, err := h.service.RevokeAPIKeys(r.Context(), r.by, r.holder()); err != nil {
+		return err
+	}
+	return sendNothing(w)
+}
+
+func (h *Handler) revokeMyKeys(w http.ResponseWriter, r *request) error {
+	if _, err := h.service.RevokeMyAPIKeys(r.Context(), r.by); err != nil {
+		return err
+	}
+	return sendNothing(w)
+}
+
+// sendKeys answers with a list of keys, in the view that was asked for.
+func sendKeys(w http.ResponseWriter, r *request, keys iter.Seq2[svc.APIKey, error]) error {
+	full, err := r.query.full()
+	if err != nil {
+		return err
+	}
+	if full {
+		return sendList(w, "[", "]", keys, wireFullAPIKey)
+	}
+	return sendList(w, "[", "]", keys, wireAPIKey)
+}
+
 func wireAPIKey(k svc.APIKey) wire.APIKey {
 	return wire.APIKey{ID: k.ID, APIKeyPrefix: k.Prefix, Description: k.Description}
 }
 
-func sendIssued(w http.ResponseWriter, issued svc.IssuedKey, err error) error {
-	if err != nil {
-		return err
+func wireFullAPIKey(k svc.APIKey) wire.FullAPIKey {
+	return wire.FullAPIKey{
+		ID: k.ID, APIKeyPrefix: k.Prefix, Description: k.Description, CreatedAt: k.CreatedAt,
+		ExpiresAt: timeOrNull(k.ExpiresAt), Disabled: k.Disabled, LastUsedAt: timeOrNull(k.LastUsedAt),
+	}
+}
+
+func sendIssued(w http.ResponseWriter, issued svc.IssuedKey, full bool) error {
+	if full {
+		return send(w, http.StatusCreated, wire.FullCreatedAPIKey{APIKey: string(issued.Key), FullAPIKey: wireFullAPIKey(issued.APIKey)})
 	}
 	return send(w, http.StatusCreated, wire.CreatedAPIKey{
 		ID: issued.ID, APIKey: string(issued.Key), Description: issued.Description,

@@ -124,3 +124,12 @@ func (q query) bool(key string) (bool, error) {
 	}
 	return false, invalid(key, "must be true, false, 1 or 0")
 }
+
+// full reports whether the view of a key is asked for that has all there is to know of it.
+func (q query) full() (bool, error) {
+	view, err := q.text("view")
+	if err == nil && view != "" && view != "full" {
+		err = invalid("view", `must be "full", or absent`)
+	}
+	return view == "full", err
+}

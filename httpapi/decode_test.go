@@ -17,6 +17,10 @@ var bodied = []struct{ method, target string }{
 	{"POST", "/admin/templates/chat/update"},
 	{"POST", "/users/alice/api-keys"},
 	{"POST", "/me/api-keys"},
+	{"PATCH", "/users/alice/api-keys/0000000000000000"},
+	{"PATCH", "/me/api-keys/0000000000000000"},
+	{"POST", "/users/alice/api-keys/0000000000000000/rotate"},
+	{"POST", "/me/api-keys/0000000000000000/rotate"},
 }
 
 // notObjects are bodies that no endpoint takes.

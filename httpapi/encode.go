@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"sync"
+	"time"
 )
 
 const contentType = "application/json"
@@ -94,4 +95,12 @@ func orNull(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// timeOrNull is nil for the zero time, which stands for none inside and is null outside.
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }

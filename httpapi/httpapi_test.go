@@ -173,7 +173,7 @@ func (s *site) accountKey(id string) string {
 
 func (s *site) keyOf(holder svc.Identity) string {
 	s.t.Helper()
-	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, holder, nil)
+	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, holder, svc.NewAPIKey{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -102,10 +102,16 @@ func TestRoutes(t *testing.T) {
 		{Method: "GET", Path: "/admin/templates/{template_id}/check-update"},
 		{Method: "GET", Path: "/users/{user_id}/api-keys"},
 		{Method: "POST", Path: "/users/{user_id}/api-keys"},
+		{Method: "DELETE", Path: "/users/{user_id}/api-keys"},
+		{Method: "PATCH", Path: "/users/{user_id}/api-keys/{key_id}"},
 		{Method: "DELETE", Path: "/users/{user_id}/api-keys/{key_id}"},
+		{Method: "POST", Path: "/users/{user_id}/api-keys/{key_id}/rotate"},
 		{Method: "GET", Path: "/me/api-keys"},
 		{Method: "POST", Path: "/me/api-keys"},
+		{Method: "DELETE", Path: "/me/api-keys"},
+		{Method: "PATCH", Path: "/me/api-keys/{key_id}"},
 		{Method: "DELETE", Path: "/me/api-keys/{key_id}"},
+		{Method: "POST", Path: "/me/api-keys/{key_id}/rotate"},
 	}
 	if have := httpapi.Routes(); !slices.Equal(have, want) {
 		t.Errorf("routes %v", have)

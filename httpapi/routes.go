@@ -39,11 +39,17 @@ var routes = []route{
 
 	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listUserKeys},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueUserKey},
+	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeUserKeys},
+	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchUserKey},
 	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeUserKey},
+	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateUserKey},
 
 	{Route{"GET", "/me/api-keys"}, (*Handler).listMyKeys},
 	{Route{"POST", "/me/api-keys"}, (*Handler).issueMyKey},
+	{Route{"DELETE", "/me/api-keys"}, (*Handler).revokeMyKeys},
+	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchMyKey},
 	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeMyKey},
+	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateMyKey},
 }
 
 // Routes returns every endpoint there is, in the order of the documentation. GET answers HEAD as well.

@@ -38,6 +38,8 @@ func TestKeyInAPathIsNotAnswered(t *testing.T) {
 	key := s.key("alice")
 	s.as("session-of-alice").delete("/me/api-keys/" + key).is(404)
 	s.admin().delete("/users/alice/api-keys/" + key).is(404)
+	s.admin().patch("/users/alice/api-keys/"+key, `{"disabled": true}`).is(404)
+	s.admin().post("/users/alice/api-keys/"+key+"/rotate", "").is(404)
 	s.admin().get("/admin/templates/" + key).is(404)
 }
 

@@ -94,11 +94,25 @@ func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 	return s.Store.APIKeys(ctx, page)
 }
 
-func (s *store) Credential(ctx context.Context, id string) (svc.Credential, error) {
-	if err := s.check("Credential"); err != nil {
-		return svc.Credential{}, err
+func (s *store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	if err := s.check("ChangeAPIKey"); err != nil {
+		return err
 	}
-	return s.Store.Credential(ctx, id)
+	return s.Store.ChangeAPIKey(ctx, holder, id, change)
+}
+
+func (s *store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+	if err := s.check("RotateAPIKey"); err != nil {
+		return err
+	}
+	return s.Store.RotateAPIKey(ctx, holder, id, rotate)
+}
+
+func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+	if err := s.check("RevokeAPIKeys"); err != nil {
+		return nil, err
+	}
+	return s.Store.RevokeAPIKeys(ctx, holder, at)
 }
 
 func (s *store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {

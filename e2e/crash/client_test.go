@@ -72,7 +72,7 @@ func (c *client) issueKey() {
 	var issued svc.IssuedKey
 	ok := c.worker.run(holder, string(svc.EventAPIKeyIssued), stateGood, func(ctx context.Context) (string, error) {
 		var err error
-		issued, err = c.service.IssueAPIKey(ctx, svc.Host, user(holder), &holder)
+		issued, err = c.service.IssueAPIKey(ctx, svc.Host, user(holder), svc.NewAPIKey{Description: &holder})
 		return string(issued.Key), err
 	})
 	if ok {

@@ -187,7 +187,7 @@ func (w *worker) issueHosted(ctx context.Context, holder string) error {
 }
 
 func (w *worker) issue(ctx context.Context, service *svc.Service, holder string) error {
-	_, err := service.IssueAPIKey(ctx, svc.Host, user(holder), nil)
+	_, err := service.IssueAPIKey(ctx, svc.Host, user(holder), svc.NewAPIKey{})
 	return err
 }
 

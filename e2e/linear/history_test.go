@@ -190,7 +190,7 @@ func (c *client) actOnKey(ctx context.Context) {
 	switch do {
 	case "issue":
 		var issued svc.IssuedKey
-		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, nil); err != nil {
+		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, svc.NewAPIKey{}); err != nil {
 			return // whatever became of it: nobody will use it
 		}
 		key = &heldKey{issued, c.service}

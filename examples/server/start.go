@@ -64,6 +64,6 @@ func (h *host) apply(ctx context.Context, data []byte) error {
 }
 
 func (h *host) issue(ctx context.Context, holder svc.Identity, description string) (svc.Secret, error) {
-	issued, err := h.service.IssueAPIKey(ctx, svc.Host, holder, &description)
+	issued, err := h.service.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{Description: &description})
 	return issued.Key, err
 }

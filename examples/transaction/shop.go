@@ -46,7 +46,7 @@ func (s *shop) signUp(ctx context.Context, customer string) (svc.Secret, error) 
 		return "", err
 	}
 	inTx := s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
-	issued, err := inTx.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, nil)
+	issued, err := inTx.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, svc.NewAPIKey{})
 	if err != nil {
 		return "", err
 	}

@@ -1,8 +1,27 @@
 package wire
 
+import (
+	"time"
+
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
 // CreateAPIKey asks for a new key.
 type CreateAPIKey struct {
 	Description *string `json:"description,omitempty"`
+	ExpiresAt   *string `json:"expires_at,omitempty"` // RFC 3339
+}
+
+// PatchAPIKey changes the fields that are set.
+type PatchAPIKey struct {
+	Description strictjson.Optional[string] `json:"description"`
+	ExpiresAt   strictjson.Optional[string] `json:"expires_at"` // RFC 3339
+	Disabled    strictjson.Optional[bool]   `json:"disabled"`
+}
+
+// RotateAPIKey asks for a key's successor.
+type RotateAPIKey struct {
+	OverlapSeconds *int64 `json:"overlap_seconds,omitempty"`
 }
 
 // APIKey is a listed key. It has no field that could hold the key itself.
@@ -21,6 +40,35 @@ func (k APIKey) Append(b []byte) []byte {
 	return o.close()
 }
 
+// FullAPIKey is all there is to know of a key. It has no field that could hold the key itself.
+type FullAPIKey struct {
+	ID           string     `json:"id"`
+	APIKeyPrefix string     `json:"api_key_prefix"`
+	Description  *string    `json:"description"`
+	CreatedAt    time.Time  `json:"created_at"`
+	ExpiresAt    *time.Time `json:"expires_at"`
+	Disabled     bool       `json:"disabled"`
+	LastUsedAt   *time.Time `json:"last_used_at"`
+}
+
+// Append appends the JSON of k.
+func (k FullAPIKey) Append(b []byte) []byte {
+	o := open(b)
+	o.text("id", k.ID)
+	k.describe(&o)
+	return o.close()
+}
+
+// describe appends all fields but the id.
+func (k FullAPIKey) describe(o *object) {
+	o.text("api_key_prefix", k.APIKeyPrefix)
+	o.optional("description", k.Description)
+	o.time("created_at", k.CreatedAt)
+	o.optionalTime("expires_at", k.ExpiresAt)
+	o.bool("disabled", k.Disabled)
+	o.optionalTime("last_used_at", k.LastUsedAt)
+}
+
 // CreatedAPIKey is a new key, shown this once.
 type CreatedAPIKey struct {
 	ID          string  `json:"id"`
@@ -34,5 +82,20 @@ func (k CreatedAPIKey) Append(b []byte) []byte {
 	o.text("id", k.ID)
 	o.text("api_key", k.APIKey)
 	o.optional("description", k.Description)
+	return o.close()
+}
+
+// FullCreatedAPIKey is a new key, shown this once, with all there is to know of it.
+type FullCreatedAPIKey struct {
+	APIKey string `json:"api_key"`
+	FullAPIKey
+}
+
+// Append appends the JSON of k.
+func (k FullCreatedAPIKey) Append(b []byte) []byte {
+	o := open(b)
+	o.text("id", k.ID)
+	o.text("api_key", k.APIKey)
+	k.describe(&o)
 	return o.close()
 }

@@ -56,6 +56,15 @@ func (o *object) time(name string, value time.Time) {
 	o.b = append(o.b, '"')
 }
 
+func (o *object) optionalTime(name string, value *time.Time) {
+	if value != nil {
+		o.time(name, *value)
+		return
+	}
+	o.key(name)
+	o.b = append(o.b, "null"...)
+}
+
 func (o *object) texts(name string, values []string) {
 	o.key(name)
 	o.b = jcs.AppendStrings(o.b, values)

@@ -23,26 +23,6 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return nil
 }
 
-// Credential implements [svc.APIKeyStore].
-func (s *Store) Credential(ctx context.Context, id string) (svc.Credential, error) {
-	if err := s.lock(ctx); err != nil {
-		return svc.Credential{}, err
-	}
-	defer s.mu.Unlock()
-	key, err := found(s.keys, id, cloneKey)
-	if err != nil {
-		return svc.Credential{}, err
-	}
-	credential := svc.Credential{APIKey: key}
-	switch key.Holder.Kind {
-	case svc.KindUser:
-		credential.User = foundOrNil(s.users, key.Holder.ID, withoutChannels)
-	case svc.KindServiceAccount:
-		credential.ServiceAccount = foundOrNil(s.serviceAccounts, key.Holder.ID, same)
-	}
-	return credential, nil
-}
-
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 	if err := s.lock(ctx); err != nil {
@@ -65,19 +45,120 @@ func newestFirst(a, b svc.APIKey) int {
 	return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
 }
 
+// ChangeAPIKey implements [svc.APIKeyStore].
+func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	key, err := s.goodKey(holder, id)
+	if err != nil {
+		return err
+	}
+	if write, err := change(&key); err != nil || !write {
+		return err
+	}
+	s.updateKey(id, key)
+	s.changed(s.keys[id].Target())
+	return nil
+}
+
+// RotateAPIKey implements [svc.APIKeyStore].
+func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	old, err := s.goodKey(holder, id)
+	if err != nil {
+		return err
+	}
+	next, err := rotate(&old)
+	if err != nil {
+		return err
+	}
+	if _, taken := s.keys[next.ID]; taken {
+		return svc.ErrExists
+	}
+	s.updateKey(id, old)
+	s.keys[next.ID] = cloneKey(next)
+	s.changed(s.keys[id].Target(), next.Target())
+	return nil
+}
+
+// goodKey returns a copy of the holder's key, unless it is revoked. The caller holds the lock.
+func (s *Store) goodKey(holder svc.Identity, id string) (svc.APIKey, error) {
+	key, there := s.keys[id]
+	if !there || key.Holder != holder || !key.RevokedAt.IsZero() {
+		return svc.APIKey{}, svc.ErrNotFound
+	}
+	return cloneKey(key), nil
+}
+
+// updateKey writes what changes of a key may change. The caller holds the lock.
+func (s *Store) updateKey(id string, as svc.APIKey) {
+	key := s.keys[id]
+	key.Description, key.ExpiresAt, key.Disabled, key.RevokedAt = cloneText(as.Description), as.ExpiresAt, as.Disabled, as.RevokedAt
+	s.keys[id] = key
+}
+
 // RevokeAPIKey implements [svc.APIKeyStore].
 func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	key, there := s.keys[id]
-	if !there || key.Holder != holder || !key.RevokedAt.IsZero() {
-		return svc.ErrNotFound
+	key, err := s.goodKey(holder, id)
+	if err != nil {
+		return err
 	}
 	key.RevokedAt = at
 	s.keys[id] = key
 	s.changed(key.Target())
+	return nil
+}
+
+// RevokeAPIKeys implements [svc.APIKeyStore].
+func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var ids []string
+	var targets []svc.Target
+	for id, key := range s.keys {
+		if key.Holder != holder || !key.RevokedAt.IsZero() {
+			continue
+		}
+		key.RevokedAt = at
+		s.keys[id] = key
+		ids, targets = append(ids, id), append(targets, key.Target())
+	}
+	if len(ids) > 0 {
+		s.changed(targets...)
+	}
+	return ids, nil
+}
+
+// UseAPIKeys implements [svc.APIKeyStore].
+func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, use := range uses {
+		key, there := s.keys[use.ID]
+		if !there {
+			continue
+		}
+		if use.At.After(key.LastUsedAt) {
+			key.LastUsedAt = use.At
+		}
+		if use.Hash != nil && key.RevokedAt.IsZero() {
+			key.Hash, key.Pepper = cloneBytes(use.Hash), use.Pepper
+		}
+		s.keys[use.ID] = key
+	}
 	return nil
 }
 

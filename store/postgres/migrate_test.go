@@ -102,6 +102,35 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "version 99"))
 }
 
+// What the version before left is kept, and its program can go on writing.
+func TestUpgradeKeepsWhatIsThere(t *testing.T) {
+	is := is.New(t)
+	url := pgtest.Schema(t)
+	db := pgtest.Open(t, url)
+	const end = "INSERT INTO svc_migrations (version) VALUES (2);\n"
+	script, _, found := strings.Cut(sqlstore.SQL(postgres.Dialect()), end)
+	is.True(found)
+	_, err := db.Exec(script + end)
+	is.NoErr(err)
+	insert := func(id string) {
+		t.Helper()
+		_, err := db.Exec(`INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
+			VALUES ('` + id + `', 'user', 'alice', 'svcu_', NULL, '\x00ff', '1', 1000000, NULL)`)
+		is.NoErr(err)
+	}
+	insert("k")
+	store := open(t, url, postgres.Options{})
+	insert("late")
+	for _, id := range []string{"k", "late"} {
+		key, err := readKey(t.Context(), store, id)
+		is.NoErr(err)
+		is.Equal(key, svc.APIKey{
+			ID: id, Holder: svc.Identity{Kind: svc.KindUser, ID: "alice"}, Prefix: "svcu_", Hash: []byte{0, 0xff}, Pepper: "1",
+			CreatedAt: time.UnixMicro(1000000).UTC(),
+		})
+	}
+}
+
 func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.Schema(t)

@@ -59,7 +59,7 @@ func (h host) signUp(id string) (*sql.Tx, svc.IssuedKey) {
 		h.t.Fatal(err)
 	}
 	service := h.service.WithStore(sqlstore.Tx(tx, postgres.Dialect()))
-	key, err := service.IssueAPIKey(h.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, nil)
+	key, err := service.IssueAPIKey(h.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

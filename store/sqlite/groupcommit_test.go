@@ -274,7 +274,7 @@ func TestWritersOverwhelm(t *testing.T) {
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
-			_, readErr := store.Credential(t.Context(), key(i).ID)
+			_, readErr := readKey(t.Context(), store, key(i).ID)
 			if (err == nil) != (readErr == nil) {
 				t.Errorf("%d: created: %v, read: %v", i, err, readErr) // what was said is what is there
 			}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -18,14 +19,17 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// versionOne returns the path of a database as version 1 left it, with rows in it and no changes.
-func versionOne(t *testing.T) string {
+// older are the versions that were released before this one.
+var older = []int{1, 2}
+
+// atVersion returns the path of a database as that version left it, with rows in it and no changes.
+func atVersion(t *testing.T, version int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "svc.db")
-	const end = "INSERT INTO svc_migrations (version) VALUES (1);\n"
+	end := fmt.Sprintf("INSERT INTO svc_migrations (version) VALUES (%d);\n", version)
 	script, _, found := strings.Cut(sqlstore.SQL(sqlite.Dialect()), end)
 	if !found {
-		t.Fatal("version 1 does not end")
+		t.Fatalf("version %d does not end", version)
 	}
 	db := raw(t, path)
 	for _, statement := range []string{
@@ -44,26 +48,43 @@ func versionOne(t *testing.T) string {
 	return path
 }
 
-func checkVersionOne(t *testing.T, store svc.Store) {
+func checkUpgraded(t *testing.T, store svc.Store) {
 	t.Helper()
 	is := is.New(t)
-	credential, err := store.Credential(t.Context(), "k")
+	snapshot, err := store.Access(t.Context(), svc.AccessQuery{KeyID: "k"})
 	is.NoErr(err)
-	is.Equal(credential.Hash, []byte{0, 0xff})
-	is.Equal(credential.User.DisplayName, "Alice")
+	is.Equal(*snapshot.Key, svc.APIKey{
+		ID: "k", Holder: svc.Identity{Kind: svc.KindUser, ID: "alice"}, Prefix: "svcu_k", Hash: []byte{0, 0xff}, Pepper: "1",
+		CreatedAt: time.UnixMicro(1000000).UTC(),
+	})
+	is.Equal(snapshot.User.DisplayName, "Alice")
 	is.Equal(generation(t, store), int64(5))
 }
 
 func TestUpgradeKeepsWhatIsThere(t *testing.T) {
+	for _, version := range older {
+		t.Run(strconv.Itoa(version), func(t *testing.T) { upgradeKeepsWhatIsThere(t, atVersion(t, version)) })
+	}
+}
+
+func upgradeKeepsWhatIsThere(t *testing.T, path string) {
 	is := is.New(t)
-	store := open(t, versionOne(t))
-	checkVersionOne(t, store)
+	store := open(t, path)
+	checkUpgraded(t, store)
 	changes, err := store.Changes(t.Context(), 4)
 	is.NoErr(err)
 	is.Equal(changes, svc.Changes{Generation: 5, Reset: true}) // nobody knows what an older program changed
 	changes, err = store.Changes(t.Context(), 5)
 	is.NoErr(err)
 	is.Equal(changes, svc.Changes{Generation: 5})
+
+	older := raw(t, path) // a program of that version that still runs
+	_, err = older.Exec(`INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
+		VALUES ('late', 'user', 'alice', 'svcu_late', NULL, x'01', '1', 1000000, NULL)`)
+	is.NoErr(err)
+	late, err := readKey(t.Context(), store, "late")
+	is.NoErr(err)
+	is.True(late.ExpiresAt.IsZero() && late.LastUsedAt.IsZero() && late.RevokedAt.IsZero() && !late.Disabled)
 
 	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
 	changes, err = store.Changes(t.Context(), 5)
@@ -85,13 +106,13 @@ func TestMigrationsAreKilled(t *testing.T) {
 		t.Skip("starts a process for each statement")
 	}
 	want := schema(t, migrated(t))
-	for name, start := range map[string]func() string{
-		"a new file": func() string { return filepath.Join(t.TempDir(), "svc.db") },
-		"version 1":  func() string { return versionOne(t) },
-	} {
+	for name, version := range map[string]int{"a new file": 0, "version 1": 1, "version 2": 2} {
 		killed := 0
 		for at := 1; ; at++ {
-			path := start()
+			path := filepath.Join(t.TempDir(), "svc.db")
+			if version > 0 {
+				path = atVersion(t, version)
+			}
 			child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
 			child.Env = append(os.Environ(), "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))
 			out, err := child.CombinedOutput()
@@ -99,8 +120,8 @@ func TestMigrationsAreKilled(t *testing.T) {
 			if got := schema(t, path); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("%s, killed at statement %d: the schema is %v", name, at, got)
 			}
-			if name == "version 1" {
-				checkVersionOne(t, store)
+			if version > 0 {
+				checkUpgraded(t, store)
 			}
 			checkIntegrity(t, path)
 			if err == nil {

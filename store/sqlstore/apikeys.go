@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -12,12 +11,15 @@ import (
 // CreateAPIKey implements [svc.APIKeyStore].
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.change(ctx, "create API key", key.Target(), func(ctx context.Context, tx session) error {
-		return tx.create(ctx, `INSERT INTO svc_api_keys
-			(id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
-			key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash, key.Pepper,
-			key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt))
+		return tx.createKey(ctx, key)
 	})
+}
+
+func (s session) createKey(ctx context.Context, key svc.APIKey) error {
+	return s.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at,
+		expires_at, disabled, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING`,
+		key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash, key.Pepper, key.CreatedAt.UnixMicro(),
+		microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt))
 }
 
 func microOrNull(t time.Time) any {
@@ -27,17 +29,8 @@ func microOrNull(t time.Time) any {
 	return t.UnixMicro()
 }
 
-const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper, k.created_at, k.revoked_at`
-
-// Credential implements [svc.APIKeyStore].
-func (s *Store) Credential(ctx context.Context, id string) (svc.Credential, error) {
-	credential, err := one(ctx, s.db.reading(), scanCredential, `SELECT `+keyColumns+`, `+userColumns+`, `+serviceAccountColumns+`
-		FROM svc_api_keys k
-		LEFT JOIN svc_users u ON k.holder_kind = 'user' AND u.id = k.holder_id
-		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id
-		WHERE k.id = $1`, id)
-	return credential, s.fault(ctx, "read credential", err)
-}
+const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper, k.created_at, k.revoked_at,
+	k.expires_at, k.disabled, k.last_used_at`
 
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
@@ -49,15 +42,6 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL AND (k.created_at, k.id) < ($3, $4)
 		ORDER BY k.created_at DESC, k.id DESC LIMIT $5`, page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
 	return chunk, s.fault(ctx, "list API keys", err)
-}
-
-// RevokeAPIKey implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	target := svc.APIKey{ID: id, Holder: holder}.Target()
-	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
-		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1
-			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`, at.UnixMicro(), id, holder.Kind, holder.ID)
-	})
 }
 
 const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`
@@ -98,31 +82,29 @@ func scanKey(row scanner) (svc.APIKey, error) {
 	return key.apiKey(), err
 }
 
-func scanCredential(row scanner) (svc.Credential, error) {
-	var key keyRow
-	var user svc.User
-	var account svc.ServiceAccount
-	err := row.Scan(slices.Concat(key.columns(), columnsOfUser(&user), columnsOfServiceAccount(&account))...)
-	return svc.Credential{APIKey: key.apiKey(), User: orNil(user.ID, user), ServiceAccount: orNil(account.ID, account)}, err
-}
-
 // keyRow is the columns of a key.
 type keyRow struct {
 	svc.APIKey
-	created int64
-	revoked *int64
+	created                   int64
+	revoked, expires, lastUse *int64
 }
 
 func (r *keyRow) columns() []any {
 	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind}, orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix},
-		&r.Description, &r.Hash, orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked}
+		&r.Description, &r.Hash, orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked,
+		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse}
 }
 
 func (r *keyRow) apiKey() svc.APIKey {
 	key := r.APIKey
 	key.CreatedAt = fromMicro(r.created)
-	if r.revoked != nil {
-		key.RevokedAt = fromMicro(*r.revoked)
-	}
+	key.RevokedAt, key.ExpiresAt, key.LastUsedAt = fromMicroOrNull(r.revoked), fromMicroOrNull(r.expires), fromMicroOrNull(r.lastUse)
 	return key
+}
+
+func fromMicroOrNull(micro *int64) time.Time {
+	if micro == nil {
+		return time.Time{}
+	}
+	return fromMicro(*micro)
 }

@@ -27,53 +27,28 @@ var apiKeyFaults = map[string]func(*store){
 			}
 			return err
 		}
-		s.credential = func(ctx context.Context, id string) (svc.Credential, error) {
-			credential, err := s.Store.Credential(ctx, id)
-			if key, there := over[id]; there {
-				credential.APIKey = key
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			snapshot, err := s.Store.Access(ctx, query)
+			if key, there := over[query.KeyID]; there {
+				snapshot.Key = &key
 			}
-			return credential, err
+			return snapshot, err
 		}
 	},
 	"the ids of keys are equal in upper and lower case": func(s *store) {
-		s.credential = func(ctx context.Context, id string) (svc.Credential, error) {
-			credential, err := s.Store.Credential(ctx, id)
-			if errors.Is(err, svc.ErrNotFound) && strings.EqualFold(id, "abcDEF") {
-				return s.Store.Credential(ctx, "abcDEF")
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			if strings.EqualFold(query.KeyID, "abcDEF") {
+				query.KeyID = "abcDEF"
 			}
-			return credential, err
+			return s.Store.Access(ctx, query)
 		}
 	},
-	"a revoked key is not found": func(s *store) {
-		s.credential = func(ctx context.Context, id string) (svc.Credential, error) {
-			credential, err := s.Store.Credential(ctx, id)
-			if !credential.RevokedAt.IsZero() {
-				return svc.Credential{}, svc.ErrNotFound
-			}
-			return credential, err
+	"a revoked key is not found": snapshotFault(func(_ svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.Key != nil && !snapshot.Key.RevokedAt.IsZero() {
+			snapshot.Key = nil
 		}
-	},
-	"a user's row is anybody's": func(s *store) {
-		s.credential = func(ctx context.Context, id string) (svc.Credential, error) {
-			credential, err := s.Store.Credential(ctx, id)
-			if user, userErr := s.Store.User(ctx, credential.Holder.ID); userErr == nil {
-				credential.User = &user
-			}
-			return credential, err
-		}
-	},
-	"an inactive holder has no row": func(s *store) {
-		s.credential = func(ctx context.Context, id string) (svc.Credential, error) {
-			credential, err := s.Store.Credential(ctx, id)
-			if credential.User != nil && credential.User.Inactive {
-				credential.User = nil
-			}
-			if credential.ServiceAccount != nil && credential.ServiceAccount.Inactive {
-				credential.ServiceAccount = nil
-			}
-			return credential, err
-		}
-	},
+		return nil
+	}),
 	"keys are listed oldest first": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			chunk, err := s.Store.APIKeys(ctx, page)
@@ -89,8 +64,8 @@ var apiKeyFaults = map[string]func(*store){
 	},
 	"revoked keys are listed": func(s *store) {
 		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-			credential, err := s.Store.Credential(ctx, id)
-			if err != nil || credential.Holder != holder {
+			snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id})
+			if err != nil || snapshot.Key == nil || snapshot.Key.Holder != holder {
 				return cmp.Or(err, svc.ErrNotFound)
 			}
 			return nil
@@ -113,8 +88,8 @@ var apiKeyFaults = map[string]func(*store){
 	},
 	"anybody revokes a key": func(s *store) {
 		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-			if credential, err := s.Store.Credential(ctx, id); err == nil {
-				holder = credential.Holder
+			if snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id}); err == nil && snapshot.Key != nil {
+				holder = snapshot.Key.Holder
 			}
 			return s.Store.RevokeAPIKey(ctx, holder, id, at)
 		}

@@ -10,15 +10,17 @@ import (
 )
 
 var apiKeyRules = []rule{
-	{"Credential returns the key as CreateAPIKey was given it", func(c *checker) {
+	{"Access returns the key as CreateAPIKey was given it", func(c *checker) {
 		bare := svc.APIKey{ID: "bare", Holder: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, Prefix: "p", Hash: []byte{0}, CreatedAt: at(999_999)}
 		empty := newKey("empty", alice, at(1))
 		empty.Description = new("")
 		revoked := newKey("revoked", alice, at(2))
 		revoked.RevokedAt = at(3)
-		for _, key := range []svc.APIKey{newKey("full", alice, at(0)), bare, empty, revoked} {
+		whole := newKey("whole", alice, at(0))
+		whole.ExpiresAt, whole.Disabled, whole.LastUsedAt = at(999_999), true, at(60_000_001)
+		for _, key := range []svc.APIKey{newKey("full", alice, at(0)), bare, empty, revoked, whole} {
 			c.ok(c.CreateAPIKey(c.ctx, key))
-			c.same("key", c.credential(key.ID), svc.Credential{APIKey: key})
+			c.same("key", c.key(key.ID), key)
 		}
 	}},
 	{"CreateAPIKey answers ErrExists when the id is taken, by whomever, and leaves the key as it was", func(c *checker) {
@@ -27,36 +29,14 @@ var apiKeyRules = []rule{
 		other := newKey("k", svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1))
 		other.Hash = []byte("other")
 		c.is("CreateAPIKey", c.CreateAPIKey(c.ctx, other), svc.ErrExists)
-		c.same("key", c.credential("k"), svc.Credential{APIKey: key})
+		c.same("key", c.key("k"), key)
 		c.ok(c.RevokeAPIKey(c.ctx, alice, "k", at(2)))
 		c.is("CreateAPIKey with a revoked key's id", c.CreateAPIKey(c.ctx, other), svc.ErrExists)
 	}},
-	{"Credential answers ErrNotFound for an unknown id; upper and lower case differ", func(c *checker) {
+	{"Access finds no key under an unknown id; upper and lower case differ", func(c *checker) {
 		c.ok(c.CreateAPIKey(c.ctx, newKey("abcDEF", alice, at(0))))
 		for _, id := range []string{"abcdef", "ABCDEF", "abcDE", "abcDEF ", "abcDEF0", ""} {
-			_, err := c.Credential(c.ctx, id)
-			c.is("Credential "+id, err, svc.ErrNotFound)
-		}
-	}},
-	{"Credential of a user's key brings the user's row, inactive or not, without channels; nil when there is none", func(c *checker) {
-		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
-		c.same("user without a row", c.credential("k").User, (*svc.User)(nil))
-		user := svc.User{ID: "alice", DisplayName: "Alice", Email: new("a@b.example"), Channels: []svc.Channel{{Provider: "p", SenderID: "1"}}}
-		for _, user.Inactive = range []bool{true, false} {
-			c.apply(svc.Bundle{Users: []svc.User{user}, ServiceAccounts: []svc.ServiceAccount{{ID: "alice", OwnerUserID: "alice"}}})
-			want := user
-			want.Channels = nil
-			c.same("credential", c.credential("k"), svc.Credential{APIKey: newKey("k", alice, at(0)), User: &want})
-		}
-	}},
-	{"Credential of a service account's key brings the service account's row, inactive or not; nil when there is none", func(c *checker) {
-		holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}
-		c.ok(c.CreateAPIKey(c.ctx, newKey("k", holder, at(0))))
-		c.same("service account without a row", c.credential("k").ServiceAccount, (*svc.ServiceAccount)(nil))
-		account := svc.ServiceAccount{ID: "alice", DisplayName: "Bot", OwnerUserID: "alice", ScopingPolicyID: "p"}
-		for _, account.Inactive = range []bool{true, false} {
-			c.apply(svc.Bundle{Users: users("alice"), Policies: []svc.Policy{newPolicy("p")}, ServiceAccounts: []svc.ServiceAccount{account}})
-			c.same("credential", c.credential("k"), svc.Credential{APIKey: newKey("k", holder, at(0)), ServiceAccount: &account})
+			c.same("key of "+id, c.access(svc.AccessQuery{KeyID: id}).Key, (*svc.APIKey)(nil))
 		}
 	}},
 	{"APIKeys are newest first, by id descending where times are equal, each once, whatever the size of a chunk", func(c *checker) {
@@ -76,6 +56,7 @@ var apiKeyRules = []rule{
 	}},
 	{"listed keys are whole", func(c *checker) {
 		full, bare := newKey("b", alice, at(1)), svc.APIKey{ID: "a", Holder: alice, Prefix: "p", Hash: []byte("h"), CreatedAt: at(0)}
+		full.ExpiresAt, full.Disabled, full.LastUsedAt = at(5), true, at(6)
 		c.ok(c.CreateAPIKey(c.ctx, full))
 		c.ok(c.CreateAPIKey(c.ctx, bare))
 		c.same("list", c.keys(alice, 10), []svc.APIKey{full, bare})
@@ -89,14 +70,14 @@ var apiKeyRules = []rule{
 			c.same("keys of "+show(holder), keyIDs(c.keys(holder, 10)), []string{fmt.Sprint(i)})
 		}
 	}},
-	{"RevokeAPIKey marks the key with the time and takes it off the list; Credential still returns it", func(c *checker) {
+	{"RevokeAPIKey marks the key with the time and takes it off the list; Access still returns it", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 		}
 		c.ok(c.RevokeAPIKey(c.ctx, alice, "b", at(5)))
 		want := newKey("b", alice, at(0))
 		want.RevokedAt = at(5)
-		c.same("credential", c.credential("b"), svc.Credential{APIKey: want})
+		c.same("key", c.key("b"), want)
 		c.same("list", keyIDs(c.keys(alice, 1)), []string{"c", "a"})
 	}},
 	{"RevokeAPIKey answers ErrNotFound for a key that is unknown, another's or revoked, and changes nothing", func(c *checker) {
@@ -105,16 +86,16 @@ var apiKeyRules = []rule{
 		for _, other := range []svc.Identity{{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"}} {
 			c.is("another's", c.RevokeAPIKey(c.ctx, other, "k", at(1)), svc.ErrNotFound)
 		}
-		c.same("key", c.credential("k").RevokedAt, time.Time{})
+		c.same("key", c.key("k").RevokedAt, time.Time{})
 		c.ok(c.RevokeAPIKey(c.ctx, alice, "k", at(2)))
 		c.is("revoked before", c.RevokeAPIKey(c.ctx, alice, "k", at(3)), svc.ErrNotFound)
-		c.same("time of the first", c.credential("k").RevokedAt, at(2))
+		c.same("time of the first", c.key("k").RevokedAt, at(2))
 	}},
 	{"of several that create or revoke one key at once, one wins", func(c *checker) {
 		c.oneWins(race(func(i int) error { return c.CreateAPIKey(c.ctx, newKey("k", alice, at(int64(i)))) }), svc.ErrExists)
 		errs := race(func(i int) error { return c.RevokeAPIKey(c.ctx, alice, "k", at(int64(100+i))) })
 		c.oneWins(errs, svc.ErrNotFound)
-		c.same("time of the winner", c.credential("k").RevokedAt, at(int64(100+slices.Index(errs, nil))))
+		c.same("time of the winner", c.key("k").RevokedAt, at(int64(100+slices.Index(errs, nil))))
 	}},
 	{"KeepValue keeps the first value of each name, for good", func(c *checker) {
 		for i, name := range odd {
@@ -141,10 +122,13 @@ var apiKeyRules = []rule{
 	}},
 }
 
-func (c *checker) credential(id string) svc.Credential {
-	credential, err := c.Credential(c.ctx, id)
-	c.ok(err)
-	return credential
+// key reads a key, which is there.
+func (c *checker) key(id string) svc.APIKey {
+	key := c.access(svc.AccessQuery{KeyID: id}).Key
+	if key == nil {
+		c.fail("there is no key %q", id)
+	}
+	return *key
 }
 
 // keys reads a list to its end.

@@ -65,7 +65,10 @@ type store struct {
 	changeTemplate func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
 	deleteTemplate func(context.Context, svc.TemplateKey) error
 	createAPIKey   func(context.Context, svc.APIKey) error
-	credential     func(context.Context, string) (svc.Credential, error)
+	changeAPIKey   func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
+	rotateAPIKey   func(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error
+	revokeAPIKeys  func(context.Context, svc.Identity, time.Time) ([]string, error)
+	useAPIKeys     func(context.Context, []svc.KeyUse) error
 	apiKeys        func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
 	revokeAPIKey   func(context.Context, svc.Identity, string, time.Time) error
 	keepValue      func(context.Context, string, []byte) ([]byte, error)
@@ -89,7 +92,8 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			createSource: good.CreateSource, source: good.Source, sources: good.Sources, deleteSource: good.DeleteSource,
 			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
 			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate,
-			createAPIKey: good.CreateAPIKey, credential: good.Credential, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
+			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
+			changeAPIKey: good.ChangeAPIKey, rotateAPIKey: good.RotateAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
@@ -129,8 +133,17 @@ func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 func (s *store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.createAPIKey(ctx, key)
 }
-func (s *store) Credential(ctx context.Context, id string) (svc.Credential, error) {
-	return s.credential(ctx, id)
+func (s *store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.changeAPIKey(ctx, holder, id, change)
+}
+func (s *store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+	return s.rotateAPIKey(ctx, holder, id, rotate)
+}
+func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+	return s.revokeAPIKeys(ctx, holder, at)
+}
+func (s *store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
+	return s.useAPIKeys(ctx, uses)
 }
 func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 	return s.apiKeys(ctx, page)
@@ -170,7 +183,7 @@ func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 // faults are what stores get wrong, each by its name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
-	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
+	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
 		maps.Copy(all, group)
 	}
 	built := map[string]func(svc.Store) svc.Store{}

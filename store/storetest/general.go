@@ -94,7 +94,7 @@ var characterRules = []rule{
 		for _, id := range characters {
 			c.same("template", c.template(templateKey(id)), handMade(id, id))
 			c.same("templates by tag", templateIDs(c.templates(tagged(id))), []string{id})
-			c.same("key", c.credential(id).User, &svc.User{ID: id, DisplayName: id})
+			c.same("holder of the key", c.access(svc.AccessQuery{KeyID: id}).User, &svc.User{ID: id, DisplayName: id})
 			c.same("user", c.access(svc.AccessQuery{Channel: svc.Channel{Provider: id, SenderID: id}}).User.ID, id)
 		}
 		c.same("templates in byte order", templateIDs(c.templates(svc.TemplatePage{Limit: 100})), characters)
@@ -116,7 +116,7 @@ func mutations() []call {
 	bank := svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{}`)}}}
 	grant := svc.Bundle{Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 7)}}
 	source, template := []svc.Target{sourceKey("s").Target()}, []svc.Target{templateKey("t").Target()}
-	key, revoked := newKey("k", alice, at(0)), newKey("revoked", alice, at(0))
+	key, revoked, next := newKey("k", alice, at(0)), newKey("revoked", alice, at(0)), newKey("next", alice, at(0))
 	revoked.RevokedAt = at(1)
 	return []call{
 		{"CreateSource", func(ctx context.Context, s svc.Store) error { return s.CreateSource(ctx, newSource(sourceKey("s"))) }, source},
@@ -128,7 +128,10 @@ func mutations() []call {
 		{"ChangeAccess of a bank policy", func(ctx context.Context, s svc.Store) error { return change(ctx, s, bank) }, bank.Targets()},
 		{"ChangeAccess of an attachment", func(ctx context.Context, s svc.Store) error { return change(ctx, s, grant) }, grant.Targets()},
 		{"ChangeTemplate", func(ctx context.Context, s svc.Store) error { return s.ChangeTemplate(ctx, templateKey("t"), touch) }, template},
+		{"ChangeAPIKey", func(ctx context.Context, s svc.Store) error { return s.ChangeAPIKey(ctx, alice, "k", disable) }, []svc.Target{key.Target()}},
+		{"RotateAPIKey", func(ctx context.Context, s svc.Store) error { return s.RotateAPIKey(ctx, alice, "k", beside(next)) }, []svc.Target{key.Target(), next.Target()}},
 		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "k", at(1)) }, []svc.Target{key.Target()}},
+		{"RevokeAPIKeys", func(ctx context.Context, s svc.Store) error { return second(s.RevokeAPIKeys(ctx, alice, at(1))) }, []svc.Target{next.Target()}},
 		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("t")) }, template},
 		{"DeleteSource", func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("s")) }, source},
 	}
@@ -149,7 +152,9 @@ func reads() []call {
 		{name: "Templates", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10}))
 		}},
-		{name: "Credential", do: func(ctx context.Context, s svc.Store) error { return second(s.Credential(ctx, "k")) }},
+		{name: "Access of a key", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.Access(ctx, svc.AccessQuery{KeyID: "k"}))
+		}},
 		{name: "APIKeys", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.APIKeys(ctx, svc.APIKeyPage{Holder: alice, Limit: 10}))
 		}},
@@ -162,6 +167,9 @@ func reads() []call {
 		{name: "Changes", do: func(ctx context.Context, s svc.Store) error { return second(s.Changes(ctx, 0)) }},
 		{name: "AwaitChange", do: func(ctx context.Context, s svc.Store) error { return s.AwaitChange(ctx, 0) }},
 		{name: "AddEvents", do: func(ctx context.Context, s svc.Store) error { return s.AddEvents(ctx, []svc.Event{newEvent(0)}) }},
+		{name: "UseAPIKeys", do: func(ctx context.Context, s svc.Store) error {
+			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1), Hash: []byte("h"), Pepper: "2"}})
+		}},
 		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error { return second(s.ClaimEvents(ctx, at(0), at(1), 10)) }},
 		{name: "DeleteEvents", do: func(ctx context.Context, s svc.Store) error { return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID}) }},
 	}
@@ -181,6 +189,19 @@ func refusals() []call {
 			return s.RevokeAPIKey(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, "k", at(1))
 		}},
 		{name: "RevokeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "revoked", at(1)) }},
+		{name: "RevokeAPIKeys of who has none", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1)))
+		}},
+		{name: "ChangeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error { return s.ChangeAPIKey(ctx, alice, "revoked", disable) }},
+		{name: "ChangeAPIKey without a change", do: func(ctx context.Context, s svc.Store) error {
+			return s.ChangeAPIKey(ctx, alice, "k", func(*svc.APIKey) (bool, error) { return false, nil })
+		}},
+		{name: "RotateAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error {
+			return s.RotateAPIKey(ctx, alice, "revoked", to(newKey("next", alice, at(0))))
+		}},
+		{name: "RotateAPIKey to a taken id", do: func(ctx context.Context, s svc.Store) error {
+			return s.RotateAPIKey(ctx, alice, "k", to(newKey("revoked", alice, at(0))))
+		}},
 		{name: "ChangeTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeTemplate(ctx, templateKey("unknown"), touch)
 		}},
@@ -213,7 +234,9 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 			return second(s.Templates(ctx, page))
 		},
 		func() error { return s.CreateAPIKey(ctx, newKey(id, alice, at(0))) },
-		func() error { return second(s.Credential(ctx, id)) },
+		func() error { return second(s.Access(ctx, svc.AccessQuery{KeyID: id})) },
+		func() error { return s.ChangeAPIKey(ctx, alice, id, disable) },
+		func() error { return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: at(1)}}) },
 		func() error { return change(ctx, s, svc.Bundle{Users: users(id)}) },
 		func() error { return second(s.User(ctx, id)) },
 		func() error { return second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"})) },

@@ -72,7 +72,6 @@ var generalFaults = map[string]func(*store){
 	"memory is shared with those who read": func(s *store) {
 		s.user = shared(s.Store.User)
 		s.template = shared(s.Store.Template)
-		s.credential = shared(s.Store.Credential)
 		s.source = shared(s.Store.Source)
 	},
 	"memory is shared with change": func(s *store) {

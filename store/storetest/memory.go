@@ -35,6 +35,29 @@ var memoryRules = []rule{
 		c.spoilReads(b)
 		c.untouched()
 	}},
+	{"what change keeps of a key, or is passed in, does not share the store's memory", func(c *checker) {
+		key, next, hash := newKey("k", alice, at(0)), newKey("next", alice, at(0)), []byte("hash")
+		c.ok(c.CreateAPIKey(c.ctx, key))
+		var kept *svc.APIKey
+		keep := func(k *svc.APIKey) (bool, error) {
+			kept = k
+			return true, nil
+		}
+		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", keep))
+		spoilKey(kept)
+		c.same("changed key", c.key("k"), key)
+		c.ok(c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) {
+			kept = k
+			return next, nil
+		}))
+		spoilKey(kept)
+		spoilKey(&next)
+		c.same("rotated key", c.key("k"), key)
+		c.same("new key", c.key("next"), newKey("next", alice, at(0)))
+		c.ok(c.UseAPIKeys(c.ctx, []svc.KeyUse{{ID: "k", At: at(1), Hash: hash, Pepper: "2"}}))
+		spoilBytes(hash)
+		c.same("hash", c.key("k").Hash, []byte("hash"))
+	}},
 	{"what change keeps of a template does not share the store's memory", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "x", "y")))
 		for _, write := range []bool{false, true} {
@@ -124,11 +147,10 @@ func spoilUser(user *svc.User) {
 
 // spoilReads spoils what every read of the rows hands out.
 func (c *checker) spoilReads(b svc.Bundle) {
-	source, template, credential := c.source(sourceKey("s")), c.template(templateKey("t")), c.credential("k")
+	source, template, key := c.source(sourceKey("s")), c.template(templateKey("t")), c.key("k")
 	current, rows := c.current(allOf(b)), c.allAccess()
-	spoil(&source, &template, &credential.APIKey, &current)
+	spoil(&source, &template, &key, &current)
 	spoilBundle(&rows.Bundle)
-	spoilUser(credential.User)
 	for _, source := range c.sources(svc.ScopeServer, "", 10) {
 		spoilSource(&source)
 	}
@@ -165,7 +187,7 @@ func (c *checker) spoilReads(b svc.Bundle) {
 func (c *checker) untouched() {
 	c.same("source", c.source(sourceKey("s")), newSource(sourceKey("s")))
 	c.same("template", c.template(templateKey("t")), installed("t", "x", "y"))
-	c.same("key", c.credential("k").APIKey, newKey("k", alice, at(0)))
+	c.same("key", c.key("k"), newKey("k", alice, at(0)))
 	value, err := c.KeepValue(c.ctx, "name", []byte("other"))
 	c.ok(err)
 	c.same("kept value", value, []byte("value"))

@@ -135,6 +135,9 @@ var snapshotRules = []rule{
 		c.snapshot(svc.AccessQuery{Channel: held.Channels[0]}, svc.AccessSnapshot{User: &user, Grants: grants})
 		c.snapshot(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}},
 			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
+		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{User: &user, Grants: grants})
+		c.snapshotOfKey(newKey("account's", svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, at(0)),
+			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
 	}},
 	{"Access holds the bank's policy when a bank is named, whoever asks", func(c *checker) {
 		b := household()

@@ -33,7 +33,7 @@ func rules() []rule {
 
 // quickRules are the rules that take no time.
 func quickRules() []rule {
-	return slices.Concat(generalRules, memoryRules, sourceRules, templateRules, templateListRules, changeTemplateRules, apiKeyRules,
+	return slices.Concat(generalRules, memoryRules, sourceRules, templateRules, templateListRules, changeTemplateRules, apiKeyRules, changeAPIKeyRules,
 		accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules)
 }
 

@@ -1,0 +1,174 @@
+package svc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxKeyOverlap is how long a key that was rotated can be accepted beside its successor.
+const MaxKeyOverlap = 365 * 24 * time.Hour
+
+// PatchAPIKey changes some fields of a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. A patch
+// that changes nothing writes nothing. Nothing accepts a key that was disabled after this returns. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (another's key, too).
+func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch) (APIKey, error) {
+	now := s.now()
+	var c checker
+	c.holder(holder)
+	patch.check(&c, id, now)
+	if err := c.err(); err != nil {
+		return APIKey{}, err
+	}
+	if err := s.authorizeIssue(ctx, by, holder); err != nil {
+		return APIKey{}, err
+	}
+	return s.patchKey(ctx, by, holder, id, patch, now)
+}
+
+// PatchMyAPIKey changes some fields of a key of the calling user. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Service) PatchMyAPIKey(ctx context.Context, by Principal, id string, patch APIKeyPatch) (APIKey, error) {
+	now := s.now()
+	var c checker
+	patch.check(&c, id, now)
+	if err := c.err(); err != nil {
+		return APIKey{}, err
+	}
+	if err := authorizeMe(by); err != nil {
+		return APIKey{}, err
+	}
+	return s.patchKey(ctx, by, by.Identity(), id, patch, now)
+}
+
+// check adds what is wrong with the patch of a key, and cuts its time to what is kept.
+func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
+	c.id("key_id", id)
+	if p.Description != nil {
+		c.optionalText("/description", p.Description.Value, MaxDescriptionLength)
+	}
+	if p.ExpiresAt != nil {
+		at := *p.ExpiresAt
+		c.expiry(&at, now)
+		p.ExpiresAt = &at
+	}
+}
+
+// apply returns key as the patch leaves it.
+func (p APIKeyPatch) apply(key APIKey) APIKey {
+	if p.Description != nil {
+		key.Description = p.Description.Value
+	}
+	if p.ExpiresAt != nil {
+		key.ExpiresAt = *p.ExpiresAt
+	}
+	if p.Disabled != nil {
+		key.Disabled = *p.Disabled
+	}
+	return key
+}
+
+func (s *Service) patchKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time) (APIKey, error) {
+	var patched APIKey
+	changed := false
+	err := s.store.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
+		patched = patch.apply(*key)
+		changed = !equalText(patched.Description, key.Description) || !patched.ExpiresAt.Equal(key.ExpiresAt) || patched.Disabled != key.Disabled
+		*key = patched
+		return changed, nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return APIKey{}, noKey()
+	} else if err != nil {
+		return APIKey{}, fault("change API key", err)
+	}
+	if !changed {
+		return patched, nil
+	}
+	return patched, s.committed(ctx, now, by, EventAPIKeyChanged, patched.Target())
+}
+
+// noKey does not repeat the id that was asked for: it may be a key, pasted into the wrong place.
+func noKey() *Error { return notFound("there is no such API key") }
+
+// RotateAPIKey issues a successor to a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. The
+// successor has the same description, is disabled when the old key is, and lives as long, from now: one that never expires when the
+// old key never did. The old key is accepted for overlap more, but never longer than before; with 0 it is revoked, and nothing
+// accepts it after this returns. Both happen, or neither. Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]),
+// CodeForbidden, CodeNotFound (another's key, too).
+func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
+	var c checker
+	c.holder(holder)
+	c.rotation(id, overlap)
+	if err := c.err(); err != nil {
+		return IssuedKey{}, err
+	}
+	if err := s.authorizeIssue(ctx, by, holder); err != nil {
+		return IssuedKey{}, err
+	}
+	return s.rotate(ctx, by, holder, id, overlap)
+}
+
+// RotateMyAPIKey issues a successor to a key of the calling user: see [Service.RotateAPIKey]. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound.
+func (s *Service) RotateMyAPIKey(ctx context.Context, by Principal, id string, overlap time.Duration) (IssuedKey, error) {
+	var c checker
+	c.rotation(id, overlap)
+	if err := c.err(); err != nil {
+		return IssuedKey{}, err
+	}
+	if err := authorizeMe(by); err != nil {
+		return IssuedKey{}, err
+	}
+	return s.rotate(ctx, by, by.Identity(), id, overlap)
+}
+
+func (c *checker) rotation(id string, overlap time.Duration) {
+	c.id("key_id", id)
+	if overlap < 0 || overlap > MaxKeyOverlap {
+		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
+	}
+}
+
+func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
+	now := s.now()
+	old, action := APIKey{ID: id, Holder: holder}.Target(), EventAPIKeyChanged
+	if overlap == 0 {
+		action = EventAPIKeyRevoked
+	}
+	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
+		return s.store.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
+			next.succeed(*old, now)
+			old.retire(now, overlap)
+			return next.APIKey, nil
+		})
+	})
+	if errors.Is(err, ErrNotFound) {
+		return IssuedKey{}, noKey()
+	} else if err != nil {
+		return IssuedKey{}, fault("rotate API key", err)
+	}
+	if err := s.committed(ctx, now, by, EventAPIKeyIssued, issued.Target()); err != nil {
+		return IssuedKey{}, err
+	}
+	return issued, s.committed(ctx, now, by, action, old)
+}
+
+// succeed makes k, which is new, the successor of old.
+func (k *APIKey) succeed(old APIKey, now time.Time) {
+	k.Description, k.Disabled, k.CreatedAt = old.Description, old.Disabled, now
+	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
+		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
+	}
+}
+
+// retire ends k after overlap, or earlier when it ends earlier anyway.
+func (k *APIKey) retire(now time.Time, overlap time.Duration) {
+	if overlap == 0 {
+		k.RevokedAt = now
+		return
+	}
+	if end := now.Add(overlap).Truncate(time.Microsecond); k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
+		k.ExpiresAt = end
+	}
+}

@@ -1,0 +1,131 @@
+package svc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/extsvc/svc/internal/token"
+)
+
+// RevokeAPIKey revokes a holder's key: nothing accepts it after this returns. The caller needs iam:users:write and every
+// control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
+func (s *Service) RevokeAPIKey(ctx context.Context, by Principal, holder Identity, id string) error {
+	if err := errors.Join(checkID(holderField(holder), holder.ID), checkID("key_id", id)); err != nil {
+		return err
+	}
+	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
+		return err
+	}
+	return s.revoke(ctx, by, holder, id)
+}
+
+// RevokeMyAPIKey revokes a key of the calling user. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
+func (s *Service) RevokeMyAPIKey(ctx context.Context, by Principal, id string) error {
+	if err := checkID("key_id", id); err != nil {
+		return err
+	}
+	if err := authorizeMe(by); err != nil {
+		return err
+	}
+	return s.revoke(ctx, by, by.Identity(), id)
+}
+
+func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
+	now := s.now()
+	if err := s.store.RevokeAPIKey(ctx, holder, id, now); errors.Is(err, ErrNotFound) {
+		return noKey()
+	} else if err != nil {
+		return fault("revoke API key", err)
+	}
+	return s.committed(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())
+}
+
+// RevokeAPIKeys revokes all keys of a holder, and returns how many there were: nothing accepts one of them after this
+// returns. Who may call it, and its errors, are those of RevokeAPIKey; that there is no key is no error.
+func (s *Service) RevokeAPIKeys(ctx context.Context, by Principal, holder Identity) (int, error) {
+	if err := checkID(holderField(holder), holder.ID); err != nil {
+		return 0, err
+	}
+	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
+		return 0, err
+	}
+	return s.revokeAll(ctx, by, holder)
+}
+
+// RevokeMyAPIKeys revokes all keys of the calling user, the one that it calls with included, and returns how many there were.
+// Errors: CodeForbidden.
+func (s *Service) RevokeMyAPIKeys(ctx context.Context, by Principal) (int, error) {
+	if err := authorizeMe(by); err != nil {
+		return 0, err
+	}
+	return s.revokeAll(ctx, by, by.Identity())
+}
+
+func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
+	now := s.now()
+	ids, err := s.store.RevokeAPIKeys(ctx, holder, now)
+	if err != nil {
+		return 0, fault("revoke API keys", err)
+	}
+	targets := make([]Target, len(ids))
+	for i, id := range ids {
+		targets[i] = APIKey{ID: id, Holder: holder}.Target()
+	}
+	return len(ids), s.committed(ctx, now, by, EventAPIKeyRevoked, targets...)
+}
+
+// RevokeLeaked revokes those of the tokens that are keys issued here, and returns them: for whoever is told of tokens that
+// were found where they should not be, by a secret scanner. A token counts only when it is a key whole, secret included, so
+// that nobody can revoke a key by its prefix; an expired or disabled key is revoked, too. What was revoked before is left out.
+// For [Host] alone. The keys that it has revoked are returned beside an error, too. Errors: CodeForbidden.
+func (s *Service) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
+	if by.Kind != KindHost {
+		return nil, forbidden("only the host application revokes leaked keys")
+	}
+	var revoked []APIKey
+	for _, leaked := range tokens {
+		key, err := s.goodKey(ctx, leaked)
+		if err != nil {
+			return revoked, err
+		}
+		if key == nil {
+			continue
+		}
+		key.RevokedAt = s.now()
+		if err := s.store.RevokeAPIKey(ctx, key.Holder, key.ID, key.RevokedAt); errors.Is(err, ErrNotFound) {
+			continue
+		} else if err != nil {
+			return revoked, fault("revoke API key", err)
+		}
+		revoked = append(revoked, *key)
+		if err := s.committed(ctx, key.RevokedAt, by, EventAPIKeyRevoked, key.Target()); err != nil {
+			return revoked, err
+		}
+	}
+	return revoked, nil
+}
+
+// goodKey reads the key that a text is, or nil when it is none that was issued here, or was revoked.
+func (s *Service) goodKey(ctx context.Context, text string) (*APIKey, error) {
+	kind, ours := s.keys.kind(text)
+	if !ours {
+		return nil, nil
+	}
+	ring, err := s.ring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, ok := token.Parse(text, ring.prefixes[kind])
+	if !ok || !ring.issued(t) {
+		return nil, nil
+	}
+	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: t.ID})
+	if err != nil {
+		return nil, fault("read API key", err)
+	}
+	key := snapshot.Key
+	if key == nil || !key.RevokedAt.IsZero() || !ring.matches(kind, t, copyOf(key)) {
+		return nil, nil
+	}
+	return key, nil
+}

@@ -1,0 +1,147 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// ChangeAPIKey implements [svc.APIKeyStore].
+func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	target := svc.APIKey{ID: id, Holder: holder}.Target()
+	return s.change(ctx, "change API key", target, func(ctx context.Context, tx session) error {
+		key, err := tx.lockKey(ctx, holder, id)
+		if err != nil {
+			return err
+		}
+		write, err := change(&key)
+		if err != nil {
+			return refusal{err}
+		}
+		if !write {
+			return errUnchanged
+		}
+		return tx.updateKey(ctx, id, key)
+	})
+}
+
+// RotateAPIKey implements [svc.APIKeyStore].
+func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+	return s.changeMany(ctx, "rotate API key", func(ctx context.Context, tx session) ([]svc.Target, error) {
+		old, err := tx.lockKey(ctx, holder, id)
+		if err != nil {
+			return nil, err
+		}
+		next, err := rotate(&old)
+		if err != nil {
+			return nil, refusal{err}
+		}
+		if err := tx.createKey(ctx, next); err != nil {
+			return nil, err
+		}
+		return []svc.Target{{Kind: svc.TargetAPIKey, ID: id, Holder: holder}, next.Target()}, tx.updateKey(ctx, id, old)
+	})
+}
+
+// lockKey reads the holder's key, unless it is revoked. Writing the row first makes others who would change it wait, in every
+// database.
+func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (svc.APIKey, error) {
+	err := s.hit(ctx, `UPDATE svc_api_keys SET disabled = disabled
+		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`, id, holder.Kind, holder.ID)
+	if err != nil {
+		return svc.APIKey{}, err
+	}
+	return one(ctx, s, scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k WHERE k.id = $1`, id)
+}
+
+// updateKey writes what changes of a key may change.
+func (s session) updateKey(ctx context.Context, id string, key svc.APIKey) error {
+	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3, revoked_at = $4 WHERE id = $5`,
+		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt), id)
+}
+
+// RevokeAPIKey implements [svc.APIKeyStore].
+func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+	target := svc.APIKey{ID: id, Holder: holder}.Target()
+	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
+		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1
+			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`, at.UnixMicro(), id, holder.Kind, holder.ID)
+	})
+}
+
+// RevokeAPIKeys implements [svc.APIKeyStore].
+func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) (ids []string, err error) {
+	err = s.changeMany(ctx, "revoke API keys", func(ctx context.Context, tx session) ([]svc.Target, error) {
+		ids, err = all(ctx, tx, scanText, `UPDATE svc_api_keys SET revoked_at = $1
+			WHERE holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL RETURNING id`, at.UnixMicro(), holder.Kind, holder.ID)
+		if err == nil && len(ids) == 0 {
+			err = errUnchanged
+		}
+		targets := make([]svc.Target, len(ids))
+		for i, id := range ids {
+			targets[i] = svc.APIKey{ID: id, Holder: holder}.Target()
+		}
+		return targets, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+// UseAPIKeys implements [svc.APIKeyStore]. Rows are written in one order, so that those who write the same ones seldom meet.
+func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
+	uses = slices.SortedFunc(slices.Values(uses), func(a, b svc.KeyUse) int {
+		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
+	})
+	return s.transact(ctx, "write uses of API keys", func(ctx context.Context, tx session) error {
+		for from := 0; from < len(uses); {
+			at, rest := uses[from].At, uses[from:]
+			if end := slices.IndexFunc(rest, func(u svc.KeyUse) bool { return !u.At.Equal(at) }); end >= 0 {
+				rest = rest[:end]
+			}
+			n := rowsAtOnce(len(rest))
+			if _, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...); err != nil {
+				return err
+			}
+			from += n
+		}
+		return tx.rehash(ctx, uses)
+	})
+}
+
+func useKeys(rows int) string {
+	var b strings.Builder
+	b.WriteString(`UPDATE svc_api_keys SET last_used_at = $1 WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (`)
+	for row := range rows {
+		b.WriteString("$" + strconv.Itoa(2+row) + ", ")
+	}
+	return strings.TrimSuffix(b.String(), ", ") + ")"
+}
+
+func useArgs(at time.Time, uses []svc.KeyUse) []any {
+	args := []any{at.UnixMicro()}
+	for _, use := range uses {
+		args = append(args, use.ID)
+	}
+	return args
+}
+
+// rehash writes the hashes of keys that were hashed anew.
+func (s session) rehash(ctx context.Context, uses []svc.KeyUse) error {
+	for _, use := range uses {
+		if use.Hash == nil {
+			continue
+		}
+		_, err := s.exec(ctx, `UPDATE svc_api_keys SET hash = $1, pepper = $2 WHERE id = $3 AND revoked_at IS NULL`, use.Hash, use.Pepper, use.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// others are holders that are not alice, however near they come.
+var others = []svc.Identity{{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"}}
+
+var changeAPIKeyRules = []rule{
+	{"ChangeAPIKey hands over the whole key", func(c *checker) {
+		key := newKey("k", alice, at(0))
+		key.ExpiresAt, key.Disabled, key.LastUsedAt = at(5), true, at(6)
+		c.ok(c.CreateAPIKey(c.ctx, key))
+		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(handed *svc.APIKey) (bool, error) {
+			c.same("key", *handed, key)
+			return false, nil
+		}))
+		c.same("after no change", c.key("k"), key)
+	}},
+	{"ChangeAPIKey writes description, expiry, disabled and the time of revocation, of that key alone", func(c *checker) {
+		for _, id := range []string{"a", "b", "c"} {
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
+		}
+		want := newKey("b", alice, at(0))
+		for _, change := range []func(*svc.APIKey){
+			func(k *svc.APIKey) { k.Description = new("") }, func(k *svc.APIKey) { k.Description = nil }, func(k *svc.APIKey) { k.Description = new("new") },
+			func(k *svc.APIKey) { k.ExpiresAt = at(123_456_789) }, func(k *svc.APIKey) { k.Disabled = true }, func(k *svc.APIKey) { k.ExpiresAt = time.Time{} },
+			func(k *svc.APIKey) { k.Disabled = false }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
+		} {
+			c.ok(c.ChangeAPIKey(c.ctx, alice, "b", func(k *svc.APIKey) (bool, error) {
+				change(k)
+				return true, nil
+			}))
+			change(&want)
+			c.same("changed key", c.key("b"), want)
+		}
+		c.same("list", c.keys(alice, 10), []svc.APIKey{newKey("c", alice, at(0)), newKey("a", alice, at(0))})
+	}},
+	{"ChangeAPIKey writes nothing else of a key", func(c *checker) {
+		key := newKey("k", alice, at(0))
+		c.ok(c.CreateAPIKey(c.ctx, key))
+		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+			*k = svc.APIKey{ID: "other", Holder: others[0], Prefix: "x", Hash: []byte("x"), Pepper: "x", CreatedAt: at(7), LastUsedAt: at(8), Disabled: true}
+			return true, nil
+		}))
+		key.Description, key.Disabled = nil, true
+		c.same("key", c.key("k"), key)
+		c.same("key of the other id", c.access(svc.AccessQuery{KeyID: "other"}).Key, (*svc.APIKey)(nil))
+	}},
+	{"ChangeAPIKey and RotateAPIKey return change's error as it is and write nothing; neither do they when it panics", func(c *checker) {
+		key := newKey("k", alice, at(0))
+		c.ok(c.CreateAPIKey(c.ctx, key))
+		spoiled := func(k *svc.APIKey) { k.Description, k.Disabled, k.RevokedAt = nil, true, at(1) }
+		for _, want := range []error{errRefused, svc.ErrNotFound} {
+			if err := c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); return true, want }); err != want {
+				c.fail("ChangeAPIKey returned %v, want exactly %v", err, want)
+			}
+			if err := c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) { spoiled(k); return newKey("n", alice, at(1)), want }); err != want {
+				c.fail("RotateAPIKey returned %v, want exactly %v", err, want)
+			}
+		}
+		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); return false, nil }))
+		c.panics(func() {
+			_ = c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); panic(errRefused) })
+		})
+		c.panics(func() {
+			_ = c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) { spoiled(k); panic(errRefused) })
+		})
+		c.same("list", c.keys(alice, 10), []svc.APIKey{key})
+	}},
+	{"ChangeAPIKey and RotateAPIKey answer ErrNotFound for a key that is unknown, another's or revoked, without calling change", func(c *checker) {
+		revoked := newKey("revoked", alice, at(0))
+		revoked.RevokedAt = at(1)
+		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
+		c.ok(c.CreateAPIKey(c.ctx, revoked))
+		refused := func(holder svc.Identity, id string) {
+			c.is("ChangeAPIKey", c.ChangeAPIKey(c.ctx, holder, id, func(*svc.APIKey) (bool, error) {
+				c.fail("change was called for %s of %s", id, show(holder))
+				return false, nil
+			}), svc.ErrNotFound)
+			c.is("RotateAPIKey", c.RotateAPIKey(c.ctx, holder, id, func(*svc.APIKey) (svc.APIKey, error) {
+				c.fail("rotate was called for %s of %s", id, show(holder))
+				return svc.APIKey{}, nil
+			}), svc.ErrNotFound)
+		}
+		refused(alice, "K")
+		refused(alice, "revoked")
+		for _, other := range others {
+			refused(other, "k")
+		}
+	}},
+	{"RotateAPIKey changes the old key and adds the new one", func(c *checker) {
+		old, next := newKey("old", alice, at(0)), newKey("next", alice, at(1))
+		old.ExpiresAt, next.ExpiresAt, next.Disabled = at(50), at(60), true
+		c.ok(c.CreateAPIKey(c.ctx, old))
+		c.ok(c.RotateAPIKey(c.ctx, alice, "old", func(k *svc.APIKey) (svc.APIKey, error) {
+			c.same("key", *k, old)
+			k.ExpiresAt = at(40)
+			return next, nil
+		}))
+		old.ExpiresAt = at(40)
+		c.same("list", c.keys(alice, 10), []svc.APIKey{next, old})
+		last := newKey("last", alice, at(2))
+		c.ok(c.RotateAPIKey(c.ctx, alice, "old", to(last)))
+		c.same("revoked", c.key("old").RevokedAt, at(77))
+		c.same("list after", c.keys(alice, 10), []svc.APIKey{last, next})
+	}},
+	{"RotateAPIKey answers ErrExists when the new id is taken, and leaves both keys as they were", func(c *checker) {
+		old, taken := newKey("old", alice, at(0)), newKey("taken", others[0], at(0))
+		c.ok(c.CreateAPIKey(c.ctx, old))
+		c.ok(c.CreateAPIKey(c.ctx, taken))
+		for _, id := range []string{"taken", "old"} {
+			c.is("RotateAPIKey", c.RotateAPIKey(c.ctx, alice, "old", to(newKey(id, alice, at(1)))), svc.ErrExists)
+		}
+		c.same("old key", c.key("old"), old)
+		c.same("the other", c.key("taken"), taken)
+	}},
+	{"changes of one key happen one after the other: none is lost, and of several that rotate it away one wins", func(c *checker) {
+		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
+		for _, err := range race(func(i int) error {
+			return c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+				k.Description = new(*k.Description + string(rune('a'+i)))
+				return true, nil
+			})
+		}) {
+			c.ok(err)
+		}
+		c.same("length", len(*c.key("k").Description), len("for k")+racers)
+		c.oneWins(race(func(i int) error {
+			return c.RotateAPIKey(c.ctx, alice, "k", to(newKey(string(rune('a'+i)), alice, at(1))))
+		}), svc.ErrNotFound)
+		c.same("number of keys", len(c.keys(alice, 100)), 1)
+	}},
+	{"RevokeAPIKeys marks the holder's keys with the time, as one mutation, and returns the ids of those that were not revoked", func(c *checker) {
+		revoked := newKey("revoked", alice, at(0))
+		revoked.RevokedAt = at(1)
+		c.ok(c.CreateAPIKey(c.ctx, revoked))
+		var want []string
+		for i := range 300 {
+			key := newKey(odd[i%len(odd)]+string(rune(0x4e00+i)), alice, at(int64(i)))
+			key.Disabled, want = i%2 == 0, append(want, key.ID)
+			c.ok(c.CreateAPIKey(c.ctx, key))
+		}
+		for _, other := range others {
+			c.ok(c.CreateAPIKey(c.ctx, newKey(string(other.Kind)+other.ID, other, at(0))))
+		}
+		before := c.generation()
+		ids, err := c.RevokeAPIKeys(c.ctx, alice, at(5))
+		c.ok(err)
+		slices.Sort(ids)
+		slices.Sort(want)
+		c.same("ids", ids, want)
+		changes := c.changes(before)
+		c.same("generation", changes.Generation, before+1)
+		c.same("number of targets", len(changes.Targets), len(want))
+		c.same("keys", len(c.keys(alice, 100)), 0)
+		c.same("time", c.key(want[7]).RevokedAt, at(5))
+		c.same("time of the one before", c.key("revoked").RevokedAt, at(1))
+		for _, other := range others {
+			c.same("keys of another", len(c.keys(other, 10)), 1)
+		}
+		ids, err = c.RevokeAPIKeys(c.ctx, alice, at(6))
+		c.ok(err)
+		c.same("ids of none", len(ids), 0)
+		c.same("generation after none", c.generation(), before+1)
+	}},
+	{"UseAPIKeys keeps the latest use of each key, whatever the order, and is no mutation", func(c *checker) {
+		want := map[string]time.Time{}
+		var uses []svc.KeyUse
+		for i := range 100 {
+			key := newKey(odd[i%len(odd)]+string(rune(0x4e00+i)), alice, at(0))
+			c.ok(c.CreateAPIKey(c.ctx, key))
+			want[key.ID] = at(int64(i % 3))
+			uses = append(uses, svc.KeyUse{ID: key.ID, At: want[key.ID]})
+		}
+		before := c.generation()
+		c.ok(c.UseAPIKeys(c.ctx, uses))
+		earlier := slices.Clone(uses)
+		for i := range earlier {
+			earlier[i].At = at(-5)
+		}
+		c.ok(c.UseAPIKeys(c.ctx, earlier))
+		c.ok(c.UseAPIKeys(c.ctx, nil))
+		later := []svc.KeyUse{{ID: uses[50].ID, At: at(9)}, {ID: uses[50].ID, At: at(8)}, {ID: "unknown", At: at(1)}}
+		want[uses[50].ID] = at(9)
+		c.ok(c.UseAPIKeys(c.ctx, later))
+		for id, at := range want {
+			c.same("last use of "+id, c.key(id).LastUsedAt, at)
+		}
+		c.same("generation", c.generation(), before)
+		c.same("unknown key", c.access(svc.AccessQuery{KeyID: "unknown"}).Key, (*svc.APIKey)(nil))
+	}},
+	{"UseAPIKeys writes a new hash where there is one, but not of a revoked key, which stays revoked", func(c *checker) {
+		for _, id := range []string{"a", "b", "c"} {
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
+		}
+		c.ok(c.RevokeAPIKey(c.ctx, alice, "c", at(1)))
+		hash := []byte("\xff\x00new")
+		c.ok(c.UseAPIKeys(c.ctx, []svc.KeyUse{{ID: "a", At: at(2), Hash: hash, Pepper: "2"}, {ID: "b", At: at(2), Pepper: "2"}, {ID: "c", At: at(2), Hash: hash, Pepper: "2"}}))
+		for _, id := range []string{"a", "b", "c"} {
+			want := newKey(id, alice, at(0))
+			want.LastUsedAt = at(2)
+			switch id {
+			case "a":
+				want.Hash, want.Pepper = hash, "2"
+			case "c":
+				want.RevokedAt = at(1)
+			}
+			c.same("key", c.key(id), want)
+		}
+	}},
+}
+
+// disable is a change of a key.
+func disable(key *svc.APIKey) (bool, error) {
+	key.Disabled = true
+	return true, nil
+}
+
+// to is a rotation to a new key, which revokes the old one.
+func to(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
+	return func(old *svc.APIKey) (svc.APIKey, error) {
+		old.RevokedAt = at(77)
+		return next, nil
+	}
+}
+
+// beside is a rotation to a new key, which leaves the old one good.
+func beside(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
+	return func(*svc.APIKey) (svc.APIKey, error) { return next, nil }
+}

@@ -1,0 +1,224 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// readKey reads a key of a good store.
+func readKey(ctx context.Context, s *store, id string) (svc.APIKey, error) {
+	snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id})
+	if err == nil && snapshot.Key == nil {
+		err = svc.ErrNotFound
+	}
+	if err != nil {
+		return svc.APIKey{}, err
+	}
+	return *snapshot.Key, nil
+}
+
+// changeKey is a fault in what a change of a key comes to: it is shown the key as it was and as change left it.
+func changeKey(fault func(before svc.APIKey, after *svc.APIKey)) func(*store) {
+	return func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				before := *key
+				write, err := change(key)
+				fault(before, key)
+				return write, err
+			})
+		}
+	}
+}
+
+var changeAPIKeyFaults = map[string]func(*store){
+	"a change of a key loses its expiry":   changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.ExpiresAt = time.Time{} }),
+	"a change of a key never disables it":  changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.Disabled = false }),
+	"a change of a key keeps the old text": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Description = before.Description }),
+	"change is shown half a key": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				key.LastUsedAt = time.Time{}
+				return change(key)
+			})
+		}
+	},
+	"a change of a key writes when it was used": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			var used time.Time
+			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				write, err := change(key)
+				used = key.LastUsedAt
+				return write, err
+			})
+			if err == nil && !used.IsZero() {
+				err = s.Store.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: used}})
+			}
+			return err
+		}
+	},
+	"a refused change of a key is written": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			var refused error
+			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (write bool, _ error) {
+				write, refused = change(key)
+				return write, nil
+			})
+			return cmp.Or(refused, err)
+		}
+	},
+	"anybody changes a key": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			if key, err := readKey(ctx, s, id); err == nil {
+				holder = key.Holder
+			}
+			return s.Store.ChangeAPIKey(ctx, holder, id, change)
+		}
+	},
+	"changes of a key overwrite each other": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			read, err := readKey(ctx, s, id)
+			if err != nil || read.Holder != holder || !read.RevokedAt.IsZero() {
+				return cmp.Or(err, svc.ErrNotFound)
+			}
+			if write, err := change(&read); err != nil || !write {
+				return err
+			}
+			time.Sleep(100 * time.Microsecond)
+			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				*key = read
+				return true, nil
+			})
+		}
+	},
+	"a change of a key shares the store's memory": func(s *store) {
+		var mu sync.Mutex
+		var last *svc.APIKey
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				last = key
+				return change(key)
+			})
+		}
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			snapshot, err := s.Store.Access(ctx, query)
+			mu.Lock()
+			defer mu.Unlock()
+			if snapshot.Key != nil && last != nil && last.ID == query.KeyID {
+				snapshot.Key.Hash = last.Hash
+			}
+			return snapshot, err
+		}
+	},
+	"a rotation is two changes": func(s *store) {
+		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+			var next svc.APIKey
+			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				var err error
+				next, err = rotate(key)
+				return true, err
+			})
+			if err != nil {
+				return err
+			}
+			return s.Store.CreateAPIKey(ctx, next)
+		}
+	},
+	"a rotation leaves the old key as it was": func(s *store) {
+		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+			return s.Store.RotateAPIKey(ctx, holder, id, func(key *svc.APIKey) (svc.APIKey, error) {
+				was := *key
+				next, err := rotate(key)
+				*key = was
+				return next, err
+			})
+		}
+	},
+	"a rotation's error is wrapped": func(s *store) {
+		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+			if err := s.Store.RotateAPIKey(ctx, holder, id, rotate); err != nil {
+				return fmt.Errorf("rotate: %w", err)
+			}
+			return nil
+		}
+	},
+	"rotate is called with a key that is not there": func(s *store) {
+		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+			err := s.Store.RotateAPIKey(ctx, holder, id, rotate)
+			if errors.Is(err, svc.ErrNotFound) {
+				_, _ = rotate(&svc.APIKey{})
+			}
+			return err
+		}
+	},
+	"all keys are revoked one by one": func(s *store) {
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time) (ids []string, err error) {
+			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: 1000})
+			for _, key := range keys {
+				err = cmp.Or(err, s.Store.RevokeAPIKey(ctx, holder, key.ID, at))
+				ids = append(ids, key.ID)
+			}
+			return ids, err
+		}
+	},
+	"the keys of all who have one id are revoked": func(s *store) {
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+			ids, err := s.Store.RevokeAPIKeys(ctx, holder, at)
+			if err != nil {
+				return nil, err
+			}
+			_, err = s.Store.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, at)
+			return ids, err
+		}
+	},
+	"the last write of a use is kept": func(s *store) {
+		var mu sync.Mutex
+		last := map[string]time.Time{}
+		s.useAPIKeys = func(ctx context.Context, uses []svc.KeyUse) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, use := range uses {
+				last[use.ID] = use.At
+			}
+			return s.Store.UseAPIKeys(ctx, uses)
+		}
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			snapshot, err := s.Store.Access(ctx, query)
+			mu.Lock()
+			defer mu.Unlock()
+			if at, used := last[query.KeyID]; used && snapshot.Key != nil {
+				snapshot.Key.LastUsedAt = at
+			}
+			return snapshot, err
+		}
+	},
+	"a use is a mutation": func(s *store) {
+		s.useAPIKeys = func(ctx context.Context, uses []svc.KeyUse) error {
+			for _, use := range uses {
+				if key, err := readKey(ctx, s, use.ID); err == nil && key.RevokedAt.IsZero() {
+					_ = s.Store.ChangeAPIKey(ctx, key.Holder, use.ID, func(*svc.APIKey) (bool, error) { return true, nil })
+				}
+			}
+			return s.Store.UseAPIKeys(ctx, uses)
+		}
+	},
+	"a use without a hash takes it away": func(s *store) {
+		s.useAPIKeys = func(ctx context.Context, uses []svc.KeyUse) error {
+			with := make([]svc.KeyUse, len(uses))
+			for i, use := range uses {
+				if with[i] = use; use.Hash == nil {
+					with[i].Hash = []byte{}
+				}
+			}
+			return s.Store.UseAPIKeys(ctx, with)
+		}
+	},
+}
