@@ -8,36 +8,43 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// credentialRow is the columns of a key and of its holder.
-type credentialRow struct {
-	key                                    svc.APIKey
-	created                                int64
-	revoked                                *int64
-	userID, userName, email                *string
-	userInactive, accountInactive          *bool
-	accountID, accountName, owner, scoping *string
+// keyRow is the columns of a key.
+type keyRow struct {
+	svc.APIKey
+	created                    int64
+	revoked, expires, lastUsed *int64
+	disabled                   int64
 }
 
-func (b *bare) lookUp(ctx context.Context, id string) (credentialRow, error) {
-	var r credentialRow
-	k := &r.key
-	err := b.credential.QueryRowContext(ctx, id).Scan(&k.ID, &k.Holder.Kind, &k.Holder.ID, &k.Prefix, &k.Description, &k.Hash, &k.Pepper,
-		&r.created, &r.revoked, &r.userID, &r.userName, &r.email, &r.userInactive,
-		&r.accountID, &r.accountName, &r.owner, &r.scoping, &r.accountInactive)
+func (r *keyRow) columns() []any {
+	return []any{&r.ID, &r.Holder.Kind, &r.Holder.ID, &r.Prefix, &r.Description, &r.Hash, &r.Pepper, &r.created, &r.revoked,
+		&r.expires, &r.disabled, &r.lastUsed}
+}
+
+// lookUp reads the row of a key.
+func (b *bare) lookUp(ctx context.Context, id string) (keyRow, error) {
+	var r keyRow
+	err := b.key.QueryRowContext(ctx, id).Scan(r.columns()...)
 	return r, err
 }
 
-// credential is the row as a store returns it. All keys here are users'.
-func (r credentialRow) credential() svc.Credential {
-	c := svc.Credential{APIKey: r.key}
-	c.CreatedAt = fromMicro(r.created)
-	if r.revoked != nil {
-		c.RevokedAt = fromMicro(*r.revoked)
-	}
-	if r.userID != nil {
-		c.User = &svc.User{ID: *r.userID, DisplayName: *r.userName, Email: r.email, Inactive: *r.userInactive}
-	}
-	return c
+// accessRow is the columns of a key, its holder, and what reaches the holder.
+type accessRow struct {
+	generation                                   int64
+	bank, scopingDocument                        []byte
+	userID, userName, email, grants              *string
+	userInactive, accountInactive                *bool
+	accountID, accountName, owner, scoping, name *string
+	key                                          keyRow
+}
+
+func (b *bare) lookUpAccess(ctx context.Context, id, bank string) (accessRow, error) {
+	var r accessRow
+	err := b.access.QueryRowContext(ctx, "XXXXXXXXXX", bank, id).Scan(append([]any{
+		&r.generation, &r.bank, &r.userID, &r.userName, &r.email, &r.userInactive, &r.grants,
+		&r.accountID, &r.accountName, &r.owner, &r.scoping, &r.accountInactive, &r.name, &r.scopingDocument,
+	}, r.key.columns()...)...)
+	return r, err
 }
 
 func (b *bare) issue(ctx context.Context, key svc.APIKey) error {
@@ -46,7 +53,7 @@ func (b *bare) issue(ctx context.Context, key svc.APIKey) error {
 
 func (b *bare) insertKey(ctx context.Context, tx *sql.Tx, key svc.APIKey) error {
 	_, err := tx.StmtContext(ctx, b.createKey).ExecContext(ctx, key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description,
-		key.Hash, key.Pepper, key.CreatedAt.UnixMicro(), nil)
+		key.Hash, key.Pepper, key.CreatedAt.UnixMicro(), nil, nil, 0, nil)
 	return err
 }
 

@@ -29,6 +29,7 @@ type comparison struct {
 var figures = []figure{
 	{"key-lookup", keyLookup},
 	{"authenticate", authenticateKey},
+	{"verify", verifyKey},
 	{"template-get", templateGet},
 	{"list-20-of-category", listOf(categoryFilter)},
 	{"list-20-of-tag", listOf(tagFilter)},

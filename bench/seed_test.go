@@ -140,7 +140,7 @@ func makeKeys(ctx context.Context, n int, holder svc.Identity) (keys []svc.Issue
 	}
 	defer func() { err = errors.Join(err, maker.Close()) }()
 	for range n {
-		key, err := maker.IssueAPIKey(ctx, svc.Host, holder, nil)
+		key, err := maker.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{})
 		if err != nil {
 			return nil, err
 		}
