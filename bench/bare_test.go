@@ -26,7 +26,12 @@ const (
 	templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
 		t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at`
 
-	selectKey = `SELECT ` + keyColumns + ` FROM svc_api_keys k WHERE k.id = $1`
+	selectKey = `SELECT ` + keyColumns + `, u.id, u.display_name, u.email, u.inactive,
+		a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive
+		FROM svc_api_keys k
+		LEFT JOIN svc_users u ON k.holder_kind = 'user' AND u.id = k.holder_id
+		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id
+		WHERE k.id = $1`
 
 	selectAccess = `SELECT g.value, b.document, u.id, u.display_name, u.email, u.inactive,
 		(SELECT string_agg(concat_ws($1, t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)

@@ -21,13 +21,6 @@ func (r *keyRow) columns() []any {
 		&r.expires, &r.disabled, &r.lastUsed}
 }
 
-// lookUp reads the row of a key.
-func (b *bare) lookUp(ctx context.Context, id string) (keyRow, error) {
-	var r keyRow
-	err := b.key.QueryRowContext(ctx, id).Scan(r.columns()...)
-	return r, err
-}
-
 // accessRow is the columns of a key, its holder, and what reaches the holder.
 type accessRow struct {
 	generation                                   int64
@@ -36,6 +29,14 @@ type accessRow struct {
 	userInactive, accountInactive                *bool
 	accountID, accountName, owner, scoping, name *string
 	key                                          keyRow
+}
+
+// lookUp reads a key and its holder.
+func (b *bare) lookUp(ctx context.Context, id string) (accessRow, error) {
+	var r accessRow
+	err := b.key.QueryRowContext(ctx, id).Scan(append(r.key.columns(), &r.userID, &r.userName, &r.email, &r.userInactive,
+		&r.accountID, &r.accountName, &r.owner, &r.scoping, &r.accountInactive)...)
+	return r, err
 }
 
 func (b *bare) lookUpAccess(ctx context.Context, id, bank string) (accessRow, error) {
