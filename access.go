@@ -1,8 +1,10 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 )
 
 // User is a user as far as access is concerned. The host owns its users: one without a row has no stored rights, and
@@ -124,6 +126,11 @@ type AttachmentKey struct {
 // String is policy/principal type/principal; no id holds a slash.
 func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
+}
+
+func (k AttachmentKey) compare(other AttachmentKey) int {
+	return cmp.Or(strings.Compare(k.PolicyID, other.PolicyID), strings.Compare(k.Principal.Type, other.Principal.Type),
+		strings.Compare(k.Principal.ID, other.Principal.ID))
 }
 
 // AccessQuery asks for what one decision needs. At most one of KeyID, Identity and Channel is set, and says about whom; none:

@@ -22,7 +22,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 	if by.Kind != KindHost {
 		return forbidden("only the host application writes access")
 	}
-	bundle, err := bundle.normalize()
+	bundle, err := bundle.normalize(s.compiler)
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 }
 
 // normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without
-// the store.
-func (b Bundle) normalize() (Bundle, error) {
-	var c checker
+// the store. What the compiler parses for it, it need not parse again.
+func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
+	c := checker{compiler: compiler}
 	out := Bundle{
 		Users:           normalized(&c, "/users", b.Users, (*User).normalize, User.key),
 		Groups:          normalized(&c, "/groups", b.Groups, (*Group).normalize, Group.key),
@@ -118,10 +118,7 @@ func (a *ServiceAccount) normalize(c *checker, at string) {
 
 func (p *Policy) normalize(c *checker, at string) {
 	c.namedID(at, p.ID, &p.DisplayName)
-	p.Document = c.document(at+"/document", p.Document, func(raw []byte) error {
-		_, err := policy.ParseDocument(raw)
-		return err
-	})
+	p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
 }
 
 func (a *Attachment) normalize(c *checker, at string) {

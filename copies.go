@@ -35,6 +35,9 @@ type copies struct {
 	banks   *cache.Cache[string, bankCopy]
 	keys    *cache.Cache[keyID, keyCopy]
 
+	everybody *cache.Cache[struct{}, *everybody] // one, of all rows of access
+	reading   chan struct{}                      // whoever reads all of them holds its only place
+
 	epoch   time.Time    // what seen counts from
 	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
 	applied atomic.Int64 // the generation whose changes have all been dropped
@@ -97,10 +100,12 @@ type bankCopy struct {
 func newCopies() *copies {
 	seed := maphash.MakeSeed()
 	return &copies{
-		holders: cache.New[Identity, *standing](keptHolders, func(who Identity) uint64 { return maphash.String(seed, who.ID) }),
-		banks:   cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
-		keys:    cache.New[keyID, keyCopy](keptKeys, func(id keyID) uint64 { return maphash.Bytes(seed, id[:]) }),
-		epoch:   time.Now(),
+		holders:   cache.New[Identity, *standing](keptHolders, func(who Identity) uint64 { return maphash.String(seed, who.ID) }),
+		banks:     cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
+		keys:      cache.New[keyID, keyCopy](keptKeys, func(id keyID) uint64 { return maphash.Bytes(seed, id[:]) }),
+		everybody: cache.New[struct{}, *everybody](1, func(struct{}) uint64 { return 0 }),
+		reading:   make(chan struct{}, 1),
+		epoch:     time.Now(),
 	}
 }
 
@@ -174,9 +179,24 @@ func (c *copies) hear(generation int64) {
 	}
 }
 
+// allOf returns the copy of all rows of access.
+func (c *copies) allOf() (*everybody, bool) {
+	v, ok := c.view()
+	if !ok {
+		return nil, false
+	}
+	all, found := c.everybody.Get(struct{}{})
+	return all, found && all != nil && v.holds(all.Generation)
+}
+
 // drop forgets what targets are copied into.
 func (c *copies) drop(targets []Target) {
 	for _, t := range targets {
+		switch t.Kind {
+		case TargetTemplate, TargetSource, TargetAPIKey:
+		default:
+			c.everybody.Clear()
+		}
 		switch t.Kind {
 		case TargetAPIKey:
 			if len(t.ID) == token.IDLength {
@@ -198,6 +218,7 @@ func (c *copies) apply(changes Changes, heard int64) {
 	if changes.Reset || changes.Generation < heard {
 		c.holders.Clear()
 		c.banks.Clear()
+		c.everybody.Clear()
 		c.keys.Clear()
 		c.heard.CompareAndSwap(heard, min(heard, changes.Generation))
 	}

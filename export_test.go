@@ -29,3 +29,20 @@ func WaitingUses(n int) int {
 
 // CaughtUp reports whether all that has changed in the store, as far as it was heard of, is forgotten.
 func (s *Service) CaughtUp() bool { return s.copies.applied.Load() >= s.copies.heard.Load() }
+
+// Follows reports whether copies of what a store holds can be used, and hold up to a generation.
+func Follows(s *Service, generation int64) bool {
+	return s.copies.fresh() && s.copies.applied.Load() >= generation
+}
+
+// DropCopies makes the next call read the store.
+func DropCopies(s *Service) {
+	s.copies.apply(Changes{Reset: true, Generation: s.copies.applied.Load()}, s.copies.heard.Load())
+}
+
+// ForgetCopies lets go of the copy of all rows of access.
+func ForgetCopies(s *Service) {
+	DropCopies(s)
+	s.copies.everybody.Put(s.copies.everybody.Fence(struct{}{}), struct{}{}, nil)
+	DropCopies(s)
+}

@@ -66,6 +66,11 @@ func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolutio
 	if err != nil {
 		return Resolution{}, fault("read access", err)
 	}
+	return s.resolve(snapshot, asked, q), nil
+}
+
+// resolve decides a query that was checked, and says why.
+func (s *Service) resolve(snapshot AccessSnapshot, asked AccessQuery, q Query) Resolution {
 	who := asked.Identity
 	if who == (Identity{}) {
 		who = snapshot.sender()
@@ -76,7 +81,7 @@ func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolutio
 		Context: Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  policy.CompileBank(snapshot.bankPolicy()),
 	})
-	return snapshot.resolution(who, result), nil
+	return snapshot.resolution(who, result)
 }
 
 // check returns what to read for a query.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // Limits on what is accepted. Characters are Unicode code points.
@@ -23,7 +25,10 @@ const (
 )
 
 // checker collects what is wrong with a request.
-type checker struct{ errs []error }
+type checker struct {
+	errs     []error
+	compiler *policy.Compiler // of policies, where there are any
+}
 
 func (c *checker) ok() bool { return len(c.errs) == 0 }
 
@@ -100,7 +105,12 @@ func idProblem(id string) string {
 
 // unprintable reports whether r is a control or format character (the bidi ones are format characters), or
 // separates lines.
-func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+func unprintable(r rune) bool {
+	if r < 0x80 {
+		return r < ' ' || r == 0x7f
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+}
 
 // textProblem says why s is no text that every store can keep, or "". No database keeps both NUL and bad UTF-8.
 func textProblem(s string, limit int) string {

@@ -134,6 +134,8 @@ func TestMethodNotAllowed(t *testing.T) {
 	s := newSite(t)
 	for target, allow := range map[string]string{
 		"/debug/resolve":                   "GET, HEAD",
+		"/debug/who-can":                   "GET, HEAD",
+		"/debug/simulate":                  "POST",
 		"/admin/template-sources":          "GET, HEAD, POST",
 		"/admin/template-sources/a":        "DELETE",
 		"/admin/templates":                 "GET, HEAD, POST",
@@ -172,7 +174,7 @@ func TestHead(t *testing.T) {
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	for target, status := range map[string]int{
-		"/debug/resolve?bank=b&user_id=alice": 200, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
+		"/debug/resolve?bank=b&user_id=alice": 200, "/debug/who-can?bank=b": 200, "/debug/who-can": 400, "/debug/simulate": 405, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
 		"/admin/templates/chat/check-update": 200, "/users/alice/api-keys": 200, "/me/api-keys": 200,
 		"/debug/resolve": 400, "/admin/templates/nothing": 404, "/nothing": 404, "/admin/templates?tag=%zz": 400,
 	} {

@@ -21,6 +21,7 @@ var bodied = []struct{ method, target string }{
 	{"PATCH", "/me/api-keys/0000000000000000"},
 	{"POST", "/users/alice/api-keys/0000000000000000/rotate"},
 	{"POST", "/me/api-keys/0000000000000000/rotate"},
+	{"POST", "/debug/simulate"},
 }
 
 // notObjects are bodies that no endpoint takes.

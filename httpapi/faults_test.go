@@ -28,6 +28,7 @@ var touching = map[string][][3]string{
 	"RotateAPIKey":   {{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""}},
 	"RevokeAPIKeys":  {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
 	"Access":         {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
+	"AllAccess":      {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
 }
 
 func TestStoreFaults(t *testing.T) {

@@ -89,6 +89,8 @@ func TestMounted(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	want := []httpapi.Route{
 		{Method: "GET", Path: "/debug/resolve"},
+		{Method: "GET", Path: "/debug/who-can"},
+		{Method: "POST", Path: "/debug/simulate"},
 		{Method: "GET", Path: "/admin/template-sources"},
 		{Method: "POST", Path: "/admin/template-sources"},
 		{Method: "DELETE", Path: "/admin/template-sources/{name}"},

@@ -23,6 +23,8 @@ type route struct {
 // routes are all endpoints there are.
 var routes = []route{
 	{Route{"GET", "/debug/resolve"}, (*Handler).resolve},
+	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan},
+	{Route{"POST", "/debug/simulate"}, (*Handler).simulate},
 
 	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources},
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource},

@@ -128,3 +128,10 @@ func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	}
 	return s.Store.Access(ctx, query)
 }
+
+func (s *store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
+	if err := s.check("AllAccess"); err != nil {
+		return svc.AccessRows{}, err
+	}
+	return s.Store.AllAccess(ctx)
+}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -14,7 +15,7 @@ type classes struct {
 	prefixes map[string]int32 // the class of each prefix
 	sorted   []string         // the prefixes, sorted; their classes are their indexes, the literals' follow
 	parents  []int32          // for each prefix the longest other one that it begins with; the empty prefix has itself
-	names    []string         // of each class the pattern
+	names    []string         // of each class the pattern, which read as a string is a member of the class
 }
 
 // classify returns the classes of patterns that are literal, or a prefix that ends with end and an asterisk, or "*".
@@ -56,11 +57,33 @@ func (c *classes) of(s string) int32 {
 			return class
 		}
 	}
+	return c.prefix(s)
+}
+
+// prefix returns the class of the longest prefix that s begins with.
+func (c *classes) prefix(s string) int32 {
 	i, found := slices.BinarySearch(c.sorted, s)
 	if found {
 		return int32(i)
 	}
 	return c.above(s, i-1)
+}
+
+// named returns the class that has the name of a pattern, which was among those that were classified.
+func (c *classes) named(pattern string) int32 {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return c.prefixes[prefix]
+	}
+	return c.literals[pattern]
+}
+
+// parent returns the class of the prefix that covers the strings of a class next, after its own pattern; that of the empty
+// prefix has itself.
+func (c *classes) parent(class int32) int32 {
+	if int(class) < len(c.parents) {
+		return c.parents[class]
+	}
+	return c.prefix(c.names[class])
 }
 
 // above returns the longest prefix that s begins with, when i is the greatest that is not greater than s: s begins with none
@@ -85,4 +108,13 @@ func common(a, b string) int {
 		}
 	}
 	return n
+}
+
+// upward yields a class, and then those whose patterns cover its strings, too, down to the empty prefix's.
+func (c *classes) upward(class int32) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for yield(class) && class != 0 {
+			class = c.parent(class)
+		}
+	}
 }

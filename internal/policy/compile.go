@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 
 	"github.com/extsvc/svc/internal/cache"
@@ -26,7 +27,7 @@ type Compiler struct {
 	documents *cache.Cache[digest, parsed]
 	tables    *cache.Cache[digest, *table]
 	made      atomic.Uint64 // tables
-	verdicts  *memo[cell]
+	verdicts  *memo[cell, verdict]
 	asked     *answers // spares finding the classes of strings that were asked about before
 	seed      maphash.Seed
 }
@@ -45,7 +46,7 @@ func NewCompiler() *Compiler {
 	return &Compiler{
 		documents: cache.New[digest, parsed](keptDocuments, digest.bits),
 		tables:    cache.New[digest, *table](keptTables, digest.bits),
-		verdicts:  newMemo[cell](keptVerdicts),
+		verdicts:  newMemo[cell, verdict](keptVerdicts),
 		asked:     &answers{make([]atomic.Pointer[answer], keptAsked), keptAsked - 1},
 		seed:      maphash.MakeSeed(),
 	}
@@ -97,32 +98,40 @@ func write(h hash.Hash, parts ...string) {
 }
 
 func (c *Compiler) compile(s Subject, grants []Grant) *table {
-	t := &table{id: c.made.Add(1), holder: "the user"}
-	if s.Kind == ServiceAccount {
-		t.holder = "its owner"
-	}
+	t := c.gather(s, grants)
 	var actions, banks []string
-	add := func(w way, raw []byte) way {
-		w.parsed = c.parse(raw)
-		if w.fault == nil {
-			t.statements += len(w.document.Statements)
-			for _, st := range w.document.Statements {
-				actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
-			}
+	for _, w := range slices.Concat(t.owner, t.scoping) {
+		for _, st := range w.statements() {
+			actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
 		}
-		return w
-	}
-	for _, g := range grants {
-		t.owner = append(t.owner, add(g.way(t.holder), g.Document))
-	}
-	if s.Scoping != nil {
-		w := way{policy: s.Scoping.ID, words: fmt.Sprintf("scoping policy %q", s.Scoping.ID)}
-		t.scoping = []way{add(w, s.Scoping.Document)}
+		t.statements += len(w.statements())
 	}
 	t.actions = classify(":", append(actions, coveredByRecall...))
 	t.banks = classify("::", banks)
 	return t
 }
+
+// gather returns a table that knows no classes yet.
+func (c *Compiler) gather(s Subject, grants []Grant) *table {
+	t := &table{id: c.made.Add(1), holder: "the user"}
+	if s.Kind == ServiceAccount {
+		t.holder = "its owner"
+	}
+	for _, g := range grants {
+		w := g.way(t.holder)
+		w.parsed = c.parse(g.Document)
+		t.owner = append(t.owner, w)
+	}
+	if s.Scoping != nil {
+		w := way{policy: s.Scoping.ID, words: fmt.Sprintf("scoping policy %q", s.Scoping.ID)}
+		w.parsed = c.parse(s.Scoping.Document)
+		t.scoping = []way{w}
+	}
+	return t
+}
+
+// Check says what is wrong with an access policy, as [ParseDocument] does.
+func (c *Compiler) Check(document []byte) error { return c.parse(document).fault }
 
 // parse parses a document, once for all policies that are written alike.
 func (c *Compiler) parse(raw []byte) parsed {

@@ -70,11 +70,11 @@ func ParseDocument(raw []byte) (*Document, error) {
 	if d.Statements == nil {
 		return nil, refuse("/statements", "is required")
 	}
-	out := &Document{Statements: []Statement{}}
+	out := &Document{Statements: make([]Statement, 0, len(d.Statements))}
 	for i, w := range d.Statements {
 		s := w.statement()
-		if err := s.check("/statements/" + strconv.Itoa(i)); err != nil {
-			return nil, err
+		if err := s.check(); err != nil {
+			return nil, under("/statements/"+strconv.Itoa(i), err)
 		}
 		out.Statements = append(out.Statements, s)
 	}
@@ -101,32 +101,32 @@ func (w *writtenStatement) statement() Statement {
 	}
 }
 
-func (s *Statement) check(at string) error {
-	if err := s.checkEffect(at); err != nil {
+func (s *Statement) check() error {
+	if err := s.checkEffect(); err != nil {
 		return err
 	}
 	return firstError(
-		checkSome(at+"/actions", s.Actions),
-		checkPatterns(at+"/actions", s.Actions, ValidAction),
-		checkSome(at+"/banks", s.Banks),
-		checkPatterns(at+"/banks", s.Banks, validBank),
-		s.Parameters.check(at),
+		checkSome("/actions", s.Actions),
+		checkPatterns("/actions", s.Actions, ValidAction),
+		checkSome("/banks", s.Banks),
+		checkPatterns("/banks", s.Banks, validBank),
+		s.Parameters.check(),
 	)
 }
 
-func (s *Statement) checkEffect(at string) error {
+func (s *Statement) checkEffect() error {
 	switch s.Effect {
 	case EffectAllow:
 		return nil
 	case EffectDeny:
 		if name := s.Parameters.firstSet(); name != "" {
-			return refuse(at+"/"+name, "is not for a deny")
+			return refuse("/"+name, "is not for a deny")
 		}
 		return nil
 	case "":
-		return refuse(at+"/effect", "is required")
+		return refuse("/effect", "is required")
 	}
-	return refuse(at+"/effect", "must be allow or deny")
+	return refuse("/effect", "must be allow or deny")
 }
 
 func checkVersion(v *string) error {

@@ -2,45 +2,45 @@ package policy
 
 import "sync/atomic"
 
-// memo remembers verdicts, which never change, in a place that is bounded: a new one may take that of an older one, which has to
-// be found again.
-type memo[K comparable] struct {
-	slots []atomic.Pointer[remembered[K]]
+// memo remembers what was found once, and never changes, in a place that is bounded: a new one may take that of an older one,
+// which has to be found again.
+type memo[K comparable, V any] struct {
+	slots []atomic.Pointer[remembered[K, V]]
 	mask  uint64
 }
 
-type remembered[K comparable] struct {
-	key     K
-	verdict *verdict
+type remembered[K comparable, V any] struct {
+	key   K
+	value *V
 }
 
-// newMemo returns a memo for size verdicts, which is a power of two.
-func newMemo[K comparable](size int) *memo[K] {
-	return &memo[K]{slots: make([]atomic.Pointer[remembered[K]], size), mask: uint64(size - 1)}
+// newMemo returns a memo for size values, which is a power of two.
+func newMemo[K comparable, V any](size int) *memo[K, V] {
+	return &memo[K, V]{slots: make([]atomic.Pointer[remembered[K, V]], size), mask: uint64(size - 1)}
 }
 
 // places returns the two slots where a key with that hash may be.
-func (m *memo[K]) places(hash uint64) (a, b *atomic.Pointer[remembered[K]]) {
+func (m *memo[K, V]) places(hash uint64) (a, b *atomic.Pointer[remembered[K, V]]) {
 	return &m.slots[hash&m.mask], &m.slots[hash>>32&m.mask]
 }
 
-func (m *memo[K]) get(hash uint64, key K) *verdict {
+func (m *memo[K, V]) get(hash uint64, key K) *V {
 	a, b := m.places(hash)
 	if r := a.Load(); r != nil && r.key == key {
-		return r.verdict
+		return r.value
 	}
 	if r := b.Load(); r != nil && r.key == key {
-		return r.verdict
+		return r.value
 	}
 	return nil
 }
 
-func (m *memo[K]) put(hash uint64, key K, v *verdict) {
+func (m *memo[K, V]) put(hash uint64, key K, v *V) {
 	place, other := m.places(hash)
 	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
 		place = other
 	}
-	place.Store(&remembered[K]{key, v})
+	place.Store(&remembered[K, V]{key, v})
 }
 
 // Odd numbers that spread what is multiplied with them over all bits.

@@ -7,15 +7,17 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 )
 
-// merged is what the matching allows of a side come to.
+// merged is what allows come to, however they are added.
 type merged struct {
-	Parameters
-	matches []match
-	winners map[string]*match // by parameter: the statement whose value is in force
+	sum     Parameters      // but for the tag groups
+	groups  []*match        // that have tag groups, in gathering order
+	winners [scalars]*match // by slot: whose value is in force
+	matches []*match        // all of them, in gathering order, if they are recorded
 }
 
 // scalar is a parameter of which one value is in force.
 type scalar[T comparable] struct {
+	slot int
 	name string
 	at   func(*Parameters) **T
 	// wider reports whether a gives more than b: within a side the widest value
@@ -24,93 +26,106 @@ type scalar[T comparable] struct {
 	wider func(a, b T) bool
 }
 
+// scalars is how many there are.
+const scalars = 6
+
 var (
 	recallBudget = scalar[string]{
-		name: "recall_budget",
-		at:   func(p *Parameters) **string { return &p.RecallBudget },
+		slot: 0, name: "recall_budget",
+		at: func(p *Parameters) **string { return &p.RecallBudget },
 		wider: func(a, b string) bool {
 			return slices.Index(budgets, a) > slices.Index(budgets, b)
 		},
 	}
 	recallMaxTokens = scalar[int64]{
-		name:  "recall_max_tokens",
+		slot: 1, name: "recall_max_tokens",
 		at:    func(p *Parameters) **int64 { return &p.RecallMaxTokens },
 		wider: func(a, b int64) bool { return a > b },
 	}
 	retainEveryNTurns = scalar[int64]{
-		name:  "retain_every_n_turns",
+		slot: 2, name: "retain_every_n_turns",
 		at:    func(p *Parameters) **int64 { return &p.RetainEveryNTurns },
 		wider: func(a, b int64) bool { return a < b }, // to retain more often is to give more
 	}
 	retainStrategy = scalar[string]{
-		name: "retain_strategy",
-		at:   func(p *Parameters) **string { return &p.RetainStrategy },
+		slot: 3, name: "retain_strategy",
+		at: func(p *Parameters) **string { return &p.RetainStrategy },
 	}
 	llmModel = scalar[string]{
-		name: "llm_model",
-		at:   func(p *Parameters) **string { return &p.LLMModel },
+		slot: 4, name: "llm_model",
+		at: func(p *Parameters) **string { return &p.LLMModel },
 	}
 	llmProvider = scalar[string]{
-		name: "llm_provider",
-		at:   func(p *Parameters) **string { return &p.LLMProvider },
+		slot: 5, name: "llm_provider",
+		at: func(p *Parameters) **string { return &p.LLMProvider },
 	}
 )
 
-// merge joins the parameters of the side's matching allows.
-func (s *side) merge() *merged {
-	m := &merged{matches: s.matches, winners: map[string]*match{}}
+// add adds an allow that matches.
+func (m *merged) add(c *match) {
+	recallBudget.add(m, c)
+	recallMaxTokens.add(m, c)
+	retainEveryNTurns.add(m, c)
+	retainStrategy.add(m, c)
+	llmModel.add(m, c)
+	llmProvider.add(m, c)
+	m.sum.RetainRoles = union(m.sum.RetainRoles, c.sets.RetainRoles)
+	m.sum.RetainTags = union(m.sum.RetainTags, c.sets.RetainTags)
+	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, c.sets.ExcludeProviders)
+	if c.sets.RecallTagGroups != nil {
+		at, _ := slices.BinarySearchFunc(m.groups, c, (*match).gathered)
+		m.groups = slices.Insert(slices.Clip(m.groups), at, c)
+	}
+	if c.lost != nil {
+		m.matches = append(m.matches, c)
+	}
+}
+
+// parameters returns what is given.
+func (m *merged) parameters() Parameters {
+	p := m.sum
+	for _, c := range m.groups {
+		p.RecallTagGroups = joinGroups(p.RecallTagGroups, c.sets.RecallTagGroups)
+	}
+	return p
+}
+
+// narrow joins the two sides of a service account: what both of them give.
+func narrow(owner, scoping *merged) Parameters {
+	var p Parameters
+	recallBudget.narrow(&p, owner, scoping)
+	recallMaxTokens.narrow(&p, owner, scoping)
+	retainEveryNTurns.narrow(&p, owner, scoping)
+	retainStrategy.narrow(&p, owner, scoping)
+	llmModel.narrow(&p, owner, scoping)
+	llmProvider.narrow(&p, owner, scoping)
+	o, s := owner.parameters(), scoping.parameters()
+	p.RecallTagGroups = joinGroups(o.RecallTagGroups, s.RecallTagGroups)
+	p.RetainRoles = intersection(o.RetainRoles, s.RetainRoles)
+	p.RetainTags = union(o.RetainTags, s.RetainTags)
+	p.ExcludeProviders = union(o.ExcludeProviders, s.ExcludeProviders)
+	return p
+}
+
+// settle tells the statements that were recorded to which others they lost.
+func (m *merged) settle() {
 	recallBudget.settle(m)
 	recallMaxTokens.settle(m)
 	retainEveryNTurns.settle(m)
 	retainStrategy.settle(m)
 	llmModel.settle(m)
 	llmProvider.settle(m)
-	for i := range m.matches {
-		p := m.matches[i].sets
-		m.RecallTagGroups = joinGroups(m.RecallTagGroups, p.RecallTagGroups)
-		m.RetainRoles = union(m.RetainRoles, p.RetainRoles)
-		m.RetainTags = union(m.RetainTags, p.RetainTags)
-		m.ExcludeProviders = union(m.ExcludeProviders, p.ExcludeProviders)
-	}
-	return m
 }
 
-// narrow joins the two sides of a service account: what both of them give.
-func narrow(owner, scoping *merged) *merged {
-	m := &merged{}
-	recallBudget.narrow(m, owner, scoping)
-	recallMaxTokens.narrow(m, owner, scoping)
-	retainEveryNTurns.narrow(m, owner, scoping)
-	retainStrategy.narrow(m, owner, scoping)
-	llmModel.narrow(m, owner, scoping)
-	llmProvider.narrow(m, owner, scoping)
-	m.RecallTagGroups = joinGroups(owner.RecallTagGroups, scoping.RecallTagGroups)
-	m.RetainRoles = intersection(owner.RetainRoles, scoping.RetainRoles)
-	m.RetainTags = union(owner.RetainTags, scoping.RetainTags)
-	m.ExcludeProviders = union(owner.ExcludeProviders, scoping.ExcludeProviders)
-	return m
-}
-
-// settle finds the value in force on a side, and tells the others which
-// statement they lost to.
-func (f scalar[T]) settle(m *merged) {
-	var winner *match
-	for i := range m.matches {
-		c := &m.matches[i]
-		if *f.at(c.sets) != nil && (winner == nil || f.beats(c, winner)) {
-			winner = c
-		}
-	}
-	if winner == nil {
+// add puts a value in force that beats the one that is.
+func (f scalar[T]) add(m *merged, c *match) {
+	value := *f.at(c.sets)
+	if value == nil {
 		return
 	}
-	value := *f.at(winner.sets)
-	*f.at(&m.Parameters) = value
-	m.winners[f.name] = winner
-	for _, c := range m.matches {
-		if v := *f.at(c.sets); v != nil && *v != *value {
-			c.lose(f.name, winner)
-		}
+	if w := m.winners[f.slot]; w == nil || f.beats(c, w) {
+		m.winners[f.slot] = c
+		*f.at(&m.sum) = value
 	}
 }
 
@@ -122,20 +137,29 @@ func (f scalar[T]) beats(a, b *match) bool {
 	return f.wider(**f.at(a.sets), **f.at(b.sets))
 }
 
+func (f scalar[T]) settle(m *merged) {
+	winner := m.winners[f.slot]
+	for _, c := range m.matches {
+		if v := *f.at(c.sets); v != nil && *v != **f.at(winner.sets) {
+			c.lose(f.name, winner)
+		}
+	}
+}
+
 // narrow finds the value in force between the two sides. A side that does not
 // set it gives way.
-func (f scalar[T]) narrow(m, owner, scoping *merged) {
-	o, s := *f.at(&owner.Parameters), *f.at(&scoping.Parameters)
+func (f scalar[T]) narrow(p *Parameters, owner, scoping *merged) {
+	o, s := *f.at(&owner.sum), *f.at(&scoping.sum)
 	switch {
 	case s == nil:
-		*f.at(&m.Parameters) = o
+		*f.at(p) = o
 	case o == nil:
-		*f.at(&m.Parameters) = s
+		*f.at(p) = s
 	case f.wider != nil && f.wider(*s, *o):
-		*f.at(&m.Parameters) = o
+		*f.at(p) = o
 		f.concede(scoping, owner)
 	default:
-		*f.at(&m.Parameters) = s
+		*f.at(p) = s
 		f.concede(owner, scoping)
 	}
 }
@@ -143,24 +167,23 @@ func (f scalar[T]) narrow(m, owner, scoping *merged) {
 // concede tells the statements whose value was in force on the losing side
 // which statement of the winning side they lost to.
 func (f scalar[T]) concede(loser, winner *merged) {
-	lost, won := **f.at(&loser.Parameters), **f.at(&winner.Parameters)
+	lost, won := **f.at(&loser.sum), **f.at(&winner.sum)
 	if lost == won {
 		return
 	}
 	for _, c := range loser.matches {
 		if v := *f.at(c.sets); v != nil && *v == lost {
-			c.lose(f.name, winner.winners[f.name])
+			c.lose(f.name, winner.winners[f.slot])
 		}
 	}
 }
 
-// union sorts by code point, which is the order of UTF-8 bytes. It is nil only
-// when both lists are.
-func union(a, b []string) []string {
-	if a == nil && b == nil {
-		return nil
+// union adds to a list that is sorted by code point, which is the order of UTF-8 bytes. It is nil only when both lists are.
+func union(sorted, b []string) []string {
+	if b == nil {
+		return sorted
 	}
-	all := append(append([]string{}, a...), b...)
+	all := append(append([]string{}, sorted...), b...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -66,19 +68,19 @@ func (p *Parameters) firstSet() string {
 	return ""
 }
 
-// check checks the values. at is the pointer of the object that holds them.
-func (p *Parameters) check(at string) error {
+// check checks the values. The pointer of its error is relative to the object that holds them.
+func (p *Parameters) check() error {
 	return firstError(
-		checkBudget(at+"/recall_budget", p.RecallBudget),
-		checkCount(at+"/recall_max_tokens", p.RecallMaxTokens),
-		checkObjects(at+"/recall_tag_groups", p.RecallTagGroups),
-		checkTexts(at+"/retain_roles", p.RetainRoles),
-		checkTexts(at+"/retain_tags", p.RetainTags),
-		checkCount(at+"/retain_every_n_turns", p.RetainEveryNTurns),
-		checkText(at+"/retain_strategy", p.RetainStrategy),
-		checkText(at+"/llm_model", p.LLMModel),
-		checkText(at+"/llm_provider", p.LLMProvider),
-		checkTexts(at+"/exclude_providers", p.ExcludeProviders),
+		checkBudget("/recall_budget", p.RecallBudget),
+		checkCount("/recall_max_tokens", p.RecallMaxTokens),
+		checkObjects("/recall_tag_groups", p.RecallTagGroups),
+		checkTexts("/retain_roles", p.RetainRoles),
+		checkTexts("/retain_tags", p.RetainTags),
+		checkCount("/retain_every_n_turns", p.RetainEveryNTurns),
+		checkText("/retain_strategy", p.RetainStrategy),
+		checkText("/llm_model", p.LLMModel),
+		checkText("/llm_provider", p.LLMProvider),
+		checkTexts("/exclude_providers", p.ExcludeProviders),
 	)
 }
 
@@ -121,6 +123,14 @@ func checkObjects(at string, values []json.RawMessage) error {
 	return nil
 }
 
+// under puts a pointer before that of an error of refuse, or of nil.
+func under(at string, err error) error {
+	if refused, ok := err.(*strictjson.Error); ok {
+		refused.Pointer = at + refused.Pointer
+	}
+	return err
+}
+
 func refuse(at, detail string) error {
 	return &strictjson.Error{Pointer: at, Detail: detail}
 }
@@ -133,6 +143,54 @@ func firstError(errs ...error) error {
 	}
 	return nil
 }
+
+// append appends what is the same for parameters that are equal to the letter.
+func (p *Parameters) append(b []byte) []byte {
+	for _, text := range [...]*string{p.RecallBudget, p.RetainStrategy, p.LLMModel, p.LLMProvider} {
+		if b = append(b, '|'); text != nil {
+			b = appendText(b, *text)
+		}
+	}
+	for _, number := range [...]*int64{p.RecallMaxTokens, p.RetainEveryNTurns} {
+		if b = append(b, '|'); number != nil {
+			b = strconv.AppendInt(b, *number, 10)
+		}
+	}
+	for _, list := range [...][]string{p.RetainRoles, p.RetainTags, p.ExcludeProviders} {
+		if b = append(b, '|'); list != nil {
+			b = append(b, '[')
+		}
+		for _, text := range list {
+			b = appendText(b, text)
+		}
+	}
+	if b = append(b, '|'); p.RecallTagGroups != nil {
+		b = append(b, '[')
+	}
+	for _, group := range p.RecallTagGroups {
+		b = appendText(b, string(group))
+	}
+	return b
+}
+
+// appendText appends a text behind its length, so that no two lists are written alike.
+func appendText(b []byte, text string) []byte {
+	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
+}
+
+// equal reports whether parameters are the same to the letter.
+func (p *Parameters) equal(other *Parameters) bool {
+	return same(p.RecallBudget, other.RecallBudget) && same(p.RecallMaxTokens, other.RecallMaxTokens) &&
+		same(p.RetainEveryNTurns, other.RetainEveryNTurns) && same(p.RetainStrategy, other.RetainStrategy) &&
+		same(p.LLMModel, other.LLMModel) && same(p.LLMProvider, other.LLMProvider) &&
+		sameList(p.RetainRoles, other.RetainRoles) && sameList(p.RetainTags, other.RetainTags) && sameList(p.ExcludeProviders, other.ExcludeProviders) &&
+		(p.RecallTagGroups == nil) == (other.RecallTagGroups == nil) &&
+		slices.EqualFunc(p.RecallTagGroups, other.RecallTagGroups, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func sameList(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // clone returns a copy that shares nothing.
 func (p *Parameters) clone() Parameters {

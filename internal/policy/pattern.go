@@ -18,6 +18,17 @@ var (
 // would show. The reverse does not hold.
 var coveredByRecall = []string{"bank:memories:list", "bank:memories:get"}
 
+// recall is the action pattern that covers more than itself.
+const recall = "bank:recall"
+
+// meanings returns the patterns that an action pattern stands for, each of which covers what it says and no more.
+func meanings(pattern string) []string {
+	if pattern == recall {
+		return append([]string{recall}, coveredByRecall...)
+	}
+	return []string{pattern}
+}
+
 // ValidAction reports what is wrong with an action pattern: it is a literal, or
 // ends in ":*". A lone "*" is neither.
 func ValidAction(pattern string) error {
@@ -54,7 +65,7 @@ func actionCovers(pattern, action string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(action, prefix)
 	}
-	return pattern == action || pattern == "bank:recall" && slices.Contains(coveredByRecall, action)
+	return pattern == action || pattern == recall && slices.Contains(coveredByRecall, action)
 }
 
 // MatchBank reports whether the pattern covers the bank, byte by byte: "a::*"

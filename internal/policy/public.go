@@ -96,7 +96,7 @@ func (b *Bank) public(action string, in *Context) *verdict {
 // strategy is the bank's strategy: that of the most specific override that matches, else the default; nil: none. override is -1
 // for the default.
 func (b *Bank) strategy(in *Context) (strategy *string, override int) {
-	if b == nil {
+	if b == nil || b.document == nil {
 		return nil, -1
 	}
 	if c, ok := mostSpecific(b.strategies, in); ok {

@@ -116,28 +116,56 @@ func (r *Rights) Opened() *Rights {
 // judge decides what the policies say, and tells the recorder, which may be nil, what each statement came to.
 func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	owner, scoping := examine(t.owner, action, bank, rec), examine(t.scoping, action, bank, rec)
-	denied, broken := cmp.Or(owner.denied, scoping.denied), cmp.Or(owner.broken, scoping.broken)
-	switch {
-	case denied != "":
-		return &verdict{outcome: ExplicitDeny, reason: because("denied by " + denied)}
-	case broken != "":
-		return &verdict{outcome: ImplicitDeny, reason: because("denied: " + broken), final: true}
-	case owner.allowed == "":
-		return lacking("no policy of " + t.holder + " allows")
-	case t.scoping == nil:
-		return &verdict{outcome: Allow, reason: because("allowed by " + owner.allowed), parameters: owner.merge().Parameters}
-	case scoping.allowed == "":
-		return lacking(t.scoping[0].words + " does not allow")
+	outcome, cause, parameters := t.rule(owner, scoping)
+	v := &verdict{outcome: outcome, parameters: parameters, final: cause == documentBroken}
+	switch cause {
+	case statementDenies:
+		v.reason = because("denied by " + cmp.Or(owner.denied, scoping.denied).String())
+	case documentBroken:
+		w := cmp.Or(owner.broken, scoping.broken)
+		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", w.words, w.fault))
+	case ownerSilent:
+		v.reason = lacking("no policy of " + t.holder + " allows")
+	case scopingSilent:
+		v.reason = lacking(t.scoping[0].words + " does not allow")
+	case ownerAllows:
+		v.reason = because("allowed by " + owner.allowed.String())
+	case bothAllow:
+		v.reason = because("allowed by " + owner.allowed.String() + ", within " + scoping.allowed.String())
 	}
-	return &verdict{
-		outcome: Allow, reason: because("allowed by " + owner.allowed + ", within " + scoping.allowed),
-		parameters: narrow(owner.merge(), scoping.merge()).Parameters,
-	}
+	return v
 }
 
-// lacking is a denial because there is no allow.
-func lacking(words string) *verdict {
-	return &verdict{outcome: ImplicitDeny, reason: func(action, bank string) string {
-		return fmt.Sprintf("denied: %s %q on bank %q", words, action, bank)
-	}}
+// cause is why something is decided.
+type cause int
+
+const (
+	statementDenies cause = iota
+	documentBroken
+	ownerSilent
+	scopingSilent
+	ownerAllows
+	bothAllow
+)
+
+// rule decides what comes of what both sides say.
+func (t *table) rule(owner, scoping *side) (Outcome, cause, Parameters) {
+	switch {
+	case owner.denied.way != nil || scoping.denied.way != nil:
+		return ExplicitDeny, statementDenies, Parameters{}
+	case owner.broken != nil || scoping.broken != nil:
+		return ImplicitDeny, documentBroken, Parameters{}
+	case owner.allowed.way == nil:
+		return ImplicitDeny, ownerSilent, Parameters{}
+	case t.scoping == nil:
+		return Allow, ownerAllows, owner.parameters()
+	case scoping.allowed.way == nil:
+		return ImplicitDeny, scopingSilent, Parameters{}
+	}
+	return Allow, bothAllow, narrow(&owner.merged, &scoping.merged)
+}
+
+// lacking is the reason of a denial because there is no allow.
+func lacking(words string) func(action, bank string) string {
+	return func(action, bank string) string { return fmt.Sprintf("denied: %s %q on bank %q", words, action, bank) }
 }

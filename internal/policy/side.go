@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -10,60 +9,93 @@ import (
 // side is what one set of policies makes of a request: those that reach the
 // subject, or the one that narrows it.
 type side struct {
-	matches []match // the matching allows, in gathering order
-	// The first statement that allows, the first that denies, and what is wrong
-	// with the first policy that does not parse, in words; "" when there is none.
-	allowed, denied, broken string
+	merged
+	allowed, denied place // the first statement that allows, and that denies; zero: there is none
+	broken          *way  // the first policy that does not parse; nil: there is none
 }
 
-// match is an allow that matches the request.
-type match struct {
+// place is a statement of a policy that reaches the subject.
+type place struct {
 	*way
 	statement int
-	bank      string // its most specific pattern that matches
-	sets      *Parameters
-	lost      map[string]string // of its entry in the trace; nil when nothing is recorded
 }
 
+func (p place) String() string { return "statement " + strconv.Itoa(p.statement) + " of " + p.words }
+
+// written is the statement itself.
+func (p place) written() *Statement { return &p.document.Statements[p.statement] }
+
+// match is a statement that matches the request.
+type match struct {
+	place
+	bank string // its most specific pattern that matches
+	sets *Parameters
+	lost map[string]string // of its entry in the trace; nil when nothing is recorded
+}
+
+// examine looks at each statement.
 func examine(ways []way, action, bank string, rec *recorder) *side {
-	s := &side{}
+	s := &side{broken: broken(ways)}
 	for i := range ways {
 		w := &ways[i]
 		if w.fault != nil {
 			rec.fault(w)
-			if s.broken == "" {
-				s.broken = fmt.Sprintf("%s is not valid: %v", w.words, w.fault)
-			}
 			continue
 		}
 		for n := range w.document.Statements {
-			s.add(w, n, action, bank, rec)
+			s.look(place{w, n}, action, bank, rec)
 		}
 	}
+	s.settle()
 	return s
 }
 
-func (s *side) add(w *way, n int, action, bank string, rec *recorder) {
-	st := &w.document.Statements[n]
+// broken returns the first policy that does not parse.
+func broken(ways []way) *way {
+	for i := range ways {
+		if ways[i].fault != nil {
+			return &ways[i]
+		}
+	}
+	return nil
+}
+
+func (s *side) look(at place, action, bank string, rec *recorder) {
+	st := at.written()
 	actionPattern, covered := firstAction(st.Actions, action)
 	if !covered {
-		rec.elsewhere(w, n, CodeActionNotMatched)
+		rec.elsewhere(at.way, at.statement, CodeActionNotMatched)
 		return
 	}
 	bankPattern, covered := closestBank(st.Banks, bank)
 	if !covered {
-		rec.elsewhere(w, n, CodeBankNotMatched)
+		rec.elsewhere(at.way, at.statement, CodeBankNotMatched)
 		return
 	}
-	lost := rec.match(w, n, actionPattern, bankPattern)
+	s.add(&match{at, bankPattern, &st.Parameters, rec.match(at.way, at.statement, actionPattern, bankPattern)})
+}
+
+// add adds a statement that matches.
+func (s *side) add(m *match) {
 	first := &s.denied
-	if st.Effect == EffectAllow {
+	if m.written().Effect == EffectAllow {
 		first = &s.allowed
-		s.matches = append(s.matches, match{way: w, statement: n, bank: bankPattern, sets: &st.Parameters, lost: lost})
+		s.merged.add(m)
 	}
-	if *first == "" {
-		*first = fmt.Sprintf("statement %d of %s", n, w.words)
+	if first.way == nil {
+		*first = m.place
 	}
+}
+
+// gathered orders matches by when they are gathered.
+func (m *match) gathered(other *match) int {
+	return cmp.Or(
+		cmp.Compare(other.priority, m.priority),
+		strings.Compare(m.policy, other.policy),
+		compareBools(other.direct, m.direct),
+		strings.Compare(m.via, other.via),
+		cmp.Compare(m.statement, other.statement),
+	)
 }
 
 // lose tells the trace that another statement's value is in force.
@@ -78,12 +110,19 @@ func (m *match) lose(parameter string, to *match) {
 // priority, the greater policy id, then the earlier statement.
 func (m *match) outranks(other *match) bool {
 	return cmp.Or(
-		compareBools(m.direct, other.direct),
-		cmp.Compare(specificity(m.bank), specificity(other.bank)),
-		cmp.Compare(m.priority, other.priority),
+		m.closeness(other),
 		strings.Compare(m.policy, other.policy),
 		cmp.Compare(other.statement, m.statement),
 	) > 0
+}
+
+// closeness is the part of the order that somebody has chosen.
+func (m *match) closeness(other *match) int {
+	return cmp.Or(
+		compareBools(m.direct, other.direct),
+		cmp.Compare(specificity(m.bank), specificity(other.bank)),
+		cmp.Compare(m.priority, other.priority),
+	)
 }
 
 // compareBools orders true over false.

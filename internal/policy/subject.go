@@ -70,6 +70,14 @@ type way struct {
 	priority int64
 }
 
+// statements are those of its document; none when that does not parse.
+func (w *way) statements() []Statement {
+	if w.document == nil {
+		return nil
+	}
+	return w.document.Statements
+}
+
 // gather puts grants into gathering order: priority descending, policy id
 // ascending, the user's own before the groups', group id ascending. A policy
 // that comes twice the same way counts once, with its highest priority.

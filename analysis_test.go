@@ -1,0 +1,344 @@
+package svc_test
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/matryer/is"
+)
+
+// WhoCan names those whom Decide allows it, and no others.
+func TestWhoCanIsWhoIsAllowed(t *testing.T) {
+	seen := map[bool]int{}
+	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+		h := w.host(t, w.bundle())
+		h.write(t, w.spoiled())
+		for _, action := range askedActions {
+			for _, bank := range askedBanks {
+				got, err := h.WhoCan(t.Context(), svc.Host, action, bank)
+				if err != nil {
+					t.Fatal(err)
+				}
+				users, accounts := []string{}, []string{}
+				for _, p := range principals() {
+					allowed := h.decide(t, p, action, bank, svc.Context{}).Allowed()
+					seen[allowed]++
+					switch {
+					case allowed && p.Kind == svc.KindUser:
+						users = append(users, p.ID)
+					case allowed:
+						accounts = append(accounts, p.ID)
+					}
+				}
+				if !reflect.DeepEqual(got.Users, users) || !reflect.DeepEqual(got.ServiceAccounts, accounts) {
+					t.Errorf("%s on %s: %v %v, allowed are %v %v", action, bank, got.Users, got.ServiceAccounts, users, accounts)
+				}
+				for _, in := range askedPlaces {
+					allowed := h.decide(t, svc.Unmapped, action, bank, in).Allowed()
+					if public(got.Public, in) != allowed {
+						t.Errorf("%s on %s in %+v: public %+v, allowed %v", action, bank, in, got.Public, allowed)
+					}
+				}
+			}
+		}
+	})
+	if seen[true] < 1000 || seen[false] < 1000 {
+		t.Error("the worlds are not varied", seen)
+	}
+}
+
+// public reads a PublicReach as its comment says.
+func public(p svc.PublicReach, in svc.Context) bool {
+	for _, part := range []struct{ scope, value string }{{"topic", in.Topic}, {"channel", in.Channel}, {"provider", in.Provider}} {
+		for _, o := range p.Overrides {
+			if string(o.Scope) == part.scope && o.Value == part.value {
+				return o.Allowed
+			}
+		}
+	}
+	return p.Default
+}
+
+// closeness is how close a pattern is to a string; 0: it does not cover it.
+func closeness(pattern, s string, covers func(pattern, s string) bool) int {
+	switch {
+	case !covers(pattern, s):
+		return 0
+	case pattern == s && pattern[len(pattern)-1] != '*':
+		return 1 << 20
+	case pattern == "bank:recall":
+		return 1 << 19
+	}
+	return len(pattern)
+}
+
+// closest returns the elements that none is closer than.
+func closest[E any](list []E, patterns func(E) (action, bank string), action, bank string) (found []E) {
+	near := func(e E) (a, b int) {
+		actionPattern, bankPattern := patterns(e)
+		return closeness(actionPattern, action, policy.MatchAction), closeness(bankPattern, bank, policy.MatchBank)
+	}
+	for _, e := range list {
+		a, b := near(e)
+		if a > 0 && b > 0 && !slices.ContainsFunc(list, func(o E) bool {
+			oa, ob := near(o)
+			return oa >= a && ob >= b && (oa > a || ob > b)
+		}) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func ofCapability(c svc.Capability) (action, bank string) { return c.Action, c.Bank }
+
+// read is what a list of capabilities says of a request; false: those that are closest disagree.
+func read(list []svc.Capability, action, bank string) (said svc.Capability, agreed bool) {
+	said.Outcome = svc.ImplicitDeny
+	for i, c := range closest(list, ofCapability, action, bank) {
+		c.Action, c.Bank = "", ""
+		if i > 0 && !reflect.DeepEqual(c, said) {
+			return c, false
+		}
+		said = c
+	}
+	return said, true
+}
+
+// WhatCan says of every request what Decide says of it.
+func TestWhatCanIsWhatIsDecided(t *testing.T) {
+	seen := map[svc.Outcome]int{}
+	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+		h := w.host(t, w.bundle())
+		h.write(t, w.spoiled())
+		for _, p := range principals() {
+			list, err := h.WhatCan(t.Context(), svc.Host, p.Identity())
+			if err != nil {
+				t.Fatal(err)
+			}
+			needed := make([]bool, len(list)) // no element can be left out
+			for _, action := range askedActions {
+				for _, bank := range askedBanks {
+					d := h.decide(t, p, action, bank, svc.Context{})
+					said, agreed := read(list, action, bank)
+					seen[said.Outcome]++
+					if !agreed || said.Outcome != d.Outcome() || !reflect.DeepEqual(said.Parameters, d.Parameters()) {
+						t.Errorf("%s: %s on %s is %+v (agreed: %v), decided %s %+v, by %+v", p.ID, action, bank, said, agreed, d.Outcome(), d.Parameters(), list)
+					}
+					for i := range list {
+						if list[i].Action == action && list[i].Bank == bank {
+							without, agreed := read(slices.Delete(slices.Clone(list), i, i+1), action, bank)
+							needed[i] = !agreed || !reflect.DeepEqual(without, said)
+						}
+					}
+				}
+			}
+			if slices.Contains(needed, false) {
+				t.Errorf("%s: not all of it is needed: %v, %+v", p.ID, needed, list)
+			}
+		}
+	})
+	if min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) < 1000 {
+		t.Error("the worlds are not varied", seen)
+	}
+}
+
+// rowsStore counts how often all rows are read.
+type rowsStore struct {
+	svc.Store
+	reads  atomic.Int64
+	fail   atomic.Bool
+	during func() // called between a read and its answer
+}
+
+func (s *rowsStore) AllAccess(ctx context.Context) (svc.AccessRows, error) {
+	if s.fail.Load() {
+		return svc.AccessRows{}, svc.ErrUnavailable
+	}
+	s.reads.Add(1)
+	rows, err := s.Store.AllAccess(ctx)
+	if during := s.during; during != nil {
+		s.during = nil
+		during()
+	}
+	return rows, err
+}
+
+func newRowsHost(t *testing.T) (*host, *rowsStore) {
+	t.Helper()
+	store := &rowsStore{Store: memstore.New()}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	h.store = store
+	h.apply(t, world)
+	store.settle(t, h)
+	return h, store
+}
+
+// settle waits until a service has heard of all that was written, and has read it.
+func (s *rowsStore) settle(t *testing.T, h *host) {
+	t.Helper()
+	eventually(t, func() bool {
+		h.whoCan(t)
+		rows, err := s.Store.AllAccess(t.Context())
+		return err == nil && svc.Follows(h.Service, rows.Generation)
+	})
+	h.whoCan(t)
+	s.reads.Store(0)
+}
+
+func (h *host) whoCan(t *testing.T) svc.Reach {
+	t.Helper()
+	r, err := h.WhoCan(t.Context(), svc.Host, "", "notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func eventually(t *testing.T, so func() bool) {
+	t.Helper()
+	for began := time.Now(); !so(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("not in 10 seconds")
+		}
+	}
+}
+
+// All rows are read once for each change of access, whoever made it, and for no other change.
+func TestAllRowsAreReadOncePerChange(t *testing.T) {
+	is := is.New(t)
+	h, store := newRowsHost(t)
+	before := h.whoCan(t)
+	is.Equal(before.Users, []string{"alice"})
+	_, err := h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	is.NoErr(err)
+	_, err = h.CreateTemplate(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
+	is.NoErr(err)
+	rows, err := store.Store.AllAccess(t.Context())
+	is.NoErr(err)
+	eventually(t, func() bool { return svc.Follows(h.Service, rows.Generation) })
+	is.Equal(h.whoCan(t), before)
+	is.Equal(store.reads.Load(), int64(0))
+
+	h.apply(t, `{"groups":[{"id":"team","members":["alice","idle"]}],"users":[{"id":"idle"}]}`)
+	is.Equal(h.whoCan(t).Users, []string{"alice", "idle"}) // at once
+	is.True(store.reads.Load() > 0)
+
+	other := newHost(t, func(c *svc.Config) { c.Store = store.Store })
+	other.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+	eventually(t, func() bool { return len(h.whoCan(t).Users) == 0 })
+
+	store.settle(t, h)
+	list, err := h.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"})
+	is.NoErr(err)
+	is.Equal(list, []svc.Capability{}) // never nil
+	is.Equal(store.reads.Load(), int64(0))
+
+	store.fail.Store(true)
+	h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
+	_, err = h.WhoCan(t.Context(), svc.Host, "", "notes")
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
+}
+
+// What was read before a change is not kept after it.
+func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
+	is := is.New(t)
+	h, store := newRowsHost(t)
+	h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+	store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
+	is.Equal(h.whoCan(t).Users, []string{})
+	is.Equal(h.whoCan(t).Users, []string{"alice"})
+}
+
+// A service in a transaction of the host sees what the transaction has written.
+func TestWhoCanInATransaction(t *testing.T) {
+	is := is.New(t)
+	h, store := newRowsHost(t)
+	tx := h.WithStore(store)
+	h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+	r, err := tx.WhoCan(t.Context(), svc.Host, "", "notes")
+	is.NoErr(err)
+	is.Equal(r.Users, []string{})
+	is.Equal(store.reads.Load(), int64(1))
+}
+
+func TestAnalysisHandsOutItsOwn(t *testing.T) {
+	is := is.New(t)
+	h, _ := newRowsHost(t)
+	first := h.whoCan(t)
+	text := string(encoded(first))
+	first.Users[0], first.ServiceAccounts[0], first.Statements[0].Policy, first.Public.Overrides[0].Value = "x", "x", "x", "x"
+	is.Equal(string(encoded(h.whoCan(t))), text)
+
+	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	list, err := h.WhatCan(t.Context(), svc.Host, alice)
+	is.NoErr(err)
+	text = string(encoded(list))
+	*list[0].Parameters.RecallBudget = "x"
+	list, err = h.WhatCan(t.Context(), svc.Host, alice)
+	is.NoErr(err)
+	is.Equal(string(encoded(list)), text)
+}
+
+func TestAnalysisRefuses(t *testing.T) {
+	h := newHost(t)
+	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
+	user := plain.Identity()
+	for _, c := range []struct {
+		field, action, bank string
+	}{{"bank", "", ""}, {"bank", "", "a/b"}, {"action", "\x00", "b"}} {
+		_, err := h.WhoCan(t.Context(), plain, c.action, c.bank)
+		wantCode(t, err, svc.CodeInvalid, c.field)
+	}
+	_, err := h.WhoCan(t.Context(), plain, "", "b")
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.WhatCan(t.Context(), plain, user)
+	wantCode(t, err, svc.CodeForbidden, "")
+	for field, who := range map[string]svc.Identity{
+		"user_id": {Kind: svc.KindUser, ID: ""}, "sa_id": {Kind: svc.KindServiceAccount, ID: "a/b"},
+	} {
+		_, err := h.WhatCan(t.Context(), svc.Host, who)
+		wantCode(t, err, svc.CodeInvalid, field)
+	}
+	for _, who := range []svc.Identity{svc.Host.Identity(), svc.Unmapped.Identity(), {}} {
+		_, err := h.WhatCan(t.Context(), svc.Host, who)
+		wantCode(t, err, svc.CodeInvalid, "user_id")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = h.WhoCan(ended, svc.Host, "", "b")
+	wantCode(t, err, svc.CodeUnavailable, "")
+}
+
+// For the race detector, and for what is kept: while access changes, every answer is of one state of it.
+func TestWhoCanWhileAccessChanges(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, world)
+	states := []string{`{"groups":[{"id":"team","members":["alice"]}],"users":[{"id":"idle"}]}`, `{"groups":[{"id":"team","members":["idle"]}],"users":[{"id":"idle"}]}`}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				r, err := h.WhoCan(t.Context(), svc.Host, "", "notes")
+				if err != nil || len(r.Users) != 1 {
+					t.Errorf("%v, %v", r.Users, err)
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		h.apply(t, states[i%2])
+		if want := []string{"alice", "idle"}[i%2]; h.whoCan(t).Users[0] != want {
+			t.Errorf("after a change: %v, want %s", h.whoCan(t).Users, want)
+		}
+	}
+	wg.Wait()
+}

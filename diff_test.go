@@ -1,0 +1,194 @@
+package svc_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/extsvc/svc"
+)
+
+// change is how an answer changes, seen from both sides.
+type change struct {
+	Change        svc.Change
+	Before, After svc.Parameters
+}
+
+func changeOf(before, after svc.Decision) change {
+	c := change{svc.Unchanged, before.Parameters(), after.Parameters()}
+	switch {
+	case !before.Allowed() && after.Allowed():
+		c.Change = svc.NewlyAllowed
+	case before.Allowed() && !after.Allowed():
+		c.Change = svc.NewlyDenied
+	case !reflect.DeepEqual(c.Before, c.After):
+		c.Change = svc.OtherParameters
+	default:
+		return change{Change: svc.Unchanged}
+	}
+	return c
+}
+
+// told is what a list of differences says of a request; false: those that are closest disagree.
+func told(list []svc.Difference, action, bank string) (c change, agreed bool) {
+	c.Change = svc.Unchanged
+	for i, d := range closest(list, func(d svc.Difference) (string, string) { return d.Action, d.Bank }, action, bank) {
+		said := change{d.Change, d.Before, d.After}
+		if i > 0 && !reflect.DeepEqual(said, c) {
+			return c, false
+		}
+		c = said
+	}
+	return c, true
+}
+
+func TestDiffIsWhatChanges(t *testing.T) {
+	seen := map[svc.Change]int{}
+	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+		before := w.bundle()
+		after := w.variant(before)
+		if w.IntN(5) == 0 {
+			after = w.bundle()
+		}
+		d, err := svc.Diff(before, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkDiff(t, d, w.host(t, before), w.host(t, after), seen)
+		same, err := svc.Diff(after, after)
+		if err != nil || !reflect.DeepEqual(same, svc.AccessDiff{}) {
+			t.Errorf("a bundle differs from itself: %+v, %v", same, err)
+		}
+	})
+	for _, c := range []svc.Change{svc.NewlyAllowed, svc.NewlyDenied, svc.OtherParameters, svc.Unchanged} {
+		if seen[c] < 200 {
+			t.Error("the worlds are not varied", seen)
+		}
+	}
+}
+
+func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
+	seen := map[svc.Change]int{}
+	forEachWorld(t, 10, func(t *testing.T, w *worlds) {
+		base := w.bundle()
+		overlay, spoiled := w.variant(base), w.spoiled()
+		before, after := w.host(t, base), w.host(t, base)
+		before.write(t, spoiled)
+		after.write(t, spoiled)
+		d, err := before.PreviewApply(t.Context(), svc.Host, overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := after.Apply(t.Context(), svc.Host, overlay); err != nil {
+			t.Fatal(err)
+		}
+		checkDiff(t, d, before, after, seen)
+	})
+}
+
+func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc.Change]int) {
+	t.Helper()
+	for _, p := range principals() {
+		var list []svc.Difference
+		groups := 0
+		for _, g := range d.Principals {
+			if slices.Contains(g.Principals, p.Identity()) {
+				list = g.Differences
+				groups++
+			}
+		}
+		if groups > 1 || groups == 1 && len(list) == 0 {
+			t.Errorf("%s is in %d groups, with %d differences", p.ID, groups, len(list))
+		}
+		for _, action := range askedActions {
+			for _, bank := range askedBanks {
+				b, a := before.decide(t, p, action, bank, svc.Context{}), after.decide(t, p, action, bank, svc.Context{})
+				want := changeOf(b, a)
+				got, agreed := told(list, action, bank)
+				seen[got.Change]++
+				if !agreed || !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %s on %s: told %+v (agreed: %v), changes %+v, by %+v", p.ID, action, bank, got, agreed, want, list)
+				}
+				if a.Allowed() && want.Change == svc.Unchanged && action == "bank:recall" {
+					for _, in := range askedPlaces {
+						checkStrategy(t, d.Strategies, bank, in, before.decide(t, p, action, bank, in), after.decide(t, p, action, bank, in))
+					}
+				}
+			}
+		}
+		for _, e := range list {
+			if got, _ := told(list, e.Action, e.Bank); got.Change != e.Change {
+				t.Errorf("%+v is not its own witness", e)
+			}
+		}
+	}
+	checkPublic(t, d.Public, before, after)
+}
+
+// checkStrategy checks what is told of a bank's strategy, by somebody who is allowed before and after.
+func checkStrategy(t *testing.T, list []svc.StrategyDiff, bank string, in svc.Context, before, after svc.Decision) {
+	t.Helper()
+	text := func(d svc.Decision) *string {
+		if s, ok := d.Strategy(); ok {
+			return &s
+		}
+		return nil
+	}
+	b, a := text(before), text(after)
+	own := before.Parameters().RetainStrategy != nil
+	isTold := false
+	for _, s := range list {
+		if s.Bank != bank {
+			continue
+		}
+		isTold = isTold || matches(s.Context, in) && reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a)
+		if s.Context == in && !own && !(reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a)) {
+			t.Errorf("%+v on %s in %+v: %s, %s", s, bank, in, or(b), or(a))
+		}
+	}
+	if !reflect.DeepEqual(a, b) && !isTold {
+		t.Errorf("the strategy of %s in %+v changes from %q to %q, and is not told: %+v", bank, in, or(b), or(a), list)
+	}
+}
+
+// matches reports whether a context is one of those that a witness may stand for.
+func matches(witness, in svc.Context) bool {
+	part := func(w, s string) bool { return w == "" || w == s }
+	return part(witness.Provider, in.Provider) && part(witness.Channel, in.Channel) && part(witness.Topic, in.Topic)
+}
+
+func checkPublic(t *testing.T, list []svc.PublicDiff, before, after *host) {
+	t.Helper()
+	for _, bank := range []string{"a", "a::b", "z", "none"} {
+		for _, in := range askedPlaces {
+			for _, action := range askedActions {
+				want := changeOf(before.decide(t, svc.Unmapped, action, bank, in), after.decide(t, svc.Unmapped, action, bank, in))
+				isTold := want.Change == svc.Unchanged
+				for _, p := range list {
+					got, agreed := told(p.Differences, action, bank)
+					right := agreed && p.Bank == bank && reflect.DeepEqual(got, want)
+					isTold = isTold || right && matches(p.Context, in)
+					if p.Bank == bank && p.Context == in && !right {
+						t.Errorf("public %s on %s in %+v: told %+v, changes %+v", action, bank, in, got, want)
+					}
+				}
+				if !isTold {
+					t.Errorf("public %s on %s in %+v changes, and is not told: %+v, by %+v", action, bank, in, want, list)
+				}
+			}
+		}
+	}
+}
+
+func TestDiffRefuses(t *testing.T) {
+	good := svc.Bundle{Users: []svc.User{{ID: "a"}}}
+	_, err := svc.Diff(svc.Bundle{Users: []svc.User{{ID: "a/b"}}}, good)
+	wantCode(t, err, svc.CodeInvalid, "/before/users/0/id")
+	_, err = svc.Diff(good, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"a"}}}})
+	wantCode(t, err, svc.CodeInvalid, "/after/groups/0/members/0")
+	h := newHost(t)
+	_, err = h.PreviewApply(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}})
+	wantCode(t, err, svc.CodeInvalid, "/policies/0/document/version")
+	_, err = h.PreviewApply(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good)
+	wantCode(t, err, svc.CodeForbidden, "")
+}

@@ -1,0 +1,58 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.Simulation](h, w, r)
+	if err != nil {
+		return err
+	}
+	if in.Bundle == nil {
+		return invalid("/bundle", "is required")
+	}
+	bundle, err := svc.ParseBundle(in.Bundle)
+	if err != nil {
+		return within("/bundle", "/query/", err)
+	}
+	q := in.Query
+	resolution, err := h.service.Simulate(r.Context(), r.by, bundle, svc.Query{
+		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID, Sender: q.Sender, Channel: q.Channel, Topic: q.Topic,
+	})
+	if err != nil {
+		return within("/bundle", "/query/", err)
+	}
+	answer, err := wireResolution(resolution)
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, answer)
+}
+
+// within moves what errors point to to where it stands in a body: pointers behind one prefix, parameters behind the other.
+func within(pointers, parameters string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, within(pointers, parameters, one))
+		}
+		return errors.Join(all...)
+	}
+	e, ok := errors.AsType[*svc.Error](err)
+	if !ok || e.Code != svc.CodeInvalid {
+		return err
+	}
+	moved := *e
+	if e.Field == "" || strings.HasPrefix(e.Field, "/") {
+		moved.Field = pointers + e.Field
+	} else {
+		moved.Field = parameters + e.Field
+	}
+	return &moved
+}

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Census is everybody whose rights are looked at together, and the policies of banks. Of one policy there is one document in all of it.
+type Census struct {
+	Parties []Party // no two with equal policies: use Add
+	Banks   []Named
+
+	byKey map[string]int
+}
+
+// Party is principals whose policies are equal: what one may do they all may.
+type Party struct {
+	Subject Subject
+	Members []Member
+
+	key string
+}
+
+// Member is a principal.
+type Member struct {
+	Kind Kind
+	ID   string
+}
+
+// Compare orders members: users first, then by id.
+func (m Member) Compare(other Member) int {
+	return cmp.Or(strings.Compare(string(other.Kind), string(m.Kind)), strings.Compare(m.ID, other.ID))
+}
+
+// Add adds principals of one subject.
+func (c *Census) Add(s Subject, members ...Member) {
+	if c.byKey == nil {
+		c.byKey = map[string]int{}
+	}
+	key := s.key()
+	i, known := c.byKey[key]
+	if !known {
+		i = len(c.Parties)
+		c.byKey[key] = i
+		c.Parties = append(c.Parties, Party{Subject: s, key: key})
+	}
+	c.Parties[i].Members = append(c.Parties[i].Members, members...)
+}
+
+// key is equal for subjects whose policies are: through which groups they come does not matter, and whose they are neither.
+func (s *Subject) key() string {
+	parts := []string{string(s.Kind), strconv.FormatBool(s.Closed != "")}
+	if s.Scoping != nil {
+		parts = append(parts, "scoping", s.Scoping.ID)
+	}
+	var ways []string
+	for _, g := range gather(s.Grants) {
+		ways = append(ways, strconv.Quote(g.PolicyID)+strconv.FormatBool(g.Group == "")+strconv.FormatInt(g.Priority, 10))
+	}
+	slices.Sort(ways)
+	return strings.Join(append(parts, slices.Compact(ways)...), "\x00")
+}
+
+// documents returns the document of each policy in it.
+func (c *Census) documents() map[string][]byte {
+	all := map[string][]byte{}
+	for i := range c.Parties {
+		for _, n := range c.Parties[i].Subject.policies() {
+			all[n.ID] = n.Document
+		}
+	}
+	return all
+}
+
+// policies returns the policies that count, each as often as it comes.
+func (s *Subject) policies() []Named {
+	var all []Named
+	for _, g := range s.Grants {
+		all = append(all, Named{g.PolicyID, g.Document})
+	}
+	if s.Scoping != nil {
+		all = append(all, *s.Scoping)
+	}
+	return all
+}
+
+// view compiles a party, of which nothing but its documents is kept; nil is denied everything.
+func (c *Compiler) view(p *Party, shut []string) view {
+	v := view{as: first, shut: shut}
+	if p != nil && p.Subject.Closed == "" {
+		v.table = c.gather(p.Subject, gather(p.Subject.Grants))
+	}
+	return v
+}

@@ -1,0 +1,170 @@
+package policy
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Change is how the answer to a request changes.
+type Change string
+
+// The changes.
+const (
+	NewlyAllowed    Change = "newly_allowed"
+	NewlyDenied     Change = "newly_denied"
+	OtherParameters Change = "other_parameters" // allowed before and after
+	Unchanged       Change = "unchanged"        // an exception within what changes
+)
+
+// Difference says how the answer changes to the requests that its patterns cover and that no closer one of its list covers, closer
+// as with a [Capability]. What none covers is unchanged. What Before and After point to is shared within a list.
+type Difference struct {
+	Action, Bank  string // patterns; as strings they are a request whose answer changes so
+	Change        Change
+	Before, After Parameters // zero where denied, and where nothing changes
+}
+
+// Diff is all that differs between two censuses.
+type Diff struct {
+	Parties    []PartyDiff    // by their first member
+	Public     []PublicDiff   // by bank, then context
+	Strategies []StrategyDiff // likewise
+}
+
+// PartyDiff is what changes for principals with equal policies, before and after.
+type PartyDiff struct {
+	Members     []Member // sorted
+	Differences []Difference
+}
+
+// Diff compares two censuses, class by class. A principal that is in one alone is denied everything in the other. What changes
+// from one denial to another does not count.
+func (c *Compiler) Diff(before, after *Census) Diff {
+	var d Diff
+	changed, shutBefore, shutAfter := changedPolicies(before, after), before.shut(), after.shut()
+	for _, p := range pairs(before, after) {
+		if p.before != nil && p.after != nil && p.before.key == p.after.key && !p.before.hasAny(changed) && slices.Equal(shutBefore, shutAfter) {
+			continue
+		}
+		if list := differences(c.view(p.before, shutBefore), c.view(p.after, shutAfter)); len(list) > 0 {
+			d.Parties = append(d.Parties, PartyDiff{p.members, list})
+		}
+	}
+	d.banks(before.Banks, after.Banks)
+	return d
+}
+
+// pair is a party before and after, either of which may be nil.
+type pair struct {
+	before, after *Party
+	members       []Member
+}
+
+// pairs returns the members of both, grouped, in order.
+func pairs(before, after *Census) []*pair {
+	type parties struct{ before, after *Party }
+	of := map[Member]parties{}
+	for i := range before.Parties {
+		for _, m := range before.Parties[i].Members {
+			of[m] = parties{before: &before.Parties[i]}
+		}
+	}
+	for i := range after.Parties {
+		for _, m := range after.Parties[i].Members {
+			of[m] = parties{of[m].before, &after.Parties[i]}
+		}
+	}
+	grouped := map[parties]*pair{}
+	var all []*pair
+	for m, p := range of {
+		if grouped[p] == nil {
+			grouped[p] = &pair{before: p.before, after: p.after}
+			all = append(all, grouped[p])
+		}
+		grouped[p].members = append(grouped[p].members, m)
+	}
+	for _, p := range all {
+		slices.SortFunc(p.members, Member.Compare)
+	}
+	slices.SortFunc(all, func(a, b *pair) int { return a.members[0].Compare(b.members[0]) })
+	return all
+}
+
+// changedPolicies returns those whose documents differ.
+func changedPolicies(before, after *Census) map[string]bool {
+	changed, documents := map[string]bool{}, after.documents()
+	for id, document := range before.documents() {
+		if other, there := documents[id]; there && !bytes.Equal(document, other) {
+			changed[id] = true
+		}
+	}
+	return changed
+}
+
+func (p *Party) hasAny(policies map[string]bool) bool {
+	return len(policies) > 0 && slices.ContainsFunc(p.Subject.policies(), func(n Named) bool { return policies[n.ID] })
+}
+
+// differences compares two views.
+func differences(before, after view) []Difference {
+	g := newGrid(slices.Concat(before.shut, after.shut), before.table, after.table)
+	before.as, after.as, after.apart = first, second, g.apart
+	way := g.whole()
+	if g.apart != nil && slices.Equal(before.shut, after.shut) {
+		way = g.reach(g.apart)
+	}
+	var found differing
+	regions := way.regions([]view{before, after}, func(r *row, action int32) int32 {
+		if r.stances[0][action] == r.stances[1][action] && r.shut[0] == r.shut[1] {
+			return 0
+		}
+		return r.change(action, &found)
+	})
+	list := make([]Difference, 0, len(regions))
+	for _, r := range regions {
+		list = append(list, found.difference(r.what, g.actions.names[r.action], g.banks.names[r.bank]))
+	}
+	return list
+}
+
+// change numbers how two views differ; 0: not at all.
+func (r *row) change(action int32, found *differing) int32 {
+	outcome, parameters := r.rule(0, action)
+	then, more := r.rule(1, action)
+	return found.id(outcome == Allow, then == Allow, &parameters, &more)
+}
+
+// differing numbers differences.
+type differing struct {
+	registry[Difference]
+	key []byte
+}
+
+// id returns the number of a difference; 0: there is none.
+func (f *differing) id(before, after bool, parameters, more *Parameters) int32 {
+	var change Change
+	switch {
+	case before && !after:
+		change = NewlyDenied
+	case after && !before:
+		change = NewlyAllowed
+	case !parameters.equal(more):
+		change = OtherParameters
+	default:
+		return 0
+	}
+	f.key = append(parameters.append(append(f.key[:0], change...)), ' ')
+	f.key = more.append(f.key)
+	return f.registry.id(f.key, func() Difference {
+		return Difference{Change: change, Before: parameters.clone(), After: more.clone()}
+	})
+}
+
+func (f *differing) difference(number int32, action, bank string) Difference {
+	d := Difference{Change: Unchanged}
+	if number != 0 {
+		d = f.values[number-1]
+	}
+	d.Action, d.Bank = action, bank
+	return d
+}

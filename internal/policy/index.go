@@ -1,0 +1,161 @@
+package policy
+
+import (
+	"iter"
+	"math/bits"
+	"slices"
+)
+
+// index finds the statements that match the requests of a class, without going through the others. The classes alone tell: a
+// pattern covers the class that it names, and the classes under that.
+type index struct {
+	actions, banks *classes
+	covering       []bitset  // of each class of actions: the statements that cover it
+	naming         [][]int32 // of each class of banks: the statements that have the pattern that names it
+}
+
+// newIndex indexes statements by the classes of their patterns and of more banks.
+func newIndex(statements []*Statement, moreBanks []string) index {
+	var actions []string
+	banks := slices.Clone(moreBanks)
+	for _, st := range statements {
+		actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
+	}
+	x := index{actions: classify(":", append(actions, coveredByRecall...)), banks: classify("::", banks)}
+	x.covering = bitsets(len(x.actions.names), len(statements))
+	x.naming = make([][]int32, len(x.banks.names))
+	for i, st := range statements {
+		for _, pattern := range st.Actions {
+			for _, p := range meanings(pattern) {
+				x.covering[x.actions.named(p)].set(int32(i))
+			}
+		}
+		for _, pattern := range st.Banks {
+			class := x.banks.named(pattern)
+			x.naming[class] = append(x.naming[class], int32(i))
+		}
+	}
+	for class := range x.covering { // the parent of a class comes before it
+		x.covering[class].add(x.covering[x.actions.parent(int32(class))])
+	}
+	return x
+}
+
+// matching yields the statements that match the requests of two classes. One that has several patterns for the bank comes
+// several times.
+func (x *index) matching(action, bank int32) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for class := range x.banks.upward(bank) {
+			for _, i := range x.naming[class] {
+				if x.covering[action].has(i) && !yield(i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+// bitsets returns n empty sets of numbers below limit.
+func bitsets(n, limit int) []bitset {
+	width := (limit + 63) / 64
+	words, sets := make(bitset, n*width), make([]bitset, n)
+	for i := range sets {
+		sets[i] = words[i*width : (i+1)*width : (i+1)*width]
+	}
+	return sets
+}
+
+func (b bitset) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
+func (b bitset) has(i int32) bool { return b[i>>6]&(1<<(i&63)) != 0 }
+
+// fill adds all numbers that there is room for.
+func (b bitset) fill() {
+	for i := range b {
+		b[i] = ^uint64(0)
+	}
+}
+
+func (b bitset) add(other bitset) {
+	for i, w := range other {
+		b[i] |= w
+	}
+}
+
+func (b bitset) remove(other bitset) {
+	for i, w := range other {
+		b[i] &^= w
+	}
+}
+
+// meets reports whether the sets have a number in common.
+func (b bitset) meets(other bitset) bool {
+	for i, w := range other {
+		if b[i]&w != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// meetsBoth reports whether all three sets have a number in common.
+func (b bitset) meetsBoth(one, other bitset) bool {
+	for i, w := range b {
+		if w&one[i]&other[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sameWithin reports whether two sets have the same numbers of b.
+func (b bitset) sameWithin(one, other bitset) bool {
+	for i, w := range b {
+		if (one[i]^other[i])&w != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// below counts the numbers below a limit.
+func (b bitset) below(limit int) int {
+	n := 0
+	for at, w := range b {
+		if rest := limit - at<<6; rest < 64 {
+			w &= 1<<max(rest, 0) - 1
+		}
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// pick returns those of a list whose numbers, counted from first, are in the set: n of them.
+func (b bitset) pick(list []string, first, n int) []string {
+	picked := make([]string, 0, n)
+	for at := first; at < first+len(list); {
+		w, rest := b[at>>6]>>(at&63), min(64-at&63, first+len(list)-at)
+		if run := min(bits.TrailingZeros64(^w), rest); run > 0 { // that many in a row
+			picked = append(picked, list[at-first:at-first+run]...)
+			at += run
+			continue
+		}
+		at += min(bits.TrailingZeros64(w), rest)
+	}
+	return picked
+}
+
+// all yields the numbers, the smallest first.
+func (b bitset) all() iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for at, w := range b {
+			for ; w != 0; w &= w - 1 {
+				if !yield(int32(at<<6 + bits.TrailingZeros64(w))) {
+					return
+				}
+			}
+		}
+	}
+}

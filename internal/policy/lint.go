@@ -1,0 +1,241 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Lint is what is idle or left to chance in the policies of a census: as they are for the parties that are not closed, and have no
+// policy that does not parse.
+type Lint struct {
+	Needless []Needless // by policy and statement
+	Ties     []Tie      // by policy, statement and parameter
+	Unscoped []Member   // the service accounts to which what narrows them leaves all that their owners have; sorted
+}
+
+// Needless is a statement without which everybody's requests would be decided the same: those of a Lint can go each alone, and all
+// together. Of several of which one would do, the first is not among them.
+type Needless struct {
+	Policy    string
+	Statement int
+	Shadowed  bool // an allow of nothing but what is denied to everybody who has it
+}
+
+// Tie is two statements that give a parameter different values for the same requests, of which one wins because of its policy's id.
+type Tie struct {
+	Parameter       string
+	Policy          string
+	Statement       int
+	Winner          string // the policy that wins
+	WinnerStatement int
+	Member          Member // the first user for whom it is so
+	Action, Bank    string // a request for which it is so, among others
+}
+
+// Lint looks at every class of requests of every party.
+func (c *Compiler) Lint(census *Census) Lint {
+	l := linter{shut: census.shut(), spare: map[cited]bool{}, tied: map[Tie]bool{}}
+	for i := range census.Parties {
+		if p := l.look(c, &census.Parties[i]); p != nil {
+			l.weigh(p)
+			l.ties(p)
+			if t := p.view.table; t.scoping != nil && !p.narrows(&table{holder: t.holder, owner: t.owner}) {
+				l.Unscoped = append(l.Unscoped, p.Members...)
+			}
+		}
+	}
+	l.settle(c, census)
+	slices.SortFunc(l.Unscoped, Member.Compare)
+	slices.SortStableFunc(l.Ties, func(a, b Tie) int {
+		return cmp.Or(strings.Compare(a.Policy, b.Policy), cmp.Compare(a.Statement, b.Statement), strings.Compare(a.Parameter, b.Parameter))
+	})
+	return l.Lint
+}
+
+type linter struct {
+	Lint
+	shut  []string
+	spare map[cited]bool // the statements that somebody has: whether all who were looked at could do without
+	tied  map[Tie]bool   // the ties that were found, without the member and the request
+}
+
+// cited is a statement of a policy.
+type cited struct {
+	policy    string
+	statement int
+}
+
+func (a cited) compare(b cited) int {
+	return cmp.Or(strings.Compare(a.policy, b.policy), cmp.Compare(a.statement, b.statement))
+}
+
+// linted is a party that is looked at.
+type linted struct {
+	*Party
+	*grid
+	view   view
+	places map[cited][]int32 // of a statement, one for each way in which it comes
+	gone   bitset            // the statements that were found needless
+}
+
+// look returns a party as it is looked at; nil: it is closed, or has a policy that does not parse.
+func (l *linter) look(c *Compiler, party *Party) *linted {
+	v := c.view(party, l.shut)
+	if v.table == nil || v.table.broken() {
+		return nil
+	}
+	p := &linted{Party: party, grid: newGrid(v.shut, v.table, nil), view: v, places: map[cited][]int32{}}
+	p.gone = p.set(nil)
+	for i, s := range p.seats {
+		at := cited{s.policy, s.statement}
+		p.places[at] = append(p.places[at], int32(i))
+	}
+	return p
+}
+
+// set returns a set of statements.
+func (p *linted) set(places []int32) bitset {
+	b := bitsets(1, len(p.seats))[0]
+	for _, i := range places {
+		b.set(i)
+	}
+	return b
+}
+
+// weigh finds the statements that a party cannot do without.
+func (l *linter) weigh(p *linted) {
+	for at, places := range p.places {
+		if spare, known := l.spare[at]; spare || !known {
+			l.spare[at] = !p.differs(p.set(places))
+		}
+	}
+}
+
+// settle finds which of the statements that all can do without they can do without together: the last ones.
+func (l *linter) settle(c *Compiler, census *Census) {
+	holders := map[cited][]*linted{}
+	for i := range census.Parties {
+		if p := l.look(c, &census.Parties[i]); p != nil {
+			for at := range p.places {
+				if l.spare[at] {
+					holders[at] = append(holders[at], p)
+				}
+			}
+		}
+	}
+	var all []cited
+	for at := range holders {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b cited) int { return b.compare(a) })
+	for _, at := range all {
+		if !slices.ContainsFunc(holders[at], func(p *linted) bool { return p.needs(at) }) {
+			shadowed := true
+			for _, p := range holders[at] {
+				shadowed = shadowed && p.shadows(at)
+				p.gone.add(p.set(p.places[at]))
+			}
+			l.Needless = append(l.Needless, Needless{at.policy, at.statement, shadowed})
+		}
+	}
+	slices.Reverse(l.Needless)
+}
+
+// needs reports whether a party cannot do without a statement when those are gone, too, that were found needless.
+func (p *linted) needs(at cited) bool {
+	if !p.gone.meets(p.gone) {
+		return false // it can do without this one alone
+	}
+	both := p.set(p.places[at])
+	both.add(p.gone)
+	return p.differs(both)
+}
+
+// differs reports whether something is decided otherwise without some statements.
+func (p *linted) differs(without bitset) bool {
+	return p.compare(without, func(before, after Outcome, parameters, left *Parameters) bool {
+		return before != after || !parameters.equal(left)
+	})
+}
+
+// shadows reports whether a statement is an allow, and all that it matches is denied.
+func (p *linted) shadows(at cited) bool {
+	places := p.set(p.places[at])
+	return p.seats[p.places[at][0]].written().Effect == EffectAllow &&
+		!p.compare(places, func(before, _ Outcome, _, _ *Parameters) bool { return before != ExplicitDeny })
+}
+
+// compare reports whether so holds anywhere of what is decided with and without some statements, where one of them matches.
+func (p *linted) compare(without bitset, so func(before, after Outcome, parameters, left *Parameters) bool) (found bool) {
+	v := p.view
+	v.without, v.apart = without, without
+	way := p.reach(without)
+	way.walk([]view{p.view, v}, func(r *row) bool {
+		for _, action := range way.chosen {
+			if r.stances[0][action] == r.stances[1][action] || !r.fresh[action] {
+				continue
+			}
+			before, parameters := r.rule(0, action)
+			after, left := r.rule(1, action)
+			found = found || so(before, after, &parameters, &left)
+		}
+		return !found
+	})
+	return found
+}
+
+// narrows reports whether something is decided otherwise than by a wider table.
+func (p *linted) narrows(wider *table) (narrows bool) {
+	g := newGrid(p.view.shut, p.view.table, wider)
+	g.whole().walk([]view{p.view, {table: wider, as: second, shut: p.view.shut}}, func(r *row) bool {
+		for _, action := range g.order {
+			if r.fresh[action] {
+				outcome, parameters := r.rule(0, action)
+				wide, all := r.rule(1, action)
+				narrows = narrows || outcome != wide || !parameters.equal(&all)
+			}
+		}
+		return !narrows
+	})
+	return narrows
+}
+
+// ties finds those of a party that decide something.
+func (l *linter) ties(p *linted) {
+	if p.Subject.Kind != User {
+		return
+	}
+	v := p.view
+	v.traced = true
+	p.whole().walk([]view{v}, func(r *row) bool {
+		for _, action := range p.order {
+			if outcome, _ := r.rule(0, action); outcome != Allow || !r.fresh[action] {
+				continue
+			}
+			for _, t := range r.stances[0][action].owner.ties() {
+				if !l.tied[t] {
+					l.tied[t] = true
+					t.Member = slices.MinFunc(p.Members, Member.Compare)
+					t.Action, t.Bank = p.actions.names[action], p.banks.names[r.bank]
+					l.Ties = append(l.Ties, t)
+				}
+			}
+		}
+		return true
+	})
+}
+
+// ties returns those of the matches, without the member and the request.
+func (m *merged) ties() []Tie {
+	var found []Tie
+	for _, f := range []scalar[string]{retainStrategy, llmModel, llmProvider} {
+		w := m.winners[f.slot]
+		for _, c := range m.matches {
+			if v := *f.at(c.sets); v != nil && *v != **f.at(w.sets) && c.policy != w.policy && c.closeness(w) == 0 {
+				found = append(found, Tie{Parameter: f.name, Policy: c.policy, Statement: c.statement, Winner: w.policy, WinnerStatement: w.statement})
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// PublicDiff is what changes for unmapped senders on one bank, in one context: in it "" stands for what no override names.
+type PublicDiff struct {
+	Bank        string
+	Context     Context
+	Differences []Difference // their Bank is this one
+}
+
+// StrategyDiff is a strategy of a bank that changes: for whoever is allowed and has none of its own.
+type StrategyDiff struct {
+	Bank          string
+	Context       Context // as in a [PublicDiff]
+	Before, After *string // nil: none
+}
+
+// shut returns the banks whose policies do not parse, sorted.
+func (c *Census) shut() []string {
+	var shut []string
+	for i := range c.Banks {
+		if b := CompileBank(&c.Banks[i]); b.fault != nil {
+			shut = append(shut, b.id)
+		}
+	}
+	slices.Sort(shut)
+	return shut
+}
+
+// banks compares policies of banks.
+func (d *Diff) banks(before, after []Named) {
+	type policies struct{ before, after *Named }
+	of := map[string]policies{}
+	for i, n := range before {
+		of[n.ID] = policies{before: &before[i]}
+	}
+	for i, n := range after {
+		of[n.ID] = policies{of[n.ID].before, &after[i]}
+	}
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if p := of[id]; p.before == nil || p.after == nil || !bytes.Equal(p.before.Document, p.after.Document) {
+			d.bank(id, CompileBank(p.before), CompileBank(p.after))
+		}
+	}
+}
+
+func (d *Diff) bank(id string, before, after *Bank) {
+	for _, in := range contexts(before.publicOverrides(), after.publicOverrides()) {
+		if list := publicDifferences(id, in, before, after); list != nil {
+			d.Public = append(d.Public, PublicDiff{id, in, list})
+		}
+	}
+	for _, in := range contexts(before.strategyOverrides(), after.strategyOverrides()) {
+		b, _ := before.strategy(&in)
+		a, _ := after.strategy(&in)
+		if (b == nil) != (a == nil) || b != nil && *b != *a {
+			d.Strategies = append(d.Strategies, StrategyDiff{id, in, copied(b), copied(a)})
+		}
+	}
+}
+
+func (b *Bank) publicOverrides() map[context]*opening {
+	if b == nil {
+		return nil
+	}
+	return b.openings
+}
+
+func (b *Bank) strategyOverrides() map[context]int {
+	if b == nil {
+		return nil
+	}
+	return b.strategies
+}
+
+// contexts returns a context for each two overrides, or defaults, of two policies that may be in force together.
+func contexts[T any](before, after map[context]T) []Context {
+	var found []Context
+	var choose func(in Context, left []Scope, before, after map[context]T)
+	choose = func(in Context, left []Scope, before, after map[context]T) { // nil: an override was found
+		if len(left) == 0 || before == nil && after == nil {
+			found = append(found, in)
+			return
+		}
+		scope, broader := left[len(left)-1], left[:len(left)-1]
+		for _, value := range values(scope, before, after) {
+			c, b, a := context{scope, value}, before, after
+			if _, there := before[c]; there {
+				b = nil
+			}
+			if _, there := after[c]; there {
+				a = nil
+			}
+			choose(in.with(c), broader, b, a)
+		}
+	}
+	choose(Context{}, scopes, before, after)
+	return found
+}
+
+// values returns the values of a scope that overrides have, sorted; first "", for all others.
+func values[T any](scope Scope, overrides ...map[context]T) []string {
+	all := []string{""}
+	for _, o := range overrides {
+		for c := range o {
+			if c.scope == scope {
+				all = append(all, c.value)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (in Context) with(c context) Context {
+	switch c.scope {
+	case Provider:
+		in.Provider = c.value
+	case Channel:
+		in.Channel = c.value
+	case Topic:
+		in.Topic = c.value
+	}
+	return in
+}
+
+// publicDifferences compares what unmapped senders may do in a context.
+func publicDifferences(bank string, in Context, before, after *Bank) []Difference {
+	actions := classify(":", slices.Concat(coveredByRecall, before.publicActions(), after.publicActions()))
+	above, order := ladder(actions)
+	m := mosaic{above: above}
+	m.open(0)
+	var found differing
+	var list []Difference
+	for _, class := range order {
+		action := actions.names[class]
+		b, a := before.public(action, &in), after.public(action, &in)
+		if n := found.id(b.outcome == Allow, a.outcome == Allow, &b.parameters, &a.parameters); m.put(class, n) {
+			list = append(list, found.difference(n, action, bank))
+		}
+	}
+	slices.SortFunc(list, func(a, b Difference) int { return strings.Compare(a.Action, b.Action) })
+	return list
+}
+
+// publicActions returns every action pattern of the public access.
+func (b *Bank) publicActions() []string {
+	if b == nil {
+		return nil
+	}
+	var all []string
+	for _, o := range b.openings {
+		all = append(all, o.actions...)
+	}
+	if b.open != nil {
+		all = append(all, b.open.actions...)
+	}
+	return all
+}

@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// region is a class of requests, by its patterns, of which something holds: of all that they cover and that no closer region
+// covers.
+type region struct{ action, bank, what int32 }
+
+// regions writes down what holds of each class in as few regions as it can, sorted by action and bank; 0 is what holds where
+// there is none.
+//
+// It goes from the widest class to the narrowest, and gives one a region of its own when the closest regions that cover it so
+// far disagree, or say something else.
+func (t *tour) regions(views []view, what func(r *row, action int32) int32) []region {
+	var found []region
+	var holds [][]int32 // by row
+	m := mosaic{above: t.above}
+	t.walk(views, func(r *row) bool {
+		holds = append(holds[:r.depth], make([]int32, len(t.order)))
+		m.open(r.depth)
+		for _, action := range t.chosen {
+			w := &holds[r.depth][action]
+			if *w = t.holds(r, action, holds, what); m.put(action, *w) {
+				found = append(found, region{action, r.bank, *w})
+			}
+		}
+		return true
+	})
+	slices.SortFunc(found, func(a, b region) int {
+		return cmp.Or(strings.Compare(t.actions.names[a.action], t.actions.names[b.action]), strings.Compare(t.banks.names[a.bank], t.banks.names[b.bank]))
+	})
+	return found
+}
+
+// holds returns what holds of a class of actions in the last row: what held of the same in the row above, or of another in the same row,
+// when nothing tells them apart.
+func (t *tour) holds(r *row, action int32, holds [][]int32, what func(r *row, action int32) int32) int32 {
+	if !r.fresh[action] {
+		return holds[r.depth-1][action]
+	}
+	for _, closer := range t.above[action][1:] {
+		if t.within.has(closer) && r.alike(action, closer) {
+			return holds[r.depth][closer]
+		}
+	}
+	return what(r, action)
+}
+
+// mosaic is the regions that cover a class of banks.
+type mosaic struct {
+	above [][]int32
+	rows  [][]int32 // of each class of banks above, the farthest first: by class of actions what its region says, and one more; 0: it has none
+}
+
+// open goes on to a class of banks that is under the first depth of the rows.
+func (m *mosaic) open(depth int) {
+	m.rows = append(m.rows[:depth], make([]int32, len(m.above)))
+}
+
+// put makes a region for a class of actions where it needs one.
+func (m *mosaic) put(action, what int32) bool {
+	if covered, agreed := m.covered(m.above[action]); agreed && covered == what {
+		return false
+	}
+	m.rows[len(m.rows)-1][action] = what + 1
+	return true
+}
+
+// covered returns what the closest regions say, and whether they all do.
+func (m *mosaic) covered(actions []int32) (what int32, agreed bool) {
+	found := false
+	for i := len(m.rows) - 1; i >= 0; i-- {
+		for near, action := range actions { // what is farther by the bank has to be closer by the action
+			if w := m.rows[i][action] - 1; w >= 0 {
+				if found && w != what {
+					return 0, false
+				}
+				what, found, actions = w, true, actions[:near]
+				break
+			}
+		}
+	}
+	return what, true
+}
+
+// registry numbers what is equal by its key, from 1.
+type registry[V any] struct {
+	ids    map[string]int32
+	values []V
+}
+
+func (r *registry[V]) id(key []byte, value func() V) int32 {
+	id, known := r.ids[string(key)]
+	if !known {
+		if r.ids == nil {
+			r.ids = map[string]int32{}
+		}
+		r.values = append(r.values, value())
+		id = int32(len(r.values))
+		r.ids[string(key)] = id
+	}
+	return id
+}

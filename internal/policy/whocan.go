@@ -1,0 +1,108 @@
+package policy
+
+import "slices"
+
+// Reach is who may do something, and why.
+type Reach struct {
+	Users, ServiceAccounts []string // sorted ids; never nil
+	Public                 PublicReach
+	Statements             []Cited // that match the request, by policy and statement; never nil
+}
+
+// PublicReach is whether unmapped senders are allowed: as the most specific of the overrides says that match their context (topic
+// over channel over provider), and where none does, by default.
+type PublicReach struct {
+	Default   bool
+	Overrides []PublicOverrideReach // in the order of the bank's policy; never nil
+}
+
+// PublicOverrideReach is whether unmapped senders are allowed where an override of the public access is in force.
+type PublicOverrideReach struct {
+	Scope   Scope
+	Value   string
+	Allowed bool
+}
+
+// Cited is a statement of a policy that somebody has who is not closed.
+type Cited struct {
+	Policy    string
+	Statement int
+	Effect    Effect
+}
+
+// reach is the answer for all requests of a class.
+type reach struct {
+	allowed    bitset
+	users      int // how many of them are users
+	accounts   int
+	statements []Cited
+}
+
+// WhoCan returns who may do an action on a bank: those whom Decide allows it, with nothing vouched for. It is the caller's own.
+func (w *World) WhoCan(action, bank string) Reach {
+	policy := w.bankPolicies[bank]
+	r := Reach{Users: []string{}, ServiceAccounts: []string{}, Statements: []Cited{}, Public: policy.reach(action)}
+	if policy != nil && policy.fault != nil {
+		return r
+	}
+	class := cell{action: w.actions.of(action), bank: w.banks.of(bank)}
+	found := w.reaches.get(class.hash(), class)
+	if found == nil {
+		found = w.find(class)
+		w.reaches.put(class.hash(), class, found)
+	}
+	r.Users = found.allowed.pick(w.users, 0, found.users)
+	r.ServiceAccounts = found.allowed.pick(w.accounts, len(w.users), found.accounts)
+	r.Statements = append(r.Statements, found.statements...)
+	return r
+}
+
+// find answers for a class of requests: of the members' own policies a deny wins over any allow, and the policy that narrows an
+// account has to allow as well.
+func (w *World) find(class cell) *reach {
+	const allows, denies = 1, 2
+	effects := make([]uint8, len(w.policies))
+	matching := slices.Sorted(w.matching(class.action, class.bank))
+	found := &reach{}
+	for _, i := range slices.Compact(matching) {
+		st := w.statements[i]
+		effect := uint8(allows)
+		if st.effect == EffectDeny {
+			effect = denies
+		}
+		effects[st.policy] |= effect
+		found.statements = append(found.statements, Cited{w.policies[st.policy].id, st.statement, st.effect})
+	}
+	allowed, denied := make(bitset, len(w.barred)), slices.Clone(w.barred)
+	for policy, effect := range effects {
+		if effect&allows != 0 {
+			allowed.add(w.policies[policy].holders)
+		}
+		if effect&denies != 0 {
+			denied.add(w.policies[policy].holders)
+		}
+	}
+	for account, scoping := range w.scoping {
+		if scoping >= 0 && effects[scoping] != allows {
+			denied.set(int32(len(w.users) + account))
+		}
+	}
+	allowed.remove(denied)
+	found.allowed, found.users = allowed, allowed.below(len(w.users))
+	found.accounts = allowed.below(len(w.users)+len(w.accounts)) - found.users
+	return found
+}
+
+// reach says where unmapped senders are allowed an action.
+func (b *Bank) reach(action string) PublicReach {
+	r := PublicReach{Overrides: []PublicOverrideReach{}}
+	if b == nil || b.document == nil || b.document.PublicAccess == nil {
+		return r
+	}
+	for _, o := range b.document.PublicAccess.Overrides {
+		in := Context{}.with(o.context())
+		r.Overrides = append(r.Overrides, PublicOverrideReach{o.Scope, o.Value, b.public(action, &in).outcome == Allow})
+	}
+	r.Default = b.public(action, &Context{}).outcome == Allow
+	return r
+}

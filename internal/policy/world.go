@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+)
+
+// keptReaches is how many answers a World remembers: each takes a bit for every principal.
+const keptReaches = 1 << 8
+
+// World is a census that can be asked who may do something. It cannot be changed and is safe for concurrent use. Use
+// [Compiler.World].
+type World struct {
+	index
+	users, accounts []string // sorted; they are numbered one after the other
+	statements      []owned  // of the index
+	policies        []held   // by id
+	scoping         []int32  // of each account the number of the policy that narrows it; -1: none
+	barred          bitset   // who has a policy that does not parse
+	bankPolicies    map[string]*Bank
+	shut            []string
+	reaches         *memo[cell, reach]
+}
+
+// held is a policy and who has it as one of its own.
+type held struct {
+	id      string
+	holders bitset
+	broken  bool
+}
+
+// owned is a statement, and whose it is.
+type owned struct {
+	policy    int32
+	statement int
+	effect    Effect
+}
+
+// World compiles a census, less the parties that are closed.
+func (c *Compiler) World(census *Census) *World {
+	closed := func(p Party) bool { return p.Subject.Closed != "" }
+	open := &Census{Parties: slices.DeleteFunc(slices.Clone(census.Parties), closed)}
+	w := &World{bankPolicies: map[string]*Bank{}, shut: census.shut(), reaches: newMemo[cell, reach](keptReaches)}
+	for i := range census.Banks {
+		w.bankPolicies[census.Banks[i].ID] = CompileBank(&census.Banks[i])
+	}
+	members := w.admit(open)
+	policies := c.gatherPolicies(w, open.documents(), len(members))
+	for i := range open.Parties {
+		for _, m := range open.Parties[i].Members {
+			w.give(members[m], &open.Parties[i].Subject, policies)
+		}
+	}
+	return w
+}
+
+// admit numbers the members.
+func (w *World) admit(census *Census) map[Member]int32 {
+	for i := range census.Parties {
+		for _, m := range census.Parties[i].Members {
+			if m.Kind == ServiceAccount {
+				w.accounts = append(w.accounts, m.ID)
+			} else {
+				w.users = append(w.users, m.ID)
+			}
+		}
+	}
+	slices.Sort(w.users)
+	slices.Sort(w.accounts)
+	numbers := make(map[Member]int32, len(w.users)+len(w.accounts))
+	for i, id := range w.users {
+		numbers[Member{User, id}] = int32(i)
+	}
+	for i, id := range w.accounts {
+		numbers[Member{ServiceAccount, id}] = int32(len(w.users) + i)
+	}
+	w.scoping = slices.Repeat([]int32{-1}, len(w.accounts))
+	w.barred = bitsets(1, len(numbers))[0]
+	return numbers
+}
+
+// gatherPolicies numbers the policies and indexes their statements.
+func (c *Compiler) gatherPolicies(w *World, documents map[string][]byte, members int) map[string]int32 {
+	numbers := make(map[string]int32, len(documents))
+	holders := bitsets(len(documents), members)
+	var statements []*Statement
+	for i, id := range slices.Sorted(maps.Keys(documents)) {
+		parsed := c.parse(documents[id])
+		numbers[id] = int32(i)
+		w.policies = append(w.policies, held{id, holders[i], parsed.fault != nil})
+		if parsed.fault != nil {
+			continue
+		}
+		for n := range parsed.document.Statements {
+			st := &parsed.document.Statements[n]
+			statements = append(statements, st)
+			w.statements = append(w.statements, owned{int32(i), n, st.Effect})
+		}
+	}
+	w.index = newIndex(statements, nil)
+	return numbers
+}
+
+// give gives a member what its subject has.
+func (w *World) give(member int32, s *Subject, policies map[string]int32) {
+	for i := range s.Grants {
+		p := &w.policies[policies[s.Grants[i].PolicyID]]
+		p.holders.set(member)
+		if p.broken {
+			w.barred.set(member)
+		}
+	}
+	if s.Scoping != nil {
+		scoping := policies[s.Scoping.ID]
+		w.scoping[int(member)-len(w.users)] = scoping
+		if w.policies[scoping].broken {
+			w.barred.set(member)
+		}
+	}
+}
+
+// Shut returns the banks whose policies do not parse, sorted.
+func (w *World) Shut() []string { return w.shut }

@@ -1,0 +1,258 @@
+package svc_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/extsvc/svc"
+)
+
+// What worlds are made of, and what is asked in them: patterns one under another, and of each class that they make a member or more.
+var (
+	drawnActions = []string{"bank:*", "bank:recall", "bank:memories:*", "bank:memories:list", "bank:retain", "iam:*", "iam:users:*", "iam:users:read", "bank:"}
+	drawnBanks   = []string{"*", "*", "a::*", "a::b::*", "a", "a::", "a::b", "a::b::c", "z"}
+	askedActions = append([]string{"bank:memories:get", "bank:memories:", "bank:memories:x", "bank:x", "bank", "iam:users:", "iam:x", "*", "x"}, drawnActions...)
+	askedBanks   = append([]string{"a::b::", "a::b::d", "a::x", "a::b::c::d", "b", "none", "a:b"}, drawnBanks[1:]...)
+	askedPlaces  = places()
+)
+
+// places are the contexts of every value of each part that bank policies are drawn with, and of one that none has.
+func places() (all []svc.Context) {
+	for _, provider := range []string{"", "slack", "web"} {
+		for _, channel := range []string{"", "c", "d"} {
+			for _, topic := range []string{"", "t", "u", "v"} {
+				all = append(all, svc.Context{Provider: provider, Channel: channel, Topic: topic})
+			}
+		}
+	}
+	return all
+}
+
+// worlds draws bundles; of one seed always the same.
+type worlds struct {
+	*rand.Rand
+	seed uint64
+}
+
+// forEachWorld runs a property on many worlds, on ten times as many in CI, and says which one broke it.
+func forEachWorld(t *testing.T, n uint64, property func(t *testing.T, w *worlds)) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		n *= 10
+	}
+	for seed := range n {
+		property(t, &worlds{rand.New(rand.NewPCG(seed, 7)), seed})
+		if t.Failed() {
+			t.Fatalf("in the world of seed %d", seed)
+		}
+	}
+}
+
+// bundle draws a whole world.
+func (w *worlds) bundle() svc.Bundle {
+	var b svc.Bundle
+	users := []string{"u0", "u1", "u2", "u3", "u4"}
+	for i, id := range users {
+		b.Users = append(b.Users, svc.User{ID: id, Inactive: w.IntN(8) == 0, Channels: []svc.Channel{{Provider: "slack", SenderID: fmt.Sprint(i)}}})
+	}
+	for _, id := range []string{"g0", "g1", "g2"} {
+		b.Groups = append(b.Groups, svc.Group{ID: id, Members: w.some(users)})
+	}
+	for i := range 4 {
+		b.Policies = append(b.Policies, svc.Policy{ID: fmt.Sprint("p", i), Document: w.document()})
+	}
+	for i := range 3 {
+		account := svc.ServiceAccount{ID: fmt.Sprint("s", i), OwnerUserID: w.one(users), Inactive: w.IntN(8) == 0}
+		if w.IntN(3) > 0 {
+			account.ScopingPolicyID = w.policy()
+		}
+		b.ServiceAccounts = append(b.ServiceAccounts, account)
+	}
+	for range 6 {
+		a := svc.Attachment{PolicyID: w.policy(), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: w.one(users)}, Priority: w.Int64N(2)}
+		if w.IntN(2) == 0 {
+			a.Principal = svc.GrantedTo{Type: svc.GrantedToGroup, ID: w.one([]string{"g0", "g1", "g2"})}
+		}
+		if !slices.ContainsFunc(b.Attachments, func(o svc.Attachment) bool { return o.PolicyID == a.PolicyID && o.Principal == a.Principal }) {
+			b.Attachments = append(b.Attachments, a)
+		}
+	}
+	for _, bank := range []string{"a", "a::b", "z"} {
+		if w.IntN(2) == 0 {
+			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: bank, Document: w.bankDocument()})
+		}
+	}
+	return b
+}
+
+// variant returns a bundle that differs in a few rows.
+func (w *worlds) variant(b svc.Bundle) svc.Bundle {
+	other := w.bundle()
+	b.Users, b.Groups, b.ServiceAccounts = slices.Clone(b.Users), slices.Clone(b.Groups), slices.Clone(b.ServiceAccounts)
+	b.Policies, b.BankPolicies = slices.Clone(b.Policies), slices.Clone(b.BankPolicies)
+	for range 1 + w.IntN(3) {
+		switch w.IntN(8) {
+		case 0:
+			b.Users[w.IntN(len(b.Users))].Inactive = w.IntN(2) == 0
+		case 1:
+			b.Groups[w.IntN(len(b.Groups))].Members = other.Groups[0].Members
+		case 2:
+			i := w.IntN(len(b.ServiceAccounts))
+			b.ServiceAccounts[i] = other.ServiceAccounts[i]
+		case 3:
+			b.BankPolicies = other.BankPolicies
+		case 4:
+			b.Attachments = other.Attachments
+		default:
+			i := w.IntN(len(b.Policies))
+			b.Policies[i].Document = w.edited(b.Policies[i].Document)
+		}
+	}
+	return b
+}
+
+// edited returns a document of which one statement is another.
+func (w *worlds) edited(document json.RawMessage) json.RawMessage {
+	d := decoded(document)
+	if len(d.Statements) == 0 {
+		return w.document()
+	}
+	d.Statements[w.IntN(len(d.Statements))] = w.statement()
+	return encoded(d)
+}
+
+type drawnDocument struct {
+	Version    string           `json:"version"`
+	Statements []map[string]any `json:"statements"`
+}
+
+func (w *worlds) document() json.RawMessage {
+	d := drawnDocument{Version: "2026-03-24", Statements: []map[string]any{}}
+	for range w.IntN(5) {
+		d.Statements = append(d.Statements, w.statement())
+	}
+	return encoded(d)
+}
+
+func (w *worlds) statement() map[string]any {
+	s := map[string]any{"effect": "allow", "actions": w.some(drawnActions), "banks": w.some(drawnBanks)}
+	if w.IntN(5) == 0 {
+		s["effect"] = "deny"
+		return s
+	}
+	for _, p := range []struct {
+		key  string
+		draw func() any
+	}{
+		{"recall_budget", func() any { return w.one([]string{"low", "mid", "high"}) }},
+		{"recall_max_tokens", func() any { return w.IntN(3) }},
+		{"llm_model", func() any { return w.one([]string{"m", "n"}) }},
+		{"retain_strategy", func() any { return w.one([]string{"x", "y"}) }},
+		{"retain_roles", func() any { return w.some([]string{"user", "tool"})[:w.IntN(2)] }},
+		{"recall_tag_groups", func() any { return []any{map[string]any{"k": w.IntN(2)}} }},
+	} {
+		if w.IntN(4) == 0 {
+			s[p.key] = p.draw()
+		}
+	}
+	return s
+}
+
+func (w *worlds) bankDocument() json.RawMessage {
+	d := map[string]any{"version": "2026-03-24"}
+	if w.IntN(2) == 0 {
+		d["default_strategy"] = w.one([]string{"x", "y"})
+	}
+	var strategies, openings []any
+	for _, c := range [][2]string{{"provider", "slack"}, {"channel", "c"}, {"channel", "d"}, {"topic", "t"}, {"topic", "u"}} {
+		if w.IntN(3) == 0 {
+			strategies = append(strategies, map[string]any{"scope": c[0], "value": c[1], "strategy": w.one([]string{"x", "y"})})
+		}
+		if w.IntN(3) == 0 {
+			openings = append(openings, map[string]any{"scope": c[0], "value": c[1], "actions": w.some(drawnActions)[:w.IntN(2)]})
+		}
+	}
+	d["strategy_overrides"] = strategies
+	public := map[string]any{"overrides": openings}
+	if w.IntN(2) == 0 {
+		public["default"] = map[string]any{"actions": w.some(drawnActions), "recall_budget": w.one([]string{"low", "mid"})}
+	}
+	if w.IntN(3) > 0 {
+		d["public_access"] = public
+	}
+	return encoded(d)
+}
+
+func decoded(document json.RawMessage) (d drawnDocument) {
+	if err := json.Unmarshal(document, &d); err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func encoded(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func (w *worlds) policy() string { return fmt.Sprint("p", w.IntN(4)) }
+
+func (w *worlds) one(of []string) string { return of[w.IntN(len(of))] }
+
+// some draws one to three, each once.
+func (w *worlds) some(of []string) []string {
+	out := []string{}
+	for range 1 + w.IntN(3) {
+		out = append(out, w.one(of))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// spoiled draws documents that do not parse, which no Service would have written.
+func (w *worlds) spoiled() (b svc.Bundle) {
+	if w.IntN(6) == 0 {
+		b.Policies = []svc.Policy{{ID: w.policy(), Document: []byte(`{"version":"1999-12-31"}`)}}
+	}
+	if w.IntN(6) == 0 {
+		b.BankPolicies = []svc.BankPolicy{{BankID: "a::b", Document: []byte(`{}`)}}
+	}
+	return b
+}
+
+// host returns a service of its own that holds a bundle.
+func (w *worlds) host(t *testing.T, b svc.Bundle) *host {
+	t.Helper()
+	h := newHost(t, func(c *svc.Config) { c.OnEvent = nil })
+	if err := h.Apply(t.Context(), svc.Host, b); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// principals are those of a world, and one that is not in it.
+func principals() (all []svc.Principal) {
+	for _, id := range []string{"u0", "u1", "u2", "u3", "u4", "nobody"} {
+		all = append(all, svc.Principal{Kind: svc.KindUser, ID: id})
+	}
+	for _, id := range []string{"s0", "s1", "s2"} {
+		all = append(all, svc.Principal{Kind: svc.KindServiceAccount, ID: id})
+	}
+	return all
+}
+
+func (h *host) decide(t *testing.T, p svc.Principal, action, bank string, in svc.Context) svc.Decision {
+	t.Helper()
+	d, err := h.Decide(t.Context(), p, action, bank, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
