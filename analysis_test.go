@@ -252,10 +252,12 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
 	is := is.New(t)
 	h, store := newRowsHost(t)
-	h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
-	store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
-	is.Equal(h.whoCan(t).Users, []string{})
-	is.Equal(h.whoCan(t).Users, []string{"alice"})
+	for range 100 { // for what is kept may be dropped a second time
+		h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+		store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
+		is.Equal(h.whoCan(t).Users, []string{})
+		is.Equal(h.whoCan(t).Users, []string{"alice"})
+	}
 }
 
 // A service in a transaction of the host sees what the transaction has written.

@@ -72,8 +72,12 @@ func (w *worlds) bundle() svc.Bundle {
 		}
 		b.ServiceAccounts = append(b.ServiceAccounts, account)
 	}
+	holders, policies := users, 4
+	if w.IntN(3) == 0 { // some have the same policies, by other ways
+		holders, policies = users[:3], 2
+	}
 	for range 6 {
-		a := svc.Attachment{PolicyID: w.policy(), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: w.one(users)}, Priority: w.Int64N(2)}
+		a := svc.Attachment{PolicyID: fmt.Sprint("p", w.IntN(policies)), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: w.one(holders)}, Priority: w.Int64N(2)}
 		if w.IntN(2) == 0 {
 			a.Principal = svc.GrantedTo{Type: svc.GrantedToGroup, ID: w.one([]string{"g0", "g1", "g2"})}
 		}
@@ -132,8 +136,12 @@ type drawnDocument struct {
 
 func (w *worlds) document() json.RawMessage {
 	d := drawnDocument{Version: "2026-03-24", Statements: []map[string]any{}}
-	for range w.IntN(5) {
-		d.Statements = append(d.Statements, w.statement())
+	for n := range w.IntN(5) {
+		st := w.statement()
+		if n > 0 && w.IntN(5) == 0 {
+			st = d.Statements[0] // once more
+		}
+		d.Statements = append(d.Statements, st)
 	}
 	return encoded(d)
 }
@@ -145,17 +153,18 @@ func (w *worlds) statement() map[string]any {
 		return s
 	}
 	for _, p := range []struct {
-		key  string
-		draw func() any
+		key   string
+		oneIn int
+		draw  func() any
 	}{
-		{"recall_budget", func() any { return w.one([]string{"low", "mid", "high"}) }},
-		{"recall_max_tokens", func() any { return w.IntN(3) }},
-		{"llm_model", func() any { return w.one([]string{"m", "n"}) }},
-		{"retain_strategy", func() any { return w.one([]string{"x", "y"}) }},
-		{"retain_roles", func() any { return w.some([]string{"user", "tool"})[:w.IntN(2)] }},
-		{"recall_tag_groups", func() any { return []any{map[string]any{"k": w.IntN(2)}} }},
+		{"recall_budget", 4, func() any { return w.one([]string{"low", "mid", "high"}) }},
+		{"recall_max_tokens", 4, func() any { return w.IntN(3) }},
+		{"llm_model", 2, func() any { return w.one([]string{"m", "n"}) }},
+		{"retain_strategy", 3, func() any { return w.one([]string{"x", "y"}) }},
+		{"retain_roles", 4, func() any { return w.some([]string{"user", "tool"})[:w.IntN(2)] }},
+		{"recall_tag_groups", 4, func() any { return []any{map[string]any{"k": w.IntN(2)}} }},
 	} {
-		if w.IntN(4) == 0 {
+		if w.IntN(p.oneIn) == 0 {
 			s[p.key] = p.draw()
 		}
 	}

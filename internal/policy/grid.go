@@ -103,10 +103,10 @@ func (g *grid) take(t *table, as uint8, like *table) {
 	}
 }
 
-// twin reports whether a statement is the same as the one that has the seat, by a way of the same rank.
+// twin reports whether a statement is the same as the one that has a seat, which is that of its number in a way of the same rank, or one
+// of a smaller number.
 func (s *seat) twin(p place) bool {
-	return s.policy == p.policy && s.direct == p.direct && s.priority == p.priority && s.statement == p.statement &&
-		(s.written() == p.written() || reflect.DeepEqual(s.written(), p.written()))
+	return s.statement == p.statement && (s.written() == p.written() || reflect.DeepEqual(s.written(), p.written()))
 }
 
 // ladder returns above and order of a grid.

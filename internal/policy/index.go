@@ -146,16 +146,3 @@ func (b bitset) pick(list []string, first, n int) []string {
 	}
 	return picked
 }
-
-// all yields the numbers, the smallest first.
-func (b bitset) all() iter.Seq[int32] {
-	return func(yield func(int32) bool) {
-		for at, w := range b {
-			for ; w != 0; w &= w - 1 {
-				if !yield(int32(at<<6 + bits.TrailingZeros64(w))) {
-					return
-				}
-			}
-		}
-	}
-}
