@@ -180,39 +180,67 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkDiff compares 100 policies of 20 statements with one of them changed, and with all.
+// diffed are worlds of 100 policies of 20 statements.
+var diffed = []struct {
+	name string
+	firm
+}{
+	{"20 teams of 5 policies", firm{users: 1000, policies: 100, statements: 20, teams: 20, perTeam: 5, everywhere: 8}},
+	{"one user of 100 policies", firm{users: 1, policies: 100, statements: 20, teams: 1, perTeam: 100, everywhere: 8}},
+}
+
+// changed returns the world, and what becomes of it: with one policy that is another, with all, with none.
+func (f firm) changed() (before svc.Bundle, after map[string]svc.Bundle) {
+	before = f.bundle()
+	one, all := before, before
+	one.Policies, all.Policies = slices.Clone(before.Policies), slices.Clone(before.Policies)
+	f.Rand = rand.New(rand.NewPCG(3, 4))
+	for i := range all.Policies {
+		all.Policies[i].Document = f.document(i)
+	}
+	one.Policies[7] = all.Policies[7]
+	return before, map[string]svc.Bundle{"one changed": one, "all changed": all, "none changed": before}
+}
+
+// BenchmarkDiff compares bundles: all of their documents are parsed for it.
 func BenchmarkDiff(b *testing.B) {
-	for _, w := range []struct {
-		name string
-		firm
-	}{
-		{"20 teams of 5 policies", firm{users: 1000, policies: 100, statements: 20, teams: 20, perTeam: 5, everywhere: 8}},
-		{"one user of 100 policies", firm{users: 1, policies: 100, statements: 20, teams: 1, perTeam: 100, everywhere: 8}},
-	} {
-		before := w.bundle()
-		one, all := before, before
-		one.Policies, all.Policies = slices.Clone(before.Policies), slices.Clone(before.Policies)
-		w.Rand = rand.New(rand.NewPCG(3, 4))
-		for i := range all.Policies {
-			all.Policies[i].Document = w.document(i)
-		}
-		one.Policies[7] = all.Policies[7]
-		for name, after := range map[string]svc.Bundle{"one changed": one, "all changed": all, "none changed": before} {
+	for _, w := range diffed {
+		before, changed := w.changed()
+		for name, after := range changed {
 			b.Run(w.name+"/"+name, func(b *testing.B) {
-				b.ReportAllocs()
-				differences := 0
-				for b.Loop() {
-					d, err := svc.Diff(before, after)
-					if err != nil {
-						b.Fatal(err)
-					}
-					differences = 0
-					for _, p := range d.Principals {
-						differences += len(p.Differences)
-					}
-				}
-				b.ReportMetric(float64(differences), "differences")
+				benchDiff(b, func() (svc.AccessDiff, error) { return svc.Diff(before, after) })
 			})
 		}
 	}
+}
+
+// BenchmarkPreviewApply compares what is stored with what a bundle of policies would make of it: those that are stored were parsed before.
+func BenchmarkPreviewApply(b *testing.B) {
+	for _, w := range diffed {
+		before, changed := w.changed()
+		for name, after := range changed {
+			b.Run(w.name+"/"+name, func(b *testing.B) {
+				s := benchHost(b, before)
+				benchDiff(b, func() (svc.AccessDiff, error) {
+					return s.PreviewApply(b.Context(), svc.Host, svc.Bundle{Policies: after.Policies})
+				})
+			})
+		}
+	}
+}
+
+func benchDiff(b *testing.B, diff func() (svc.AccessDiff, error)) {
+	b.ReportAllocs()
+	differences := 0
+	for b.Loop() {
+		d, err := diff()
+		if err != nil {
+			b.Fatal(err)
+		}
+		differences = 0
+		for _, p := range d.Principals {
+			differences += len(p.Differences)
+		}
+	}
+	b.ReportMetric(float64(differences), "differences")
 }

@@ -136,7 +136,7 @@ func (r *row) change(action int32, found *differing) int32 {
 
 // differing numbers differences.
 type differing struct {
-	registry[Difference]
+	registry[*Difference]
 	key []byte
 }
 
@@ -155,15 +155,15 @@ func (f *differing) id(before, after bool, parameters, more *Parameters) int32 {
 	}
 	f.key = append(parameters.append(append(f.key[:0], change...)), ' ')
 	f.key = more.append(f.key)
-	return f.registry.id(f.key, func() Difference {
-		return Difference{Change: change, Before: parameters.clone(), After: more.clone()}
+	return f.registry.id(f.key, func() *Difference {
+		return &Difference{Change: change, Before: parameters.clone(), After: more.clone()}
 	})
 }
 
 func (f *differing) difference(number int32, action, bank string) Difference {
 	d := Difference{Change: Unchanged}
 	if number != 0 {
-		d = f.values[number-1]
+		d = *f.values[number-1]
 	}
 	d.Action, d.Bank = action, bank
 	return d
