@@ -178,10 +178,10 @@ func (r *result) holds(t testing.TB) {
 }
 
 // finds fails the test unless a loop found a problem of that kind.
-func (r *result) finds(t testing.TB, kind string) {
+func (r *result) finds(t testing.TB, kinds ...string) {
 	t.Helper()
 	for _, problem := range r.problems {
-		if strings.HasPrefix(problem, kind+":") {
+		if kind, _, _ := strings.Cut(problem, ":"); slices.Contains(kinds, kind) {
 			t.Logf("caught at crash %d, after %v: %.200s", r.crashes, r.took.Round(time.Millisecond), problem)
 			return
 		}
