@@ -81,6 +81,11 @@ type Bundle struct {
 	BankPolicies    []BankPolicy
 }
 
+// Empty reports whether there is no row in b.
+func (b Bundle) Empty() bool {
+	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
+}
+
 // AccessStore keeps what decisions are made from.
 type AccessStore interface {
 	// User returns the user with that id, its channels sorted by provider and sender. ErrNotFound.
@@ -128,7 +133,8 @@ func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
 
-func (k AttachmentKey) compare(other AttachmentKey) int {
+// Compare orders by policy, principal type and principal id, byte by byte, as package cmp does.
+func (k AttachmentKey) Compare(other AttachmentKey) int {
 	return cmp.Or(strings.Compare(k.PolicyID, other.PolicyID), strings.Compare(k.Principal.Type, other.Principal.Type),
 		strings.Compare(k.Principal.ID, other.Principal.ID))
 }
@@ -140,6 +146,8 @@ type AccessQuery struct {
 	Identity Identity // a user or a service account
 	Channel  Channel  // the user whose channel it is
 	BankID   string   // whose bank policy to read; "" none
+	// ScopingPolicyID is that of a policy that narrows Identity beside what is stored about it; "" none. A key's comes with it.
+	ScopingPolicyID string
 }
 
 // AccessSnapshot is what one decision is made from.
@@ -150,6 +158,7 @@ type AccessSnapshot struct {
 	User           *User           // the user asked about, who holds the key or the channel, or owns ServiceAccount; without Channels
 	Grants         []Grant         // what is attached to User, and to its groups, in no order
 	Scoping        *Policy         // the scoping policy of ServiceAccount
+	Narrowing      *Policy         // the scoping policy of Key, or the one that was asked for beside Identity
 	BankPolicy     *BankPolicy
 }
 

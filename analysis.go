@@ -112,16 +112,11 @@ func (s *Service) everybody(ctx context.Context) (*everybody, error) {
 		return all, nil
 	}
 	s.followStore()
-	select {
-	case s.copies.reading <- struct{}{}: // one at a time, for those who follow may find what the first one read
-		defer func() { <-s.copies.reading }()
-	case <-ctx.Done():
-		return nil, fault("read all access", ctx.Err())
-	}
+	fence := s.copies.everybody.Fence(struct{}{})
+	defer turn(ctx, s.copies.everybody, fence, struct{}{})()
 	if all, ok := s.copies.allOf(); ok {
 		return all, nil
 	}
-	fence := s.copies.everybody.Fence(struct{}{})
 	all, err := s.readEverybody(ctx)
 	if err == nil {
 		s.copies.everybody.Put(fence, struct{}{}, all)

@@ -7,10 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/matryer/is"
 )
@@ -67,43 +66,12 @@ func public(p svc.PublicReach, in svc.Context) bool {
 	return p.Default
 }
 
-// closeness is how close a pattern is to a string; 0: it does not cover it.
-func closeness(pattern, s string, covers func(pattern, s string) bool) int {
-	switch {
-	case !covers(pattern, s):
-		return 0
-	case pattern == s && pattern[len(pattern)-1] != '*':
-		return 1 << 20
-	case pattern == "bank:recall":
-		return 1 << 19
-	}
-	return len(pattern)
-}
-
-// closest returns the elements that none is closer than.
-func closest[E any](list []E, patterns func(E) (action, bank string), action, bank string) (found []E) {
-	near := func(e E) (a, b int) {
-		actionPattern, bankPattern := patterns(e)
-		return closeness(actionPattern, action, policy.MatchAction), closeness(bankPattern, bank, policy.MatchBank)
-	}
-	for _, e := range list {
-		a, b := near(e)
-		if a > 0 && b > 0 && !slices.ContainsFunc(list, func(o E) bool {
-			oa, ob := near(o)
-			return oa >= a && ob >= b && (oa > a || ob > b)
-		}) {
-			found = append(found, e)
-		}
-	}
-	return found
-}
-
 func ofCapability(c svc.Capability) (action, bank string) { return c.Action, c.Bank }
 
 // read is what a list of capabilities says of a request; false: those that are closest disagree.
 func read(list []svc.Capability, action, bank string) (said svc.Capability, agreed bool) {
 	said.Outcome = svc.ImplicitDeny
-	for i, c := range closest(list, ofCapability, action, bank) {
+	for i, c := range policytest.Closest(list, ofCapability, action, bank) {
 		c.Action, c.Bank = "", ""
 		if i > 0 && !reflect.DeepEqual(c, said) {
 			return c, false
@@ -201,15 +169,6 @@ func (h *host) whoCan(t *testing.T) svc.Reach {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func eventually(t *testing.T, so func() bool) {
-	t.Helper()
-	for began := time.Now(); !so(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatal("not in 10 seconds")
-		}
-	}
 }
 
 // All rows are read once for each change of access, whoever made it, and for no other change.

@@ -13,13 +13,19 @@ type APIKey struct {
 	Holder      Identity
 	Prefix      string // the key's first characters, its id included: unique, and no secret
 	Description *string
-	Hash        []byte // of kind, id and secret, under the pepper
+	Hash        []byte // of kind, id and secret, under the pepper; nil: it is revoked
 	Pepper      string // the pepper's version; "" none
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // from then on it is not accepted; zero: never
 	Disabled    bool      // it is not accepted for now
 	LastUsedAt  time.Time // the minute in which it was accepted last, some seconds late; zero: never
 	RevokedAt   time.Time // it is not accepted any more, nor listed; zero: it is not revoked
+	// ScopingPolicyID is that of an access policy: what its holder may do is narrowed to what that allows, too, as a service
+	// account is by its own. "": it is not narrowed.
+	ScopingPolicyID string
+	// Seal authenticates what the key is good for, its row, under the pepper: nil when it is revoked, when there is no pepper, or when
+	// it was not used since rows are sealed.
+	Seal []byte
 }
 
 // IssuedKey is a new key: the only time that the key itself is seen.
@@ -28,10 +34,12 @@ type IssuedKey struct {
 	Key Secret
 }
 
-// NewAPIKey is the request to issue a key. The zero NewAPIKey is a key without a description that never expires.
+// NewAPIKey is the request to issue a key. The zero NewAPIKey is a key without a description that never expires, and may do all
+// that its holder may.
 type NewAPIKey struct {
-	Description *string
-	ExpiresAt   time.Time // kept to the microsecond; zero: never
+	Description     *string
+	ExpiresAt       time.Time // kept to the microsecond; zero: never
+	ScopingPolicyID string    // see [APIKey]; for good. "": the key is not narrowed
 }
 
 // APIKeyPatch is a partial update: nil leaves a field untouched.
@@ -43,10 +51,8 @@ type APIKeyPatch struct {
 
 // KeyUse is what is kept of a key's having been accepted.
 type KeyUse struct {
-	ID     string
-	At     time.Time // the minute
-	Hash   []byte    // the key, hashed anew under Pepper; nil: hash and pepper stay
-	Pepper string
+	ID string
+	At time.Time // the minute
 }
 
 // APIKeyStore keeps API keys. How one is read by its id is [AccessStore]'s Access.
@@ -54,23 +60,24 @@ type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken.
 	CreateAPIKey(ctx context.Context, key APIKey) error
 	// APIKeys returns a chunk of the holder's keys that are not revoked, newest first (CreatedAt, then ID,
-	// descending), behind page's last row. A chunk may be shorter than page.Limit; only an empty one is the end.
+	// descending), behind page's last row. A chunk of fewer than page.Limit is the end.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
 	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes what change made of its
-	// Description, ExpiresAt, Disabled and RevokedAt, and nothing else, in one transaction: changes of one key happen
-	// one after the other. change does no I/O and may be called again, with the key read anew; its error is returned as
+	// Description, ExpiresAt, Disabled, RevokedAt, Hash, Pepper and Seal, and nothing else, in one transaction: changes of one
+	// key happen one after the other. change does no I/O and may be called again, with the key read anew; its error is returned as
 	// it is and nothing is written. ErrNotFound when the key is unknown, another's or revoked.
 	ChangeAPIKey(ctx context.Context, holder Identity, id string, change func(key *APIKey) (write bool, err error)) error
 	// RotateAPIKey does as ChangeAPIKey does, and adds the key that rotate returns, in the same transaction: both, or
 	// neither. ErrExists when the new key's id is taken.
 	RotateAPIKey(ctx context.Context, holder Identity, id string, rotate func(old *APIKey) (next APIKey, err error)) error
-	// RevokeAPIKey marks the holder's key as revoked. ErrNotFound when it is unknown, another's or revoked before.
+	// RevokeAPIKey marks the holder's key as revoked, and forgets its Hash and Seal: no edit of the row brings it back.
+	// ErrNotFound when it is unknown, another's or revoked before.
 	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
-	// RevokeAPIKeys marks all keys of the holder that are not revoked as revoked, as one mutation, and returns their ids,
+	// RevokeAPIKeys does so with all keys of the holder that are not revoked, as one mutation, and returns their ids,
 	// in no order. Where there are none, nothing is written.
 	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time) (ids []string, err error)
-	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At, and the hash where the use has
-	// one. Unknown keys are left out; of revoked ones the hash stays. It is no mutation: the generation stays.
+	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At. Unknown keys are left out. It is
+	// no mutation: the generation stays.
 	UseAPIKeys(ctx context.Context, uses []KeyUse) error
 	// KeepValue returns the value kept under name, after keeping value if there was none. All callers, in all
 	// processes, get the same.
@@ -85,9 +92,9 @@ type APIKeyPage struct {
 	Limit     int // at most so many, > 0
 }
 
-// IssueAPIKey issues a key for a user, or for a service account when by is [Host]. The caller needs iam:users:write, must
-// not be a service account, and must itself have every control-plane right that the holder has. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (a user whom Config.KnownUser does not know).
+// IssueAPIKey issues a key for a user or a service account. The caller needs iam:users:write, must be neither a service account nor
+// narrowed, and must itself have every control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound (a user whom Config.KnownUser does not know, a service account without a row).
 func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -102,7 +109,7 @@ func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity
 	return s.issue(ctx, by, holder, in, now)
 }
 
-// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account).
+// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, or somebody narrowed).
 func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -120,6 +127,9 @@ func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey)
 func (in *NewAPIKey) check(c *checker, now time.Time) {
 	c.optionalText("/description", in.Description, MaxDescriptionLength)
 	c.expiry(&in.ExpiresAt, now)
+	if in.ScopingPolicyID != "" {
+		c.id("/scoping_policy_id", in.ScopingPolicyID)
+	}
 }
 
 // expiry adds what is wrong with a time to expire at, and cuts it to what is kept.
@@ -152,14 +162,32 @@ const issueTries = 4
 
 // issue makes, stores and announces a key.
 func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time) (IssuedKey, error) {
+	if err := s.checkScoping(ctx, holder, in.ScopingPolicyID); err != nil {
+		return IssuedKey{}, err
+	}
 	issued, err := s.draw(ctx, holder, func(key *IssuedKey) error {
-		key.Description, key.CreatedAt, key.ExpiresAt = in.Description, now, in.ExpiresAt
+		s.stamp(&key.APIKey, in, now)
 		return s.store.CreateAPIKey(ctx, key.APIKey)
 	})
 	if err != nil {
 		return IssuedKey{}, fault("issue API key", err)
 	}
 	return issued, s.committed(ctx, now, by, EventAPIKeyIssued, issued.Target())
+}
+
+// checkScoping refuses a policy that does not exist.
+func (s *Service) checkScoping(ctx context.Context, holder Identity, policyID string) error {
+	if policyID == "" {
+		return nil
+	}
+	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: holder, ScopingPolicyID: policyID})
+	if err != nil {
+		return fault("read scoping policy", err)
+	}
+	if snapshot.Narrowing == nil {
+		return invalid("/scoping_policy_id", "names no policy")
+	}
+	return nil
 }
 
 // draw draws a key that store can keep.
@@ -194,7 +222,7 @@ func (s *Service) MyAPIKeys(ctx context.Context, by Principal) iter.Seq2[APIKey,
 
 func (s *Service) listKeys(ctx context.Context, holder Identity, allowed func() error) iter.Seq2[APIKey, error] {
 	page := APIKeyPage{Holder: holder, Limit: listChunk}
-	return list(ctx, "list API keys",
+	return list(ctx, "list API keys", page.Limit,
 		allowed,
 		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
 		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })

@@ -39,6 +39,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 		}
 		return fault("apply bundle", err)
 	}
+	s.forget(bundle.Targets()...) // what is so already may be another call's work
 	return s.committed(ctx, s.now(), by, EventAccessWritten, changed...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/matryer/is"
@@ -34,10 +35,14 @@ func TestAuthenticateKey(t *testing.T) {
 // TestEveryBadKeyLooksTheSame: one answer, and one store call for all that could have been issued here, none for the others.
 func TestEveryBadKeyLooksTheSame(t *testing.T) {
 	is := is.New(t)
-	h, store := watched(t)
-	elsewhere := newHost(t) // the same pepper, another store
-	revoked := issue(t, h, alice)
+	clock := newClock()
+	h, store := watched(t, clock.configure)
+	elsewhere := newHost(t) // the same pepper, another store: as if the row had been deleted
+	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
 	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
+	_, err := h.PatchMyAPIKey(t.Context(), alice, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(err)
+	clock.in(time.Minute)
 	good := string(issue(t, h, alice).Key)
 	other, third := string(issue(t, h, alice).Key), string(issue(t, h, alice).Key)
 	strange := newHost(t, func(c *svc.Config) { c.Keys.Peppers[0].Secret = []byte("another pepper, for once") })
@@ -48,6 +53,11 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 	}{
 		"unknown":         {string(issue(t, elsewhere, alice).Key), 1},
 		"revoked":         {string(revoked.Key), 1},
+		"disabled":        {string(disabled.Key), 1},
+		"expired":         {string(expired.Key), 1},
+		"an idle user's":  {string(issue(t, h, user("idle")).Key), 1},
+		"an idle robot's": {string(issue(t, h, account("off")).Key), 1},
+		"an idle owner's": {string(issue(t, h, account("idle-owned")).Key), 1},
 		"a wrong secret":  {svc.Resum(good[:21] + other[21:53]), 1},
 		"an invented id":  {string(issue(t, strange, alice).Key), 0},
 		"a typo":          {good[:30] + "!" + good[31:], 0},
@@ -68,7 +78,7 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 		}
 	}
 	store.down.Store(true)
-	_, err := h.Authenticate(t.Context(), string(issue(t, h, alice).Key))
+	_, err = h.Authenticate(t.Context(), string(issue(t, h, alice).Key))
 	wantCode(t, err, svc.CodeUnavailable, "")
 }
 

@@ -19,22 +19,40 @@ const controlPlane = "*"
 
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
 
-// authorize lets whoever is allowed the control-plane action pass: never the public, whatever a bank policy gives to it.
+// authorize lets the host, and whoever is allowed the control-plane action, pass.
 func (s *Service) authorize(ctx context.Context, by Principal, action string) error {
-	if by.Kind == KindUnmapped {
-		return forbidden("a sender who is nobody here administers nothing")
+	if by.Kind == KindHost {
+		return fault("authorize", ctx.Err())
 	}
-	d, err := s.Decide(ctx, by, action, controlPlane, Context{})
-	if err == nil && !d.Allowed() {
-		err = forbidden("you are not allowed " + action)
-	}
+	_, err := s.permitted(ctx, by, action)
 	return err
 }
 
-// authorizeMe lets users pass.
+// permitted returns the rights of a caller who is allowed the control-plane action: never the public, whatever a bank policy gives to it.
+func (s *Service) permitted(ctx context.Context, by Principal, action string) (*policy.Rights, error) {
+	if by.Kind == KindUnmapped {
+		return nil, forbidden("a sender who is nobody here administers nothing")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fault("authorize", err)
+	}
+	caller, all, err := s.standing(ctx, by.actor(), controlPlane)
+	if err != nil {
+		return nil, err
+	}
+	if !caller.rights.Decide(action, controlPlane, &Context{}, all).Vouch(by.vouched()).Allowed() {
+		return nil, forbidden("you are not allowed " + action)
+	}
+	return caller.rights, nil
+}
+
+// authorizeMe lets users pass, unless they are narrowed: what is theirs is more than what is the narrowed one's.
 func authorizeMe(by Principal) error {
-	if by.Kind != KindUser {
+	switch {
+	case by.Kind != KindUser:
 		return forbidden("only a user has keys of its own here")
+	case by.ScopingPolicyID != "":
+		return forbidden("a narrowed key does not reach the other keys of its user")
 	}
 	return nil
 }
@@ -45,11 +63,12 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 	if by.Kind == KindHost {
 		return s.checkKnown(ctx, holder)
 	}
-	if err := s.authorize(ctx, by, action); err != nil {
+	caller, err := s.permitted(ctx, by, action)
+	if err != nil {
 		return err
 	}
 	if action == ActionUsersWrite {
-		if err := s.withinCeiling(ctx, by, holder); err != nil {
+		if err := s.withinCeiling(ctx, caller, by.vouched(), holder); err != nil {
 			return err
 		}
 	}
@@ -58,24 +77,23 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 
 // authorizeIssue lets those pass who may issue, and so change, keys of a holder.
 func (s *Service) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
-	if by.Kind == KindServiceAccount {
+	switch {
+	case by.Kind == KindServiceAccount:
 		return forbidden("a service account issues no keys")
+	case by.ScopingPolicyID != "":
+		return forbidden("a narrowed key issues no keys")
 	}
 	return s.authorizeKeys(ctx, by, holder, ActionUsersWrite)
 }
 
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks: its keys would give it to whoever
 // issues them. What an inactive holder would have when active counts.
-func (s *Service) withinCeiling(ctx context.Context, by Principal, holder Identity) error {
-	caller, _, err := s.standing(ctx, by.Identity(), controlPlane)
+func (s *Service) withinCeiling(ctx context.Context, caller *policy.Rights, vouched []string, holder Identity) error {
+	target, _, err := s.standing(ctx, actor{Identity: holder}, controlPlane)
 	if err != nil {
 		return err
 	}
-	target, _, err := s.standing(ctx, holder, controlPlane)
-	if err != nil {
-		return err
-	}
-	if action, within := policy.Within(target.rights.Opened(), caller.rights, by.Actions); !within {
+	if action, within := policy.Within(target.rights.Opened(), caller, vouched); !within {
 		return forbidden("the holder of these keys is allowed " + action + ", and you are not")
 	}
 	return nil

@@ -120,7 +120,6 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 	}
 }
 
-// TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
 // A holder whose policy does not parse just now may be an administrator when it is mended.
 func TestCeilingOfWhatCannotBeRead(t *testing.T) {
 	h := newHost(t)
@@ -140,6 +139,7 @@ func TestThePublicAdministersNothing(t *testing.T) {
 	wantCode(t, lastError(h.APIKeys(t.Context(), svc.Unmapped, alice.Identity())), svc.CodeForbidden, "")
 }
 
+// TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
 func TestCeiling(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, staff)

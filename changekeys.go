@@ -43,7 +43,7 @@ func (s *Service) PatchMyAPIKey(ctx context.Context, by Principal, id string, pa
 
 // check adds what is wrong with the patch of a key, and cuts its time to what is kept.
 func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
-	c.id("key_id", id)
+	c.lookup("key_id", id)
 	if p.Description != nil {
 		c.optionalText("/description", p.Description.Value, MaxDescriptionLength)
 	}
@@ -72,24 +72,33 @@ func (s *Service) patchKey(ctx context.Context, by Principal, holder Identity, i
 	var patched APIKey
 	changed := false
 	err := s.store.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
+		if err := s.changeable(ctx, *key); err != nil {
+			return false, err
+		}
 		patched = patch.apply(*key)
 		changed = !equalText(patched.Description, key.Description) || !patched.ExpiresAt.Equal(key.ExpiresAt) || patched.Disabled != key.Disabled
+		s.keys.seal(&patched)
 		*key = patched
 		return changed, nil
 	})
 	if errors.Is(err, ErrNotFound) {
-		return APIKey{}, noKey()
+		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder}.Target())
 	} else if err != nil {
 		return APIKey{}, fault("change API key", err)
 	}
 	if !changed {
+		s.forget(patched.Target())
 		return patched, nil
 	}
 	return patched, s.committed(ctx, now, by, EventAPIKeyChanged, patched.Target())
 }
 
-// noKey does not repeat the id that was asked for: it may be a key, pasted into the wrong place.
-func noKey() *Error { return notFound("there is no such API key") }
+// noKey is the answer for a key that is not there, or not any more. It does not repeat the id that was asked for, which may be a key,
+// pasted into the wrong place.
+func (s *Service) noKey(key Target) *Error {
+	s.forget(key)
+	return notFound("there is no such API key")
+}
 
 // RotateAPIKey issues a successor to a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. The
 // successor has the same description, is disabled when the old key is, and lives as long, from now: one that never expires when the
@@ -124,7 +133,7 @@ func (s *Service) RotateMyAPIKey(ctx context.Context, by Principal, id string, o
 }
 
 func (c *checker) rotation(id string, overlap time.Duration) {
-	c.id("key_id", id)
+	c.lookup("key_id", id)
 	if overlap < 0 || overlap > MaxKeyOverlap {
 		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
 	}
@@ -138,13 +147,19 @@ func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id 
 	}
 	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
 		return s.store.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
+			if err := s.changeable(ctx, *old); err != nil {
+				return APIKey{}, err
+			}
 			next.succeed(*old, now)
-			old.retire(now, overlap)
+			if old.retire(now, overlap); overlap > 0 {
+				s.keys.seal(old)
+			}
+			s.keys.seal(&next.APIKey)
 			return next.APIKey, nil
 		})
 	})
 	if errors.Is(err, ErrNotFound) {
-		return IssuedKey{}, noKey()
+		return IssuedKey{}, s.noKey(old)
 	} else if err != nil {
 		return IssuedKey{}, fault("rotate API key", err)
 	}
@@ -156,7 +171,7 @@ func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id 
 
 // succeed makes k, which is new, the successor of old.
 func (k *APIKey) succeed(old APIKey, now time.Time) {
-	k.Description, k.Disabled, k.CreatedAt = old.Description, old.Disabled, now
+	k.Description, k.ScopingPolicyID, k.Disabled, k.CreatedAt = old.Description, old.ScopingPolicyID, old.Disabled, now
 	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
 		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
 	}
@@ -165,7 +180,7 @@ func (k *APIKey) succeed(old APIKey, now time.Time) {
 // retire ends k after overlap, or earlier when it ends earlier anyway.
 func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	if overlap == 0 {
-		k.RevokedAt = now
+		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
 		return
 	}
 	if end := now.Add(overlap).Truncate(time.Microsecond); k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {

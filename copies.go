@@ -2,7 +2,6 @@ package svc
 
 import (
 	"context"
-	"crypto/sha256"
 	"hash/maphash"
 	"math"
 	"sync/atomic"
@@ -16,12 +15,13 @@ import (
 // How long copies are trusted, and how many are kept.
 const (
 	// trusted is how long after the store was last seen its copies are used: then every call reads through.
-	trusted     = 5 * time.Second
-	seeTimeout  = 5 * time.Second // for one look at the store
-	seePause    = 100 * time.Millisecond
-	keptHolders = 1 << 14
-	keptBanks   = 1 << 14
-	keptKeys    = 1 << 16
+	trusted      = 5 * time.Second
+	seeTimeout   = 5 * time.Second // for one look at the store
+	seePause     = 100 * time.Millisecond
+	keptKeys     = 1 << 16 // if the host does not say how many
+	leastHolders = 1 << 14 // they are as many as the keys, but at least so many
+	mostHolders  = 1 << 16
+	keptBanks    = 1 << 14
 )
 
 // copies are what a Service keeps of the store, so that most requests need no call of it. What this process changes is dropped
@@ -31,12 +31,11 @@ const (
 // shown that the store is further, only copies of that very generation are used until the follower has caught up: so no
 // answer is older than one before it, and those that go into one answer are of one state of the store.
 type copies struct {
-	holders *cache.Cache[Identity, *standing]
+	holders *cache.Cache[actor, *standing]
 	banks   *cache.Cache[string, bankCopy]
-	keys    *cache.Cache[keyID, keyCopy]
+	keys    *keyCopies
 
 	everybody *cache.Cache[struct{}, *everybody] // one, of all rows of access
-	reading   chan struct{}                      // whoever reads all of them holds its only place
 
 	epoch   time.Time    // what seen counts from
 	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
@@ -57,54 +56,20 @@ type standing struct {
 // nobody is whom a key that was never issued belongs to.
 var nobody = &standing{keysRest: true}
 
-// keyID is an id that a key issued here can have.
-type keyID [token.IDLength]byte
-
-func idOf(id string) keyID { return keyID([]byte(id)) }
-
-// keyCopy is what is known of an API key: nothing, when there is none.
-type keyCopy struct {
-	holder     Identity
-	hash       [sha256.Size]byte
-	pepper     string
-	closed     bool          // revoked or disabled
-	expires    int64         // Unix microseconds; 0: never
-	used       *atomic.Int64 // the minute, of the Unix epoch, of the last use that was noted
-	generation int64
-}
-
-// copyOf is what there is to know of a key that was read.
-func copyOf(k *APIKey) keyCopy {
-	key := keyCopy{holder: k.Holder, pepper: k.Pepper, closed: k.Disabled || !k.RevokedAt.IsZero(), used: &atomic.Int64{}}
-	copy(key.hash[:], k.Hash)
-	if !k.ExpiresAt.IsZero() {
-		key.expires = k.ExpiresAt.UnixMicro()
-	}
-	if !k.LastUsedAt.IsZero() {
-		key.used.Store(minuteOf(k.LastUsedAt))
-	}
-	return key
-}
-
-// good reports whether a key that is right is accepted now.
-func (k keyCopy) good(now time.Time) bool {
-	return !k.closed && (k.expires == 0 || now.UnixMicro() < k.expires)
-}
-
 // bankCopy is the policy of a bank. It is kept for banks that have none, too.
 type bankCopy struct {
 	policy     *policy.Bank
 	generation int64
 }
 
-func newCopies() *copies {
-	seed := maphash.MakeSeed()
+// newCopies makes room for the copies of so many keys.
+func newCopies(keys int) *copies {
+	seed, holders := maphash.MakeSeed(), min(max(keys, leastHolders), mostHolders)
 	return &copies{
-		holders:   cache.New[Identity, *standing](keptHolders, func(who Identity) uint64 { return maphash.String(seed, who.ID) }),
+		holders:   cache.New[actor, *standing](holders, func(who actor) uint64 { return maphash.String(seed, who.ID) }), // see drop
 		banks:     cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
-		keys:      cache.New[keyID, keyCopy](keptKeys, func(id keyID) uint64 { return maphash.Bytes(seed, id[:]) }),
+		keys:      newKeyCopies(keys, 2*holders), // numbering them anew forgets all keys
 		everybody: cache.New[struct{}, *everybody](1, func(struct{}) uint64 { return 0 }),
-		reading:   make(chan struct{}, 1),
 		epoch:     time.Now(),
 	}
 }
@@ -136,7 +101,7 @@ func (c *copies) view() (view, bool) {
 }
 
 // get returns the copies for a decision, when both are there and hold.
-func (c *copies) get(who Identity, bank string) (*standing, *policy.Bank, bool) {
+func (c *copies) get(who actor, bank string) (*standing, *policy.Bank, bool) {
 	v, ok := c.view()
 	if !ok {
 		return nil, nil, false
@@ -155,7 +120,7 @@ func (c *copies) key(id string) (keyCopy, *standing, bool) {
 	if !ok {
 		return keyCopy{}, nil, false
 	}
-	key, found := c.keys.Get(idOf(id))
+	key, found := c.keys.find(idOf(id))
 	if !found || !v.holds(key.generation) {
 		return keyCopy{}, nil, false
 	}
@@ -205,10 +170,18 @@ func (c *copies) drop(targets []Target) {
 		case TargetBankPolicy:
 			c.banks.Drop(t.ID)
 		case TargetServiceAccount:
-			c.holders.Drop(Identity{Kind: KindServiceAccount, ID: t.ID})
+			c.holders.Drop(actor{Identity: Identity{Kind: KindServiceAccount, ID: t.ID}}) // and all of that id, narrowed by whatever: they share a hash
 		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment: // whoever has them, or is owned by them
 			c.holders.Clear()
 		}
+	}
+}
+
+// forget drops what is copied of targets that were changed, or that the store has shown to be as another call has changed them: that
+// call may not have come to dropping them yet.
+func (s *Service) forget(targets ...Target) {
+	if s.copies != nil {
+		s.copies.drop(targets)
 	}
 }
 
@@ -258,6 +231,21 @@ func (s *Service) awaitChange(ctx context.Context, since int64) {
 	if err := s.store.AwaitChange(waiting, since); err != nil && waiting.Err() == nil {
 		wait(ctx, time.After(seePause))
 	}
+}
+
+// turns are those of a cache.
+type turns[K any] interface {
+	Turn(fence cache.Fence, key K) (done func(), wait <-chan struct{})
+}
+
+// turn returns when it is the caller's turn to load a key's value, or whoever's it was has ended. done is called after the loading.
+func turn[K any](ctx context.Context, loads turns[K], fence cache.Fence, key K) (done func()) {
+	done, others := loads.Turn(fence, key)
+	if done != nil {
+		return done
+	}
+	wait(ctx, others)
+	return func() {}
 }
 
 // wait waits for an event, or for the end of ctx.

@@ -40,21 +40,21 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 	if action == "" {
 		return Decision{}, invalid("action", "is required")
 	}
-	holder, policyOf, err := s.standing(ctx, p.Identity(), bank)
+	holder, policyOf, err := s.standing(ctx, p.actor(), bank)
 	if err != nil {
 		return Decision{}, err
 	}
 	d := holder.rights.Decide(action, bank, &in, policyOf)
 	if len(p.Actions) > 0 {
-		d = d.Vouch(p.Actions)
+		d = d.Vouch(p.vouched())
 	}
 	return d, nil
 }
 
 // standing returns what a decision is made from: copies where they can be trusted, else the store's rows.
-func (s *Service) standing(ctx context.Context, who Identity, bank string) (*standing, *policy.Bank, error) {
+func (s *Service) standing(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
 	if who.Kind == KindUnmapped {
-		who.ID = ""
+		who = Unmapped.actor()
 	}
 	if s.copies != nil {
 		if holder, b, ok := s.copies.get(who, bank); ok {
@@ -76,18 +76,16 @@ func (s *Service) standing(ctx context.Context, who Identity, bank string) (*sta
 }
 
 // copyStanding reads what a decision is made from and keeps copies of it.
-func (s *Service) copyStanding(ctx context.Context, who Identity, bank string) (*standing, *policy.Bank, error) {
+func (s *Service) copyStanding(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
 	s.followStore()
 	c := s.copies
 	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
 	if _, known := c.holders.Get(who); known { // it is the bank that is missing
-		if _, b, err := s.readStanding(ctx, Unmapped.Identity(), bank); err == nil {
+		if _, b, err := s.readStanding(ctx, Unmapped.actor(), bank); err == nil {
 			c.banks.Put(bankFence, bank, b)
 		}
-	} else if done, others := c.holders.Turn(holderFence, who); done != nil {
-		defer done()
 	} else {
-		wait(ctx, others)
+		defer turn(ctx, c.holders, holderFence, who)()
 	}
 	if holder, b, ok := c.get(who, bank); ok {
 		return holder, b, nil
@@ -102,9 +100,9 @@ func (s *Service) copyStanding(ctx context.Context, who Identity, bank string) (
 }
 
 // readStanding reads what is stored about a principal and a bank, in one snapshot.
-func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (*standing, bankCopy, error) {
-	query := AccessQuery{Identity: who, BankID: bank}
-	if who == Unmapped.Identity() {
+func (s *Service) readStanding(ctx context.Context, who actor, bank string) (*standing, bankCopy, error) {
+	query := AccessQuery{Identity: who.Identity, ScopingPolicyID: who.narrowedBy, BankID: bank}
+	if who == Unmapped.actor() {
 		query.Identity = Identity{}
 	}
 	snapshot, err := s.store.Access(ctx, query)
@@ -117,11 +115,11 @@ func (s *Service) readStanding(ctx context.Context, who Identity, bank string) (
 
 // snapshotStanding is what a snapshot says of a principal and a bank. A principal without a row has no rights, which is no reason to
 // deny what the host vouches for.
-func (s *Service) snapshotStanding(who Identity, snapshot AccessSnapshot) (*standing, bankCopy) {
+func (s *Service) snapshotStanding(who actor, snapshot AccessSnapshot) (*standing, bankCopy) {
 	if s.copies != nil {
 		s.copies.hear(snapshot.Generation)
 	}
-	subject, holder := snapshot.subject(who), &standing{generation: snapshot.Generation}
+	subject, holder := snapshot.subject(who.Identity), &standing{generation: snapshot.Generation}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	switch {
 	case who.Kind == KindUser && user == nil:
@@ -135,6 +133,7 @@ func (s *Service) snapshotStanding(who Identity, snapshot AccessSnapshot) (*stan
 	default:
 		holder.keysRest = true
 	}
+	snapshot.narrow(&subject, who.narrowedBy)
 	holder.rights = s.compiler.Compile(subject)
 	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}
 }

@@ -109,14 +109,11 @@ func watched(t *testing.T, edits ...func(*svc.Config)) (*host, *watchedStore) {
 // warm asks until the answer is remembered.
 func (h *host) warm(t *testing.T, store *watchedStore, p svc.Principal, bank string) {
 	t.Helper()
-	for range 1000 {
+	eventually(t, func() bool {
 		before := store.reads.Load()
-		if _, err := h.Decide(t.Context(), p, "bank:recall", bank, svc.Context{}); err == nil && store.reads.Load() == before {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("nothing is remembered")
+		_, err := h.Decide(t.Context(), p, "bank:recall", bank, svc.Context{})
+		return err == nil && store.reads.Load() == before
+	})
 }
 
 func TestDecideReadsOnce(t *testing.T) {
@@ -153,15 +150,11 @@ func TestDecideSeesWhatOthersWrite(t *testing.T) {
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	h.warm(t, store, account("ci"), "notes")
 	other.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`)
-	for range 2000 {
+	eventually(t, func() bool {
 		d, err := h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{})
 		is.NoErr(err)
-		if !d.Allowed() {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Error("still allowed")
+		return !d.Allowed()
+	})
 }
 
 // Copies outlive the store for five seconds. Then there is no answer, and above all no allow.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/matryer/is"
 )
 
@@ -35,7 +36,7 @@ func changeOf(before, after svc.Decision) change {
 // told is what a list of differences says of a request; false: those that are closest disagree.
 func told(list []svc.Difference, action, bank string) (c change, agreed bool) {
 	c.Change = svc.Unchanged
-	for i, d := range closest(list, func(d svc.Difference) (string, string) { return d.Action, d.Bank }, action, bank) {
+	for i, d := range policytest.Closest(list, func(d svc.Difference) (string, string) { return d.Action, d.Bank }, action, bank) {
 		said := change{d.Change, d.Before, d.After}
 		if i > 0 && !reflect.DeepEqual(said, c) {
 			return c, false

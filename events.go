@@ -12,17 +12,19 @@ type EventAction string
 
 // The actions of events: one for every kind of mutation.
 const (
-	EventSourceRegistered  EventAction = "source.registered"
-	EventSourceRemoved     EventAction = "source.removed"
-	EventTemplateCreated   EventAction = "template.created"
-	EventTemplateInstalled EventAction = "template.installed"
-	EventTemplatePatched   EventAction = "template.patched"
-	EventTemplateUpdated   EventAction = "template.updated"
-	EventTemplateDeleted   EventAction = "template.deleted"
-	EventAPIKeyIssued      EventAction = "api_key.issued"
-	EventAPIKeyChanged     EventAction = "api_key.changed"
-	EventAPIKeyRevoked     EventAction = "api_key.revoked"
-	EventAccessWritten     EventAction = "access.written" // by Apply, one for each thing that changed
+	EventSourceRegistered   EventAction = "source.registered"
+	EventSourceRemoved      EventAction = "source.removed"
+	EventTemplateCreated    EventAction = "template.created"
+	EventTemplateInstalled  EventAction = "template.installed"
+	EventTemplatePatched    EventAction = "template.patched"
+	EventTemplateUpdated    EventAction = "template.updated"
+	EventTemplateRolledBack EventAction = "template.rolled_back"
+	EventTemplateDeleted    EventAction = "template.deleted"
+	EventAPIKeyIssued       EventAction = "api_key.issued"
+	EventAPIKeyImported     EventAction = "api_key.imported"
+	EventAPIKeyChanged      EventAction = "api_key.changed"
+	EventAPIKeyRevoked      EventAction = "api_key.revoked"
+	EventAccessWritten      EventAction = "access.written" // by Apply, one for each thing that changed
 )
 
 // TargetKind is the kind of thing that a [Target] is.
@@ -63,9 +65,7 @@ type Event struct {
 
 // committed drops the copies of what was changed, and tells the host, or leaves the events in the outbox of the host's transaction.
 func (s *Service) committed(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) error {
-	if s.copies != nil {
-		s.copies.drop(targets)
-	}
+	s.forget(targets...)
 	if s.config.OnEvent == nil || len(targets) == 0 {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (s *Service) committed(ctx context.Context, at time.Time, by Principal, act
 	for i, target := range targets {
 		events[i] = Event{ID: uuid.Must(uuid.NewV7()), Time: at, Actor: by.Identity(), Action: action, Target: target}
 	}
-	if s.outbox {
+	if s.copies == nil { // in a transaction of the host
 		return fault("keep events", s.store.AddEvents(ctx, events))
 	}
 	for _, event := range events {

@@ -2,6 +2,7 @@ package svc
 
 import (
 	"context"
+	"crypto/sha256"
 	"strconv"
 
 	"github.com/extsvc/svc/internal/token"
@@ -18,11 +19,14 @@ func (s *Service) SeenLongAgo() { s.copies.seen.Store(int64(-2 * trusted)) }
 // FlushUses writes now when keys were used last.
 func (s *Service) FlushUses(ctx context.Context) { s.flushOnce(ctx) }
 
+// Background runs a task as the service runs its own.
+func (s *Service) Background(task func(context.Context)) { s.work.start(task) }
+
 // WaitingUses returns how many of n uses wait, of as many keys.
 func WaitingUses(n int) int {
 	var uses keyUses
 	for i := range n {
-		uses.add(KeyUse{ID: strconv.Itoa(i)})
+		uses.add(keyUse{KeyUse: KeyUse{ID: strconv.Itoa(i)}})
 	}
 	return len(uses.take())
 }
@@ -45,4 +49,32 @@ func ForgetCopies(s *Service) {
 	DropCopies(s)
 	s.copies.everybody.Put(s.copies.everybody.Fence(struct{}{}), struct{}{}, nil)
 	DropCopies(s)
+}
+
+// KeyCopies are copies of keys, of which nothing is told apart but their holders.
+type KeyCopies struct{ copies *keyCopies }
+
+// NewKeyCopies makes room for so many holders.
+func NewKeyCopies(holders int) KeyCopies { return KeyCopies{newKeyCopies(1000, holders)} }
+
+func (k KeyCopies) Keep(id, holder string) {
+	k.copies.keep(k.copies.Fence(idOf(id)), idOf(id), keyCopy{holder: actor{Identity: Identity{KindUser, holder}}})
+}
+
+// Holder returns that of a key. false: there is no copy.
+func (k KeyCopies) Holder(id string) (string, bool) {
+	key, found := k.copies.find(idOf(id))
+	return key.holder.ID, found
+}
+
+// Again is a copy of a key, and what is found when it was kept.
+func (k KeyCopies) Again(pepper int, closed, unsealed bool) (kept, found any) {
+	key := keyCopy{
+		holder: actor{Identity{KindServiceAccount, "ci"}, "narrow"}, hash: sha256.Sum256([]byte("key")), pepper: pepper,
+		closed: closed, unsealed: unsealed, expires: 1 << 61, used: 1 << 31, generation: 1 << 62,
+	}
+	id := idOf("0123456789abcdef")
+	k.copies.keep(k.copies.Fence(id), id, key)
+	again, _ := k.copies.find(id)
+	return key, again
 }

@@ -21,6 +21,9 @@ func (s *brokenStore) Source(context.Context, svc.SourceKey) (svc.Source, error)
 func (s *brokenStore) Sources(context.Context, svc.SourcePage) ([]svc.Source, error) {
 	return nil, s.err
 }
+func (s *brokenStore) ChangeSource(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
+	return s.err
+}
 func (s *brokenStore) DeleteSource(context.Context, svc.SourceKey) error  { return s.err }
 func (s *brokenStore) CreateTemplate(context.Context, svc.Template) error { return s.err }
 func (s *brokenStore) Template(context.Context, svc.TemplateKey) (svc.Template, error) {
@@ -31,6 +34,9 @@ func (s *brokenStore) Templates(context.Context, svc.TemplatePage) ([]svc.Templa
 }
 func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error {
 	return s.err
+}
+func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
+	return nil, s.err
 }
 func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey) error { return s.err }
 func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error        { return s.err }
@@ -66,12 +72,15 @@ func callAll(t *testing.T, h *host) map[string]error {
 	t.Helper()
 	ctx, by := t.Context(), svc.Host
 	_, register := h.RegisterSource(ctx, by, svc.RegisterSource{URL: acme})
+	_, resealed := h.ResealSources(ctx, by)
 	_, made := h.CreateTemplate(ctx, by, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
 	_, template := h.Template(ctx, by, "x")
 	_, patched := h.PatchTemplate(ctx, by, "x", svc.TemplatePatch{})
 	_, installed := h.InstallTemplate(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
 	_, checked := h.CheckUpdate(ctx, by, "x")
 	_, updated := h.UpdateTemplate(ctx, by, "x", true)
+	_, diffed := h.DiffTemplate(ctx, by, "x")
+	_, rolled := h.RollbackTemplate(ctx, by, "x", 1)
 	_, issued := h.IssueAPIKey(ctx, by, alice.Identity(), svc.NewAPIKey{})
 	_, robots := h.IssueAPIKey(ctx, by, robot.Identity(), svc.NewAPIKey{})
 	_, mine := h.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{})
@@ -81,13 +90,14 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, resolved := h.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
 	_, asUser := h.Template(ctx, alice, "x")
 	return map[string]error{
-		"register": register, "create": made, "read": template, "patch": patched, "install": installed,
-		"check": checked, "update": updated, "issue": issued, "issue for a robot": robots, "issue mine": mine,
+		"register": register, "reseal": resealed, "create": made, "read": template, "patch": patched, "install": installed,
+		"check": checked, "update": updated, "diff": diffed, "roll back": rolled, "issue": issued, "issue for a robot": robots, "issue mine": mine,
 		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
 		"apply":     h.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
 		"remove":    h.RemoveSource(ctx, by, "acme"),
 		"sources":   lastError(h.Sources(ctx, by)),
 		"templates": lastError(h.Templates(ctx, by, svc.TemplateFilter{})),
+		"history":   lastError(h.TemplateHistory(ctx, by, "x")),
 		"delete":    h.DeleteTemplate(ctx, by, "x"),
 		"keys":      lastError(h.APIKeys(ctx, by, alice.Identity())),
 		"revoke":    h.RevokeAPIKey(ctx, by, alice.Identity(), "k"),

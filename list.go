@@ -8,9 +8,12 @@ import (
 // listChunk is how many rows a list reads at a time, so that no connection is held while a caller deals with them.
 const listChunk = 128
 
-// list yields what next returns, chunk by chunk until an empty one; advance moves the page behind the last row.
-// An error is yielded once, last.
-func list[T any](ctx context.Context, doing string, allowed func() error, next func() ([]T, error), advance func(last T)) iter.Seq2[T, error] {
+// anyLength is for lists whose chunks may end early, because their rows are large: only an empty one is the end.
+const anyLength = 0
+
+// list yields what next returns, chunk by chunk until an empty one, or one of fewer than full rows; advance moves the page behind the
+// last row. An error is yielded once, last.
+func list[T any](ctx context.Context, doing string, full int, allowed func() error, next func() ([]T, error), advance func(last T)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		if err := allowed(); err != nil {
@@ -26,13 +29,13 @@ func list[T any](ctx context.Context, doing string, allowed func() error, next f
 				yield(zero, fault(doing, err))
 				return
 			}
-			if len(chunk) == 0 {
-				return
-			}
 			for _, row := range chunk {
 				if !yield(row, nil) {
 					return
 				}
+			}
+			if len(chunk) == 0 || len(chunk) < full {
+				return
 			}
 			advance(chunk[len(chunk)-1])
 		}

@@ -1,6 +1,9 @@
 package svc
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Marketplace fetches templates from sources. Package marketplace has the one that asks the web and file systems.
 // All methods are called concurrently.
@@ -14,6 +17,12 @@ type Marketplace interface {
 	// answering badly, or the entry is bad) or CodeSourceTimeout, whose Message is shown to the caller. Any
 	// other error counts as CodeSourceFailed and is not shown.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
+	// Catalog returns what the source offers: from a copy not older than maxAge when there is one, else the source is asked. When
+	// it cannot be asked, or answers badly, and there is an older copy, that is returned with its Failure. No manifest is
+	// asked for. What is returned is shared with other callers: it is not to be changed.
+	//
+	// Errors are those of Template, without CodeNotFound.
+	Catalog(ctx context.Context, from Upstream, maxAge time.Duration) (Catalog, error)
 }
 
 // Upstream is a source as a [Marketplace] is to ask it.
@@ -21,4 +30,7 @@ type Upstream struct {
 	Source SourceKey
 	URL    string
 	Token  Secret // "" none
+	// Registered is when the source was registered: another registration under the same name is another source, and
+	// nothing that was kept of the first is used for it.
+	Registered time.Time
 }

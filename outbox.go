@@ -34,7 +34,7 @@ const (
 // but a refusal ([CodeInvalid], [CodeForbidden], [CodeNotFound], [CodeExists], [CodeEdited]), roll the transaction back.
 func (s *Service) WithStore(store Store) *Service {
 	return &Service{
-		config: s.config, store: store, keys: s.keys, sealer: s.sealer, outbox: true,
+		config: s.config, store: store, keys: s.keys, sealer: s.sealer,
 		completeKeys: s.completeKeys, compiler: s.compiler,
 	}
 }
@@ -43,15 +43,11 @@ func (s *Service) WithStore(store Store) *Service {
 func (s *Service) deliver(ctx context.Context) {
 	tick := time.NewTicker(outboxPoll)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := s.deliverOnce(ctx); err != nil && ctx.Err() == nil {
 			s.config.Logger.WarnContext(ctx, "svc: events of the outbox wait", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		wait(ctx, tick.C)
 	}
 }
 

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -20,6 +21,8 @@ type Query struct {
 	UserID           string
 	Sender           string // "provider:id", split at the first colon; its provider is the context's
 	Channel, Topic   string // the context, for overrides; "" none
+	// ScopingPolicyID is that of a policy that narrows the user or service account, as a key's does; "" none.
+	ScopingPolicyID string
 }
 
 // Outcome is how something is decided.
@@ -76,7 +79,9 @@ func (s *Service) resolve(snapshot AccessSnapshot, asked AccessQuery, q Query) R
 		who = snapshot.sender()
 	}
 	provider, _, _ := strings.Cut(q.Sender, ":")
-	result := s.compiler.Compile(snapshot.subject(who)).Explain(policy.Request{
+	subject := snapshot.subject(who)
+	snapshot.narrow(&subject, q.ScopingPolicyID)
+	result := s.compiler.Compile(subject).Explain(policy.Request{
 		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
 		Context: Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  policy.CompileBank(snapshot.bankPolicy()),
@@ -117,6 +122,12 @@ func (q Query) check() (AccessQuery, error) {
 	default:
 		c.add("user_id", "one of sender, user_id and sa_id is required")
 	}
+	if q.ScopingPolicyID != "" {
+		c.id("scoping_policy_id", q.ScopingPolicyID)
+		if asked.ScopingPolicyID = q.ScopingPolicyID; asked.Identity == (Identity{}) {
+			c.add("scoping_policy_id", "narrows a user_id or an sa_id")
+		}
+	}
 	return asked, c.err()
 }
 
@@ -140,7 +151,7 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 		subject.ServiceAccountID = who.ID
 		subject.Closed = a.closedServiceAccount(who.ID)
 		if a.Scoping != nil {
-			subject.Scoping = &policy.Named{ID: a.Scoping.ID, Document: a.Scoping.Document}
+			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
 		}
 	default:
 		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
@@ -153,6 +164,17 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 		subject.Grants = append(subject.Grants, grant)
 	}
 	return subject
+}
+
+// narrow narrows a subject by the snapshot's Narrowing, which has that id; "" narrows nothing.
+func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
+	switch {
+	case id == "":
+	case a.Narrowing == nil:
+		subject.Closed = cmp.Or(subject.Closed, "the scoping policy "+quote(id)+" that narrows it is gone")
+	default:
+		subject.Scoping = append(subject.Scoping, policy.Named{ID: id, Document: a.Narrowing.Document})
+	}
 }
 
 // closedUser says why the snapshot's user has no rights at all, or "".

@@ -25,6 +25,9 @@ type Principal struct {
 	// Actions are action patterns ("template:admin", "iam:*"; not "*" alone) that the host's [Authenticator] vouches for,
 	// in this request only. A stored deny still wins over them; an issued key never carries any.
 	Actions []string
+	// ScopingPolicyID is that of an access policy which narrows what p may do, in this request only: both must allow. An issued
+	// key brings its own; an [Authenticator] may set one. Actions do not count beside it. "": p is not narrowed.
+	ScopingPolicyID string
 }
 
 // Host is the host application itself. It may do everything, so it is for the host's own code and never the answer
@@ -33,6 +36,22 @@ var Host = Principal{Kind: KindHost}
 
 // Identity returns who p is, without what was vouched for.
 func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
+
+// actor is somebody, and the policy that narrows it in a request.
+type actor struct {
+	Identity
+	narrowedBy string // "": none
+}
+
+func (p Principal) actor() actor { return actor{p.Identity(), p.ScopingPolicyID} }
+
+// vouched returns what the host answers for.
+func (p Principal) vouched() []string {
+	if p.ScopingPolicyID != "" {
+		return nil
+	}
+	return p.Actions
+}
 
 // Authenticator finds the principal behind a bearer token that is not a key issued here: the host's sessions, its
 // OAuth tokens, its administrator's password.

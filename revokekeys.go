@@ -3,8 +3,6 @@ package svc
 import (
 	"context"
 	"errors"
-
-	"github.com/extsvc/svc/internal/token"
 )
 
 // RevokeAPIKey revokes a holder's key: nothing accepts it after this returns. The caller needs iam:users:write and every
@@ -31,13 +29,13 @@ func (s *Service) RevokeMyAPIKey(ctx context.Context, by Principal, id string) e
 }
 
 func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
-	now := s.now()
+	now, key := s.now(), APIKey{ID: id, Holder: holder}.Target()
 	if err := s.store.RevokeAPIKey(ctx, holder, id, now); errors.Is(err, ErrNotFound) {
-		return noKey()
+		return s.noKey(key)
 	} else if err != nil {
 		return fault("revoke API key", err)
 	}
-	return s.committed(ctx, now, by, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())
+	return s.committed(ctx, now, by, EventAPIKeyRevoked, key)
 }
 
 // RevokeAPIKeys revokes all keys of a holder, and returns how many there were: nothing accepts one of them after this
@@ -71,7 +69,24 @@ func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) 
 	for i, id := range ids {
 		targets[i] = APIKey{ID: id, Holder: holder}.Target()
 	}
-	return len(ids), s.committed(ctx, now, by, EventAPIKeyRevoked, targets...)
+	if err := s.committed(ctx, now, by, EventAPIKeyRevoked, targets...); err != nil {
+		return len(ids), err
+	}
+	return len(ids), s.catchUp(ctx)
+}
+
+// catchUp uses no copy that is older than the store is now: another call may have revoked keys, too, and not have come to drop their
+// copies yet.
+func (s *Service) catchUp(ctx context.Context) error {
+	if s.copies == nil {
+		return nil
+	}
+	changes, err := s.changes(ctx, s.copies.applied.Load())
+	if err != nil {
+		return fault("read changes", err)
+	}
+	s.copies.hear(changes.Generation)
+	return nil
 }
 
 // RevokeLeaked revokes those of the tokens that are keys issued here, and returns them: for whoever is told of tokens that
@@ -91,8 +106,9 @@ func (s *Service) RevokeLeaked(ctx context.Context, by Principal, tokens []strin
 		if key == nil {
 			continue
 		}
-		key.RevokedAt = s.now()
+		key.RevokedAt, key.Hash, key.Seal = s.now(), nil, nil
 		if err := s.store.RevokeAPIKey(ctx, key.Holder, key.ID, key.RevokedAt); errors.Is(err, ErrNotFound) {
+			s.forget(key.Target())
 			continue
 		} else if err != nil {
 			return revoked, fault("revoke API key", err)
@@ -107,24 +123,24 @@ func (s *Service) RevokeLeaked(ctx context.Context, by Principal, tokens []strin
 
 // goodKey reads the key that a text is, or nil when it is none that was issued here, or was revoked.
 func (s *Service) goodKey(ctx context.Context, text string) (*APIKey, error) {
-	kind, ours := s.keys.kind(text)
-	if !ours {
+	c, ours := s.keys.claim(text)
+	if !ours || !c.good {
 		return nil, nil
 	}
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t, ok := token.Parse(text, ring.prefixes[kind])
-	if !ok || !ring.issued(t) {
+	if !ring.issued(c) {
 		return nil, nil
 	}
-	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: t.ID})
+	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
 	if err != nil {
 		return nil, fault("read API key", err)
 	}
 	key := snapshot.Key
-	if key == nil || !key.RevokedAt.IsZero() || !ring.matches(kind, t, copyOf(key)) {
+	if key == nil || !key.RevokedAt.IsZero() || !ring.matches(c, ring.copyOf(key)) {
+		s.forget(APIKey{ID: c.ID}.Target())
 		return nil, nil
 	}
 	return key, nil

@@ -57,6 +57,7 @@ func orNil[R any](row R, found bool) *R {
 // snapshot is what [AccessStore].Access returns.
 func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 	a := AccessSnapshot{Generation: r.Generation, BankPolicy: orNil(find(r.BankPolicies, q.BankID, BankPolicy.key))}
+	a.Narrowing = orNil(find(r.Policies, q.ScopingPolicyID, Policy.key))
 	switch q.Identity.Kind {
 	case KindUser:
 		a.User = orNil(find(r.Users, q.Identity.ID, User.key))
@@ -122,11 +123,7 @@ func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
 	if err := a.err(); err != nil {
 		return nil, false, err
 	}
-	return r.under(write), !write.empty(), nil
-}
-
-func (b Bundle) empty() bool {
-	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
+	return r.under(write), !write.Empty(), nil
 }
 
 // under returns the rows with others written over them; of two with one key the first counts.
@@ -136,7 +133,7 @@ func (r *roster) under(write Bundle) *roster {
 		Groups:          upserted(write.Groups, r.Groups, Group.key, strings.Compare),
 		ServiceAccounts: upserted(write.ServiceAccounts, r.ServiceAccounts, ServiceAccount.key, strings.Compare),
 		Policies:        upserted(write.Policies, r.Policies, Policy.key, strings.Compare),
-		Attachments:     upserted(write.Attachments, r.Attachments, Attachment.key, AttachmentKey.compare),
+		Attachments:     upserted(write.Attachments, r.Attachments, Attachment.key, AttachmentKey.Compare),
 		BankPolicies:    upserted(write.BankPolicies, r.BankPolicies, BankPolicy.key, strings.Compare),
 	}})
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/extsvc/svc/internal/token"
 )
 
 // Scope says to whom a source or template belongs.
@@ -53,8 +55,13 @@ type SourceStore interface {
 	// Source returns the source with that key. ErrNotFound.
 	Source(ctx context.Context, key SourceKey) (Source, error)
 	// Sources returns a chunk of the sources of page's scope and owner, by name in byte order, after page.After.
-	// A chunk may be shorter than page.Limit; only an empty one is the end.
+	// A chunk of fewer than page.Limit is the end.
 	Sources(ctx context.Context, page SourcePage) ([]Source, error)
+	// ChangeSource reads the source with that key, calls change with it and, when that returns true, writes what change made of
+	// its Description, URL, SealedToken and UpdatedAt, and nothing else, in one transaction: changes of one source happen
+	// one after the other. change does no I/O and may be called again, with the source read anew; its error is returned
+	// as it is and nothing is written. ErrNotFound.
+	ChangeSource(ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error)) error
 	// DeleteSource removes the source with that key. ErrNotFound. What was installed from it stays.
 	DeleteSource(ctx context.Context, key SourceKey) error
 }
@@ -105,7 +112,7 @@ func (s *Service) newSource(in RegisterSource) (Source, error) {
 		c.id("/alias", source.Name)
 	} else if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required, because the URL has no path to take a name from")
-	} else if c.ok() && idProblem(source.Name) != "" {
+	} else if c.ok() && (idProblem(source.Name) != "" || token.Whole(source.Name)) {
 		c.add("/alias", "is required, because the URL's path does not start with a name that can be used")
 	}
 	if in.AuthToken != nil {
@@ -153,7 +160,7 @@ func nameFromURL(address string) string {
 // Sources lists the server's sources by name. The error, if any, is the last thing yielded.
 func (s *Service) Sources(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
-	return list(ctx, "list sources",
+	return list(ctx, "list sources", page.Limit,
 		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
 		func() ([]Source, error) { return s.store.Sources(ctx, page) },
 		func(last Source) { page.After = last.Name })
@@ -185,12 +192,9 @@ func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error)
 	} else if err != nil {
 		return Upstream{}, fault("read source", err)
 	}
-	up := Upstream{Source: key, URL: source.URL}
+	up := Upstream{Source: key, URL: source.URL, Registered: source.CreatedAt}
 	if !source.HasAuth() {
 		return up, nil
-	}
-	if s.sealer == nil {
-		return Upstream{}, sourceTokenLost(key.Name, errors.New("no sealing key"))
 	}
 	token, err := s.sealer.Open(source.SealedToken, source.binding())
 	if err != nil {
@@ -204,7 +208,7 @@ func noSource() *Error { return notFound("no source of that name is registered")
 
 func sourceTokenLost(name string, err error) *Error {
 	return &Error{Code: CodeInternal, Message: "the access token of source " + quote(name) +
-		" cannot be read with this server's sealing key: remove the source and register it again", Err: err}
+		" cannot be read with this server's sealing keys: give it the key that is missing, or remove the source and register it again", Err: err}
 }
 
 // binding ties a sealed token to its row: moved to another row or address, it does not open.

@@ -26,10 +26,12 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,8 +51,8 @@ type Config struct {
 	// KnownUser tells whether the host has a user of that id; keys of an unknown one answer [CodeNotFound].
 	// Nil: every id is a user's. It is called concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
-	// OnEvent is told of every mutation, after its commit and before the method returns, in the caller's goroutine
-	// and concurrently. Nil: nobody is told.
+	// OnEvent is told of every mutation but [Service.ResealSources], after its commit and before the method returns, in the
+	// caller's goroutine and concurrently. Nil: nobody is told.
 	OnEvent func(ctx context.Context, event Event)
 	// Logger gets warnings and faults, never a secret. Nil: [slog.Default].
 	Logger *slog.Logger
@@ -70,6 +72,12 @@ type KeyConfig struct {
 	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them for checking.
 	// None: keys are hashed without one, which a warning at the start says.
 	Peppers []Pepper
+	// Imports are the keys of other systems that [Service.ImportAPIKey] takes over. None: only keys issued here are accepted.
+	Imports []KeyImport
+	// Cached is how many keys, at least, are kept in memory for checking; 0: 65,536. Each takes about 130 bytes, of a million 110, once it is
+	// used, and no time of the garbage collector. As many holders are kept with them, at least 16,384 and at most 65,536, which take some
+	// 500 bytes each and more with rights of their own.
+	Cached int
 }
 
 // Pepper is one version of the secret under which keys are hashed. It is kept apart from the database: who
@@ -77,17 +85,24 @@ type KeyConfig struct {
 // none: in a list, it accepts the keys that were issued before there was one.
 type Pepper struct {
 	Version string // names it in each key's row: 1 to 32 characters, never reused for another Secret
-	Secret  []byte // at least 16 bytes
+	Secret  []byte `json:"-"` // at least 16 bytes
 	// Retired says that keys under this pepper are not accepted any more. Those that were hashed anew under the first pepper,
 	// as every key is that is used while both are in the list, stay good. Its Secret is needed no longer. The first is
 	// never Retired.
 	Retired bool
+	// AcceptUnsealed says that keys under this pepper whose rows have no seal are accepted, and sealed when they are used: for a pepper
+	// that was in use before rows were sealed. Whoever can write the database can then take the seals away, and change whose
+	// the keys are.
+	AcceptUnsealed bool
 }
 
 // SourceConfig is how sources are kept.
 type SourceConfig struct {
 	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: registering a token is refused.
-	SealingKey []byte
+	SealingKey []byte `json:"-"`
+	// OldSealingKeys open what was sealed before SealingKey was changed; nothing is sealed under them. 32 bytes each, no key
+	// twice, and none without a SealingKey. [Service.ResealSources] makes them needless. Nil: SealingKey is the only key.
+	OldSealingKeys [][]byte `json:"-"`
 }
 
 // TemplateConfig is how templates are checked.
@@ -119,11 +134,10 @@ type Service struct {
 	store  Store
 	keys   *keyring
 	sealer *seal.Sealer // nil: source tokens are refused
-	outbox bool         // works in a transaction of the host: see WithStore
 
 	completeKeys *atomic.Pointer[keyring] // see ring
 	compiler     *policy.Compiler
-	copies       *copies // nil: every call reads the store
+	copies       *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
 	work         *background
 	followStore  func() // starts the follower of the store, once
 	uses         *keyUses
@@ -145,16 +159,18 @@ func New(config Config) (*Service, error) {
 	}
 	s := &Service{
 		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
-		compiler: policy.NewCompiler(), copies: newCopies(), work: newBackground(), uses: &keyUses{},
+		compiler: policy.NewCompiler(), work: newBackground(config.Logger), uses: &keyUses{},
 	}
+	if config.Keys.Cached < 0 {
+		return nil, errors.New("svc: Config.Keys.Cached must not be negative")
+	}
+	s.copies = newCopies(cmp.Or(config.Keys.Cached, keptKeys))
 	var err error
 	if s.keys, err = newKeyring(config.Keys); err != nil {
 		return nil, err
 	}
-	if key := config.Sources.SealingKey; key != nil {
-		if s.sealer, err = seal.New(key); err != nil {
-			return nil, errors.New("svc: Config.Sources.SealingKey: " + err.Error())
-		}
+	if s.sealer, err = newSealer(config.Sources); err != nil {
+		return nil, err
 	}
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
@@ -180,24 +196,45 @@ func (s *Service) Close() error {
 type background struct {
 	ctx  context.Context
 	stop context.CancelFunc
+	log  *slog.Logger
 
 	mu    sync.Mutex
 	tasks sync.WaitGroup
 }
 
-func newBackground() *background {
-	b := &background{}
+func newBackground(log *slog.Logger) *background {
+	b := &background{log: log}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
 
-// start runs a task until the end, after which none starts.
+// restartPause is how long a task rests that panicked.
+const restartPause = time.Second
+
+// start runs a task until the end, after which none starts. One that panics, in a store of the host perhaps, is run again.
 func (b *background) start(task func(ctx context.Context)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ctx.Err() == nil {
-		b.tasks.Go(func() { task(b.ctx) })
+	if b.ctx.Err() != nil {
+		return
 	}
+	b.tasks.Go(func() {
+		for b.panics(task) && b.ctx.Err() == nil {
+			wait(b.ctx, time.After(restartPause))
+		}
+	})
+}
+
+// panics runs a task, and reports whether it panicked.
+func (b *background) panics(task func(ctx context.Context)) (panicked bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			b.log.Error("svc: background work panicked, and is begun again", "panic", cause, "stack", string(debug.Stack()))
+			panicked = true
+		}
+	}()
+	task(b.ctx)
+	return false
 }
 
 // end ends all tasks, and waits for them.

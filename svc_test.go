@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +31,16 @@ type host struct {
 }
 
 var admin = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
+
+// eventually waits until something is so: for less time than copies are used of a store that is not seen.
+func eventually(t *testing.T, so func() bool) {
+	t.Helper()
+	for began := time.Now(); !so(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 4*time.Second {
+			t.Fatal("not in 4 seconds")
+		}
+	}
+}
 
 func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	t.Helper()
@@ -94,7 +106,9 @@ type market struct {
 	content map[string]map[string]svc.Content // by URL, then id
 	err     error
 	asked   []svc.Upstream
-	during  func() // called while a source is asked
+	catalog svc.Catalog   // of every source
+	maxAge  time.Duration // that the last catalogue was asked for with
+	during  func()        // called while a source is asked
 }
 
 func newMarket() *market { return &market{content: map[string]map[string]svc.Content{}} }
@@ -121,6 +135,14 @@ func (m *market) Template(_ context.Context, up svc.Upstream, id string) (svc.Co
 		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}
 	}
 	return content, nil
+}
+
+func (m *market) Catalog(_ context.Context, up svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, up)
+	m.maxAge = maxAge
+	return m.catalog, m.err
 }
 
 func (m *market) put(url, id string, content svc.Content) {
@@ -175,11 +197,20 @@ func TestNewNamesTheField(t *testing.T) {
 		return svc.Config{Store: memstore.New(), Keys: svc.KeyConfig{Peppers: p}}
 	}
 	long := []byte("sixteen bytes, at least")
+	sealing := func(keys ...[]byte) svc.Config {
+		return svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{SealingKey: keys[0], OldSealingKeys: keys[1:]}}
+	}
 	for field, config := range map[string]svc.Config{
 		"Config.Store":                     {},
-		"Config.Sources.SealingKey":        {Store: memstore.New(), Sources: svc.SourceConfig{SealingKey: []byte("short")}},
+		"Config.Sources.SealingKey: ":      sealing([]byte("short")),
+		"Config.Sources.OldSealingKeys: ":  sealing(nil, keyA),
+		"OldSealingKeys[0]: must be 32":    sealing(keyA, nil),
+		"OldSealingKeys[1]: must be 32":    sealing(keyA, keyB, []byte("short")),
+		"OldSealingKeys[0]: is there":      sealing(keyA, keyA),
+		"OldSealingKeys[2]: is there":      sealing(keyA, keyB, keyC, keyB),
 		"Config.Keys: the prefix \"A\"":    {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
 		"UserPrefix and Service":           {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
+		"Config.Keys.Cached":               {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
 		"Config.Keys.Peppers[0].Secret":    pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
 		"Config.Keys.Peppers[0].Version":   pepper(svc.Pepper{Version: "not one", Secret: long}),
 		"Config.Keys.Peppers[0].Retired":   pepper(svc.Pepper{Version: "1", Retired: true}),
@@ -224,6 +255,87 @@ func TestSecretDoesNotShow(t *testing.T) {
 	out.WriteString(key.String() + key.GoString())
 	is.True(!strings.Contains(out.String(), "canary"))
 	is.True(strings.Contains(out.String(), "***"))
+}
+
+// Neither does what a host's secrets are configured with.
+func TestConfigDoesNotShow(t *testing.T) {
+	is := is.New(t)
+	config := svc.Config{
+		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("canary")}}},
+		Sources: svc.SourceConfig{SealingKey: []byte("canary"), OldSealingKeys: [][]byte{[]byte("canary")}},
+	}
+	var out strings.Builder
+	for _, log := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
+		slog.New(log).Info("m", "keys", config.Keys, "sources", config.Sources)
+	}
+	for _, value := range []any{config, &config, config.Keys.Peppers, config.Sources} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			out.WriteString(sprintf(verb, value))
+		}
+	}
+	for _, shown := range []string{"canary", "99 97 110 97", "63616e617279", "Y2FuYXJ5", "0x63, 0x61"} {
+		is.True(!strings.Contains(out.String(), shown))
+	}
+	is.True(strings.Contains(out.String(), "{1 ***}"))
+}
+
+// What panics in the background, in a store of the host perhaps, does not end the program, and is begun again.
+func TestBackgroundPanics(t *testing.T) {
+	is := is.New(t)
+	var log strings.Builder
+	h := newHost(t, func(c *svc.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	ran := 0
+	done := make(chan struct{})
+	h.Background(func(context.Context) {
+		if ran++; ran == 1 {
+			panic("once")
+		}
+		close(done)
+	})
+	<-done
+	is.NoErr(h.Close())
+	is.Equal(ran, 2)
+	is.True(strings.Contains(log.String(), "once"))
+}
+
+func TestSecretHides(t *testing.T) {
+	is := is.New(t)
+	secret := svc.Secret("a/b+c==d e")
+	is.Equal(secret.Hide("GET /?t=a%2Fb%2Bc%3D%3Dd+e, /a%2Fb+c==d%20e: a/b+c==d e"), "GET /?t=***, /***: ***")
+	is.Equal(secret.Hide("a/b+c"), "a/b+c")
+	is.Equal(svc.Secret("7 bytes").Hide("7 bytes"), "7 bytes")
+	is.Equal(svc.Secret("").Hide("all"), "all")
+}
+
+// What a host's Authenticator or a source says of what it was given is not repeated, by any error of the chain.
+func TestErrorsOfOthersHideSecrets(t *testing.T) {
+	is := is.New(t)
+	const secret = "session-canary"
+	var cause error
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, cause })
+	})
+	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, AuthToken: ptr(svc.Secret(secret))})
+	is.NoErr(err)
+	deep := &url.Error{Op: "Get", URL: "https://id.example.com/?token=" + secret, Err: io.EOF}
+	for _, cause = range []error{
+		deep, fmt.Errorf("at %w", deep), &svc.Error{Code: svc.CodeSourceFailed, Field: secret, Message: "has no " + secret}, &svc.Error{Code: svc.CodeSourceFailed, Message: "m", Err: deep},
+	} {
+		h.market.err = cause
+		_, told := h.Authenticate(t.Context(), secret)
+		wantCode(t, told, svc.CodeUnavailable, "")
+		_, asked := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+		is.Equal(svc.ErrorCode(asked), svc.CodeSourceFailed)
+		for _, err := range []error{told, asked} {
+			is.True(strings.Contains(err.Error(), "***"))
+			for ; err != nil; err = errors.Unwrap(err) {
+				is.True(!strings.Contains(sprintf("%v %+v %#v", err, err, err), "canary"))
+			}
+		}
+	}
+	cause = io.ErrUnexpectedEOF // with nothing to hide the chain stays
+	_, err = h.Authenticate(t.Context(), secret)
+	is.True(errors.Is(err, cause))
 }
 
 func TestErrorCode(t *testing.T) {

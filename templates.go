@@ -20,6 +20,7 @@ type TemplateKey struct {
 type Template struct {
 	TemplateKey
 	Content
+	Version     int64   // counts its contents: 1 when it is new, one more with each change of its content
 	Origin      *Origin // where it came from; nil: made by hand
 	InstalledAt time.Time
 	UpdatedAt   time.Time
@@ -69,9 +70,14 @@ type TemplateStore interface {
 	Templates(ctx context.Context, page TemplatePage) ([]Template, error)
 	// ChangeTemplate reads the template as Template does, calls change with it and, when that returns true, writes
 	// what change made of it, in one transaction: changes of one template happen one after the other. The key and
-	// InstalledAt are not written. change does no I/O and may be called again, with the template read anew; its
-	// error is returned as it is and nothing is written. ErrNotFound.
+	// InstalledAt are not written. Where change has raised Version, what the template was is added to its versions, of which
+	// those are kept whose numbers are at least Version - [MaxTemplateVersions]. change does no I/O and may be called again,
+	// with the template read anew; its error is returned as it is and nothing is written. ErrNotFound.
 	ChangeTemplate(ctx context.Context, key TemplateKey, change func(*Template) (write bool, err error)) error
+	// TemplateVersions returns a chunk of the former versions of a template whose numbers are below before, greatest first, at
+	// most limit (> 0) of them. A chunk may be shorter than limit; only an empty one is the end, or says that there
+	// is no such template.
+	TemplateVersions(ctx context.Context, key TemplateKey, before int64, limit int) ([]TemplateVersion, error)
 	// DeleteTemplate removes the template with that key and all that belongs to it. ErrNotFound.
 	DeleteTemplate(ctx context.Context, key TemplateKey) error
 }
@@ -100,7 +106,7 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 		return Template{}, err
 	}
 	now := s.now()
-	template := Template{TemplateKey: serverTemplate(in.ID), Content: content, InstalledAt: now, UpdatedAt: now}
+	template := Template{TemplateKey: serverTemplate(in.ID), Content: content, Version: 1, InstalledAt: now, UpdatedAt: now}
 	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id")
 }
 
@@ -144,7 +150,7 @@ func (s *Service) template(ctx context.Context, id string) (Template, error) {
 // memory; what is written meanwhile may or may not be in it. The error, if any, is the last thing yielded.
 func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Limit: listChunk}
-	return list(ctx, "list templates",
+	return list(ctx, "list templates", anyLength,
 		func() error {
 			if err := filter.check(); err != nil {
 				return err
@@ -171,32 +177,13 @@ func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, pa
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Template{}, err
 	}
-	var patched Template
-	now, changed := s.now(), false
-	err := s.store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
-		before := t.Content
-		t.Content = patch.apply(before)
-		if changed = !before.same(t.Content); changed {
-			t.UpdatedAt = now
-		}
-		patched = *t
-		return changed, nil
-	})
-	if errors.Is(err, ErrNotFound) {
-		return Template{}, noTemplate()
-	} else if err != nil {
-		return Template{}, fault("patch template", err)
-	}
-	if !changed {
-		return patched, nil
-	}
-	return patched, s.committed(ctx, now, by, EventTemplatePatched, patched.Target())
+	return s.editTemplate(ctx, by, id, EventTemplatePatched, patch.apply)
 }
 
 // checkPatch says what is wrong with the fields that a patch touches, and compacts its manifest.
 func (s *Service) checkPatch(id string, patch *TemplatePatch) error {
 	var c checker
-	c.id("template_id", id)
+	c.lookup("template_id", id)
 	if patch.Name != nil && *patch.Name == "" {
 		c.add("/name", "must not be empty")
 	}

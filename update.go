@@ -34,7 +34,8 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	if !u.force && editedHere {
 		return false, editedLocally(differences(t.Content, t.Origin.Base))
 	}
-	t.become(u.content, u.origin)
+	t.put(u.content)
+	t.originate(u.origin)
 	t.UpdatedAt = u.now
 	u.result.Updated, u.result.NewRevision, u.result.Template = true, u.origin.Revision, *t
 	return true, nil

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/token"
 )
 
 // Limits on what is accepted. Characters are Unicode code points.
@@ -48,7 +49,16 @@ func (c *checker) check(problem *Error) {
 	}
 }
 
+// id refuses what cannot stand in a path, and an API key that was put in the wrong place: it would be kept or shown as what something
+// is called.
 func (c *checker) id(field, id string) {
+	if c.lookup(field, id); token.Whole(id) {
+		c.add(field, "must not be an API key")
+	}
+}
+
+// lookup is id for what is only looked for: a key is the id of nothing.
+func (c *checker) lookup(field, id string) {
 	if problem := idProblem(id); problem != "" {
 		c.add(field, problem)
 	}

@@ -15,16 +15,16 @@ import (
 type bare struct {
 	write, read *sql.DB
 
-	key, access, template, list, category, tag, both, whole                           *sql.Stmt // read
+	key, keyRow, access, template, list, category, tag, both, whole                   *sql.Stmt // read
 	createKey, revokeKey, createTemplate, createTag, createBase, bump, change, notify *sql.Stmt // write
 }
 
 const (
 	keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper, k.created_at, k.revoked_at,
-		k.expires_at, k.disabled, k.last_used_at`
+		k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id, k.seal`
 
 	templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
-		t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at`
+		t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at, t.version`
 
 	selectKey = `SELECT ` + keyColumns + `, u.id, u.display_name, u.email, u.inactive,
 		a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive
@@ -33,15 +33,18 @@ const (
 		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id
 		WHERE k.id = $1`
 
+	selectKeyRow = `SELECT ` + keyColumns + ` FROM svc_api_keys k WHERE k.id = $1`
+
 	selectAccess = `SELECT g.value, b.document, u.id, u.display_name, u.email, u.inactive,
 		(SELECT string_agg(concat_ws($1, t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
 		FROM (SELECT 'user' AS type, u.id AS id
 			UNION ALL SELECT 'group', m.group_id FROM svc_group_members m WHERE m.user_id = u.id) subjects
 		CROSS JOIN svc_attachments t CROSS JOIN svc_policies p
 		WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id AND p.id = t.policy_id),
-		a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive, n.display_name, n.document, ` + keyColumns + `
+		a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive, n.display_name, n.document,
+		y.display_name, y.document, ` + keyColumns + `
 		FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2
-		LEFT JOIN svc_api_keys k ON k.id = $3
+		LEFT JOIN svc_api_keys k ON k.id = $3 LEFT JOIN svc_policies y ON y.id = k.scoping_policy_id
 		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id
 		LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id
 		LEFT JOIN svc_users u ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END WHERE g.id = 1`
@@ -64,14 +67,15 @@ const (
 
 	insertKey = `INSERT INTO svc_api_keys
 		(id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at,
-		expires_at, disabled, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING`
+		expires_at, disabled, last_used_at, scoping_policy_id, seal)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING`
 
-	updateRevoked = `UPDATE svc_api_keys SET revoked_at = $1
+	updateRevoked = `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
 		WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`
 
 	insertTemplate = `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
-		manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, installed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING`
+		manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, version, installed_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING`
 
 	insertTag = `INSERT INTO svc_template_tags (scope, owner, id, category, name, tag) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
 
@@ -94,7 +98,7 @@ func newBare(write, read *sql.DB, dialect sqlstore.Dialect) (*bare, error) {
 		}
 	}
 	for to, query := range map[**sql.Stmt]string{
-		&b.key: selectKey, &b.access: selectAccess, &b.template: selectTemplate, &b.list: selectTemplates, &b.category: selectOfCategory,
+		&b.key: selectKey, &b.keyRow: selectKeyRow, &b.access: selectAccess, &b.template: selectTemplate, &b.list: selectTemplates, &b.category: selectOfCategory,
 		&b.tag: selectTagged, &b.both: selectTaggedOfCategory, &b.whole: selectTemplatesAllAlong,
 	} {
 		prepare(read, to, query)

@@ -18,18 +18,22 @@ type keyRow struct {
 
 func (r *keyRow) columns() []any {
 	return []any{&r.ID, &r.Holder.Kind, &r.Holder.ID, &r.Prefix, &r.Description, &r.Hash, &r.Pepper, &r.created, &r.revoked,
-		&r.expires, &r.disabled, &r.lastUsed}
+		&r.expires, &r.disabled, &r.lastUsed, &r.ScopingPolicyID, &r.Seal}
 }
 
 // accessRow is the columns of a key, its holder, and what reaches the holder.
 type accessRow struct {
 	generation                                   int64
-	bank, scopingDocument                        []byte
+	bank, scopingDocument, narrowing             []byte
 	userID, userName, email, grants              *string
 	userInactive, accountInactive                *bool
 	accountID, accountName, owner, scoping, name *string
+	narrowName                                   *string
 	key                                          keyRow
 }
+
+// boundary stands between the texts of policies; as long as one that is drawn.
+const boundary = "##########"
 
 // lookUp reads a key and its holder.
 func (b *bare) lookUp(ctx context.Context, id string) (accessRow, error) {
@@ -41,9 +45,10 @@ func (b *bare) lookUp(ctx context.Context, id string) (accessRow, error) {
 
 func (b *bare) lookUpAccess(ctx context.Context, id, bank string) (accessRow, error) {
 	var r accessRow
-	err := b.access.QueryRowContext(ctx, "XXXXXXXXXX", bank, id).Scan(append([]any{
+	err := b.access.QueryRowContext(ctx, boundary, bank, id).Scan(append([]any{
 		&r.generation, &r.bank, &r.userID, &r.userName, &r.email, &r.userInactive, &r.grants,
 		&r.accountID, &r.accountName, &r.owner, &r.scoping, &r.accountInactive, &r.name, &r.scopingDocument,
+		&r.narrowName, &r.narrowing,
 	}, r.key.columns()...)...)
 	return r, err
 }
@@ -54,7 +59,7 @@ func (b *bare) issue(ctx context.Context, key svc.APIKey) error {
 
 func (b *bare) insertKey(ctx context.Context, tx *sql.Tx, key svc.APIKey) error {
 	_, err := tx.StmtContext(ctx, b.createKey).ExecContext(ctx, key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description,
-		key.Hash, key.Pepper, key.CreatedAt.UnixMicro(), nil, nil, 0, nil)
+		key.Hash, key.Pepper, key.CreatedAt.UnixMicro(), nil, nil, 0, nil, key.ScopingPolicyID, key.Seal)
 	return err
 }
 

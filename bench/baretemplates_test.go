@@ -34,18 +34,18 @@ type templateRow struct {
 	key                                  svc.TemplateKey
 	content                              contentRow
 	scope, owner, name, origin, revision *string
-	installed, updated                   int64
+	installed, updated, version          int64
 	base                                 contentRow
 }
 
 func (r *templateRow) columns() []any {
 	return append(append([]any{&r.key.Scope, &r.key.Owner, &r.key.ID}, r.content.columns()...),
-		&r.scope, &r.owner, &r.name, &r.origin, &r.revision, &r.installed, &r.updated)
+		&r.scope, &r.owner, &r.name, &r.origin, &r.revision, &r.installed, &r.updated, &r.version)
 }
 
 // template is the row as a store returns it.
 func (r *templateRow) template() (svc.Template, error) {
-	t := svc.Template{TemplateKey: r.key, InstalledAt: fromMicro(r.installed), UpdatedAt: fromMicro(r.updated)}
+	t := svc.Template{TemplateKey: r.key, Version: r.version, InstalledAt: fromMicro(r.installed), UpdatedAt: fromMicro(r.updated)}
 	var err error
 	if t.Content, err = r.content.content(); err != nil || r.scope == nil {
 		return t, err
@@ -123,7 +123,7 @@ func (b *bare) install(ctx context.Context, id string, c svc.Content) error {
 	key := svc.TemplateKey{Scope: svc.ScopeServer, ID: id}
 	content := []any{key.Scope, key.Owner, key.ID, c.Name, c.Description, c.Category, `["mail"]`, `["one","two"]`, string(c.Manifest)}
 	return b.mutate(ctx, key.Target(), func(tx *sql.Tx) error {
-		args := append(content[:len(content):len(content)], svc.ScopeServer, "", "shop", id, "sha256:0", 0, 0)
+		args := append(content[:len(content):len(content)], svc.ScopeServer, "", "shop", id, "sha256:0", 0, 1, 0)
 		if _, err := tx.StmtContext(ctx, b.createTemplate).ExecContext(ctx, args...); err != nil {
 			return err
 		}

@@ -107,6 +107,13 @@ var postgresEngine = engine{
 	settle:  `ANALYZE`,
 }
 
+func engineOf(name string) engine {
+	if name == postgresEngine.name {
+		return postgresEngine
+	}
+	return sqliteEngine
+}
+
 func postgresAddress() string {
 	if address := os.Getenv("SVC_TEST_POSTGRES"); address != "" {
 		return address

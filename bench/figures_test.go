@@ -29,6 +29,7 @@ type comparison struct {
 var figures = []figure{
 	{"key-lookup", keyLookup},
 	{"authenticate", authenticateKey},
+	{"miss", missKey},
 	{"verify", verifyKey},
 	{"template-get", templateGet},
 	{"list-20-of-category", listOf(categoryFilter)},

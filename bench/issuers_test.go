@@ -23,7 +23,7 @@ func BenchmarkIssuers(b *testing.B) {
 			var fresh []svc.IssuedKey
 			floor := side{name: "floor",
 				before: func(calls int) (err error) {
-					fresh, err = makeKeys(ctx, calls*issuers*keysAnBout, principal)
+					fresh, err = makeKeys(ctx, calls*issuers*keysAnBout, ofPrincipal)
 					return err
 				},
 				call: func() error {
@@ -57,19 +57,11 @@ func (s *site) issuesAll(ctx context.Context, service side) error {
 
 // atOnce calls issue from 16 goroutines, each some times, with another number each time.
 func atOnce(issue func(i int) error) error {
-	failures := make(chan error, issuers)
-	for issuer := range issuers {
-		go func() {
-			var err error
-			for i := range keysAnBout {
-				err = errors.Join(err, issue(issuer*keysAnBout+i))
-			}
-			failures <- err
-		}()
-	}
-	var err error
-	for range issuers {
-		err = errors.Join(err, <-failures)
-	}
-	return err
+	return together(issuers, func(issuer int) error {
+		var err error
+		for i := range keysAnBout {
+			err = errors.Join(err, issue(issuer*keysAnBout+i))
+		}
+		return err
+	})
 }

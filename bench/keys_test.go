@@ -111,7 +111,7 @@ func issueKey(ctx context.Context, s *site) comparison {
 	floor := side{
 		name: "floor",
 		before: func(calls int) (err error) {
-			fresh, err = makeKeys(ctx, calls, principal)
+			fresh, err = makeKeys(ctx, calls, ofPrincipal)
 			return err
 		},
 		call: func() error {
@@ -141,7 +141,7 @@ func issueKey(ctx context.Context, s *site) comparison {
 func revokeKey(ctx context.Context, s *site) comparison {
 	var keys []svc.IssuedKey
 	before := func(calls int) (err error) {
-		if keys, err = makeKeys(ctx, calls, principal); err != nil {
+		if keys, err = makeKeys(ctx, calls, ofPrincipal); err != nil {
 			return err
 		}
 		return s.insert(ctx, keys)

@@ -1,6 +1,8 @@
 package bench_test
 
 import (
+	"errors"
+	"sync"
 	"testing"
 
 	"github.com/extsvc/svc/bench/internal/measure"
@@ -40,4 +42,15 @@ func alternate(b *testing.B, sides []side) []float64 {
 		costs[i] /= 1000
 	}
 	return costs
+}
+
+// together calls do from as many goroutines at once, each with its number.
+func together(goroutines int, do func(i int) error) error {
+	var all sync.WaitGroup
+	failures := make([]error, goroutines)
+	for i := range goroutines {
+		all.Go(func() { failures[i] = do(i) })
+	}
+	all.Wait()
+	return errors.Join(failures...)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -63,9 +62,6 @@ func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err erro
 	return peak, now - allocatedBefore, nil
 }
 
-// childVariable holds, in a child of this program, the names of a database and of a file with keys.
-const childVariable = "SVC_BENCH_CHILD"
-
 // BenchmarkResident measures the memory of a process of its own that has opened a SQLite file and authenticated keys.
 func BenchmarkResident(b *testing.B) {
 	for _, size := range []size{small, large} {
@@ -94,34 +90,23 @@ func BenchmarkResident(b *testing.B) {
 }
 
 func residentInChild(path, keys string) (before, after float64, err error) {
-	self, err := os.Executable()
+	c, err := startChild("look up", path, keys)
 	if err != nil {
 		return 0, 0, err
 	}
-	child := exec.Command(self)
-	child.Env = append(os.Environ(), childVariable+"="+path+"\n"+keys)
-	child.Stderr = os.Stderr
-	out, err := child.Output()
-	if err == nil {
-		_, err = fmt.Sscan(string(out), &before, &after)
-	}
-	return before, after, err
+	err = c.hear(&before, &after)
+	return before, after, errors.Join(err, c.end())
 }
 
-// lookUpInChild authenticates keys and prints what memory this process has, before and afterwards, if it is such a child.
-func lookUpInChild() bool {
-	path, keys, is := strings.Cut(os.Getenv(childVariable), "\n")
-	if !is {
-		return false
-	}
+// lookUpInChild authenticates keys and prints what memory this process has, before and afterwards.
+func lookUpInChild(args []string) error {
 	before, err := resident()
-	after, failed := lookUp(path, keys)
+	after, failed := lookUp(args[0], args[1])
 	if err := errors.Join(err, failed); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
-	fmt.Println(before, after)
-	return true
+	_, err = fmt.Println(before, after)
+	return err
 }
 
 // lookUp authenticates 10,000 times and returns what memory this process has then, in MiB.

@@ -23,6 +23,10 @@ type size struct {
 var (
 	small = size{name: "small", keys: 10_000, templates: 1_000, known: 1_000}
 	large = size{name: "large", keys: 1_000_000, templates: 100_000, known: 10_000, large: true}
+
+	// For verifying alone: every key is in use, and one of a thousand is.
+	used   = size{name: "used", keys: 10_000, templates: 100, known: 10_000}
+	stored = size{name: "stored", keys: 1_000_000, templates: 100, known: 1_000}
 )
 
 // content is what is known of a database's rows.
@@ -102,17 +106,19 @@ func (s *site) seedKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.fill(ctx, s.keys-s.known, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, hash, pepper, created_at)
-		SELECT {random}, 'user', 'u-' || substr('00000' || (n.i / 10 + 1), length('00000' || (n.i / 10 + 1)) - 5), 'svcu_', {hash}, '1', 1700000000000000 + n.i FROM {n}
-		ORDER BY 1`)
+	if unknown := s.keys - s.known; unknown > 0 {
+		err = s.fill(ctx, unknown, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, hash, pepper, created_at)
+			SELECT {random}, 'user', 'u-' || substr('00000' || (n.i / 10 + 1), length('00000' || (n.i / 10 + 1)) - 5), 'svcu_', {hash}, '1', 1700000000000000 + n.i FROM {n}
+			ORDER BY 1`)
+		if err != nil {
+			return err
+		}
+	}
+	s.issued, err = makeKeys(ctx, s.known, func(i int) svc.Identity { // the first one is the principal's
+		return svc.Identity{Kind: svc.KindUser, ID: userID(1 + i*keysPerUser%(s.keys/keysPerUser))}
+	})
 	if err != nil {
 		return err
-	}
-	if s.issued, err = makeKeys(ctx, s.known, principal); err != nil {
-		return err
-	}
-	for i := range s.issued { // the first one stays the principal's
-		s.issued[i].Holder.ID = userID(1 + i*keysPerUser%(s.keys/keysPerUser))
 	}
 	return errors.Join(err, s.insert(ctx, s.issued))
 }
@@ -132,15 +138,18 @@ func (s *site) insert(ctx context.Context, keys []svc.IssuedKey) error {
 	return tx.Commit()
 }
 
+// ofPrincipal makes all keys the principal's.
+func ofPrincipal(int) svc.Identity { return principal }
+
 // makeKeys returns keys as the service makes them, kept by nobody.
-func makeKeys(ctx context.Context, n int, holder svc.Identity) (keys []svc.IssuedKey, err error) {
+func makeKeys(ctx context.Context, n int, holder func(i int) svc.Identity) (keys []svc.IssuedKey, err error) {
 	maker, err := svc.New(config(memstore.New()))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, maker.Close()) }()
-	for range n {
-		key, err := maker.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{})
+	for i := range n {
+		key, err := maker.IssueAPIKey(ctx, svc.Host, holder(i), svc.NewAPIKey{})
 		if err != nil {
 			return nil, err
 		}

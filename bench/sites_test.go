@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -86,6 +87,28 @@ func (s *site) observed(tb testing.TB, seen *observer) *site {
 	return &other
 }
 
+// ownSite returns a site with hardly a row, for one benchmark alone.
+func ownSite(tb testing.TB, e engine, name string) *site {
+	tb.Helper()
+	if err := e.check(); err != nil {
+		tb.Skip("NOT MEASURED: ", err)
+	}
+	ownSites++
+	s, err := newSite(e, size{keys: 100, templates: 100, known: 10}, fmt.Sprint(name, "_", ownSites))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// ownSites counts, so that no two have one place.
+var ownSites int
+
 func (s *site) close() error {
 	return errors.Join(s.service.Close(), s.bare.close(), s.store.(closingStore).Close())
 }
@@ -94,7 +117,7 @@ func (s *site) close() error {
 var scratch string
 
 func TestMain(m *testing.M) {
-	if lookUpInChild() {
+	if runAsChild() {
 		return
 	}
 	var err error
@@ -139,6 +162,10 @@ func (shelf) CheckURL(string) error { return nil }
 
 func (shelf) Template(context.Context, svc.Upstream, string) (svc.Content, error) {
 	return installed(), nil
+}
+
+func (shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
+	return svc.Catalog{}, nil
 }
 
 func installed() svc.Content {

@@ -28,9 +28,10 @@ var matrix = map[string]row{
 	"GET /debug/who-can":   {"/debug/who-can?bank=b", "", [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /debug/simulate": {"/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`, [6]int{401, 401, 403, 200, 200, 200}},
 
-	"GET /admin/template-sources":           {"/admin/template-sources", "", [6]int{401, 401, 403, 403, 200, 200}},
-	"POST /admin/template-sources":          {"/admin/template-sources", `{"url": "fs://shelf", "alias": "new"}`, [6]int{401, 401, 403, 403, 201, 201}},
-	"DELETE /admin/template-sources/{name}": {"/admin/template-sources/shelf", "", [6]int{401, 401, 403, 403, 204, 204}},
+	"GET /admin/template-sources":                  {"/admin/template-sources", "", [6]int{401, 401, 403, 403, 200, 200}},
+	"POST /admin/template-sources":                 {"/admin/template-sources", `{"url": "fs://shelf", "alias": "new"}`, [6]int{401, 401, 403, 403, 201, 201}},
+	"DELETE /admin/template-sources/{name}":        {"/admin/template-sources/shelf", "", [6]int{401, 401, 403, 403, 204, 204}},
+	"GET /admin/template-sources/{name}/templates": {"/admin/template-sources/shelf/templates", "", [6]int{401, 401, 403, 403, 200, 200}},
 
 	"GET /admin/templates":                            {"/admin/templates", "", [6]int{401, 401, 403, 403, 200, 200}},
 	"POST /admin/templates":                           {"/admin/templates", `{"id": "new", "name": "n", "manifest": {"version": "1"}}`, [6]int{401, 401, 403, 403, 200, 200}},
@@ -40,6 +41,9 @@ var matrix = map[string]row{
 	"POST /admin/templates/{template_id}/install":     {"/admin/templates/chat/install", `{"source_name": "shelf", "alias_id": "new"}`, [6]int{401, 401, 403, 403, 200, 200}},
 	"POST /admin/templates/{template_id}/update":      {"/admin/templates/chat/update", "", [6]int{401, 401, 403, 403, 200, 200}},
 	"GET /admin/templates/{template_id}/check-update": {"/admin/templates/chat/check-update", "", [6]int{401, 401, 403, 403, 200, 200}},
+	"GET /admin/templates/{template_id}/diff":         {"/admin/templates/chat/diff", "", [6]int{401, 401, 403, 403, 200, 200}},
+	"GET /admin/templates/{template_id}/history":      {"/admin/templates/chat/history", "", [6]int{401, 401, 403, 403, 200, 200}},
+	"POST /admin/templates/{template_id}/rollback":    {"/admin/templates/chat/rollback", `{"version": 1}`, [6]int{401, 401, 403, 403, 404, 404}},
 
 	"GET /users/{user_id}/api-keys":                  {"/users/alice/api-keys", "", [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /users/{user_id}/api-keys":                 {"/users/alice/api-keys", `{}`, [6]int{401, 401, 403, 403, 403, 201}},

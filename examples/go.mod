@@ -6,7 +6,9 @@ require (
 	github.com/extsvc/svc v0.0.0
 	github.com/extsvc/svc/store/postgres v0.0.0
 	github.com/extsvc/svc/store/sqlite v0.0.0
+	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/matryer/is v1.4.1
+	golang.org/x/time v0.16.0
 )
 
 require (

@@ -51,6 +51,11 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request, issue func(svc.New
 			return err
 		}
 	}
+	if body.ScopingPolicyID != nil {
+		if in.ScopingPolicyID = *body.ScopingPolicyID; in.ScopingPolicyID == "" {
+			return invalid("/scoping_policy_id", "must not be empty")
+		}
+	}
 	issued, err := issue(in)
 	if err != nil {
 		return err
@@ -194,6 +199,7 @@ func wireFullAPIKey(k svc.APIKey) wire.FullAPIKey {
 	return wire.FullAPIKey{
 		ID: k.ID, APIKeyPrefix: k.Prefix, Description: k.Description, CreatedAt: k.CreatedAt,
 		ExpiresAt: timeOrNull(k.ExpiresAt), Disabled: k.Disabled, LastUsedAt: timeOrNull(k.LastUsedAt),
+		ScopingPolicyID: orNull(k.ScopingPolicyID),
 	}
 }
 

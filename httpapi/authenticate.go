@@ -37,20 +37,28 @@ func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
 	return by, nil
 }
 
-// authenticate finds the caller by the bearer (RFC 6750, section 2.1) of its one Authorization header.
+// authenticate finds the caller by its bearer.
 func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
-	headers := r.Header.Values("Authorization")
-	if len(headers) == 0 {
-		return svc.Principal{}, challenge(false)
-	}
-	scheme, bearer, _ := strings.Cut(headers[0], " ")
-	bearer = strings.TrimLeft(bearer, " ")
-	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || bearer == "" {
-		return svc.Principal{}, challenge(true)
+	bearer := bearerOf(r)
+	if bearer == "" {
+		return svc.Principal{}, challenge(len(r.Header.Values("Authorization")) > 0)
 	}
 	by, err := h.service.Authenticate(r.Context(), bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
 		return svc.Principal{}, challenge(true)
 	}
 	return by, err
+}
+
+// bearerOf returns the bearer (RFC 6750, section 2.1) of a request's one Authorization header, "" when there is none.
+func bearerOf(r *http.Request) string {
+	headers := r.Header.Values("Authorization")
+	if len(headers) != 1 {
+		return ""
+	}
+	scheme, bearer, _ := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimLeft(bearer, " ")
 }

@@ -14,21 +14,22 @@ import (
 
 // touching are requests of an admin to a stocked site with the template "chat", by the store call that each needs.
 var touching = map[string][][3]string{
-	"Sources":        {{"GET", "/admin/template-sources", ""}},
-	"CreateSource":   {{"POST", "/admin/template-sources", `{"url": "https://h/other"}`}},
-	"Templates":      {{"GET", "/admin/templates", ""}},
-	"CreateTemplate": {{"POST", "/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`}, {"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}},
-	"Template":       {{"GET", "/admin/templates/chat", ""}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/templates/chat/update", ""}},
-	"ChangeTemplate": {{"PATCH", "/admin/templates/chat", `{"name": "x"}`}, {"POST", "/admin/templates/chat/update?force=1", ""}},
-	"DeleteTemplate": {{"DELETE", "/admin/templates/chat", ""}},
-	"APIKeys":        {{"GET", "/me/api-keys", ""}, {"GET", "/users/alice/api-keys", ""}},
-	"CreateAPIKey":   {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
-	"RevokeAPIKey":   {{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""}},
-	"ChangeAPIKey":   {{"PATCH", "/me/api-keys/a", `{"disabled": true}`}, {"PATCH", "/users/alice/api-keys/a", `{"disabled": true}`}},
-	"RotateAPIKey":   {{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""}},
-	"RevokeAPIKeys":  {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
-	"Access":         {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
-	"AllAccess":      {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
+	"Sources":          {{"GET", "/admin/template-sources", ""}},
+	"CreateSource":     {{"POST", "/admin/template-sources", `{"url": "https://h/other"}`}},
+	"Templates":        {{"GET", "/admin/templates", ""}, {"GET", "/admin/template-sources/acme/templates", ""}},
+	"CreateTemplate":   {{"POST", "/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`}, {"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}},
+	"Template":         {{"GET", "/admin/templates/chat", ""}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/templates/chat/update", ""}, {"GET", "/admin/templates/chat/diff", ""}, {"GET", "/admin/templates/chat/history", ""}},
+	"TemplateVersions": {{"POST", "/admin/templates/chat/rollback", `{"version": 1}`}},
+	"ChangeTemplate":   {{"PATCH", "/admin/templates/chat", `{"name": "x"}`}, {"POST", "/admin/templates/chat/update?force=1", ""}},
+	"DeleteTemplate":   {{"DELETE", "/admin/templates/chat", ""}},
+	"APIKeys":          {{"GET", "/me/api-keys", ""}, {"GET", "/users/alice/api-keys", ""}},
+	"CreateAPIKey":     {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
+	"RevokeAPIKey":     {{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""}},
+	"ChangeAPIKey":     {{"PATCH", "/me/api-keys/a", `{"disabled": true}`}, {"PATCH", "/users/alice/api-keys/a", `{"disabled": true}`}},
+	"RotateAPIKey":     {{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""}},
+	"RevokeAPIKeys":    {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
+	"Access":           {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
+	"AllAccess":        {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
 }
 
 func TestStoreFaults(t *testing.T) {

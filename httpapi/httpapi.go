@@ -8,6 +8,7 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -148,8 +149,9 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 	if cause == http.ErrAbortHandler {
 		panic(cause)
 	}
+	told := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()) // by the host's Authenticator, perhaps, with the bearer in it
 	h.fail(a, r, &svc.Error{
 		Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log",
-		Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
+		Err: errors.New(svc.Secret(bearerOf(r)).Hide(told)),
 	})
 }

@@ -28,7 +28,8 @@ const access = `{
   "service_accounts": [
     {"id": "robot", "owner_user_id": "admin"},
     {"id": "narrow", "owner_user_id": "admin", "scoping_policy_id": "reads-users"},
-    {"id": "asleep", "owner_user_id": "admin", "is_active": false}
+    {"id": "asleep", "owner_user_id": "admin", "is_active": false},
+    {"id": "haunted", "owner_user_id": "ghost"}
   ],
   "policies": [
     {"id": "all", "document": {"version": "2026-03-24", "statements": [

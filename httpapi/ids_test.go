@@ -32,7 +32,11 @@ func TestIDsInPaths(t *testing.T) {
 				by.post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).refuses("template_id")
 				by.post("/admin/templates/"+id+"/update", "").refuses("template_id")
 				by.get("/admin/templates/" + id + "/check-update").refuses("template_id")
+				by.get("/admin/templates/" + id + "/diff").refuses("template_id")
+				by.get("/admin/templates/" + id + "/history").refuses("template_id")
+				by.post("/admin/templates/"+id+"/rollback", `{"version": 1}`).refuses("template_id")
 				by.delete("/admin/template-sources/" + id).refuses("name")
+				by.get("/admin/template-sources/" + id + "/templates").refuses("name")
 				by.get("/users/" + id + "/api-keys").refuses("user_id")
 				by.post("/users/"+id+"/api-keys", "").refuses("user_id")
 				by.delete("/users/" + id + "/api-keys/0000000000000000").refuses("user_id")
@@ -77,10 +81,12 @@ func TestGoodIDs(t *testing.T) {
 		}
 		admin.get("/admin/templates/" + escaped).is(200).json(string(created.body))
 		admin.get("/admin/templates/" + escaped + "/check-update").is(200)
+		admin.get("/admin/templates/" + escaped + "/history").is(200)
 		admin.patch("/admin/templates/"+escaped, `{"tags": ["x"]}`).is(200)
 		admin.delete("/admin/templates/" + escaped).is(204)
 
 		admin.post("/admin/template-sources", `{"url": "https://h", "alias": `+quoted+`}`).is(201)
+		admin.get("/admin/template-sources/" + escaped + "/templates").is(200)
 		admin.delete("/admin/template-sources/" + escaped).is(204)
 
 		key := admin.post("/users/"+escaped+"/api-keys", "").is(201)

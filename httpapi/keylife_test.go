@@ -20,7 +20,7 @@ func TestFullViewOfKeys(t *testing.T) {
 	for path, by := range keysOf(s) {
 		plain := by.post(path+"?view=full", "").is(201)
 		id, key := plain.text("id"), plain.text("api_key")
-		shape := `"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": false, "last_used_at": null`
+		shape := `"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": false, "last_used_at": null, "scoping_policy_id": null`
 		first := fmt.Sprintf(shape, id, key[:21], "null", beginText, "null")
 		plain.json(`{"api_key": "` + key + `", ` + first + `}`)
 		tick := s.clock.tick()
@@ -78,7 +78,7 @@ func TestPatchKey(t *testing.T) {
 		issued := by.post(path, `{"description": "d"}`).is(201)
 		id, key := issued.text("id"), issued.text("api_key")
 		full := func(description, expires string, disabled bool) string {
-			return fmt.Sprintf(`{"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": %v, "last_used_at": null}`,
+			return fmt.Sprintf(`{"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": %v, "last_used_at": null, "scoping_policy_id": null}`,
 				id, key[:21], description, beginText, expires, disabled)
 		}
 		for _, c := range []struct{ body, want string }{
@@ -134,7 +134,7 @@ func TestRotateKey(t *testing.T) {
 		s.as(key).get("/me/api-keys").is(401)
 		for _, body := range []string{``, `{}`, `{"overlap_seconds": 0}`, `{"overlap_seconds": null}`} {
 			last := by.post(path+"/"+next.text("id")+"/rotate?view=full", body).is(201)
-			if len(last.value()) != 8 || last.value()["expires_at"] != nil {
+			if len(last.value()) != 9 || last.value()["expires_at"] != nil {
 				t.Errorf("rotate?view=full: %s", last.body)
 			}
 			s.as(next.text("api_key")).get("/me/api-keys").is(401)
@@ -206,4 +206,42 @@ func TestKeyChangesOfAnUnknownUser(t *testing.T) {
 	s.admin().patch("/users/alice/api-keys/"+key.ID, `{}`).fails(404, "not_found")
 	s.admin().post("/users/alice/api-keys/"+key.ID+"/rotate", ``).fails(404, "not_found")
 	s.admin().delete("/users/alice/api-keys").fails(404, "not_found")
+}
+
+// A key that is issued with a scoping policy is within it on every route, and says so in the full view.
+func TestNarrowedKey(t *testing.T) {
+	s := newSite(t)
+	path := "/users/admin/api-keys"
+	issued := s.admin().post(path+"?view=full", `{"scoping_policy_id": "templates"}`).is(201)
+	if got := issued.text("scoping_policy_id"); got != "templates" {
+		t.Errorf("scoping_policy_id is %q", got)
+	}
+	narrowed := s.as(issued.text("api_key"))
+	narrowed.get("/admin/templates").is(200)
+	narrowed.get(path).fails(403, "forbidden")
+	narrowed.get("/debug/resolve?user_id=alice&bank=support").fails(403, "forbidden")
+	narrowed.get("/me/api-keys").fails(403, "forbidden")
+	narrowed.post("/me/api-keys", `{"scoping_policy_id": "templates"}`).fails(403, "forbidden")
+	successor := s.admin().post(path+"/"+issued.text("id")+"/rotate", "").is(201)
+	s.as(successor.text("api_key")).get(path).fails(403, "forbidden")
+
+	const why = "/debug/resolve?user_id=admin&bank=*&action=iam:users:read"
+	if a := s.admin().get(why).is(200); a.text("decision") != "allow" {
+		t.Errorf("%s", a.body)
+	}
+	if a := s.admin().get(why + "&scoping_policy_id=templates").is(200); a.text("decision") != "implicit_deny" {
+		t.Errorf("%s", a.body)
+	}
+	s.admin().get("/debug/resolve?sender=telegram:1001&bank=*&scoping_policy_id=templates").refuses("scoping_policy_id")
+
+	for body, field := range map[string]string{
+		`{"scoping_policy_id": ""}`:     "/scoping_policy_id",
+		`{"scoping_policy_id": "none"}`: "/scoping_policy_id",
+		`{"scoping_policy_id": "a/b"}`:  "/scoping_policy_id",
+		`{"scoping_policy_id": 1}`:      "/scoping_policy_id",
+	} {
+		s.admin().post(path, body).refuses(field)
+	}
+	s.admin().post(path, `{"scoping_policy_id": null}`).is(201)
+	s.admin().patch(path+"/"+successor.text("id"), `{"scoping_policy_id": null}`).fails(400, "invalid_request") // it stays
 }

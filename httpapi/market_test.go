@@ -4,18 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/extsvc/svc"
 )
 
 // market is a Marketplace in memory.
 type market struct {
-	mu      sync.Mutex
-	entries map[string]svc.Content // by id, whatever the source
-	err     error
-	asked   []svc.Upstream
+	mu        sync.Mutex
+	entries   map[string]svc.Content // by id, whatever the source
+	err       error
+	bad       []svc.CatalogProblem // of the catalogue
+	remembers bool                 // the catalogue, while there is an err
+	asked     []svc.Upstream
 }
 
 func (m *market) CheckURL(url string) error {
@@ -37,6 +42,20 @@ func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.
 		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: fmt.Sprintf("source %q has no template %q", from.Source.Name, id)}
 	}
 	return content, nil
+}
+
+func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	if m.err != nil && !m.remembers {
+		return svc.Catalog{}, m.err
+	}
+	catalog := svc.Catalog{Problems: m.bad, FetchedAt: begin, Failure: m.err}
+	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
+		catalog.Entries = append(catalog.Entries, svc.CatalogEntry{Index: len(catalog.Entries), ID: id, Content: m.entries[id]})
+	}
+	return catalog, nil
 }
 
 // offer puts a template into every source.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -51,9 +52,9 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 		if r.Context().Err() != nil {
 			level = slog.LevelInfo // the client has left: nobody's fault
 		}
-		// Not the path itself: it may hold a whole key, by mistake.
+		// Not the path itself: it may hold a whole key, by mistake. So may what a store says of an id that it was asked for.
 		h.logger.Log(r.Context(), level, "svc: request failed",
-			"method", r.Method, "route", r.Pattern, "status", problem.Status, "code", problem.Code, "error", err)
+			"method", maskKeys(r.Method), "route", r.Pattern, "status", problem.Status, "code", problem.Code, "error", withoutKeys(err))
 	}
 	if a.begun {
 		panic(http.ErrAbortHandler)
@@ -83,6 +84,7 @@ func setHeaders(header http.Header, status int, err error) {
 		header.Set("Retry-After", retryAfter)
 	}
 	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
 }
 
 func problemOf(err error) wire.Problem {
@@ -118,13 +120,27 @@ func detail(e *svc.Error) string {
 	return sentence + "."
 }
 
-// clip keeps a pointer into a caller's own body from being as long as the body.
+// clip keeps a pointer into a caller's own body from being as long as the body, and from repeating a key.
 func clip(field string) string {
 	const most = 200
-	if len(field) <= most {
+	if field = maskKeys(field); len(field) <= most {
 		return field
 	}
 	return strings.ToValidUTF8(field[:most], "") + "…"
+}
+
+// apiKey is what looks like an API key, mistyped perhaps. Its id may be shown, to whoever has to revoke it.
+var apiKey = regexp.MustCompile(`(_[0-9A-Za-z]{16})[0-9A-Za-z]{30,}`)
+
+func maskKeys(text string) string { return apiKey.ReplaceAllString(text, "$1***") }
+
+// withoutKeys is what to log of an error: the error itself unless there are keys in its text.
+func withoutKeys(err error) any {
+	text := err.Error()
+	if masked := maskKeys(text); masked != text {
+		return masked
+	}
+	return err
 }
 
 // fieldsOf lists what is wrong with each field, from every svc.Error in the tree.

@@ -14,14 +14,21 @@ type principalKey struct{}
 // or 503 when it cannot be told just now. What the principal may do is for next to ask: [svc.Service.Decide].
 func (h *Handler) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		by, err := h.admit(r)
-		if err != nil {
-			w.Header().Set("Cache-Control", "no-store")
-			h.fail(&answer{ResponseWriter: w}, r, err)
-			return
+		if by, ok := h.letIn(w, r); ok {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, by)))
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, by)))
 	})
+}
+
+// letIn finds the caller, or answers, also when the host's Authenticator panics.
+func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principal, ok bool) {
+	a := &answer{ResponseWriter: w}
+	defer h.recover(a, r)
+	by, err := h.admit(r)
+	if err != nil {
+		h.fail(a, r, err)
+	}
+	return by, err == nil
 }
 
 // PrincipalFrom returns the principal of a request that [Handler.Protect] let through. false: the request did not come that way.

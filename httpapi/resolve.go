@@ -12,7 +12,7 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 	var q svc.Query
 	if err := r.query.texts(map[string]*string{
 		"bank": &q.Bank, "action": &q.Action, "sa_id": &q.ServiceAccountID, "user_id": &q.UserID,
-		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic,
+		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic, "scoping_policy_id": &q.ScopingPolicyID,
 	}); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ var routes = []route{
 	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources},
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource},
 	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource},
+	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates},
 
 	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates},
 	{Route{"POST", "/admin/templates"}, (*Handler).createTemplate},
@@ -38,6 +39,9 @@ var routes = []route{
 	{Route{"POST", "/admin/templates/{template_id}/install"}, (*Handler).installTemplate},
 	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate},
 	{Route{"GET", "/admin/templates/{template_id}/check-update"}, (*Handler).checkUpdate},
+	{Route{"GET", "/admin/templates/{template_id}/diff"}, (*Handler).diffTemplate},
+	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory},
+	{Route{"POST", "/admin/templates/{template_id}/rollback"}, (*Handler).rollbackTemplate},
 
 	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listUserKeys},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueUserKey},
@@ -63,17 +67,26 @@ func Routes() []Route {
 	return all
 }
 
+// patterns are the segments of the paths of routes.
+var patterns = func() [][]string {
+	all := make([][]string, len(routes))
+	for i, r := range routes {
+		all[i] = strings.Split(r.Path, "/")
+	}
+	return all
+}()
+
 // match finds the route of an escaped path, segment by segment: nothing is cleaned, so nothing is redirected, and an
 // escaped slash stays within its segment.
 func match(method, escaped string) (route, map[string]string, error) {
 	var allow []string
-	for _, r := range routes {
-		params, matches := r.match(escaped)
-		if !matches {
+	path := segments(escaped)
+	for i, r := range routes {
+		if !covers(patterns[i], path) {
 			continue
 		}
 		if r.Method == method || r.Method == http.MethodGet && method == http.MethodHead {
-			return r, params, nil
+			return r, parameters(patterns[i], path), nil
 		}
 		if allow = append(allow, r.Method); r.Method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
@@ -90,26 +103,47 @@ func match(method, escaped string) (route, map[string]string, error) {
 	return route{}, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such path"}
 }
 
-func (r Route) match(escaped string) (params map[string]string, matches bool) {
-	want, have := strings.Split(r.Path, "/"), strings.Split(escaped, "/")
-	if len(want) != len(have) {
-		return nil, false
-	}
-	for i, segment := range have {
-		value, err := url.PathUnescape(segment)
-		if err != nil {
-			return nil, false
-		}
-		name, isParam := strings.CutPrefix(want[i], "{")
-		switch {
-		case !isParam && value != want[i], isParam && value == "":
-			return nil, false
-		case isParam:
-			if params == nil {
-				params = map[string]string{}
-			}
-			params[strings.TrimSuffix(name, "}")] = value
+// segments are those of an escaped path, unescaped; nil: one of them cannot be.
+func segments(escaped string) []string {
+	all := strings.Split(escaped, "/")
+	for i, segment := range all {
+		var err error
+		if all[i], err = url.PathUnescape(segment); err != nil {
+			return nil
 		}
 	}
-	return params, true
+	return all
 }
+
+// covers reports whether a path is one of a pattern's: its parameters are not empty.
+func covers(pattern, path []string) bool {
+	if len(pattern) != len(path) {
+		return false
+	}
+	for i, want := range pattern {
+		if isParameter(want) {
+			if path[i] == "" {
+				return false
+			}
+		} else if path[i] != want {
+			return false
+		}
+	}
+	return true
+}
+
+// parameters returns the values that a path which a pattern covers has for its parameters.
+func parameters(pattern, path []string) map[string]string {
+	var values map[string]string
+	for i, name := range pattern {
+		if isParameter(name) {
+			if values == nil {
+				values = map[string]string{}
+			}
+			values[strings.Trim(name, "{}")] = path[i]
+		}
+	}
+	return values
+}
+
+func isParameter(segment string) bool { return strings.HasPrefix(segment, "{") }

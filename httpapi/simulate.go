@@ -24,6 +24,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	q := in.Query
 	resolution, err := h.service.Simulate(r.Context(), r.by, bundle, svc.Query{
 		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID, Sender: q.Sender, Channel: q.Channel, Topic: q.Topic,
+		ScopingPolicyID: q.ScopingPolicyID,
 	})
 	if err != nil {
 		return within("/bundle", "/query/", err)

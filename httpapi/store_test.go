@@ -66,6 +66,13 @@ func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 	return s.Store.Templates(ctx, page)
 }
 
+func (s *store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+	if err := s.check("TemplateVersions"); err != nil {
+		return nil, err
+	}
+	return s.Store.TemplateVersions(ctx, key, before, limit)
+}
+
 func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 	if err := s.check("DeleteTemplate"); err != nil {
 		return err

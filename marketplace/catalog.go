@@ -10,35 +10,14 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// Catalog is what a source offers. Every entry of the file is in exactly one of the lists.
-type Catalog struct {
-	Entries  []Entry   // the good ones, in the order of the file; their ids are unique
-	Problems []Problem // the bad ones, in the order of the file
-}
-
-// Entry is a template that a source offers.
-type Entry struct {
-	Index        int         // in the file's templates, from 0
-	ID           string      // never ""
-	Content      svc.Content // its lists not nil; its Manifest nil when ManifestFile is set
-	ManifestFile string      // the path of the manifest, relative to the source and decoded; "" when it is inline
-}
-
-// Problem is an entry that cannot be installed.
-type Problem struct {
-	Index  int    // in the file's templates, from 0
-	ID     string // "" when it has none that can be read
-	Reason string // a sentence fragment for a person, such as "name is missing"
-}
-
 // parseCatalog reads a catalogue. It fails, with a fault, when the file is bad as a whole.
-func parseCatalog(data []byte, limits Limits) (Catalog, error) {
+func parseCatalog(data []byte, limits Limits) (svc.Catalog, error) {
 	data, err := strictjson.Compact(data, svc.MaxNesting+3) // manifests begin on the fourth level
 	if err != nil {
-		return Catalog{}, failed(jsonProblem(err), err)
+		return svc.Catalog{}, failed(jsonProblem(err), err)
 	}
 	if data[0] != '{' {
-		return Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
+		return svc.Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
 	}
 	var templates []byte
 	for key, value := range members(data) {
@@ -47,51 +26,51 @@ func parseCatalog(data []byte, limits Limits) (Catalog, error) {
 		}
 	}
 	if len(templates) == 0 || templates[0] != '[' {
-		return Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
+		return svc.Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
 	}
 	return parseEntries(templates, limits)
 }
 
-func parseEntries(templates []byte, limits Limits) (Catalog, error) {
+func parseEntries(templates []byte, limits Limits) (svc.Catalog, error) {
 	var all []parsed
 	count := map[string]int{}
 	for value := range elements(templates) {
 		if len(all) == limits.Entries {
-			return Catalog{}, failed(fmt.Sprintf("has more than %d entries", limits.Entries), nil)
+			return svc.Catalog{}, failed(fmt.Sprintf("has more than %d entries", limits.Entries), nil)
 		}
 		p := parseEntry(value, limits)
 		p.Index = len(all)
 		all = append(all, p)
 		count[p.ID]++
 	}
-	var catalog Catalog
+	var catalog svc.Catalog
 	for _, p := range all {
 		if p.problem == "" && count[p.ID] > 1 {
 			p.problem = "its id is there more than once"
 		}
 		if p.problem != "" {
-			catalog.Problems = append(catalog.Problems, Problem{Index: p.Index, ID: p.ID, Reason: p.problem})
+			catalog.Problems = append(catalog.Problems, svc.CatalogProblem{Index: p.Index, ID: p.ID, Reason: p.problem})
 		} else {
-			catalog.Entries = append(catalog.Entries, p.Entry)
+			catalog.Entries = append(catalog.Entries, p.CatalogEntry)
 		}
 	}
 	return catalog, nil
 }
 
-// entry returns the good entry with that id. Errors are as [Client.Template] returns them.
-func (c Catalog) entry(from svc.Upstream, id string) (Entry, error) {
-	for _, entry := range c.Entries {
+// entryOf returns the good entry with that id. Errors are as [Client.Template] returns them.
+func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntry, error) {
+	for _, entry := range catalog.Entries {
 		if entry.ID == id {
 			return entry, nil
 		}
 	}
-	for _, p := range c.Problems {
+	for _, p := range catalog.Problems {
 		if p.ID == id && id != "" {
 			message := "entry " + strconv.Itoa(p.Index) + " of the catalogue is bad: " + p.Reason
-			return Entry{}, sourceError(from, svc.CodeSourceFailed, message, nil)
+			return svc.CatalogEntry{}, sourceError(from, svc.CodeSourceFailed, message, nil)
 		}
 	}
-	return Entry{}, &svc.Error{Code: svc.CodeNotFound, Message: named(from) + " has no such template"}
+	return svc.CatalogEntry{}, &svc.Error{Code: svc.CodeNotFound, Message: named(from) + " has no such template"}
 }
 
 // parseManifest reads the file of a manifest. Errors are faults.

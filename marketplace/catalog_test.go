@@ -61,7 +61,7 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 		client, from := serve(t, answer(body), marketplace.Limits{Entries: 3})
 		_, err := client.Template(t.Context(), from, "a")
 		wantError(t, err, svc.CodeSourceFailed, "its catalogue", want)
-		if _, err := client.Catalog(t.Context(), from); svc.ErrorCode(err) != svc.CodeSourceFailed {
+		if _, err := client.Catalog(t.Context(), from, 0); svc.ErrorCode(err) != svc.CodeSourceFailed {
 			t.Errorf("%s: Catalog returned %v", body, err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestCatalogBadEntries(t *testing.T) {
 	body += `{"\u0069d":"la\"st\u00e9","name":"A","tags":[],"integrations":["a]","b}\\"],"manifest":{"x":` + nested(63) + `}}]}`
 	client, from := serve(t, answer(body), marketplace.Limits{})
 
-	catalog, err := client.Catalog(t.Context(), from)
+	catalog, err := client.Catalog(t.Context(), from, 0)
 	is.NoErr(err)
 	is.Equal(len(catalog.Entries), 2)
 	is.Equal(catalog.Entries[0].ID, "first")

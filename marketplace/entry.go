@@ -10,7 +10,7 @@ import (
 
 // parsed is an entry with what is wrong with it.
 type parsed struct {
-	Entry
+	svc.CatalogEntry
 	limits  Limits
 	problem string // the first; "" good
 }

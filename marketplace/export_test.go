@@ -1,9 +1,14 @@
 package marketplace
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"time"
+
+	"github.com/extsvc/svc"
 )
 
 var (
@@ -11,7 +16,7 @@ var (
 	ErrBlocked = errBlocked
 )
 
-func ParseCatalog(data []byte) (Catalog, error) {
+func ParseCatalog(data []byte) (svc.Catalog, error) {
 	limits, _ := Limits{}.orDefaults()
 	return parseCatalog(data, limits)
 }
@@ -38,4 +43,37 @@ func (c *Client) URL(address, name string) string {
 		return ""
 	}
 	return at.url(name).String()
+}
+
+// Waiting returns how many calls wait for a flight now.
+func (c *Client) Waiting() int {
+	c.flights.mu.Lock()
+	defer c.flights.mu.Unlock()
+	n := 0
+	for _, one := range c.flights.all {
+		n += one.waiting
+	}
+	return n
+}
+
+// Kept returns all that is kept, as text.
+func (c *Client) Kept() string { return fmt.Sprintf("%+v", c.copies.byKey) }
+
+// FlightThatPanics returns what those are told who share a flight that panics.
+func FlightThatPanics() error {
+	f := flights{timeout: time.Minute, all: map[fileKey]*flight{}}
+	_, err := f.share(context.Background(), fileKey{}, func(context.Context) (*fileCopy, error) { panic("broken") })
+	return err
+}
+
+// PutLate keeps an answer that was asked for an age before another, after that, and returns the one that is kept.
+func PutLate(before time.Duration) (manifest string) {
+	c, key, now := newCopies(0), fileKey{}, time.Now()
+	for _, file := range []*fileCopy{
+		{document: document{manifest: []byte("first")}, asked: now},
+		{document: document{manifest: []byte("second")}, asked: now.Add(-before)},
+	} {
+		c.put(key, file, false)
+	}
+	return string(c.get(key).manifest)
 }

@@ -64,7 +64,7 @@ func badCatalog(from svc.Upstream, err error) error {
 	return sourceError(from, f.code, "its catalogue "+f.reason, f.err)
 }
 
-func badManifest(from svc.Upstream, entry Entry, err error) error {
+func badManifest(from svc.Upstream, entry svc.CatalogEntry, err error) error {
 	f, ok := errors.AsType[*fault](err)
 	if !ok {
 		return aborted(from, err)

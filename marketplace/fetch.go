@@ -16,29 +16,38 @@ type webFile struct {
 	url   *url.URL
 	token svc.Secret // shown to homes only; "" none
 	homes []origin
-	limit int // of bytes, decoded
+	limit int        // of bytes, decoded
+	known validators // of the copy that there is; zero: there is none
+}
+
+// answer is what was answered to a request for a file.
+type answer struct {
+	data      []byte
+	next      string // where to ask instead; "": nowhere, this is it
+	unchanged bool   // the copy is still good: there is no data
+	validators
 }
 
 // get reads a file, over redirects. Errors are faults, or ctx's when the caller cancelled it.
-func (c *Client) get(ctx context.Context, file webFile) ([]byte, error) {
+func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 	for hops := 0; ; hops++ {
 		to, problem := c.webOrigin(file.url)
 		if problem != "" {
-			return nil, failed("redirects to an address that is refused: it "+problem, nil)
+			return answer{}, failed("redirects to an address that is refused: it "+problem, nil)
 		}
 		file.url.Host = to.hostport() // what was judged is what is dialled
 		if !slices.Contains(file.homes, to) {
 			file.token = "" // for good: who was sent away and back is not trusted with it again
 		}
-		data, next, err := c.ask(ctx, c.transportTo(to), file)
-		if err != nil || next == "" {
-			return data, err
+		a, err := c.ask(ctx, c.transportTo(to), file)
+		if err != nil || a.next == "" {
+			return a, err
 		}
 		if hops >= c.limits.Redirects {
-			return nil, failed("redirects too often", nil)
+			return answer{}, failed("redirects too often", nil)
 		}
-		if file.url, err = follow(file.url, next); err != nil {
-			return nil, err
+		if file.url, err = follow(file.url, a.next); err != nil {
+			return answer{}, err
 		}
 	}
 }
@@ -64,35 +73,45 @@ func follow(from *url.URL, location string) (*url.URL, error) {
 	return next, nil
 }
 
-// ask makes one request. It returns what was answered, or where the answer redirects to.
-func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFile) (data []byte, next string, err error) {
+// ask makes one request.
+func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFile) (answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, file.url.String(), nil)
 	if err != nil {
-		return nil, "", failed("has a malformed address", err)
+		return answer{}, failed("has a malformed address", err)
 	}
-	request.Header.Set("Accept", "application/json, */*;q=0.5")
-	request.Header.Set("Accept-Encoding", "gzip")
-	request.Header.Set("User-Agent", c.userAgent)
-	if file.token != "" {
-		request.Header.Set("Authorization", "Bearer "+string(file.token))
-	}
+	request.Close = file.token != "" // what a source says unasked on an idle connection net/http logs, the token too if it repeats it
+	conditional := c.setHeaders(request.Header, file)
 	timer := time.AfterFunc(c.limits.HeaderTimeout, func() { cancel(errSlowHeaders) })
 	response, err := transport.RoundTrip(request)
 	timer.Stop()
 	if err != nil {
-		return nil, "", ended(ctx, "cannot be reached", err)
+		return answer{}, ended(ctx, "cannot be reached", err)
 	}
 	defer response.Body.Close()
-	if isRedirect(response.StatusCode) {
-		return nil, response.Header.Get("Location"), redirectProblem(response)
+	switch {
+	case isRedirect(response.StatusCode):
+		return answer{next: response.Header.Get("Location")}, redirectProblem(response)
+	case response.StatusCode == http.StatusNotModified && conditional:
+		return answer{unchanged: true, validators: file.known}, nil
 	}
-	data, err = readAnswer(response, file.limit)
+	data, err := readAnswer(response, file.limit)
 	if err != nil {
-		return nil, "", ended(ctx, "broke off or is damaged", err)
+		return answer{}, ended(ctx, "broke off or is damaged", err)
 	}
-	return data, "", nil
+	return answer{data: data, validators: validatorsOf(file, response.Header)}, nil
+}
+
+// setHeaders reports whether they make the request conditional.
+func (c *Client) setHeaders(header http.Header, file webFile) (conditional bool) {
+	header.Set("Accept", "application/json, */*;q=0.5")
+	header.Set("Accept-Encoding", "gzip")
+	header.Set("User-Agent", c.userAgent)
+	if file.token != "" {
+		header.Set("Authorization", "Bearer "+string(file.token))
+	}
+	return file.known.ask(header, file)
 }
 
 func isRedirect(status int) bool {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -266,7 +267,7 @@ func ExampleClient_Catalog() {
 	if err != nil {
 		panic(err)
 	}
-	catalog, err := client.Catalog(context.Background(), svc.Upstream{URL: server.URL})
+	catalog, err := client.Catalog(context.Background(), svc.Upstream{URL: server.URL}, 0)
 	if err != nil {
 		panic(err)
 	}
@@ -279,4 +280,47 @@ func ExampleClient_Catalog() {
 	// Output:
 	// chat Chat
 	// entry 1 is bad: name is missing
+}
+
+// A source that was sent a token and sends more than it has announced is not listened to: net/http would log what it says.
+func TestTokenIsNotLoggedByHTTP(t *testing.T) {
+	is := is.New(t)
+	var logged syncBuffer
+	before := log.Writer()
+	log.SetOutput(&logged)
+	t.Cleanup(func() { log.SetOutput(before) })
+	client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		connection, stream, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer connection.Close()
+		_, _ = fmt.Fprintf(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s%s", len(oneEntry), oneEntry, r.Header.Get("Authorization"))
+		_ = stream.Flush()
+		time.Sleep(50 * time.Millisecond)
+	}, marketplace.Limits{})
+	from.Token = "the-token-canary"
+	_, err := client.Template(t.Context(), from, "a")
+	is.NoErr(err)
+	time.Sleep(100 * time.Millisecond)
+	is.Equal(logged.String(), "")
+}
+
+// syncBuffer is written and read concurrently.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -147,7 +148,7 @@ func FuzzCatalog(f *testing.F) {
 	})
 }
 
-func checkEntry(t *testing.T, got marketplace.Entry, data []byte) {
+func checkEntry(t *testing.T, got svc.CatalogEntry, data []byte) {
 	t.Helper()
 	var fields map[string]json.RawMessage
 	var id, name string

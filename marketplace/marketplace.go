@@ -9,11 +9,16 @@
 //
 // Only id, name and one of manifest and manifest_file are needed; null is absent; other keys are ignored. JSON is read
 // strictly (I-JSON, RFC 7493: no duplicate keys, no bad UTF-8). A file that breaks these rules is refused as a whole; an
-// entry that does is a [Problem], and does not stop the others.
+// entry that does is an [svc.CatalogProblem], and does not stop the others.
 //
 // Nothing that a source says is trusted: every address that is dialled is checked after the name was resolved,
 // redirects are followed by hand, everything that is read has a limit, and a manifest_file cannot leave its directory.
-// Nothing is cached: every call asks the source.
+//
+// The last good answers of the web are kept in memory, parsed, at most [Config].Cache bytes of them. [Client.Template]
+// asks the source each time whether they still hold (If-None-Match or If-Modified-Since, RFC 9110), so that what has not
+// changed is not sent again; only [Client.Catalog] may be content with a copy, no older than its caller wants. Calls at
+// the same time share one request for a file. A copy belongs to one registration of a source, its address and its token.
+// File systems are read each time.
 package marketplace
 
 import (
@@ -47,6 +52,9 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// UserAgent is sent to servers. "": "extsvc-svc".
 	UserAgent string
+	// Cache is how many bytes of catalogues and manifests are kept, as they lie in memory; those that were used least
+	// lately go first, and none is kept that takes more than a quarter. 0: 64 MiB. Negative: nothing is kept.
+	Cache int
 	// Limits bound what a source can make this process do.
 	Limits Limits
 }
@@ -69,6 +77,8 @@ type Client struct {
 	guard     guard
 	userAgent string
 	limits    Limits
+	copies    *copies
+	flights   *flights
 
 	guarded *http.Transport // dials what guard admits
 	allowed *http.Transport // dials anything: for requests to origins only
@@ -111,6 +121,8 @@ func New(config Config) (*Client, error) {
 	if c.limits, err = config.Limits.orDefaults(); err != nil {
 		return nil, err
 	}
+	c.copies = newCopies(config.Cache)
+	c.flights = &flights{timeout: c.limits.Timeout, all: map[fileKey]*flight{}}
 	c.guarded = c.transport(config.RootCAs, c.guard.control)
 	c.allowed = c.transport(config.RootCAs, nil)
 	return c, nil
@@ -148,16 +160,9 @@ func (c *Client) CheckURL(url string) error {
 	return nil
 }
 
-// Catalog asks the source, now, for its catalogue. Errors are those of [Client.Template], without CodeNotFound.
-func (c *Client) Catalog(ctx context.Context, from svc.Upstream) (Catalog, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
-	defer cancel()
-	catalog, _, err := c.open(ctx, from)
-	return catalog, err
-}
-
 // Template implements [svc.Marketplace]: it asks the source, now, for its catalogue, and for the file of the manifest
-// when the catalogue names one. The lists of the content are not nil.
+// when the catalogue names one. A request for the same file that is under way already is shared. The content is the
+// caller's own, its lists not nil.
 //
 // Errors are [*svc.Error] with CodeNotFound (the catalogue has no entry with that id), CodeSourceFailed (the source is
 // unreachable, forbidden or answers badly, or the entry is bad) or CodeSourceTimeout; and, when the caller cancels
@@ -165,57 +170,93 @@ func (c *Client) Catalog(ctx context.Context, from svc.Upstream) (Catalog, error
 func (c *Client) Template(ctx context.Context, from svc.Upstream, id string) (svc.Content, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
 	defer cancel()
-	catalog, at, err := c.open(ctx, from)
+	at, err := c.locate(from)
 	if err != nil {
 		return svc.Content{}, err
 	}
-	entry, err := catalog.entry(from, id)
+	file, err := c.file(ctx, at, keyOf(from, ""))
 	if err != nil {
-		return svc.Content{}, err
+		return svc.Content{}, badCatalog(from, err)
 	}
-	if entry.ManifestFile == "" {
-		return entry.Content, nil
+	entry, err := entryOf(file.catalog, from, id)
+	if err != nil || entry.ManifestFile == "" {
+		return own(entry.Content), err
 	}
-	entry.Content.Manifest, err = c.manifest(ctx, at, entry.ManifestFile)
+	file, err = c.file(ctx, at, keyOf(from, entry.ManifestFile))
 	if err != nil {
 		return svc.Content{}, badManifest(from, entry, err)
 	}
-	return entry.Content, nil
+	entry.Content.Manifest = file.manifest
+	return own(entry.Content), nil
 }
 
-// open reads a source's catalogue, and says where the source is.
-func (c *Client) open(ctx context.Context, from svc.Upstream) (Catalog, place, error) {
-	at, problem := c.place(from.URL)
-	if problem != "" {
-		return Catalog{}, at, sourceError(from, svc.CodeSourceFailed, "its address "+problem, nil)
-	}
-	at.token = from.Token
-	data, err := c.read(ctx, at, "templates.json", c.limits.Catalog)
+// Catalog implements [svc.Marketplace]. A maxAge of 0 asks the source, now. The manifests of files are there as far as they
+// were fetched or confirmed within maxAge. Errors are those of [Client.Template], without CodeNotFound.
+func (c *Client) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
+	defer cancel()
+	at, err := c.locate(from)
 	if err != nil {
-		return Catalog{}, at, badCatalog(from, err)
+		return svc.Catalog{}, err
 	}
-	catalog, err := parseCatalog(data, c.limits)
-	if err != nil {
-		return Catalog{}, at, badCatalog(from, err)
+	key, since := keyOf(from, ""), time.Now().Add(-maxAge)
+	file := c.copies.get(key)
+	var failure error
+	if file == nil || maxAge <= 0 || file.asked.Before(since) {
+		asked, err := c.file(ctx, at, key)
+		if err != nil {
+			failure = badCatalog(from, err)
+		} else {
+			file = asked
+		}
 	}
-	return catalog, at, nil
+	if file == nil || errors.Is(failure, context.Canceled) {
+		return svc.Catalog{}, failure
+	}
+	catalog := file.catalog
+	catalog.FetchedAt, catalog.Failure = file.asked.Round(0), failure
+	catalog.Entries = c.withManifests(key, catalog.Entries, since)
+	return catalog, nil
 }
 
-func (c *Client) manifest(ctx context.Context, at place, name string) ([]byte, error) {
-	data, err := c.read(ctx, at, name, c.limits.Manifest)
-	if err != nil {
-		return nil, err
+// withManifests fills in the manifests of files whose copies are good since then.
+func (c *Client) withManifests(key fileKey, entries []svc.CatalogEntry, since time.Time) []svc.CatalogEntry {
+	shared := true
+	for i, entry := range entries {
+		if entry.ManifestFile == "" {
+			continue
+		}
+		key.manifest = entry.ManifestFile
+		file := c.copies.get(key)
+		if file == nil || file.asked.Before(since) {
+			continue
+		}
+		if shared {
+			entries, shared = slices.Clone(entries), false
+		}
+		entries[i].Content.Manifest = file.manifest
 	}
-	return parseManifest(data)
+	return entries
 }
 
-// read reads a file of the source. The name is relative to the source and confined to it.
-func (c *Client) read(ctx context.Context, at place, name string, limit int) ([]byte, error) {
-	if at.files != nil {
-		return readFile(ctx, at.files, at.path(name), limit)
-	}
-	return c.get(ctx, webFile{url: at.url(name), token: at.token, homes: at.homes, limit: limit})
+// own returns a content that shares no memory with the copy that it is from.
+func own(content svc.Content) svc.Content {
+	content.Description, content.Category = ownText(content.Description), ownText(content.Category)
+	content.Integrations, content.Tags = slices.Clone(content.Integrations), slices.Clone(content.Tags)
+	content.Manifest = slices.Clone(content.Manifest)
+	return content
 }
+
+func ownText(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	owned := *text
+	return &owned
+}
+
+// CacheStats returns what is kept now.
+func (c *Client) CacheStats() CacheStats { return c.copies.look() }
 
 // CloseIdleConnections closes the connections that are kept open for further requests. The Client stays usable.
 func (c *Client) CloseIdleConnections() {

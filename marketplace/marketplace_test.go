@@ -107,7 +107,7 @@ func TestTemplateFromServer(t *testing.T) {
 	_, err = client.Template(t.Context(), from, "")
 	wantError(t, err, svc.CodeNotFound)
 
-	catalog, err := client.Catalog(t.Context(), from)
+	catalog, err := client.Catalog(t.Context(), from, 0)
 	is.NoErr(err)
 	is.Equal(len(catalog.Entries), 2)
 	is.Equal(catalog.Entries[1].ManifestFile, "m/the file.json")

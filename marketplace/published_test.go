@@ -59,7 +59,7 @@ func TestPublishedCatalogue(t *testing.T) {
 	for _, url := range []string{"fs://agent-memory", server.URL} {
 		t.Run(url, func(t *testing.T) {
 			is := is.New(t)
-			catalog, err := client.Catalog(t.Context(), upstream(url))
+			catalog, err := client.Catalog(t.Context(), upstream(url), 0)
 			is.NoErr(err)
 			is.Equal(len(catalog.Entries), 8)
 			is.Equal(len(catalog.Problems), 0)

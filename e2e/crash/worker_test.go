@@ -229,6 +229,10 @@ func (m *market) Template(_ context.Context, _ svc.Upstream, id string) (svc.Con
 	return content(id, version.(int), version.(int)), nil
 }
 
+func (*market) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
+	return svc.Catalog{}, nil
+}
+
 // hostDB is the host's own pool of connections.
 type hostDB struct {
 	*sql.DB

@@ -47,6 +47,10 @@ func (shelf) Template(ctx context.Context, _ svc.Upstream, id string) (svc.Conte
 	return published(id, call.version), nil
 }
 
+func (shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
+	return svc.Catalog{}, nil
+}
+
 func fieldsOf(err error) string {
 	if e, ok := errors.AsType[*svc.Error](err); ok {
 		return strings.Join(e.Fields, " ")

@@ -22,12 +22,14 @@ type secrets struct {
 	Pepper     []byte `json:"pepper"`      // of API keys: secretSize bytes, in base64
 	SealingKey []byte `json:"sealing_key"` // of the tokens of sources: secretSize bytes, in base64
 	Check      string `json:"check"`       // tells a damaged file, and names the pepper in the database
+	// RowsSealed is false in a file from before the rows of API keys were sealed: then those without a seal are accepted.
+	RowsSealed bool `json:"rows_sealed"`
 }
 
 const secretSize = 32
 
 func newSecrets() secrets {
-	s := secrets{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize)}
+	s := secrets{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize), RowsSealed: true}
 	rand.Read(s.Pepper)
 	rand.Read(s.SealingKey)
 	s.Check = s.check()
@@ -41,7 +43,7 @@ func (s secrets) check() string {
 }
 
 func (s secrets) keyConfig() svc.KeyConfig {
-	return svc.KeyConfig{Peppers: []svc.Pepper{{Version: s.Check, Secret: s.Pepper}}}
+	return svc.KeyConfig{Peppers: []svc.Pepper{{Version: s.Check, Secret: s.Pepper, AcceptUnsealed: !s.RowsSealed}}}
 }
 
 // readSecrets reads the keys file. A file that is not as it was written is an error: with other keys, what the database

@@ -39,6 +39,7 @@ func tryTemplates(base string) []try {
 		{"Trust a source of templates: the catalogue that this server has with it", "POST", "/admin/template-sources", source},
 		{"List the sources", "GET", "/admin/template-sources", ""},
 		{"Install a template", "POST", "/admin/templates/meeting-notes/install", `{"source_name": "demo"}`},
+		{"See what the source offers, and what of it is installed", "GET", "/admin/template-sources/demo/templates?category=operations", ""},
 		{"Install one under another id", "POST", "/admin/templates/incident-desk/install", `{"source_name": "demo", "alias_id": "night-shift"}`},
 		{"List what is installed, of one category", "GET", "/admin/templates?category=operations", ""},
 		{"Ask the source for something newer", "GET", "/admin/templates/night-shift/check-update", ""},

@@ -24,6 +24,7 @@ var demoAnswers = [][]string{
 	{`"name":"demo"`, `"scope":"server"`, `"has_auth":false`},
 	{`[{"name":"demo"`},
 	{`"id":"meeting-notes"`, `"source_name":"demo"`, `"meaning":0.35`, `"recency":1.0}`},
+	{`{"templates":[{"id":"incident-desk"`, `"installed_as":[],"behind":null}`, `"bad":[],"stale":false,"fetched_at":"20`},
 	{`"id":"night-shift"`, `"name":"Incident desk"`, `"worth_a_page":0.5`},
 	{`{"templates":[{"id":"night-shift"`},
 	{`"has_update":false`, `"current_revision":"sha256:`, `"latest_revision":"sha256:`},

@@ -3,12 +3,12 @@
 //
 // Who reads something to keep it takes a [Fence] first. Who changes something calls Drop or Clear once the change can be read:
 // whatever was loaded behind an earlier fence is then gone, also what is put only later.
+//
+// [Cache] keeps any values. [Records] keeps small ones of a fixed size, in such numbers that pointers to them would keep the garbage
+// collector busy.
 package cache
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // ways is how many entries share a set: as many pointers as a line of the processor's cache holds, less the set's own fields.
 const ways = 6
@@ -22,14 +22,7 @@ type Cache[K comparable, V any] struct {
 
 	forgotten atomic.Uint64 // calls of Drop and Clear that have begun
 
-	mu      sync.Mutex
-	loading map[load[K]]chan struct{}
-}
-
-// load is the loading of a key behind a fence.
-type load[K comparable] struct {
-	key K
-	Fence
+	loads[K]
 }
 
 type set[K comparable, V any] struct {
@@ -45,16 +38,13 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
-// Fence is a moment in the life of a Cache. What is loaded after it may be put with it.
-type Fence struct{ era, version uint32 }
-
 // New returns a Cache of at least capacity entries. hash has to spread keys evenly; its low bits choose where one is kept.
 func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 	sets := 1
 	for sets*ways < capacity {
 		sets *= 2
 	}
-	return &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets), loading: map[load[K]]chan struct{}{}}
+	return &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets), loads: newLoads[K]()}
 }
 
 func (c *Cache[K, V]) set(key K) *set[K, V] { return &c.sets[c.hash(key)&c.mask] }
@@ -118,26 +108,6 @@ func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
 	if fence := c.Fence(key); c.Now() == moment { // in this order: what is forgotten from now on takes the fence along
 		c.Put(fence, key, value)
 	}
-}
-
-// Turn is for whoever found nothing, so that what many want at once is loaded once. The one whose turn it is gets done, which it
-// calls when it has put what it loaded, or has failed. The others get a channel that is closed by then, and look again. A load
-// that was begun behind another fence is not waited for.
-func (c *Cache[K, V]) Turn(fence Fence, key K) (done func(), wait <-chan struct{}) {
-	l := load[K]{key, fence}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if wait, ok := c.loading[l]; ok {
-		return nil, wait
-	}
-	ended := make(chan struct{})
-	c.loading[l] = ended
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.loading, l)
-		close(ended)
-	}, nil
 }
 
 // Drop forgets what is kept for key, and is being loaded. Others may go with it.

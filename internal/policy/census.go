@@ -52,8 +52,8 @@ func (c *Census) Add(s Subject, members ...Member) {
 // key is equal for subjects whose policies are: through which groups they come does not matter, and whose they are neither.
 func (s *Subject) key() string {
 	parts := []string{string(s.Kind), strconv.FormatBool(s.Closed != "")}
-	if s.Scoping != nil {
-		parts = append(parts, "scoping", s.Scoping.ID)
+	for _, n := range s.Scoping {
+		parts = append(parts, "scoping "+strconv.Quote(n.ID))
 	}
 	var ways []string
 	for _, g := range gather(s.Grants) {
@@ -80,10 +80,7 @@ func (s *Subject) policies() []Named {
 	for _, g := range s.Grants {
 		all = append(all, Named{g.PolicyID, g.Document})
 	}
-	if s.Scoping != nil {
-		all = append(all, *s.Scoping)
-	}
-	return all
+	return append(all, s.Scoping...)
 }
 
 // view compiles a party, of which nothing but its documents is kept; nil is denied everything.

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/maphash"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/extsvc/svc/internal/cache"
@@ -47,7 +48,7 @@ func NewCompiler() *Compiler {
 		documents: cache.New[digest, parsed](keptDocuments, digest.bits),
 		tables:    cache.New[digest, *table](keptTables, digest.bits),
 		verdicts:  newMemo[cell, verdict](keptVerdicts),
-		asked:     &answers{make([]atomic.Pointer[answer], keptAsked), keptAsked - 1},
+		asked:     newAnswers(keptAsked),
 		seed:      maphash.MakeSeed(),
 	}
 }
@@ -78,12 +79,12 @@ func (c *Compiler) Compile(s Subject) *Rights {
 // fingerprint is equal for subjects that share a table.
 func fingerprint(s Subject, grants []Grant) (d digest) {
 	h := sha256.New()
-	write(h, string(s.Kind))
+	write(h, string(s.Kind), strconv.Itoa(len(grants)))
 	for _, g := range grants {
 		write(h, g.PolicyID, g.Group, fmt.Sprint(g.Priority), string(g.Document))
 	}
-	if s.Scoping != nil {
-		write(h, "scoping", s.Scoping.ID, string(s.Scoping.Document))
+	for _, n := range s.Scoping {
+		write(h, n.ID, string(n.Document))
 	}
 	h.Sum(d[:0])
 	return d
@@ -100,7 +101,7 @@ func write(h hash.Hash, parts ...string) {
 func (c *Compiler) compile(s Subject, grants []Grant) *table {
 	t := c.gather(s, grants)
 	var actions, banks []string
-	for _, w := range slices.Concat(t.owner, t.scoping) {
+	for _, w := range slices.Concat(t.sides...) {
 		for _, st := range w.statements() {
 			actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
 		}
@@ -117,15 +118,17 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 	if s.Kind == ServiceAccount {
 		t.holder = "its owner"
 	}
+	granted := make([]way, 0, len(grants))
 	for _, g := range grants {
 		w := g.way(t.holder)
 		w.parsed = c.parse(g.Document)
-		t.owner = append(t.owner, w)
+		granted = append(granted, w)
 	}
-	if s.Scoping != nil {
-		w := way{policy: s.Scoping.ID, words: fmt.Sprintf("scoping policy %q", s.Scoping.ID)}
-		w.parsed = c.parse(s.Scoping.Document)
-		t.scoping = []way{w}
+	t.sides = append(t.sides, granted)
+	for _, n := range s.Scoping {
+		w := way{policy: n.ID, words: fmt.Sprintf("scoping policy %q", n.ID)}
+		w.parsed = c.parse(n.Document)
+		t.sides = append(t.sides, []way{w})
 	}
 	return t
 }

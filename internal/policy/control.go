@@ -65,5 +65,5 @@ func (r *Rights) actions() []string {
 
 // unread reports whether a document of an open subject does not parse.
 func (r *Rights) unread() bool {
-	return r.closed == nil && r.table != nil && slices.ContainsFunc(slices.Concat(r.table.owner, r.table.scoping), func(w way) bool { return w.fault != nil })
+	return r.closed == nil && r.table != nil && r.table.broken()
 }

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,13 @@ func deny(actions ...string) policytest.Statement {
 }
 
 func scoped(s policy.Subject, statements ...policytest.Statement) policy.Subject {
-	s.Kind, s.Scoping = policy.ServiceAccount, &policy.Named{ID: "s", Document: policytest.Document(statements...)}
+	s.Kind = policy.ServiceAccount
+	return narrowed(s, policytest.Document(statements...))
+}
+
+// narrowed returns the subject narrowed by one more policy.
+func narrowed(s policy.Subject, document []byte) policy.Subject {
+	s.Scoping = append(slices.Clone(s.Scoping), policy.Named{ID: fmt.Sprint("s", len(s.Scoping)), Document: document})
 	return s
 }
 
@@ -35,8 +42,7 @@ func closed(s policy.Subject) policy.Subject {
 
 func TestPermits(t *testing.T) {
 	broken := policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte("{")}}}
-	brokenScoping := user(allow("iam:*"))
-	brokenScoping.Scoping = &policy.Named{ID: "s", Document: []byte("{")}
+	brokenScoping := narrowed(user(allow("iam:*")), []byte("{"))
 	oneBank := allow("iam:*")
 	oneBank.Banks = []string{"a::*", "a"}
 	for _, tc := range []struct {
@@ -59,6 +65,9 @@ func TestPermits(t *testing.T) {
 		{"a scoping document that does not parse", brokenScoping, []string{"iam:*"}, "iam:users:read", false},
 		{"owner and scoping", scoped(user(allow("iam:*")), allow("iam:users:*")), nil, "iam:users:read", true},
 		{"owner alone", scoped(user(allow("iam:*")), allow("template:*")), nil, "iam:users:read", false},
+		{"owner and one of two scopings", scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("template:*")), nil, "iam:users:read", false},
+		{"owner and both scopings", scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("iam:users:*")), nil, "iam:users:read", true},
+		{"the second scoping does not parse", narrowed(scoped(user(allow("iam:*")), allow("iam:*")), []byte("{")), []string{"iam:*"}, "iam:users:read", false},
 		{"scoping denies what is vouched", scoped(user(), deny("iam:*")), []string{"iam:*"}, "iam:users:read", false},
 		{"an unmapped sender", policy.Subject{Kind: policy.Unmapped}, []string{"iam:*"}, "iam:users:read", false},
 		{"an unknown kind", policy.Subject{Kind: "robot"}, []string{"iam:*"}, "iam:users:read", false},
@@ -99,6 +108,9 @@ func TestWithin(t *testing.T) {
 		{"what cannot be read may permit anything", unread(user(allow("iam:users:read"))), user(allow("iam:*")), nil, "template:*"},
 		{"what cannot be read is within everything", unread(user()), user(allow("iam:*", "template:*")), nil, ""},
 		{"a caller who cannot be read", user(allow("iam:users:read")), unread(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read"},
+		{"a user that is narrowed is within itself", narrowed(user(allow("iam:*")), policytest.Document(allow("iam:users:*"))), user(allow("iam:users:*")), nil, ""},
+		{"a hole in the second that narrows the caller", user(allow("iam:*")), scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
+		{"narrowed by what cannot be read", narrowed(user(allow("iam:*")), []byte("{")), user(allow("iam:*")), nil, "template:*"},
 		{"control characters are actions too", user(allow("template:\x01")), user(allow("template:admin")), nil, "template:\x01"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -178,17 +190,23 @@ func TestWithinIsExact(t *testing.T) {
 
 // unreadable reports whether a document of the subject does not parse.
 func unreadable(s policy.Subject) bool {
-	documents := [][]byte{}
+	return (s.Kind == policy.User || s.Kind == policy.ServiceAccount) && slices.ContainsFunc(documents(s), faulty)
+}
+
+// documents returns those of a subject's policies.
+func documents(s policy.Subject) (all [][]byte) {
 	for _, g := range s.Grants {
-		documents = append(documents, g.Document)
+		all = append(all, g.Document)
 	}
-	if s.Scoping != nil {
-		documents = append(documents, s.Scoping.Document)
+	for _, n := range s.Scoping {
+		all = append(all, n.Document)
 	}
-	return (s.Kind == policy.User || s.Kind == policy.ServiceAccount) && slices.ContainsFunc(documents, func(d []byte) bool {
-		_, err := policy.ParseDocument(d)
-		return err != nil
-	})
+	return all
+}
+
+func faulty(document []byte) bool {
+	_, err := policy.ParseDocument(document)
+	return err != nil
 }
 
 // controlActions returns actions of the control plane, at least one of each class that the patterns tell apart: each pattern

@@ -49,7 +49,25 @@ type corpusSubject struct {
 	ID      string        `json:"id,omitempty"`
 	Closed  string        `json:"closed,omitempty"`
 	Grants  []corpusGrant `json:"grants,omitempty"`
-	Scoping string        `json:"scoping,omitempty"`
+	Scoping oneOrMore     `json:"scoping,omitempty"`
+}
+
+// oneOrMore are written as a string when there is one, and as a list when there are more.
+type oneOrMore []string
+
+func (o oneOrMore) MarshalJSON() ([]byte, error) {
+	if len(o) == 1 {
+		return json.Marshal(o[0])
+	}
+	return json.Marshal([]string(o))
+}
+
+func (o *oneOrMore) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '"' {
+		*o = make([]string, 1)
+		return json.Unmarshal(raw, &(*o)[0])
+	}
+	return json.Unmarshal(raw, (*[]string)(o))
 }
 
 type corpusGrant struct {
@@ -141,8 +159,8 @@ func (c corpus) subject(t *testing.T, s corpusSubject) policy.Subject {
 	if s.Kind == policy.ServiceAccount {
 		out.ServiceAccountID = s.ID
 	}
-	if s.Scoping != "" {
-		out.Scoping = &policy.Named{ID: s.Scoping, Document: c.document(t, s.Scoping)}
+	for _, id := range s.Scoping {
+		out.Scoping = append(out.Scoping, policy.Named{ID: id, Document: c.document(t, id)})
 	}
 	for _, g := range s.Grants {
 		out.Grants = append(out.Grants, policy.Grant{PolicyID: g.Policy, Group: g.Group, Priority: g.Priority, Document: c.document(t, g.Policy)})

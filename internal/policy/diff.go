@@ -107,14 +107,9 @@ func (p *Party) hasAny(policies map[string]bool) bool {
 
 // differences compares two views.
 func differences(before, after view) []Difference {
-	g := newGrid(slices.Concat(before.shut, after.shut), before.table, after.table)
-	before.as, after.as, after.apart = first, second, g.apart
-	way := g.whole()
-	if g.apart != nil && slices.Equal(before.shut, after.shut) {
-		way = g.reach(g.apart)
-	}
+	way, views := compared(before, after)
 	var found differing
-	regions := way.regions([]view{before, after}, func(r *row, action int32) int32 {
+	regions := way.regions(views, func(r *row, action int32) int32 {
 		if r.stances[0][action] == r.stances[1][action] && r.shut[0] == r.shut[1] {
 			return 0
 		}
@@ -122,9 +117,19 @@ func differences(before, after view) []Difference {
 	})
 	list := make([]Difference, 0, len(regions))
 	for _, r := range regions {
-		list = append(list, found.difference(r.what, g.actions.names[r.action], g.banks.names[r.bank]))
+		list = append(list, found.difference(r.what, way.actions.names[r.action], way.banks.names[r.bank]))
 	}
 	return list
+}
+
+// compared returns the tour of all that two views may differ in, and the two as they take it.
+func compared(one, other view) (*tour, []view) {
+	g := newGrid(slices.Concat(one.shut, other.shut), one.table, other.table)
+	one.as, other.as, other.apart = first, second, g.apart
+	if g.apart != nil && slices.Equal(one.shut, other.shut) {
+		return g.reach(g.apart), []view{one, other}
+	}
+	return g.whole(), []view{one, other}
 }
 
 // change numbers how two views differ; 0: not at all.

@@ -28,11 +28,14 @@ func context(q policytest.Request) policy.Context {
 	return policy.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic}
 }
 
+// fewer says that properties are tried on fewer worlds: the race detector looks for something else, and is slow.
+func fewer() bool { return testing.Short() || raced }
+
 // forEachWorld runs a property on many worlds, and says which one broke it.
 func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
 	is := is.New(t)
 	worlds := uint64(500)
-	if testing.Short() {
+	if fewer() {
 		worlds = 100
 	}
 	var seed uint64

@@ -59,7 +59,9 @@ func FuzzDecide(f *testing.F) {
 		for _, s := range []policy.Subject{
 			{Kind: policy.User, Grants: grants[:2]},
 			{Kind: policy.User, Grants: grants},
-			{Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2], Scoping: &policy.Named{ID: "q", Document: another}},
+			{Kind: policy.User, Grants: grants[:2], Scoping: []policy.Named{{ID: "q", Document: another}}},
+			{Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2], Scoping: []policy.Named{{ID: "q", Document: another}}},
+			{Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2], Scoping: []policy.Named{{ID: "q", Document: another}, {ID: "p", Document: document}}},
 			{Kind: policy.Unmapped},
 		} {
 			rights, want := compiler.Compile(s), policytest.Evaluate(s, q)

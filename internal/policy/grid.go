@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // grid is all the classes of requests that a table, or two, tell apart. Along it, from the widest classes of banks to the narrowest,
@@ -22,18 +21,17 @@ type grid struct {
 // seat is where a statement stands.
 type seat struct {
 	place
-	scoping bool
-	tables  uint8 // the sum of those that have it: first, second
+	side   int   // of the table
+	tables uint8 // the sum of those that have it: first, second
 }
 
 const first, second = 1, 2
 
 // stance is what a table makes of the requests of a class. It is shared by all classes, and views, in which the same statements match, and
 // not changed.
-type stance struct{ owner, scoping *side }
+type stance struct{ sides []*side }
 
-// newGrid returns the grid of tables, either of which may be nil, and of banks. A bank whose id reads like a pattern cannot be told from
-// those that this covers, and is left out.
+// newGrid returns the grid of tables, either of which may be nil, and of banks.
 func newGrid(banks []string, one, other *table) *grid {
 	g := &grid{}
 	g.take(one, first, nil)
@@ -50,7 +48,7 @@ func newGrid(banks []string, one, other *table) *grid {
 			g.apart.set(int32(i))
 		}
 	}
-	g.index = newIndex(statements, slices.DeleteFunc(slices.Clone(banks), func(id string) bool { return strings.HasSuffix(id, "*") }))
+	g.index = newIndex(statements, banks)
 	g.above, g.order = ladder(g.actions)
 	g.under = make([][]int32, len(g.banks.names))
 	for class := int32(1); int(class) < len(g.under); class++ {
@@ -62,10 +60,12 @@ func newGrid(banks []string, one, other *table) *grid {
 
 // parallel reports whether two tables say the same where the same statements match.
 func (t *table) parallel(other *table) bool {
-	return t != nil && other != nil && len(t.scoping) == len(other.scoping) && !t.broken() && !other.broken()
+	return t != nil && other != nil && len(t.sides) == len(other.sides) && !t.broken() && !other.broken()
 }
 
-func (t *table) broken() bool { return broken(t.owner) != nil || broken(t.scoping) != nil }
+func (t *table) broken() bool {
+	return slices.ContainsFunc(t.sides, func(ways []way) bool { return broken(ways) != nil })
+}
 
 // take seats the statements of a table. One that like, whose statements are seated, has in the same place shares its seat.
 func (g *grid) take(t *table, as uint8, like *table) {
@@ -73,31 +73,29 @@ func (g *grid) take(t *table, as uint8, like *table) {
 		return
 	}
 	type role struct {
-		policy          string
-		scoping, direct bool
-		priority        int64
+		policy   string
+		side     int
+		direct   bool
+		priority int64
 	}
 	seats := map[role]int{} // the first seat of each way
 	for i := range g.seats {
 		if s := &g.seats[i]; like != nil && s.statement == 0 {
-			seats[role{s.policy, s.scoping, s.direct, s.priority}] = i
+			seats[role{s.policy, s.side, s.direct, s.priority}] = i
 		}
 	}
 	seated := len(g.seats)
-	for _, side := range []struct {
-		ways    []way
-		scoping bool
-	}{{t.owner, false}, {t.scoping, true}} {
-		for i := range side.ways {
-			w := &side.ways[i]
-			at, found := seats[role{w.policy, side.scoping, w.direct, w.priority}]
+	for side, ways := range t.sides {
+		for i := range ways {
+			w := &ways[i]
+			at, found := seats[role{w.policy, side, w.direct, w.priority}]
 			for n := range w.statements() {
 				own := place{w, n}
 				if found && at+n < seated && g.seats[at+n].twin(own) {
 					g.seats[at+n].tables |= as
 					continue
 				}
-				g.seats = append(g.seats, seat{own, side.scoping, as})
+				g.seats = append(g.seats, seat{own, side, as})
 			}
 		}
 	}

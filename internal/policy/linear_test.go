@@ -10,8 +10,8 @@ import (
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
 
-// TestTimeIsLinear: strings that are four times as long take about four times as long, whatever they are made of, and however
-// many prefixes of them the patterns name.
+// TestTimeIsLinear: strings that are sixteen times as long take about sixteen times as long, whatever they are made of, and however
+// many prefixes of them the patterns name. Times are those of a busy machine, so that the bound is far from both 16 and its square.
 func TestTimeIsLinear(t *testing.T) {
 	if raced {
 		t.Skip("times mean nothing with the race detector")
@@ -19,19 +19,19 @@ func TestTimeIsLinear(t *testing.T) {
 	for name, unit := range map[string]string{"colon": ":", "star": "*", "colons": "::", "segments": "a::", "letters": "a"} {
 		for what, do := range map[string]func(text string) func(){"decide": deciding, "explain": explaining, "compile": compiling} {
 			t.Run(what+"/"+name, func(t *testing.T) {
-				short, long := fastest(do(strings.Repeat(unit, 10<<10/len(unit)))), fastest(do(strings.Repeat(unit, 40<<10/len(unit))))
-				t.Logf("10 KB: %v, 40 KB: %v", short, long)
-				if ratio := float64(long) / float64(short); ratio > 10 { // 4 is linear, 16 is square
-					t.Errorf("40 KB take %.1f times as long as 10 KB", ratio)
+				short, long := fastest(20, do(strings.Repeat(unit, 10<<10/len(unit)))), fastest(5, do(strings.Repeat(unit, 160<<10/len(unit))))
+				t.Logf("10 KB: %v, 160 KB: %v", short, long)
+				if ratio := float64(long) / float64(short); ratio > 100 {
+					t.Errorf("160 KB take %.1f times as long as 10 KB", ratio)
 				}
 			})
 		}
 	}
 }
 
-func fastest(do func()) time.Duration {
+func fastest(of int, do func()) time.Duration {
 	least := time.Hour
-	for range 25 {
+	for range of {
 		began := time.Now()
 		do()
 		least = min(least, time.Since(began))

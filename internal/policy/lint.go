@@ -11,7 +11,7 @@ import (
 type Lint struct {
 	Needless []Needless // by policy and statement
 	Ties     []Tie      // by policy, statement and parameter
-	Unscoped []Member   // the service accounts to which what narrows them leaves all that their owners have; sorted
+	Unscoped []Member   // those to whom what narrows them leaves all that they, or their owners, have without it; sorted
 }
 
 // Needless is a statement without which everybody's requests would be decided the same: those of a Lint can go each alone, and all
@@ -40,7 +40,7 @@ func (c *Compiler) Lint(census *Census) Lint {
 		if p := l.look(c, &census.Parties[i]); p != nil {
 			l.weigh(p)
 			l.ties(p)
-			if t := p.view.table; t.scoping != nil && !p.narrows(&table{holder: t.holder, owner: t.owner}) {
+			if t := p.view.table; len(t.sides) > 1 && !p.narrows(&table{holder: t.holder, sides: t.sides[:1]}) {
 				l.Unscoped = append(l.Unscoped, p.Members...)
 			}
 		}
@@ -187,9 +187,9 @@ func (p *linted) compare(without bitset, so func(before, after Outcome, paramete
 
 // narrows reports whether something is decided otherwise than by a wider table.
 func (p *linted) narrows(wider *table) (narrows bool) {
-	g := newGrid(p.view.shut, p.view.table, wider)
-	g.whole().walk([]view{p.view, {table: wider, as: second, shut: p.view.shut}}, func(r *row) bool {
-		for _, action := range g.order {
+	way, views := compared(p.view, view{table: wider, shut: p.view.shut})
+	way.walk(views, func(r *row) bool {
+		for _, action := range way.chosen {
 			if r.fresh[action] {
 				outcome, parameters := r.rule(0, action)
 				wide, all := r.rule(1, action)
@@ -213,7 +213,7 @@ func (l *linter) ties(p *linted) {
 			if outcome, _ := r.rule(0, action); outcome != Allow || !r.fresh[action] {
 				continue
 			}
-			for _, t := range r.stances[0][action].owner.ties() {
+			for _, t := range r.stances[0][action].sides[0].ties() {
 				if !l.tied[t] {
 					l.tied[t] = true
 					t.Member = slices.MinFunc(p.Members, Member.Compare)

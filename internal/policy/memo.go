@@ -2,12 +2,32 @@ package policy
 
 import "sync/atomic"
 
-// memo remembers what was found once, and never changes, in a place that is bounded: a new one may take that of an older one,
-// which has to be found again.
-type memo[K comparable, V any] struct {
-	slots []atomic.Pointer[remembered[K, V]]
-	mask  uint64
+// slots are where what was found once, and never changes, is remembered. There is a bounded number of them: something new may take
+// that of something older, which has to be found again.
+type slots[T any] struct {
+	all  []atomic.Pointer[T]
+	mask uint64
 }
+
+// newSlots returns size of them, which is a power of two.
+func newSlots[T any](size int) slots[T] {
+	return slots[T]{make([]atomic.Pointer[T], size), uint64(size - 1)}
+}
+
+// first and second return the two slots where something with that hash may be.
+func (s *slots[T]) first(hash uint64) *atomic.Pointer[T]  { return &s.all[hash&s.mask] }
+func (s *slots[T]) second(hash uint64) *atomic.Pointer[T] { return &s.all[hash>>32&s.mask] }
+
+func (s *slots[T]) put(hash uint64, v *T) {
+	place, other := s.first(hash), s.second(hash)
+	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
+		place = other
+	}
+	place.Store(v)
+}
+
+// memo remembers values by their keys.
+type memo[K comparable, V any] struct{ slots[remembered[K, V]] }
 
 type remembered[K comparable, V any] struct {
 	key   K
@@ -16,31 +36,21 @@ type remembered[K comparable, V any] struct {
 
 // newMemo returns a memo for size values, which is a power of two.
 func newMemo[K comparable, V any](size int) *memo[K, V] {
-	return &memo[K, V]{slots: make([]atomic.Pointer[remembered[K, V]], size), mask: uint64(size - 1)}
-}
-
-// places returns the two slots where a key with that hash may be.
-func (m *memo[K, V]) places(hash uint64) (a, b *atomic.Pointer[remembered[K, V]]) {
-	return &m.slots[hash&m.mask], &m.slots[hash>>32&m.mask]
+	return &memo[K, V]{newSlots[remembered[K, V]](size)}
 }
 
 func (m *memo[K, V]) get(hash uint64, key K) *V {
-	a, b := m.places(hash)
-	if r := a.Load(); r != nil && r.key == key {
+	if r := m.first(hash).Load(); r != nil && r.key == key {
 		return r.value
 	}
-	if r := b.Load(); r != nil && r.key == key {
+	if r := m.second(hash).Load(); r != nil && r.key == key {
 		return r.value
 	}
 	return nil
 }
 
 func (m *memo[K, V]) put(hash uint64, key K, v *V) {
-	place, other := m.places(hash)
-	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
-		place = other
-	}
-	place.Store(&remembered[K, V]{key, v})
+	m.slots.put(hash, &remembered[K, V]{key, v})
 }
 
 // Odd numbers that spread what is multiplied with them over all bits.
@@ -76,26 +86,18 @@ func (a *answer) to(table uint64, action, bank string) bool {
 		a.text[:len(action)] == action && a.text[len(action):] == bank
 }
 
-// answers remembers answers as memo does verdicts.
-type answers struct {
-	slots []atomic.Pointer[answer]
-	mask  uint64
-}
+// answers remembers answers.
+type answers struct{ slots[answer] }
+
+// newAnswers has room for size answers, which is a power of two.
+func newAnswers(size int) *answers { return &answers{newSlots[answer](size)} }
 
 func (m *answers) get(hash, table uint64, action, bank string) *verdict {
-	a := m.slots[hash&m.mask].Load()
+	a := m.first(hash).Load()
 	if !a.to(table, action, bank) {
-		if a = m.slots[hash>>32&m.mask].Load(); !a.to(table, action, bank) {
+		if a = m.second(hash).Load(); !a.to(table, action, bank) {
 			return nil
 		}
 	}
 	return a.verdict
-}
-
-func (m *answers) put(hash uint64, a *answer) {
-	place, other := &m.slots[hash&m.mask], &m.slots[hash>>32&m.mask]
-	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
-		place = other
-	}
-	place.Store(a)
 }

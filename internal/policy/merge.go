@@ -22,7 +22,7 @@ type scalar[T comparable] struct {
 	at   func(*Parameters) **T
 	// wider reports whether a gives more than b: within a side the widest value
 	// prevails, between the sides the narrower. nil: values do not compare, so that
-	// rank decides within a side, and the scoping side between the two.
+	// rank decides within a side, and between the sides the last that sets it.
 	wider func(a, b T) bool
 }
 
@@ -90,21 +90,31 @@ func (m *merged) parameters() Parameters {
 	return p
 }
 
-// narrow joins the two sides of a service account: what both of them give.
-func narrow(owner, scoping *merged) Parameters {
-	var p Parameters
-	recallBudget.narrow(&p, owner, scoping)
-	recallMaxTokens.narrow(&p, owner, scoping)
-	retainEveryNTurns.narrow(&p, owner, scoping)
-	retainStrategy.narrow(&p, owner, scoping)
-	llmModel.narrow(&p, owner, scoping)
-	llmProvider.narrow(&p, owner, scoping)
-	o, s := owner.parameters(), scoping.parameters()
-	p.RecallTagGroups = joinGroups(o.RecallTagGroups, s.RecallTagGroups)
-	p.RetainRoles = intersection(o.RetainRoles, s.RetainRoles)
-	p.RetainTags = union(o.RetainTags, s.RetainTags)
-	p.ExcludeProviders = union(o.ExcludeProviders, s.ExcludeProviders)
-	return p
+// narrowed returns what the first side gives, narrowed by each of the others in turn.
+func narrowed(sides []*side) Parameters {
+	if len(sides) == 1 {
+		return sides[0].parameters()
+	}
+	m := sides[0].merged
+	for _, s := range sides[1:] {
+		m.narrow(&s.merged)
+	}
+	return m.parameters()
+}
+
+// narrow leaves what both m and by give. What they share with other copies stays as it is.
+func (m *merged) narrow(by *merged) {
+	recallBudget.narrow(m, by)
+	recallMaxTokens.narrow(m, by)
+	retainEveryNTurns.narrow(m, by)
+	retainStrategy.narrow(m, by)
+	llmModel.narrow(m, by)
+	llmProvider.narrow(m, by)
+	m.sum.RetainRoles = intersection(m.sum.RetainRoles, by.sum.RetainRoles)
+	m.sum.RetainTags = union(m.sum.RetainTags, by.sum.RetainTags)
+	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, by.sum.ExcludeProviders)
+	m.groups = slices.Concat(m.groups, by.groups)
+	m.matches = slices.Concat(m.matches, by.matches)
 }
 
 // settle tells the statements that were recorded to which others they lost.
@@ -146,33 +156,26 @@ func (f scalar[T]) settle(m *merged) {
 	}
 }
 
-// narrow finds the value in force between the two sides. A side that does not
-// set it gives way.
-func (f scalar[T]) narrow(p *Parameters, owner, scoping *merged) {
-	o, s := *f.at(&owner.sum), *f.at(&scoping.sum)
+// narrow puts the value in force that prevails between m and by. Where one of
+// them does not set it the other stands, and of equal values the one of m.
+func (f scalar[T]) narrow(m, by *merged) {
+	own, other := *f.at(&m.sum), *f.at(&by.sum)
 	switch {
-	case s == nil:
-		*f.at(p) = o
-	case o == nil:
-		*f.at(p) = s
-	case f.wider != nil && f.wider(*s, *o):
-		*f.at(p) = o
-		f.concede(scoping, owner)
+	case other == nil || same(own, other):
+	case own != nil && f.wider != nil && f.wider(*other, *own):
+		f.concede(by, m)
 	default:
-		*f.at(p) = s
-		f.concede(owner, scoping)
+		f.concede(m, by)
+		*f.at(&m.sum), m.winners[f.slot] = other, by.winners[f.slot]
 	}
 }
 
-// concede tells the statements whose value was in force on the losing side
-// which statement of the winning side they lost to.
+// concede tells the statements whose value was in force for the loser which
+// statement of the winner they lost to.
 func (f scalar[T]) concede(loser, winner *merged) {
-	lost, won := **f.at(&loser.sum), **f.at(&winner.sum)
-	if lost == won {
-		return
-	}
+	lost := *f.at(&loser.sum)
 	for _, c := range loser.matches {
-		if v := *f.at(c.sets); v != nil && *v == lost {
+		if v := *f.at(c.sets); v != nil && same(v, lost) {
 			c.lose(f.name, winner.winners[f.slot])
 		}
 	}

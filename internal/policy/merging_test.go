@@ -94,7 +94,7 @@ func TestMergeIsAssociative(t *testing.T) {
 	spread := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		p, q := w.Principal(), w.Request()
-		if p.Subject.Scoping != nil && w.Policy(p.Subject.Scoping.ID).Statements == nil {
+		if slices.ContainsFunc(p.Subject.Scoping, func(n policy.Named) bool { return w.Policy(n.ID).Statements == nil }) {
 			return
 		}
 		s := p.Subject
@@ -125,6 +125,53 @@ func TestMergeIsAssociative(t *testing.T) {
 		}
 	})
 	varied(t, spread)
+}
+
+// TestNarrowingIsAssociative: to be narrowed by one policy after the other is to be narrowed by one that says what they come to
+// together, and what the first leaves is what the others narrow.
+func TestNarrowingIsAssociative(t *testing.T) {
+	joined := 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 10 {
+			s, q := w.Principal().Subject, policytest.Request{Action: "bank:recall", Bank: "project::notes"}
+			whole := evaluate(s, q)
+			if len(s.Scoping) < 2 || whole.Outcome != policy.Allow {
+				continue
+			}
+			i := 1 + w.IntN(len(s.Scoping)-1)
+			first, second := s, s
+			first.Scoping, second.Scoping = s.Scoping[:i], s.Scoping[i:]
+
+			left := second
+			left.Grants = []policy.Grant{{PolicyID: "first", Document: said(evaluate(first, q), q)}}
+			is.Equal(whole.Parameters, evaluate(left, q).Parameters)
+
+			right := s
+			right.Scoping = []policy.Named{{ID: "all", Document: said(evaluate(policy.Subject{
+				Kind: policy.User, Grants: []policy.Grant{{PolicyID: "one", Document: s.Scoping[0].Document}}, Scoping: s.Scoping[1:],
+			}, q), q)}}
+			is.Equal(whole.Parameters, evaluate(right, q).Parameters)
+			joined++
+		}
+	})
+	varied(t, joined)
+}
+
+// said is a document that allows what is asked, with the parameters of the answer.
+func said(r policy.Result, q policytest.Request) []byte {
+	p := r.Parameters
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	return policytest.Document(policytest.Statement{
+		Effect: "allow", Actions: []string{q.Action}, Banks: []string{q.Bank},
+		RecallBudget: text(p.RecallBudget), RecallMaxTokens: p.RecallMaxTokens, RecallTagGroups: p.RecallTagGroups,
+		RetainRoles: p.RetainRoles, RetainTags: p.RetainTags, RetainEveryNTurns: p.RetainEveryNTurns, RetainStrategy: text(p.RetainStrategy),
+		LLMModel: text(p.LLMModel), LLMProvider: text(p.LLMProvider), ExcludeProviders: p.ExcludeProviders,
+	})
 }
 
 // spaced gives grants priorities that are far apart, in an order that is theirs already.

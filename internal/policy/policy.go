@@ -23,7 +23,7 @@ type Result struct {
 	Parameters Parameters // zero in a denial
 	Strategy   *string    // the retain strategy in force; nil: none, or a denial
 	// Trace has an entry for each statement of each policy that was gathered, in
-	// gathering order; the scoping policy's come after the owner's, the bank
-	// policy's last. Never nil.
+	// gathering order; those of the policies that narrow it come after, in their
+	// order, the bank policy's last. Never nil.
 	Trace []Entry
 }

@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Bank is the policy of a bank, ready to be asked. It cannot be changed. A nil one stands for none. Use [CompileBank].
 type Bank struct {
@@ -110,7 +113,7 @@ func (b *Bank) strategy(in *Context) (strategy *string, override int) {
 // has an empty value, so that a part of the context that is not known matches nothing.
 func mostSpecific[T any](overrides map[context]T, in *Context) (context, bool) {
 	if len(overrides) > 0 {
-		for _, c := range [...]context{{Topic, in.Topic}, {Channel, in.Channel}, {Provider, in.Provider}} {
+		for _, c := range in.parts() {
 			if _, ok := overrides[c]; ok {
 				return c, true
 			}
@@ -119,10 +122,15 @@ func mostSpecific[T any](overrides map[context]T, in *Context) (context, bool) {
 	return context{}, false
 }
 
+// parts are what overrides match on, the most specific first.
+func (in *Context) parts() [3]context {
+	return [...]context{{Topic, in.Topic}, {Channel, in.Channel}, {Provider, in.Provider}}
+}
+
 // matches compares byte by byte.
 func (c context) matches(in *Context) bool {
-	_, ok := mostSpecific(map[context]bool{c: true}, in)
-	return ok
+	parts := in.parts()
+	return slices.Contains(parts[:], c)
 }
 
 func (c context) String() string { return fmt.Sprintf("%s %q", c.scope, c.value) }

@@ -1,9 +1,9 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"hash/maphash"
+	"slices"
 )
 
 // Rights are what a subject may do. They cannot be changed and are safe for concurrent use. Use [Compiler.Compile].
@@ -17,9 +17,8 @@ type Rights struct {
 // table is the statements of equal subjects.
 type table struct {
 	id             uint64
-	holder         string // whose the grants are, in words
-	owner          []way  // the grants, in gathering order
-	scoping        []way  // none or one
+	holder         string  // whose the grants are, in words
+	sides          [][]way // the grants, in gathering order, and then each policy that narrows them, by itself
 	actions, banks *classes
 	statements     int
 }
@@ -80,10 +79,11 @@ func (r *Rights) verdict(action, bank string) *verdict {
 // ofClass returns what they say of all requests of the classes that its strings are in.
 func (r *Rights) ofClass(action, bank string) *verdict {
 	key := cell{r.table.id, r.table.actions.of(action), r.table.banks.of(bank)}
-	v := r.compiler.verdicts.get(key.hash(), key)
+	hash := key.hash()
+	v := r.compiler.verdicts.get(hash, key)
 	if v == nil {
 		v = r.table.judge(action, bank, nil)
-		r.compiler.verdicts.put(key.hash(), key, v)
+		r.compiler.verdicts.put(hash, key, v)
 	}
 	return v
 }
@@ -115,25 +115,51 @@ func (r *Rights) Opened() *Rights {
 
 // judge decides what the policies say, and tells the recorder, which may be nil, what each statement came to.
 func (t *table) judge(action, bank string, rec *recorder) *verdict {
-	owner, scoping := examine(t.owner, action, bank, rec), examine(t.scoping, action, bank, rec)
-	outcome, cause, parameters := t.rule(owner, scoping)
-	v := &verdict{outcome: outcome, parameters: parameters, final: cause == documentBroken}
-	switch cause {
+	sides := make([]*side, len(t.sides))
+	for i, ways := range t.sides {
+		sides[i] = examine(ways, action, bank, rec)
+	}
+	r := rule(sides)
+	v := &verdict{outcome: r.outcome, final: r.cause == documentBroken}
+	switch of := sides[r.side]; r.cause {
 	case statementDenies:
-		v.reason = because("denied by " + cmp.Or(owner.denied, scoping.denied).String())
+		v.reason = because("denied by " + of.denied.String())
 	case documentBroken:
-		w := cmp.Or(owner.broken, scoping.broken)
-		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", w.words, w.fault))
-	case ownerSilent:
-		v.reason = lacking("no policy of " + t.holder + " allows")
-	case scopingSilent:
-		v.reason = lacking(t.scoping[0].words + " does not allow")
-	case ownerAllows:
-		v.reason = because("allowed by " + owner.allowed.String())
-	case bothAllow:
-		v.reason = because("allowed by " + owner.allowed.String() + ", within " + scoping.allowed.String())
+		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", of.broken.words, of.broken.fault))
+	case sideSilent:
+		v.reason = lacking(t.silence(r.side))
+	case allAllow:
+		v.parameters, v.reason = narrowed(sides), because(allowance(sides))
 	}
 	return v
+}
+
+// allowance is the reason of an allow: the first statement of each side that allows.
+func allowance(sides []*side) string {
+	words := "allowed by " + sides[0].allowed.String()
+	for i, s := range sides[1:] {
+		joint := ", within "
+		if i > 0 {
+			joint = " and "
+		}
+		words += joint + s.allowed.String()
+	}
+	return words
+}
+
+// silence says of a side that it does not allow something.
+func (t *table) silence(side int) string {
+	if side == 0 {
+		return "no policy of " + t.holder + " allows"
+	}
+	return t.sides[side][0].words + " does not allow"
+}
+
+// ruling is what comes of what all sides say.
+type ruling struct {
+	outcome Outcome
+	cause   cause
+	side    int // the first that it comes of
 }
 
 // cause is why something is decided.
@@ -142,27 +168,22 @@ type cause int
 const (
 	statementDenies cause = iota
 	documentBroken
-	ownerSilent
-	scopingSilent
-	ownerAllows
-	bothAllow
+	sideSilent
+	allAllow
 )
 
-// rule decides what comes of what both sides say.
-func (t *table) rule(owner, scoping *side) (Outcome, cause, Parameters) {
-	switch {
-	case owner.denied.way != nil || scoping.denied.way != nil:
-		return ExplicitDeny, statementDenies, Parameters{}
-	case owner.broken != nil || scoping.broken != nil:
-		return ImplicitDeny, documentBroken, Parameters{}
-	case owner.allowed.way == nil:
-		return ImplicitDeny, ownerSilent, Parameters{}
-	case t.scoping == nil:
-		return Allow, ownerAllows, owner.parameters()
-	case scoping.allowed.way == nil:
-		return ImplicitDeny, scopingSilent, Parameters{}
+// rule decides what comes of what the sides say: what one denies is denied, and what is allowed all have to allow.
+func rule(sides []*side) ruling {
+	if i := slices.IndexFunc(sides, (*side).denies); i >= 0 {
+		return ruling{ExplicitDeny, statementDenies, i}
 	}
-	return Allow, bothAllow, narrow(&owner.merged, &scoping.merged)
+	if i := slices.IndexFunc(sides, (*side).isBroken); i >= 0 {
+		return ruling{ImplicitDeny, documentBroken, i}
+	}
+	if i := slices.IndexFunc(sides, (*side).isSilent); i >= 0 {
+		return ruling{ImplicitDeny, sideSilent, i}
+	}
+	return ruling{Allow, allAllow, 0}
 }
 
 // lacking is the reason of a denial because there is no allow.

@@ -7,7 +7,7 @@ import (
 )
 
 // side is what one set of policies makes of a request: those that reach the
-// subject, or the one that narrows it.
+// subject, or one that narrows it.
 type side struct {
 	merged
 	allowed, denied place // the first statement that allows, and that denies; zero: there is none
@@ -32,6 +32,10 @@ type match struct {
 	sets *Parameters
 	lost map[string]string // of its entry in the trace; nil when nothing is recorded
 }
+
+func (s *side) denies() bool   { return s.denied.way != nil }
+func (s *side) isBroken() bool { return s.broken != nil }
+func (s *side) isSilent() bool { return s.allowed.way == nil }
 
 // examine looks at each statement.
 func examine(ways []way, action, bank string, rec *recorder) *side {
@@ -98,9 +102,9 @@ func (m *match) gathered(other *match) int {
 	)
 }
 
-// lose tells the trace that another statement's value is in force.
+// lose tells the trace that another statement's value is in force. What a statement lost to first stays.
 func (m *match) lose(parameter string, to *match) {
-	if m.lost != nil {
+	if m.lost != nil && m.lost[parameter] == "" {
 		m.lost[parameter] = to.policy + "#" + strconv.Itoa(to.statement)
 	}
 }

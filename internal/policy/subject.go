@@ -43,8 +43,8 @@ type Subject struct {
 	// Grants are the user's, or those of a service account's owner, in any order.
 	// An unmapped sender's are not looked at.
 	Grants []Grant
-	// Scoping narrows the grants. nil: they count as they are.
-	Scoping *Named
+	// Scoping are the policies that narrow the grants, in order: each has to allow what they allow. Empty: they count as they are.
+	Scoping []Named
 }
 
 // Request is what is asked for.

@@ -91,7 +91,11 @@ func (v *view) start() *stance {
 	if v.table == nil {
 		return nil
 	}
-	return &stance{owner: &side{broken: broken(v.table.owner)}, scoping: &side{broken: broken(v.table.scoping)}}
+	s := &stance{}
+	for _, ways := range v.table.sides {
+		s.sides = append(s.sides, &side{broken: broken(ways)})
+	}
+	return s
 }
 
 func (t *tour) descend(bank int32, r *row, visit func(r *row) (more bool)) (more bool) {
@@ -183,21 +187,14 @@ func (t *tour) stance(v *view, action int32, own *own, before, stances []*stance
 		}
 	}
 	above := before[action]
-	owner, scoping := above.owner, above.scoping
+	s := above
 	for n, i := range own.named {
 		seat := &t.seats[i]
-		switch {
-		case !t.covering[action].has(i) || seat.tables&v.as == 0 || v.without != nil && v.without.has(i):
-		case seat.scoping:
-			scoping = scoping.with(own.match(n, seat, v.traced), above.scoping)
-		default:
-			owner = owner.with(own.match(n, seat, v.traced), above.owner)
+		if t.covering[action].has(i) && seat.tables&v.as != 0 && (v.without == nil || !v.without.has(i)) {
+			s = s.with(own.match(n, seat, v.traced), seat.side, above)
 		}
 	}
-	if owner == above.owner && scoping == above.scoping {
-		return above
-	}
-	return &stance{owner, scoping}
+	return s
 }
 
 func (o *own) match(n int, s *seat, traced bool) *match {
@@ -208,6 +205,15 @@ func (o *own) match(n int, s *seat, traced bool) *match {
 		}
 	}
 	return o.matches[n]
+}
+
+// with adds a match to one of the sides, or does so in a copy where the stance is the one that is shared.
+func (s *stance) with(m *match, side int, shared *stance) *stance {
+	if s == shared {
+		s = &stance{slices.Clone(shared.sides)}
+	}
+	s.sides[side] = s.sides[side].with(m, shared.sides[side])
+	return s
 }
 
 // with adds a match to a side, or to a copy where it is the one that is shared.
@@ -221,7 +227,7 @@ func (s *side) with(m *match, shared *side) *side {
 	return s
 }
 
-func (s *stance) denied() bool { return s.owner.denied.way != nil || s.scoping.denied.way != nil }
+func (s *stance) denied() bool { return slices.ContainsFunc(s.sides, (*side).denies) }
 
 // rule decides what a view says of a class of actions.
 func (r *row) rule(view int, action int32) (Outcome, Parameters) {
@@ -229,11 +235,13 @@ func (r *row) rule(view int, action int32) (Outcome, Parameters) {
 	if s == nil {
 		return ImplicitDeny, Parameters{}
 	}
-	outcome, _, parameters := r.views[view].table.rule(s.owner, s.scoping)
-	if outcome == Allow && r.shut[view] {
+	switch said := rule(s.sides); {
+	case said.outcome != Allow:
+		return said.outcome, Parameters{}
+	case r.shut[view]:
 		return ImplicitDeny, Parameters{}
 	}
-	return outcome, parameters
+	return Allow, narrowed(s.sides)
 }
 
 // alike reports whether all views make the same of two classes of actions.

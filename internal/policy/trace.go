@@ -42,9 +42,9 @@ type Entry struct {
 	Code          string  `json:"code"`
 	Reason        string  `json:"reason"`
 	Sets          Sets    `json:"sets"` // what a matched entry gives; empty otherwise
-	// Lost maps each parameter whose value is not the one in force to the
-	// statement ("policy#statement") that prevailed over it: of its own side, or
-	// of the other side for what was in force on its own. Only parameters of which
+	// Lost maps each parameter whose value did not prevail to the statement
+	// ("policy#statement") that was the first to prevail over it: of its own side, or
+	// of another side for what was in force until then. Only parameters of which
 	// one value prevails can lose; an equal value has not lost. Never nil; empty in
 	// a denial, where nothing is in force. Entries that are not matched share one.
 	Lost map[string]string `json:"lost"`

@@ -57,8 +57,8 @@ func (w *World) WhoCan(action, bank string) Reach {
 	return r
 }
 
-// find answers for a class of requests: of the members' own policies a deny wins over any allow, and the policy that narrows an
-// account has to allow as well.
+// find answers for a class of requests: of the members' own policies a deny wins over any allow, and each policy that narrows one
+// has to allow as well.
 func (w *World) find(class cell) *reach {
 	const allows, denies = 1, 2
 	effects := make([]uint8, len(w.policies))
@@ -82,9 +82,9 @@ func (w *World) find(class cell) *reach {
 			denied.add(w.policies[policy].holders)
 		}
 	}
-	for account, scoping := range w.scoping {
-		if scoping >= 0 && effects[scoping] != allows {
-			denied.set(int32(len(w.users) + account))
+	for _, n := range w.narrowed {
+		if effects[n.policy] != allows {
+			denied.set(n.member)
 		}
 	}
 	allowed.remove(denied)

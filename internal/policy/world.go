@@ -12,11 +12,11 @@ const keptReaches = 1 << 8
 // [Compiler.World].
 type World struct {
 	index
-	users, accounts []string // sorted; they are numbered one after the other
-	statements      []owned  // of the index
-	policies        []held   // by id
-	scoping         []int32  // of each account the number of the policy that narrows it; -1: none
-	barred          bitset   // who has a policy that does not parse
+	users, accounts []string    // sorted; they are numbered one after the other
+	statements      []owned     // of the index
+	policies        []held      // by id
+	narrowed        []narrowing // by policies that have to allow as well
+	barred          bitset      // who has a policy that does not parse
 	bankPolicies    map[string]*Bank
 	shut            []string
 	reaches         *memo[cell, reach]
@@ -28,6 +28,9 @@ type held struct {
 	holders bitset
 	broken  bool
 }
+
+// narrowing is a member, and a policy that narrows it.
+type narrowing struct{ member, policy int32 }
 
 // owned is a statement, and whose it is.
 type owned struct {
@@ -74,7 +77,6 @@ func (w *World) admit(census *Census) map[Member]int32 {
 	for i, id := range w.accounts {
 		numbers[Member{ServiceAccount, id}] = int32(len(w.users) + i)
 	}
-	w.scoping = slices.Repeat([]int32{-1}, len(w.accounts))
 	w.barred = bitsets(1, len(numbers))[0]
 	return numbers
 }
@@ -110,14 +112,14 @@ func (w *World) give(member int32, s *Subject, policies map[string]int32) {
 			w.barred.set(member)
 		}
 	}
-	if s.Scoping != nil {
-		scoping := policies[s.Scoping.ID]
-		w.scoping[int(member)-len(w.users)] = scoping
-		if w.policies[scoping].broken {
+	for _, n := range s.Scoping {
+		number := policies[n.ID]
+		w.narrowed = append(w.narrowed, narrowing{member, number})
+		if w.policies[number].broken {
 			w.barred.set(member)
 		}
 	}
 }
 
-// Shut returns the banks whose policies do not parse, sorted.
+// Shut returns the banks whose policies do not parse, sorted, but for those whose ids read like patterns.
 func (w *World) Shut() []string { return w.shut }

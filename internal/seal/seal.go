@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/crypto/chacha20poly1305"
 )
@@ -13,33 +14,69 @@ import (
 // KeySize is the length of a sealing key in bytes.
 const KeySize = chacha20poly1305.KeySize
 
-// Sealer seals with XChaCha20-Poly1305, whose nonces are long enough to be drawn at random. Safe for concurrent use.
-type Sealer struct{ aead cipher.AEAD }
+// ErrOpen is what does not open: the key, the binding or the bytes are others than those of Seal.
+var ErrOpen = errors.New("no sealing key opens it, or it was sealed for another place")
+
+// Sealer seals with XChaCha20-Poly1305, whose nonces are long enough to be drawn at random. It seals under its first key
+// and opens under each. A nil Sealer has no key: it opens nothing. Safe for concurrent use.
+type Sealer struct{ keys []key }
+
+type key struct {
+	bytes [KeySize]byte
+	aead  cipher.AEAD
+}
 
 // New returns a Sealer for a key of [KeySize] bytes.
-func New(key []byte) (*Sealer, error) {
-	if len(key) != KeySize {
-		return nil, fmt.Errorf("must be %d bytes, not %d", KeySize, len(key))
+func New(first []byte) (*Sealer, error) { return (&Sealer{}).WithOld(first) }
+
+// WithOld returns a Sealer that also opens what was sealed under old, a key of [KeySize] bytes that s does not have.
+func (s *Sealer) WithOld(old []byte) (*Sealer, error) {
+	if len(old) != KeySize {
+		return nil, fmt.Errorf("must be %d bytes, not %d", KeySize, len(old))
 	}
-	aead, err := chacha20poly1305.NewX(key)
+	if slices.ContainsFunc(s.keys, func(k key) bool { return k.bytes == [KeySize]byte(old) }) {
+		return nil, errors.New("is there twice")
+	}
+	aead, err := chacha20poly1305.NewX(old)
 	if err != nil {
 		return nil, err
 	}
-	return &Sealer{aead}, nil
+	return &Sealer{append(slices.Clip(s.keys), key{[KeySize]byte(old), aead})}, nil
 }
 
-// Seal encrypts secret. Only the same binding opens it.
+// Seal encrypts secret under the first key. Only the same binding opens it.
 func (s *Sealer) Seal(secret, binding []byte) []byte {
-	nonce := make([]byte, s.aead.NonceSize(), s.aead.NonceSize()+len(secret)+s.aead.Overhead())
+	aead := s.keys[0].aead
+	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(secret)+aead.Overhead())
 	rand.Read(nonce) // never fails: it ends the program rather
-	return s.aead.Seal(nonce, nonce, secret, binding)
+	return aead.Seal(nonce, nonce, secret, binding)
 }
 
-// Open decrypts what Seal made, or says that key, binding or bytes are not the same.
+// Open decrypts what Seal made. ErrOpen.
 func (s *Sealer) Open(sealed, binding []byte) ([]byte, error) {
-	if len(sealed) < s.aead.NonceSize() {
-		return nil, errors.New("sealed value is too short")
+	secret, _, err := s.open(sealed, binding)
+	return secret, err
+}
+
+// Reseal returns what is sealed, sealed anew, or nil when it is under the first key already. ErrOpen.
+func (s *Sealer) Reseal(sealed, binding []byte) ([]byte, error) {
+	secret, under, err := s.open(sealed, binding)
+	if err != nil || under == 0 {
+		return nil, err
 	}
-	nonce, box := sealed[:s.aead.NonceSize()], sealed[s.aead.NonceSize():]
-	return s.aead.Open(nil, nonce, box, binding)
+	return s.Seal(secret, binding), nil
+}
+
+// open decrypts what Seal made, and says which key it is under.
+func (s *Sealer) open(sealed, binding []byte) (secret []byte, under int, err error) {
+	if s == nil || len(sealed) < chacha20poly1305.NonceSizeX {
+		return nil, 0, ErrOpen
+	}
+	nonce, box := sealed[:chacha20poly1305.NonceSizeX], sealed[chacha20poly1305.NonceSizeX:]
+	for i, k := range s.keys {
+		if secret, err = k.aead.Open(nil, nonce, box, binding); err == nil {
+			return secret, i, nil
+		}
+	}
+	return nil, 0, ErrOpen
 }

@@ -2,42 +2,109 @@ package seal_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/matryer/is"
 )
 
+// sealer has keys that consist of one byte each.
+func sealer(t *testing.T, first byte, old ...byte) *seal.Sealer {
+	t.Helper()
+	s, err := seal.New(bytes.Repeat([]byte{first}, seal.KeySize))
+	for _, b := range old {
+		if err == nil {
+			s, err = s.WithOld(bytes.Repeat([]byte{b}, seal.KeySize))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func TestSeal(t *testing.T) {
 	is := is.New(t)
-	sealer, err := seal.New(bytes.Repeat([]byte{1}, seal.KeySize))
-	is.NoErr(err)
-	other, err := seal.New(bytes.Repeat([]byte{2}, seal.KeySize))
-	is.NoErr(err)
-
-	sealed := sealer.Seal([]byte("secret"), []byte("row 1"))
+	one := sealer(t, 1)
+	sealed := one.Seal([]byte("secret"), []byte("row 1"))
 	is.True(!bytes.Contains(sealed, []byte("secret")))
-	is.True(!bytes.Equal(sealed, sealer.Seal([]byte("secret"), []byte("row 1")))) // a nonce each
+	is.True(!bytes.Equal(sealed, one.Seal([]byte("secret"), []byte("row 1")))) // a nonce each
 
-	opened, err := sealer.Open(sealed, []byte("row 1"))
-	is.NoErr(err)
-	is.Equal(string(opened), "secret")
+	for _, s := range []*seal.Sealer{one, sealer(t, 2, 1), sealer(t, 2, 3, 1)} {
+		opened, err := s.Open(sealed, []byte("row 1"))
+		is.NoErr(err)
+		is.Equal(string(opened), "secret")
+	}
+}
 
-	for name, open := range map[string]func() ([]byte, error){
-		"another row": func() ([]byte, error) { return sealer.Open(sealed, []byte("row 2")) },
-		"another key": func() ([]byte, error) { return other.Open(sealed, []byte("row 1")) },
-		"too short":   func() ([]byte, error) { return sealer.Open(sealed[:8], []byte("row 1")) },
-		"a flipped bit": func() ([]byte, error) {
-			return sealer.Open(append(bytes.Clone(sealed[:len(sealed)-1]), sealed[len(sealed)-1]^1), []byte("row 1"))
-		},
+func TestWhatDoesNotOpen(t *testing.T) {
+	one := sealer(t, 1)
+	sealed := one.Seal([]byte("secret"), []byte("row 1"))
+	flipped := bytes.Clone(sealed)
+	flipped[len(flipped)-1] ^= 1
+	for name, c := range map[string]struct {
+		sealer  *seal.Sealer
+		sealed  []byte
+		binding string
+	}{
+		"another row":                   {one, sealed, "row 2"},
+		"another row, under an old key": {sealer(t, 2, 1), sealed, "row 2"},
+		"another key":                   {sealer(t, 2), sealed, "row 1"},
+		"other keys":                    {sealer(t, 2, 3), sealed, "row 1"},
+		"no key":                        {nil, sealed, "row 1"},
+		"too short":                     {one, sealed[:8], "row 1"},
+		"a nonce alone":                 {one, sealed[:24], "row 1"},
+		"nothing":                       {one, nil, "row 1"},
+		"a flipped bit":                 {one, flipped, "row 1"},
 	} {
-		if _, err := open(); err == nil {
-			t.Errorf("%s opens it", name)
+		opened, openErr := c.sealer.Open(c.sealed, []byte(c.binding))
+		again, resealErr := c.sealer.Reseal(c.sealed, []byte(c.binding))
+		if !errors.Is(openErr, seal.ErrOpen) || !errors.Is(resealErr, seal.ErrOpen) || opened != nil || again != nil {
+			t.Errorf("%s: got %q, %v and %q, %v", name, opened, openErr, again, resealErr)
 		}
 	}
 }
 
-func TestKeySize(t *testing.T) {
+func TestReseal(t *testing.T) {
+	is := is.New(t)
+	row, both := []byte("row 1"), sealer(t, 2, 1)
+	again, err := both.Reseal(sealer(t, 1).Seal([]byte("secret"), row), row)
+	is.NoErr(err)
+	opened, err := sealer(t, 2).Open(again, row) // the old key is not needed any more
+	is.NoErr(err)
+	is.Equal(string(opened), "secret")
+
+	again, err = both.Reseal(again, row)
+	is.NoErr(err)
+	is.Equal(again, nil) // it is under the first key
+}
+
+func TestOldKeysAreNotShared(t *testing.T) {
+	is := is.New(t)
+	three := sealer(t, 1, 2, 3)
+	four, err := three.WithOld(bytes.Repeat([]byte{4}, seal.KeySize))
+	is.NoErr(err)
+	_, err = three.WithOld(bytes.Repeat([]byte{5}, seal.KeySize))
+	is.NoErr(err)
+	_, err = four.Open(sealer(t, 4).Seal([]byte("secret"), nil), nil)
+	is.NoErr(err)
+	for _, unknown := range []byte{4, 5} {
+		_, err = three.Open(sealer(t, unknown).Seal([]byte("secret"), nil), nil)
+		is.True(errors.Is(err, seal.ErrOpen))
+	}
+}
+
+func TestKeys(t *testing.T) {
+	one := sealer(t, 1, 2)
+	for name, key := range map[string][]byte{
+		"of 31 bytes": make([]byte, 31), "of 33 bytes": make([]byte, 33), "of none": nil,
+		"that is the first": bytes.Repeat([]byte{1}, seal.KeySize), "that is an old one": bytes.Repeat([]byte{2}, seal.KeySize),
+	} {
+		if _, err := one.WithOld(key); err == nil {
+			t.Errorf("an old key %s is accepted", name)
+		}
+	}
 	if _, err := seal.New(make([]byte, 31)); err == nil {
 		t.Error("a key of 31 bytes is accepted")
 	}

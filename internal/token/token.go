@@ -8,6 +8,8 @@ package token
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"hash/crc32"
 	"strings"
 )
@@ -50,6 +52,28 @@ func Parse(key, prefix string) (Token, bool) {
 	body := key[:len(key)-sumLength]
 	t := Token{Prefix: prefix, ID: rest[:IDLength], Secret: rest[IDLength : IDLength+SecretLength]}
 	return t, encoded(checksum(body)) == [sumLength]byte([]byte(key[len(body):]))
+}
+
+// Imported is the token that stands for a key of another system, of which only a digest is known: its id and its secret follow from
+// that. The id carries no tag.
+func Imported(prefix string, digest []byte) Token {
+	sum := sha256.Sum256(append([]byte(prefix+"\x00"), digest...))
+	id := make([]byte, IDLength)
+	for i := range id {
+		id[i] = alphabet[sum[i]%62]
+	}
+	return Token{Prefix: prefix, ID: string(id), Secret: hex.EncodeToString(digest)}
+}
+
+// Whole reports whether a text is a key, with whatever prefix, its checksum included. Of texts that only look like one, one in
+// 2^32 passes.
+func Whole(text string) bool {
+	at := len(text) - Length
+	if at < 1 || text[at-1] != '_' {
+		return false
+	}
+	_, ok := Parse(text, text[:at])
+	return ok
 }
 
 // String is the whole key.

@@ -40,6 +40,19 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
+func TestWhole(t *testing.T) {
+	key := token.New("svcu_", tag).String()
+	for text, want := range map[string]bool{
+		key: true, token.New("_", tag).String(): true, token.New("my_app_", tag).String(): true,
+		"": false, "_": false, key[4:]: false, key[5:]: false, key[1:]: false, "x" + key: false, key + "0": false, key[:len(key)-1]: false, swap(key): false,
+		token.New("svcu", tag).String(): false, token.New("", tag).String(): false,
+	} {
+		if token.Whole(text) != want {
+			t.Errorf("%q: want %v", text, want)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	key := token.New("svcu_", tag).String()
 	for name, bad := range map[string]string{

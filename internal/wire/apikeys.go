@@ -8,8 +8,9 @@ import (
 
 // CreateAPIKey asks for a new key.
 type CreateAPIKey struct {
-	Description *string `json:"description,omitempty"`
-	ExpiresAt   *string `json:"expires_at,omitempty"` // RFC 3339
+	Description     *string `json:"description,omitempty"`
+	ExpiresAt       *string `json:"expires_at,omitempty"` // RFC 3339
+	ScopingPolicyID *string `json:"scoping_policy_id,omitempty"`
 }
 
 // PatchAPIKey changes the fields that are set.
@@ -42,13 +43,14 @@ func (k APIKey) Append(b []byte) []byte {
 
 // FullAPIKey is all there is to know of a key. It has no field that could hold the key itself.
 type FullAPIKey struct {
-	ID           string     `json:"id"`
-	APIKeyPrefix string     `json:"api_key_prefix"`
-	Description  *string    `json:"description"`
-	CreatedAt    time.Time  `json:"created_at"`
-	ExpiresAt    *time.Time `json:"expires_at"`
-	Disabled     bool       `json:"disabled"`
-	LastUsedAt   *time.Time `json:"last_used_at"`
+	ID              string     `json:"id"`
+	APIKeyPrefix    string     `json:"api_key_prefix"`
+	Description     *string    `json:"description"`
+	CreatedAt       time.Time  `json:"created_at"`
+	ExpiresAt       *time.Time `json:"expires_at"`
+	Disabled        bool       `json:"disabled"`
+	LastUsedAt      *time.Time `json:"last_used_at"`
+	ScopingPolicyID *string    `json:"scoping_policy_id"`
 }
 
 // Append appends the JSON of k.
@@ -67,6 +69,7 @@ func (k FullAPIKey) describe(o *object) {
 	o.optionalTime("expires_at", k.ExpiresAt)
 	o.bool("disabled", k.Disabled)
 	o.optionalTime("last_used_at", k.LastUsedAt)
+	o.optional("scoping_policy_id", k.ScopingPolicyID)
 }
 
 // CreatedAPIKey is a new key, shown this once.

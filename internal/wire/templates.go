@@ -58,11 +58,7 @@ type Template struct {
 func (t Template) Append(b []byte) []byte {
 	o := open(b)
 	o.text("id", t.ID)
-	o.text("name", t.Name)
-	o.optional("description", t.Description)
-	o.optional("category", t.Category)
-	o.texts("integrations", t.Integrations)
-	o.texts("tags", t.Tags)
+	o.content(t.Name, t.Description, t.Category, t.Integrations, t.Tags)
 	o.text("scope", t.Scope)
 	o.optional("owner", t.Owner)
 	o.optional("source_name", t.SourceName)
@@ -73,6 +69,15 @@ func (t Template) Append(b []byte) []byte {
 	o.time("updated_at", t.UpdatedAt)
 	o.raw("manifest", t.Manifest)
 	return o.close()
+}
+
+// content appends what a template says, but for its manifest.
+func (o *object) content(name string, description, category *string, integrations, tags []string) {
+	o.text("name", name)
+	o.optional("description", description)
+	o.optional("category", category)
+	o.texts("integrations", integrations)
+	o.texts("tags", tags)
 }
 
 // Templates is a list of templates. It is written element by element.

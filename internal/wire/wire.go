@@ -49,6 +49,20 @@ func (o *object) bool(name string, value bool) {
 	o.b = strconv.AppendBool(o.b, value)
 }
 
+func (o *object) number(name string, value int64) {
+	o.key(name)
+	o.b = strconv.AppendInt(o.b, value, 10)
+}
+
+func (o *object) optionalBool(name string, value *bool) {
+	if value != nil {
+		o.bool(name, *value)
+		return
+	}
+	o.key(name)
+	o.b = append(o.b, "null"...)
+}
+
 func (o *object) time(name string, value time.Time) {
 	o.key(name)
 	o.b = append(o.b, '"')
@@ -74,4 +88,17 @@ func (o *object) texts(name string, values []string) {
 func (o *object) raw(name string, value []byte) {
 	o.key(name)
 	o.b = append(o.b, value...)
+}
+
+// list appends an array of values that write themselves.
+func list[T interface{ Append([]byte) []byte }](o *object, name string, values []T) {
+	o.key(name)
+	o.b = append(o.b, '[')
+	for i, value := range values {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = value.Append(o.b)
+	}
+	o.b = append(o.b, ']')
 }

@@ -38,12 +38,13 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 		Key:        foundOrNil(s.keys, query.KeyID, cloneKey),
 		BankPolicy: foundOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
 	}
-	who := query.Identity
+	who, narrowedBy := query.Identity, query.ScopingPolicyID
 	if snapshot.Key != nil {
-		who = snapshot.Key.Holder
+		who, narrowedBy = snapshot.Key.Holder, snapshot.Key.ScopingPolicyID
 	} else if holder, held := s.channels[query.Channel]; held {
 		who = svc.Identity{Kind: svc.KindUser, ID: holder}
 	}
+	snapshot.Narrowing = foundOrNil(s.policies, narrowedBy, clonePolicy)
 	switch who.Kind {
 	case svc.KindUser:
 		snapshot.User = foundOrNil(s.users, who.ID, withoutChannels)
@@ -90,7 +91,7 @@ func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	}
 	defer s.mu.Unlock()
 	bundle, err := change(s.current(named))
-	if err != nil || isEmpty(bundle) {
+	if err != nil || bundle.Empty() {
 		return err
 	}
 	channels, err := s.channelsAfter(bundle.Users)
@@ -101,10 +102,6 @@ func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	s.write(bundle)
 	s.changed(bundle.Targets()...)
 	return nil
-}
-
-func isEmpty(b svc.Bundle) bool {
-	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
 }
 
 // current returns the rows that named names, and the holders of its channels.

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -21,7 +20,7 @@ func (s *Store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
 		Groups:          sorted(s.groups, strings.Compare, cloneGroup),
 		ServiceAccounts: sorted(s.serviceAccounts, strings.Compare, same),
 		Policies:        sorted(s.policies, strings.Compare, clonePolicy),
-		Attachments:     sorted(s.attachments, compareAttachments, same),
+		Attachments:     sorted(s.attachments, svc.AttachmentKey.Compare, same),
 		BankPolicies:    sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
 	}}, nil
 }
@@ -33,9 +32,4 @@ func sorted[K comparable, R any](rows map[K]R, compare func(a, b K) int, clone f
 		list = append(list, clone(rows[key]))
 	}
 	return list
-}
-
-func compareAttachments(a, b svc.AttachmentKey) int {
-	return cmp.Or(cmp.Compare(a.PolicyID, b.PolicyID), cmp.Compare(a.Principal.Type, b.Principal.Type),
-		cmp.Compare(a.Principal.ID, b.Principal.ID))
 }

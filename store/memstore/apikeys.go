@@ -99,6 +99,7 @@ func (s *Store) goodKey(holder svc.Identity, id string) (svc.APIKey, error) {
 func (s *Store) updateKey(id string, as svc.APIKey) {
 	key := s.keys[id]
 	key.Description, key.ExpiresAt, key.Disabled, key.RevokedAt = cloneText(as.Description), as.ExpiresAt, as.Disabled, as.RevokedAt
+	key.Hash, key.Pepper, key.Seal = cloneBytes(as.Hash), as.Pepper, cloneBytes(as.Seal)
 	s.keys[id] = key
 }
 
@@ -112,7 +113,7 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 	if err != nil {
 		return err
 	}
-	key.RevokedAt = at
+	key.RevokedAt, key.Hash, key.Seal = at, nil, nil
 	s.keys[id] = key
 	s.changed(key.Target())
 	return nil
@@ -130,7 +131,7 @@ func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.
 		if key.Holder != holder || !key.RevokedAt.IsZero() {
 			continue
 		}
-		key.RevokedAt = at
+		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
 		s.keys[id] = key
 		ids, targets = append(ids, id), append(targets, key.Target())
 	}
@@ -154,9 +155,6 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 		if use.At.After(key.LastUsedAt) {
 			key.LastUsedAt = use.At
 		}
-		if use.Hash != nil && key.RevokedAt.IsZero() {
-			key.Hash, key.Pepper = cloneBytes(use.Hash), use.Pepper
-		}
 		s.keys[use.ID] = key
 	}
 	return nil
@@ -177,6 +175,6 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 
 func cloneKey(key svc.APIKey) svc.APIKey {
 	key.Description = cloneText(key.Description)
-	key.Hash = cloneBytes(key.Hash)
+	key.Hash, key.Seal = cloneBytes(key.Hash), cloneBytes(key.Seal)
 	return key
 }

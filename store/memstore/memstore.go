@@ -21,6 +21,7 @@ type Store struct {
 
 	sources   map[svc.SourceKey]svc.Source
 	templates map[svc.TemplateKey]svc.Template
+	versions  map[svc.TemplateKey][]svc.TemplateVersion // newest first
 	keys      map[string]svc.APIKey
 	kept      map[string][]byte
 
@@ -43,6 +44,7 @@ func New() *Store {
 		next:            make(chan struct{}),
 		sources:         map[svc.SourceKey]svc.Source{},
 		templates:       map[svc.TemplateKey]svc.Template{},
+		versions:        map[svc.TemplateKey][]svc.TemplateVersion{},
 		keys:            map[string]svc.APIKey{},
 		kept:            map[string][]byte{},
 		users:           map[string]svc.User{},

@@ -47,6 +47,26 @@ func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source,
 	return first(chunk, page.Limit, cloneSource), nil
 }
 
+// ChangeSource implements [svc.SourceStore].
+func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	as, err := found(s.sources, key, cloneSource)
+	if err != nil {
+		return err
+	}
+	if write, err := change(&as); err != nil || !write {
+		return err
+	}
+	source := s.sources[key]
+	source.Description, source.URL, source.SealedToken, source.UpdatedAt = as.Description, as.URL, as.SealedToken, as.UpdatedAt
+	s.sources[key] = cloneSource(source)
+	s.changed(key.Target())
+	return nil
+}
+
 // DeleteSource implements [svc.SourceStore].
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	if err := s.lock(ctx); err != nil {

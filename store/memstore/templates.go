@@ -75,15 +75,42 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 	if err != nil {
 		return err
 	}
-	installedAt := template.InstalledAt
+	was := s.templates[key]
 	write, err := change(&template)
 	if err != nil || !write {
 		return err
 	}
-	template.TemplateKey, template.InstalledAt = key, installedAt
+	template.TemplateKey, template.InstalledAt = key, was.InstalledAt
+	if template.Version > was.Version {
+		s.keepVersion(was, template.Version)
+	}
 	s.templates[key] = cloneTemplate(template)
 	s.changed(key.Target())
 	return nil
+}
+
+// keepVersion adds what a template was to its versions, and forgets those that are too old for the number that it now has. The
+// caller holds the lock.
+func (s *Store) keepVersion(was svc.Template, number int64) {
+	version := svc.TemplateVersion{Number: was.Version, Content: was.Content, UpdatedAt: was.UpdatedAt}
+	if was.Origin != nil {
+		version.SourceRevision = was.Origin.Revision
+	}
+	kept := append([]svc.TemplateVersion{version}, s.versions[was.TemplateKey]...)
+	s.versions[was.TemplateKey] = slices.DeleteFunc(kept, func(v svc.TemplateVersion) bool { return v.Number < number-svc.MaxTemplateVersions })
+}
+
+// TemplateVersions implements [svc.TemplateStore].
+func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	older := slices.DeleteFunc(slices.Clone(s.versions[key]), func(v svc.TemplateVersion) bool { return v.Number >= before })
+	return first(older, limit, func(v svc.TemplateVersion) svc.TemplateVersion {
+		v.Content = cloneContent(v.Content)
+		return v
+	}), nil
 }
 
 // DeleteTemplate implements [svc.TemplateStore].
@@ -96,6 +123,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 		return svc.ErrNotFound
 	}
 	delete(s.templates, key)
+	delete(s.versions, key)
 	s.changed(key.Target())
 	return nil
 }

@@ -56,6 +56,7 @@ func writeAll(ctx context.Context, store svc.Store) error {
 	_, kept := store.KeepValue(ctx, "name", []byte("value"))
 	return errors.Join(kept,
 		store.CreateSource(ctx, svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}}),
+		store.ChangeSource(ctx, svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, func(s *svc.Source) (bool, error) { s.URL = "changed"; return true, nil }),
 		store.CreateTemplate(ctx, template),
 		store.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) { t.Name = "changed"; return true, nil }),
 		store.CreateAPIKey(ctx, key(1)),
@@ -101,16 +102,16 @@ func TestCommitShowsAll(t *testing.T) {
 	is.Equal(read.Name, "changed") // it sees its own
 	snapshot, err := inside.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "alice"}})
 	is.NoErr(err)
-	is.Equal(snapshot.Generation, int64(7))
+	is.Equal(snapshot.Generation, int64(8))
 	is.Equal(snapshot.User.ID, "alice")
-	is.Equal(generation(t, inside), int64(7))
+	is.Equal(generation(t, inside), int64(8))
 
 	is.NoErr(tx.Commit())
 	is.Equal(tenants(t, store), 1)
 	changes, err := store.Changes(t.Context(), 0)
 	is.NoErr(err)
-	is.Equal(changes.Generation, int64(7))
-	is.Equal(len(changes.Targets), 6) // the kept value is no target
+	is.Equal(changes.Generation, int64(8))
+	is.Equal(len(changes.Targets), 7) // the kept value is no target
 	events, err := store.ClaimEvents(t.Context(), time.Now(), time.Now(), 10)
 	is.NoErr(err)
 	is.Equal(len(events), 1)

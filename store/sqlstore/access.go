@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -31,7 +32,7 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 		if err := r.Scan(columns...); err != nil {
 			return svc.AccessSnapshot{}, err
 		}
-		return row.snapshot(query.BankID)
+		return row.snapshot(query)
 	}, statement, args...)
 	if errors.Is(err, svc.ErrNotFound) {
 		err = errNoGeneration
@@ -49,21 +50,25 @@ const (
 		CROSS JOIN svc_attachments t CROSS JOIN svc_policies p
 		WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id AND p.id = t.policy_id)`
 	withAccount = `, ` + serviceAccountColumns + `, n.display_name, n.document`
+	withNarrow  = `, y.display_name, y.document`
 	withKey     = `, ` + keyColumns
 	fromBank    = ` FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
 	joinScoping = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
+	joinAccount = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping + ` LEFT JOIN svc_users u ON u.id = a.owner_user_id`
+	joinUser    = ` LEFT JOIN svc_users u ON u.id = $3`
+	joinNarrow  = ` LEFT JOIN svc_policies y ON y.id = $4`
 
-	accessOfUser    = selectAccess + fromBank + ` LEFT JOIN svc_users u ON u.id = $3 WHERE g.id = 1`
+	accessOfUser    = selectAccess + fromBank + joinUser + ` WHERE g.id = 1`
 	accessOfChannel = selectAccess + fromBank + `
 		LEFT JOIN svc_channels c ON c.provider = $3 AND c.sender_id = $4
 		LEFT JOIN svc_users u ON u.id = c.user_id WHERE g.id = 1`
-	accessOfAccount = selectAccess + withAccount + fromBank + `
-		LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping + `
-		LEFT JOIN svc_users u ON u.id = a.owner_user_id WHERE g.id = 1`
-	accessOfKey = selectAccess + withAccount + withKey + fromBank + `
-		LEFT JOIN svc_api_keys k ON k.id = $3
+	accessOfAccount = selectAccess + withAccount + fromBank + joinAccount + ` WHERE g.id = 1`
+	accessOfKey     = selectAccess + withAccount + withNarrow + withKey + fromBank + `
+		LEFT JOIN svc_api_keys k ON k.id = $3 LEFT JOIN svc_policies y ON y.id = k.scoping_policy_id
 		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id` + joinScoping + `
 		LEFT JOIN svc_users u ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END WHERE g.id = 1`
+	narrowedAccount = selectAccess + withAccount + withNarrow + fromBank + joinAccount + joinNarrow + ` WHERE g.id = 1`
+	narrowedUser    = selectAccess + withNarrow + fromBank + joinUser + joinNarrow + ` WHERE g.id = 1`
 )
 
 // accessRow is what a statement of Access returns.
@@ -76,6 +81,8 @@ type accessRow struct {
 	account     svc.ServiceAccount
 	scopingName string
 	scoping     []byte
+	narrowName  string
+	narrowing   []byte
 	key         keyRow
 }
 
@@ -84,9 +91,14 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns 
 	args = []any{r.boundary, query.BankID}
 	columns = slices.Concat([]any{&r.generation, &r.bank}, columnsOfUser(&r.user), []any{orZero[string]{&r.grants}})
 	account := slices.Concat(columns, columnsOfServiceAccount(&r.account), []any{orZero[string]{&r.scopingName}, &r.scoping})
-	switch who := query.Identity; {
+	narrowing := []any{orZero[string]{&r.narrowName}, &r.narrowing}
+	switch who, by := query.Identity, query.ScopingPolicyID; {
 	case query.KeyID != "":
-		return accessOfKey, append(args, query.KeyID), append(account, r.key.columns()...)
+		return accessOfKey, append(args, query.KeyID), slices.Concat(account, narrowing, r.key.columns())
+	case who.Kind == svc.KindServiceAccount && by != "":
+		return narrowedAccount, append(args, who.ID, by), append(account, narrowing...)
+	case who.Kind == svc.KindUser && by != "":
+		return narrowedUser, append(args, who.ID, by), append(columns, narrowing...)
 	case who.Kind == svc.KindServiceAccount:
 		return accessOfAccount, append(args, who.ID), account
 	case who.Kind == svc.KindUser:
@@ -95,7 +107,7 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns 
 	return accessOfChannel, append(args, query.Channel.Provider, query.Channel.SenderID), columns
 }
 
-func (r *accessRow) snapshot(bankID string) (snapshot svc.AccessSnapshot, err error) {
+func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot, err error) {
 	snapshot = svc.AccessSnapshot{
 		Generation: r.generation, Key: orNil(r.key.ID, r.key.apiKey()),
 		ServiceAccount: orNil(r.account.ID, r.account), User: orNil(r.user.ID, r.user),
@@ -103,8 +115,12 @@ func (r *accessRow) snapshot(bankID string) (snapshot svc.AccessSnapshot, err er
 	if r.scoping != nil {
 		snapshot.Scoping = &svc.Policy{ID: r.account.ScopingPolicyID, DisplayName: r.scopingName, Document: r.scoping}
 	}
+	if r.narrowing != nil {
+		id := cmp.Or(query.ScopingPolicyID, r.key.ScopingPolicyID)
+		snapshot.Narrowing = &svc.Policy{ID: id, DisplayName: r.narrowName, Document: r.narrowing}
+	}
 	if r.bank != nil {
-		snapshot.BankPolicy = &svc.BankPolicy{BankID: bankID, Document: r.bank}
+		snapshot.BankPolicy = &svc.BankPolicy{BankID: query.BankID, Document: r.bank}
 	}
 	if r.grants != "" {
 		snapshot.Grants, err = r.decodeGrants()

@@ -17,9 +17,10 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 
 func (s session) createKey(ctx context.Context, key svc.APIKey) error {
 	return s.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at,
-		expires_at, disabled, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING`,
+		expires_at, disabled, last_used_at, scoping_policy_id, seal)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING`,
 		key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash, key.Pepper, key.CreatedAt.UnixMicro(),
-		microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt))
+		microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt), key.ScopingPolicyID, key.Seal)
 }
 
 func microOrNull(t time.Time) any {
@@ -30,7 +31,7 @@ func microOrNull(t time.Time) any {
 }
 
 const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper, k.created_at, k.revoked_at,
-	k.expires_at, k.disabled, k.last_used_at`
+	k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id, k.seal`
 
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
@@ -40,7 +41,7 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 	}
 	chunk, err := all(ctx, s.db.reading(), scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k
 		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL AND (k.created_at, k.id) < ($3, $4)
-		ORDER BY k.created_at DESC, k.id DESC LIMIT $5`, page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
+		ORDER BY k.created_at DESC, k.id DESC LIMIT ($5 + 0)`, page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
 	return chunk, s.fault(ctx, "list API keys", err)
 }
 
@@ -92,7 +93,7 @@ type keyRow struct {
 func (r *keyRow) columns() []any {
 	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind}, orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix},
 		&r.Description, &r.Hash, orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked,
-		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse}
+		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse, orZero[string]{&r.ScopingPolicyID}, &r.Seal}
 }
 
 func (r *keyRow) apiKey() svc.APIKey {

@@ -23,15 +23,11 @@ func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 		if err != nil {
 			return nil, refusal{err}
 		}
-		if isEmpty(bundle) {
+		if bundle.Empty() {
 			return nil, errUnchanged
 		}
 		return bundle.Targets(), tx.writeAccess(ctx, bundle)
 	})
-}
-
-func isEmpty(b svc.Bundle) bool {
-	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
 }
 
 // currentAccess reads the rows that named names, and the holders of its channels.

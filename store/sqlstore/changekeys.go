@@ -19,12 +19,8 @@ func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string
 		if err != nil {
 			return err
 		}
-		write, err := change(&key)
-		if err != nil {
-			return refusal{err}
-		}
-		if !write {
-			return errUnchanged
+		if err := ask(change, &key); err != nil {
+			return err
 		}
 		return tx.updateKey(ctx, id, key)
 	})
@@ -61,15 +57,16 @@ func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (s
 
 // updateKey writes what changes of a key may change.
 func (s session) updateKey(ctx context.Context, id string, key svc.APIKey) error {
-	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3, revoked_at = $4 WHERE id = $5`,
-		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt), id)
+	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3, revoked_at = $4,
+		hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
+		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal, id)
 }
 
 // RevokeAPIKey implements [svc.APIKeyStore].
 func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
 	target := svc.APIKey{ID: id, Holder: holder}.Target()
 	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
-		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1
+		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
 			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`, at.UnixMicro(), id, holder.Kind, holder.ID)
 	})
 }
@@ -77,7 +74,7 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 // RevokeAPIKeys implements [svc.APIKeyStore].
 func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) (ids []string, err error) {
 	err = s.changeMany(ctx, "revoke API keys", func(ctx context.Context, tx session) ([]svc.Target, error) {
-		ids, err = all(ctx, tx, scanText, `UPDATE svc_api_keys SET revoked_at = $1
+		ids, err = all(ctx, tx, scanText, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
 			WHERE holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL RETURNING id`, at.UnixMicro(), holder.Kind, holder.ID)
 		if err == nil && len(ids) == 0 {
 			err = errUnchanged
@@ -111,7 +108,7 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 			}
 			from += n
 		}
-		return tx.rehash(ctx, uses)
+		return nil
 	})
 }
 
@@ -130,18 +127,4 @@ func useArgs(at time.Time, uses []svc.KeyUse) []any {
 		args = append(args, use.ID)
 	}
 	return args
-}
-
-// rehash writes the hashes of keys that were hashed anew.
-func (s session) rehash(ctx context.Context, uses []svc.KeyUse) error {
-	for _, use := range uses {
-		if use.Hash == nil {
-			continue
-		}
-		_, err := s.exec(ctx, `UPDATE svc_api_keys SET hash = $1, pepper = $2 WHERE id = $3 AND revoked_at IS NULL`, use.Hash, use.Pepper, use.ID)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

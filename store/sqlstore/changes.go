@@ -16,9 +16,9 @@ const (
 	forgetEvery = 256    // how many mutations of a Store there are between looks for older ones
 	forgotten   = 1024   // how many generations one look forgets at most
 
-	patience      = time.Second // how long AwaitChange waits
-	changeRows    = 64          // how many rows of changes one statement writes at most
-	changeColumns = 7           // how many parameters a row has
+	patience      = 500 * time.Millisecond // how long AwaitChange waits
+	changeRows    = 64                     // how many rows of changes one statement writes at most
+	changeColumns = 7                      // how many parameters a row has
 )
 
 var errNoGeneration = errors.New("the row of the generation is gone")

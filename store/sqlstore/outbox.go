@@ -44,7 +44,7 @@ func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 			return err
 		}
 		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1
-			WHERE id IN (SELECT id FROM svc_outbox WHERE claimed_until <= $2 ORDER BY id LIMIT $3)
+			WHERE id IN (SELECT id FROM svc_outbox WHERE claimed_until <= $2 ORDER BY id LIMIT ($3 + 0))
 			RETURNING id, happened_at, actor_kind, actor_id, action,
 			target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`,
 			until.UnixMicro(), now.UnixMicro(), limit)

@@ -77,6 +77,18 @@ var errUnchanged = errors.New("unchanged")
 // refusal is the error of a caller's function, which is returned as it is.
 type refusal struct{ error }
 
+// ask calls a caller's function with a row as it is: what it refuses, and that it changes nothing, end the transaction.
+func ask[R any](change func(*R) (write bool, err error), row *R) error {
+	write, err := change(row)
+	if err != nil {
+		return refusal{err}
+	}
+	if !write {
+		return errUnchanged
+	}
+	return nil
+}
+
 // isOutcome reports whether err is an outcome of a method, and no fault of the database.
 func isOutcome(err error) bool {
 	_, refused := errors.AsType[refusal](err)

@@ -15,10 +15,10 @@ const chunkBytes = 512 << 10
 // CreateTemplate implements [svc.TemplateStore].
 func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
 	return s.change(ctx, "create template", template.Target(), func(ctx context.Context, tx session) error {
-		args := templateArgs(template, template.UpdatedAt.UnixMicro(), template.InstalledAt.UnixMicro())
+		args := templateArgs(template, template.UpdatedAt.UnixMicro(), template.Version, template.InstalledAt.UnixMicro())
 		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
-			manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, installed_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING`, args...)
+			manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, version, installed_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING`, args...)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template
 }
 
 const templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
-	t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at`
+	t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at, t.version`
 
 func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 	return one(ctx, s, scanTemplate, `SELECT `+templateColumns+`,
@@ -97,8 +97,9 @@ func listTemplates(page svc.TemplatePage) (query string, args []any) {
 	return query + ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit), args
 }
 
-// limit returns the greatest power of two up to n and 1,024, as a literal: SQLite prepares a statement anew whose LIMIT is
-// another than the last, and of a few limits a few statements are prepared.
+// limit returns the greatest power of two up to n and 1,024, as a literal: SQLite prepares a statement anew each time whose LIMIT is
+// a parameter and nothing else, and of a few limits a few statements are prepared. Where plans do not depend on it,
+// ($1 + 0) does as well.
 func limit(n int) string {
 	return strconv.Itoa(1 << (bits.Len(uint(min(n, 1024))) - 1))
 }
@@ -116,25 +117,66 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 		if err != nil {
 			return err
 		}
-		write, err := change(&template)
-		if err != nil {
-			return refusal{err}
-		}
-		if !write {
-			return errUnchanged
+		version := template.Version
+		if err := ask(change, &template); err != nil {
+			return err
 		}
 		template.TemplateKey = key
+		if template.Version > version {
+			if err := tx.keepVersion(ctx, template); err != nil {
+				return err
+			}
+		}
 		return tx.updateTemplate(ctx, template)
 	})
 }
 
+// keepVersion adds the row of a template to its versions, and forgets those that are too old for t, which is what it becomes.
+func (s session) keepVersion(ctx context.Context, t svc.Template) error {
+	const columns = `scope, owner, id, version, name, description, category, integrations, tags, manifest, source_revision, updated_at`
+	err := s.hit(ctx, `INSERT INTO svc_template_versions (`+columns+`) SELECT `+columns+` FROM svc_templates
+		WHERE scope = $1 AND owner = $2 AND id = $3`, t.Scope, t.Owner, t.ID)
+	if err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, `DELETE FROM svc_template_versions WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4`,
+		t.Scope, t.Owner, t.ID, t.Version-svc.MaxTemplateVersions)
+	return err
+}
+
+// TemplateVersions implements [svc.TemplateStore].
+func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+	var chunk []svc.TemplateVersion
+	size := 0
+	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
+		version, err := scanVersion(row)
+		chunk = append(chunk, version)
+		size += len(version.Manifest)
+		return size > chunkBytes, err
+	}, `SELECT version, name, description, category, integrations, tags, manifest, source_revision, updated_at FROM svc_template_versions
+		WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4 ORDER BY version DESC LIMIT ($5 + 0)`,
+		key.Scope, key.Owner, key.ID, before, limit)
+	return chunk, s.fault(ctx, "list versions", err)
+}
+
+func scanVersion(row scanner) (v svc.TemplateVersion, err error) {
+	var content contentRow
+	var updated int64
+	if err = row.Scan(slices.Concat([]any{&v.Number}, content.columns(), []any{orZero[string]{&v.SourceRevision}, &updated})...); err != nil {
+		return v, err
+	}
+	v.UpdatedAt = fromMicro(updated)
+	v.Content, err = content.content()
+	return v, err
+}
+
 // updateTemplate writes all of an existing template but InstalledAt.
 func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
-	args := templateArgs(t, t.UpdatedAt.UnixMicro())
+	args := templateArgs(t, t.UpdatedAt.UnixMicro(), t.Version)
 	key, columns := args[:3], args[3:]
 	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3, integrations = $4, tags = $5,
 		manifest = $6, source_scope = $7, source_owner = $8, source_name = $9, source_id = $10, source_revision = $11,
-		updated_at = $12 WHERE scope = $13 AND owner = $14 AND id = $15`, append(columns, key...)...)
+		updated_at = $12, version = $13 WHERE scope = $14 AND owner = $15 AND id = $16`, append(columns, key...)...)
 	if err != nil {
 		return err
 	}
@@ -206,7 +248,7 @@ func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var scope, owner, name, id, revision *string
 	var installed, updated int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, &installed, &updated}, more)...)
+		[]any{&scope, &owner, &name, &id, &revision, &installed, &updated, &t.Version}, more)...)
 	if err != nil {
 		return t, err
 	}

@@ -71,6 +71,24 @@ var accessFaults = map[string]func(*store){
 		}
 		return nil
 	}),
+	"what narrows a key is left out": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if query.KeyID != "" {
+			snapshot.Narrowing = nil
+		}
+		return nil
+	}),
+	"what narrows a service account beside its own is its own": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.Narrowing != nil && snapshot.Scoping != nil {
+			snapshot.Narrowing = snapshot.Scoping
+		}
+		return nil
+	}),
+	"a policy that narrows and is gone is empty": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if query.ScopingPolicyID != "" && snapshot.Narrowing == nil {
+			snapshot.Narrowing = &svc.Policy{ID: query.ScopingPolicyID}
+		}
+		return nil
+	}),
 	"a key is left out": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		snapshot.Key = nil
 		return nil

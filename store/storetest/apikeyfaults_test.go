@@ -49,6 +49,12 @@ var apiKeyFaults = map[string]func(*store){
 		}
 		return nil
 	}),
+	"a chunk of keys is not full": func(s *store) {
+		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+			page.Limit = max(1, page.Limit-1)
+			return s.Store.APIKeys(ctx, page)
+		}
+	},
 	"keys are listed oldest first": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			chunk, err := s.Store.APIKeys(ctx, page)

@@ -18,6 +18,7 @@ var apiKeyRules = []rule{
 		revoked.RevokedAt = at(3)
 		whole := newKey("whole", alice, at(0))
 		whole.ExpiresAt, whole.Disabled, whole.LastUsedAt = at(999_999), true, at(60_000_001)
+		whole.ScopingPolicyID = "narrow"
 		for _, key := range []svc.APIKey{newKey("full", alice, at(0)), bare, empty, revoked, whole} {
 			c.ok(c.CreateAPIKey(c.ctx, key))
 			c.same("key", c.key(key.ID), key)
@@ -56,7 +57,7 @@ var apiKeyRules = []rule{
 	}},
 	{"listed keys are whole", func(c *checker) {
 		full, bare := newKey("b", alice, at(1)), svc.APIKey{ID: "a", Holder: alice, Prefix: "p", Hash: []byte("h"), CreatedAt: at(0)}
-		full.ExpiresAt, full.Disabled, full.LastUsedAt = at(5), true, at(6)
+		full.ExpiresAt, full.Disabled, full.LastUsedAt, full.ScopingPolicyID = at(5), true, at(6), "narrow"
 		c.ok(c.CreateAPIKey(c.ctx, full))
 		c.ok(c.CreateAPIKey(c.ctx, bare))
 		c.same("list", c.keys(alice, 10), []svc.APIKey{full, bare})
@@ -70,13 +71,13 @@ var apiKeyRules = []rule{
 			c.same("keys of "+show(holder), keyIDs(c.keys(holder, 10)), []string{fmt.Sprint(i)})
 		}
 	}},
-	{"RevokeAPIKey marks the key with the time and takes it off the list; Access still returns it", func(c *checker) {
+	{"RevokeAPIKey marks the key with the time, forgets its hash and seal, and takes it off the list; Access still returns it", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 		}
 		c.ok(c.RevokeAPIKey(c.ctx, alice, "b", at(5)))
 		want := newKey("b", alice, at(0))
-		want.RevokedAt = at(5)
+		want.RevokedAt, want.Hash, want.Seal = at(5), nil, nil
 		c.same("key", c.key("b"), want)
 		c.same("list", keyIDs(c.keys(alice, 1)), []string{"c", "a"})
 	}},
@@ -133,7 +134,7 @@ func (c *checker) key(id string) svc.APIKey {
 
 // keys reads a list to its end.
 func (c *checker) keys(holder svc.Identity, limit int) []svc.APIKey {
-	return pages(c, limit, func(last *svc.APIKey) ([]svc.APIKey, error) {
+	return wholePages(c, limit, func(last *svc.APIKey) ([]svc.APIKey, error) {
 		page := svc.APIKeyPage{Holder: holder, Limit: limit}
 		if last != nil {
 			page.AfterTime, page.AfterID = last.CreatedAt, last.ID

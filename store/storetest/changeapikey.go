@@ -21,7 +21,7 @@ var changeAPIKeyRules = []rule{
 		}))
 		c.same("after no change", c.key("k"), key)
 	}},
-	{"ChangeAPIKey writes description, expiry, disabled and the time of revocation, of that key alone", func(c *checker) {
+	{"ChangeAPIKey writes description, expiry, disabled, hash, pepper, seal and the time of revocation, of that key alone", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 		}
@@ -29,7 +29,8 @@ var changeAPIKeyRules = []rule{
 		for _, change := range []func(*svc.APIKey){
 			func(k *svc.APIKey) { k.Description = new("") }, func(k *svc.APIKey) { k.Description = nil }, func(k *svc.APIKey) { k.Description = new("new") },
 			func(k *svc.APIKey) { k.ExpiresAt = at(123_456_789) }, func(k *svc.APIKey) { k.Disabled = true }, func(k *svc.APIKey) { k.ExpiresAt = time.Time{} },
-			func(k *svc.APIKey) { k.Disabled = false }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
+			func(k *svc.APIKey) { k.Disabled = false }, func(k *svc.APIKey) { k.Hash, k.Pepper = []byte("\xff\x00new"), "2" },
+			func(k *svc.APIKey) { k.Seal = []byte("\x00\xffnew") }, func(k *svc.APIKey) { k.Seal = nil }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
 		} {
 			c.ok(c.ChangeAPIKey(c.ctx, alice, "b", func(k *svc.APIKey) (bool, error) {
 				change(k)
@@ -44,17 +45,22 @@ var changeAPIKeyRules = []rule{
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
-			*k = svc.APIKey{ID: "other", Holder: others[0], Prefix: "x", Hash: []byte("x"), Pepper: "x", CreatedAt: at(7), LastUsedAt: at(8), Disabled: true}
+			*k = svc.APIKey{
+				ID: "other", Holder: others[0], Prefix: "x", CreatedAt: at(7), LastUsedAt: at(8), ScopingPolicyID: "x",
+				Hash: key.Hash, Pepper: key.Pepper, Disabled: true,
+			}
 			return true, nil
 		}))
-		key.Description, key.Disabled = nil, true
+		key.Description, key.Disabled, key.Seal = nil, true, nil
 		c.same("key", c.key("k"), key)
 		c.same("key of the other id", c.access(svc.AccessQuery{KeyID: "other"}).Key, (*svc.APIKey)(nil))
 	}},
 	{"ChangeAPIKey and RotateAPIKey return change's error as it is and write nothing; neither do they when it panics", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
-		spoiled := func(k *svc.APIKey) { k.Description, k.Disabled, k.RevokedAt = nil, true, at(1) }
+		spoiled := func(k *svc.APIKey) {
+			k.Description, k.Disabled, k.RevokedAt, k.Hash, k.Seal = nil, true, at(1), nil, nil
+		}
 		for _, want := range []error{errRefused, svc.ErrNotFound} {
 			if err := c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); return true, want }); err != want {
 				c.fail("ChangeAPIKey returned %v, want exactly %v", err, want)
@@ -135,7 +141,7 @@ var changeAPIKeyRules = []rule{
 		}), svc.ErrNotFound)
 		c.same("number of keys", len(c.keys(alice, 100)), 1)
 	}},
-	{"RevokeAPIKeys marks the holder's keys with the time, as one mutation, and returns the ids of those that were not revoked", func(c *checker) {
+	{"RevokeAPIKeys marks the holder's keys with the time and forgets their hashes and seals, as one mutation, and returns the ids of those that were not revoked", func(c *checker) {
 		revoked := newKey("revoked", alice, at(0))
 		revoked.RevokedAt = at(1)
 		c.ok(c.CreateAPIKey(c.ctx, revoked))
@@ -159,6 +165,8 @@ var changeAPIKeyRules = []rule{
 		c.same("number of targets", len(changes.Targets), len(want))
 		c.same("keys", len(c.keys(alice, 100)), 0)
 		c.same("time", c.key(want[7]).RevokedAt, at(5))
+		c.same("hash", c.key(want[7]).Hash, []byte(nil))
+		c.same("seal", c.key(want[7]).Seal, []byte(nil))
 		c.same("time of the one before", c.key("revoked").RevokedAt, at(1))
 		for _, other := range others {
 			c.same("keys of another", len(c.keys(other, 10)), 1)
@@ -193,25 +201,6 @@ var changeAPIKeyRules = []rule{
 		}
 		c.same("generation", c.generation(), before)
 		c.same("unknown key", c.access(svc.AccessQuery{KeyID: "unknown"}).Key, (*svc.APIKey)(nil))
-	}},
-	{"UseAPIKeys writes a new hash where there is one, but not of a revoked key, which stays revoked", func(c *checker) {
-		for _, id := range []string{"a", "b", "c"} {
-			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
-		}
-		c.ok(c.RevokeAPIKey(c.ctx, alice, "c", at(1)))
-		hash := []byte("\xff\x00new")
-		c.ok(c.UseAPIKeys(c.ctx, []svc.KeyUse{{ID: "a", At: at(2), Hash: hash, Pepper: "2"}, {ID: "b", At: at(2), Pepper: "2"}, {ID: "c", At: at(2), Hash: hash, Pepper: "2"}}))
-		for _, id := range []string{"a", "b", "c"} {
-			want := newKey(id, alice, at(0))
-			want.LastUsedAt = at(2)
-			switch id {
-			case "a":
-				want.Hash, want.Pepper = hash, "2"
-			case "c":
-				want.RevokedAt = at(1)
-			}
-			c.same("key", c.key(id), want)
-		}
 	}},
 }
 

@@ -210,15 +210,62 @@ var changeAPIKeyFaults = map[string]func(*store){
 			return s.Store.UseAPIKeys(ctx, uses)
 		}
 	},
-	"a use without a hash takes it away": func(s *store) {
-		s.useAPIKeys = func(ctx context.Context, uses []svc.KeyUse) error {
-			with := make([]svc.KeyUse, len(uses))
-			for i, use := range uses {
-				if with[i] = use; use.Hash == nil {
-					with[i].Hash = []byte{}
-				}
+	"revoking all keys leaves their hashes": func(s *store) {
+		var mu sync.Mutex
+		was := map[string]svc.APIKey{}
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: 1000})
+			if err != nil {
+				return nil, err
 			}
-			return s.Store.UseAPIKeys(ctx, with)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, key := range keys {
+				was[key.ID] = svc.APIKey{Hash: key.Hash}
+			}
+			return s.Store.RevokeAPIKeys(ctx, holder, at)
 		}
+		s.access = remembering(s, &mu, was)
 	},
+	"a revocation leaves the hash":         revocationLeaves(func(key svc.APIKey) svc.APIKey { return svc.APIKey{Hash: key.Hash} }),
+	"a revocation leaves the seal":         revocationLeaves(func(key svc.APIKey) svc.APIKey { return svc.APIKey{Seal: key.Seal} }),
+	"a change of a key keeps the old hash": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Hash = before.Hash }),
+	"a change of a key keeps the old seal": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Seal = before.Seal }),
+	"a change of a key keeps its pepper":   changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Pepper = before.Pepper }),
+}
+
+// revocationLeaves is a fault in what of a key goes with its revocation.
+func revocationLeaves(left func(svc.APIKey) svc.APIKey) func(*store) {
+	return func(s *store) {
+		var mu sync.Mutex
+		was := map[string]svc.APIKey{}
+		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+			key, err := readKey(ctx, s, id)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				was[id] = left(key)
+			}
+			return s.Store.RevokeAPIKey(ctx, holder, id, at)
+		}
+		s.access = remembering(s, &mu, was)
+	}
+}
+
+// remembering reads keys with the hashes and seals that they once had.
+func remembering(s *store, mu *sync.Mutex, was map[string]svc.APIKey) func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+		snapshot, err := s.Store.Access(ctx, query)
+		mu.Lock()
+		defer mu.Unlock()
+		if key, there := was[query.KeyID]; there && snapshot.Key != nil {
+			if key.Hash != nil {
+				snapshot.Key.Hash = key.Hash
+			}
+			if key.Seal != nil {
+				snapshot.Key.Seal = key.Seal
+			}
+		}
+		return snapshot, err
+	}
 }

@@ -55,33 +55,35 @@ func TestEveryRuleCanFail(t *testing.T) {
 type store struct {
 	svc.Store
 
-	createSource   func(context.Context, svc.Source) error
-	source         func(context.Context, svc.SourceKey) (svc.Source, error)
-	sources        func(context.Context, svc.SourcePage) ([]svc.Source, error)
-	deleteSource   func(context.Context, svc.SourceKey) error
-	createTemplate func(context.Context, svc.Template) error
-	template       func(context.Context, svc.TemplateKey) (svc.Template, error)
-	templates      func(context.Context, svc.TemplatePage) ([]svc.Template, error)
-	changeTemplate func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
-	deleteTemplate func(context.Context, svc.TemplateKey) error
-	createAPIKey   func(context.Context, svc.APIKey) error
-	changeAPIKey   func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
-	rotateAPIKey   func(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error
-	revokeAPIKeys  func(context.Context, svc.Identity, time.Time) ([]string, error)
-	useAPIKeys     func(context.Context, []svc.KeyUse) error
-	apiKeys        func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
-	revokeAPIKey   func(context.Context, svc.Identity, string, time.Time) error
-	keepValue      func(context.Context, string, []byte) ([]byte, error)
-	user           func(context.Context, string) (svc.User, error)
-	serviceAccount func(context.Context, string) (svc.ServiceAccount, error)
-	access         func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
-	allAccess      func(context.Context) (svc.AccessRows, error)
-	changeAccess   func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
-	changes        func(context.Context, int64) (svc.Changes, error)
-	awaitChange    func(context.Context, int64) error
-	addEvents      func(context.Context, []svc.Event) error
-	claimEvents    func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
-	deleteEvents   func(context.Context, []uuid.UUID) error
+	createSource     func(context.Context, svc.Source) error
+	source           func(context.Context, svc.SourceKey) (svc.Source, error)
+	sources          func(context.Context, svc.SourcePage) ([]svc.Source, error)
+	changeSource     func(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error
+	deleteSource     func(context.Context, svc.SourceKey) error
+	createTemplate   func(context.Context, svc.Template) error
+	template         func(context.Context, svc.TemplateKey) (svc.Template, error)
+	templates        func(context.Context, svc.TemplatePage) ([]svc.Template, error)
+	changeTemplate   func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
+	deleteTemplate   func(context.Context, svc.TemplateKey) error
+	templateVersions func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error)
+	createAPIKey     func(context.Context, svc.APIKey) error
+	changeAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
+	rotateAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error
+	revokeAPIKeys    func(context.Context, svc.Identity, time.Time) ([]string, error)
+	useAPIKeys       func(context.Context, []svc.KeyUse) error
+	apiKeys          func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
+	revokeAPIKey     func(context.Context, svc.Identity, string, time.Time) error
+	keepValue        func(context.Context, string, []byte) ([]byte, error)
+	user             func(context.Context, string) (svc.User, error)
+	serviceAccount   func(context.Context, string) (svc.ServiceAccount, error)
+	access           func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
+	allAccess        func(context.Context) (svc.AccessRows, error)
+	changeAccess     func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
+	changes          func(context.Context, int64) (svc.Changes, error)
+	awaitChange      func(context.Context, int64) error
+	addEvents        func(context.Context, []svc.Event) error
+	claimEvents      func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
+	deleteEvents     func(context.Context, []uuid.UUID) error
 }
 
 // broken returns a store that a fault has replaced methods of.
@@ -89,9 +91,10 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 	return func(good svc.Store) svc.Store {
 		s := &store{
 			Store:        good,
-			createSource: good.CreateSource, source: good.Source, sources: good.Sources, deleteSource: good.DeleteSource,
+			createSource: good.CreateSource, source: good.Source, sources: good.Sources,
+			changeSource: good.ChangeSource, deleteSource: good.DeleteSource,
 			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
-			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate,
+			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate, templateVersions: good.TemplateVersions,
 			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
 			changeAPIKey: good.ChangeAPIKey, rotateAPIKey: good.RotateAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
@@ -112,6 +115,9 @@ func (s *store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, erro
 func (s *store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
 	return s.sources(ctx, page)
 }
+func (s *store) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+	return s.changeSource(ctx, key, change)
+}
 func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	return s.deleteSource(ctx, key)
 }
@@ -126,6 +132,9 @@ func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 }
 func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 	return s.changeTemplate(ctx, key, change)
+}
+func (s *store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+	return s.templateVersions(ctx, key, before, limit)
 }
 func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 	return s.deleteTemplate(ctx, key)
@@ -183,7 +192,7 @@ func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 // faults are what stores get wrong, each by its name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
-	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, templateFaults, changeTemplateFaults, apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
+	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, changeSourceFaults, templateFaults, changeTemplateFaults, versionFaults, apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
 		maps.Copy(all, group)
 	}
 	built := map[string]func(svc.Store) svc.Store{}

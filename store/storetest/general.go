@@ -127,6 +127,7 @@ func mutations() []call {
 		{"ChangeAccess", func(ctx context.Context, s svc.Store) error { return change(ctx, s, household()) }, household().Targets()},
 		{"ChangeAccess of a bank policy", func(ctx context.Context, s svc.Store) error { return change(ctx, s, bank) }, bank.Targets()},
 		{"ChangeAccess of an attachment", func(ctx context.Context, s svc.Store) error { return change(ctx, s, grant) }, grant.Targets()},
+		{"ChangeSource", func(ctx context.Context, s svc.Store) error { return s.ChangeSource(ctx, sourceKey("s"), move) }, source},
 		{"ChangeTemplate", func(ctx context.Context, s svc.Store) error { return s.ChangeTemplate(ctx, templateKey("t"), touch) }, template},
 		{"ChangeAPIKey", func(ctx context.Context, s svc.Store) error { return s.ChangeAPIKey(ctx, alice, "k", disable) }, []svc.Target{key.Target()}},
 		{"RotateAPIKey", func(ctx context.Context, s svc.Store) error { return s.RotateAPIKey(ctx, alice, "k", beside(next)) }, []svc.Target{key.Target(), next.Target()}},
@@ -152,6 +153,9 @@ func reads() []call {
 		{name: "Templates", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10}))
 		}},
+		{name: "TemplateVersions", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.TemplateVersions(ctx, templateKey("t"), 10, 10))
+		}},
 		{name: "Access of a key", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Access(ctx, svc.AccessQuery{KeyID: "k"}))
 		}},
@@ -168,7 +172,7 @@ func reads() []call {
 		{name: "AwaitChange", do: func(ctx context.Context, s svc.Store) error { return s.AwaitChange(ctx, 0) }},
 		{name: "AddEvents", do: func(ctx context.Context, s svc.Store) error { return s.AddEvents(ctx, []svc.Event{newEvent(0)}) }},
 		{name: "UseAPIKeys", do: func(ctx context.Context, s svc.Store) error {
-			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1), Hash: []byte("h"), Pepper: "2"}})
+			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}})
 		}},
 		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error { return second(s.ClaimEvents(ctx, at(0), at(1), 10)) }},
 		{name: "DeleteEvents", do: func(ctx context.Context, s svc.Store) error { return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID}) }},
@@ -182,6 +186,15 @@ func refusals() []call {
 		{name: "CreateTemplate of a taken key", do: func(ctx context.Context, s svc.Store) error { return s.CreateTemplate(ctx, handMade("t")) }},
 		{name: "CreateAPIKey of a taken id", do: func(ctx context.Context, s svc.Store) error { return s.CreateAPIKey(ctx, newKey("k", alice, at(0))) }},
 		{name: "KeepValue of a kept name", do: func(ctx context.Context, s svc.Store) error { return second(s.KeepValue(ctx, "name", []byte("other"))) }},
+		{name: "ChangeSource of an unknown", do: func(ctx context.Context, s svc.Store) error {
+			return s.ChangeSource(ctx, sourceKey("unknown"), move)
+		}},
+		{name: "ChangeSource without a change", do: func(ctx context.Context, s svc.Store) error {
+			return s.ChangeSource(ctx, sourceKey("s"), func(*svc.Source) (bool, error) { return false, nil })
+		}},
+		{name: "ChangeSource with an error", do: func(ctx context.Context, s svc.Store) error {
+			return s.ChangeSource(ctx, sourceKey("s"), func(*svc.Source) (bool, error) { return true, errRefused })
+		}},
 		{name: "DeleteSource of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("unknown")) }},
 		{name: "DeleteTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("unknown")) }},
 		{name: "RevokeAPIKey of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "unknown", at(1)) }},
@@ -225,6 +238,7 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 	for _, do := range []func() error{
 		func() error { return s.CreateSource(ctx, newSource(sourceKey(id))) },
 		func() error { return second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 50})) },
+		func() error { return s.ChangeSource(ctx, sourceKey(id), move) },
 		func() error { return s.CreateTemplate(ctx, installed(id, "x")) },
 		func() error { return s.ChangeTemplate(ctx, templateKey(id), touch) },
 		func() error { return second(s.Template(ctx, templateKey(id))) },

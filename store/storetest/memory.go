@@ -36,7 +36,7 @@ var memoryRules = []rule{
 		c.untouched()
 	}},
 	{"what change keeps of a key, or is passed in, does not share the store's memory", func(c *checker) {
-		key, next, hash := newKey("k", alice, at(0)), newKey("next", alice, at(0)), []byte("hash")
+		key, next := newKey("k", alice, at(0)), newKey("next", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		var kept *svc.APIKey
 		keep := func(k *svc.APIKey) (bool, error) {
@@ -54,9 +54,18 @@ var memoryRules = []rule{
 		spoilKey(&next)
 		c.same("rotated key", c.key("k"), key)
 		c.same("new key", c.key("next"), newKey("next", alice, at(0)))
-		c.ok(c.UseAPIKeys(c.ctx, []svc.KeyUse{{ID: "k", At: at(1), Hash: hash, Pepper: "2"}}))
-		spoilBytes(hash)
-		c.same("hash", c.key("k").Hash, []byte("hash"))
+	}},
+	{"what change keeps of a source does not share the store's memory", func(c *checker) {
+		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("s"))))
+		for _, write := range []bool{false, true} {
+			var kept *svc.Source
+			c.ok(c.ChangeSource(c.ctx, sourceKey("s"), func(s *svc.Source) (bool, error) {
+				kept = s
+				return write, nil
+			}))
+			spoilSource(kept)
+			c.same("source", c.source(sourceKey("s")), newSource(sourceKey("s")))
+		}
 	}},
 	{"what change keeps of a template does not share the store's memory", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "x", "y")))
@@ -119,6 +128,7 @@ func spoilContent(content *svc.Content) {
 func spoilKey(key *svc.APIKey) {
 	spoilText(key.Description)
 	spoilBytes(key.Hash)
+	spoilBytes(key.Seal)
 }
 
 func spoilBundle(b *svc.Bundle) {

@@ -88,6 +88,22 @@ var snapshotRules = []rule{
 			}
 		}
 	}},
+	{"Access of who is narrowed beside what is stored holds the policy that narrows, too: the key's own, or the one that was asked for", func(c *checker) {
+		c.apply(household())
+		for _, holder := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "bot"}, {Kind: svc.KindServiceAccount, ID: "free"}, {Kind: svc.KindUser, ID: "nobody"}} {
+			want := c.access(svc.AccessQuery{Identity: holder})
+			want.Narrowing = new(newPolicy("unused"))
+			c.snapshot(svc.AccessQuery{Identity: holder, ScopingPolicyID: "unused"}, want)
+			key := newKey("narrowed "+holder.ID, holder, at(0))
+			key.ScopingPolicyID = "unused"
+			c.snapshotOfKey(key, want)
+			want.Narrowing = nil
+			c.snapshot(svc.AccessQuery{Identity: holder, ScopingPolicyID: "gone"}, want)
+			gone := newKey("gone "+holder.ID, holder, at(0))
+			gone.ScopingPolicyID = "gone"
+			c.snapshotOfKey(gone, want)
+		}
+	}},
 	{"Access of a key whose holder, or whose holder's owner, has no row holds what there is", func(c *checker) {
 		account := svc.ServiceAccount{ID: "orphan", OwnerUserID: "nobody"}
 		c.apply(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{account}})

@@ -11,6 +11,12 @@ import (
 )
 
 var sourceFaults = map[string]func(*store){
+	"a chunk of sources is not full": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			page.Limit = max(1, page.Limit-1)
+			return s.Store.Sources(ctx, page)
+		}
+	},
 	"a source overwrites another": func(s *store) {
 		s.createSource = func(ctx context.Context, source svc.Source) error {
 			if err := s.Store.DeleteSource(ctx, source.SourceKey); err != nil && !errors.Is(err, svc.ErrNotFound) {

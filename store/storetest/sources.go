@@ -148,7 +148,7 @@ func (c *checker) source(key svc.SourceKey) svc.Source {
 
 // sources reads a list to its end.
 func (c *checker) sources(scope svc.Scope, owner string, limit int) []svc.Source {
-	return pages(c, limit, func(last *svc.Source) ([]svc.Source, error) {
+	return wholePages(c, limit, func(last *svc.Source) ([]svc.Source, error) {
 		page := svc.SourcePage{Scope: scope, Owner: owner, Limit: limit}
 		if last != nil {
 			page.After = last.Name

@@ -33,7 +33,7 @@ func rules() []rule {
 
 // quickRules are the rules that take no time.
 func quickRules() []rule {
-	return slices.Concat(generalRules, memoryRules, sourceRules, templateRules, templateListRules, changeTemplateRules, apiKeyRules, changeAPIKeyRules,
+	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules, templateRules, templateListRules, changeTemplateRules, versionRules, apiKeyRules, changeAPIKeyRules,
 		accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules)
 }
 
@@ -216,6 +216,15 @@ func (c *checker) generation() int64 {
 
 // pages reads a list chunk by chunk to its end. A chunk may be short, but not longer than the limit.
 func pages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
+	return pagesUntil(c, limit, 1, next)
+}
+
+// wholePages reads a list of which a chunk that is not full is the end.
+func wholePages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
+	return pagesUntil(c, limit, limit, next)
+}
+
+func pagesUntil[R any](c *checker, limit, full int, next func(last *R) ([]R, error)) []R {
 	var list []R
 	var last *R
 	for range 10_000 {
@@ -224,10 +233,10 @@ func pages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
 		if len(chunk) > limit {
 			c.fail("a chunk has %d rows, want at most %d", len(chunk), limit)
 		}
-		if len(chunk) == 0 {
+		list = append(list, chunk...)
+		if len(chunk) < full {
 			return list
 		}
-		list = append(list, chunk...)
 		last = &chunk[len(chunk)-1]
 	}
 	c.fail("the list does not end")

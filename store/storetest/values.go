@@ -98,7 +98,7 @@ var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 func newKey(id string, holder svc.Identity, created time.Time) svc.APIKey {
 	return svc.APIKey{
 		ID: id, Holder: holder, Prefix: "svcu_" + id, Description: new("for " + id), Hash: []byte("\x00\xffhash of " + id),
-		Pepper: "1", CreatedAt: created,
+		Pepper: "1", CreatedAt: created, Seal: []byte("\xff\x00seal of " + id),
 	}
 }
 

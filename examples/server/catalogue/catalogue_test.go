@@ -19,7 +19,7 @@ func TestEveryEntryIsGood(t *testing.T) {
 	market, err := marketplace.New(marketplace.Config{Files: map[string]fs.FS{"demo": catalogue.Files()}})
 	is.NoErr(err)
 	from := svc.Upstream{URL: "fs://demo"}
-	catalog, err := market.Catalog(t.Context(), from)
+	catalog, err := market.Catalog(t.Context(), from, 0)
 	is.NoErr(err)
 	is.Equal(len(catalog.Problems), 0)
 	is.True(len(catalog.Entries) >= 6)

@@ -199,7 +199,10 @@ func (c census) count(q question) {
 	}
 }
 
-const lostByScoping = "lost by the scoping side"
+const (
+	lostByScoping = "lost by a scoping side"
+	lostByFirst   = "lost by the first of two scoping sides"
+)
 
 // facts are the kinds of questions and answers, and whether this one is of them.
 func facts(q question) map[string]bool {
@@ -216,7 +219,11 @@ func facts(q question) map[string]bool {
 		"unmapped: implicit deny":        outcome(policy.ImplicitDeny, policy.Unmapped),
 		"a closed subject":               s.Closed != "",
 		"a kind that is none":            s.Kind == "robot",
-		"an empty intersection":          s.Scoping != nil && p.RetainRoles != nil && len(p.RetainRoles) == 0,
+		"a user narrowed: allow":         outcome(policy.Allow, policy.User) && len(s.Scoping) > 0,
+		"narrowed twice: allow":          q.want.Outcome == policy.Allow && len(s.Scoping) == 2,
+		"narrowed thrice":                len(s.Scoping) == 3,
+		"narrowed twice: implicit deny":  q.want.Outcome == policy.ImplicitDeny && len(s.Scoping) == 2,
+		"an empty intersection":          len(s.Scoping) > 0 && p.RetainRoles != nil && len(p.RetainRoles) == 0,
 		"several tag groups":             len(p.RecallTagGroups) > 1,
 		"the principal's own strategy":   p.RetainStrategy != nil,
 		"no strategy at all":             q.want.Outcome == policy.Allow && q.want.Strategy == nil,
@@ -224,6 +231,7 @@ func facts(q question) map[string]bool {
 		"a long string":                  len(q.Action) > 128 || len(q.Bank) > 128,
 		"a star that is asked for":       strings.Contains(q.Action+q.Bank, "*"),
 		lostByScoping:                    false,
+		lostByFirst:                      false,
 	}
 	for _, code := range codes {
 		f["code "+code] = false
@@ -238,6 +246,7 @@ func facts(q question) map[string]bool {
 		}
 		if e.Via == "scoping:"+s.ServiceAccountID && len(e.Lost) > 0 {
 			f[lostByScoping] = true
+			f[lostByFirst] = f[lostByFirst] || len(s.Scoping) == 2 && e.PolicyID == s.Scoping[0].ID && e.PolicyID != s.Scoping[1].ID
 		}
 	}
 	return f

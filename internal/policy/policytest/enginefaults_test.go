@@ -20,7 +20,18 @@ var engineFaults = map[string]func(engine) engine{
 		}
 	}),
 	"a service account is a user": subject(func(s *policy.Subject) { s.Kind = policy.User }),
-	"a user is not narrowed":      subject(func(s *policy.Subject) { s.Scoping = unless(s.Kind == policy.User, s.Scoping) }),
+	"a user is not narrowed": subject(func(s *policy.Subject) {
+		if s.Kind == policy.User {
+			s.Scoping = nil
+		}
+	}),
+	"the first scoping policy alone is asked": subject(func(s *policy.Subject) { s.Scoping = s.Scoping[:min(1, len(s.Scoping))] }),
+	"the last scoping policy alone is asked":  subject(func(s *policy.Subject) { s.Scoping = s.Scoping[max(0, len(s.Scoping)-1):] }),
+	"two scoping policies are enough":         subject(func(s *policy.Subject) { s.Scoping = s.Scoping[:min(2, len(s.Scoping))] }),
+	"the last scoping policy comes first":     subject(func(s *policy.Subject) { s.Scoping = reversed(s.Scoping) }),
+	"a scoping policy that comes twice counts once": subject(func(s *policy.Subject) {
+		s.Scoping = slices.CompactFunc(slices.Clone(s.Scoping), func(a, b policy.Named) bool { return a.ID == b.ID })
+	}),
 	"groups do not count": subject(func(s *policy.Subject) {
 		s.Grants = without(s.Grants, func(g policy.Grant) bool { return g.Group != "" })
 	}),
@@ -54,9 +65,15 @@ var engineFaults = map[string]func(engine) engine{
 		return rights(s, true) + asked(q)
 	}),
 	"one with another scoping policy is the same": remembering(func(s policy.Subject, q Request) string {
-		if s.Scoping != nil {
-			s.Scoping = &policy.Named{}
-		}
+		s.Scoping = make([]policy.Named, len(s.Scoping))
+		return rights(s, true) + asked(q)
+	}),
+	"one with another second scoping policy is the same": remembering(func(s policy.Subject, q Request) string {
+		s.Scoping = s.Scoping[:min(1, len(s.Scoping))]
+		return rights(s, true) + asked(q)
+	}),
+	"the order of scoping policies is not part of a table": remembering(func(s policy.Subject, q Request) string {
+		s.Scoping = slices.SortedFunc(slices.Values(s.Scoping), func(a, b policy.Named) int { return strings.Compare(a.ID, b.ID) })
 		return rights(s, true) + asked(q)
 	}),
 
@@ -165,7 +182,7 @@ func asked(q Request) string {
 
 // ids are the ids of a subject's policies.
 func ids(s policy.Subject) string {
-	out := fmt.Sprint(s.Kind, s.Closed, s.Scoping != nil)
+	out := fmt.Sprint(s.Kind, s.Closed, len(s.Scoping) > 0)
 	for _, g := range s.Grants {
 		out += fmt.Sprintf("|%q %q", g.PolicyID, g.Group)
 	}
@@ -181,17 +198,16 @@ func rights(s policy.Subject, priorities bool) string {
 			out += fmt.Sprint(g.Priority)
 		}
 	}
-	if s.Scoping != nil {
-		out += s.Scoping.ID + string(s.Scoping.Document)
+	for _, n := range s.Scoping {
+		out += fmt.Sprintf("|%q %s", n.ID, n.Document)
 	}
 	return out
 }
 
-func unless[T any](so bool, v *T) *T {
-	if so {
-		return nil
-	}
-	return v
+func reversed(scopings []policy.Named) []policy.Named {
+	scopings = slices.Clone(scopings)
+	slices.Reverse(scopings)
+	return scopings
 }
 
 func without(grants []policy.Grant, which func(policy.Grant) bool) []policy.Grant {
@@ -199,7 +215,10 @@ func without(grants []policy.Grant, which func(policy.Grant) bool) []policy.Gran
 }
 
 func parsing(n *policy.Named) *policy.Named {
-	return unless(n != nil && readBank(n).fault != nil, n)
+	if n != nil && readBank(n).fault != nil {
+		return nil
+	}
+	return n
 }
 
 func named(n *policy.Named, id string) *policy.Named {

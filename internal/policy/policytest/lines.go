@@ -55,16 +55,17 @@ func (l *rules) owner(s policy.Subject, q Request) []*line {
 	return lines
 }
 
-// scoping returns a line for each statement of the scoping policy.
-func (l *rules) scoping(s policy.Subject, q Request) []*line {
-	if s.Scoping == nil {
-		return nil
+// scopings returns, for each policy that narrows the subject, a line for each of its statements.
+func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
+	var sides [][]*line
+	for _, scoping := range s.Scoping {
+		lines := l.document(scoping.Document, fmt.Sprintf("scoping policy %q", scoping.ID), q)
+		for _, n := range lines {
+			n.PolicyID, n.Via = scoping.ID, "scoping:"+s.ServiceAccountID
+		}
+		sides = append(sides, lines)
 	}
-	lines := l.document(s.Scoping.Document, fmt.Sprintf("scoping policy %q", s.Scoping.ID), q)
-	for _, n := range lines {
-		n.PolicyID, n.Via = s.Scoping.ID, "scoping:"+s.ServiceAccountID
-	}
-	return lines
+	return sides
 }
 
 // holder is whose the grants are.

@@ -106,41 +106,35 @@ func (l *rules) mergeScalar(g *given, s scalar) {
 	}
 }
 
-// narrow joins the two sides of a service account.
-func (l *rules) narrow(owner, scoping *given) *given {
-	out := &given{}
+// narrow joins what is given so far and what one more side gives.
+func (l *rules) narrow(sofar, scoping *given) *given {
+	out := &given{source: map[string]*line{}}
+	out.matching = append(append([]*line{}, sofar.matching...), scoping.matching...)
 	for _, s := range scalars {
-		l.narrowScalar(out, owner, scoping, s)
+		l.narrowScalar(out, sofar, scoping, s)
 	}
 	for _, f := range lists {
-		*f.at(&out.Parameters) = l.narrowList[f.name](*f.at(&owner.Parameters), *f.at(&scoping.Parameters))
+		*f.at(&out.Parameters) = l.narrowList[f.name](*f.at(&sofar.Parameters), *f.at(&scoping.Parameters))
 	}
-	out.RecallTagGroups = l.joinGroups(owner.RecallTagGroups, scoping.RecallTagGroups)
+	out.RecallTagGroups = l.joinGroups(sofar.RecallTagGroups, scoping.RecallTagGroups)
 	return out
 }
 
-// narrowScalar finds the value in force between two sides: a side that sets none gives way. The statements whose value was in
-// force on the losing side lost to the one that it comes from on the other.
-func (l *rules) narrowScalar(out, owner, scoping *given, s scalar) {
-	o, n := s.read(&owner.Parameters), s.read(&scoping.Parameters)
-	switch {
-	case n == nil:
-		s.copy(&out.Parameters, &owner.Parameters)
-		return
-	case o == nil:
-		s.copy(&out.Parameters, &scoping.Parameters)
-		return
-	}
-	winner, loser := scoping, owner
-	if l.narrowScalars[s.name](o, n) == o {
-		winner, loser = owner, scoping
+// narrowScalar finds the value in force between two: one that sets none gives way. The statements whose value was in force with
+// the loser lost to the one that it comes from with the winner, but for those that had lost before.
+func (l *rules) narrowScalar(out, sofar, scoping *given, s scalar) {
+	o, n := s.read(&sofar.Parameters), s.read(&scoping.Parameters)
+	winner, loser := scoping, sofar
+	if n == nil || o != nil && l.narrowScalars[s.name](o, n) == o {
+		winner, loser = sofar, scoping
 	}
 	s.copy(&out.Parameters, &winner.Parameters)
-	if o == n {
+	out.source[s.name] = winner.source[s.name]
+	if o == nil || n == nil || o == n {
 		return
 	}
 	for _, m := range loser.matching {
-		if s.read(&m.gives) == s.read(&loser.Parameters) {
+		if m.Lost[s.name] == "" && s.read(&m.gives) == s.read(&loser.Parameters) {
 			m.Lost[s.name] = winner.source[s.name].ref()
 		}
 	}

@@ -8,6 +8,8 @@ package policytest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/extsvc/svc/internal/policy"
 )
@@ -28,25 +30,29 @@ func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
 	if s.Kind == policy.Unmapped {
 		return l.public(s.Closed, bank, q)
 	}
-	owner, scoping := l.owner(s, q), l.scoping(s, q)
-	trace := append(append([]*line{}, owner...), scoping...)
+	owner, scopings := l.owner(s, q), l.scopings(s, q)
+	trace := append([]*line{}, owner...)
+	for _, scoping := range scopings {
+		trace = append(trace, scoping...)
+	}
 	if bank.fault != nil {
 		trace = append(trace, bank.faultLine())
 	}
 	f := findings{
-		closed:   closed(s),
-		denied:   first(trace, policy.CodeDenyMatched),
-		broken:   first(trace, policy.CodeDocumentInvalid),
-		allowed:  first(owner, policy.CodeAllowMatched),
-		narrowed: s.Scoping != nil,
-		within:   first(scoping, policy.CodeAllowMatched),
+		closed:  closed(s),
+		denied:  first(trace, policy.CodeDenyMatched),
+		broken:  first(trace, policy.CodeDocumentInvalid),
+		allowed: first(owner, policy.CodeAllowMatched),
+	}
+	for _, scoping := range scopings {
+		f.within = append(f.within, first(scoping, policy.CodeAllowMatched))
 	}
 	outcome := l.decide(f)
 	if outcome != policy.Allow {
 		return denial(outcome, f.denial(s, q), entries(trace))
 	}
 	given := l.merge(owner)
-	if s.Scoping != nil {
+	for _, scoping := range scopings {
 		given = l.narrow(given, l.merge(scoping))
 	}
 	return l.conclude(f.allowance(), given.Parameters, entries(trace), bank, q)
@@ -54,10 +60,10 @@ func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
 
 // findings are the facts that decide: of each kind the first statement or document, nil when there is none.
 type findings struct {
-	closed          string // why the subject may do nothing; "" when it may
-	denied, broken  *line
-	allowed, within *line // of the owner, and of the scoping policy
-	narrowed        bool  // there is a scoping policy
+	closed         string // why the subject may do nothing; "" when it may
+	denied, broken *line
+	allowed        *line   // of the owner
+	within         []*line // of each scoping policy
 }
 
 // decide is the rule: any matching deny, else an allow of each side, else no. What is closed or broken may do nothing.
@@ -71,7 +77,7 @@ func decide(f findings) policy.Outcome {
 		return policy.ImplicitDeny
 	case f.allowed == nil:
 		return policy.ImplicitDeny
-	case f.narrowed && f.within == nil:
+	case slices.Contains(f.within, nil):
 		return policy.ImplicitDeny
 	}
 	return policy.Allow
@@ -89,15 +95,19 @@ func (f findings) denial(s policy.Subject, q Request) string {
 	case f.allowed == nil:
 		return fmt.Sprintf("denied: no policy of %s allows %q on bank %q", holder(s), q.Action, q.Bank)
 	}
-	return fmt.Sprintf("denied: scoping policy %q does not allow %q on bank %q", s.Scoping.ID, q.Action, q.Bank)
+	return fmt.Sprintf("denied: scoping policy %q does not allow %q on bank %q", s.Scoping[slices.Index(f.within, nil)].ID, q.Action, q.Bank)
 }
 
 // allowance is the reason of an allow.
 func (f findings) allowance() string {
-	if f.narrowed {
-		return fmt.Sprintf("allowed by %s, within %s", f.allowed.words, f.within.words)
+	if len(f.within) == 0 {
+		return "allowed by " + f.allowed.words
 	}
-	return "allowed by " + f.allowed.words
+	var within []string
+	for _, n := range f.within {
+		within = append(within, n.words)
+	}
+	return fmt.Sprintf("allowed by %s, within %s", f.allowed.words, strings.Join(within, " and "))
 }
 
 // closed says why a subject may do nothing.

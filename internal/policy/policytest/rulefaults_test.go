@@ -12,7 +12,7 @@ import (
 // ruleFaults break the reference.
 var ruleFaults = map[string]func(*rules){
 	"an allow beats a deny": deciding(func(f *findings) {
-		if f.allowed != nil && (!f.narrowed || f.within != nil) {
+		if f.allowed != nil && !slices.Contains(f.within, nil) {
 			f.denied = nil
 		}
 	}),

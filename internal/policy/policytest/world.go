@@ -111,9 +111,15 @@ func (w *World) addOdd() {
 		moved.Grants[i].Priority = w.Int64N(3)
 	}
 	rescoped := w.account(account)
-	rescoped.Scoping = new(pick(w, w.Policies).Named)
+	rescoped.Scoping = w.scopings(1)
 	narrowed := w.user(second)
-	narrowed.Scoping = new(pick(w, w.Policies).Named)
+	narrowed.Scoping = w.scopings(1)
+	narrower := w.user(second)
+	narrower.Scoping = w.scopings(2)
+	turned := narrower
+	turned.Scoping = []policy.Named{narrower.Scoping[1], narrower.Scoping[0]}
+	keyed := w.account(account)
+	keyed.Scoping = append(keyed.Scoping, w.scopings(1+w.IntN(2))...)
 	robot := w.user(third)
 	robot.Kind = policy.Kind(w.one("", "robot", "USER"))
 	sender := w.user(third)
@@ -121,11 +127,24 @@ func (w *World) addOdd() {
 	w.maybe(3, func() { sender.Closed = "senders are closed" })
 	for _, odd := range []Principal{
 		{ID: first.ID, Subject: twice}, {ID: first.ID, Subject: moved}, {ID: account.ID, Subject: rescoped},
-		{ID: second.ID, Subject: narrowed}, {ID: third.ID, Subject: robot}, {ID: third.ID, Subject: sender},
+		{ID: second.ID, Subject: narrowed}, {ID: second.ID, Subject: narrower}, {ID: second.ID, Subject: turned},
+		{ID: account.ID, Subject: keyed}, {ID: third.ID, Subject: robot}, {ID: third.ID, Subject: sender},
 	} {
 		odd.Kind, odd.Odd = odd.Subject.Kind, true
 		w.Principals = append(w.Principals, odd)
 	}
+}
+
+// scopings draws policies that narrow somebody: rather those that say much, for what several of them allow is little.
+func (w *World) scopings(n int) (drawn []policy.Named) {
+	for range n {
+		p, other := pick(w, w.Policies), pick(w, w.Policies)
+		if len(other.Statements) > len(p.Statements) {
+			p = other
+		}
+		drawn = append(drawn, p.Named)
+	}
+	return drawn
 }
 
 func (w *World) drawPolicies() {
@@ -194,7 +213,7 @@ func (w *World) account(a Account) policy.Subject {
 	owner := w.Users[slices.IndexFunc(w.Users, func(u User) bool { return u.ID == a.Owner })]
 	s := policy.Subject{Kind: policy.ServiceAccount, ServiceAccountID: a.ID, Grants: w.grants(owner.ID)}
 	if a.Scoping != "" {
-		s.Scoping = new(w.Policy(a.Scoping).Named)
+		s.Scoping = []policy.Named{w.Policy(a.Scoping).Named}
 	}
 	if a.Inactive {
 		s.Closed = fmt.Sprintf("service account %q is inactive", a.ID)

@@ -3,7 +3,9 @@
 package pgtest
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -27,7 +29,7 @@ type Cluster struct {
 	settings []string
 	as       *syscall.Credential // nil: who runs the test
 	server   *os.Process         // nil: it does not run
-	ended    chan struct{}       // is closed when server ends
+	ended    chan struct{}       // is closed when server and the processes that it made have ended
 }
 
 // patience is how long a server may take to start or to end.
@@ -143,7 +145,7 @@ func (c *Cluster) Restart() {
 		}
 		select {
 		case <-c.ended:
-			c.server = nil // those of its processes that outlived a kill hold its memory for a moment
+			c.server = nil
 		default:
 		}
 	}
@@ -159,16 +161,19 @@ func (c *Cluster) launch() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer log.Close()
 	command := c.command("postgres", args...)
-	command.Stdout, command.Stderr = log, log
+	// Not the file itself but a pipe: Wait returns when the last of the server's processes has closed it.
+	out := struct{ io.Writer }{log}
+	command.Stdout, command.Stderr = out, out
 	if err := command.Start(); err != nil {
+		log.Close()
 		c.t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	c.server, c.ended = command.Process, ended
 	go func() {
 		_ = command.Wait() // how it ends is asked for
+		log.Close()
 		close(ended)
 	}()
 }
@@ -184,8 +189,22 @@ func (c *Cluster) Log() string {
 	return string(text)
 }
 
-// Kill ends the server as kill -9 of its first process does: the others find that out and end without a farewell. What was
-// written is in the cache of the system, so this is a crash of PostgreSQL, not of the machine.
+// Dump is what pg_dump writes of the database postgres.
+func (c *Cluster) Dump() []byte {
+	c.t.Helper()
+	out, err := c.command("pg_dump", "--dbname", c.URL).Output()
+	if err != nil {
+		message := ""
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			message = string(exit.Stderr)
+		}
+		c.t.Fatalf("pg_dump: %v: %s", err, message)
+	}
+	return out
+}
+
+// Kill ends the server as kill -9 of its first process does: the others find that out and end without a farewell, and Kill waits for
+// them. What was written is in the cache of the system, so this is a crash of PostgreSQL, not of the machine.
 func (c *Cluster) Kill() { c.end(os.Kill) }
 
 // Crash ends the server at once, in immediate mode: clients are told (SQLSTATE 57P02 or 57P01), and the next start recovers.
@@ -202,7 +221,7 @@ func (c *Cluster) Pid() int {
 	return c.server.Pid
 }
 
-// end signals the server's first process, and waits until it is gone.
+// end signals the server's first process, and waits until all are gone.
 func (c *Cluster) end(signal os.Signal) {
 	c.t.Helper()
 	if c.server == nil {

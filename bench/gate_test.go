@@ -1,0 +1,23 @@
+package bench_test
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/extsvc/svc"
+)
+
+// gate is a store that counts how often it is asked for a key, and can be closed to that.
+type gate struct {
+	svc.Store
+	reads  atomic.Int64
+	closed atomic.Bool
+}
+
+func (g *gate) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
+	g.reads.Add(1)
+	if g.closed.Load() {
+		return svc.AccessSnapshot{}, svc.ErrUnavailable
+	}
+	return g.Store.Access(ctx, q)
+}

@@ -1,0 +1,201 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func offering(h *host, entries ...svc.CatalogEntry) {
+	h.market.catalog = svc.Catalog{FetchedAt: time.Date(2026, 11, 21, 12, 0, 0, 1999, time.FixedZone("elsewhere", 3600))}
+	for i, entry := range entries {
+		entry.Index = i
+		h.market.catalog.Entries = append(h.market.catalog.Entries, entry)
+	}
+}
+
+// behind is "id as [ids] behind", each.
+func behind(list svc.SourceTemplates) (all []string) {
+	for _, t := range list.Templates {
+		word := "unknown"
+		if t.Behind != nil {
+			word = fmt.Sprint(*t.Behind)
+		}
+		all = append(all, fmt.Sprint(t.ID, " ", t.InstalledAs, " ", word))
+	}
+	return all
+}
+
+func TestSourceTemplates(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	inFile := content("File", "1")
+	inFile.Manifest = nil
+	offering(h,
+		svc.CatalogEntry{ID: "z", Content: content("Z", "1")}, svc.CatalogEntry{ID: "x", Content: content("X", "1")},
+		svc.CatalogEntry{ID: "file", Content: inFile, ManifestFile: "f.json"}, svc.CatalogEntry{ID: "known", Content: content("Known", "1"), ManifestFile: "k.json"})
+	install := func(id, alias string, c svc.Content) {
+		t.Helper()
+		h.market.put(acme, id, c)
+		_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias})
+		is.NoErr(err)
+	}
+	browse := func() svc.SourceTemplates {
+		t.Helper()
+		list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+		is.NoErr(err)
+		return list
+	}
+	install("file", "f", content("File", "1"))
+	install("known", "k", content("Known", "1"))
+	asked := len(h.market.asked)
+	list := browse()
+	is.Equal(behind(list), []string{"z [] unknown", "x [x] false", "file [f] unknown", "known [k] false"})
+	is.Equal(list.FetchedAt, time.Date(2026, 11, 21, 11, 0, 0, 1000, time.UTC))
+	is.Equal(list.Stale, false)
+	is.Equal(list.Bad, nil)
+	is.Equal(len(h.market.asked), asked+1) // no manifest
+	is.Equal(h.market.maxAge, time.Minute)
+	sources := collect(t, h.Sources(t.Context(), admin))
+	is.Equal(h.market.asked[asked], svc.Upstream{Source: sources[0].SourceKey, URL: acme, Registered: sources[0].CreatedAt})
+
+	install("x", "a", content("X", "2")) // one of two is behind
+	install("z", "mine", content("Z", "1"))
+	install("known", "k2", content("Known", "2"))
+	for _, id := range []string{"mine", "a"} { // "a" stands behind "x" now in a list
+		_, err := h.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")})
+		is.NoErr(err)
+	}
+	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
+
+	// Of another source, by hand, personal: none of this source.
+	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: ptr("other")})
+	is.NoErr(err)
+	list, err = h.SourceTemplates(t.Context(), admin, "other", svc.TemplateFilter{})
+	is.NoErr(err)
+	is.Equal(behind(list)[0], "z [] unknown")
+}
+
+// More templates than one chunk of a list has.
+func TestSourceTemplatesAmongMany(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	for i := range 300 {
+		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
+	}
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+	is.NoErr(err)
+	is.Equal(behind(list), []string{"x [x] false"})
+}
+
+// What an installation would refuse is not offered; the order is that of the catalogue.
+func TestSourceTemplatesThatAreBad(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	h.config.Templates.ValidateManifest = func(m json.RawMessage) error {
+		if strings.Contains(string(m), "forbidden") {
+			return errors.New("holds what is forbidden")
+		}
+		return nil
+	}
+	strict := newHost(t, func(c *svc.Config) { *c = h.config })
+	long := strings.Repeat("a", 129)
+	bad := func(change func(*svc.Content)) svc.Content {
+		c := content("N", "1")
+		change(&c)
+		return c
+	}
+	offering(h,
+		svc.CatalogEntry{ID: "good", Content: content("Good", "1")},
+		svc.CatalogEntry{ID: "a/b", Content: content("N", "1")},
+		svc.CatalogEntry{ID: "1", Content: bad(func(c *svc.Content) { c.Name = "" })},
+		svc.CatalogEntry{ID: "2", Content: bad(func(c *svc.Content) { c.Category = &long })},
+		svc.CatalogEntry{ID: "3", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{}`) })},
+		svc.CatalogEntry{ID: "4", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{"version":"forbidden"}`) })},
+		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
+	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
+	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
+	list, err := strict.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{Category: "matches none"})
+	is.NoErr(err)
+	is.Equal(len(list.Templates), 0)
+	var reasons []string
+	for _, p := range list.Bad {
+		reasons = append(reasons, fmt.Sprint(p.Index, " ", p.ID, ": ", p.Reason))
+	}
+	is.Equal(reasons, []string{
+		"-1 : first", "1 a/b: id must hold no slash or backslash", "2 1: name is required",
+		"3 2: category must be at most 128 characters", "4 : between", "4 3: manifest.version is required", "5 4: manifest holds what is forbidden",
+		"6 5: tags.0 must hold no NUL character", "99 : last",
+	})
+	is.Equal(h.market.catalog.Problems, problems) // what others share is as it was
+	for _, p := range list.Bad[1:3] {
+		_, err := strict.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
+		is.True(err != nil)
+	}
+}
+
+func TestSourceTemplatesFilter(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	talk, other := content("A", "1"), content("B", "1")
+	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
+	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
+	for filter, want := range map[svc.TemplateFilter]string{
+		{}:                              "[a b]",
+		{Category: "talk"}:              "[a]",
+		{Category: "Talk"}:              "[]",
+		{Tag: "t"}:                      "[a b]",
+		{Tag: "s"}:                      "[a]",
+		{Tag: "st"}:                     "[]",
+		{Category: "talk", Tag: "none"}: "[]",
+	} {
+		list, err := h.SourceTemplates(t.Context(), admin, "acme", filter)
+		is.NoErr(err)
+		ids := []string{}
+		for _, offered := range list.Templates {
+			ids = append(ids, offered.ID)
+		}
+		is.Equal(fmt.Sprint(ids), want)
+	}
+}
+
+func TestSourceTemplatesFails(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	browse := func(by svc.Principal, name string, filter svc.TemplateFilter) error {
+		_, err := h.SourceTemplates(t.Context(), by, name, filter)
+		return err
+	}
+	asked := len(h.market.asked)
+	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
+	wantCode(t, browse(admin, "..", svc.TemplateFilter{}), svc.CodeInvalid, "name")
+	wantCode(t, browse(nobody, "acme", svc.TemplateFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
+	wantCode(t, browse(nobody, "acme", svc.TemplateFilter{}), svc.CodeForbidden, "")
+	wantCode(t, browse(nobody, "gone", svc.TemplateFilter{}), svc.CodeForbidden, "")
+	wantCode(t, browse(admin, "gone", svc.TemplateFilter{}), svc.CodeNotFound, "")
+	is.Equal(len(h.market.asked), asked)
+
+	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
+	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+	is.NoErr(err)
+	is.True(list.Stale)
+	is.Equal(behind(list), []string{"x [x] false"})
+
+	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
+	wantCode(t, browse(admin, "acme", svc.TemplateFilter{}), svc.CodeSourceFailed, "")
+	h.market.err = context.DeadlineExceeded
+	wantCode(t, browse(admin, "acme", svc.TemplateFilter{}), svc.CodeSourceTimeout, "")
+
+	without := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
+	_, err = without.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+	wantCode(t, err, svc.CodeSourceFailed, "")
+}

@@ -1,0 +1,186 @@
+//go:build unix
+
+package canary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// talkative is a store that can be made to fail with all that it is told, as databases do: "Key (id)=(…) already exists".
+type talkative struct {
+	svc.Store
+	fail  atomic.Pointer[func(told string) error] // nil: it works
+	calls atomic.Int64
+}
+
+// tell is called with what the store was told.
+func (s *talkative) tell(told ...any) error {
+	s.calls.Add(1)
+	fail := s.fail.Load()
+	if fail == nil {
+		return nil
+	}
+	return (*fail)(fmt.Sprintf("%+v %#v", told, told))
+}
+
+func (s *talkative) CreateSource(ctx context.Context, source svc.Source) error {
+	return errors.Join(s.tell(source), s.Store.CreateSource(ctx, source))
+}
+
+func (s *talkative) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	source, err := s.Store.Source(ctx, key)
+	return source, errors.Join(s.tell(key, source), err)
+}
+
+func (s *talkative) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	template, err := s.Store.Template(ctx, key)
+	if told := s.tell(key, template); told != nil {
+		return template, told
+	}
+	return template, err
+}
+
+func (s *talkative) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	return errors.Join(s.tell(key), s.Store.CreateAPIKey(ctx, key))
+}
+
+func (s *talkative) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+	keys, err := s.Store.APIKeys(ctx, page)
+	return keys, errors.Join(s.tell(page, keys), err)
+}
+
+func (s *talkative) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		write, err := change(key)
+		return write, errors.Join(s.tell(id, *key), err)
+	})
+}
+
+func (s *talkative) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+	return s.Store.RotateAPIKey(ctx, holder, id, func(old *svc.APIKey) (svc.APIKey, error) {
+		next, err := rotate(old)
+		return next, errors.Join(s.tell(id, *old, next), err)
+	})
+}
+
+func (s *talkative) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+	return errors.Join(s.tell(holder, id), s.Store.RevokeAPIKey(ctx, holder, id, at))
+}
+
+func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+	if err := s.tell(holder); err != nil {
+		return nil, err
+	}
+	return s.Store.RevokeAPIKeys(ctx, holder, at)
+}
+
+// UseAPIKeys never panics: it is called in the background, where that would end the program.
+func (s *talkative) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%v", cause)
+		}
+	}()
+	return errors.Join(s.tell(uses), s.Store.UseAPIKeys(ctx, uses))
+}
+
+func (s *talkative) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	snapshot, err := s.Store.Access(ctx, query)
+	return snapshot, errors.Join(s.tell(query, snapshot, snapshot.Key), err)
+}
+
+// touching are requests that go through to the store.
+var touching = []struct{ method, target, body string }{
+	{"GET", "/me/api-keys", ""},
+	{"POST", "/me/api-keys", ""},
+	{"PATCH", "/me/api-keys/ID", `{"description": "again"}`},
+	{"POST", "/me/api-keys/ID/rotate", `{"overlap_seconds": 9}`},
+	{"DELETE", "/me/api-keys/ID", ""},
+	{"DELETE", "/me/api-keys", ""},
+	{"POST", "/users/alice/api-keys", ""},
+	{"GET", "/admin/templates/chat", ""},
+	{"GET", "/admin/templates/KEY", ""},
+	{"POST", "/admin/template-sources", `{"url": "https://example.com/more", "auth_token": "TOKEN"}`},
+	{"POST", "/admin/templates/chat/install", `{"source_name": "more", "alias_id": "more"}`},
+	{"DELETE", "/me/api-keys/KEY", ""},
+	{"GET", "/debug/resolve?bank=b&user_id=KEY", ""},
+	{"KEY", "/me/api-keys", ""},
+}
+
+// fail lets the store and the host's Authenticator fail in every way.
+func (s *site) fail() {
+	s.t.Helper()
+	ways := []func(told string) error{
+		func(told string) error { return errors.New("duplicate key: " + told) },
+		func(told string) error { return fmt.Errorf("%w: connection lost: %s", svc.ErrUnavailable, told) },
+		func(told string) error { panic("told " + told) },
+		func(told string) error { panic(errors.New("told " + told)) },
+	}
+	token := s.secret("source token", "b3NhLw8xKj6TzVq1RfGd0PmCy5UeHi9W")
+	for _, way := range ways {
+		seen, unseen, put := s.issue(admin), s.issue(admin), strings.NewReplacer("KEY", s.issue(alice), "ID", s.issue(admin)[5:21], "TOKEN", token)
+		s.ask(200, seen, "GET", "/me/api-keys", "")
+		s.store.fail.Store(&way)
+		for _, bearer := range []string{seen, unseen, "session-of-admin"} {
+			for _, r := range touching {
+				s.ask(0, bearer, put.Replace(r.method), put.Replace(r.target), put.Replace(r.body))
+			}
+		}
+		s.store.fail.Store(nil)
+	}
+	s.failSessions(append(ways, func(told string) error {
+		return &url.Error{Op: "Get", URL: "https://id.example.com/session?token=" + url.QueryEscape(told), Err: errors.New("connection refused")}
+	}))
+}
+
+// failSessions lets the host's Authenticator fail with the bearer that it was given: some keys get there, mistyped at their start.
+func (s *site) failSessions(ways []func(told string) error) {
+	key := s.issue(alice)
+	for _, way := range ways {
+		s.session.Store(&way)
+		for _, bearer := range []string{key[1:], "SVCU_" + key[5:], key[5:], "Bearer " + key, key[21:53]} {
+			s.ask(0, bearer, "GET", "/me/api-keys", "")
+			s.ask(0, "", "GET", "", "", s.ownRoute(bearer))
+			s.keep(s.try(bearer))
+		}
+	}
+	s.session.Store(nil)
+}
+
+// try authenticates a bearer in Go.
+func (s *site) try(bearer string) (err error) {
+	defer func() { _ = recover() }() // the host's own
+	_, err = s.service.Authenticate(s.t.Context(), bearer)
+	return err
+}
+
+// closeInTheMiddle closes the store under a service that goes on.
+func (s *site) closeInTheMiddle(peppers []svc.Pepper) {
+	s.t.Helper()
+	way := func(told string) error { return errors.New("not written: " + told) }
+	s.ask(200, s.issue(admin), "GET", "/me/api-keys", "")
+	s.store.fail.Store(&way)
+	s.stop() // the use cannot be written
+	s.start(peppers...)
+	seen, unseen := s.issue(admin), s.issue(admin)
+	s.ask(200, seen, "GET", "/me/api-keys", "")
+	s.db.close()
+	for _, bearer := range []string{seen, unseen, "session-of-admin"} {
+		for _, r := range touching {
+			s.ask(0, bearer, strings.Replace(r.method, "KEY", "PUT", 1), strings.ReplaceAll(r.target, "KEY", seen), r.body)
+		}
+		s.keep(s.try(bearer))
+	}
+	_, err := s.service.RevokeLeaked(s.t.Context(), svc.Host, []string{seen})
+	s.keep(err)
+	s.keep(s.service.Apply(s.t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
+	s.stop()
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bufio"
+	"crypto/ed25519"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/matryer/is"
+)
+
+// TestMain lets a test run this binary as the program itself.
+func TestMain(m *testing.M) {
+	if os.Getenv("SVC_EXAMPLE_JWT") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// host is a running one, and the key that its tokens are signed with.
+type host struct {
+	t      *testing.T
+	url    string
+	public ed25519.PublicKey
+	key    ed25519.PrivateKey
+}
+
+func newTestHost(t *testing.T) host {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(newHost(public))
+	t.Cleanup(server.Close)
+	return host{t, server.URL, public, private}
+}
+
+// sign makes a token of claims.
+func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(method, c).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// session is a good token of a user's.
+func (h host) session(user string, admin bool) string {
+	h.t.Helper()
+	return sign(h.t, jwt.SigningMethodEdDSA, h.key, newClaims(user, admin, soon()))
+}
+
+func soon() time.Time { return time.Now().Add(time.Minute) }
+
+// ask returns the status and the body of an answer, and when to ask again.
+func (h host) ask(bearer, method, path string) (status int, body, later string) {
+	h.t.Helper()
+	request, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text), answer.Header.Get("Retry-After")
+}
+
+func (h host) status(bearer, method, path string) int {
+	h.t.Helper()
+	status, _, _ := h.ask(bearer, method, path)
+	return status
+}
+
+func TestSessions(t *testing.T) {
+	is := is.New(t)
+	h := newTestHost(t)
+	status, body, _ := h.ask(h.session("ada", false), "GET", "/recall/diary")
+	is.Equal(status, 200)
+	is.Equal(body, "user ada recalls\n")
+	is.Equal(h.status(h.session("ada", false), "GET", "/recall/secrets"), 403)
+	is.Equal(h.status(h.session("grace", true), "GET", "/recall/diary"), 403) // what is vouched for is of the interface
+	is.Equal(h.status(h.session("ada", false), "GET", "/ext/svc/admin/templates"), 403)
+	is.Equal(h.status(h.session("ada", true), "GET", "/ext/svc/admin/templates"), 200)
+}
+
+// with is good claims with a change.
+func with(change func(c *claims)) claims {
+	c := newClaims("ada", true, soon())
+	change(&c)
+	return c
+}
+
+func TestNoSessions(t *testing.T) {
+	h := newTestHost(t)
+	_, strange, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, edDSA := h.session("ada", true), jwt.SigningMethodEdDSA
+	head, payload, _ := strings.Cut(good, ".")
+	for name, bearer := range map[string]string{
+		"nobody":                 "",
+		"nonsense":               "nonsense",
+		"expired":                sign(t, edDSA, h.key, newClaims("ada", true, time.Now().Add(-time.Second))),
+		"never expiring":         sign(t, edDSA, h.key, with(func(c *claims) { c.ExpiresAt = nil })),
+		"not yet good":           sign(t, edDSA, h.key, with(func(c *claims) { c.NotBefore = jwt.NewNumericDate(soon()) })),
+		"for somebody else":      sign(t, edDSA, h.key, with(func(c *claims) { c.Audience = jwt.ClaimStrings{"https://other.example.com"} })),
+		"for nobody":             sign(t, edDSA, h.key, with(func(c *claims) { c.Audience = nil })),
+		"by somebody else":       sign(t, edDSA, h.key, with(func(c *claims) { c.Issuer = "https://login.example.org" })),
+		"by nobody":              sign(t, edDSA, h.key, with(func(c *claims) { c.Issuer = "" })),
+		"of nobody":              sign(t, edDSA, h.key, with(func(c *claims) { c.Subject = "" })),
+		"signed by another key":  sign(t, edDSA, strange, newClaims("ada", true, soon())),
+		"alg none":               sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, newClaims("ada", true, soon())),
+		"HMAC of the public key": sign(t, jwt.SigningMethodHS256, []byte(h.public), newClaims("ada", true, soon())),
+		"not signed":             strings.TrimRight(good, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"),
+		"changed":                head + "." + strings.Replace(payload, payload[10:11], "x", 1),
+	} {
+		for _, path := range []string{"/recall/diary", "/ext/svc/me/api-keys", "/ext/svc/admin/templates"} {
+			if status := h.status(bearer, "GET", path); status != 401 {
+				t.Errorf("%s: %s answers %d", name, path, status)
+			}
+		}
+	}
+	if status := h.status(good, "GET", "/recall/diary"); status != 200 {
+		t.Errorf("a good one: answered %d", status)
+	}
+}
+
+// A key that is issued with a session opens the same routes, without what the session vouched for, until it is revoked.
+func TestKeys(t *testing.T) {
+	is := is.New(t)
+	h := newTestHost(t)
+	session := h.session("ada", true)
+	status, body, _ := h.ask(session, "POST", "/ext/svc/me/api-keys")
+	is.Equal(status, 201)
+	var issued struct {
+		ID  string `json:"id"`
+		Key string `json:"api_key"`
+	}
+	is.NoErr(json.Unmarshal([]byte(body), &issued))
+	status, body, _ = h.ask(issued.Key, "GET", "/recall/diary")
+	is.Equal(status, 200)
+	is.Equal(body, "user ada recalls\n")
+	is.Equal(h.status(issued.Key, "GET", "/recall/secrets"), 403)
+	is.Equal(h.status(issued.Key, "GET", "/ext/svc/admin/templates"), 403)
+	is.Equal(h.status(session, "DELETE", "/ext/svc/me/api-keys/"+issued.ID), 204)
+	is.Equal(h.status(issued.Key, "GET", "/recall/diary"), 401)
+	is.Equal(h.status(session, "GET", "/recall/diary"), 200)
+}
+
+// A limit is of a principal, whichever bearers it has, and of no other.
+func TestLimit(t *testing.T) {
+	is := is.New(t)
+	h := newTestHost(t)
+	refused := 0
+	for i := range 60 {
+		path := []string{"/recall/diary", "/ext/svc/me/api-keys"}[i%2]
+		status, body, later := h.ask(h.session("ada", i%3 == 0), "GET", path)
+		if status == 429 {
+			refused++
+			is.Equal(later, "1")
+			is.True(strings.Contains(body, `"code":"rate_limited"`))
+		} else {
+			is.Equal(status, 200)
+		}
+	}
+	is.True(refused >= 10) // 20 at once, and what comes in while they are made
+	is.Equal(h.status(h.session("grace", false), "GET", "/ext/svc/me/api-keys"), 200)
+	time.Sleep(400 * time.Millisecond)
+	is.Equal(h.status(h.session("ada", false), "GET", "/recall/diary"), 200)
+}
+
+func TestProgramRuns(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("curl is missing: the printed lines cannot be tried")
+		}
+		t.Skip("NOT TESTED, because curl is missing: the lines that the program prints")
+	}
+	is := is.New(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	address := free.Addr().String()
+	is.NoErr(free.Close())
+	program := exec.CommandContext(t.Context(), os.Args[0])
+	program.Env = append(os.Environ(), "SVC_EXAMPLE_JWT=1", "ADDR="+address)
+	stdout, err := program.StdoutPipe()
+	is.NoErr(err)
+	is.NoErr(program.Start())
+	defer func() { _, _ = program.Process.Kill(), program.Wait() }()
+	var lines []string
+	for scanner := bufio.NewScanner(stdout); len(lines) < 6 && scanner.Scan(); {
+		lines = append(lines, scanner.Text())
+	}
+	await(t, address)
+	for i, part := range []string{"user ada recalls\n", `"api_key":"svcu_`, `"api_key_prefix":"svcu_`, `{"templates":[]}`} {
+		answer, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(append(lines[:2:2], lines[2+i]), "\n")).CombinedOutput()
+		if err != nil || !strings.Contains(string(answer), part) {
+			t.Errorf("%s\nanswered %s, which lacks %s: %v", lines[2+i], answer, part, err)
+		}
+	}
+}
+
+// await waits until somebody listens.
+func await(t *testing.T, address string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}

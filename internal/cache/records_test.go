@@ -1,0 +1,348 @@
+package cache_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/matryer/is"
+)
+
+func key(n int) cache.Key { return cache.Key{uint64(n), uint64(n) * 3} }
+
+// value is all functions of a key and of one number.
+func value(n int, number uint64) (v cache.Value) {
+	for i := range v {
+		v[i] = number<<20 + uint64(n)*uint64(i+1)
+	}
+	return v
+}
+
+// numberIn returns the number of a value of a key. false: it is not whole.
+func numberIn(n int, v cache.Value) (number uint64, whole bool) {
+	number = (v[0] - uint64(n)) >> 20
+	return number, v == value(n, number)
+}
+
+func keep(r *cache.Records, n int, number uint64) {
+	r.Put(r.Fence(key(n)), key(n), value(n, number), uint32(n))
+}
+
+// kept counts those of the first n keys that are found, and fails when one has another's value or mark.
+func kept(t *testing.T, r *cache.Records, n int) (count int) {
+	t.Helper()
+	for i := range n {
+		if v, mark, ok := r.Get(key(i)); ok {
+			count++
+			if _, whole := numberIn(i, v); !whole || mark != uint32(i) {
+				t.Fatalf("%d is %v, marked %d", i, v, mark)
+			}
+		}
+	}
+	return count
+}
+
+func TestRecordsFindWhatWasPut(t *testing.T) {
+	is := is.New(t)
+	r := cache.NewRecords(100)
+	_, _, ok := r.Get(key(1))
+	is.True(!ok)
+	keep(r, 1, 10)
+	r.Put(r.Fence(key(1)), key(1), value(1, 11), 5)
+	keep(r, 2, 20)
+	v, mark, ok := r.Get(key(1))
+	is.True(ok)
+	is.Equal(v, value(1, 11))
+	is.Equal(mark, uint32(5))
+}
+
+func TestRecordsDropAndClear(t *testing.T) {
+	is := is.New(t)
+	for _, forget := range []func(*cache.Records){func(r *cache.Records) { r.Drop(key(1)) }, (*cache.Records).Clear} {
+		r := cache.NewRecords(100)
+		keep(r, 1, 10)
+		fence := r.Fence(key(1))
+		forget(r)
+		_, _, ok := r.Get(key(1))
+		is.True(!ok) // what was there is gone
+		r.Put(fence, key(1), value(1, 10), 0)
+		_, _, ok = r.Get(key(1))
+		is.True(!ok) // and so is what was being loaded
+		keep(r, 1, 11)
+		r.Put(fence, key(1), value(1, 10), 0)
+		again, _, ok := r.Get(key(1))
+		is.True(ok)
+		is.Equal(again, value(1, 11))
+	}
+}
+
+// All that it is made for has room, also after others were dropped, or all.
+func TestRecordsHoldTheirCapacity(t *testing.T) {
+	for _, capacity := range []int{1, 5000} {
+		r := cache.NewRecords(capacity)
+		for range 2 {
+			for i := range capacity {
+				keep(r, i, 1)
+			}
+			if n := kept(t, r, capacity); n != capacity {
+				t.Errorf("of %d there are %d", capacity, n)
+			}
+			for i := range capacity {
+				r.Drop(key(i))
+			}
+			for i := range capacity {
+				keep(r, capacity+i, 1)
+			}
+			if n := kept(t, r, 2*capacity); n != capacity {
+				t.Errorf("of %d there are %d after others were dropped", capacity, n)
+			}
+			r.Clear()
+		}
+	}
+}
+
+func TestRecordsAreBounded(t *testing.T) {
+	r := cache.NewRecords(1000)
+	for i := range 20_000 {
+		keep(r, i, 1)
+	}
+	if n := kept(t, r, 20_000); n < 1000 || n > 3000 {
+		t.Errorf("%d are kept", n)
+	}
+}
+
+// What is used stays, when what is not passes through.
+func TestRecordsKeepWhatIsUsed(t *testing.T) {
+	r := cache.NewRecords(1000)
+	for i := range 100 {
+		keep(r, i, 1)
+	}
+	found := 0
+	for i := range 20_000 {
+		keep(r, 1000+i, 1)
+		if _, _, ok := r.Get(key(i % 100)); ok {
+			found++
+		}
+	}
+	if found < 18_000 {
+		t.Errorf("found %d times", found)
+	}
+}
+
+func TestRaise(t *testing.T) {
+	is := is.New(t)
+	r := cache.NewRecords(100)
+	is.True(r.Raise(key(1), 7)) // there is none
+	r.Put(r.Fence(key(1)), key(1), value(1, 1), 5)
+	is.True(!r.Raise(key(1), 4))
+	is.True(!r.Raise(key(1), 5))
+	is.True(r.Raise(key(1), 7))
+	is.True(!r.Raise(key(1), 7))
+	v, mark, ok := r.Get(key(1))
+	is.True(ok)
+	is.Equal(v, value(1, 1))
+	is.Equal(mark, uint32(7))
+	r.Drop(key(1))
+	is.True(r.Raise(key(1), 7))
+}
+
+// Of many who raise a mark to one height one does, while the keys stay.
+func TestOneRaises(t *testing.T) {
+	r := cache.NewRecords(100)
+	for n := range 10 {
+		keep(r, n, 1)
+	}
+	var raised [10]atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for height := range uint32(1000) {
+				for n := range raised {
+					if r.Raise(key(n), 1+height) {
+						raised[n].Add(1)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	for n := range raised {
+		if times := raised[n].Load(); times > 1000 || times < 1 {
+			t.Errorf("raised %d times", times)
+		}
+		if _, mark, _ := r.Get(key(n)); mark != 1000 {
+			t.Errorf("the mark is %d", mark)
+		}
+	}
+}
+
+// However often records are written, moved, given up and forgotten, who finds one finds the words and the mark of its key, all of one
+// time.
+func TestRecordsAreWhole(t *testing.T) {
+	small := cache.NewRecords(1)
+	many := make([]int, 3000)
+	for i := range many {
+		many[i] = i
+	}
+	for _, c := range []struct {
+		name    string
+		records *cache.Records
+		keys    []int
+		clear   int // one in so many puts
+	}{
+		{"one for one record", small, []int{0}, 1000},
+		{"some for one record", small, rivals(small, 3), 1000},
+		{"many", cache.NewRecords(500), many, 5000},
+	} {
+		found, torn := upset(c.records, c.keys, c.clear)
+		if torn > 0 {
+			t.Errorf("%s: of %d that were found %d are not whole", c.name, found, torn)
+		}
+	}
+}
+
+// rivals returns so many keys for which there is one record together.
+func rivals(r *cache.Records, count int) []int {
+	found := []int{0}
+	for n := 1; len(found) < count; n++ {
+		keep(r, 0, 1)
+		keep(r, n, 1)
+		if _, _, ok := r.Get(key(0)); !ok {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// upset writes and reads records at once, and counts those that are found, and those of them that are not whole.
+func upset(r *cache.Records, keys []int, clear int) (found, torn int64) {
+	var writers, readers sync.WaitGroup
+	var stop atomic.Bool
+	var all, bad atomic.Int64
+	for range 2 {
+		writers.Go(func() {
+			for i := 0; i < 20_000 || all.Load() < 100; i++ {
+				n := keys[rand.IntN(len(keys))]
+				switch {
+				case i%clear == 0:
+					r.Clear()
+				case i%10 == 0:
+					r.Drop(key(n))
+				default:
+					r.Put(r.Fence(key(n)), key(n), value(n, rand.Uint64N(1<<40)), uint32(n)<<16)
+				}
+			}
+		})
+	}
+	for range 2 {
+		readers.Go(func() {
+			for !stop.Load() {
+				n := keys[rand.IntN(len(keys))]
+				v, mark, ok := r.Get(key(n))
+				if !ok {
+					continue
+				}
+				all.Add(1)
+				if _, whole := numberIn(n, v); !whole || int(mark>>16) != n {
+					bad.Add(1)
+				}
+				r.Raise(key(n), uint32(n)<<16+rand.Uint32N(1<<16))
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	readers.Wait()
+	return all.Load(), bad.Load()
+}
+
+// A reader never finds a value that was read before a change which had ended when the reader began.
+func TestNoStaleRecordIsFound(t *testing.T) {
+	r := cache.NewRecords(64)
+	var source, ended [8]atomic.Uint64
+	var readers, writers sync.WaitGroup
+	var stop atomic.Bool
+	var found atomic.Int64
+	for half := range 2 {
+		writers.Go(func() {
+			for i := 0; i < 20_000 || found.Load() < 100; i++ {
+				if i%100 == 0 {
+					runtime.Gosched()
+				}
+				n := half*4 + rand.IntN(4)
+				now := source[n].Add(1)
+				if i%10 == 0 {
+					r.Clear()
+				} else {
+					r.Drop(key(n))
+				}
+				ended[n].Store(now)
+			}
+		})
+	}
+	for range 3 {
+		readers.Go(func() {
+			for !stop.Load() {
+				n := rand.IntN(len(source))
+				least := ended[n].Load()
+				v, _, ok := r.Get(key(n))
+				if !ok {
+					fence := r.Fence(key(n))
+					r.Put(fence, key(n), value(n, source[n].Load()), 0)
+					continue
+				}
+				found.Add(1)
+				if now, whole := numberIn(n, v); !whole || now < least {
+					t.Errorf("%d is %d, and was %d before", n, now, least)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	readers.Wait()
+}
+
+// BenchmarkRecords measures what a record costs: its bytes, the collector's CPU for a cycle beside so many, and finding one that is in
+// no cache of the processor.
+func BenchmarkRecords(b *testing.B) {
+	for _, n := range []int{1 << 16, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			before, without := collect()
+			r := cache.NewRecords(n)
+			for i := range n {
+				keep(r, i, 1)
+			}
+			after, with := collect()
+			for b.Loop() {
+				if _, _, ok := r.Get(key(rand.IntN(n))); !ok {
+					b.Fatal("a record is not found")
+				}
+			}
+			b.ReportMetric(float64(after-before)/float64(n), "B/record")
+			b.ReportMetric(without*1000, "ms-gc-before")
+			b.ReportMetric(with*1000, "ms-gc")
+		})
+	}
+}
+
+// collect returns how many bytes are reachable, and the seconds of CPU that the best of ten collections took.
+func collect() (reachable int64, seconds float64) {
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}}
+	seconds = math.Inf(1)
+	runtime.GC()
+	for range 10 {
+		metrics.Read(samples)
+		before := samples[1].Value.Float64()
+		runtime.GC()
+		metrics.Read(samples)
+		seconds = min(seconds, samples[1].Value.Float64()-before)
+	}
+	return int64(samples[0].Value.Uint64()), seconds
+}

@@ -1,0 +1,203 @@
+package policy_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/policy/policytest"
+	"github.com/matryer/is"
+)
+
+// member is a principal of a world that can be in a census, by its number in it.
+type member struct {
+	policy.Member
+	policy.Subject
+}
+
+// drawnCensus is a census of all members that a world has, those included that no store holds: some are narrowed twice.
+func drawnCensus(w *policytest.World) (census *policy.Census, members []member) {
+	census = &policy.Census{Banks: w.BankPolicies}
+	for i, p := range w.Principals {
+		if p.Kind == policy.User || p.Kind == policy.ServiceAccount {
+			m := member{policy.Member{Kind: p.Kind, ID: fmt.Sprint(i)}, p.Subject}
+			census.Add(m.Subject, m.Member)
+			members = append(members, m)
+		}
+	}
+	return census, members
+}
+
+// asked draws a request whose answer a list can give: the policy of a bank whose id reads like a pattern cannot be in one.
+func asked(w *policytest.World) policytest.Request {
+	q := w.Request()
+	if strings.HasSuffix(q.Bank, "*") {
+		q.BankPolicy = nil
+	}
+	return q
+}
+
+func TestWhoCanIsTheReference(t *testing.T) {
+	seen := map[bool]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		census, members := drawnCensus(w)
+		q := w.Request()
+		got := compiler.World(census).WhoCan(q.Action, q.Bank)
+		for _, m := range members {
+			list := got.Users
+			if m.Member.Kind == policy.ServiceAccount {
+				list = got.ServiceAccounts
+			}
+			allowed := policytest.Evaluate(m.Subject, q).Outcome == policy.Allow
+			is.Equal(slices.Contains(list, m.ID), allowed)
+			seen[allowed && len(m.Scoping) > 1]++
+		}
+	})
+	varied(t, seen[true], seen[false])
+}
+
+func TestCapabilitiesAreTheReference(t *testing.T) {
+	seen := map[policy.Outcome]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		p := w.Principal()
+		list := compiler.Compile(p.Subject).Capabilities(compiler.World(&policy.Census{Banks: w.BankPolicies}).Shut())
+		for range 20 {
+			q := asked(w)
+			want := policytest.Evaluate(p.Subject, q)
+			if p.Kind == policy.Unmapped {
+				want = policy.Result{Outcome: policy.ImplicitDeny}
+			}
+			said := []policy.Capability{{Outcome: policy.ImplicitDeny}}
+			if found := policytest.Closest(list, func(c policy.Capability) (string, string) { return c.Action, c.Bank }, q.Action, q.Bank); found != nil {
+				said = found
+			}
+			for _, c := range said { // they agree
+				is.Equal(outcome{Outcome: c.Outcome, Parameters: c.Parameters}, outcome{Outcome: want.Outcome, Parameters: want.Parameters})
+			}
+			if len(p.Subject.Scoping) > 1 {
+				seen[want.Outcome]++
+			}
+		}
+	})
+	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
+}
+
+// TestDiffIsTheReference: of principals who become each other, while one policy becomes another.
+func TestDiffIsTheReference(t *testing.T) {
+	seen := map[policy.Change]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		before, members := drawnCensus(w)
+		changed, document := w.Policies[w.IntN(len(w.Policies))].ID, policytest.Document(w.Statement(), w.Statement())
+		after, later := &policy.Census{Banks: w.BankPolicies}, slices.Clone(members)
+		for i, m := range members {
+			other := members[w.IntN(len(members))]
+			if other.Member.Kind != m.Member.Kind || w.IntN(2) == 0 {
+				other = m
+			}
+			later[i].Subject = rewritten(other.Subject, func(id string, raw []byte) []byte {
+				if id == changed {
+					return document
+				}
+				return raw
+			})
+			after.Add(later[i].Subject, m.Member)
+		}
+		differences := map[policy.Member][]policy.Difference{}
+		for _, party := range compiler.Diff(before, after).Parties {
+			for _, m := range party.Members {
+				differences[m] = party.Differences
+			}
+		}
+		for i, m := range members {
+			q := asked(w)
+			then, now := policytest.Evaluate(m.Subject, q), policytest.Evaluate(later[i].Subject, q)
+			want := changeOf(then, now)
+			said := []policy.Difference{{Change: policy.Unchanged}}
+			if found := policytest.Closest(differences[m.Member], func(d policy.Difference) (string, string) { return d.Action, d.Bank }, q.Action, q.Bank); found != nil {
+				said = found
+			}
+			for _, d := range said {
+				is.Equal(d.Change, want)
+				is.True(want == policy.Unchanged || reflect.DeepEqual(d.Before, then.Parameters) && reflect.DeepEqual(d.After, now.Parameters))
+			}
+			if len(m.Scoping) > 1 && len(later[i].Scoping) > 1 {
+				seen[want]++
+			}
+		}
+	})
+	varied(t, seen[policy.NewlyAllowed], seen[policy.NewlyDenied], seen[policy.OtherParameters], seen[policy.Unchanged])
+}
+
+func changeOf(before, after policy.Result) policy.Change {
+	switch then, now := before.Outcome == policy.Allow, after.Outcome == policy.Allow; {
+	case then && !now:
+		return policy.NewlyDenied
+	case now && !then:
+		return policy.NewlyAllowed
+	case !reflect.DeepEqual(before.Parameters, after.Parameters):
+		return policy.OtherParameters
+	}
+	return policy.Unchanged
+}
+
+// TestUnscopedAreThoseWhomNothingNarrows: all that narrows somebody counts together.
+func TestUnscopedAreThoseWhomNothingNarrows(t *testing.T) {
+	all, more := allow("bank:*"), allow("bank:recall")
+	more.RecallBudget = "low"
+	document := policytest.Document
+	for _, tc := range []struct {
+		name    string
+		subject policy.Subject
+		idle    bool
+	}{
+		{"not narrowed", user(all), false},
+		{"by what allows all", narrowed(user(all), document(all)), true},
+		{"twice by what allows all", narrowed(narrowed(user(all), document(all)), document(all, more)), false},
+		{"twice by nothing", narrowed(narrowed(user(all), document(all)), document(all)), true},
+		{"by the second", narrowed(narrowed(user(all), document(all)), document(more)), false},
+		{"an account, by the first", scoped(scoped(user(all), more), all), false},
+		{"an account, by none", scoped(scoped(user(more), all), all), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			census := &policy.Census{}
+			census.Add(tc.subject, policy.Member{Kind: tc.subject.Kind, ID: "m"})
+			is.New(t).Equal(len(compiler.Lint(census).Unscoped) == 1, tc.idle)
+		})
+	}
+}
+
+// TestNeedlessCanGo: without all that is called needless everybody is answered as before.
+func TestNeedlessCanGo(t *testing.T) {
+	gone, narrowedTwice := 0, 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		census, members := drawnCensus(w)
+		needless := map[string][]int{}
+		for _, n := range compiler.Lint(census).Needless {
+			needless[n.Policy] = append(needless[n.Policy], n.Statement)
+			gone++
+		}
+		for _, m := range members {
+			if len(needless) == 0 || m.Closed != "" || unreadable(m.Subject) {
+				continue
+			}
+			rest := rewritten(m.Subject, func(id string, _ []byte) []byte {
+				var left []policytest.Statement
+				for i, st := range w.Policy(id).Statements {
+					if !slices.Contains(needless[id], i) {
+						left = append(left, st)
+					}
+				}
+				return policytest.Document(left...)
+			})
+			q := asked(w)
+			is.Equal(outcomeOf(policytest.Evaluate(m.Subject, q)), outcomeOf(policytest.Evaluate(rest, q)))
+			if len(m.Scoping) > 1 {
+				narrowedTwice++
+			}
+		}
+	})
+	varied(t, gone, narrowedTwice)
+}

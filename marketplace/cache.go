@@ -1,0 +1,158 @@
+package marketplace
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"reflect"
+	"sync"
+
+	"github.com/extsvc/svc"
+)
+
+// defaultCache is how many bytes of copies are kept.
+const defaultCache = 64 << 20
+
+// fileKey is whose file, and which. A source that is registered anew, at another address or with another token, is
+// another.
+type fileKey struct {
+	source     svc.SourceKey
+	registered int64 // microseconds
+	url        string
+	credential [sha256.Size]byte // the hash of the token
+	manifest   string            // a path; "": the catalogue
+}
+
+func keyOf(from svc.Upstream, manifest string) fileKey {
+	return fileKey{
+		source: from.Source, registered: from.Registered.UnixMicro(), url: from.URL,
+		credential: sha256.Sum256([]byte(from.Token)), manifest: manifest,
+	}
+}
+
+// CacheStats is what a [Client] keeps, and what has come of it.
+type CacheStats struct {
+	Copies    int    // catalogues and manifests that are kept
+	Bytes     int64  // that they take
+	Answers   uint64 // good ones of sources on the web, since the Client was made
+	Unchanged uint64 // those of them that confirmed a copy: nothing was sent or parsed
+}
+
+// copies are what is kept of sources: at most limit bytes, from which those go first that were used least lately.
+type copies struct {
+	limit int64 // negative: nothing is kept
+
+	mu    sync.Mutex
+	byKey map[fileKey]*list.Element
+	order list.List // of slots; the one that was used last is in front
+	stats CacheStats
+}
+
+// slot is where a copy is kept.
+type slot struct {
+	key  fileKey
+	copy *fileCopy
+	size int64
+}
+
+func newCopies(limit int) *copies {
+	if limit == 0 {
+		limit = defaultCache
+	}
+	return &copies{limit: int64(limit), byKey: map[fileKey]*list.Element{}}
+}
+
+// get returns the copy of a file, or nil.
+func (c *copies) get(key fileKey) *fileCopy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.byKey[key]
+	if at == nil {
+		return nil
+	}
+	c.order.MoveToFront(at)
+	return at.Value.(slot).copy
+}
+
+// put keeps an answer in the place of the one before, unless it is too large, or was asked for earlier than that.
+func (c *copies) put(key fileKey, answer *fileCopy, unchanged bool) {
+	s := slot{key: key, copy: answer, size: key.size() + answer.size()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Answers++
+	if unchanged {
+		c.stats.Unchanged++
+	}
+	if before := c.byKey[key]; before != nil {
+		if before.Value.(slot).copy.asked.After(answer.asked) {
+			return
+		}
+		c.remove(before)
+	}
+	if s.size > c.limit/4 {
+		return
+	}
+	c.byKey[key] = c.order.PushFront(s)
+	c.stats.Bytes += s.size
+	for c.stats.Bytes > c.limit {
+		c.remove(c.order.Back())
+	}
+}
+
+func (c *copies) remove(at *list.Element) {
+	s := c.order.Remove(at).(slot)
+	delete(c.byKey, s.key)
+	c.stats.Bytes -= s.size
+}
+
+func (c *copies) look() CacheStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stats := c.stats
+	stats.Copies = len(c.byKey)
+	return stats
+}
+
+// The sizes of what a copy is made of, as the allocator rounds them, about.
+var (
+	slotSize    = 2*sizeOf[slot]() + sizeOf[list.Element]() + sizeOf[fileCopy]() // and the key again, in the map
+	entrySize   = sizeOf[svc.CatalogEntry]()
+	problemSize = sizeOf[svc.CatalogProblem]()
+	textSize    = sizeOf[string]()
+)
+
+func sizeOf[T any]() int64 { return int64(reflect.TypeFor[T]().Size()) }
+
+// bytesOf is what an allocation of n bytes takes.
+func bytesOf(n int) int64 { return int64(n+7) &^ 7 }
+
+func (k fileKey) size() int64 {
+	return slotSize + bytesOf(len(k.source.Owner)) + bytesOf(len(k.source.Name)) + bytesOf(len(k.url)) + bytesOf(len(k.manifest))
+}
+
+func (f *fileCopy) size() int64 {
+	n := bytesOf(cap(f.manifest)) + bytesOf(len(f.validators.url)) + bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
+	n += int64(cap(f.catalog.Entries))*entrySize + int64(cap(f.catalog.Problems))*problemSize
+	for _, e := range f.catalog.Entries {
+		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + contentSize(e.Content)
+	}
+	for _, p := range f.catalog.Problems {
+		n += bytesOf(len(p.ID)) + bytesOf(len(p.Reason))
+	}
+	return n
+}
+
+func contentSize(c svc.Content) int64 {
+	n := bytesOf(len(c.Name)) + bytesOf(cap(c.Manifest))
+	for _, text := range []*string{c.Description, c.Category} {
+		if text != nil {
+			n += textSize + bytesOf(len(*text))
+		}
+	}
+	for _, labels := range [][]string{c.Integrations, c.Tags} {
+		n += int64(cap(labels)) * textSize
+		for _, label := range labels {
+			n += bytesOf(len(label))
+		}
+	}
+	return n
+}

@@ -1,0 +1,256 @@
+package svc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// narrowWorld: alice may do everything on her banks and administer keys; each other policy is there to narrow.
+const narrowWorld = `{
+	"users": [{"id": "alice"}, {"id": "bob"}],
+	"service_accounts": [{"id": "ci", "owner_user_id": "alice", "scoping_policy_id": "recall"}],
+	"policies": [
+		{"id": "all", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:*"], "banks": ["notes", "team::*"], "recall_max_tokens": 4000},
+			{"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}},
+		{"id": "recall", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:recall"], "banks": ["*"], "recall_max_tokens": 1000}]}},
+		{"id": "notes", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:*"], "banks": ["notes"], "recall_max_tokens": 2000}]}},
+		{"id": "keys", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["iam:users:*"], "banks": ["*"]}]}}],
+	"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "alice"}]}`
+
+// narrowed issues a key and returns the principal that it makes.
+func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {
+	t.Helper()
+	key, err := h.IssueAPIKey(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.principal(t, key)
+}
+
+func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
+	t.Helper()
+	p, err := h.Authenticate(t.Context(), string(key.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A narrowed key may do what its holder may and its policy allows, with the lesser of their parameters.
+func TestNarrowedKey(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	for _, c := range []struct {
+		holder       svc.Principal
+		by           string
+		action, bank string
+		tokens       int64 // 0: denied
+	}{
+		{alice, "", "bank:retain", "notes", 4000},
+		{alice, "recall", "bank:recall", "notes", 1000},
+		{alice, "recall", "bank:recall", "team::a", 1000},
+		{alice, "recall", "bank:retain", "notes", 0},
+		{alice, "recall", "bank:recall", "bobs", 0}, // alice may not
+		{alice, "notes", "bank:retain", "notes", 2000},
+		{alice, "notes", "bank:retain", "team::a", 0},
+		{account("ci"), "", "bank:recall", "team::a", 1000},
+		{account("ci"), "notes", "bank:recall", "notes", 1000},
+		{account("ci"), "notes", "bank:recall", "team::a", 0},
+		{account("ci"), "notes", "bank:retain", "notes", 0},
+		{bob, "recall", "bank:recall", "notes", 0},
+	} {
+		p := narrowed(t, h, c.holder, c.by)
+		for range 3 { // read, then remembered
+			d, err := h.Decide(t.Context(), p, c.action, c.bank, svc.Context{})
+			is.New(t).NoErr(err)
+			var tokens int64
+			if most := d.Parameters().RecallMaxTokens; most != nil {
+				tokens = *most
+			}
+			if d.Allowed() != (c.tokens > 0) || tokens != c.tokens {
+				t.Errorf("%v narrowed by %q, %s on %s: %v with %d tokens: %s", c.holder.Identity(), c.by, c.action, c.bank, d.Allowed(), tokens, d.Reason())
+			}
+		}
+	}
+}
+
+// What changes about a narrowing policy changes what its keys may do, at once.
+func TestNarrowingFollowsThePolicy(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, narrowWorld)
+	p := narrowed(t, h, alice, "recall")
+	may := func() bool {
+		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+		return d.Allowed()
+	}
+	h.warm(t, store, p, "notes")
+	is.True(may())
+	document := func(action string) string {
+		return `{"policies": [{"id": "recall", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["` + action + `"], "banks": ["*"]}]}}]}`
+	}
+	h.apply(t, document("bank:retain"))
+	is.True(!may())
+	h.apply(t, document("bank:recall"))
+	is.True(may())
+	h.apply(t, `{"users": [{"id": "alice", "is_active": false}]}`)
+	is.True(!may())
+}
+
+// A service account's change reaches its narrowed keys, too.
+func TestNarrowedAccountIsForgottenWithTheAccount(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, narrowWorld)
+	p := narrowed(t, h, account("ci"), "notes")
+	h.warm(t, store, p, "notes")
+	h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
+	d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+}
+
+// goneStore has lost the policies that narrow keys.
+type goneStore struct{ svc.Store }
+
+func (s goneStore) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	snapshot, err := s.Store.Access(ctx, query)
+	snapshot.Narrowing = nil
+	return snapshot, err
+}
+
+func TestNarrowingPolicyGone(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	key, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ScopingPolicyID: "recall"})
+	is.NoErr(err)
+	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
+	p := gone.principal(t, key)
+	d, err := gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it is gone`)
+}
+
+func TestNarrowingMustBeAPolicy(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	for _, id := range []string{"none", "a/b"} {
+		_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ScopingPolicyID: id})
+		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+		_, err = h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: id})
+		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+	}
+}
+
+// A successor is narrowed as the key before it was.
+func TestRotationKeepsTheNarrowing(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	key, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ScopingPolicyID: "recall"})
+	is.NoErr(err)
+	next, err := h.RotateMyAPIKey(t.Context(), alice, key.ID, 0)
+	is.NoErr(err)
+	is.Equal(next.ScopingPolicyID, "recall")
+	is.Equal(h.principal(t, next), svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: "recall"})
+}
+
+// A narrowed key administers what its policy allows it, and makes no keys, not even of its own user.
+func TestNarrowedKeyMakesNoKeys(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	bobs, mine := issue(t, h, bob), issue(t, h, alice)
+	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
+	is.NoErr(lastError(h.APIKeys(t.Context(), keys, bob.Identity())))
+	wantCode(t, lastError(h.APIKeys(t.Context(), recall, bob.Identity())), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates(t.Context(), keys, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	for _, p := range []svc.Principal{keys, recall} {
+		_, issued := h.IssueAPIKey(t.Context(), p, bob.Identity(), svc.NewAPIKey{})
+		_, narrower := h.IssueAPIKey(t.Context(), p, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: p.ScopingPolicyID})
+		_, rotated := h.RotateAPIKey(t.Context(), p, bob.Identity(), bobs.ID, 0)
+		_, patched := h.PatchAPIKey(t.Context(), p, bob.Identity(), bobs.ID, svc.APIKeyPatch{})
+		_, imported := h.ImportAPIKey(t.Context(), p, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-x")})
+		_, issuedMine := h.IssueMyAPIKey(t.Context(), p, svc.NewAPIKey{})
+		_, rotatedMine := h.RotateMyAPIKey(t.Context(), p, mine.ID, 0)
+		_, patchedMine := h.PatchMyAPIKey(t.Context(), p, mine.ID, svc.APIKeyPatch{})
+		_, revokedAll := h.RevokeMyAPIKeys(t.Context(), p)
+		for _, err := range []error{
+			issued, narrower, rotated, patched, issuedMine, rotatedMine, patchedMine, revokedAll,
+			h.RevokeMyAPIKey(t.Context(), p, mine.ID), lastError(h.MyAPIKeys(t.Context(), p)),
+		} {
+			wantCode(t, err, svc.CodeForbidden, "")
+		}
+		is.True(imported != nil)
+	}
+	is.NoErr(h.RevokeAPIKey(t.Context(), keys, bob.Identity(), bobs.ID))
+	wantCode(t, h.RevokeAPIKey(t.Context(), recall, alice.Identity(), mine.ID), svc.CodeForbidden, "")
+	is.True(h.good(mine))
+}
+
+// An Authenticator of the host may narrow whom it finds: what it vouches for does not count then.
+func TestNarrowedByTheHost(t *testing.T) {
+	is := is.New(t)
+	found := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"iam:*"}, ScopingPolicyID: "recall"}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return found, nil })
+	})
+	h.apply(t, narrowWorld)
+	p, err := h.Authenticate(t.Context(), "token")
+	is.NoErr(err)
+	for action, want := range map[string]bool{"bank:recall": true, "bank:retain": false} {
+		d, err := h.Decide(t.Context(), p, action, "notes", svc.Context{})
+		is.NoErr(err)
+		is.Equal(d.Allowed(), want)
+	}
+	d, err := h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+	wantCode(t, lastError(h.APIKeys(t.Context(), p, bob.Identity())), svc.CodeForbidden, "")
+	found.ScopingPolicyID = "a/b"
+	_, err = h.Authenticate(t.Context(), "token")
+	wantCode(t, err, svc.CodeInternal, "")
+}
+
+// Resolve says why somebody narrowed is decided as it is.
+func TestResolveNarrowed(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	for _, c := range []struct {
+		q       svc.Query
+		outcome svc.Outcome
+		reason  string
+	}{
+		{svc.Query{UserID: "alice", Bank: "notes", ScopingPolicyID: "recall"}, svc.Allow, `within statement 0 of scoping policy "recall"`},
+		{svc.Query{UserID: "alice", Bank: "notes", Action: "bank:retain", ScopingPolicyID: "recall"}, svc.ImplicitDeny, `scoping policy "recall" does not allow`},
+		{svc.Query{UserID: "alice", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `the scoping policy "none" that narrows it is gone`},
+		{svc.Query{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
+		{svc.Query{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
+	} {
+		r, err := h.Resolve(t.Context(), svc.Host, c.q)
+		is.NoErr(err)
+		s, err := h.Simulate(t.Context(), svc.Host, svc.Bundle{}, c.q)
+		is.NoErr(err)
+		is.Equal(s, r)
+		if r.Outcome != c.outcome || !strings.Contains(r.Reason, c.reason) {
+			t.Errorf("%+v: %s, %s", c.q, r.Outcome, r.Reason)
+		}
+	}
+	for _, q := range []svc.Query{{Sender: "telegram:1", ScopingPolicyID: "recall"}, {UserID: "alice", ScopingPolicyID: "a/b"}} {
+		q.Bank = "notes"
+		_, err := h.Resolve(t.Context(), svc.Host, q)
+		wantCode(t, err, svc.CodeInvalid, "scoping_policy_id")
+	}
+}

@@ -1,0 +1,190 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// changeOfSource is a fault in what a change of a source comes to: it is shown the source as it was and as change left it.
+func changeOfSource(fault func(before svc.Source, after *svc.Source)) func(*store) {
+	return func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				before := *source
+				write, err := change(source)
+				fault(before, source)
+				return write, err
+			})
+		}
+	}
+}
+
+var changeSourceFaults = map[string]func(*store){
+	"a change of a source keeps the old address": changeOfSource(func(before svc.Source, after *svc.Source) { after.URL = before.URL }),
+	"a change of a source keeps the old token":   changeOfSource(func(before svc.Source, after *svc.Source) { after.SealedToken = before.SealedToken }),
+	"a change of a source keeps the old text":    changeOfSource(func(before svc.Source, after *svc.Source) { after.Description = before.Description }),
+	"a change of a source keeps the old time":    changeOfSource(func(before svc.Source, after *svc.Source) { after.UpdatedAt = before.UpdatedAt }),
+	"a change of a source never takes the token": changeOfSource(func(before svc.Source, after *svc.Source) {
+		if after.SealedToken == nil {
+			after.SealedToken = before.SealedToken
+		}
+	}),
+	"change is shown a source without its token": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				source.SealedToken = nil
+				return change(source)
+			})
+		}
+	},
+	"a change of a source changes those of all owners": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			_ = s.Store.ChangeSource(ctx, personalSource("bob", key.Name), change)
+			return s.Store.ChangeSource(ctx, key, change)
+		}
+	},
+	"a change of a source moves when it was registered": func(s *store) {
+		var mu sync.Mutex
+		moved := map[svc.SourceKey]time.Time{}
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				write, err := change(source)
+				mu.Lock()
+				defer mu.Unlock()
+				if write && err == nil {
+					moved[key] = source.CreatedAt
+				}
+				return write, err
+			})
+		}
+		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+			source, err := s.Store.Source(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if at, there := moved[key]; there {
+				source.CreatedAt = at
+			}
+			return source, err
+		}
+	},
+	"a change of a source is always written": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				_, err := change(source)
+				return true, err
+			})
+		}
+	},
+	"a refused change of a source is written": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			var refused error
+			err := s.Store.ChangeSource(ctx, key, func(source *svc.Source) (write bool, _ error) {
+				write, refused = change(source)
+				return write, nil
+			})
+			return cmp.Or(refused, err)
+		}
+	},
+	"the error of a change of a source is wrapped": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			if err := s.Store.ChangeSource(ctx, key, change); err != nil {
+				return fmt.Errorf("change source: %w", err)
+			}
+			return nil
+		}
+	},
+	"the panic of a change of a source is swallowed": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) (err error) {
+			defer func() {
+				if seen := recover(); seen != nil {
+					err = fmt.Errorf("panic: %v", seen)
+				}
+			}()
+			return s.Store.ChangeSource(ctx, key, change)
+		}
+	},
+	"change is called with a source that is not there": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			err := s.Store.ChangeSource(ctx, key, change)
+			if errors.Is(err, svc.ErrNotFound) {
+				_, _ = change(&svc.Source{})
+			}
+			return err
+		}
+	},
+	"a change of a source is two mutations": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			wrote := false
+			err := s.Store.ChangeSource(ctx, key, func(source *svc.Source) (write bool, err error) {
+				write, err = change(source)
+				wrote = write
+				return write, err
+			})
+			if err != nil || !wrote {
+				return err
+			}
+			return s.Store.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
+		}
+	},
+	"changes of a source overwrite each other": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			read, err := s.Store.Source(ctx, key)
+			if err != nil {
+				return err
+			}
+			if write, err := change(&read); err != nil || !write {
+				return err
+			}
+			time.Sleep(100 * time.Microsecond)
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				*source = read
+				return true, nil
+			})
+		}
+	},
+	"a change that meets a delete brings the source back": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			read, err := s.Store.Source(ctx, key)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+			err = s.Store.ChangeSource(ctx, key, change)
+			if errors.Is(err, svc.ErrNotFound) {
+				if write, err := change(&read); err != nil || !write {
+					return err
+				}
+				_ = s.Store.CreateSource(ctx, read)
+				return nil
+			}
+			return err
+		}
+	},
+	"a change of a source shares the store's memory": func(s *store) {
+		var mu sync.Mutex
+		var last *svc.Source
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				last = source
+				return change(source)
+			})
+		}
+		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+			source, err := s.Store.Source(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && last != nil && last.SourceKey == key {
+				source.SealedToken = last.SealedToken
+			}
+			return source, err
+		}
+	},
+}

@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+var versionRules = []rule{
+	{"ChangeTemplate adds what the template was to its versions where change has raised Version, and nowhere else", func(c *checker) {
+		template, other := installed("t", "x", "y"), installed("u", "x")
+		template.Version, other.Version = 1, 1
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.CreateTemplate(c.ctx, other))
+		c.same("versions of a new one", len(c.versions("t", 10)), 0)
+		var want []svc.TemplateVersion
+		for i, raised := range []bool{true, false, true, true} {
+			was := versionOf(template)
+			next := func(t *svc.Template) {
+				if raised {
+					t.Version++
+				}
+				t.Name, t.Description, t.UpdatedAt = fmt.Sprint("name ", i), nil, at(int64(100+i))
+				if i == 2 {
+					t.Origin = nil
+				}
+			}
+			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+				next(t)
+				return true, nil
+			}))
+			if next(&template); raised {
+				want = append([]svc.TemplateVersion{was}, want...)
+			}
+			c.same("versions", c.versions("t", 10), want)
+			c.same("template", c.template(template.TemplateKey), template)
+		}
+		c.same("versions of another", len(c.versions("u", 10)), 0)
+	}},
+	{"versions are whole, digit for digit", func(c *checker) {
+		bare := handMade("t")
+		bare.Version, bare.Description, bare.Category, bare.Integrations, bare.Tags = 7, nil, nil, nil, nil
+		bare.Manifest = json.RawMessage(`{"version":"1","a":1.0,"b":1e400,"s":"` + "\u2028😀" + `"}`)
+		c.ok(c.CreateTemplate(c.ctx, bare))
+		c.raise("t", func(t *svc.Template) { t.Description, t.Category, t.Tags = new(""), new(""), []string{"b", "a", "b"} })
+		full := c.template(bare.TemplateKey)
+		c.raise("t", func(t *svc.Template) { t.Name = "" })
+		c.same("versions", c.versions("t", 10), []svc.TemplateVersion{versionOf(full), versionOf(bare)})
+	}},
+	{"versions are greatest first, each once, whatever the size of a chunk, and only those below before", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+		for range 12 {
+			c.raise("t", func(t *svc.Template) {
+				t.Manifest = json.RawMessage(`{"version":"` + strings.Repeat("x", 100_000) + `"}`)
+			})
+		}
+		want := []int64{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}
+		for _, limit := range []int{1, 5, 12, 100} {
+			c.same("numbers", numbers(c.versions("t", limit)), want)
+		}
+		for _, before := range []int64{12, 11, 1, 0} {
+			chunk, err := c.TemplateVersions(c.ctx, templateKey("t"), before, 1)
+			c.ok(err)
+			if before == 0 {
+				c.same("numbers below 0", len(chunk), 0)
+				continue
+			}
+			c.same(fmt.Sprint("numbers below ", before), numbers(chunk), []int64{before - 1})
+		}
+	}},
+	{"the newest versions are kept, and no others", func(c *checker) {
+		template := handMade("t")
+		template.Version = 1
+		c.ok(c.CreateTemplate(c.ctx, template))
+		for range svc.MaxTemplateVersions + 5 {
+			c.raise("t", func(t *svc.Template) { t.Name += "x" })
+		}
+		kept := numbers(c.versions("t", 100))
+		c.same("number of versions", len(kept), svc.MaxTemplateVersions)
+		c.same("the newest", kept[0], int64(svc.MaxTemplateVersions+5))
+		c.same("the oldest", kept[len(kept)-1], int64(6))
+	}},
+	{"a change that is refused, or writes nothing, adds no version", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+		raise := func(t *svc.Template) { t.Version, t.Name = t.Version+1, "spoiled" }
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) { raise(t); return false, nil }))
+		c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) { raise(t); return true, errRefused }), errRefused)
+		c.same("versions", len(c.versions("t", 10)), 0)
+		c.same("version", c.template(templateKey("t")).Version, int64(0))
+	}},
+	{"versions are those of one template, and go with it", func(c *checker) {
+		keys := []svc.TemplateKey{templateKey("t"), templateKey("T"), personalTemplate("alice", "t"), personalTemplate("bob", "t")}
+		for i, key := range keys {
+			template := handMade("t")
+			template.TemplateKey, template.Name = key, fmt.Sprint(i)
+			c.ok(c.CreateTemplate(c.ctx, template))
+			c.raiseKey(key, func(t *svc.Template) { t.Name += " changed" })
+		}
+		for i, key := range keys {
+			of := c.versionsOf(key, 10)
+			c.same("number of versions", len(of), 1)
+			c.same("name", of[0].Name, fmt.Sprint(i))
+		}
+		c.ok(c.DeleteTemplate(c.ctx, keys[0]))
+		c.same("versions of a deleted one", len(c.versionsOf(keys[0], 10)), 0)
+		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+		c.same("versions of one created anew", len(c.versionsOf(keys[0], 10)), 0)
+		for _, key := range keys[1:] {
+			c.same("versions of another", len(c.versionsOf(key, 10)), 1)
+		}
+		c.same("versions of an unknown", len(c.versions("unknown", 10)), 0)
+	}},
+	{"of changes at once that raise Version each leaves one version", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+		for _, err := range race(func(int) error {
+			return c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+				t.Version, t.Name = t.Version+1, t.Name+"x"
+				return true, nil
+			})
+		}) {
+			c.ok(err)
+		}
+		versions := c.versions("t", 100)
+		c.same("number of versions", len(versions), min(racers, svc.MaxTemplateVersions))
+		for i, v := range versions[1:] {
+			c.same("length of a name", len(v.Name), len(versions[i].Name)-1)
+		}
+	}},
+	{"what a caller does to a version it was handed does not reach the store", func(c *checker) {
+		template := installed("t", "x", "y")
+		c.ok(c.CreateTemplate(c.ctx, template))
+		c.raise("t", func(t *svc.Template) { t.Name = "new" })
+		for range 2 {
+			for _, version := range c.versions("t", 10) {
+				c.same("version", version, versionOf(template))
+				spoilContent(&version.Content)
+			}
+		}
+	}},
+}
+
+// versionOf is the version that a template becomes.
+func versionOf(t svc.Template) svc.TemplateVersion {
+	v := svc.TemplateVersion{Number: t.Version, Content: t.Content, UpdatedAt: t.UpdatedAt}
+	if t.Origin != nil {
+		v.SourceRevision = t.Origin.Revision
+	}
+	return v
+}
+
+// raise changes a template of the server and raises its Version.
+func (c *checker) raise(id string, change func(*svc.Template)) { c.raiseKey(templateKey(id), change) }
+
+func (c *checker) raiseKey(key svc.TemplateKey, change func(*svc.Template)) {
+	c.ok(c.ChangeTemplate(c.ctx, key, func(t *svc.Template) (bool, error) {
+		change(t)
+		t.Version++
+		return true, nil
+	}))
+}
+
+// versions reads the versions of a template of the server to their end.
+func (c *checker) versions(id string, limit int) []svc.TemplateVersion {
+	return c.versionsOf(templateKey(id), limit)
+}
+
+func (c *checker) versionsOf(key svc.TemplateKey, limit int) []svc.TemplateVersion {
+	return pages(c, limit, func(last *svc.TemplateVersion) ([]svc.TemplateVersion, error) {
+		before := int64(math.MaxInt64)
+		if last != nil {
+			before = last.Number
+		}
+		return c.TemplateVersions(c.ctx, key, before, limit)
+	})
+}
+
+func numbers(versions []svc.TemplateVersion) []int64 {
+	var list []int64
+	for _, v := range versions {
+		list = append(list, v.Number)
+	}
+	return list
+}
