@@ -38,6 +38,18 @@ func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc
 func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
 	return nil, s.err
 }
+func (s *brokenStore) KeepSourceFile(context.Context, svc.SourceKey, svc.SourceFile) error {
+	return s.err
+}
+func (s *brokenStore) SourceFile(context.Context, svc.SourceKey, string) (svc.SourceFile, error) {
+	return svc.SourceFile{}, s.err
+}
+func (s *brokenStore) Installations(context.Context, svc.InstallationPage) ([]svc.Installation, error) {
+	return nil, s.err
+}
+func (s *brokenStore) RebindTemplates(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error) {
+	return nil, s.err
+}
 func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey) error { return s.err }
 func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error        { return s.err }
 func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {

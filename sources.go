@@ -33,6 +33,8 @@ type Source struct {
 	URL         string  // the base: its catalogue is URL/templates.json
 	Description *string // nil: none given, which is not the same as ""
 	SealedToken []byte  // the access token, encrypted for this row alone; nil: none
+	SigningKey  []byte  // the Ed25519 public key (RFC 8032) by which its catalogue has to be signed; nil: by none
+	Serial      int64   // the greatest of the signed catalogues that were accepted; 0: none was
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 }
@@ -58,12 +60,28 @@ type SourceStore interface {
 	// A chunk of fewer than page.Limit is the end.
 	Sources(ctx context.Context, page SourcePage) ([]Source, error)
 	// ChangeSource reads the source with that key, calls change with it and, when that returns true, writes what change made of
-	// its Description, URL, SealedToken and UpdatedAt, and nothing else, in one transaction: changes of one source happen
-	// one after the other. change does no I/O and may be called again, with the source read anew; its error is returned
-	// as it is and nothing is written. ErrNotFound.
+	// its Description, URL, SealedToken, Serial and UpdatedAt, and nothing else, in one transaction: changes of one source
+	// happen one after the other. change does no I/O and may be called again, with the source read anew; its error is
+	// returned as it is and nothing is written. ErrNotFound.
 	ChangeSource(ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error)) error
 	// DeleteSource removes the source with that key. ErrNotFound. What was installed from it stays.
 	DeleteSource(ctx context.Context, key SourceKey) error
+	// KeepSourceFile keeps what a source has answered, in the place of what was kept under its path before. It is no mutation: the
+	// generation stays. Of a source those [MaxSourceFiles] files are kept, beside the one whose path is "", whose KeptAt is the
+	// latest; all go with the source. ErrNotFound when that is not registered.
+	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
+	// SourceFile returns what was kept of a file. ErrNotFound.
+	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
+}
+
+// MaxSourceFiles is how many files of a source are kept in the store, beside its catalogue.
+const MaxSourceFiles = 1000
+
+// SourceFile is what a source has answered, as a [Marketplace] keeps it: only that can read it.
+type SourceFile struct {
+	Path   string // relative to the source; "": its catalogue
+	Data   []byte
+	KeptAt time.Time
 }
 
 // SourcePage asks for one chunk of a list of sources.

@@ -30,6 +30,7 @@ type Template struct {
 type Origin struct {
 	Source   SourceKey
 	ID       string  // the template's id within the source
+	URL      string  // where the source was when it was installed, updated or re-bound last; "": not known
 	Revision string  // of the content that was installed: Base.Revision()
 	Base     Content // what was installed; zero in lists
 }
@@ -78,6 +79,12 @@ type TemplateStore interface {
 	// most limit (> 0) of them. A chunk may be shorter than limit; only an empty one is the end, or says that there
 	// is no such template.
 	TemplateVersions(ctx context.Context, key TemplateKey, before int64, limit int) ([]TemplateVersion, error)
+	// Installations returns a chunk of the templates of page's scope and owner that have an Origin, by id in byte order, after
+	// page.After. A chunk of fewer than page.Limit is the end.
+	Installations(ctx context.Context, page InstallationPage) ([]Installation, error)
+	// RebindTemplates gives the Origin of all templates that came from source and have another URL this one, in one transaction, and
+	// returns their keys, sorted in byte order by scope, owner and id; none: nothing was written.
+	RebindTemplates(ctx context.Context, source SourceKey, url string) ([]TemplateKey, error)
 	// DeleteTemplate removes the template with that key and all that belongs to it. ErrNotFound.
 	DeleteTemplate(ctx context.Context, key TemplateKey) error
 }
@@ -89,6 +96,20 @@ type TemplatePage struct {
 	TemplateFilter
 	AfterName, AfterID string // of the last row of the chunk before; "" from the start
 	Limit              int    // at most so many, > 0
+}
+
+// Installation is where a template came from, without what it says.
+type Installation struct {
+	ID     string // of the template
+	Origin Origin // its Base is zero
+}
+
+// InstallationPage asks for one chunk of a list of installations.
+type InstallationPage struct {
+	Scope Scope
+	Owner string
+	After string // the last id of the chunk before; "" from the start
+	Limit int    // at most so many, > 0
 }
 
 func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }

@@ -73,6 +73,20 @@ func (s *store) TemplateVersions(ctx context.Context, key svc.TemplateKey, befor
 	return s.Store.TemplateVersions(ctx, key, before, limit)
 }
 
+func (s *store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+	if err := s.check("Installations"); err != nil {
+		return nil, err
+	}
+	return s.Store.Installations(ctx, page)
+}
+
+func (s *store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+	if err := s.check("RebindTemplates"); err != nil {
+		return nil, err
+	}
+	return s.Store.RebindTemplates(ctx, source, url)
+}
+
 func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 	if err := s.check("DeleteTemplate"); err != nil {
 		return err

@@ -20,6 +20,7 @@ type Store struct {
 	next       chan struct{}  // closed by the next mutation
 
 	sources   map[svc.SourceKey]svc.Source
+	files     map[svc.SourceKey]map[string]svc.SourceFile // by path
 	templates map[svc.TemplateKey]svc.Template
 	versions  map[svc.TemplateKey][]svc.TemplateVersion // newest first
 	keys      map[string]svc.APIKey
@@ -43,6 +44,7 @@ func New() *Store {
 	return &Store{
 		next:            make(chan struct{}),
 		sources:         map[svc.SourceKey]svc.Source{},
+		files:           map[svc.SourceKey]map[string]svc.SourceFile{},
 		templates:       map[svc.TemplateKey]svc.Template{},
 		versions:        map[svc.TemplateKey][]svc.TemplateVersion{},
 		keys:            map[string]svc.APIKey{},

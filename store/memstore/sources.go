@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,7 +62,8 @@ func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func
 		return err
 	}
 	source := s.sources[key]
-	source.Description, source.URL, source.SealedToken, source.UpdatedAt = as.Description, as.URL, as.SealedToken, as.UpdatedAt
+	source.Description, source.URL, source.SealedToken = as.Description, as.URL, as.SealedToken
+	source.Serial, source.UpdatedAt = as.Serial, as.UpdatedAt
 	s.sources[key] = cloneSource(source)
 	s.changed(key.Target())
 	return nil
@@ -77,8 +79,53 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 		return svc.ErrNotFound
 	}
 	delete(s.sources, key)
+	delete(s.files, key)
 	s.changed(key.Target())
 	return nil
+}
+
+// KeepSourceFile implements [svc.SourceStore].
+func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, there := s.sources[key]; !there {
+		return svc.ErrNotFound
+	}
+	if s.files[key] == nil {
+		s.files[key] = map[string]svc.SourceFile{}
+	}
+	s.files[key][file.Path] = cloneFile(file)
+	s.forgetFiles(s.files[key])
+	return nil
+}
+
+// forgetFiles deletes those of one source's files that are too many, beside its catalogue.
+func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
+	catalogue, there := files[""]
+	delete(files, "")
+	for len(files) > svc.MaxSourceFiles {
+		oldest := slices.MinFunc(slices.Collect(maps.Values(files)), func(a, b svc.SourceFile) int { return a.KeptAt.Compare(b.KeptAt) })
+		delete(files, oldest.Path)
+	}
+	if there {
+		files[""] = catalogue
+	}
+}
+
+// SourceFile implements [svc.SourceStore].
+func (s *Store) SourceFile(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.SourceFile{}, err
+	}
+	defer s.mu.Unlock()
+	return found(s.files[key], path, cloneFile)
+}
+
+func cloneFile(file svc.SourceFile) svc.SourceFile {
+	file.Data = cloneBytes(file.Data)
+	return file
 }
 
 // first returns copies of the first rows.
@@ -93,5 +140,6 @@ func first[R any](rows []R, limit int, clone func(R) R) []R {
 func cloneSource(source svc.Source) svc.Source {
 	source.Description = cloneText(source.Description)
 	source.SealedToken = cloneBytes(source.SealedToken)
+	source.SigningKey = cloneBytes(source.SigningKey)
 	return source
 }

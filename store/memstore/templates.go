@@ -113,6 +113,53 @@ func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, befor
 	}), nil
 }
 
+// Installations implements [svc.TemplateStore].
+func (s *Store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var chunk []svc.Installation
+	for key, t := range s.templates {
+		if t.Origin != nil && key.Scope == page.Scope && key.Owner == page.Owner && key.ID > page.After {
+			origin := *t.Origin
+			origin.Base = svc.Content{}
+			chunk = append(chunk, svc.Installation{ID: key.ID, Origin: origin})
+		}
+	}
+	slices.SortFunc(chunk, func(a, b svc.Installation) int { return cmp.Compare(a.ID, b.ID) })
+	return first(chunk, page.Limit, same), nil
+}
+
+// RebindTemplates implements [svc.TemplateStore].
+func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var rebound []svc.TemplateKey
+	var targets []svc.Target
+	for key, t := range s.templates {
+		if t.Origin == nil || t.Origin.Source != source || t.Origin.URL == url {
+			continue
+		}
+		origin := *t.Origin
+		origin.URL = url
+		t.Origin = &origin
+		s.templates[key] = t
+		rebound, targets = append(rebound, key), append(targets, key.Target())
+	}
+	if rebound != nil {
+		s.changed(targets...)
+	}
+	slices.SortFunc(rebound, compareKeys)
+	return rebound, nil
+}
+
+func compareKeys(a, b svc.TemplateKey) int {
+	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
+}
+
 // DeleteTemplate implements [svc.TemplateStore].
 func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 	if err := s.lock(ctx); err != nil {

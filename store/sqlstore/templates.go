@@ -17,8 +17,9 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 	return s.change(ctx, "create template", template.Target(), func(ctx context.Context, tx session) error {
 		args := templateArgs(template, template.UpdatedAt.UnixMicro(), template.Version, template.InstalledAt.UnixMicro())
 		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
-			manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, version, installed_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING`, args...)
+			manifest, source_scope, source_owner, source_name, source_id, source_revision, source_url,
+			updated_at, version, installed_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING`, args...)
 		if err != nil {
 			return err
 		}
@@ -51,7 +52,8 @@ func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template
 }
 
 const templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
-	t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at, t.version`
+	t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.source_url,
+	t.installed_at, t.updated_at, t.version`
 
 func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 	return one(ctx, s, scanTemplate, `SELECT `+templateColumns+`,
@@ -176,7 +178,7 @@ func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 	key, columns := args[:3], args[3:]
 	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3, integrations = $4, tags = $5,
 		manifest = $6, source_scope = $7, source_owner = $8, source_name = $9, source_id = $10, source_revision = $11,
-		updated_at = $12, version = $13 WHERE scope = $14 AND owner = $15 AND id = $16`, append(columns, key...)...)
+		source_url = $12, updated_at = $13, version = $14 WHERE scope = $15 AND owner = $16 AND id = $17`, append(columns, key...)...)
 	if err != nil {
 		return err
 	}
@@ -198,9 +200,9 @@ func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 
 // templateArgs are a template's key, content and origin, and more.
 func templateArgs(t svc.Template, more ...any) []any {
-	origin := make([]any, 5) // null: made by hand
+	origin := make([]any, 6) // null: made by hand
 	if o := t.Origin; o != nil {
-		origin = []any{o.Source.Scope, o.Source.Owner, o.Source.Name, o.ID, o.Revision}
+		origin = []any{o.Source.Scope, o.Source.Owner, o.Source.Name, o.ID, o.Revision, o.URL}
 	}
 	return slices.Concat(contentArgs(t.TemplateKey, t.Content), origin, more)
 }
@@ -246,16 +248,17 @@ func scanListedTemplate(row scanner) (svc.Template, error) { return scanTemplate
 func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var content contentRow
 	var scope, owner, name, id, revision *string
+	var url string
 	var installed, updated int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, &installed, &updated, &t.Version}, more)...)
+		[]any{&scope, &owner, &name, &id, &revision, orZero[string]{&url}, &installed, &updated, &t.Version}, more)...)
 	if err != nil {
 		return t, err
 	}
 	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
-		t.Origin = &svc.Origin{Source: source, ID: *id, Revision: *revision}
+		t.Origin = &svc.Origin{Source: source, ID: *id, URL: url, Revision: *revision}
 	}
 	t.Content, err = content.content()
 	return t, err

@@ -20,7 +20,7 @@ var changeSourceRules = []rule{
 			c.same("after no change", c.source(source.SourceKey), source)
 		}
 	}},
-	{"ChangeSource writes description, URL, token and the time of the change, of that source alone", func(c *checker) {
+	{"ChangeSource writes description, URL, token, serial and the time of the change, of that source alone", func(c *checker) {
 		others := []svc.SourceKey{
 			personalSource("alice", "B"), personalSource("alice", "a"), personalSource("alice", "b "),
 			personalSource("bob", "b"), personalSource("Alice", "b"), sourceKey("b"),
@@ -32,6 +32,7 @@ var changeSourceRules = []rule{
 		for _, change := range []func(*svc.Source){
 			func(s *svc.Source) { s.Description = new("") }, func(s *svc.Source) { s.Description = nil }, func(s *svc.Source) { s.Description = new("new") },
 			func(s *svc.Source) { s.URL = "https://new.example/%20?a=\u00e9" }, func(s *svc.Source) { s.UpdatedAt = at(123_456_789) },
+			func(s *svc.Source) { s.Serial++ }, func(s *svc.Source) { s.Serial = 0 },
 			func(s *svc.Source) { s.SealedToken = []byte("\xff\x00new") }, func(s *svc.Source) { s.SealedToken[0]++ },
 			func(s *svc.Source) { s.SealedToken = nil }, func(s *svc.Source) { s.SealedToken = []byte("again") },
 		} {
@@ -47,11 +48,12 @@ var changeSourceRules = []rule{
 		}
 		c.same("list", c.sources(svc.ScopePersonal, "alice", 10), []svc.Source{newSource(others[0]), newSource(others[1]), want, newSource(others[2])})
 	}},
-	{"ChangeSource does not write the key or CreatedAt", func(c *checker) {
+	{"ChangeSource does not write the key, the signing key or CreatedAt", func(c *checker) {
 		source := newSource(sourceKey("acme"))
 		c.ok(c.CreateSource(c.ctx, source))
 		c.ok(c.ChangeSource(c.ctx, source.SourceKey, func(s *svc.Source) (bool, error) {
 			s.SourceKey, s.CreatedAt, s.URL = personalSource("alice", "other"), at(77), "https://new.example"
+			s.SigningKey = nil
 			return true, nil
 		}))
 		source.URL = "https://new.example"

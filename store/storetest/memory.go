@@ -104,6 +104,7 @@ func spoilBytes(b []byte) {
 func spoilSource(source *svc.Source) {
 	spoilText(source.Description)
 	spoilBytes(source.SealedToken)
+	spoilBytes(source.SigningKey)
 }
 
 func spoilTemplate(template *svc.Template) {

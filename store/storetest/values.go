@@ -58,7 +58,7 @@ func personalSource(owner, name string) svc.SourceKey {
 func newSource(key svc.SourceKey) svc.Source {
 	return svc.Source{
 		SourceKey: key, URL: "https://example.com/" + key.Name + "?a=b%20c", Description: new("about " + key.Name),
-		SealedToken: []byte("\x00\xff\x80 sealed"), CreatedAt: at(1), UpdatedAt: at(2),
+		SealedToken: []byte("\x00\xff\x80 sealed"), SigningKey: []byte("\x00\xfe key"), Serial: 1 << 53, CreatedAt: at(1), UpdatedAt: at(2),
 	}
 }
 
@@ -84,7 +84,7 @@ func handMade(id string, tags ...string) svc.Template {
 func installed(id string, tags ...string) svc.Template {
 	template := handMade(id, tags...)
 	template.Origin = &svc.Origin{
-		Source: personalSource("alice", "acme"), ID: "upstream " + id, Revision: "sha256:" + id,
+		Source: personalSource("alice", "acme"), ID: "upstream " + id, URL: "https://example.com/acme", Revision: "sha256:" + id,
 		Base: svc.Content{
 			Name: "base of " + id, Description: new("base about"), Category: new("base category"),
 			Integrations: []string{"base"}, Tags: []string{"base-tag", "base-tag"}, Manifest: json.RawMessage(`{"version":"0"}`),

@@ -1,0 +1,51 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+// Installations implements [svc.TemplateStore].
+func (s *Store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+	chunk, err := all(ctx, s.db.reading(), scanInstallation, `SELECT id, source_scope, source_owner, source_name, source_id, source_revision,
+		source_url FROM svc_templates WHERE scope = $1 AND owner = $2 AND id > $3 AND source_name IS NOT NULL ORDER BY id LIMIT ($4 + 0)`,
+		page.Scope, page.Owner, page.After, page.Limit)
+	return chunk, s.fault(ctx, "list installations", err)
+}
+
+func scanInstallation(row scanner) (i svc.Installation, err error) {
+	source := &i.Origin.Source
+	err = row.Scan(&i.ID, &source.Scope, &source.Owner, &source.Name, &i.Origin.ID, &i.Origin.Revision, orZero[string]{&i.Origin.URL})
+	return i, err
+}
+
+// RebindTemplates implements [svc.TemplateStore].
+func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+	var rebound []svc.TemplateKey
+	err := s.changeMany(ctx, "re-bind templates", func(ctx context.Context, tx session) ([]svc.Target, error) {
+		var err error
+		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1 WHERE source_scope = $2 AND source_owner = $3
+			AND source_name = $4 AND (source_url IS NULL OR source_url <> $1) RETURNING scope, owner, id`,
+			url, source.Scope, source.Owner, source.Name)
+		if err == nil && len(rebound) == 0 {
+			return nil, errUnchanged
+		}
+		slices.SortFunc(rebound, func(a, b svc.TemplateKey) int {
+			return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
+		})
+		targets := make([]svc.Target, len(rebound))
+		for i, key := range rebound {
+			targets[i] = key.Target()
+		}
+		return targets, err
+	})
+	return rebound, err
+}
+
+func scanTemplateKey(row scanner) (key svc.TemplateKey, err error) {
+	err = row.Scan(&key.Scope, &key.Owner, &key.ID)
+	return key, err
+}
