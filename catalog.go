@@ -13,8 +13,11 @@ const browseAge = time.Minute
 
 // Catalog is what a source offers. Every entry of its file is in exactly one of the lists.
 type Catalog struct {
+	Revision  string           // of the file: equal where it says the same; "" not known
 	Entries   []CatalogEntry   // the good ones, in the order of the file; their ids are unique
 	Problems  []CatalogProblem // the bad ones, in the order of the file
+	Serial    int64            // of a signed one, greater with each; 0: it is not signed
+	Expires   time.Time        // of a signed one; zero: never
 	FetchedAt time.Time        // when the source gave it, or confirmed it, last
 	Failure   error            // why the source could not be asked since; nil: it was not needed, or has just been
 }
@@ -25,6 +28,8 @@ type CatalogEntry struct {
 	ID           string  // never ""
 	Content      Content // its lists not nil; its Manifest nil when that is in a file, and not known without asking for it
 	ManifestFile string  // the path of the manifest, relative to the source and decoded; "" when it is inline
+	// ManifestDigest is "sha256:" and the hex SHA-256 of the manifest's canonical form (RFC 8785); "" the catalogue does not say.
+	ManifestDigest string
 }
 
 // CatalogProblem is an entry that cannot be installed.
@@ -51,11 +56,18 @@ type SourceTemplate struct {
 	Behind *bool
 }
 
+// CatalogFilter narrows a list of what sources offer; "" matches all. What is not "" has to match together.
+type CatalogFilter struct {
+	Category string // the category is this
+	Tag      string // one of the tags is this
+	Text     string // each of its words is in the id, the name or the description, in whatever case
+}
+
 // SourceTemplates lists what a source of the server offers, from a copy of its catalogue that is at most a minute old; else the source is
 // asked. When it cannot be asked, its last good catalogue is listed, and said to be stale. Manifests that are files of their
 // own are not asked for: what is wrong with one shows when it is installed. What is returned is not to be changed.
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
-func (s *Service) SourceTemplates(ctx context.Context, by Principal, name string, filter TemplateFilter) (SourceTemplates, error) {
+func (s *Service) SourceTemplates(ctx context.Context, by Principal, name string, filter CatalogFilter) (SourceTemplates, error) {
 	if err := errors.Join(checkID("name", name), filter.check()); err != nil {
 		return SourceTemplates{}, err
 	}
@@ -69,25 +81,67 @@ func (s *Service) SourceTemplates(ctx context.Context, by Principal, name string
 	} else if err != nil {
 		return SourceTemplates{}, err
 	}
-	catalog, err := s.catalog(ctx, up)
+	catalog, err := s.catalog(ctx, by, up)
 	if err != nil {
 		return SourceTemplates{}, err
 	}
-	installed, err := s.installedFrom(ctx, by, key)
+	installed, err := s.installed(ctx)
 	if err != nil {
 		return SourceTemplates{}, err
 	}
-	return s.browse(catalog, installed, filter), nil
+	return s.browse(catalog, installed.bySource[key], filter), nil
+}
+
+// SourceListing is what one of several sources offers.
+type SourceListing struct {
+	Source SourceKey
+	SourceTemplates
+	Problem string // why there is no list: a sentence for a person; "" there is one
+}
+
+// SearchSources lists what all sources of the server offer, by their names: for each what [Service.SourceTemplates] lists. A source
+// that fails, and has no copy, has a Problem, and does not stop the others. What is returned is not to be changed.
+// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+func (s *Service) SearchSources(ctx context.Context, by Principal, filter CatalogFilter) ([]SourceListing, error) {
+	if err := filter.check(); err != nil {
+		return nil, err
+	}
+	listings := []SourceListing{}
+	for source, err := range s.Sources(ctx, by) {
+		if err != nil {
+			return nil, err
+		}
+		listings = append(listings, SourceListing{Source: source.SourceKey})
+	}
+	err := atOnce(ctx, len(listings), sourcesAtOnce, func(ctx context.Context, i int) (err error) {
+		one := &listings[i]
+		one.SourceTemplates, err = s.SourceTemplates(ctx, by, one.Source.Name, filter)
+		one.Problem, err = sourceProblem(err)
+		return err
+	})
+	if err != nil {
+		return nil, fault("search sources", err)
+	}
+	return listings, nil
 }
 
 // catalog returns what a source offers.
-func (s *Service) catalog(ctx context.Context, up Upstream) (Catalog, error) {
+func (s *Service) catalog(ctx context.Context, by Principal, up Upstream) (Catalog, error) {
 	if s.config.Marketplace == nil {
 		return Catalog{}, takesNoSources()
 	}
+	began := time.Now()
 	catalog, err := s.config.Marketplace.Catalog(ctx, up, browseAge)
 	if err != nil {
-		return Catalog{}, sourceFault(up, err)
+		err = sourceFault(up, err)
+		s.asked(ctx, by, up, err)
+		return Catalog{}, err
+	}
+	switch {
+	case catalog.Failure != nil:
+		s.asked(ctx, by, up, sourceFault(up, catalog.Failure))
+	case !catalog.FetchedAt.Before(began): // else it is a copy, which says nothing of the source now
+		s.asked(ctx, by, up, nil)
 	}
 	if catalog.Failure != nil {
 		s.config.Logger.WarnContext(ctx, "svc: a source cannot be asked, its last good catalogue is listed",
@@ -96,25 +150,9 @@ func (s *Service) catalog(ctx context.Context, up Upstream) (Catalog, error) {
 	return catalog, nil
 }
 
-// installation is a template of the server that came from a source.
-type installation struct{ id, revision string }
-
-// installedFrom returns the server's templates that came from a source, by their id within it.
-func (s *Service) installedFrom(ctx context.Context, by Principal, source SourceKey) (map[string][]installation, error) {
-	installed := map[string][]installation{}
-	for t, err := range s.Templates(ctx, by, TemplateFilter{}) {
-		if err != nil {
-			return nil, err
-		}
-		if t.Origin != nil && t.Origin.Source == source {
-			installed[t.Origin.ID] = append(installed[t.Origin.ID], installation{t.ID, t.Origin.Revision})
-		}
-	}
-	return installed, nil
-}
-
 // browse judges the entries of a catalogue as an installation would, and those that the filter lets through by what is installed.
-func (s *Service) browse(catalog Catalog, installed map[string][]installation, filter TemplateFilter) SourceTemplates {
+func (s *Service) browse(catalog Catalog, installed []Installation, filter CatalogFilter) SourceTemplates {
+	beside, words := byEntry(installed), filter.words()
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
 		FetchedAt: catalog.FetchedAt.UTC().Truncate(time.Microsecond), Stale: catalog.Failure != nil,
@@ -122,8 +160,8 @@ func (s *Service) browse(catalog Catalog, installed map[string][]installation, f
 	for _, entry := range catalog.Entries {
 		if reason := s.entryProblem(entry); reason != "" {
 			list.Bad = append(list.Bad, CatalogProblem{Index: entry.Index, ID: entry.ID, Reason: reason})
-		} else if filter.matches(entry.Content) {
-			list.Templates = append(list.Templates, beside(entry, installed[entry.ID]))
+		} else if filter.matches(entry.Content) && entry.says(words) {
+			list.Templates = append(list.Templates, entry.beside(beside[entry.ID]))
 		}
 	}
 	slices.SortFunc(list.Bad, func(a, b CatalogProblem) int { return a.Index - b.Index })
@@ -149,25 +187,47 @@ func (s *Service) entryProblem(entry CatalogEntry) string {
 	return strings.ReplaceAll(strings.TrimPrefix(first.Field, "/"), "/", ".") + " " + first.Message
 }
 
-func (f TemplateFilter) matches(c Content) bool {
+func (f CatalogFilter) check() error {
+	var c checker
+	c.filter(TemplateFilter{Category: f.Category, Tag: f.Tag})
+	c.text("q", f.Text, MaxNameLength)
+	return c.err()
+}
+
+// words are those that are looked for, in lower case.
+func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
+
+// says reports whether all words are in an entry.
+func (e CatalogEntry) says(words []string) bool {
+	if len(words) == 0 {
+		return true
+	}
+	text := e.ID + "\n" + e.Content.Name
+	if e.Content.Description != nil {
+		text += "\n" + *e.Content.Description
+	}
+	text = strings.ToLower(text)
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+}
+
+func (f CatalogFilter) matches(c Content) bool {
 	return (f.Category == "" || c.Category != nil && *c.Category == f.Category) && (f.Tag == "" || slices.Contains(c.Tags, f.Tag))
 }
 
 // beside puts what is installed of an entry beside it.
-func beside(entry CatalogEntry, installed []installation) SourceTemplate {
-	t := SourceTemplate{CatalogEntry: entry, InstalledAs: []string{}}
+func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
+	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
 	for _, i := range installed {
-		t.InstalledAs = append(t.InstalledAs, i.id)
+		t.InstalledAs = append(t.InstalledAs, i.ID)
 	}
-	slices.Sort(t.InstalledAs)
-	if len(installed) == 0 || entry.Content.Manifest == nil {
+	if len(installed) == 0 || e.Content.Manifest == nil {
 		return t
 	}
-	revision, err := entry.Content.Revision()
+	revision, err := e.Content.Revision()
 	if err != nil {
 		return t
 	}
-	behind := slices.ContainsFunc(installed, func(i installation) bool { return i.revision != revision })
+	behind := slices.ContainsFunc(installed, func(i Installation) bool { return i.Origin.Revision != revision })
 	t.Behind = &behind
 	return t
 }

@@ -49,7 +49,7 @@ func TestSourceTemplates(t *testing.T) {
 	}
 	browse := func() svc.SourceTemplates {
 		t.Helper()
-		list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+		list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
 		is.NoErr(err)
 		return list
 	}
@@ -64,7 +64,10 @@ func TestSourceTemplates(t *testing.T) {
 	is.Equal(len(h.market.asked), asked+1) // no manifest
 	is.Equal(h.market.maxAge, time.Minute)
 	sources := collect(t, h.Sources(t.Context(), admin))
-	is.Equal(h.market.asked[asked], svc.Upstream{Source: sources[0].SourceKey, URL: acme, Registered: sources[0].CreatedAt})
+	up := h.market.asked[asked]
+	is.True(up.Memory != nil)
+	up.Memory = nil
+	is.Equal(up, svc.Upstream{Source: sources[0].SourceKey, URL: acme, Registered: sources[0].CreatedAt})
 
 	install("x", "a", content("X", "2")) // one of two is behind
 	install("z", "mine", content("Z", "1"))
@@ -78,7 +81,7 @@ func TestSourceTemplates(t *testing.T) {
 	// Of another source, by hand, personal: none of this source.
 	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: ptr("other")})
 	is.NoErr(err)
-	list, err = h.SourceTemplates(t.Context(), admin, "other", svc.TemplateFilter{})
+	list, err = h.SourceTemplates(t.Context(), admin, "other", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.Equal(behind(list)[0], "z [] unknown")
 }
@@ -91,7 +94,7 @@ func TestSourceTemplatesAmongMany(t *testing.T) {
 		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.Equal(behind(list), []string{"x [x] false"})
 }
@@ -123,7 +126,7 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
 	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
 	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
-	list, err := strict.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{Category: "matches none"})
+	list, err := strict.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"})
 	is.NoErr(err)
 	is.Equal(len(list.Templates), 0)
 	var reasons []string
@@ -148,7 +151,7 @@ func TestSourceTemplatesFilter(t *testing.T) {
 	talk, other := content("A", "1"), content("B", "1")
 	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
 	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
-	for filter, want := range map[svc.TemplateFilter]string{
+	for filter, want := range map[svc.CatalogFilter]string{
 		{}:                              "[a b]",
 		{Category: "talk"}:              "[a]",
 		{Category: "Talk"}:              "[]",
@@ -171,31 +174,31 @@ func TestSourceTemplatesFails(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	browse := func(by svc.Principal, name string, filter svc.TemplateFilter) error {
+	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
 		_, err := h.SourceTemplates(t.Context(), by, name, filter)
 		return err
 	}
 	asked := len(h.market.asked)
 	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
-	wantCode(t, browse(admin, "..", svc.TemplateFilter{}), svc.CodeInvalid, "name")
-	wantCode(t, browse(nobody, "acme", svc.TemplateFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
-	wantCode(t, browse(nobody, "acme", svc.TemplateFilter{}), svc.CodeForbidden, "")
-	wantCode(t, browse(nobody, "gone", svc.TemplateFilter{}), svc.CodeForbidden, "")
-	wantCode(t, browse(admin, "gone", svc.TemplateFilter{}), svc.CodeNotFound, "")
+	wantCode(t, browse(admin, "..", svc.CatalogFilter{}), svc.CodeInvalid, "name")
+	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
+	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{}), svc.CodeForbidden, "")
+	wantCode(t, browse(nobody, "gone", svc.CatalogFilter{}), svc.CodeForbidden, "")
+	wantCode(t, browse(admin, "gone", svc.CatalogFilter{}), svc.CodeNotFound, "")
 	is.Equal(len(h.market.asked), asked)
 
 	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
-	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.True(list.Stale)
 	is.Equal(behind(list), []string{"x [x] false"})
 
 	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
-	wantCode(t, browse(admin, "acme", svc.TemplateFilter{}), svc.CodeSourceFailed, "")
+	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceFailed, "")
 	h.market.err = context.DeadlineExceeded
-	wantCode(t, browse(admin, "acme", svc.TemplateFilter{}), svc.CodeSourceTimeout, "")
+	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
 
 	without := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
-	_, err = without.SourceTemplates(t.Context(), admin, "acme", svc.TemplateFilter{})
+	_, err = without.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 }

@@ -117,6 +117,13 @@ func (s *Service) checkContent(c *checker, content *Content) {
 	c.check(problem)
 }
 
+// checked says what is wrong with a whole content.
+func (s *Service) checked(content Content) error {
+	var c checker
+	s.checkContent(&c, &content)
+	return c.err()
+}
+
 // checkTexts says what is wrong with all but the manifest.
 func (c Content) checkTexts(check *checker) {
 	check.text("/name", c.Name, MaxNameLength)

@@ -36,6 +36,7 @@ type copies struct {
 	keys    *keyCopies
 
 	everybody *cache.Cache[struct{}, *everybody] // one, of all rows of access
+	installed *cache.Cache[struct{}, *installed] // one, of all templates that came from sources
 
 	epoch   time.Time    // what seen counts from
 	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
@@ -70,6 +71,7 @@ func newCopies(keys int) *copies {
 		banks:     cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
 		keys:      newKeyCopies(keys, 2*holders), // numbering them anew forgets all keys
 		everybody: cache.New[struct{}, *everybody](1, func(struct{}) uint64 { return 0 }),
+		installed: cache.New[struct{}, *installed](1, func(struct{}) uint64 { return 0 }),
 		epoch:     time.Now(),
 	}
 }
@@ -167,6 +169,8 @@ func (c *copies) drop(targets []Target) {
 			if len(t.ID) == token.IDLength {
 				c.keys.Drop(idOf(t.ID))
 			}
+		case TargetTemplate:
+			c.installed.Clear()
 		case TargetBankPolicy:
 			c.banks.Drop(t.ID)
 		case TargetServiceAccount:
@@ -192,6 +196,7 @@ func (c *copies) apply(changes Changes, heard int64) {
 		c.holders.Clear()
 		c.banks.Clear()
 		c.everybody.Clear()
+		c.installed.Clear()
 		c.keys.Clear()
 		c.heard.CompareAndSwap(heard, min(heard, changes.Generation))
 	}

@@ -18,6 +18,7 @@ const (
 	CodeNotFound        Code = "not_found"         // no such thing, or not the caller's to see
 	CodeExists          Code = "already_exists"    // the id or name is taken
 	CodeEdited          Code = "edited_locally"    // an update would overwrite local edits; Fields names them
+	CodeSourceMoved     Code = "source_moved"      // a source is not where a template was installed from, and was not re-bound
 	CodeChanged         Code = "changed_meanwhile" // somebody else changed the same thing; try again
 	CodeSourceFailed    Code = "source_failed"     // a source could not be reached or answered badly
 	CodeSourceTimeout   Code = "source_timeout"    // a source did not answer in time
@@ -36,6 +37,9 @@ var (
 	// ErrUnavailable: the store cannot be reached or cannot write just now; a later try may succeed.
 	ErrUnavailable = errors.New("unavailable")
 )
+
+// ErrBadEntry is in the tree of a [Marketplace]'s error where one entry of a catalogue, or its manifest, is bad: the source works.
+var ErrBadEntry = errors.New("bad entry")
 
 // ErrUnauthenticated is what an [Authenticator] returns for a bearer that it does not accept.
 var ErrUnauthenticated = errors.New("unauthenticated")

@@ -10,15 +10,20 @@ import (
 // EventAction is what happened to an [Event]'s target.
 type EventAction string
 
-// The actions of events: one for every kind of mutation.
+// The actions of events: one for every kind of mutation, and for what a process has found out about a source, which changes
+// nothing in the store.
 const (
 	EventSourceRegistered   EventAction = "source.registered"
 	EventSourceRemoved      EventAction = "source.removed"
+	EventSourceFailing      EventAction = "source.failing"   // it could not be asked, or answered badly; the first time
+	EventSourceRecovered    EventAction = "source.recovered" // it answers again
 	EventTemplateCreated    EventAction = "template.created"
 	EventTemplateInstalled  EventAction = "template.installed"
 	EventTemplatePatched    EventAction = "template.patched"
 	EventTemplateUpdated    EventAction = "template.updated"
 	EventTemplateRolledBack EventAction = "template.rolled_back"
+	EventTemplateDiverged   EventAction = "template.diverged" // was what its source gave, and is edited here now; beside patched or rolled_back
+	EventTemplateRebound    EventAction = "template.rebound"  // is updated from where its source is now
 	EventTemplateDeleted    EventAction = "template.deleted"
 	EventAPIKeyIssued       EventAction = "api_key.issued"
 	EventAPIKeyImported     EventAction = "api_key.imported"

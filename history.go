@@ -72,11 +72,13 @@ func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (T
 // editTemplate changes the content of a template, if edit does.
 func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, edit func(Content) Content) (Template, error) {
 	var edited Template
-	now, changed := s.now(), false
+	now, changed, diverged := s.now(), false, false
 	err := s.store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+		before := t.edited()
 		if changed = t.put(edit(t.Content)); changed {
 			t.UpdatedAt = now
 		}
+		diverged = changed && !before && t.edited()
 		edited = *t
 		return changed, nil
 	})
@@ -88,7 +90,15 @@ func (s *Service) editTemplate(ctx context.Context, by Principal, id string, act
 	if !changed {
 		return edited, nil
 	}
-	return edited, s.committed(ctx, now, by, action, edited.Target())
+	if err := s.committed(ctx, now, by, action, edited.Target()); err != nil || !diverged {
+		return edited, err
+	}
+	return edited, s.committed(ctx, now, by, EventTemplateDiverged, edited.Target())
+}
+
+// edited reports whether a template is not what its source gave. One made by hand never is.
+func (t *Template) edited() bool {
+	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
 }
 
 // put gives a template its content, as a new version if it is another one to the letter.

@@ -51,7 +51,7 @@ func TestHistory(t *testing.T) {
 	is.Equal(back.Content, patched.Content)
 	is.Equal(back.Origin, updated.Template.Origin) // it is an edit
 	is.True(back.UpdatedAt.After(updated.Template.UpdatedAt))
-	is.Equal(h.actions(), []string{"template.rolled_back template/x by admin"})
+	is.Equal(h.actions(), []string{"template.rolled_back template/x by admin", "template.diverged template/x by admin"})
 	read, err := h.Template(t.Context(), admin, "x")
 	is.NoErr(err)
 	is.Equal(read, back)

@@ -54,13 +54,13 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 	} else if !errors.Is(err, ErrNotFound) {
 		return Template{}, fault("read template", err)
 	}
-	content, revision, err := s.fetch(ctx, up, in.TemplateID)
+	content, revision, err := s.fetch(ctx, by, up, in.TemplateID)
 	if err != nil {
 		return Template{}, err
 	}
 	template := Template{TemplateKey: serverTemplate(id), Version: 1, InstalledAt: s.now()}
 	template.Content = content
-	template.originate(Origin{Source: up.Source, ID: in.TemplateID, Revision: revision})
+	template.originate(Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}, content)
 	template.UpdatedAt = template.InstalledAt
 	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField())
 }
@@ -99,13 +99,16 @@ func (in Install) idField() string {
 }
 
 // fetch asks a source for a template and checks what it answers as strictly as what a caller sends.
-func (s *Service) fetch(ctx context.Context, up Upstream, id string) (Content, string, error) {
+func (s *Service) fetch(ctx context.Context, by Principal, up Upstream, id string) (Content, string, error) {
 	if s.config.Marketplace == nil {
 		return Content{}, "", takesNoSources()
 	}
 	content, err := s.config.Marketplace.Template(ctx, up, id)
 	if err != nil {
-		return Content{}, "", sourceFault(up, err)
+		err = sourceFault(up, err)
+	}
+	if s.asked(ctx, by, up, err); err != nil {
+		return Content{}, "", err
 	}
 	content = content.clone()
 	var c checker
@@ -125,11 +128,19 @@ func takesNoSources() *Error {
 }
 
 func badEntry(up Upstream, err error) *Error {
-	message := "source " + quote(up.Source.Name) + ": this template of it is bad"
-	if first, ok := errors.AsType[*Error](err); ok {
-		message += ": " + first.Field + " " + first.Message
+	return &Error{
+		Code: CodeSourceFailed, Message: "source " + quote(up.Source.Name) + ": this template of it is bad: " + firstMessage(err),
+		Err: errors.Join(ErrBadEntry, err),
 	}
-	return &Error{Code: CodeSourceFailed, Message: message, Err: err}
+}
+
+// firstMessage is what the first of some errors says, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
 }
 
 // sourceFault passes on what a Marketplace says in an Error, and hides everything else.
@@ -144,24 +155,32 @@ func sourceFault(up Upstream, err error) error {
 	return &Error{Code: CodeSourceFailed, Message: "source " + quote(up.Source.Name) + " could not be asked", Err: err}
 }
 
-// originUpstream returns how to ask the source that a template came from. CodeNotFound, naming it, when it was removed.
+// originUpstream returns how to ask the source that a template came from. CodeNotFound, naming it, when it was removed;
+// CodeSourceMoved when it is registered at another address now.
 func (s *Service) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
 	up, err := s.upstream(ctx, origin.Source)
-	if errors.Is(err, ErrNotFound) {
-		return up, notFound("the source " + quote(origin.Source.Name) + ", from which this template came, is registered no longer")
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return up, sourceGone(origin)
+	case err == nil && up.URL != origin.URL:
+		return up, sourceMoved(origin, up)
 	}
 	return up, err
 }
 
-// originate says where a template's content is from: it is its base from now on.
-func (t *Template) originate(origin Origin) {
-	origin.Base = t.Content.clone()
+func sourceGone(origin *Origin) *Error {
+	return notFound("the source " + quote(origin.Source.Name) + ", from which this template came, is registered no longer")
+}
+
+// originate says where a template is from: what came from there is its base from now on.
+func (t *Template) originate(origin Origin, base Content) {
+	origin.Base = base.clone()
 	t.Origin = &origin
 }
 
 // CheckUpdate asks a template's source whether it has another content than what was installed. A template made by hand
 // has no update; one that is gone from its source has none either. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
-// template, or its source by name), CodeSourceFailed, CodeSourceTimeout.
+// template, or its source by name), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
 	template, err := s.Template(ctx, by, id)
 	if err != nil || template.Origin == nil {
@@ -173,7 +192,7 @@ func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (Upd
 	if err != nil {
 		return UpdateCheck{}, err
 	}
-	_, revision, err := s.fetch(ctx, up, origin.ID)
+	_, revision, err := s.fetch(ctx, by, up, origin.ID)
 	if ErrorCode(err) == CodeNotFound {
 		return result, nil
 	} else if err != nil {
@@ -195,20 +214,21 @@ func (s *Service) latest(ctx context.Context, by Principal, id string) (template
 	if err != nil {
 		return template, content, "", err
 	}
-	content, revision, err = s.fetch(ctx, up, template.Origin.ID)
+	content, revision, err = s.fetch(ctx, by, up, template.Origin.ID)
 	return template, content, revision, err
 }
 
-// UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed, and
-// is in the way when it has; force takes the source's content in both cases. Errors: CodeInvalid (made by hand, too),
-// CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodeSourceFailed, CodeSourceTimeout.
+// UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed; when it
+// has, [TemplateConfig].LocalEdits says what becomes of it. force takes the source's content in both cases. Errors: CodeInvalid
+// (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodeSourceMoved,
+// CodeSourceFailed, CodeSourceTimeout.
 func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, force bool) (Update, error) {
 	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
 		return Update{}, err
 	}
-	u := updater{content: content, force: force, now: s.now()}
-	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, Revision: revision}
+	u := updater{content: content, force: force, edits: s.config.Templates.LocalEdits, check: s.checked, now: s.now()}
+	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
 	err = s.store.ChangeTemplate(ctx, template.TemplateKey, u.change)
 	if errors.Is(err, ErrNotFound) {
 		return Update{}, noTemplate()

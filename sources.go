@@ -1,7 +1,9 @@
 package svc
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"iter"
 	"net/url"
@@ -47,6 +49,7 @@ type RegisterSource struct {
 	URL         string  // required
 	Alias       *string // the source's name; nil: derived from URL, see [Service.RegisterSource]
 	AuthToken   *Secret // sent to the source as a bearer; nil: none
+	SigningKey  []byte  // the Ed25519 public key, 32 bytes, by which the source's catalogue has to be signed from now on; nil: by none
 	Description *string
 }
 
@@ -119,7 +122,7 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 // newSource checks a registration and returns the row it asks for, unstamped and without its token.
 func (s *Service) newSource(in RegisterSource) (Source, error) {
 	var c checker
-	source := Source{SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL, Description: in.Description}
+	source := Source{SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL, Description: in.Description, SigningKey: bytes.Clone(in.SigningKey)}
 	if in.URL == "" {
 		c.add("/url", "is required")
 	} else if c.text("/url", in.URL, MaxURLLength); c.ok() {
@@ -135,6 +138,9 @@ func (s *Service) newSource(in RegisterSource) (Source, error) {
 	}
 	if in.AuthToken != nil {
 		c.check(s.checkSourceToken(string(*in.AuthToken)))
+	}
+	if in.SigningKey != nil && len(in.SigningKey) != ed25519.PublicKeySize {
+		c.add("/signing_key", "must be an Ed25519 public key of 32 bytes")
 	}
 	c.optionalText("/description", in.Description, MaxDescriptionLength)
 	return source, c.err()
@@ -210,7 +216,10 @@ func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error)
 	} else if err != nil {
 		return Upstream{}, fault("read source", err)
 	}
-	up := Upstream{Source: key, URL: source.URL, Registered: source.CreatedAt}
+	up := Upstream{Source: key, URL: source.URL, Registered: source.CreatedAt, SigningKey: source.SigningKey, Serial: source.Serial}
+	if s.copies != nil { // what is asked of a source may go on when a transaction of the host has ended
+		up.Memory = sourceMemory{s, key}
+	}
 	if !source.HasAuth() {
 		return up, nil
 	}

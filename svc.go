@@ -110,6 +110,8 @@ type TemplateConfig struct {
 	// ValidateManifest is the host's own check of a manifest, beside the built-in one. What its error says is shown
 	// to the caller. It must be pure and may be called concurrently. Nil: every manifest with a version is good.
 	ValidateManifest func(manifest json.RawMessage) error
+	// LocalEdits is what an update does with what was edited here. "": [EditsConflict].
+	LocalEdits LocalEdits
 }
 
 // Store persists what the Service decides. It is made of one role for each noun; the comments of their methods are
@@ -140,6 +142,8 @@ type Service struct {
 	copies       *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
 	work         *background
 	followStore  func() // starts the follower of the store, once
+	failing      *failing
+	checks       *checks
 	uses         *keyUses
 	writeUses    func() // starts writing uses of keys, once
 }
@@ -159,7 +163,12 @@ func New(config Config) (*Service, error) {
 	}
 	s := &Service{
 		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
-		compiler: policy.NewCompiler(), work: newBackground(config.Logger), uses: &keyUses{},
+		compiler: policy.NewCompiler(), work: newBackground(config.Logger), uses: &keyUses{}, failing: &failing{}, checks: &checks{},
+	}
+	switch config.Templates.LocalEdits {
+	case "", EditsConflict, EditsOverwrite, EditsMerge:
+	default:
+		return nil, errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	}
 	if config.Keys.Cached < 0 {
 		return nil, errors.New("svc: Config.Keys.Cached must not be negative")

@@ -145,6 +145,13 @@ func (m *market) Catalog(_ context.Context, up svc.Upstream, maxAge time.Duratio
 	return m.catalog, m.err
 }
 
+func (m *market) Manifest(_ context.Context, up svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, up)
+	return m.content[up.URL][entry.ID].Manifest, m.err
+}
+
 func (m *market) put(url, id string, content svc.Content) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -82,13 +82,7 @@ func (d *differ) compare(path string, three [3]json.RawMessage, depth int) {
 		d.changes = append(d.changes, ContentChange{path, three[0], three[1], three[2]})
 		return
 	}
-	keys := map[string]bool{}
-	for _, object := range objects {
-		for key := range object {
-			keys[key] = true
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	for _, key := range slices.Sorted(maps.Keys(keysOf(objects))) {
 		d.compare(path+"/"+pointerEscapes.Replace(key), [3]json.RawMessage{objects[0][key], objects[1][key], objects[2][key]}, depth-1)
 	}
 }
@@ -103,6 +97,17 @@ func objectsOf(three [3]json.RawMessage) (objects [3]map[string]json.RawMessage,
 		}
 	}
 	return objects, true
+}
+
+// keysOf are those that any of three objects has.
+func keysOf(objects [3]map[string]json.RawMessage) map[string]bool {
+	keys := map[string]bool{}
+	for _, object := range objects {
+		for key := range object {
+			keys[key] = true
+		}
+	}
+	return keys
 }
 
 // sameValue compares canonical values, either of which may be missing.

@@ -184,9 +184,13 @@ func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFi
 
 func (f TemplateFilter) check() error {
 	var c checker
+	c.filter(f)
+	return c.err()
+}
+
+func (c *checker) filter(f TemplateFilter) {
 	c.text("category", f.Category, MaxNameLength)
 	c.text("tag", f.Tag, MaxNameLength)
-	return c.err()
 }
 
 // PatchTemplate changes some fields of a template of the server. A patch that changes nothing writes nothing.

@@ -168,6 +168,10 @@ func (shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog,
 	return svc.Catalog{}, nil
 }
 
+func (shelf) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
+	return nil, nil
+}
+
 func installed() svc.Content {
 	category := "installed"
 	return svc.Content{

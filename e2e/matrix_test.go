@@ -31,6 +31,9 @@ var matrix = map[string]row{
 	"GET /admin/template-sources":                  {"/admin/template-sources", "", [6]int{401, 401, 403, 403, 200, 200}},
 	"POST /admin/template-sources":                 {"/admin/template-sources", `{"url": "fs://shelf", "alias": "new"}`, [6]int{401, 401, 403, 403, 201, 201}},
 	"DELETE /admin/template-sources/{name}":        {"/admin/template-sources/shelf", "", [6]int{401, 401, 403, 403, 204, 204}},
+	"POST /admin/template-sources/{name}/rebind":   {"/admin/template-sources/shelf/rebind", "", [6]int{401, 401, 403, 403, 200, 200}},
+	"GET /admin/source-templates":                  {"/admin/source-templates", "", [6]int{401, 401, 403, 403, 200, 200}},
+	"POST /admin/templates/check-updates":          {"/admin/templates/check-updates", "", [6]int{401, 401, 403, 403, 200, 200}},
 	"GET /admin/template-sources/{name}/templates": {"/admin/template-sources/shelf/templates", "", [6]int{401, 401, 403, 403, 200, 200}},
 
 	"GET /admin/templates":                            {"/admin/templates", "", [6]int{401, 401, 403, 403, 200, 200}},

@@ -194,6 +194,9 @@ func TestMethodNotAllowed(t *testing.T) {
 		"/admin/templates/a/diff":          "GET, HEAD",
 		"/admin/templates/a/history":       "GET, HEAD",
 		"/admin/templates/a/rollback":      "POST",
+		"/admin/templates/check-updates":   "DELETE, GET, HEAD, PATCH, POST", // it may be the id of a template
+		"/admin/template-sources/a/rebind": "POST",
+		"/admin/source-templates":          "GET, HEAD",
 		"/users/a/api-keys":                "DELETE, GET, HEAD, POST",
 		"/users/a/api-keys/b":              "DELETE, PATCH",
 		"/users/a/api-keys/b/rotate":       "POST",

@@ -8,15 +8,19 @@ import (
 )
 
 func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
-	var filter svc.TemplateFilter
-	if err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag}); err != nil {
+	filter, err := r.catalogFilter()
+	if err != nil {
 		return err
 	}
 	offered, err := h.service.SourceTemplates(r.Context(), r.by, r.params["name"], filter)
 	if err != nil {
 		return err
 	}
-	answer := wire.SourceTemplates{Stale: offered.Stale, FetchedAt: offered.FetchedAt}
+	return send(w, http.StatusOK, wireOffered(offered))
+}
+
+func wireOffered(offered svc.SourceTemplates) wire.SourceTemplates {
+	answer := wire.SourceTemplates{Stale: offered.Stale, FetchedAt: timeOrNull(offered.FetchedAt)}
 	for _, t := range offered.Templates {
 		answer.Templates = append(answer.Templates, wire.SourceTemplate{
 			ID: t.ID, Name: t.Content.Name, Description: t.Content.Description, Category: t.Content.Category,
@@ -26,5 +30,5 @@ func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
 	for _, p := range offered.Bad {
 		answer.Bad = append(answer.Bad, wire.BadEntry{Index: p.Index, ID: orNull(p.ID), Reason: p.Reason})
 	}
-	return send(w, http.StatusOK, answer)
+	return answer
 }

@@ -16,7 +16,9 @@ import (
 var touching = map[string][][3]string{
 	"Sources":          {{"GET", "/admin/template-sources", ""}},
 	"CreateSource":     {{"POST", "/admin/template-sources", `{"url": "https://h/other"}`}},
-	"Templates":        {{"GET", "/admin/templates", ""}, {"GET", "/admin/template-sources/acme/templates", ""}},
+	"Templates":        {{"GET", "/admin/templates", ""}},
+	"Installations":    {{"GET", "/admin/template-sources/acme/templates", ""}, {"POST", "/admin/templates/check-updates", ""}, {"GET", "/admin/source-templates", ""}},
+	"RebindTemplates":  {{"POST", "/admin/template-sources/acme/rebind", ""}},
 	"CreateTemplate":   {{"POST", "/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`}, {"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}},
 	"Template":         {{"GET", "/admin/templates/chat", ""}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/templates/chat/update", ""}, {"GET", "/admin/templates/chat/diff", ""}, {"GET", "/admin/templates/chat/history", ""}},
 	"TemplateVersions": {{"POST", "/admin/templates/chat/rollback", `{"version": 1}`}},

@@ -37,6 +37,7 @@ func TestIDsInPaths(t *testing.T) {
 				by.post("/admin/templates/"+id+"/rollback", `{"version": 1}`).refuses("template_id")
 				by.delete("/admin/template-sources/" + id).refuses("name")
 				by.get("/admin/template-sources/" + id + "/templates").refuses("name")
+				by.post("/admin/template-sources/"+id+"/rebind", "").refuses("name")
 				by.get("/users/" + id + "/api-keys").refuses("user_id")
 				by.post("/users/"+id+"/api-keys", "").refuses("user_id")
 				by.delete("/users/" + id + "/api-keys/0000000000000000").refuses("user_id")
@@ -87,6 +88,7 @@ func TestGoodIDs(t *testing.T) {
 
 		admin.post("/admin/template-sources", `{"url": "https://h", "alias": `+quoted+`}`).is(201)
 		admin.get("/admin/template-sources/" + escaped + "/templates").is(200)
+		admin.post("/admin/template-sources/"+escaped+"/rebind", "").is(200)
 		admin.delete("/admin/template-sources/" + escaped).is(204)
 
 		key := admin.post("/users/"+escaped+"/api-keys", "").is(201)

@@ -58,6 +58,13 @@ func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) 
 	return catalog, nil
 }
 
+func (m *market) Manifest(_ context.Context, from svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	return m.entries[entry.ID].Manifest, m.err
+}
+
 // offer puts a template into every source.
 func (m *market) offer(id, name, manifest string) {
 	m.mu.Lock()

@@ -31,6 +31,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeExists:          http.StatusConflict,
 	svc.CodeEdited:          http.StatusConflict,
 	svc.CodeChanged:         http.StatusConflict,
+	svc.CodeSourceMoved:     http.StatusConflict,
 	codeBodyTooLarge:        http.StatusRequestEntityTooLarge,
 	codeNotJSON:             http.StatusUnsupportedMediaType,
 	codeLimited:             http.StatusTooManyRequests,

@@ -30,9 +30,12 @@ var routes = []route{
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource},
 	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource},
 	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates},
+	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource},
+	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources},
 
 	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates},
 	{Route{"POST", "/admin/templates"}, (*Handler).createTemplate},
+	{Route{"POST", "/admin/templates/check-updates"}, (*Handler).checkUpdates},
 	{Route{"GET", "/admin/templates/{template_id}"}, (*Handler).template},
 	{Route{"PATCH", "/admin/templates/{template_id}"}, (*Handler).patchTemplate},
 	{Route{"DELETE", "/admin/templates/{template_id}"}, (*Handler).deleteTemplate},

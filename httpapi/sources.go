@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"net/http"
 
 	"github.com/extsvc/svc"
@@ -8,21 +9,52 @@ import (
 )
 
 func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
-	return sendList(w, "[", "]", h.service.Sources(r.Context(), r.by), wireSource)
+	full, err := r.query.full()
+	if err != nil {
+		return err
+	}
+	sources := h.service.Sources(r.Context(), r.by)
+	if full {
+		return sendList(w, "[", "]", sources, wireFullSource)
+	}
+	return sendList(w, "[", "]", sources, wireSource)
 }
 
 func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
+	full, err := r.query.full()
+	if err != nil {
+		return err
+	}
 	in, err := decode[wire.RegisterSource](h, w, r)
 	if err != nil {
 		return err
 	}
+	key, err := signingKey(in.SigningKey)
+	if err != nil {
+		return err
+	}
 	source, err := h.service.RegisterSource(r.Context(), r.by, svc.RegisterSource{
-		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken), Description: in.Description,
+		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken), Description: in.Description, SigningKey: key,
 	})
 	if err != nil {
 		return err
 	}
+	if full {
+		return send(w, http.StatusCreated, wireFullSource(source))
+	}
 	return send(w, http.StatusCreated, wireSource(source))
+}
+
+// signingKey decodes a key; that it is one is the Service's to see.
+func signingKey(text *string) ([]byte, error) {
+	if text == nil {
+		return nil, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(*text)
+	if err != nil || len(key) == 0 {
+		return nil, invalid("/signing_key", "must be an Ed25519 public key, 32 bytes in base64")
+	}
+	return key, nil
 }
 
 func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
@@ -37,4 +69,12 @@ func wireSource(s svc.Source) wire.Source {
 		Name: s.Name, URL: s.URL, Scope: string(s.Scope), Owner: orNull(s.Owner), HasAuth: s.HasAuth(),
 		Description: s.Description, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
+}
+
+func wireFullSource(s svc.Source) wire.FullSource {
+	full := wire.FullSource{Source: wireSource(s)}
+	if s.SigningKey != nil {
+		full.SigningKey, full.Serial = new(base64.StdEncoding.EncodeToString(s.SigningKey)), &s.Serial
+	}
+	return full
 }

@@ -13,8 +13,8 @@ import (
 
 // place is where a source is: a directory on the web, or one of a file system.
 type place struct {
+	from  svc.Upstream
 	base  *url.URL // its path without a slash at the end
-	token svc.Secret
 	homes []origin // who may see the token
 	files fs.FS    // nil: on the web
 	dir   string   // in files: "." or a path that [fs.ValidPath] accepts
@@ -26,6 +26,11 @@ func (p place) url(name string) *url.URL {
 	escaped := (&url.URL{Path: name}).EscapedPath()
 	u.Path, u.RawPath = p.base.Path+"/"+name, p.base.EscapedPath()+"/"+escaped
 	return &u
+}
+
+// file is a file of the source, on the web.
+func (p place) file(name string, limit int) webFile {
+	return webFile{url: p.url(name), token: p.from.Token, homes: p.homes, limit: limit}
 }
 
 func (p place) path(name string) string { return path.Join(p.dir, name) }

@@ -88,10 +88,24 @@ func (c *copies) put(key fileKey, answer *fileCopy, unchanged bool) {
 		}
 		c.remove(before)
 	}
+	c.add(s)
+}
+
+// restore keeps what was remembered, unless there is a copy.
+func (c *copies) restore(key fileKey, file *fileCopy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byKey[key] == nil {
+		c.add(slot{key: key, copy: file, size: key.size() + file.size()})
+	}
+}
+
+// add keeps a copy where none is, unless it is too large. The caller holds the lock.
+func (c *copies) add(s slot) {
 	if s.size > c.limit/4 {
 		return
 	}
-	c.byKey[key] = c.order.PushFront(s)
+	c.byKey[s.key] = c.order.PushFront(s)
 	c.stats.Bytes += s.size
 	for c.stats.Bytes > c.limit {
 		c.remove(c.order.Back())
@@ -130,10 +144,10 @@ func (k fileKey) size() int64 {
 }
 
 func (f *fileCopy) size() int64 {
-	n := bytesOf(cap(f.manifest)) + bytesOf(len(f.validators.url)) + bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
+	n := bytesOf(cap(f.manifest)) + bytesOf(len(f.digest)) + bytesOf(cap(f.signature)) + bytesOf(len(f.catalog.Revision)) + bytesOf(len(f.validators.url)) + bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
 	n += int64(cap(f.catalog.Entries))*entrySize + int64(cap(f.catalog.Problems))*problemSize
 	for _, e := range f.catalog.Entries {
-		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + contentSize(e.Content)
+		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + bytesOf(len(e.ManifestDigest)) + contentSize(e.Content)
 	}
 	for _, p := range f.catalog.Problems {
 		n += bytesOf(len(p.ID)) + bytesOf(len(p.Reason))

@@ -1,17 +1,22 @@
 package marketplace
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // parseCatalog reads a catalogue. It fails, with a fault, when the file is bad as a whole.
-func parseCatalog(data []byte, limits Limits) (svc.Catalog, error) {
+// Serial and expiry are those of a signed one: what anybody could have written binds nobody.
+func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) {
 	data, err := strictjson.Compact(data, svc.MaxNesting+3) // manifests begin on the fourth level
 	if err != nil {
 		return svc.Catalog{}, failed(jsonProblem(err), err)
@@ -19,26 +24,47 @@ func parseCatalog(data []byte, limits Limits) (svc.Catalog, error) {
 	if data[0] != '{' {
 		return svc.Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
 	}
-	var templates []byte
+	var templates, serial, expires []byte
 	for key, value := range members(data) {
-		if key == "templates" {
+		switch key {
+		case "templates":
 			templates = value
+		case "serial":
+			serial = value
+		case "expires":
+			expires = value
 		}
 	}
 	if len(templates) == 0 || templates[0] != '[' {
 		return svc.Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
 	}
-	return parseEntries(templates, limits)
+	catalog, err := parseEntries(templates, limits, signed)
+	if err == nil && signed {
+		catalog.Serial, catalog.Expires, err = parseSeries(serial, expires)
+	}
+	catalog.Revision = hexDigest(data)
+	return catalog, err
 }
 
-func parseEntries(templates []byte, limits Limits) (svc.Catalog, error) {
+// parseSeries reads which one of the signed catalogues of a source this is, and until when it is good.
+func parseSeries(serial, expires []byte) (number int64, end time.Time, err error) {
+	if json.Unmarshal(serial, &number) != nil || number < 1 || number > maxSerial {
+		return 0, end, failed("is bad: a signed one must have a serial, a whole number from 1 to 2^53", nil)
+	}
+	if expires != nil && string(expires) != "null" && json.Unmarshal(expires, &end) != nil {
+		return 0, end, failed("is bad: expires must be a time like 2030-01-02T15:04:05Z", nil)
+	}
+	return number, end, nil
+}
+
+func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, error) {
 	var all []parsed
 	count := map[string]int{}
 	for value := range elements(templates) {
 		if len(all) == limits.Entries {
 			return svc.Catalog{}, failed(fmt.Sprintf("has more than %d entries", limits.Entries), nil)
 		}
-		p := parseEntry(value, limits)
+		p := parseEntry(value, limits, signed)
 		p.Index = len(all)
 		all = append(all, p)
 		count[p.ID]++
@@ -67,10 +93,25 @@ func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntr
 	for _, p := range catalog.Problems {
 		if p.ID == id && id != "" {
 			message := "entry " + strconv.Itoa(p.Index) + " of the catalogue is bad: " + p.Reason
-			return svc.CatalogEntry{}, sourceError(from, svc.CodeSourceFailed, message, nil)
+			return svc.CatalogEntry{}, sourceError(from, svc.CodeSourceFailed, message, svc.ErrBadEntry)
 		}
 	}
 	return svc.CatalogEntry{}, &svc.Error{Code: svc.CodeNotFound, Message: named(from) + " has no such template"}
+}
+
+// manifestDigest is what the manifest_digest of a manifest has to be: the digest of its canonical form, so that white space and the
+// order of keys do not matter.
+func manifestDigest(manifest json.RawMessage) (string, error) {
+	canonical, err := jcs.Canonical(manifest)
+	if err != nil {
+		return "", failed(jsonProblem(err), err)
+	}
+	return hexDigest(canonical), nil
+}
+
+func hexDigest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // parseManifest reads the file of a manifest. Errors are faults.

@@ -4,21 +4,25 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 
 	"github.com/extsvc/svc"
 )
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // parsed is an entry with what is wrong with it.
 type parsed struct {
 	svc.CatalogEntry
 	limits  Limits
+	signed  bool   // the catalogue is: it answers for the manifests, too
 	problem string // the first; "" good
 }
 
 // parseEntry reads an entry of a catalogue that is strict JSON without white space. Of a bad one the id is there if it
 // can be read.
-func parseEntry(data []byte, limits Limits) parsed {
-	p := parsed{limits: limits}
+func parseEntry(data []byte, limits Limits, signed bool) parsed {
+	p := parsed{limits: limits, signed: signed}
 	p.Content.Integrations, p.Content.Tags = []string{}, []string{}
 	if data[0] != '{' {
 		p.problem = "it must be an object"
@@ -53,6 +57,10 @@ func (p *parsed) field(key string, value []byte) {
 		p.Content.Manifest = p.manifest(value)
 	case "manifest_file":
 		p.ManifestFile = p.file(p.text(key, value))
+	case "manifest_digest":
+		if p.ManifestDigest = p.text(key, value); !digestForm.MatchString(p.ManifestDigest) {
+			p.bad(`manifest_digest must be "sha256:" and 64 of 0-9 and a-f`)
+		}
 	}
 }
 
@@ -69,6 +77,12 @@ func (p *parsed) complete() {
 		p.problem = "it must not have both manifest and manifest_file"
 	case !inline && !file:
 		p.problem = "it must have a manifest or a manifest_file"
+	case file && p.signed && p.ManifestDigest == "":
+		p.problem = "it must have a manifest_digest, because the catalogue is signed and its manifest_file is not"
+	case inline && p.ManifestDigest != "":
+		if digest, err := manifestDigest(p.Content.Manifest); err != nil || digest != p.ManifestDigest {
+			p.problem = "manifest_digest is not that of the manifest"
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ var (
 
 func ParseCatalog(data []byte) (svc.Catalog, error) {
 	limits, _ := Limits{}.orDefaults()
-	return parseCatalog(data, limits)
+	return parseCatalog(data, limits, false)
 }
 
 // SetResolver makes the guarded dialer resolve names with r, and stop short of connecting: admitted is called instead
@@ -26,6 +26,9 @@ func ParseCatalog(data []byte) (svc.Catalog, error) {
 func (c *Client) SetResolver(r *net.Resolver, admitted func(address string) error) {
 	c.guard.resolver, c.guard.admitted = r, admitted
 }
+
+// SetNow replaces the clock.
+func (c *Client) SetNow(now func() time.Time) { c.now = now }
 
 // SetDial replaces dialling, the guard included.
 func (c *Client) SetDial(dial func(address string) (net.Conn, error)) { c.guard.dial = dial }

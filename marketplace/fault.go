@@ -73,7 +73,7 @@ func badManifest(from svc.Upstream, entry svc.CatalogEntry, err error) error {
 	if f.code == svc.CodeSourceTimeout {
 		return sourceError(from, f.code, "the manifest_file of "+at+" "+f.reason, f.err)
 	}
-	return sourceError(from, f.code, at+" is bad: its manifest_file "+f.reason, f.err)
+	return sourceError(from, f.code, at+" is bad: its manifest_file "+f.reason, errors.Join(svc.ErrBadEntry, f.err))
 }
 
 func sourceError(from svc.Upstream, code svc.Code, message string, err error) error {

@@ -25,6 +25,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,6 +80,7 @@ type Client struct {
 	limits    Limits
 	copies    *copies
 	flights   *flights
+	now       func() time.Time
 
 	guarded *http.Transport // dials what guard admits
 	allowed *http.Transport // dials anything: for requests to origins only
@@ -121,6 +123,7 @@ func New(config Config) (*Client, error) {
 	if c.limits, err = config.Limits.orDefaults(); err != nil {
 		return nil, err
 	}
+	c.now = time.Now
 	c.copies = newCopies(config.Cache)
 	c.flights = &flights{timeout: c.limits.Timeout, all: map[fileKey]*flight{}}
 	c.guarded = c.transport(config.RootCAs, c.guard.control)
@@ -182,12 +185,45 @@ func (c *Client) Template(ctx context.Context, from svc.Upstream, id string) (sv
 	if err != nil || entry.ManifestFile == "" {
 		return own(entry.Content), err
 	}
-	file, err = c.file(ctx, at, keyOf(from, entry.ManifestFile))
+	entry.Content.Manifest, err = c.manifest(ctx, at, entry)
+	return own(entry.Content), err
+}
+
+// Manifest implements [svc.Marketplace]. Errors are those of [Client.Template], without CodeNotFound.
+func (c *Client) Manifest(ctx context.Context, from svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
+	defer cancel()
+	at, err := c.locate(from)
 	if err != nil {
-		return svc.Content{}, badManifest(from, entry, err)
+		return nil, err
 	}
-	entry.Content.Manifest = file.manifest
-	return own(entry.Content), nil
+	if entry.ManifestFile == "" {
+		return slices.Clone(entry.Content.Manifest), nil
+	}
+	if _, problem := confined(entry.ManifestFile); problem != "" {
+		return nil, badManifest(from, entry, failed(problem, nil))
+	}
+	manifest, err := c.manifest(ctx, at, entry)
+	return slices.Clone(manifest), err
+}
+
+// manifest returns the manifest of an entry that is in a file: the copy, if it is what the catalogue, which has just been asked for,
+// says; else the source is asked.
+func (c *Client) manifest(ctx context.Context, at place, entry svc.CatalogEntry) (json.RawMessage, error) {
+	key := keyOf(at.from, entry.ManifestFile)
+	if entry.ManifestDigest != "" {
+		if file := c.held(ctx, at, key); file != nil && file.digest == entry.ManifestDigest {
+			return file.manifest, nil
+		}
+	}
+	file, err := c.file(ctx, at, key)
+	if err == nil && entry.ManifestDigest != "" && file.digest != entry.ManifestDigest {
+		err = failed("is not what the manifest_digest of the catalogue says", nil)
+	}
+	if err != nil {
+		return nil, badManifest(at.from, entry, err)
+	}
+	return file.manifest, nil
 }
 
 // Catalog implements [svc.Marketplace]. A maxAge of 0 asks the source, now. The manifests of files are there as far as they
@@ -199,15 +235,15 @@ func (c *Client) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 	if err != nil {
 		return svc.Catalog{}, err
 	}
-	key, since := keyOf(from, ""), time.Now().Add(-maxAge)
+	key, since := keyOf(from, ""), c.now().Add(-maxAge)
 	file := c.copies.get(key)
 	var failure error
 	if file == nil || maxAge <= 0 || file.asked.Before(since) {
 		asked, err := c.file(ctx, at, key)
-		if err != nil {
-			failure = badCatalog(from, err)
-		} else {
+		if err == nil {
 			file = asked
+		} else if failure = badCatalog(from, err); file == nil {
+			file = c.copies.get(key) // it may have been remembered
 		}
 	}
 	if file == nil || errors.Is(failure, context.Canceled) {
@@ -228,7 +264,7 @@ func (c *Client) withManifests(key fileKey, entries []svc.CatalogEntry, since ti
 		}
 		key.manifest = entry.ManifestFile
 		file := c.copies.get(key)
-		if file == nil || file.asked.Before(since) {
+		if file == nil || entry.ManifestDigest != file.digest && (entry.ManifestDigest != "" || file.asked.Before(since)) {
 			continue
 		}
 		if shared {

@@ -233,6 +233,10 @@ func (*market) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalo
 	return svc.Catalog{}, nil
 }
 
+func (*market) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
+	return nil, nil
+}
+
 // hostDB is the host's own pool of connections.
 type hostDB struct {
 	*sql.DB

@@ -51,6 +51,10 @@ func (shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog,
 	return svc.Catalog{}, nil
 }
 
+func (shelf) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
+	return nil, nil
+}
+
 func fieldsOf(err error) string {
 	if e, ok := errors.AsType[*svc.Error](err); ok {
 		return strings.Join(e.Fields, " ")

@@ -10,7 +10,19 @@ type SourceTemplates struct {
 	Templates []SourceTemplate `json:"templates"`
 	Bad       []BadEntry       `json:"bad"`
 	Stale     bool             `json:"stale"`
-	FetchedAt time.Time        `json:"fetched_at"`
+	FetchedAt *time.Time       `json:"fetched_at"` // null: never, as the problem says
+}
+
+// SourceListings is what several sources offer.
+type SourceListings struct {
+	Sources []SourceListing `json:"sources"`
+}
+
+// SourceListing is what one of them offers, or why that is not known.
+type SourceListing struct {
+	SourceName string `json:"source_name"`
+	SourceTemplates
+	Problem *string `json:"problem"`
 }
 
 // SourceTemplate is a template of a source, and what is installed of it.
@@ -35,10 +47,30 @@ type BadEntry struct {
 // Append appends the JSON of s.
 func (s SourceTemplates) Append(b []byte) []byte {
 	o := open(b)
-	list(&o, "templates", s.Templates)
-	list(&o, "bad", s.Bad)
+	s.append(&o)
+	return o.close()
+}
+
+func (s SourceTemplates) append(o *object) {
+	list(o, "templates", s.Templates)
+	list(o, "bad", s.Bad)
 	o.bool("stale", s.Stale)
-	o.time("fetched_at", s.FetchedAt)
+	o.optionalTime("fetched_at", s.FetchedAt)
+}
+
+// Append appends the JSON of s.
+func (s SourceListings) Append(b []byte) []byte {
+	o := open(b)
+	list(&o, "sources", s.Sources)
+	return o.close()
+}
+
+// Append appends the JSON of s.
+func (s SourceListing) Append(b []byte) []byte {
+	o := open(b)
+	o.text("source_name", s.SourceName)
+	s.append(&o)
+	o.optional("problem", s.Problem)
 	return o.close()
 }
 

@@ -8,6 +8,7 @@ type RegisterSource struct {
 	Alias       *string `json:"alias,omitempty"`
 	AuthToken   *string `json:"auth_token,omitempty"`
 	Description *string `json:"description,omitempty"`
+	SigningKey  *string `json:"signing_key,omitempty"` // base64
 }
 
 // Source is a marketplace source. It has no field for a token.
@@ -22,9 +23,30 @@ type Source struct {
 	UpdatedAt   time.Time `json:"updated_at"`
 }
 
+// FullSource is a source with all that there is to tell.
+type FullSource struct {
+	Source
+	SigningKey *string `json:"signing_key"` // base64
+	Serial     *int64  `json:"serial"`
+}
+
 // Append appends the JSON of s.
 func (s Source) Append(b []byte) []byte {
 	o := open(b)
+	s.append(&o)
+	return o.close()
+}
+
+// Append appends the JSON of s.
+func (s FullSource) Append(b []byte) []byte {
+	o := open(b)
+	s.append(&o)
+	o.optional("signing_key", s.SigningKey)
+	o.optionalNumber("serial", s.Serial)
+	return o.close()
+}
+
+func (s Source) append(o *object) {
 	o.text("name", s.Name)
 	o.text("url", s.URL)
 	o.text("scope", s.Scope)
@@ -33,5 +55,4 @@ func (s Source) Append(b []byte) []byte {
 	o.optional("description", s.Description)
 	o.time("created_at", s.CreatedAt)
 	o.time("updated_at", s.UpdatedAt)
-	return o.close()
 }

@@ -54,6 +54,15 @@ func (o *object) number(name string, value int64) {
 	o.b = strconv.AppendInt(o.b, value, 10)
 }
 
+func (o *object) optionalNumber(name string, value *int64) {
+	if value != nil {
+		o.number(name, *value)
+		return
+	}
+	o.key(name)
+	o.b = append(o.b, "null"...)
+}
+
 func (o *object) optionalBool(name string, value *bool) {
 	if value != nil {
 		o.bool(name, *value)

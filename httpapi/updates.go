@@ -1,0 +1,64 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
+	if _, err := decode[struct{}](h, w, r); err != nil {
+		return err
+	}
+	report, err := h.service.CheckUpdates(r.Context(), r.by, nil)
+	if err != nil {
+		return err
+	}
+	answer := wire.UpdateReport{Checked: int64(report.Checked)}
+	for _, t := range report.Templates {
+		answer.Templates = append(answer.Templates, wire.TemplateUpdate{
+			TemplateID: t.ID, HasUpdate: t.HasUpdate(), CurrentRevision: t.CurrentRevision, LatestRevision: t.LatestRevision,
+			SourceName: t.Source.Name, SourceScope: string(t.Source.Scope), Problem: orNull(t.Problem),
+		})
+	}
+	for _, s := range report.Sources {
+		answer.Sources = append(answer.Sources, wire.SourceReport{
+			SourceName: s.Source.Name, SourceScope: string(s.Source.Scope), Checked: int64(s.Checked), Problem: orNull(s.Problem),
+		})
+	}
+	return send(w, http.StatusOK, answer)
+}
+
+func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
+	if _, err := decode[struct{}](h, w, r); err != nil {
+		return err
+	}
+	ids, err := h.service.RebindSource(r.Context(), r.by, r.params["name"])
+	if err != nil {
+		return err
+	}
+	return send(w, http.StatusOK, wire.Rebound{TemplateIDs: ids})
+}
+
+func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
+	filter, err := r.catalogFilter()
+	if err != nil {
+		return err
+	}
+	listings, err := h.service.SearchSources(r.Context(), r.by, filter)
+	if err != nil {
+		return err
+	}
+	var answer wire.SourceListings
+	for _, l := range listings {
+		one := wire.SourceListing{SourceName: l.Source.Name, SourceTemplates: wireOffered(l.SourceTemplates), Problem: orNull(l.Problem)}
+		answer.Sources = append(answer.Sources, one)
+	}
+	return send(w, http.StatusOK, answer)
+}
+
+func (r *request) catalogFilter() (filter svc.CatalogFilter, err error) {
+	err = r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag, "q": &filter.Text})
+	return filter, err
+}
