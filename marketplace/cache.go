@@ -18,14 +18,14 @@ type fileKey struct {
 	source     svc.SourceKey
 	registered int64 // microseconds
 	url        string
-	credential [sha256.Size]byte // the hash of the token
+	credential [sha256.Size]byte // the hash of the token, and of who has to have signed
 	manifest   string            // a path; "": the catalogue
 }
 
 func keyOf(from svc.Upstream, manifest string) fileKey {
 	return fileKey{
 		source: from.Source, registered: from.Registered.UnixMicro(), url: from.URL,
-		credential: sha256.Sum256([]byte(from.Token)), manifest: manifest,
+		credential: sha256.Sum256([]byte(string(from.SigningKey) + "\x00" + string(from.Token))), manifest: manifest,
 	}
 }
 

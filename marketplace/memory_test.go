@@ -1,0 +1,102 @@
+package marketplace_test
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/matryer/is"
+)
+
+// After a restart what has not changed is not sent again.
+func TestRestartCostsA304(t *testing.T) {
+	is := is.New(t)
+	s, first, from := newShelf(t, marketplace.Config{})
+	kept := &memory{}
+	from.Memory = kept
+	is.Equal(version(t, first, from), `{"version":"1"}`)
+	is.Equal(len(kept.files), 2)
+	s.requests()
+	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
+	for range 2 {
+		is.Equal(version(t, restarted, from), `{"version":"1"}`)
+		for _, asked := range s.requests() {
+			is.True(strings.HasSuffix(asked, " 304"))
+		}
+	}
+	is.Equal(restarted.CacheStats().Unchanged, uint64(4))
+
+	s.tagged("/m.json", `{"version":"22"}`)
+	is.Equal(version(t, restarted, from), `{"version":"22"}`)
+	again := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}, Cache: -1}) // with no memory of its own
+	s.requests()
+	is.Equal(version(t, again, from), `{"version":"22"}`)
+	is.True(!slices.ContainsFunc(s.requests(), func(asked string) bool { return strings.HasSuffix(asked, " 200") }))
+}
+
+// What is remembered stands in for a source that is away, as a copy does.
+func TestRestartWithoutTheSource(t *testing.T) {
+	is := is.New(t)
+	s, first, from := newShelf(t, marketplace.Config{})
+	from.Memory = &memory{}
+	is.Equal(version(t, first, from), `{"version":"1"}`)
+	s.before = func(*http.Request) { panic(http.ErrAbortHandler) }
+	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
+	catalog, err := restarted.Catalog(t.Context(), from, time.Minute)
+	is.NoErr(err)
+	is.True(catalog.Failure != nil)
+	is.Equal(catalog.Entries[0].ID, "a")
+	_, err = restarted.Template(t.Context(), from, "a")
+	wantError(t, err, svc.CodeSourceFailed, "cannot be reached")
+}
+
+// What was remembered is used by the same registration alone, and only when it can be read.
+func TestMemoryOfAnother(t *testing.T) {
+	for name, change := range map[string]func(from *svc.Upstream, kept *memory){
+		"another token":        func(from *svc.Upstream, _ *memory) { from.Token = "s3cr3t" },
+		"another registration": func(from *svc.Upstream, _ *memory) { from.Registered = from.Registered.Add(time.Microsecond) },
+		"another name":         func(from *svc.Upstream, _ *memory) { from.Source.Name = "acme2" },
+		"another path":         func(from *svc.Upstream, _ *memory) { from.URL += "/" },
+		"cut off":              func(_ *svc.Upstream, kept *memory) { kept.files[""] = kept.files[""][:len(kept.files[""])-9] },
+		"without a line": func(_ *svc.Upstream, kept *memory) {
+			kept.files[""] = bytes.ReplaceAll(kept.files[""], []byte("\n"), nil)
+		},
+		"rubbish":         func(_ *svc.Upstream, kept *memory) { kept.files[""] = []byte("rubbish") },
+		"empty":           func(_ *svc.Upstream, kept *memory) { kept.files[""] = nil },
+		"of another file": func(_ *svc.Upstream, kept *memory) { kept.files[""] = kept.files["m.json"] },
+		"signed by nobody": func(from *svc.Upstream, _ *memory) { // what is in the store is not believed, either
+			from.SigningKey = newSigner('a').public()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			s, first, from := newShelf(t, marketplace.Config{})
+			kept := &memory{}
+			from.Memory = kept
+			is.Equal(version(t, first, from), `{"version":"1"}`)
+			s.requests()
+			change(&from, kept)
+			_, _ = newClient(t, marketplace.Config{AllowOrigins: []string{strings.TrimSuffix(from.URL, "/")}}).Template(t.Context(), from, "a")
+			asked := s.requests()
+			is.True(len(asked) > 0)
+			is.Equal(strings.Fields(asked[0])[1], "200")
+		})
+	}
+}
+
+// The token is in no byte of what is remembered, and neither is what a server cannot be asked about again.
+func TestWhatIsRemembered(t *testing.T) {
+	is := is.New(t)
+	s, client, from := newShelf(t, marketplace.Config{})
+	kept := &memory{}
+	from.Memory, from.Token = kept, "s3cr3t-token"
+	s.put("/m.json", `{"version":"1"}`, nil) // no validator
+	is.Equal(version(t, client, from), `{"version":"1"}`)
+	is.Equal(len(kept.files), 1)
+	is.True(!bytes.Contains(kept.files[""], []byte("s3cr3t")))
+}
