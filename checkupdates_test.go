@@ -1,0 +1,228 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// report is "id update|gone|the problem" of each template, and "name checked the problem" of each source.
+func report(r svc.UpdateReport) (lines []string) {
+	for _, t := range r.Templates {
+		word := "gone"
+		if t.Problem != "" {
+			word = t.Problem
+		} else if t.HasUpdate() {
+			word = "update"
+		}
+		lines = append(lines, t.ID+" "+word)
+	}
+	for _, s := range r.Sources {
+		lines = append(lines, strings.TrimSpace(fmt.Sprint(s.Source.Name, " ", s.Checked, " ", s.Problem)))
+	}
+	return lines
+}
+
+func (h *host) checkUpdates(t *testing.T) svc.UpdateReport {
+	t.Helper()
+	r, err := h.CheckUpdates(t.Context(), admin, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// install installs a content from acme, as the source gives it now.
+func (h *host) install(t *testing.T, id, alias string, c svc.Content) {
+	t.Helper()
+	h.market.put(acme, id, c)
+	if _, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inFile(c svc.Content, id string) svc.CatalogEntry {
+	c.Manifest = nil
+	return svc.CatalogEntry{ID: id, Content: c, ManifestFile: id + ".json"}
+}
+
+func TestCheckUpdates(t *testing.T) {
+	is := is.New(t)
+	h, installed := withTemplate(t)
+	h.install(t, "gone", "gone", content("Gone", "1"))
+	h.install(t, "old", "old-b", content("Old", "1"))
+	h.install(t, "old", "old-a", content("Old", "1"))
+	h.install(t, "old", "new", content("Old", "2"))
+	h.install(t, "bad", "bad", content("Bad", "1"))
+	h.install(t, "worse", "worse", content("Worse", "1"))
+	h.install(t, "file", "file", content("File", "1"))
+	h.install(t, "file2", "file2", content("File", "1"))
+	_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "by-hand", Content: content("Hand", "1")})
+	is.NoErr(err)
+	_, err = h.PatchTemplate(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")})
+	is.NoErr(err)
+	h.market.put(acme, "file2", content("File", "2"))
+	worse := content("Worse", "2")
+	worse.Manifest = manifest(`{}`)
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")}, svc.CatalogEntry{ID: "old", Content: content("Old", "2")},
+		inFile(content("File", "1"), "file"), inFile(content("File", "1"), "file2"), svc.CatalogEntry{ID: "worse", Content: worse},
+		svc.CatalogEntry{ID: "nobody's", Content: content("N", "1")})
+	h.market.catalog.Problems = []svc.CatalogProblem{{Index: 9, ID: "bad", Reason: "name is missing"}, {Index: 10, Reason: "it must be an object"}}
+	h.actions()
+	asked := len(h.market.asked)
+	want := []string{
+		"bad its entry of the catalogue is bad: name is missing", "file2 update", "gone gone", "old-a update", "old-b update",
+		"worse its entry of the catalogue is bad: /manifest/version is required", "acme 7",
+	}
+	for range 2 {
+		r := h.checkUpdates(t)
+		is.Equal(report(r), want)
+		is.Equal(r.Checked, 7)
+		is.Equal(r.Templates[1].CurrentRevision, revision(t, content("File", "1")))
+		is.Equal(*r.Templates[1].LatestRevision, revision(t, content("File", "2")))
+		is.Equal(r.Templates[1].Source, installed.Origin.Source)
+	}
+	is.Equal(len(h.market.asked)-asked, 2*(1+2)) // the catalogue, and two manifests that are files
+	is.Equal(h.market.maxAge.String(), "0s")
+	is.Equal(len(h.actions()), 0)
+}
+
+// What is found out for all is what is found out for each.
+func TestCheckUpdatesAgreesWithCheckUpdate(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	for i := range 20 {
+		h.install(t, fmt.Sprint("t", i), fmt.Sprint("alias", i), content("T", fmt.Sprint(i%3)))
+	}
+	var entries []svc.CatalogEntry
+	for i := range 18 {
+		now := content("T", fmt.Sprint(i%4))
+		h.market.put(acme, fmt.Sprint("t", i), now)
+		entries = append(entries, svc.CatalogEntry{ID: fmt.Sprint("t", i), Content: now})
+	}
+	for i := 18; i < 20; i++ {
+		delete(h.market.content[acme], fmt.Sprint("t", i))
+	}
+	offering(h, append(entries, svc.CatalogEntry{ID: "x", Content: content("X", "1")})...)
+	r := h.checkUpdates(t)
+	found := map[string]*string{}
+	for _, one := range r.Templates {
+		found[one.ID] = one.LatestRevision
+	}
+	is.Equal(r.Checked, 21)
+	for i := range 20 {
+		id := fmt.Sprint("alias", i)
+		check, err := h.CheckUpdate(t.Context(), admin, id)
+		is.NoErr(err)
+		latest, differs := found[id]
+		is.Equal(differs, check.HasUpdate || check.LatestRevision == nil)
+		if differs {
+			is.Equal(latest, check.LatestRevision)
+		}
+	}
+}
+
+// When the same catalogue meets the same installations nothing is compared again, and when either changes it is.
+func TestCheckUpdatesRemembers(t *testing.T) {
+	is := is.New(t)
+	var validated atomic.Int64
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.ValidateManifest = func(json.RawMessage) error { validated.Add(1); return nil }
+	})
+	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	is.NoErr(err)
+	h.install(t, "a", "a", content("A", "1"))
+	offer := func(version, revision string) {
+		offering(h, svc.CatalogEntry{ID: "a", Content: content("A", version)})
+		h.market.catalog.Revision = revision
+	}
+	offer("2", "sha256:1")
+	compared := func() bool {
+		before := validated.Load()
+		is.Equal(report(h.checkUpdates(t)), []string{"a update", "acme 1"})
+		return validated.Load() > before
+	}
+	eventually(t, func() bool { return !compared() })
+	is.True(!compared())
+	offer("3", "sha256:2")
+	is.True(compared())
+	is.True(!compared())
+	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")})
+	is.NoErr(err)
+	is.True(compared())
+	eventually(t, func() bool { return !compared() })
+	offer("3", "") // a marketplace that does not say
+	is.True(compared())
+	is.True(compared())
+	offer("2", "sha256:1")
+	h.install(t, "a", "again", content("A", "2"))
+	is.Equal(report(h.checkUpdates(t)), []string{"a update", "acme 2"})
+	is.NoErr(h.DeleteTemplate(t.Context(), admin, "a"))
+	is.Equal(report(h.checkUpdates(t)), []string{"acme 1"})
+}
+
+// A source that fails, is gone or has moved says so, and does not stop the others.
+func TestCheckUpdatesOfFailingSources(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	for _, name := range []string{"gone", "moved"} {
+		_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: &name})
+		is.NoErr(err)
+		_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
+		is.NoErr(err)
+		is.NoErr(h.RemoveSource(t.Context(), admin, name))
+	}
+	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
+	is.NoErr(err)
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
+	is.Equal(report(h.checkUpdates(t)), []string{
+		"moved this template came from https://example.com/acme, and the source \"moved\" is registered at https://elsewhere.example/acme now: re-bind the source if that is right",
+		"x update", "acme 1",
+		`gone 0 the source "gone", from which this template came, is registered no longer`, "moved 0",
+	})
+	h.market.catalog.Failure = &svc.Error{Code: svc.CodeSourceFailed, Message: "answered 500"} // the copy is stale: it says nothing
+	is.Equal(report(h.checkUpdates(t))[0], "acme 0 answered 500")
+	h.market.catalog.Failure = nil
+	h.market.err = context.DeadlineExceeded
+	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" did not answer in time`)
+	h.market.err = fmt.Errorf("no route: %w", errors.New("secret"))
+	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" could not be asked`)
+}
+
+func TestCheckUpdatesProgress(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	for i := range 9 {
+		h.install(t, fmt.Sprint(i), fmt.Sprint("a", i), content("A", "1"))
+	}
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	var told []int
+	_, err := h.CheckUpdates(t.Context(), admin, func(done, total int) {
+		is.Equal(total, 10)
+		told = append(told, done)
+	})
+	is.NoErr(err)
+	is.True(slices.IsSorted(told))
+	is.Equal(told[len(told)-1], 10)
+}
+
+func TestCheckUpdatesFails(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	_, err := h.CheckUpdates(t.Context(), alice, nil)
+	wantCode(t, err, svc.CodeForbidden, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = h.CheckUpdates(ctx, admin, nil)
+	is.True(err != nil)
+	empty := newHost(t).checkUpdates(t)
+	is.Equal(empty, svc.UpdateReport{Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}})
+}
