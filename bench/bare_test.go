@@ -24,7 +24,8 @@ const (
 		k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id, k.seal`
 
 	templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
-		t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.installed_at, t.updated_at, t.version`
+		t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.source_url,
+		t.installed_at, t.updated_at, t.version`
 
 	selectKey = `SELECT ` + keyColumns + `, u.id, u.display_name, u.email, u.inactive,
 		a.id, a.display_name, a.owner_user_id, a.scoping_policy_id, a.inactive
@@ -74,8 +75,9 @@ const (
 		WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`
 
 	insertTemplate = `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
-		manifest, source_scope, source_owner, source_name, source_id, source_revision, updated_at, version, installed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING`
+		manifest, source_scope, source_owner, source_name, source_id, source_revision, source_url,
+		updated_at, version, installed_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING`
 
 	insertTag = `INSERT INTO svc_template_tags (scope, owner, id, category, name, tag) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
 

@@ -31,16 +31,16 @@ func (r *contentRow) content() (c svc.Content, err error) {
 
 // templateRow is the columns of a template.
 type templateRow struct {
-	key                                  svc.TemplateKey
-	content                              contentRow
-	scope, owner, name, origin, revision *string
-	installed, updated, version          int64
-	base                                 contentRow
+	key                                       svc.TemplateKey
+	content                                   contentRow
+	scope, owner, name, origin, revision, url *string
+	installed, updated, version               int64
+	base                                      contentRow
 }
 
 func (r *templateRow) columns() []any {
 	return append(append([]any{&r.key.Scope, &r.key.Owner, &r.key.ID}, r.content.columns()...),
-		&r.scope, &r.owner, &r.name, &r.origin, &r.revision, &r.installed, &r.updated, &r.version)
+		&r.scope, &r.owner, &r.name, &r.origin, &r.revision, &r.url, &r.installed, &r.updated, &r.version)
 }
 
 // template is the row as a store returns it.
@@ -51,6 +51,9 @@ func (r *templateRow) template() (svc.Template, error) {
 		return t, err
 	}
 	t.Origin = &svc.Origin{Source: svc.SourceKey{Scope: svc.Scope(*r.scope), Owner: *r.owner, Name: *r.name}, ID: *r.origin, Revision: *r.revision}
+	if r.url != nil {
+		t.Origin.URL = *r.url
+	}
 	t.Origin.Base, err = r.base.content()
 	return t, err
 }
@@ -123,7 +126,8 @@ func (b *bare) install(ctx context.Context, id string, c svc.Content) error {
 	key := svc.TemplateKey{Scope: svc.ScopeServer, ID: id}
 	content := []any{key.Scope, key.Owner, key.ID, c.Name, c.Description, c.Category, `["mail"]`, `["one","two"]`, string(c.Manifest)}
 	return b.mutate(ctx, key.Target(), func(tx *sql.Tx) error {
-		args := append(content[:len(content):len(content)], svc.ScopeServer, "", "shop", id, "sha256:0", 0, 1, 0)
+		args := append(content[:len(content):len(content)], svc.ScopeServer, "", "shop", id, "sha256:0",
+			"https://shop.example/templates", 0, 1, 0)
 		if _, err := tx.StmtContext(ctx, b.createTemplate).ExecContext(ctx, args...); err != nil {
 			return err
 		}

@@ -162,11 +162,12 @@ func makeKeys(ctx context.Context, n int, holder func(i int) svc.Identity) (keys
 func (s *site) seedTemplates(ctx context.Context) error {
 	return errors.Join(
 		s.fill(ctx, s.templates, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
-			source_scope, source_owner, source_name, source_id, source_revision, installed_at, updated_at, manifest)
+			source_scope, source_owner, source_name, source_id, source_revision, source_url, installed_at, updated_at, manifest)
 			SELECT 'server', '', 't-' || substr('00000' || n.i, length('00000' || n.i) - 5), 'Template ' || {random}, 'What it is for',
 			'category-' || (n.i / 20), '["mail","calendar"]', '["everything","tag-' || (n.i / 20) || '"]',
 			CASE n.i % 2 WHEN 0 THEN 'server' END, CASE n.i % 2 WHEN 0 THEN '' END, CASE n.i % 2 WHEN 0 THEN 'shop' END,
-			CASE n.i % 2 WHEN 0 THEN 'its-id' END, CASE n.i % 2 WHEN 0 THEN 'sha256:0' END, 1700000000000000 + n.i, 1700000000000000, $1 FROM {n}`, manifest),
+			CASE n.i % 2 WHEN 0 THEN 'its-id' END, CASE n.i % 2 WHEN 0 THEN 'sha256:0' END,
+			CASE n.i % 2 WHEN 0 THEN 'https://shop.example/templates' END, 1700000000000000 + n.i, 1700000000000000, $1 FROM {n}`, manifest),
 		s.fill(ctx, 1, `INSERT INTO svc_template_tags (scope, owner, tag, category, name, id)
 			SELECT scope, owner, 'everything', category, name, id FROM svc_templates`),
 		s.fill(ctx, 1, `INSERT INTO svc_template_tags (scope, owner, tag, category, name, id)
