@@ -177,8 +177,7 @@ func (s *Service) entryProblem(entry CatalogEntry) string {
 	}
 	entry.Content.checkTexts(&c)
 	if entry.Content.Manifest != nil {
-		_, problem := s.checkManifest(entry.Content.Manifest)
-		c.check(problem)
+		s.checkManifest(&c, entry.Content.Manifest)
 	}
 	first, is := errors.AsType[*Error](c.err())
 	if !is {

@@ -112,9 +112,7 @@ func (s *Service) checkContent(c *checker, content *Content) {
 		c.add("/name", "is required")
 	}
 	content.checkTexts(c)
-	manifest, problem := s.checkManifest(content.Manifest)
-	content.Manifest = manifest
-	c.check(problem)
+	content.Manifest = s.checkManifest(c, content.Manifest)
 }
 
 // checked says what is wrong with a whole content.
@@ -134,26 +132,46 @@ func (c Content) checkTexts(check *checker) {
 }
 
 // checkManifest returns a manifest without insignificant white space, or says what is wrong with it.
-func (s *Service) checkManifest(manifest json.RawMessage) (json.RawMessage, *Error) {
+func (s *Service) checkManifest(c *checker, manifest json.RawMessage) json.RawMessage {
 	if len(manifest) == 0 {
-		return nil, invalid("/manifest", "is required")
+		c.add("/manifest", "is required")
+		return nil
 	}
 	if len(manifest) > MaxManifest {
-		return nil, invalid("/manifest", fmt.Sprintf("must be at most %d bytes", MaxManifest))
+		c.add("/manifest", fmt.Sprintf("must be at most %d bytes", MaxManifest))
+		return nil
 	}
 	compact, err := strictjson.Compact(manifest, MaxNesting)
 	if at, ok := errors.AsType[*strictjson.Error](err); ok {
-		return nil, invalid("/manifest"+at.Pointer, at.Detail)
+		c.add("/manifest"+at.Pointer, at.Detail)
+		return nil
 	}
 	if problem := checkVersion(compact); problem != nil {
-		return nil, problem
+		c.check(problem)
+		return nil
 	}
 	if validate := s.config.Templates.ValidateManifest; validate != nil {
-		if err := validate(compact); err != nil {
-			return nil, invalid("/manifest", err.Error())
-		}
+		c.manifest(validate(compact))
 	}
-	return compact, nil
+	return compact
+}
+
+// manifest adds what a host's validator says, which may be joined errors with pointers into the manifest.
+func (c *checker) manifest(err error) {
+	if err == nil {
+		return
+	}
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		for _, one := range joined.Unwrap() {
+			c.manifest(one)
+		}
+		return
+	}
+	if at, is := errors.AsType[*Error](err); is {
+		c.add("/manifest"+at.Field, at.Message)
+		return
+	}
+	c.add("/manifest", err.Error())
 }
 
 // checkVersion refuses what is no object with a version.

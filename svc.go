@@ -108,7 +108,9 @@ type SourceConfig struct {
 // TemplateConfig is how templates are checked.
 type TemplateConfig struct {
 	// ValidateManifest is the host's own check of a manifest, beside the built-in one. What its error says is shown
-	// to the caller. It must be pure and may be called concurrently. Nil: every manifest with a version is good.
+	// to the caller: that of an [*Error] at its Field, a JSON pointer into the manifest ("/steps/0", "" the whole); joined
+	// errors ([errors.Join]) are shown all. It must be pure and may be called concurrently. Nil: every manifest with a version
+	// is good.
 	ValidateManifest func(manifest json.RawMessage) error
 	// LocalEdits is what an update does with what was edited here. "": [EditsConflict].
 	LocalEdits LocalEdits

@@ -214,9 +214,7 @@ func (s *Service) checkPatch(id string, patch *TemplatePatch) error {
 	}
 	patch.apply(Content{}).checkTexts(&c)
 	if patch.Manifest != nil {
-		manifest, problem := s.checkManifest(patch.Manifest)
-		patch.Manifest = manifest
-		c.check(problem)
+		patch.Manifest = s.checkManifest(&c, patch.Manifest)
 	}
 	return c.err()
 }

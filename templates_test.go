@@ -3,6 +3,7 @@ package svc_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -279,4 +280,32 @@ func TestValidateManifest(t *testing.T) {
 	}
 	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})
 	wantCode(t, err, svc.CodeInvalid, "/manifest")
+}
+
+// Errors of the host's check that have a pointer are shown at it, all of them, wherever the manifest came from.
+func TestValidateManifestWithPointers(t *testing.T) {
+	is := is.New(t)
+	refuse := false
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.ValidateManifest = func(json.RawMessage) error {
+			if !refuse {
+				return nil
+			}
+			first := &svc.Error{Field: "/steps/0/bank", Message: "is no bank of ours"}
+			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
+		}
+	})
+	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	is.NoErr(err)
+	h.install(t, "x", "x", content("X", "1"))
+	refuse = true
+	_, created := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "y", Content: content("Y", "1")})
+	_, patched := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})
+	for _, err := range []error{created, patched} {
+		is.Equal(err.Error(), "/manifest/steps/0/bank: is no bank of ours\n/manifest: has too many steps\n/manifest: is odd")
+		wantCode(t, err, svc.CodeInvalid, "/manifest/steps/0/bank")
+	}
+	_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
+	wantCode(t, err, svc.CodeSourceFailed, "")
+	is.True(strings.Contains(err.Error(), "/manifest/steps/0/bank is no bank of ours"))
 }
