@@ -37,9 +37,9 @@ func (s *Service) TemplateHistory(ctx context.Context, by Principal, id string) 
 
 // RollbackTemplate gives a template of the server the content of a former version. What it replaces becomes a version, too, so
 // that a rollback can be rolled back. To updates it is an edit as a patch is: Origin stays, and with it what counts as
-// edited here. Where the content is the same nothing is written. Errors: CodeInvalid, CodeForbidden, CodeNotFound
-// (the template, or the version).
-func (s *Service) RollbackTemplate(ctx context.Context, by Principal, id string, number int64) (Template, error) {
+// edited here. Where the content is the same nothing is written. With ifMatch, only a template with one of these ETags is rolled
+// back. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or the version), CodePrecondition.
+func (s *Service) RollbackTemplate(ctx context.Context, by Principal, id string, number int64, ifMatch ...string) (Template, error) {
 	var c checker
 	c.lookup("template_id", id)
 	if number < 1 || number == math.MaxInt64 {
@@ -55,7 +55,7 @@ func (s *Service) RollbackTemplate(ctx context.Context, by Principal, id string,
 	if err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, id, EventTemplateRolledBack, func(Content) Content { return version.Content.clone() })
+	return s.editTemplate(ctx, by, id, EventTemplateRolledBack, ifMatch, func(Content) Content { return version.Content.clone() })
 }
 
 func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (TemplateVersion, error) {
@@ -70,10 +70,13 @@ func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (T
 }
 
 // editTemplate changes the content of a template, if edit does.
-func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, edit func(Content) Content) (Template, error) {
+func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
 	var edited Template
 	now, changed, diverged := s.now(), false, false
 	err := s.store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+		if err := t.matches(ifMatch); err != nil {
+			return false, err
+		}
 		before := t.edited()
 		if changed = t.put(edit(t.Content)); changed {
 			t.UpdatedAt = now

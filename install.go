@@ -220,14 +220,14 @@ func (s *Service) latest(ctx context.Context, by Principal, id string) (template
 
 // UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed; when it
 // has, [TemplateConfig].LocalEdits says what becomes of it. force takes the source's content in both cases. Errors: CodeInvalid
-// (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodeSourceMoved,
-// CodeSourceFailed, CodeSourceTimeout.
-func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, force bool) (Update, error) {
+// (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodePrecondition (with
+// ifMatch, a template that has none of these ETags), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, force bool, ifMatch ...string) (Update, error) {
 	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
 		return Update{}, err
 	}
-	u := updater{content: content, force: force, edits: s.config.Templates.LocalEdits, check: s.checked, now: s.now()}
+	u := updater{content: content, force: force, ifMatch: ifMatch, edits: s.config.Templates.LocalEdits, check: s.checked, now: s.now()}
 	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
 	err = s.store.ChangeTemplate(ctx, template.TemplateKey, u.change)
 	if errors.Is(err, ErrNotFound) {

@@ -194,15 +194,16 @@ func (c *checker) filter(f TemplateFilter) {
 }
 
 // PatchTemplate changes some fields of a template of the server. A patch that changes nothing writes nothing.
-// Concurrent patches of different fields all hold. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, patch TemplatePatch) (Template, error) {
+// Concurrent patches of different fields all hold. With ifMatch, only a template with one of these ETags is patched. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string) (Template, error) {
 	if err := s.checkPatch(id, &patch); err != nil {
 		return Template{}, err
 	}
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, id, EventTemplatePatched, patch.apply)
+	return s.editTemplate(ctx, by, id, EventTemplatePatched, ifMatch, patch.apply)
 }
 
 // checkPatch says what is wrong with the fields that a patch touches, and compacts its manifest.

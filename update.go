@@ -12,6 +12,7 @@ type updater struct {
 	content Content // what the source has
 	origin  Origin  // where that comes from
 	force   bool
+	ifMatch []string
 	edits   LocalEdits
 	check   func(Content) error // of what a merge comes to
 	now     time.Time
@@ -22,6 +23,9 @@ type updater struct {
 func (u *updater) change(t *Template) (write bool, err error) {
 	if t.Origin == nil || t.Origin.Source != u.origin.Source || t.Origin.ID != u.origin.ID || t.Origin.URL != u.origin.URL {
 		return false, ErrChanged
+	}
+	if err := t.matches(u.ifMatch); err != nil {
+		return false, err
 	}
 	u.result = Update{PreviousRevision: t.Origin.Revision, NewRevision: t.Origin.Revision, Template: *t}
 	own, err := t.Content.Revision()

@@ -115,7 +115,7 @@ func (a answer) checkForm(method string) {
 	a.t.Helper()
 	kind := a.header.Get("Content-Type")
 	switch {
-	case a.header.Get("Location") != "" || a.status >= 300 && a.status < 400:
+	case a.header.Get("Location") != "" || a.status >= 300 && a.status < 400 && a.status != http.StatusNotModified:
 		a.t.Errorf("%s: %d redirects to %q", a.request, a.status, a.header.Get("Location"))
 	case method == http.MethodHead:
 		if len(a.body) > 0 {
@@ -123,7 +123,7 @@ func (a answer) checkForm(method string) {
 		}
 	case a.status >= 400:
 		a.checkProblem(kind)
-	case a.status == http.StatusNoContent:
+	case a.status == http.StatusNoContent, a.status == http.StatusNotModified:
 		if len(a.body) > 0 || kind != "" {
 			a.t.Errorf("%s: 204 with %q, Content-Type %q", a.request, a.body, kind)
 		}

@@ -17,7 +17,11 @@ func (h *Handler) rollbackTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.RollbackTemplate(r.Context(), r.by, r.params["template_id"], in.Version)
+	match, err := r.ifMatch()
+	if err != nil {
+		return err
+	}
+	template, err := h.service.RollbackTemplate(r.Context(), r.by, r.params["template_id"], in.Version, match...)
 	return sendTemplate(w, template, err)
 }
 

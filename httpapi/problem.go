@@ -32,6 +32,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeEdited:          http.StatusConflict,
 	svc.CodeChanged:         http.StatusConflict,
 	svc.CodeSourceMoved:     http.StatusConflict,
+	svc.CodePrecondition:    http.StatusPreconditionFailed,
 	codeBodyTooLarge:        http.StatusRequestEntityTooLarge,
 	codeNotJSON:             http.StatusUnsupportedMediaType,
 	codeLimited:             http.StatusTooManyRequests,

@@ -30,7 +30,10 @@ func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
 
 func (h *Handler) template(w http.ResponseWriter, r *request) error {
 	template, err := h.service.Template(r.Context(), r.by, r.params["template_id"])
-	return sendTemplate(w, template, err)
+	if err != nil {
+		return err
+	}
+	return sendIfChanged(w, r, template)
 }
 
 func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
@@ -52,7 +55,11 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 		return invalid("/manifest", "must not be null")
 	}
 	patch.Manifest = in.Manifest.Value
-	template, err := h.service.PatchTemplate(r.Context(), r.by, r.params["template_id"], patch)
+	match, err := r.ifMatch()
+	if err != nil {
+		return err
+	}
+	template, err := h.service.PatchTemplate(r.Context(), r.by, r.params["template_id"], patch, match...)
 	return sendTemplate(w, template, err)
 }
 
@@ -110,7 +117,11 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	if _, err := decode[struct{}](h, w, r); err != nil {
 		return err
 	}
-	update, err := h.service.UpdateTemplate(r.Context(), r.by, r.params["template_id"], force)
+	match, err := r.ifMatch()
+	if err != nil {
+		return err
+	}
+	update, err := h.service.UpdateTemplate(r.Context(), r.by, r.params["template_id"], force, match...)
 	if err != nil {
 		return err
 	}
@@ -132,13 +143,6 @@ func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
 		answer.SourceName, answer.SourceScope = orNull(check.Source.Name), orNull(string(check.Source.Scope))
 	}
 	return send(w, http.StatusOK, answer)
-}
-
-func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error {
-	if err != nil {
-		return err
-	}
-	return send(w, http.StatusOK, wireTemplate(template))
 }
 
 func wireTemplate(t svc.Template) wire.Template {

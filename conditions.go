@@ -1,0 +1,26 @@
+package svc
+
+import (
+	"slices"
+	"strconv"
+)
+
+// AnyETag matches every template that there is.
+const AnyETag = "*"
+
+// ETag is the template's entity tag (RFC 9110, section 8.8.3), quotes included: it changes with whatever of it can be read, and no other
+// template that has or had this key has the same.
+func (t Template) ETag() string {
+	b := strconv.AppendInt([]byte{'"'}, t.Version, 36)
+	b = strconv.AppendInt(append(b, '-'), t.InstalledAt.UnixMicro(), 36)
+	b = strconv.AppendInt(append(b, '-'), t.UpdatedAt.UnixMicro(), 36)
+	return string(append(b, '"'))
+}
+
+// matches refuses a template that is none of those that a caller has seen; no tags: whatever it is will do.
+func (t Template) matches(ifMatch []string) error {
+	if len(ifMatch) == 0 || slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, t.ETag()) {
+		return nil
+	}
+	return &Error{Code: CodePrecondition, Message: "the template is not what it was when it was read: read it again"}
+}

@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// maxTags is how many entity tags a condition may list.
+const maxTags = 100
+
+// ifMatch returns the entity tags of an If-Match header (RFC 9110, section 13.1.1), none where there is no such header.
+func (r *request) ifMatch() ([]string, error) { return r.tags("If-Match") }
+
+// tags returns the members of a list of entity tags, "*" among them where it is the whole list.
+func (r *request) tags(name string) ([]string, error) {
+	values := r.Header.Values(name)
+	if len(values) == 0 {
+		return nil, nil
+	}
+	rest := strings.Trim(strings.Join(values, ","), " \t")
+	if rest == svc.AnyETag {
+		return []string{rest}, nil
+	}
+	var tags []string
+	for rest != "" {
+		if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
+			break
+		}
+		tag, behind, ok := cutTag(rest)
+		if !ok || len(tags) == maxTags {
+			return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+		}
+		tags, rest = append(tags, tag), strings.TrimLeft(behind, " \t")
+		if rest != "" && rest[0] != ',' {
+			return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+		}
+	}
+	if tags == nil {
+		return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+	}
+	return tags, nil
+}
+
+// cutTag cuts an entity tag (RFC 9110, section 8.8.3) off the front of a list.
+func cutTag(list string) (tag, behind string, ok bool) {
+	weak := strings.HasPrefix(list, "W/")
+	opaque := strings.TrimPrefix(list, "W/")
+	if !strings.HasPrefix(opaque, `"`) {
+		return "", "", false
+	}
+	end := strings.IndexByte(opaque[1:], '"') + 2
+	if end < 2 || strings.ContainsFunc(opaque[1:end-1], func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return "", "", false
+	}
+	if tag = opaque[:end]; weak {
+		tag = "W/" + tag
+	}
+	return tag, opaque[end:], true
+}
+
+// sendTemplate answers with a template and its entity tag.
+func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", template.ETag())
+	return send(w, http.StatusOK, wireTemplate(template))
+}
+
+// sendIfChanged answers with a template, unless the client has it (RFC 9110, section 13.1.2): tags are compared weakly.
+func sendIfChanged(w http.ResponseWriter, r *request, template svc.Template) error {
+	known, err := r.tags("If-None-Match")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "private, no-cache") // it may be kept, and asked about
+	etag := template.ETag()
+	if slices.ContainsFunc(known, func(tag string) bool { return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag }) {
+		w.Header().Set("ETag", etag)
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return sendTemplate(w, template, nil)
+}

@@ -1,0 +1,121 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// with sends a request with a header.
+func (c caller) with(header, value, method, target, body string) answer {
+	c.t.Helper()
+	return c.sendWith(method, target, body, func(r *http.Request) { r.Header[header] = strings.Split(value, "\n") })
+}
+
+const chat = "/admin/templates/chat"
+
+// withChat is a site with the template "chat", made by hand.
+func withChat(t *testing.T) (*site, caller, string) {
+	s := newSite(t)
+	admin := s.admin()
+	created := admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}`).is(200)
+	tag := created.header.Get("ETag")
+	if tag == "" || admin.get(chat).is(200).header.Get("ETag") != tag {
+		t.Fatalf("the entity tag is %q", tag)
+	}
+	s.clock.tick()
+	return s, admin, tag
+}
+
+func TestIfNoneMatch(t *testing.T) {
+	s, admin, tag := withChat(t)
+	for value, status := range map[string]int{
+		tag: 304, "W/" + tag: 304, "*": 304, `"x", ` + tag: 304, `"a,b",W/"c"` + "\n" + tag: 304, " ,, " + tag + " ,": 304,
+		`"x"`: 200, `""`: 200, strings.ToUpper(tag[:len(tag)-1]) + `x"`: 200,
+		"": 400, "x": 400, `"`: 400, tag + tag: 400, tag + " x": 400, `w/"x"`: 400, `*, "x"`: 400, `"a b"`: 400, ",": 400, "W/*": 400,
+		strings.Repeat(`"x",`, 101): 400,
+	} {
+		a := admin.with("If-None-Match", value, "GET", chat, "")
+		if a.status != status {
+			t.Errorf("%q: answered %d, want %d", value, a.status, status)
+		}
+		if status != 400 && (a.header.Get("ETag") != tag || a.header.Get("Cache-Control") != "private, no-cache") || status == 304 && len(a.body) > 0 {
+			t.Errorf("%q: %v %s", value, a.header, a.body)
+		}
+	}
+	if head := admin.with("If-None-Match", tag, "HEAD", chat, ""); head.status != 304 {
+		t.Errorf("HEAD answered %d", head.status)
+	}
+	s.as("").with("If-None-Match", tag, "GET", chat, "").is(401)
+	s.as("session-of-plain").with("If-None-Match", "*", "GET", chat, "").is(403)
+	admin.with("If-None-Match", "*", "GET", "/admin/templates/none", "").is(404)
+}
+
+// Each change has a tag of its own, and a change is made only to what the client has seen.
+func TestIfMatch(t *testing.T) {
+	s, admin, tag := withChat(t)
+	install := func() { admin.post("/admin/templates/from/install", `{"source_name": "acme", "alias_id": "chat"}`).is(200) }
+	s.market.offer("from", "From", `{"version": "1"}`)
+	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
+	seen := map[string]bool{tag: true}
+	next := func(method, target, body string) {
+		t.Helper()
+		s.clock.tick()
+		before := admin.get(chat).body
+		for _, old := range []string{`"x"`, "W/" + tag, `"1", "2"`} {
+			admin.with("If-Match", old, method, target, body).fails(412, "precondition_failed")
+		}
+		for old := range seen {
+			if old != tag {
+				admin.with("If-Match", old, method, target, body).fails(412, "precondition_failed")
+			}
+		}
+		admin.with("If-Match", "x", method, target, body).refuses("If-Match")
+		if string(admin.get(chat).body) != string(before) {
+			t.Fatal("a refused change was made")
+		}
+		admin.with("If-Match", `"x", `+tag, method, target, body).is(200)
+		tag = admin.get(chat).header.Get("ETag")
+		if seen[tag] {
+			t.Fatalf("%s %s: the tag %s was there before", method, target, tag)
+		}
+		seen[tag] = true
+	}
+	next("PATCH", chat, `{"name": "other"}`)
+	next("PATCH", chat, `{"name": "Chat"}`)
+	next("POST", chat+"/rollback", `{"version": 2}`)
+	admin.delete(chat).is(204)
+	s.clock.tick()
+	install()
+	tag = admin.get(chat).header.Get("ETag")
+	if seen[tag] {
+		t.Fatal("another template has the tag of one before")
+	}
+	next("POST", chat+"/update?force=1", "")
+	s.market.offer("from", "From", `{"version": "2"}`)
+	next("POST", chat+"/update", "")
+	admin.with("If-Match", "*", "PATCH", chat, `{"name": "any"}`).is(200)
+	admin.with("If-Match", "*", "PATCH", "/admin/templates/none", `{"name": "any"}`).is(404)
+	s.as("session-of-plain").with("If-Match", `"x"`, "PATCH", chat, `{"name": "x"}`).is(403)
+}
+
+// Of many who have seen the same one is let through.
+func TestIfMatchAtOnce(t *testing.T) {
+	_, admin, tag := withChat(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	for i := range 16 {
+		group.Go(func() {
+			a := admin.with("If-Match", tag, "PATCH", chat, `{"name": "`+strings.Repeat("x", i+1)+`"}`)
+			mu.Lock()
+			defer mu.Unlock()
+			statuses[a.status]++
+		})
+	}
+	group.Wait()
+	if statuses[200] != 1 || statuses[412] != 15 {
+		t.Errorf("answered %v", statuses)
+	}
+}
