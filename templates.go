@@ -170,22 +170,25 @@ func (s *Service) template(ctx context.Context, id string) (Template, error) {
 // Templates lists the server's templates by name, then id. The list is read in chunks, so that it need not fit into
 // memory; what is written meanwhile may or may not be in it. The error, if any, is the last thing yielded.
 func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
-	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Limit: listChunk}
+	return s.TemplatesAfter(ctx, by, filter, "", "")
+}
+
+// TemplatesAfter is Templates behind a template with that name and id, which need not be there any more.
+func (s *Service) TemplatesAfter(ctx context.Context, by Principal, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
+	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, AfterName: name, AfterID: id, Limit: listChunk}
 	return list(ctx, "list templates", anyLength,
 		func() error {
-			if err := filter.check(); err != nil {
+			var c checker
+			c.filter(filter)
+			c.text("name", name, MaxNameLength)
+			c.text("id", id, MaxIDLength)
+			if err := c.err(); err != nil {
 				return err
 			}
 			return s.authorize(ctx, by, ActionTemplateAdmin)
 		},
 		func() ([]Template, error) { return s.store.Templates(ctx, page) },
 		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
-}
-
-func (f TemplateFilter) check() error {
-	var c checker
-	c.filter(f)
-	return c.err()
 }
 
 func (c *checker) filter(f TemplateFilter) {

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -185,10 +186,31 @@ func sendKeys(w http.ResponseWriter, r *request, keys iter.Seq2[svc.APIKey, erro
 	if err != nil {
 		return err
 	}
-	if full {
-		return sendList(w, "[", "]", keys, wireFullAPIKey)
+	p, err := r.query.page(2)
+	if err != nil {
+		return err
 	}
-	return sendList(w, "[", "]", keys, wireAPIKey)
+	if p.after != nil {
+		keys = behind(keys, p.after)
+	}
+	if full {
+		return sendPage(w, r, p, "[", "]", keys, wireFullAPIKey, keyPosition)
+	}
+	return sendPage(w, r, p, "[", "]", keys, wireAPIKey, keyPosition)
+}
+
+// keyPosition is where a key is in its list, which is newest first.
+func keyPosition(k svc.APIKey) []string { return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID} }
+
+// behind leaves out the keys up to a position. A holder has few.
+func behind(keys iter.Seq2[svc.APIKey, error], after []string) iter.Seq2[svc.APIKey, error] {
+	return func(yield func(svc.APIKey, error) bool) {
+		for key, err := range keys {
+			if (err != nil || slices.Compare(keyPosition(key), after) < 0) && !yield(key, err) {
+				return
+			}
+		}
+	}
 }
 
 func wireAPIKey(k svc.APIKey) wire.APIKey {

@@ -13,7 +13,13 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	if err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag}); err != nil {
 		return err
 	}
-	return sendList(w, `{"templates":[`, "]}", h.service.Templates(r.Context(), r.by, filter), wireTemplate)
+	p, err := r.query.page(2)
+	if err != nil {
+		return err
+	}
+	after := append(p.after, "", "")
+	rows := h.service.TemplatesAfter(r.Context(), r.by, filter, after[0], after[1])
+	return sendPage(w, r, p, `{"templates":[`, "]}", rows, wireTemplate, func(t svc.Template) []string { return []string{t.Name, t.ID} })
 }
 
 func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {

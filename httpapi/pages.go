@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxLimit  = 1000    // rows of a page
+	pageBytes = 1 << 20 // after which a page ends early
+)
+
+// page is the part of a list that a client asks for.
+type page struct {
+	limit int      // 0: all of it
+	after []string // where the page before ended; nil: from the start
+}
+
+// page reads limit and cursor; a cursor has so many parts.
+func (q query) page(parts int) (p page, err error) {
+	limit, err := q.text("limit")
+	if err != nil {
+		return p, err
+	}
+	cursor, err := q.text("cursor")
+	if err != nil || limit == "" && cursor == "" {
+		return p, err
+	}
+	p.limit = maxLimit
+	if limit != "" {
+		if p.limit, err = strconv.Atoi(limit); err != nil || p.limit < 1 || p.limit > maxLimit || strings.TrimLeft(limit, "0123456789") != "" {
+			return p, invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", maxLimit))
+		}
+	}
+	if cursor == "" {
+		return p, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || json.Unmarshal(text, &p.after) != nil || len(p.after) != parts || slices.ContainsFunc(p.after, hasNUL) {
+		return p, invalid("cursor", "must be one that a Link of this list had")
+	}
+	return p, nil
+}
+
+func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
+
+// sendPage answers with a page of rows, which begin where it does. When there are more, a Link (RFC 8288) leads to the next: relative,
+// because only the client knows by which address it came.
+func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open, shut string, rows iter.Seq2[R, error], answer func(R) A, position func(R) []string) error {
+	if p.limit == 0 {
+		return sendList(w, open, shut, rows, answer)
+	}
+	return withBuffer(func(b []byte) ([]byte, error) {
+		b = append(b, open...)
+		n := 0
+		for row, err := range rows {
+			if err != nil {
+				return b, err
+			}
+			if n == p.limit || len(b) >= pageBytes {
+				w.Header().Set("Link", "<"+r.next(p)+`>; rel="next"`)
+				break
+			}
+			if n++; n > 1 {
+				b = append(b, ',')
+			}
+			b = answer(row).Append(b)
+			p.after = position(row)
+		}
+		start(w, http.StatusOK)
+		b = append(append(b, shut...), '\n')
+		_, _ = w.Write(b)
+		return b, nil
+	})
+}
+
+// next is the address of the page behind p.after, relative to that of this one.
+func (r *request) next(p page) string {
+	text, _ := json.Marshal(p.after) // strings always encode
+	values := url.Values{}
+	for key, value := range r.query {
+		values[key] = value
+	}
+	values.Set("limit", strconv.Itoa(p.limit))
+	values.Set("cursor", base64.RawURLEncoding.EncodeToString(text))
+	return "?" + values.Encode()
+}
