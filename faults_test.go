@@ -38,6 +38,9 @@ func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc
 func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
 	return nil, s.err
 }
+func (s *brokenStore) Changes(context.Context, int64) (svc.Changes, error) {
+	return svc.Changes{}, s.err
+}
 func (s *brokenStore) KeepSourceFile(context.Context, svc.SourceKey, svc.SourceFile) error {
 	return s.err
 }
@@ -101,10 +104,14 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, ended := h.RevokeAPIKeys(ctx, by, alice.Identity())
 	_, resolved := h.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
 	_, asUser := h.Template(ctx, alice, "x")
+	_, all := h.CheckUpdates(ctx, by, nil)
+	_, rebound := h.RebindSource(ctx, by, "acme")
+	_, found := h.SearchSources(ctx, by, svc.CatalogFilter{})
 	return map[string]error{
 		"register": register, "reseal": resealed, "create": made, "read": template, "patch": patched, "install": installed,
 		"check": checked, "update": updated, "diff": diffed, "roll back": rolled, "issue": issued, "issue for a robot": robots, "issue mine": mine,
 		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
+		"ping": h.Ping(ctx), "check all": all, "re-bind": rebound, "search": found,
 		"apply":     h.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
 		"remove":    h.RemoveSource(ctx, by, "acme"),
 		"sources":   lastError(h.Sources(ctx, by)),

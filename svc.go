@@ -31,6 +31,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -201,6 +202,13 @@ func (s *Service) Close() error {
 		s.work.end()
 	}
 	return nil
+}
+
+// Ping asks the store whether it can be read, for a health check: it says nothing of sources, nor whether the store can be written.
+// Errors: CodeUnavailable, CodeInternal.
+func (s *Service) Ping(ctx context.Context) error {
+	_, err := s.store.Changes(ctx, math.MaxInt64)
+	return fault("reach the store", err)
 }
 
 // background is what a Service does beside its calls.

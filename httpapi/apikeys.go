@@ -200,7 +200,9 @@ func sendKeys(w http.ResponseWriter, r *request, keys iter.Seq2[svc.APIKey, erro
 }
 
 // keyPosition is where a key is in its list, which is newest first.
-func keyPosition(k svc.APIKey) []string { return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID} }
+func keyPosition(k svc.APIKey) []string {
+	return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID}
+}
 
 // behind leaves out the keys up to a position. A holder has few.
 func behind(keys iter.Seq2[svc.APIKey, error], after []string) iter.Seq2[svc.APIKey, error] {

@@ -55,7 +55,9 @@ func TestIfNoneMatch(t *testing.T) {
 // Each change has a tag of its own, and a change is made only to what the client has seen.
 func TestIfMatch(t *testing.T) {
 	s, admin, tag := withChat(t)
-	install := func() { admin.post("/admin/templates/from/install", `{"source_name": "acme", "alias_id": "chat"}`).is(200) }
+	install := func() {
+		admin.post("/admin/templates/from/install", `{"source_name": "acme", "alias_id": "chat"}`).is(200)
+	}
 	s.market.offer("from", "From", `{"version": "1"}`)
 	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
 	seen := map[string]bool{tag: true}

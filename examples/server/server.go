@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/server/catalogue"
 	"github.com/extsvc/svc/httpapi"
 )
@@ -58,15 +59,27 @@ func baseURL(listener net.Listener, log *slog.Logger) string {
 func (h *host) handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", welcome)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { health(w, r, h.service) })
 	mux.Handle("GET /catalogue/", http.StripPrefix("/catalogue/", catalogue.Handler()))
 	api := httpapi.New(h.service, httpapi.Options{Logger: log})
 	return logged(api.Ahead(mux), log)
 }
 
+// health answers 204 while the store can be read. It needs no bearer, and tells nothing else.
+func health(w http.ResponseWriter, r *http.Request, service *svc.Service) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	status := http.StatusNoContent
+	if service.Ping(ctx) != nil {
+		status = http.StatusServiceUnavailable
+	}
+	w.WriteHeader(status)
+}
+
 func welcome(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "svc, the example server.\n\n%-28s the interface; every request needs a bearer\n%-28s templates to install\n",
-		httpapi.DefaultPrefix+"/", "/catalogue/templates.json")
+	fmt.Fprintf(w, "svc, the example server.\n\n%-28s the interface; every request needs a bearer\n%-28s templates to install\n%-28s 204 while the database answers\n",
+		httpapi.DefaultPrefix+"/", "/catalogue/templates.json", "/healthz")
 }
 
 // serveHTTP serves until ctx ends, and then lets the requests under way end.
