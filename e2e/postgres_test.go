@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -111,8 +112,10 @@ func testDatabaseDies(t *testing.T, binary string) {
 	}
 	for _, die := range []func(){cluster.Kill, cluster.Crash} {
 		p.await(20, 10*time.Second)
+		wantHealth(t, admin, 204)
 		die()
 		wantUnavailable(t, admin)
+		wantHealth(t, admin, 503)
 		time.Sleep(300 * time.Millisecond)
 		cluster.Restart()
 		p.await(1, 5*time.Second)
@@ -141,6 +144,19 @@ func testDatabaseDies(t *testing.T, binary string) {
 		t.Errorf("%d refused, %d revoked, %d issued keys are not accepted", refused, len(p.revoked), maybe)
 	}
 	t.Logf("%d issued, %d revoked, %d refused", len(p.issued), len(p.revoked), p.refused)
+}
+
+// wantHealth asks the server's health check, which needs no bearer.
+func wantHealth(t *testing.T, c caller, status int) {
+	t.Helper()
+	response, err := c.client.Get(strings.TrimSuffix(c.url, httpapi.DefaultPrefix) + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != status {
+		t.Errorf("the health check answered %d, want %d", response.StatusCode, status)
+	}
 }
 
 // wantUnavailable wants reads and writes to be answered with 503 and Retry-After.
