@@ -10,19 +10,19 @@ import (
 // The JSON form of a Bundle.
 type (
 	bundleJSON struct {
-		Users           []userJSON           `json:"users"`
-		Groups          []groupJSON          `json:"groups"`
-		ServiceAccounts []serviceAccountJSON `json:"service_accounts"`
-		Policies        []policyJSON         `json:"policies"`
-		Attachments     []attachmentJSON     `json:"attachments"`
-		BankPolicies    []bankPolicyJSON     `json:"bank_policies"`
+		Users           []userJSON           `json:"users,omitzero"`
+		Groups          []groupJSON          `json:"groups,omitzero"`
+		ServiceAccounts []serviceAccountJSON `json:"service_accounts,omitzero"`
+		Policies        []policyJSON         `json:"policies,omitzero"`
+		Attachments     []attachmentJSON     `json:"attachments,omitzero"`
+		BankPolicies    []bankPolicyJSON     `json:"bank_policies,omitzero"`
 	}
 	userJSON struct {
 		ID          string        `json:"id"`
-		DisplayName string        `json:"display_name"`
-		Email       *string       `json:"email"`
-		IsActive    *bool         `json:"is_active"`
-		Channels    []channelJSON `json:"channels"`
+		DisplayName string        `json:"display_name,omitempty"`
+		Email       *string       `json:"email,omitempty"`
+		IsActive    *bool         `json:"is_active,omitempty"`
+		Channels    []channelJSON `json:"channels,omitzero"`
 	}
 	channelJSON struct {
 		Provider string `json:"provider"`
@@ -30,19 +30,19 @@ type (
 	}
 	groupJSON struct {
 		ID          string   `json:"id"`
-		DisplayName string   `json:"display_name"`
-		Members     []string `json:"members"`
+		DisplayName string   `json:"display_name,omitempty"`
+		Members     []string `json:"members,omitzero"`
 	}
 	serviceAccountJSON struct {
 		ID              string  `json:"id"`
-		DisplayName     string  `json:"display_name"`
+		DisplayName     string  `json:"display_name,omitempty"`
 		OwnerUserID     string  `json:"owner_user_id"`
-		ScopingPolicyID *string `json:"scoping_policy_id"`
-		IsActive        *bool   `json:"is_active"`
+		ScopingPolicyID *string `json:"scoping_policy_id,omitempty"`
+		IsActive        *bool   `json:"is_active,omitempty"`
 	}
 	policyJSON struct {
 		ID          string          `json:"id"`
-		DisplayName string          `json:"display_name"`
+		DisplayName string          `json:"display_name,omitempty"`
 		Document    json.RawMessage `json:"document"`
 	}
 	attachmentJSON struct {
@@ -90,10 +90,34 @@ func convert[J, R any](list []J, row func(J) R) []R {
 	return rows
 }
 
+// JSON returns the form of b that [ParseBundle] reads as b, white space in documents aside. Errors: CodeInvalid, as ParseBundle's, where a
+// text is not valid UTF-8 or a document is not JSON.
+func (b Bundle) JSON() ([]byte, error) {
+	data, err := strictjson.Marshal(bundleJSON{
+		Users:           convert(b.Users, userForm),
+		Groups:          convert(b.Groups, func(g Group) groupJSON { return groupJSON(g) }),
+		ServiceAccounts: convert(b.ServiceAccounts, serviceAccountForm),
+		Policies:        convert(b.Policies, func(p Policy) policyJSON { return policyJSON(p) }),
+		Attachments:     convert(b.Attachments, attachmentForm),
+		BankPolicies:    convert(b.BankPolicies, func(p BankPolicy) bankPolicyJSON { return bankPolicyJSON(p) }),
+	})
+	if at, ok := errors.AsType[*strictjson.Error](err); ok {
+		return nil, invalid(at.Pointer, at.Detail)
+	}
+	return data, err
+}
+
 func (u userJSON) row() User {
 	return User{
 		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, Inactive: inactive(u.IsActive),
 		Channels: convert(u.Channels, func(c channelJSON) Channel { return Channel(c) }),
+	}
+}
+
+func userForm(u User) userJSON {
+	return userJSON{
+		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, IsActive: active(u.Inactive),
+		Channels: convert(u.Channels, func(c Channel) channelJSON { return channelJSON(c) }),
 	}
 }
 
@@ -105,10 +129,32 @@ func (a serviceAccountJSON) row() ServiceAccount {
 	return row
 }
 
+func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
+	form := serviceAccountJSON{ID: a.ID, DisplayName: a.DisplayName, OwnerUserID: a.OwnerUserID, IsActive: active(a.Inactive)}
+	if a.ScopingPolicyID != "" {
+		form.ScopingPolicyID = &a.ScopingPolicyID
+	}
+	return form
+}
+
 func (a attachmentJSON) row() Attachment {
 	return Attachment{
 		PolicyID: a.PolicyID, Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID}, Priority: a.Priority,
 	}
 }
 
+func attachmentForm(a Attachment) attachmentJSON {
+	return attachmentJSON{
+		PolicyID: a.PolicyID, PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID, Priority: a.Priority,
+	}
+}
+
 func inactive(isActive *bool) bool { return isActive != nil && !*isActive }
+
+// active is what is written of a row's being active: nothing, unless it is not.
+func active(inactive bool) *bool {
+	if !inactive {
+		return nil
+	}
+	return new(bool)
+}

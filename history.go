@@ -79,7 +79,7 @@ func (s *Service) editTemplate(ctx context.Context, by Principal, id string, act
 		}
 		before := t.edited()
 		if changed = t.put(edit(t.Content)); changed {
-			t.UpdatedAt = now
+			t.touch(now)
 		}
 		diverged = changed && !before && t.edited()
 		edited = *t

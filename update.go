@@ -45,7 +45,7 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	}
 	t.put(content)
 	t.originate(u.origin, u.content)
-	t.UpdatedAt = u.now
+	t.touch(u.now)
 	u.result.Updated, u.result.NewRevision, u.result.Template = true, u.origin.Revision, *t
 	return true, nil
 }

@@ -250,8 +250,8 @@ func TestUpdateInTheWay(t *testing.T) {
 		t.Errorf("fields %s", have)
 	}
 	admin.get("/admin/templates").is(200).json(before)
+	at := s.clock.tick()
 	admin.post("/admin/templates/chat/update?force=True", "").is(200)
-	at := s.clock.now.UTC().Format("2006-01-02T15:04:05.000000Z")
 	admin.get("/admin/templates/chat").is(200).json(installed("chat", "Chat", `{"version": "2"}`, beginText, at))
 }
 

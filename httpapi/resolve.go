@@ -1,10 +1,10 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -35,7 +35,7 @@ func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 		Trace: make([]wire.TraceEntry, len(r.Trace)),
 	}
 	for i, e := range r.Trace {
-		sets, err := json.Marshal(e.Sets)
+		sets, err := strictjson.Marshal(e.Sets) // encoding/json would escape tag groups for HTML
 		if err != nil {
 			return wire.Resolution{}, err
 		}

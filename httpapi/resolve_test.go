@@ -41,6 +41,22 @@ func TestResolveWhole(t *testing.T) {
 	a.json(fmt.Sprintf(want, append([]any{v["reason"], v["revision"]}, texts...)...))
 }
 
+// Groups of tags are told as they were written, in the trace as well as in what came of them.
+func TestResolveTagGroups(t *testing.T) {
+	s := newSite(t)
+	bundle := must(svc.ParseBundle([]byte(`{
+	  "policies": [{"id": "groups", "document": {"version": "2026-03-24", "statements": [
+	    {"effect": "allow", "actions": ["bank:recall"], "banks": ["*"], "recall_tag_groups": [{"any": ["<&>", 1.50]}]}]}}],
+	  "attachments": [{"policy_id": "groups", "principal_type": "user", "principal_id": "alice"}]}`)))
+	if err := s.service.Apply(t.Context(), svc.Host, bundle); err != nil {
+		t.Fatal(err)
+	}
+	a := s.admin().get("/debug/resolve?bank=support&user_id=alice").is(200)
+	if n := strings.Count(string(a.body), `"recall_tag_groups":[{"any":["<&>",1.50]}]`); n != 2 {
+		t.Errorf("%d times in %s", n, a.body)
+	}
+}
+
 func TestResolveKeys(t *testing.T) {
 	admin := newSite(t).admin()
 	top := []string{"access", "bank_policy", "decision", "effective_strategy", "principal_type", "reason", "revision", "tenant_id", "trace"}

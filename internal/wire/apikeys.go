@@ -15,9 +15,9 @@ type CreateAPIKey struct {
 
 // PatchAPIKey changes the fields that are set.
 type PatchAPIKey struct {
-	Description strictjson.Optional[string] `json:"description"`
-	ExpiresAt   strictjson.Optional[string] `json:"expires_at"` // RFC 3339
-	Disabled    strictjson.Optional[bool]   `json:"disabled"`
+	Description strictjson.Optional[string] `json:"description,omitzero"`
+	ExpiresAt   strictjson.Optional[string] `json:"expires_at,omitzero"` // RFC 3339
+	Disabled    strictjson.Optional[bool]   `json:"disabled,omitzero"`
 }
 
 // RotateAPIKey asks for a key's successor.

@@ -20,12 +20,12 @@ type CreateTemplate struct {
 
 // PatchTemplate changes the fields that are set.
 type PatchTemplate struct {
-	Name         strictjson.Optional[string]          `json:"name"`
-	Description  strictjson.Optional[string]          `json:"description"`
-	Category     strictjson.Optional[string]          `json:"category"`
-	Integrations strictjson.Optional[[]string]        `json:"integrations"`
-	Tags         strictjson.Optional[[]string]        `json:"tags"`
-	Manifest     strictjson.Optional[json.RawMessage] `json:"manifest"`
+	Name         strictjson.Optional[string]          `json:"name,omitzero"`
+	Description  strictjson.Optional[string]          `json:"description,omitzero"`
+	Category     strictjson.Optional[string]          `json:"category,omitzero"`
+	Integrations strictjson.Optional[[]string]        `json:"integrations,omitzero"`
+	Tags         strictjson.Optional[[]string]        `json:"tags,omitzero"`
+	Manifest     strictjson.Optional[json.RawMessage] `json:"manifest,omitzero"`
 }
 
 // InstallTemplate asks to install a template from a source.

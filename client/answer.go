@@ -1,0 +1,182 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"reflect"
+
+	"github.com/extsvc/svc"
+)
+
+// maxAnswer is the limit of an answer in bytes; of a list, that of each element.
+const maxAnswer = 64 << 20
+
+// call sends a request, and reads the one JSON object that answers it.
+func call[W, T any](ctx context.Context, c *Client, r request, read func(W) T) (T, error) {
+	var none T
+	a, err := c.ask(ctx, r)
+	if err != nil {
+		return none, err
+	}
+	defer a.Body.Close()
+	in, err := element[W](a)
+	if err == nil {
+		err = a.end()
+	}
+	if err != nil {
+		return none, c.unread(ctx, a, err)
+	}
+	return read(in), nil
+}
+
+// list sends a request each time it is ranged over, and reads the JSON array that answers it element by element: the answer itself, or
+// what stands under a key in it. The error, if any, is the last thing yielded. Who leaves the loop early ends the request.
+func list[W, T any](ctx context.Context, c *Client, r request, key string, read func(W) T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		a, err := c.ask(ctx, r)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		defer a.Body.Close()
+		opened, closed := around(key)
+		for err = a.expect(opened...); err == nil && a.json.More(); {
+			var in W
+			if in, err = element[W](a); err == nil && !yield(read(in), nil) {
+				return
+			}
+		}
+		if err == nil {
+			err = a.expect(closed...)
+		}
+		if err == nil {
+			err = a.end()
+		}
+		if err != nil {
+			yield(none, c.unread(ctx, a, err))
+		}
+	}
+}
+
+// around is what stands before and after the elements of a list.
+func around(key string) (opened, closed []json.Token) {
+	if key == "" {
+		return []json.Token{json.Delim('[')}, []json.Token{json.Delim(']')}
+	}
+	return []json.Token{json.Delim('{'), key, json.Delim('[')}, []json.Token{json.Delim(']'), json.Delim('}')}
+}
+
+// do sends a request that is answered with nothing.
+func (c *Client) do(ctx context.Context, r request) error {
+	answer, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent {
+		return c.refusal(r, answer)
+	}
+	return nil
+}
+
+// reply is an answer in JSON, while it is read.
+type reply struct {
+	*http.Response
+	request request
+	body    *bounded
+	json    *json.Decoder
+}
+
+// ask sends a request that is answered in JSON.
+func (c *Client) ask(ctx context.Context, r request) (*reply, error) {
+	answer, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode > http.StatusCreated || mediaType(answer.Header) != "application/json" {
+		defer answer.Body.Close()
+		return nil, c.refusal(r, answer)
+	}
+	body := &bounded{from: answer.Body, left: maxAnswer}
+	return &reply{answer, r, body, json.NewDecoder(body)}, nil
+}
+
+var errForm = errors.New("it is JSON of another form")
+
+// element reads one object. None of the interface is empty, so null, and an object that shares no key with W, is none.
+func element[W any](a *reply) (W, error) {
+	var in W
+	a.body.left = maxAnswer
+	err := a.json.Decode(&in)
+	if err == nil && reflect.ValueOf(in).IsZero() {
+		err = errForm
+	}
+	return in, err
+}
+
+// expect reads what has to come next.
+func (a *reply) expect(tokens ...json.Token) error {
+	for _, want := range tokens {
+		if token, err := a.json.Token(); err != nil {
+			return err
+		} else if token != want {
+			return errForm
+		}
+	}
+	return nil
+}
+
+// end reads to the end of the answer, behind which the connection can be used again.
+func (a *reply) end() error {
+	switch _, err := a.json.Token(); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return errForm
+	default:
+		return err
+	}
+}
+
+// unread is the error of an answer that could not be read to its end, or is none.
+func (c *Client) unread(ctx context.Context, a *reply, err error) error {
+	status := c.status(a.request, a.Response)
+	switch {
+	case a.body.err == errTooLarge:
+		return &svc.Error{Code: svc.CodeInternal, Message: "the server's answer is too large", Err: status}
+	case a.body.err != nil:
+		err = a.body.err
+	case err != io.EOF && err != io.ErrUnexpectedEOF:
+		status.Excerpt = c.excerpt(err.Error(), true) // it may quote the answer
+		return foreign(status)
+	}
+	return &svc.Error{Code: svc.CodeUnavailable, Message: "the server's answer broke off", Err: fmt.Errorf("%w: %w", status, c.cause(ctx, err))}
+}
+
+var errTooLarge = errors.New("too large")
+
+// bounded reads a body up to a limit, and remembers why it could not be read.
+type bounded struct {
+	from io.Reader
+	left int
+	err  error // nil: nothing has failed, the end of the body aside
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		b.err = errTooLarge
+		return 0, b.err
+	}
+	n, err := b.from.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
+	return n, err
+}

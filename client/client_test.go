@@ -1,0 +1,229 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
+	"github.com/matryer/is"
+)
+
+func TestConfig(t *testing.T) {
+	for _, c := range []struct {
+		config client.Config
+		field  string // "": it is good
+	}{
+		{client.Config{}, "BaseURL"},
+		{client.Config{BaseURL: "example.com/ext/svc"}, "BaseURL"},
+		{client.Config{BaseURL: "/ext/svc"}, "BaseURL"},
+		{client.Config{BaseURL: "ftp://example.com"}, "BaseURL"},
+		{client.Config{BaseURL: "https:example.com"}, "BaseURL"},
+		{client.Config{BaseURL: "https:///ext/svc"}, "BaseURL"},
+		{client.Config{BaseURL: "https://example.com/%zz-" + token}, "BaseURL"},
+		{client.Config{BaseURL: "https://u:" + url.QueryEscape(token) + "@example.com/"}, "BaseURL"},
+		{client.Config{BaseURL: "https://u@example.com/"}, "BaseURL"},
+		{client.Config{BaseURL: "https://example.com/?a=" + token}, "BaseURL"},
+		{client.Config{BaseURL: "https://example.com/?"}, "BaseURL"},
+		{client.Config{BaseURL: "https://example.com/#"}, "BaseURL"},
+		{client.Config{BaseURL: "https://example.com", Token: "a\r\nb: " + token}, "Token"},
+		{client.Config{BaseURL: "https://example.com", Token: token, UserAgent: "a\nb"}, "UserAgent"},
+		{client.Config{BaseURL: "https://example.com"}, ""},
+		{client.Config{BaseURL: "HTTP://[::1]:8080/ext//svc///", Token: token, UserAgent: "a b/1"}, ""},
+	} {
+		made, err := client.New(c.config)
+		if c.field == "" && (err != nil || made == nil) {
+			t.Errorf("%q: %v", c.config.BaseURL, err)
+		} else if c.field != "" && (err == nil || made != nil || !strings.HasPrefix(err.Error(), "client: Config."+c.field+" ")) {
+			t.Errorf("%q: %v, want one about %s", c.config.BaseURL, err, c.field)
+		}
+		if err != nil && strings.Contains(err.Error(), "tests-only") {
+			t.Errorf("a secret was told: %v", err)
+		}
+	}
+}
+
+// A base may have any prefix, escapes included.
+func TestPrefix(t *testing.T) {
+	is := is.New(t)
+	var targets []string
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		targets = append(targets, r.RequestURI)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	for _, prefix := range []string{"", "/", "/ext/svc", "/ä", "/a%2Fb/%C3%BC/", "//x"} {
+		is.NoErr(must(client.New(client.Config{BaseURL: server.URL + prefix, Token: token})).RevokeMyAPIKeys(t.Context()))
+	}
+	is.Equal(targets, []string{
+		"/me/api-keys", "/me/api-keys", "/ext/svc/me/api-keys", "/%C3%A4/me/api-keys", "/a%2Fb/%C3%BC/me/api-keys", "//x/me/api-keys",
+	})
+}
+
+// goodIDs are ids that mean something else to one part or another of what carries them.
+var goodIDs = []string{
+	"a b", "%", "%2F", "%2e%2e", "ä", "u\u0308", "+", ";", ":", "a;b=c", "?x=1", "#", "&", "=", "@", "user:alice@example.com", "...", ".a",
+	"*", "'\"<>", "😀", "me", "api-keys", "null", strings.Repeat("ü", 128),
+}
+
+func TestAwkwardIDs(t *testing.T) {
+	s, ctx := newSite(t), t.Context()
+	for _, id := range goodIDs {
+		is := is.New(t)
+		_, err := s.client.CreateTemplate(ctx, svc.CreateTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}})
+		is.NoErr(err)
+		got, err := s.client.Template(ctx, id)
+		is.NoErr(err)
+		is.Equal(got, s.kept(id))
+		is.NoErr(s.client.DeleteTemplate(ctx, id))
+		issued, err := s.client.IssueAPIKey(ctx, id, svc.NewAPIKey{})
+		is.NoErr(err)
+		is.Equal(issued.Holder, svc.Identity{Kind: svc.KindUser, ID: id})
+		is.NoErr(s.client.RevokeAPIKey(ctx, id, issued.ID))
+		_, err = s.client.Resolve(ctx, svc.Query{Bank: id, UserID: id, Topic: id})
+		is.NoErr(err)
+	}
+}
+
+// What cannot be sent is refused as the Service refuses it, and no request is made.
+func TestWhatCannotBeSent(t *testing.T) {
+	s, ctx := newSite(t), t.Context()
+	for _, id := range []string{"", ".", "..", "a/b", "/", "../x", `a\b`} {
+		is := is.New(t)
+		_, err := s.client.Template(ctx, id)
+		is.Equal(refusals(err), refusals(second(s.Template(ctx, svc.Host, id))))
+		is.Equal(refused(err).Field, "template_id")
+		_, err = all(s.client.APIKeys(ctx, id))
+		is.Equal(refused(err).Field, "user_id")
+		is.Equal(refused(s.client.RemoveSource(ctx, id)).Field, "name")
+		err = s.client.RevokeAPIKey(ctx, id, id)
+		is.Equal(refusals(err), refusals(s.RevokeAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, id)))
+		is.Equal(len(refusals(err)), 2)
+	}
+	is := is.New(t)
+	bad := svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "a", Manifest: []byte(`{"version":"1"}`)}}
+	for field, change := range map[string]func(*svc.CreateTemplate){
+		"/name":        func(in *svc.CreateTemplate) { in.Name = "\xff" },
+		"/tags/1":      func(in *svc.CreateTemplate) { in.Tags = []string{"a", "\xff"} },
+		"/description": func(in *svc.CreateTemplate) { in.Description = new("\xff") },
+		"/manifest":    func(in *svc.CreateTemplate) { in.Manifest = []byte(`{"version":"1"`) },
+		"/manifest/a":  func(in *svc.CreateTemplate) { in.Manifest = []byte(`{"version":"1","a":1,"a":2}`) },
+	} {
+		in := bad
+		change(&in)
+		_, err := s.client.CreateTemplate(ctx, in)
+		is.Equal(refused(err).Field, field)
+		is.Equal(refusals(err), refusals(second(s.CreateTemplate(ctx, svc.Host, in))))
+	}
+	is.Equal(len(s.requests()), 0)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// The token is in no error, whatever goes wrong and whoever repeats it, and in nothing that prints a Client or a Config.
+func TestTokenIsNeverShown(t *testing.T) {
+	config := client.Config{BaseURL: "https://svc.example/", Token: token}
+	echo := dial(t, func(w http.ResponseWriter, r *http.Request) {
+		said := r.Header.Get("Authorization")
+		w.Header().Set("X-Request-Id", said)
+		w.Header().Set("Location", "/?"+url.QueryEscape(said))
+		switch r.Method {
+		case "GET":
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(404)
+			fmt.Fprintf(w, `{"code": %[1]q, "detail": %[1]q, "fields": [%[1]q], "errors": [{"pointer": %[1]q, "detail": %[1]q}, {"parameter": %[1]q}]}`, said)
+		case "POST":
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"id": %q, "installed_at": %q}`, said, said)
+		default:
+			w.WriteHeader(302)
+			_, _ = io.WriteString(w, strings.Repeat(url.QueryEscape(said)+said, 300))
+		}
+	})
+	fails := dial(t, nil).As("")
+	config.HTTPClient = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		return nil, fmt.Errorf("cannot send %v", r.Header)
+	})}
+	broken := must(client.New(config))
+	var said strings.Builder
+	for _, c := range []*client.Client{echo, fails, broken, newSite(t).client.As("svcu_" + token)} {
+		for _, err := range three(t, c) {
+			show(&said, err)
+		}
+		fmt.Fprintf(&said, "%v %+v %#v %+v\n", c, c, c, *c)
+		fmt.Fprintf(&said, "%+v %#v\n", struct{ c *client.Client }{c}, struct{ C client.Client }{*c})
+	}
+	fmt.Fprintf(&said, "%v %+v %#v %v", config, config, config, &config)
+	slog.New(slog.NewJSONHandler(&said, nil)).Info("client", "config", config.Token, "client", broken)
+	slog.New(slog.NewTextHandler(&said, nil)).Info("client", "config", config, "client", broken)
+	for _, part := range []string{token, token[:30], url.QueryEscape(token), "tests-only", token[len(token)-12:]} {
+		if at := strings.Index(said.String(), part); at >= 0 {
+			t.Errorf("the token was told: …%s…", said.String()[max(0, at-300):at+len(part)])
+		}
+	}
+	if said.Len() < 2000 {
+		t.Errorf("nothing was said: %s", said.String())
+	}
+}
+
+// show prints all that is in an error.
+func show(to io.Writer, err error) {
+	fmt.Fprintf(to, "%v %+v %#v %q\n", err, err, err, err)
+	switch e := err.(type) {
+	case *client.StatusError:
+		fmt.Fprintf(to, "%+v %#v\n", *e, *e)
+	case *svc.Error:
+		fmt.Fprintf(to, "%+v %#v\n", *e, *e)
+	}
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		for _, one := range joined.Unwrap() {
+			show(to, one)
+		}
+	} else if inner := errors.Unwrap(err); inner != nil {
+		show(to, inner)
+	}
+}
+
+// Where the answer of somebody else is cut, no part of a token is left.
+func TestTokenIsNotCut(t *testing.T) {
+	is := is.New(t)
+	long := svc.Secret(strings.Repeat("secret", 170))
+	for _, text := range []string{string(long), url.QueryEscape(string(long) + "="), "x" + string(long) + "-"} {
+		c := dial(t, says(500, "text/html", strings.Repeat(text, 20))).As(long)
+		err := c.DeleteTemplate(t.Context(), "a")
+		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+		is.True(!strings.Contains(err.Error(), "secret"))
+	}
+}
+
+// Many at once use one client, each as somebody else.
+func TestConcurrentUse(t *testing.T) {
+	s, ctx := newSite(t), t.Context()
+	var tasks sync.WaitGroup
+	for n := range 8 {
+		tasks.Go(func() {
+			me := s.client.As(svc.Secret(fmt.Sprintf("session-of-user%d", n)))
+			for i := range 10 {
+				if _, err := me.IssueMyAPIKey(ctx, svc.NewAPIKey{Description: new(fmt.Sprint(n))}); err != nil {
+					t.Error(err)
+				}
+				count := 0
+				for key, err := range me.MyAPIKeys(ctx) {
+					if count++; err != nil || *key.Description != fmt.Sprint(n) {
+						t.Errorf("user %d got %+v, %v", n, key, err)
+					}
+				}
+				if count != i+1 {
+					t.Errorf("user %d has %d keys, not %d", n, count, i+1)
+				}
+			}
+		})
+	}
+	tasks.Wait()
+}

@@ -1,0 +1,190 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
+	"github.com/matryer/is"
+)
+
+// says answers everything with that.
+func says(status int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if contentType != "" {
+			w.Header().Set("Content-Type", contentType)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// three calls: one object, a list, nothing.
+func three(t *testing.T, c *client.Client) map[string]error {
+	_, one := c.CreateTemplate(t.Context(), svc.CreateTemplate{ID: "a"})
+	_, list := all(c.Sources(t.Context()))
+	return map[string]error{"object": one, "list": list, "nothing": c.DeleteTemplate(t.Context(), "a")}
+}
+
+// What is no answer of the interface: a code by its status, and never a success.
+func TestForeignAnswers(t *testing.T) {
+	const html, jsonType, problem = "text/html; charset=utf-8", "application/json", "application/problem+json"
+	for i, c := range []struct {
+		status int
+		kind   string
+		body   string
+		code   svc.Code
+	}{
+		{502, html, "<html>Bad Gateway</html>", svc.CodeUnavailable},
+		{504, "", "", svc.CodeUnavailable},
+		{408, "text/plain", "too slow", svc.CodeUnavailable},
+		{500, html, "<html>", svc.CodeInternal},
+		{401, jsonType, `{"message":"Unauthorized"}`, svc.CodeInternal},
+		{403, html, "<h1>blocked</h1>", svc.CodeInternal},
+		{404, "text/plain", "404 page not found", svc.CodeInternal},
+		{404, problem, `{"status":404,"detail":"of something else"}`, svc.CodeInternal},
+		{404, problem, `{"code":"not_found","detail":"there is`, svc.CodeInternal},
+		{502, problem, `[]`, svc.CodeUnavailable},
+		{404, jsonType, `{"code":"not_found","detail":"no problem document."}`, svc.CodeInternal},
+		{404, "application/problem+json;;;", `{"code":"not_found","detail":"x."}`, svc.CodeInternal},
+		{200, html, "<html>Sign in to the network</html>", svc.CodeInternal},
+		{200, "", "", svc.CodeInternal},
+		{200, jsonType, "<html>", svc.CodeInternal},
+		{200, jsonType, "null", svc.CodeInternal},
+		{200, jsonType, `{"status":"ok"}`, svc.CodeInternal},
+		{200, jsonType, `[{"id":"a"}]`, svc.CodeInternal},
+		{202, jsonType, `{"id":"a","name":"a"}`, svc.CodeInternal},
+		{206, jsonType, `{"id":"a","name":"a"}`, svc.CodeInternal},
+		{200, "text/json", `{"id":"a","name":"a"}`, svc.CodeInternal},
+		{200, jsonType, `{"id":"a","installed_at":"yesterday"}`, svc.CodeInternal},
+		{200, jsonType, `{"id":"a"} <html>`, svc.CodeInternal},
+		{200, jsonType, `{"id":"a"} {"id":"b"}`, svc.CodeInternal},
+		{300, html, "choose", svc.CodeInternal},
+		{304, "", "", svc.CodeInternal},
+	} {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			for call, err := range three(t, dial(t, says(c.status, c.kind, c.body))) {
+				if call == "list" && c.kind == jsonType && c.status == 200 && strings.HasPrefix(c.body, "[") {
+					continue // is one
+				}
+				if code := svc.ErrorCode(err); code != c.code {
+					t.Errorf("%s: %q, %v", call, code, err)
+				}
+				status, found := errors.AsType[*client.StatusError](err)
+				if !found || status.Status != c.status || status.Problem {
+					t.Errorf("%s: %+v", call, status)
+				}
+			}
+		})
+	}
+}
+
+// An object or a list where nothing is expected, and the other way round.
+func TestNoContent(t *testing.T) {
+	is := is.New(t)
+	is.NoErr(dial(t, says(204, "", "")).DeleteTemplate(t.Context(), "a"))
+	_, err := dial(t, says(204, "", "")).Template(t.Context(), "a")
+	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+	_, err = all(dial(t, says(204, "", "")).Templates(t.Context(), svc.TemplateFilter{}))
+	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+}
+
+// An answer may gain keys, and its type parameters.
+func TestNewerServer(t *testing.T) {
+	is := is.New(t)
+	newer := says(200, "application/json; charset=utf-8", `{"has_update":false,"current_revision":null,"new":[1],"source_name":null}`+"\n")
+	got, err := dial(t, newer).CheckUpdate(t.Context(), "a")
+	is.NoErr(err)
+	is.Equal(got, svc.UpdateCheck{})
+	_, err = dial(t, says(200, "application/json", `{"current_revision":null}`)).CheckUpdate(t.Context(), "a")
+	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+	newer = says(410, "application/problem+json; charset=utf-8", `{"code":"gone_for_good","detail":"It is gone..","new":1}`)
+	_, err = dial(t, newer).Template(t.Context(), "a")
+	is.Equal(refused(err), refusal{Code: "gone_for_good", Message: "It is gone."})
+}
+
+// Of what somebody else says no more than a short, printable part is shown.
+func TestExcerpts(t *testing.T) {
+	for name, body := range map[string]string{
+		"long":      strings.Repeat("<p>€</p>", 1<<20),
+		"control":   "\x1b[2J\r\n\x00\u202e\xff" + strings.Repeat("\x07", 500),
+		"empty":     "",
+		"at limits": strings.Repeat("x", 4096),
+	} {
+		for _, kind := range []string{"text/html", "application/problem+json", "application/json"} {
+			for call, err := range three(t, dial(t, says(500, kind, body))) {
+				text := fmt.Sprintf("%v %+v %#v", err, err, err)
+				if len(err.Error()) > 1500 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+					t.Errorf("%s, %s: %d bytes: %q", name, call, len(text), text[:min(len(text), 300)])
+				}
+			}
+		}
+	}
+}
+
+// So it is with what a transport says, which may repeat what it got.
+func TestErrorsOfTheTransport(t *testing.T) {
+	is := is.New(t)
+	for _, body := range []string{strings.Repeat("€", 1000), token} {
+		own := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("malformed answer %q: %w", body, io.ErrUnexpectedEOF)
+		})}
+		err := must(client.New(client.Config{BaseURL: "http://svc.example", Token: token, HTTPClient: own})).DeleteTemplate(t.Context(), "a")
+		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+		is.True(len(err.Error()) < 1500 && strings.Contains(err.Error(), "malformed answer"))
+		is.True(!strings.Contains(err.Error(), token))
+		is.True(!strings.Contains(err.Error(), "svc.example")) // the address may hold a key, by mistake
+	}
+}
+
+// No redirect is followed: not to another server, not to another path, not by a read, nor after a change.
+func TestRedirectsAreRefused(t *testing.T) {
+	asked := make(chan string, 100)
+	elsewhere := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, to := range []string{elsewhere.URL + "/ext/svc/", "/elsewhere"} {
+			var requests int
+			c := dial(t, func(w http.ResponseWriter, r *http.Request) {
+				requests++
+				http.Redirect(w, r, to, status)
+			})
+			for call, err := range three(t, c) {
+				if refused(err).Message != "the server redirects, which is not followed" || svc.ErrorCode(err) != svc.CodeInternal {
+					t.Errorf("%d, %s: %v", status, call, err)
+				}
+			}
+			if requests != 3 {
+				t.Errorf("%d to %s: %d requests", status, to, requests)
+			}
+		}
+	}
+	if len(asked) != 0 {
+		t.Errorf("a redirect was followed, with %q", <-asked)
+	}
+}
+
+// The host's own client is used, not changed.
+func TestHTTPClientOfTheHost(t *testing.T) {
+	is := is.New(t)
+	var sent []string
+	own := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		sent = append(sent, r.Header.Get("User-Agent")+" "+r.URL.String())
+		return nil, context.Canceled
+	})}
+	c := must(client.New(client.Config{BaseURL: "https://svc.example/ext/svc", Token: token, HTTPClient: own, UserAgent: "mine/1.0 (x)"}))
+	is.True(c.DeleteTemplate(t.Context(), "ü") != nil)
+	is.True(own.CheckRedirect == nil)
+	is.Equal(sent, []string{"mine/1.0 (x) https://svc.example/ext/svc/admin/templates/%C3%BC"})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

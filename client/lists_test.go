@@ -1,0 +1,167 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
+	"github.com/matryer/is"
+)
+
+// A list that the server cuts off ends with an error, after the rows that were whole.
+func TestListIsCutOff(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	for i := range 300 {
+		s.create(fmt.Sprintf("t%03d", i), func(in *svc.CreateTemplate) { in.Description = new(strings.Repeat("x", 400)) })
+	}
+	list, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+	is.NoErr(err)
+	is.Equal(len(list), 300)
+	chunks := 0
+	s.store.plant(func(call string) error {
+		if call == "Templates" {
+			chunks++
+		}
+		if chunks > 2 {
+			return errors.New("the cable was pulled")
+		}
+		return nil
+	})
+	s.requests()
+	list, err = all(s.client.Templates(ctx, svc.TemplateFilter{}))
+	is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
+	is.True(len(list) > 0 && len(list) < 300)
+	is.True(errors.Is(err, io.ErrUnexpectedEOF))
+	is.Equal(len(s.requests()), 1) // what has begun is not asked again
+}
+
+// A list that ends too early is none, however well its end is said to be the end; nor is one that goes on behind its end.
+func TestListIsNotWhole(t *testing.T) {
+	const begin, row = `{"templates":[`, `{"id":"a","name":"a"}`
+	for body, rows := range map[string]int{
+		``: 0, `{`: 0, `{"templates"`: 0, `{"templates":null}`: 0, `{"templates":{}}`: 0, `{}`: 0, `null`: 0, `[]`: 0, `{"versions":[]}`: 0,
+		begin: 0, begin + row[:9]: 0, begin + row: 1, begin + row + `,`: 1, begin + row + `]`: 1, begin + row + `}`: 1,
+		begin + `]} x`: 0, begin + `]}{}`: 0, begin + `],"a":1}`: 0, begin + row + ` ` + row + `]}`: 1,
+		begin + row + `,null]}`: 1, begin + row + `,7]}`: 1, begin + row + `,{}]}`: 1,
+	} {
+		list, err := all(dial(t, says(200, "application/json", body)).Templates(t.Context(), svc.TemplateFilter{}))
+		status, _ := errors.AsType[*client.StatusError](err)
+		if len(list) != rows || err == nil || status == nil {
+			t.Errorf("%s: %d rows, %v", body, len(list), err)
+		}
+	}
+	for body, rows := range map[string]int{``: 0, `[`: 0, `[]]`: 0, `{}`: 0, `[` + row: 1, `[` + row + `,]`: 1} {
+		list, err := all(dial(t, says(200, "application/json", body)).Sources(t.Context()))
+		if len(list) != rows || err == nil {
+			t.Errorf("%s: %d rows, %v", body, len(list), err)
+		}
+	}
+}
+
+// Who leaves a list early ends its request; the next loop over it is another.
+func TestListIsLeft(t *testing.T) {
+	is := is.New(t)
+	left := make(chan struct{}, 2)
+	c := dial(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `[{"name":"first"}`)
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, `,{"name":"next"}`)
+			_ = http.NewResponseController(w).Flush()
+		}
+		left <- struct{}{}
+	})
+	sources := c.Sources(t.Context())
+	for range 2 {
+		for source, err := range sources {
+			is.NoErr(err)
+			is.Equal(source.Name, "first")
+			break
+		}
+		<-left
+	}
+}
+
+// A context that ends is told as such: before an answer, and in the middle of one.
+func TestContextEnds(t *testing.T) {
+	is := is.New(t)
+	arrived := make(chan struct{})
+	c := dial(t, func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	go func() {
+		<-arrived
+		cancel(errors.New("the user has left"))
+	}()
+	_, err := c.Template(ctx, "a")
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.True(errors.Is(err, context.Canceled))
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	n := 0
+	for _, err = range dial(t, endless(`[`, `{"name":"a"},`)).Sources(ctx) {
+		if n++; err != nil {
+			break
+		}
+		stop()
+	}
+	is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
+	is.True(n > 1 && errors.Is(err, context.Canceled))
+}
+
+// endless writes a beginning, and then the same again and again until nobody reads it any more.
+func endless(beginning, more string) http.HandlerFunc {
+	more = strings.Repeat(more, 1+(1<<16)/len(more))
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, err := io.WriteString(w, beginning)
+		for err == nil {
+			_, err = io.WriteString(w, more)
+		}
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	is := is.New(t)
+	tooLarge := refusal{Code: svc.CodeInternal, Message: "the server's answer is too large"}
+	_, err := dial(t, endless(`{"id":"`, "x")).Template(t.Context(), "a")
+	is.Equal(refused(err), tooLarge)
+	list, err := all(dial(t, endless(`[{"name":"a"},{"name":"`, "x")).Sources(t.Context()))
+	is.Equal(refused(err), tooLarge)
+	is.Equal(len(list), 1)
+}
+
+// A list may be longer than any memory: no more of it is kept than a row.
+func TestListsAreStreamed(t *testing.T) {
+	is := is.New(t)
+	row := `{"id":"a","name":"` + strings.Repeat("x", 1<<20) + `"},`
+	c := dial(t, endless(`{"templates":[`, row))
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	n := 0
+	for template, err := range c.Templates(t.Context(), svc.TemplateFilter{}) {
+		is.NoErr(err)
+		is.Equal(len(template.Name), 1<<20)
+		if n++; n == 66 { // more than one answer may have
+			runtime.GC()
+			runtime.ReadMemStats(&now)
+			break
+		}
+	}
+	if grown := int64(now.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
+		t.Errorf("%d MiB are kept", grown>>20)
+	}
+}

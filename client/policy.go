@@ -1,0 +1,113 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+// Resolve decides what somebody may do on a bank, with which parameters, and says why. An unknown or inactive user or service account is a
+// denial, not an error. Errors: CodeInvalid, CodeForbidden.
+func (c *Client) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, error) {
+	return c.resolve(ctx, at("GET /debug/resolve").where(
+		"bank", q.Bank, "action", q.Action, "sa_id", q.ServiceAccountID, "user_id", q.UserID,
+		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic, "scoping_policy_id", q.ScopingPolicyID,
+	))
+}
+
+// Simulate answers a query as Resolve would once a bundle were applied; nothing is written. Errors: CodeInvalid, of the query or the
+// bundle, CodeForbidden.
+func (c *Client) Simulate(ctx context.Context, overlay svc.Bundle, q svc.Query) (svc.Resolution, error) {
+	bundle, err := overlay.JSON()
+	if err != nil {
+		return svc.Resolution{}, err
+	}
+	resolution, err := c.resolve(ctx, at("POST /debug/simulate").with(wire.Simulation{Bundle: bundle, Query: wire.Query{
+		Bank: q.Bank, Action: q.Action, SAID: q.ServiceAccountID, UserID: q.UserID, Sender: q.Sender, Channel: q.Channel, Topic: q.Topic,
+		ScopingPolicyID: q.ScopingPolicyID,
+	}}))
+	return resolution, outOfBody(err)
+}
+
+// outOfBody turns pointers into the body of a simulation back into pointers into the bundle, and names of the query's parameters.
+func outOfBody(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, outOfBody(one))
+		}
+		return errors.Join(all...)
+	}
+	e, ok := errors.AsType[*svc.Error](err)
+	if !ok || e.Code != svc.CodeInvalid {
+		return err
+	}
+	moved := *e
+	if name, is := strings.CutPrefix(e.Field, "/query/"); is {
+		moved.Field = name
+	} else {
+		moved.Field = strings.TrimPrefix(e.Field, "/bundle")
+	}
+	return &moved
+}
+
+// WhoCan returns everybody who may do an action ("" means [svc.ActionRecall]) on a bank. Errors: CodeInvalid, CodeForbidden.
+func (c *Client) WhoCan(ctx context.Context, action, bank string) (svc.Reach, error) {
+	return call(ctx, c, at("GET /debug/who-can").where("action", action, "bank", bank), reach)
+}
+
+func reach(in wire.Reach) svc.Reach {
+	out := svc.Reach{
+		Users: in.Users, ServiceAccounts: in.ServiceAccounts, Revision: in.Revision,
+		Public:     svc.PublicReach{Default: in.Public.Default, Overrides: make([]svc.PublicOverrideReach, len(in.Public.Overrides))},
+		Statements: make([]svc.Cited, len(in.Statements)),
+	}
+	for i, o := range in.Public.Overrides {
+		out.Public.Overrides[i] = svc.PublicOverrideReach{Scope: policy.Scope(o.Scope), Value: o.Value, Allowed: o.Allowed}
+	}
+	for i, s := range in.Statements {
+		out.Statements[i] = svc.Cited{Policy: s.PolicyID, Statement: s.Statement, Effect: policy.Effect(s.Effect)}
+	}
+	return out
+}
+
+// resolution is an answer whose trace says what statements set.
+type resolution struct {
+	wire.Resolution
+	Trace []traceEntry `json:"trace"`
+}
+
+type traceEntry struct {
+	wire.TraceEntry
+	Sets policy.Sets `json:"sets"`
+}
+
+func (c *Client) resolve(ctx context.Context, r request) (svc.Resolution, error) {
+	return call(ctx, c, r, func(in resolution) svc.Resolution {
+		a := in.Access
+		out := svc.Resolution{
+			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType), ResolvedUserID: a.ResolvedUserID,
+			Outcome: svc.Outcome(in.Decision), Reason: in.Reason, EffectiveStrategy: in.EffectiveStrategy, Revision: in.Revision,
+			Parameters: svc.Parameters{
+				RecallBudget: a.RecallBudget, RecallMaxTokens: a.RecallMaxTokens, RecallTagGroups: a.RecallTagGroups,
+				RetainRoles: a.RetainRoles, RetainTags: a.RetainTags, RetainEveryNTurns: a.RetainEveryNTurns,
+				RetainStrategy: a.RetainStrategy, LLMModel: a.LLMModel, LLMProvider: a.LLMProvider, ExcludeProviders: a.ExcludeProviders,
+			},
+			Trace: make([]svc.TraceEntry, len(in.Trace)),
+		}
+		if string(in.BankPolicy) != "null" {
+			out.BankPolicy = in.BankPolicy
+		}
+		for i, e := range in.Trace {
+			out.Trace[i] = svc.TraceEntry{
+				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: policy.Effect(e.Effect), Matched: e.Matched,
+				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: e.Code, Reason: e.Reason, Sets: e.Sets, Lost: e.Lost,
+			}
+		}
+		return out
+	})
+}

@@ -1,0 +1,105 @@
+package client_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+var queries = []svc.Query{
+	{Bank: "support", UserID: "alice"},
+	{Bank: "support", ServiceAccountID: "robot", Action: "bank:recall"},
+	{Bank: "other&bank=x;+ ü", UserID: "alice", Action: "bank:retain"},
+	{Bank: "support", UserID: "alice", Action: "bank:delete"},
+	{Bank: "support", Sender: "telegram:1001", Channel: "#ops", Topic: "outage"},
+	{Bank: "support", Sender: "telegram:0"},
+	{Bank: "support", Sender: "telegram:0", Topic: "billing"},
+	{Bank: "none", UserID: "nobody"},
+	{Bank: "support", UserID: "alice", ScopingPolicyID: "recalls"},
+}
+
+func TestResolve(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	outcomes := map[svc.Outcome]bool{}
+	for _, q := range queries {
+		got, err := s.client.Resolve(ctx, q)
+		is.NoErr(err)
+		want := must(s.Resolve(ctx, svc.Host, q))
+		is.Equal(got, spliced(want))
+		outcomes[got.Outcome] = true
+	}
+	is.Equal(len(outcomes), 3)
+}
+
+// spliced is a resolution whose policy is compact, as it is written.
+func spliced(r svc.Resolution) svc.Resolution {
+	if r.BankPolicy != nil {
+		var v json.RawMessage
+		if err := json.Unmarshal(r.BankPolicy, &v); err != nil {
+			panic(err)
+		}
+		r.BankPolicy = v
+	}
+	return r
+}
+
+func TestSimulate(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	overlay := must(svc.ParseBundle([]byte(`{
+	  "users": [{"id": "carol", "channels": [{"provider": "slack", "sender_id": "<7>"}]}, {"id": "bob", "is_active": false}, {"id": "alice"}],
+	  "groups": [{"id": "staff", "members": []}],
+	  "bank_policies": [{"bank_id": "none", "document": {"version": "2026-03-24", "default_strategy": "<brief>"}}]}`)))
+	for _, bundle := range []svc.Bundle{{}, overlay} {
+		for _, q := range append(queries, svc.Query{Bank: "none", Sender: "slack:<7>"}, svc.Query{Bank: "none", UserID: "bob"}) {
+			got, err := s.client.Simulate(ctx, bundle, q)
+			is.NoErr(err)
+			is.Equal(got, spliced(must(s.Simulate(ctx, svc.Host, bundle, q))))
+		}
+	}
+	is.Equal(must(s.client.Simulate(ctx, overlay, queries[4])).Parameters.RecallMaxTokens, nil)
+}
+
+// What is wrong is pointed to in the bundle and in the query, as the Service does, not in the body that was sent.
+func TestSimulateRefuses(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	for _, c := range []struct {
+		bundle svc.Bundle
+		query  svc.Query
+		fields []string
+	}{
+		{svc.Bundle{}, svc.Query{Bank: "a"}, []string{"user_id"}},
+		{svc.Bundle{}, svc.Query{Bank: "/", UserID: "alice", Action: ".."}, []string{"bank", "action"}},
+		{svc.Bundle{Users: []svc.User{{ID: ""}, {ID: "a/b"}}}, svc.Query{Sender: "x"}, []string{"bank", "sender", "/users/0/id", "/users/1/id"}},
+		{svc.Bundle{Policies: []svc.Policy{{ID: "p"}}}, queries[0], []string{"/policies/0/document"}},
+		{svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: json.RawMessage(`{"a":`)}}}, queries[0], []string{"/policies/0/document"}},
+		{svc.Bundle{Users: []svc.User{{ID: "a\xff"}}}, queries[0], []string{"/users/0/id"}},
+		{svc.Bundle{}, svc.Query{Bank: "a\xff", UserID: "alice"}, []string{"bank"}},
+		{svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}, queries[0], []string{"/groups/0/members/0"}},
+	} {
+		_, err := s.client.Simulate(ctx, c.bundle, c.query)
+		var fields []string
+		for _, wrong := range refusals(err) {
+			is.Equal(wrong.Code, svc.CodeInvalid)
+			fields = append(fields, wrong.Field)
+		}
+		is.Equal(fields, c.fields)
+	}
+}
+
+func TestWhoCan(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	for _, c := range [][2]string{{"", "support"}, {"bank:delete", "support"}, {"bank:retain", "other bank"}, {"iam:users:read", "*"}} {
+		got, err := s.client.WhoCan(ctx, c[0], c[1])
+		is.NoErr(err)
+		is.Equal(got, must(s.WhoCan(ctx, svc.Host, c[0], c[1])))
+	}
+	got := must(s.client.WhoCan(ctx, "", "support"))
+	is.Equal(got.Users, []string{"alice"})
+	is.Equal(len(got.Public.Overrides), 1)
+}

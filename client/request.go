@@ -1,0 +1,181 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// request is one call of a route.
+type request struct {
+	route string   // its method and path: "GET /admin/templates/{template_id}"
+	ids   []string // the values of the path's parameters, in their order
+	query url.Values
+	body  any      // of package wire; nil: none
+	tags  []string // If-Match; nil: none
+}
+
+// at is a request of a route.
+func at(route string, ids ...string) request { return request{route: route, ids: ids} }
+
+// with is the request with a body.
+func (r request) with(body any) request {
+	r.body = body
+	return r
+}
+
+// where is the request with a query: its keys, each before its value; one that is "" is left out.
+func (r request) where(pairs ...string) request {
+	r.query = url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			r.query.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return r
+}
+
+// match is the request of a change to what has one of these entity tags; none: to whatever there is.
+func (r request) match(tags []string) request {
+	if r.tags = tags; slices.Contains(tags, svc.AnyETag) {
+		r.tags = []string{svc.AnyETag} // it stands alone
+	}
+	return r
+}
+
+func (r request) method() string {
+	method, _, _ := strings.Cut(r.route, " ")
+	return method
+}
+
+// target is the path behind the base, and the query.
+func (r request) target() (string, error) {
+	_, path, _ := strings.Cut(r.route, " ")
+	segments, ids := strings.Split(path, "/"), r.ids
+	var wrong []error
+	for i, segment := range segments {
+		name, is := strings.CutPrefix(segment, "{")
+		if !is {
+			continue
+		}
+		id := ids[0]
+		segments[i], ids = url.PathEscape(id), ids[1:]
+		if problem := pathProblem(id); problem != "" {
+			wrong = append(wrong, invalid(strings.TrimSuffix(name, "}"), problem))
+		}
+	}
+	target := strings.Join(segments, "/")
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	return target, join(wrong)
+}
+
+// pathProblem says why an id cannot be sent in a path, or "": as it is, or by what stands between here and the server, it would
+// lead somewhere else. All other rules of ids are the server's.
+func pathProblem(id string) string {
+	switch {
+	case id == "":
+		return "must be 1 to 128 characters"
+	case id == "." || id == "..":
+		return `must not be "." or ".."`
+	case strings.ContainsAny(id, `/\`):
+		return "must hold no slash or backslash"
+	}
+	return ""
+}
+
+// encode is the body as JSON; nil: there is none.
+func (r request) encode() ([]byte, error) {
+	if r.body == nil {
+		return nil, nil
+	}
+	body, err := strictjson.Marshal(r.body)
+	if at, ok := errors.AsType[*strictjson.Error](err); ok {
+		return nil, invalid(at.Pointer, at.Detail)
+	} else if err != nil {
+		return nil, &svc.Error{Code: svc.CodeInternal, Message: "the request cannot be written as JSON", Err: err}
+	}
+	return body, nil
+}
+
+// send sends a request, again where that is safe, and returns what was answered: 200 to 299. Its body is to be closed.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	if c.refused != nil {
+		return nil, c.refused
+	}
+	target, badTarget := r.target()
+	body, badBody := r.encode()
+	if err := join([]error{badTarget, badBody}); err != nil {
+		return nil, err
+	}
+	for try := 0; ; try++ {
+		answer, err := c.once(ctx, r, target, body)
+		if err == nil {
+			return answer, nil
+		}
+		pause, again := retry(r, err, try)
+		if !again || !lasts(ctx, pause) {
+			return nil, err
+		}
+		if !wait(ctx, pause) {
+			return nil, c.unreachable(ctx, r, err)
+		}
+	}
+}
+
+// once sends a request once.
+func (c *Client) once(ctx context.Context, r request, target string, body []byte) (*http.Response, error) {
+	if ctx.Err() != nil {
+		return nil, c.unreachable(ctx, r, nil)
+	}
+	out, err := c.outgoing(ctx, r.method(), target, body)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.tags) > 0 {
+		out.Header.Set("If-Match", strings.Join(r.tags, ", "))
+	}
+	p := newPatience(ctx, c.timeout)
+	stop := p.watch()
+	answer, err := c.http.Do(out.WithContext(p.ctx))
+	stop()
+	if err != nil {
+		p.end(nil)
+		return nil, c.unreachable(ctx, r, p.reason(err))
+	}
+	answer.Body = &patientBody{answer.Body, p}
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		defer answer.Body.Close()
+		return nil, c.refusal(r, answer)
+	}
+	return answer, nil
+}
+
+func (c *Client) outgoing(ctx context.Context, method, target string, body []byte) (*http.Request, error) {
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(body)
+	}
+	out, err := http.NewRequestWithContext(ctx, method, c.base+target, content)
+	if err != nil {
+		return nil, &svc.Error{Code: svc.CodeInternal, Message: "the request has no address", Err: c.cause(ctx, err)}
+	}
+	out.Header.Set("Accept", "application/json, application/problem+json")
+	out.Header.Set("User-Agent", c.userAgent)
+	if body != nil {
+		out.Header.Set("Content-Type", "application/json")
+	}
+	if token := c.token(); token != "" {
+		out.Header.Set("Authorization", "Bearer "+string(token))
+	}
+	return out, nil
+}

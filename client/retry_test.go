@@ -1,0 +1,285 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
+	"github.com/matryer/is"
+)
+
+// flaky fails in some way so often, and then lets the interface answer.
+func flaky(times *atomic.Int64, fail http.HandlerFunc) func(*setup) {
+	return func(u *setup) {
+		u.wrap = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if times.Add(-1) >= 0 {
+					fail(w, r)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+	}
+}
+
+// hangUp ends the connection without an answer.
+func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+func TestReadsAreTriedAgain(t *testing.T) {
+	for name, fail := range map[string]http.HandlerFunc{
+		"hang up": hangUp, "503": says(503, "text/html", "<html>"), "429": says(429, "", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			var times atomic.Int64
+			fresh := func(u *setup) { // net/http asks again by itself where it finds an old connection closed
+				u.client.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			}
+			s, ctx := newSite(t, flaky(&times, fail), fresh), t.Context()
+			s.create("a")
+			times.Store(3)
+			_, err := s.client.Template(ctx, "a")
+			is.NoErr(err)
+			times.Store(3)
+			list, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+			is.NoErr(err)
+			is.Equal(len(list), 1)
+
+			times.Store(100)
+			_, err = s.client.Template(ctx, "a")
+			is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+			is.Equal(times.Load(), int64(96)) // one, and three more
+		})
+	}
+}
+
+func TestChangesAreNotTriedAgain(t *testing.T) {
+	for name, fail := range map[string]http.HandlerFunc{"hang up": hangUp, "503": says(503, "", ""), "429": says(429, "", "")} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			var times atomic.Int64
+			s, ctx := newSite(t, flaky(&times, fail)), t.Context()
+			times.Store(100)
+			for i, change := range []func() error{
+				func() error { _, err := s.client.IssueMyAPIKey(ctx, svc.NewAPIKey{}); return err },
+				func() error { _, err := s.client.PatchTemplate(ctx, "a", svc.TemplatePatch{}); return err },
+				func() error { return s.client.RevokeAPIKey(ctx, "alice", "k") },
+				func() error { return s.client.DeleteTemplate(ctx, "a") },
+				func() error { _, err := s.client.UpdateTemplate(ctx, "a", true); return err },
+				func() error { _, err := s.client.Simulate(ctx, svc.Bundle{}, queries[0]); return err },
+			} {
+				is.Equal(svc.ErrorCode(change()), svc.CodeUnavailable)
+				is.Equal(times.Load(), int64(99-i))
+			}
+		})
+	}
+}
+
+func TestOtherFailuresAreNotTriedAgain(t *testing.T) {
+	for _, status := range []int{200, 301, 400, 401, 404, 408, 500, 502, 504} {
+		requests := 0
+		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			says(status, "text/html", "<html>")(w, r)
+		})
+		if _, err := c.Template(t.Context(), "a"); err == nil || requests != 1 {
+			t.Errorf("%d: %d requests, %v", status, requests, err)
+		}
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	is := is.New(t)
+	server := serve(t, nil)
+	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
+	server.Close()
+	for _, err := range three(t, c) {
+		is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server cannot be reached just now, try again later"})
+		_, found := errors.AsType[*client.StatusError](err)
+		is.True(!found)
+	}
+}
+
+// script answers requests one after the other, in a bubble of its own time, and notes when they came.
+type script struct {
+	answers []http.Response // the last one stands for all others
+	began   time.Time
+	at      []time.Duration
+}
+
+func (s *script) RoundTrip(*http.Request) (*http.Response, error) {
+	answer := s.answers[min(len(s.at), len(s.answers)-1)]
+	s.at = append(s.at, time.Since(s.began))
+	if answer.StatusCode == 0 {
+		return nil, errors.New("connection reset")
+	}
+	if answer.Body == nil {
+		answer.Body = http.NoBody
+	}
+	return &answer, nil
+}
+
+func (s *script) client() *client.Client {
+	s.began = time.Now()
+	return must(client.New(client.Config{BaseURL: "http://svc.example", Token: token, HTTPClient: &http.Client{Transport: s}}))
+}
+
+func status(code int, header ...string) http.Response {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	return http.Response{StatusCode: code, Header: h}
+}
+
+func TestRetryAfter(t *testing.T) {
+	bubbleStart := "Sat, 01 Jan 2000 00:00:00 GMT"
+	for _, c := range []struct {
+		header  []string
+		atLeast time.Duration // each pause; negative: there is no other try
+		asked   time.Duration // as the error says
+	}{
+		{nil, 0, 0},
+		{[]string{"Retry-After", "0"}, 0, 0},
+		{[]string{"Retry-After", "7"}, 7 * time.Second, 7 * time.Second},
+		{[]string{"Retry-After", "30"}, 30 * time.Second, 30 * time.Second},
+		{[]string{"Retry-After", "31"}, -1, 31 * time.Second},
+		{[]string{"Retry-After", "86400"}, -1, 24 * time.Hour},
+		{[]string{"Retry-After", "99999999999999999999"}, -1, 365 * 24 * time.Hour},
+		{[]string{"Retry-After", "9223372037"}, -1, 365 * 24 * time.Hour},
+		{[]string{"Retry-After", "-5"}, 0, 0},
+		{[]string{"Retry-After", "soon"}, 0, 0},
+		{[]string{"Retry-After", "1.5"}, 0, 0},
+		{[]string{"Retry-After", "Sun, 06 Nov 1994 08:49:47 GMT", "Date", "Sun, 06 Nov 1994 08:49:37 GMT"}, 10 * time.Second, 10 * time.Second},
+		{[]string{"Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT", "Date", "Sun, 06 Nov 1994 08:49:37 GMT"}, 0, 0},
+		{[]string{"Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"}, 0, 0},
+		{[]string{"Retry-After", "Sun, 06 Nov 2994 08:49:37 GMT", "Date", bubbleStart}, -1, 365 * 24 * time.Hour},
+	} {
+		for _, code := range []int{503, 429} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{answers: []http.Response{status(code, c.header...)}}
+				_, err := s.client().Template(t.Context(), "a")
+				tries := 4
+				if c.atLeast < 0 {
+					tries = 1
+				}
+				if len(s.at) != tries {
+					t.Errorf("%q: %d tries", c.header, len(s.at))
+				}
+				for i := 1; i < len(s.at); i++ {
+					drawn := 100 * time.Millisecond << (i - 1)
+					if pause := s.at[i] - s.at[i-1]; pause < c.atLeast || pause > max(c.atLeast, drawn) {
+						t.Errorf("%q: paused for %v before try %d", c.header, pause, i)
+					}
+				}
+				if answer, _ := errors.AsType[*client.StatusError](err); answer == nil || answer.RetryAfter != c.asked {
+					t.Errorf("%q: %+v", c.header, answer)
+				}
+			})
+		}
+	}
+}
+
+// Pauses are drawn anew each time, up to twice as long as before.
+func TestPausesAreDrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[time.Duration]bool{}
+		var longest [4]time.Duration
+		for range 200 {
+			s := &script{answers: []http.Response{{}}}
+			_, _ = s.client().Template(t.Context(), "a")
+			for i := 1; i < len(s.at); i++ {
+				pause := s.at[i] - s.at[i-1]
+				seen[pause] = true
+				longest[i] = max(longest[i], pause)
+			}
+		}
+		for i, most := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+			if i > 0 && (longest[i] > most || longest[i] < most/2) {
+				t.Errorf("the longest pause %d of 200 is %v", i, longest[i])
+			}
+		}
+		if len(seen) < 500 {
+			t.Errorf("of 600 pauses %d are different", len(seen))
+		}
+	})
+}
+
+func TestRetriesEndWithTheContext(t *testing.T) {
+	later := status(503, "Retry-After", "10")
+	for name, c := range map[string]struct {
+		end     func(context.Context) (context.Context, context.CancelFunc)
+		answer  http.Response
+		tries   int
+		took    time.Duration
+		is      error
+		answers int // the status behind the error
+	}{
+		"it cannot last that long":   {until(5 * time.Second), later, 1, 0, nil, 503},
+		"it lasts once":              {until(15 * time.Second), later, 2, 10 * time.Second, nil, 503},
+		"cancelled meanwhile":        {cancelled(4 * time.Second), later, 1, 4 * time.Second, context.Canceled, 503},
+		"cancelled before":           {cancelled(-1), later, 0, 0, context.Canceled, 0},
+		"its time was over":          {until(-1), later, 0, 0, context.DeadlineExceeded, 0},
+		"cancelled between attempts": {cancelled(12 * time.Second), later, 2, 12 * time.Second, context.Canceled, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				is := is.New(t)
+				ctx, end := c.end(t.Context())
+				defer end()
+				s := &script{answers: []http.Response{c.answer}}
+				_, err := s.client().Template(ctx, "a")
+				is.Equal(time.Since(s.began), c.took)
+				is.Equal(len(s.at), c.tries)
+				is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+				is.True(c.is == nil || errors.Is(err, c.is))
+				status, found := errors.AsType[*client.StatusError](err)
+				is.Equal(found, c.answers != 0)
+				is.True(!found || status.Status == c.answers)
+			})
+		})
+	}
+}
+
+func until(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+}
+
+func cancelled(after time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		if after < 0 {
+			cancel()
+		} else {
+			time.AfterFunc(after, cancel)
+		}
+		return ctx, cancel
+	}
+}
+
+// A real server's 503 says to come again in a second, as the interface does.
+func TestInterfaceIsUnavailable(t *testing.T) {
+	is := is.New(t)
+	s := newSite(t)
+	s.create("a")
+	fails := 1
+	s.store.plant(func(call string) error {
+		if call == "Template" && fails > 0 {
+			fails--
+			return svc.ErrUnavailable
+		}
+		return nil
+	})
+	began := time.Now()
+	_, err := s.client.Template(t.Context(), "a")
+	is.NoErr(err)
+	is.True(time.Since(began) >= time.Second)
+	is.Equal(s.requests(), []string{"GET /admin/templates/{template_id}", "GET /admin/templates/{template_id}"})
+}

@@ -1,0 +1,88 @@
+package client_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
+	"github.com/matryer/is"
+)
+
+// What is not asked for is not sent: neither null nor empty, unless that is a value.
+func TestRequestsOnTheWire(t *testing.T) {
+	var sent string
+	server := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = r.Method + " " + r.RequestURI + " " + string(body)
+		if (len(body) > 0) != (r.Header.Get("Content-Type") == "application/json") {
+			sent += " as " + r.Header.Get("Content-Type")
+		}
+	}))
+	c, ctx := must(client.New(client.Config{BaseURL: server.URL, Token: token})), t.Context()
+	at := time.Date(2030, 1, 2, 3, 4, 5, 678901000, time.FixedZone("", -3600))
+	secret := svc.Secret("a-token-of-a-source")
+	for _, request := range []struct {
+		call func() error
+		want string
+	}{
+		{func() error { return second(all(c.Templates(ctx, svc.TemplateFilter{}))) }, `GET /admin/templates `},
+		{func() error { return second(all(c.Templates(ctx, svc.TemplateFilter{Category: "a&b", Tag: "ü ;"}))) },
+			`GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
+		{func() error { return second(c.CreateTemplate(ctx, svc.CreateTemplate{ID: "a"})) },
+			`POST /admin/templates {"id":"a","name":"","manifest":null}`},
+		{func() error { return second(c.PatchTemplate(ctx, "a", svc.TemplatePatch{})) }, `PATCH /admin/templates/a {}`},
+		{func() error {
+			return second(c.PatchTemplate(ctx, "a", svc.TemplatePatch{
+				Name: new(""), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: new("<")}, Tags: new([]string),
+			}))
+		}, `PATCH /admin/templates/a {"name":"","description":null,"category":"<","tags":[]}`},
+		{func() error { return second(c.InstallTemplate(ctx, svc.Install{TemplateID: "a", SourceName: "s"})) },
+			`POST /admin/templates/a/install {"source_name":"s"}`},
+		{func() error {
+			return second(c.InstallTemplate(ctx, svc.Install{TemplateID: "a", SourceName: "s", SourceScope: "personal", AliasID: new("")}))
+		}, `POST /admin/templates/a/install {"source_name":"s","source_scope":"personal","alias_id":""}`},
+		{func() error { return second(c.UpdateTemplate(ctx, "a", true)) }, `POST /admin/templates/a/update?force=true `},
+		{func() error { return second(c.RegisterSource(ctx, svc.RegisterSource{URL: "u"})) }, `POST /admin/template-sources?view=full {"url":"u"}`},
+		{func() error { return second(c.RegisterSource(ctx, svc.RegisterSource{URL: "u", AuthToken: &secret})) },
+			`POST /admin/template-sources?view=full {"url":"u","auth_token":"a-token-of-a-source"}`},
+		{func() error { return second(c.IssueMyAPIKey(ctx, svc.NewAPIKey{})) }, `POST /me/api-keys?view=full {}`},
+		{func() error {
+			return second(c.IssueAPIKey(ctx, "u", svc.NewAPIKey{Description: new(""), ExpiresAt: at}))
+		},
+			`POST /users/u/api-keys?view=full {"description":"","expires_at":"2030-01-02T04:04:05.678901Z"}`},
+		{func() error { return second(c.PatchMyAPIKey(ctx, "k", svc.APIKeyPatch{ExpiresAt: new(time.Time)})) },
+			`PATCH /me/api-keys/k {"expires_at":null}`},
+		{func() error { return second(c.RotateMyAPIKey(ctx, "k", time.Minute)) },
+			`POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
+		{func() error { return c.RevokeMyAPIKeys(ctx) }, `DELETE /me/api-keys `},
+		{func() error { return second(c.Resolve(ctx, svc.Query{Bank: "b", Topic: "t"})) }, `GET /debug/resolve?bank=b&topic=t `},
+		{func() error {
+			return second(c.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Query{Bank: "b"}))
+		},
+			`POST /debug/simulate {"bundle":{"users":[{"id":"u"}]},"query":{"bank":"b","action":"","sa_id":"","user_id":"","sender":"",` +
+				`"channel":"","topic":"","scoping_policy_id":""}}`},
+	} {
+		is := is.New(t)
+		is.Equal(svc.ErrorCode(request.call()), svc.CodeInternal) // the server has nothing to say
+		is.Equal(sent, request.want)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	is := is.New(t)
+	var sent http.Header
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = r.Header
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	is.NoErr(must(client.New(client.Config{BaseURL: server.URL, Token: token})).DeleteTemplate(t.Context(), "a"))
+	is.Equal(sent, http.Header{
+		"Authorization": {"Bearer " + token}, "User-Agent": {"extsvc-svc-client"}, "Accept-Encoding": {"gzip"},
+		"Accept": {"application/json, application/problem+json"},
+	})
+	is.NoErr(must(client.New(client.Config{BaseURL: server.URL})).DeleteTemplate(t.Context(), "a"))
+	is.Equal(sent["Authorization"], nil)
+}
