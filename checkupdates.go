@@ -122,16 +122,22 @@ func (c *checks) of(up Upstream, revision string, installed []Installation) *sou
 }
 
 func (c *checks) keep(check *sourceCheck) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !check.follows {
-		delete(c.last, check.report.Source)
+		c.forget(check.report.Source)
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.last == nil {
 		c.last = map[SourceKey]*sourceCheck{}
 	}
 	c.last[check.report.Source] = check
+}
+
+func (c *checks) forget(source SourceKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.last, source)
 }
 
 // checkSource compares what is installed from a source, which is not nothing, with what that has now.

@@ -205,6 +205,7 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 	} else if err != nil {
 		return fault("remove source", err)
 	}
+	s.checks.forget(key)
 	return s.committed(ctx, s.now(), by, EventSourceRemoved, key.Target())
 }
 
