@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -102,8 +103,9 @@ func parseAddress(address string) (*url.URL, string) {
 
 func notInAddress(r rune) bool { return r == '\\' || unicode.IsSpace(r) || !unicode.IsGraphic(r) }
 
-// lookalikes are characters that some servers turn into ".", "/", "\" or "%" (Unicode NFKC).
-const lookalikes = "．․‥／＼％"
+// lookalikes are all the characters that some servers turn into nothing but dots, or into text that holds a "/", "\", "%" or
+// ";" (Unicode NFKC).
+const lookalikes = "․‥…︙︰﹒．" + "℀℁℅℆／" + "﹨＼" + "﹪％" + "\u037e︔﹔；"
 
 // decodedPath decodes an escaped path once, and refuses whatever a server could take for a way out of a directory,
 // also if it decodes once more.
@@ -121,7 +123,7 @@ func decodedPath(escaped string) (decoded, problem string) {
 	case strings.ContainsFunc(decoded, unicode.IsControl):
 		return "", "must hold no control characters"
 	case strings.ContainsAny(decoded, lookalikes):
-		return "", "must hold no look-alikes of . / and %"
+		return "", "must hold no look-alikes of . / % and ;"
 	}
 	for segment := range strings.SplitSeq(decoded, "/") {
 		if isDots(segment) {
@@ -132,17 +134,33 @@ func decodedPath(escaped string) (decoded, problem string) {
 }
 
 // isDots reports whether a server could take segment for "." or "..": some drop parameters (";x"), or spaces and dots
-// at the end.
+// at the end, or what cannot be seen.
 func isDots(segment string) bool {
 	name, _, _ := strings.Cut(segment, ";")
-	return name != "" && strings.Trim(name, ". ") == ""
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r != '.' && unicode.IsGraphic(r) && !unicode.IsSpace(r) })
 }
+
+// encodesControl reports whether an address holds an encoded control character: a server that decodes it carelessly takes
+// what follows for another line.
+func encodesControl(u *url.URL) bool {
+	for _, escaped := range strings.Split(u.EscapedPath()+"?"+u.RawQuery, "%")[1:] {
+		if c, err := strconv.ParseUint(escaped[:min(2, len(escaped))], 16, 8); err == nil && (c < ' ' || c == 0x7f) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxReference is how many bytes a manifest_file may have: a path is held several times while it is asked for.
+const maxReference = 2048
 
 // confined returns the path of a manifest_file, relative to its source and decoded, or what is wrong with it. A "./" at
 // the front is dropped.
 func confined(reference string) (name, problem string) {
 	reference = strings.TrimPrefix(reference, "./")
 	switch {
+	case len(reference) > maxReference:
+		return "", "must be at most " + strconv.Itoa(maxReference) + " bytes"
 	case strings.HasPrefix(reference, "/"):
 		return "", "must not begin with a slash"
 	case strings.ContainsAny(reference, "?#"):

@@ -16,6 +16,7 @@ import (
 // What is counted is what lies in memory, about, and rather more than less.
 func TestBytesAreReal(t *testing.T) {
 	labels := func(n int) string { return `["` + strings.Repeat(`label","`, n) + `end"]` }
+	var clients []*marketplace.Client // of all cases, so that none is collected while another is measured
 	for name, body := range map[string]string{
 		"many small":   `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A","manifest":{"version":"1"}},`, 5000) + `{}]}`,
 		"with texts":   `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A name of some length","description":"`+strings.Repeat("d", 200)+`","category":"c","manifest_file":"a/b.json"},`, 5000) + `{}]}`,
@@ -31,6 +32,7 @@ func TestBytesAreReal(t *testing.T) {
 			}
 			text := fmt.Sprintf(body, numbers...)
 			client, from := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }, marketplace.Limits{})
+			clients = append(clients, client)
 			from.Source.Name = "warm"
 			_, err := client.Catalog(t.Context(), from, time.Hour)
 			if err != nil {
@@ -49,9 +51,9 @@ func TestBytesAreReal(t *testing.T) {
 			if counted < taken*9/10 || counted > taken*14/10 {
 				t.Error("that is not the same")
 			}
-			runtime.KeepAlive(client)
 		})
 	}
+	runtime.KeepAlive(clients)
 }
 
 func heap() int64 {

@@ -103,19 +103,25 @@ func (p *parsed) text(key string, value []byte) string {
 }
 
 func (p *parsed) optional(key string, value []byte) string {
-	var s string
-	if json.Unmarshal(value, &s) != nil {
+	if value[0] != '"' {
 		p.bad(key + " must be a string")
+		return ""
 	}
-	return s
+	return unquoted(value)
 }
 
 func (p *parsed) labels(key string, value []byte) []string {
-	list := []string{}
 	if value[0] != '[' {
 		p.bad(key + " must be an array of strings")
-		return list
+		return []string{}
 	}
+	count := 0
+	for range elements(value) {
+		if count++; count == svc.MaxLabels {
+			break
+		}
+	}
+	list := make([]string, 0, count)
 	for element := range elements(value) {
 		if len(list) == svc.MaxLabels {
 			p.bad(fmt.Sprintf("%s must have at most %d elements", key, svc.MaxLabels))

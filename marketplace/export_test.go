@@ -2,6 +2,7 @@ package marketplace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -32,6 +33,35 @@ func (c *Client) SetNow(now func() time.Time) { c.now = now }
 
 // SetDial replaces dialling, the guard included.
 func (c *Client) SetDial(dial func(address string) (net.Conn, error)) { c.guard.dial = dial }
+
+// SetWeb makes the guarded dialer resolve names with r and judge what they resolve to, as ever, and then connect to the server
+// that listens at to instead of what it admitted.
+func (c *Client) SetWeb(r *net.Resolver, to string) {
+	guarded := c.guarded.DialContext
+	c.SetResolver(r, func(string) error { return errAdmitted })
+	c.guarded.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := guarded(ctx, network, address)
+		if errors.Is(err, errAdmitted) {
+			return net.Dial("tcp", to)
+		}
+		return conn, err
+	}
+}
+
+// SlowHeaders returns what becomes of err when the headers of an answer did not come in time.
+func SlowHeaders(err error) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errSlowHeaders)
+	return ended(ctx, "", err)
+}
+
+var errAdmitted = errors.New("admitted")
+
+// Hurry changes the time limits, between two calls.
+func (c *Client) Hurry(headers, all time.Duration) {
+	c.limits.HeaderTimeout, c.limits.Timeout, c.flights.timeout = headers, all, all
+	c.guarded.TLSHandshakeTimeout, c.allowed.TLSHandshakeTimeout = headers, headers
+}
 
 func (c *Client) Control(address string) error { return c.guard.control("tcp", address, nil) }
 

@@ -45,6 +45,9 @@ func ended(ctx context.Context, reason string, err error) error {
 	netErr, isNet := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(context.Cause(ctx), errSlowHeaders), isNet && netErr.Timeout():
+		if errors.Is(err, context.Canceled) {
+			err = context.Cause(ctx) // it was the time, not the caller: who asks for a cancellation must find none
+		}
 		return &fault{code: svc.CodeSourceTimeout, reason: "did not come in time", err: err}
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -76,7 +79,17 @@ func badManifest(from svc.Upstream, entry svc.CatalogEntry, err error) error {
 	return sourceError(from, f.code, at+" is bad: its manifest_file "+f.reason, errors.Join(svc.ErrBadEntry, f.err))
 }
 
+// brief is a cause whose text may repeat what a source said, which may be megabytes: the log gets the beginning.
+type brief struct{ err error }
+
+func (b brief) Error() string { return clip(b.err.Error(), 500) }
+
+func (b brief) Unwrap() error { return b.err }
+
 func sourceError(from svc.Upstream, code svc.Code, message string, err error) error {
+	if err != nil {
+		err = brief{err}
+	}
 	return &svc.Error{Code: code, Message: named(from) + ": " + message, Err: err}
 }
 

@@ -2,6 +2,7 @@ package marketplace
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -64,10 +65,17 @@ func (c *Client) transportTo(o origin) *http.Transport {
 func follow(from *url.URL, location string) (*url.URL, error) {
 	next, err := url.Parse(location)
 	if err != nil {
+		if malformed, ok := errors.AsType[*url.Error](err); ok {
+			err = malformed.Err // without the address: it may hold a password
+		}
 		return nil, failed("redirects to a malformed address", err)
 	}
 	next = from.ResolveReference(next)
-	if _, problem := parseAddress(next.String()); problem != "" {
+	_, problem := parseAddress(next.String())
+	if problem == "" && encodesControl(next) {
+		problem = "must hold no control characters"
+	}
+	if problem != "" {
 		return nil, failed("redirects to an address that is refused: it "+problem, nil)
 	}
 	return next, nil

@@ -174,6 +174,15 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// That a request was cancelled for want of time is not told as a cancellation by the caller, who would get no older copy then.
+func TestTimeoutIsNoCancellation(t *testing.T) {
+	for _, err := range []error{context.Canceled, fmt.Errorf("read: %w", context.Canceled), io.ErrUnexpectedEOF} {
+		if got := marketplace.SlowHeaders(err); errors.Is(got, context.Canceled) || !strings.Contains(got.Error(), "did not come in time: ") {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+}
+
 // A server that accepts and says nothing, not even in TLS.
 func TestTimeoutBeforeHTTP(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -285,10 +294,7 @@ func ExampleClient_Catalog() {
 // A source that was sent a token and sends more than it has announced is not listened to: net/http would log what it says.
 func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is := is.New(t)
-	var logged syncBuffer
-	before := log.Writer()
-	log.SetOutput(&logged)
-	t.Cleanup(func() { log.SetOutput(before) })
+	logged := captureLog(t)
 	client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		connection, stream, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -305,6 +311,16 @@ func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is.NoErr(err)
 	time.Sleep(100 * time.Millisecond)
 	is.Equal(logged.String(), "")
+}
+
+// captureLog returns what is written to the process's own log until the test ends.
+func captureLog(t *testing.T) *syncBuffer {
+	t.Helper()
+	var logged syncBuffer
+	before := log.Writer()
+	log.SetOutput(&logged)
+	t.Cleanup(func() { log.SetOutput(before) })
+	return &logged
 }
 
 // syncBuffer is written and read concurrently.

@@ -34,5 +34,5 @@ func readRegular(ctx context.Context, files fs.FS, name string, limit int) ([]by
 		return nil, err
 	}
 	defer file.Close()
-	return readLimited(file, limit)
+	return readLimited(file, limit, info.Size())
 }

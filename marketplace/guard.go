@@ -103,8 +103,11 @@ func (g *guard) control(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// transport speaks HTTP over connections that control has admitted; nil admits all. It knows no proxy and no cookies.
+// transport speaks HTTP/1.1 over connections that control has admitted; nil admits all. It knows no proxy and no cookies. In
+// HTTP/2 net/http writes a line to the process's log for each frame that it does not know: millions in a second.
 func (c *Client) transport(roots *x509.CertPool, control func(network, address string, conn syscall.RawConn) error) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if c.guard.dial != nil {
@@ -115,7 +118,7 @@ func (c *Client) transport(roots *x509.CertPool, control func(network, address s
 		},
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    c.limits.HeaderTimeout,
-		ForceAttemptHTTP2:      true,
+		Protocols:              &protocols,
 		DisableCompression:     true, // decoded under our own limits
 		MaxResponseHeaderBytes: 64 << 10,
 		MaxIdleConns:           16,

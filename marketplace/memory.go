@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -80,5 +79,5 @@ func unzip(data []byte, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readLimited(io.Reader(zip), limit)
+	return readLimited(zip, limit, -1)
 }

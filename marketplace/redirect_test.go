@@ -35,8 +35,19 @@ func redirectTo(location string, status int) http.HandlerFunc {
 // "host/path token".
 func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Client, *[]string) {
 	t.Helper()
+	client, server, asked := newServedWeb(t, marketplace.Config{}, handlers)
+	client.SetDial(func(string) (net.Conn, error) { return net.Dial("tcp", server) })
+	return client, asked
+}
+
+// newServedWeb returns the client of newWeb as it dials by itself, and where the server listens.
+func newServedWeb(t *testing.T, config marketplace.Config, handlers map[string]http.HandlerFunc) (client *marketplace.Client, address string, requests *[]string) {
+	t.Helper()
 	var asked []string
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 {
+			t.Errorf("it is spoken to in %s", r.Proto)
+		}
 		asked = append(asked, strings.TrimRight(r.Host+r.URL.RequestURI()+" "+r.Header.Get("Authorization"), " "))
 		if handler := handlers[r.Host+r.URL.Path]; handler != nil {
 			handler(w, r)
@@ -44,15 +55,14 @@ func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Cl
 			http.NotFound(w, r)
 		}
 	}))
-	certificate, roots := issue(t, "raw.githubusercontent.com", "gitlab.com", "one.example", "two.example")
+	var certificate tls.Certificate
+	certificate, config.RootCAs = issue(t, "raw.githubusercontent.com", "gitlab.com", "one.example", "two.example", "sub.one.example")
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client := newClient(t, marketplace.Config{RootCAs: roots})
-	client.SetDial(func(string) (net.Conn, error) { return net.Dial("tcp", server.Listener.Addr().String()) })
-	return client, &asked
+	return newClient(t, config), server.Listener.Addr().String(), &asked
 }
 
 func issue(t *testing.T, names ...string) (tls.Certificate, *x509.CertPool) {
@@ -161,7 +171,6 @@ func TestDowngradeToAllowedOrigin(t *testing.T) {
 }
 
 func TestTokenStaysHome(t *testing.T) {
-	const fileEntry = `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`
 	for name, test := range map[string]struct {
 		url      string
 		handlers map[string]http.HandlerFunc
@@ -183,6 +192,22 @@ func TestTokenStaysHome(t *testing.T) {
 		"same place, spelled otherwise": {"https://one.example", map[string]http.HandlerFunc{
 			"one.example/templates.json": redirectTo("https://ONE.example.:0443/x", 301), "one.example/x": answer(oneEntry),
 		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/x Bearer s3cr3t"}},
+		"at home for a while, then away": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": redirectTo("/a", 301), "one.example/a": redirectTo("//ONE.EXAMPLE/b", 303), "one.example/b": redirectTo("https://two.example/x", 308), "two.example/x": answer(oneEntry),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/a Bearer s3cr3t", "one.example/b Bearer s3cr3t", "two.example/x"}},
+		"away twice, and back": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": redirectTo("https://one.example:8443/x", 302), "one.example:8443/x": redirectTo("https://two.example/x", 302),
+			"two.example/x": redirectTo("https://one.example/y", 302), "one.example/y": redirectTo("/z", 302), "one.example/z": answer(oneEntry),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example:8443/x", "two.example/x", "one.example/y", "one.example/z"}},
+		"name below": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": redirectTo("https://sub.one.example/x", 302), "sub.one.example/x": answer(oneEntry),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "sub.one.example/x"}},
+		"name above": {"https://sub.one.example", map[string]http.HandlerFunc{
+			"sub.one.example/templates.json": redirectTo("//one.example/x", 302), "one.example/x": answer(oneEntry),
+		}, []string{"sub.one.example/templates.json Bearer s3cr3t", "one.example/x"}},
+		"a manifest moved": {"https://one.example", map[string]http.HandlerFunc{
+			"one.example/templates.json": answer(fileEntry), "one.example/m.json": redirectTo("https://two.example/m", 302), "two.example/m": redirectTo("https://one.example/n", 302), "one.example/n": answer(`{}`),
+		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/m.json Bearer s3cr3t", "two.example/m", "one.example/n"}},
 		"GitHub": {"https://github.com/acme/t/tree/v1/dir", map[string]http.HandlerFunc{
 			"raw.githubusercontent.com/acme/t/v1/dir/templates.json": answer(fileEntry), "raw.githubusercontent.com/acme/t/v1/dir/m.json": redirectTo("https://two.example/m", 302), "two.example/m": answer(`{}`),
 		}, []string{"raw.githubusercontent.com/acme/t/v1/dir/templates.json Bearer s3cr3t", "raw.githubusercontent.com/acme/t/v1/dir/m.json Bearer s3cr3t", "two.example/m"}},
@@ -200,6 +225,32 @@ func TestTokenStaysHome(t *testing.T) {
 			is.Equal(*asked, test.asked)
 		})
 	}
+}
+
+// From https to http of the same name, where the host allows both, and back.
+func TestTokenToOtherScheme(t *testing.T) {
+	is := is.New(t)
+	var tokens []string
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tokens = append(tokens, "http "+r.Header.Get("Authorization"))
+		redirectTo("https://one.example/back", 302)(w, r)
+	}))
+	defer plain.Close()
+	client, server, asked := newServedWeb(t, marketplace.Config{AllowOrigins: []string{"http://one.example"}}, map[string]http.HandlerFunc{
+		"one.example/templates.json": redirectTo("http://one.example/x", 302), "one.example/back": answer(oneEntry),
+	})
+	client.SetDial(func(address string) (net.Conn, error) {
+		if address == "one.example:80" {
+			return net.Dial("tcp", plain.Listener.Addr().String())
+		}
+		return net.Dial("tcp", server)
+	})
+	from := upstream("https://one.example")
+	from.Token = "s3cr3t"
+	_, err := client.Template(t.Context(), from, "a")
+	is.NoErr(err)
+	is.Equal(tokens, []string{"http "})
+	is.Equal(*asked, []string{"one.example/templates.json Bearer s3cr3t", "one.example/back"})
 }
 
 // Over plain http between two ports of loopback, as two sources on one machine are.

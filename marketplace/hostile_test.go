@@ -1,0 +1,309 @@
+package marketplace_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/matryer/is"
+)
+
+// hostileLimit is how many bytes a catalogue may have in these tests.
+const hostileLimit = 256 << 10
+
+// patient are limits of time that no answer exceeds but one that does not come at all.
+var patient = marketplace.Limits{Catalog: hostileLimit, Entries: 5, HeaderTimeout: time.Minute, Timeout: time.Minute}
+
+const (
+	unreachable = "its catalogue cannot be reached"
+	damaged     = "its catalogue broke off or is damaged"
+	large       = "its catalogue is larger than 262144 bytes"
+	noJSON      = "its catalogue is bad: it must be valid JSON"
+	encoding    = "its catalogue came in an encoding that was not asked for"
+	page        = "its catalogue is a web page"
+	late        = "its catalogue did not come in time"
+)
+
+// hostile are answers that are bad, and what is said of them.
+var hostile = map[string]struct {
+	say  speech
+	want string
+}{
+	// The body.
+	"endless, no length":        {then(ok(), forEver(" ")), large},
+	"endless chunks":            {then(ok(chunked), forEver(chunk(strings.Repeat(" ", 4096)))), large},
+	"endless small chunks":      {then(ok(chunked), forEver(chunk(" "))), large},
+	"endless, announced":        {then(ok(length(1<<30)), forEver(" ")), large},
+	"announced and not sent":    {then(ok(length(1<<40)), silence), large},
+	"one byte too many":         {say(ok(length(hostileLimit+1)), strings.Repeat(" ", hostileLimit+1)), large},
+	"one byte too many, unsaid": {say(ok(), strings.Repeat(" ", hostileLimit+1)), large},
+	"empty":                     {say(ok(length(0))), "its catalogue is bad: it must not be empty"},
+	"cut off, no length":        {say(ok(), oneEntry[:40]), noJSON},
+	"cut off at the limit":      {say(ok(), `{"templates":[`, strings.Repeat("0,", hostileLimit/2-7)), "its catalogue is bad"},
+	"not JSON":                  {say(ok(), "templates: []"), noJSON},
+	"two documents":             {say(ok(), oneEntry, oneEntry), noJSON},
+	"deep arrays":               {say(ok(), strings.Repeat("[", hostileLimit)), "nested deeper"},
+	"deep objects":              {say(ok(), strings.Repeat(`{"":`, hostileLimit/4)), "nested deeper"},
+	"deep and closed":           {say(ok(), nested(hostileLimit/2)), "nested deeper"},
+	"deep in an entry":          {say(ok(), `{"templates":[{"id":"a","name":"A","manifest":{"x":`, nested(1000), `}}]}`), "nested deeper"},
+	"a key twice": {say(ok(), `{"`, strings.Repeat("k", 100_000), `":1,"`, strings.Repeat("k", 100_000), `":1}`),
+		"kkk… is a duplicate key"},
+	"an entry too many": {say(ok(), `{"templates":[`, strings.Repeat("{},", 5), `{}]}`), "has more than 5 entries"},
+
+	// Its length.
+	"length too long":      {say(ok(length(len(oneEntry)+1)), oneEntry), damaged},
+	"length too short":     {say(ok(length(len(oneEntry)-1)), oneEntry), noJSON},
+	"length negative":      {say(ok("Content-Length: -1"), oneEntry), unreachable},
+	"length with a plus":   {say(ok("Content-Length: +5"), oneEntry), unreachable},
+	"length hexadecimal":   {say(ok("Content-Length: 0x40"), oneEntry), unreachable},
+	"length overflowing":   {say(ok("Content-Length: 18446744073709551616"), oneEntry), unreachable},
+	"largest length":       {say(ok("Content-Length: 9223372036854775807"), oneEntry), large},
+	"two lengths":          {say(ok(length(len(oneEntry)), length(1)), oneEntry), unreachable},
+	"a list of lengths":    {say(ok("Content-Length: 64, 64"), oneEntry), unreachable},
+	"length and no number": {say(ok("Content-Length: many"), oneEntry), unreachable},
+
+	// Its chunks.
+	"no last chunk":            {say(ok(chunked), chunk(oneEntry)), damaged},
+	"chunk cut off":            {say(ok(chunked), "ffff\r\n", oneEntry), damaged},
+	"chunk size no number":     {say(ok(chunked), "zz\r\n", oneEntry, "\r\n0\r\n\r\n"), damaged},
+	"chunk size negative":      {say(ok(chunked), "-5\r\n", oneEntry, "\r\n0\r\n\r\n"), damaged},
+	"chunk size overflowing":   {say(ok(chunked), "fffffffffffffffff\r\n", oneEntry, "\r\n0\r\n\r\n"), damaged},
+	"largest chunk size":       {say(ok(chunked), "7fffffffffffffff\r\n", oneEntry), damaged},
+	"chunk size empty":         {say(ok(chunked), "\r\n", oneEntry, "\r\n0\r\n\r\n"), damaged},
+	"chunk size too small":     {say(ok(chunked), "5\r\n", oneEntry, "\r\n0\r\n\r\n"), damaged},
+	"no chunks":                {say(ok(chunked), oneEntry), damaged},
+	"chunk extensions":         {then(ok(chunked), forEver("1;"+strings.Repeat("x", 1000)+"\r\n \r\n")), damaged},
+	"endless chunk extension":  {then(ok(chunked)+"1;", forEver("x")), damaged},
+	"endless chunk size":       {then(ok(chunked), forEver("0")), damaged},
+	"trailers, very many":      {then(ok(chunked, "Trailer: X")+chunk(oneEntry)+"0\r\n", forEver("X: y\r\n")), damaged},
+	"trailer, endless":         {then(ok(chunked)+chunk(oneEntry)+"0\r\nX: ", forEver("x")), damaged},
+	"trailer, malformed":       {say(ok(chunked), chunk(oneEntry), "0\r\nno colon\r\n\r\n"), damaged},
+	"trailers cut off":         {say(ok(chunked), chunk(oneEntry), "0\r\nX: y\r\n"), damaged},
+	"unknown transfer":         {say(ok("Transfer-Encoding: gzip"), oneEntry), unreachable},
+	"chunked twice":            {say(ok("Transfer-Encoding: chunked, chunked"), chunk(oneEntry), "0\r\n\r\n"), unreachable},
+	"chunked, and not chunked": {say(ok(chunked, "Transfer-Encoding: identity"), chunk(oneEntry), "0\r\n\r\n"), unreachable},
+
+	// Its encoding.
+	"gzip bomb":                  {then(ok(gzipped), forEver(zipped(strings.Repeat(" ", 1<<20)))), large},
+	"gzip bomb of one member":    {say(ok(gzipped), zipped(strings.Repeat(" ", 64<<20))), large},
+	"gzip bomb in chunks":        {then(ok(gzipped, chunked), forEver(chunk(zipped(strings.Repeat(" ", 1<<20))))), large},
+	"gzip of nothing, endless":   {then(ok(gzipped), forEver(zipped(""))), large},
+	"gzip in gzip":               {say(ok(gzipped), zipped(zipped(strings.Repeat(" ", 1<<20)))), noJSON},
+	"gzip in gzip, announced":    {say(ok("Content-Encoding: gzip, gzip"), zipped(zipped(oneEntry))), encoding},
+	"gzip announced twice":       {say(ok(gzipped, gzipped), zipped(zipped(oneEntry))), encoding},
+	"gzip cut off":               {say(ok(gzipped), zipped(oneEntry)[:50]), damaged},
+	"gzip, then rubbish":         {say(ok(gzipped), zipped(oneEntry), "rubbish"), damaged},
+	"gzip, checksum wrong":       {say(ok(gzipped), zipped(oneEntry)[:len(zipped(oneEntry))-8], "12345678"), damaged},
+	"gzip in name only":          {say(ok(gzipped), oneEntry), damaged},
+	"gzip of nothing":            {say(ok(gzipped, length(0))), damaged},
+	"gzip with an endless name":  {then(ok(gzipped)+"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", forEver("x")), damaged},
+	"gzip with a large extra":    {say(ok(gzipped), "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\xff\xff", strings.Repeat("x", 1<<16)), damaged},
+	"gzip with a bad block":      {say(ok(gzipped), "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff"), damaged},
+	"brotli":                     {say(ok("Content-Encoding: br"), oneEntry), encoding},
+	"zstd":                       {say(ok("Content-Encoding: zstd"), oneEntry), encoding},
+	"deflate":                    {say(ok("Content-Encoding: deflate"), oneEntry), encoding},
+	"x-gzip":                     {say(ok("Content-Encoding: x-gzip"), zipped(oneEntry)), encoding},
+	"encoding unknown":           {say(ok("Content-Encoding: \x01\xff"), oneEntry), unreachable},
+	"encoding empty":             {say(ok("Content-Encoding: "), oneEntry), encoding},
+	"HTML":                       {say(okAs("text/html"), oneEntry), page},
+	"HTML, parameters malformed": {say(okAs("TEXT/html ;charset=a; charset=b"), oneEntry), page},
+	"HTML, by a second type":     {say(ok("Content-Type: text/html"), oneEntry), page},
+	"HTML, not said":             {say(ok(), "<!doctype html><title>Sign in</title>"), page},
+	"an image":                   {say(okAs("image/png"), "\x89PNG\r\n\x1a\n"), noJSON},
+	"parts":                      {say(okAs("multipart/mixed; boundary=x"), "--x\r\n\r\n", oneEntry, "\r\n--x--"), noJSON},
+
+	// The head.
+	"an endless header":       {then("HTTP/1.1 200 OK\r\nX: ", forEver("x")), unreachable},
+	"headers, very many":      {then("HTTP/1.1 200 OK\r\n", forEver("X: y\r\n")), unreachable},
+	"100 KB of headers":       {say(ok("X: "+strings.Repeat("x", 100<<10)), oneEntry), unreachable},
+	"an endless status":       {then("HTTP/1.1 200 ", forEver("O")), unreachable},
+	"no colon":                {say("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", oneEntry), unreachable},
+	"NUL in a header":         {say("HTTP/1.1 200 OK\r\nX: \x00\r\n\r\n", oneEntry), unreachable},
+	"HTTP/0.9":                {say(oneEntry), unreachable},
+	"HTTP/0.9, endless":       {then("", forEver("{")), unreachable},
+	"another protocol":        {say("SSH-2.0-OpenSSH_9.9\r\n"), unreachable},
+	"HTTP/2, not asked for":   {say("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), unreachable},
+	"version malformed":       {say("HTTP/one 200 OK\r\n\r\n", oneEntry), unreachable},
+	"status of two digits":    {say("HTTP/1.1 20 OK\r\n\r\n", oneEntry), unreachable},
+	"status negative":         {say("HTTP/1.1 -20 OK\r\n\r\n", oneEntry), unreachable},
+	"status unknown":          {say("HTTP/1.1 999 OK\r\n\r\n", oneEntry), "answered 999"},
+	"1xx flood":               {then("", forEver("HTTP/1.1 100 Continue\r\n\r\n")), unreachable},
+	"103 flood":               {then("", forEver("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n")), unreachable},
+	"101":                     {say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", oneEntry), "answered 101"},
+	"204":                     {say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"), "answered 204"},
+	"206":                     {say("HTTP/1.1 206 Partial Content\r\nConnection: close\r\n\r\n", oneEntry), "answered 206"},
+	"304, not asked for":      {say("HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n"), "answered 304"},
+	"500, endless":            {then("HTTP/1.1 500 Oops\r\n\r\n", forEver("x")), "answered 500"},
+	"a redirect to itself":    {say(moved("/templates.json")), "redirects too often"},
+	"a redirect to nowhere":   {say("HTTP/1.1 302 Found\r\nConnection: close\r\n\r\n"), "answered 302 without saying where it is"},
+	"a redirect with a CR":    {say(moved("/x\rX-Injected: y")), unreachable},
+	"a redirect over 2 lines": {say(moved("http://127.0.0.1:1/\r\n x")), "is plain http"},
+	"a redirect, endless":     {then("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", forEver("x")), "is plain http"},
+	"a huge redirect":         {say(moved("/" + strings.Repeat("x", 100<<10))), unreachable},
+
+	// The connection.
+	"reset at once":         {reset, unreachable},
+	"closed at once":        {func(net.Conn) {}, unreachable},
+	"reset when asked":      {then("", reset), unreachable},
+	"closed when asked":     {say(), unreachable},
+	"reset in the status":   {then("HTTP/1.1 2", reset), unreachable},
+	"closed in the status":  {say("HTTP/1.1 2"), unreachable},
+	"reset in the headers":  {then("HTTP/1.1 200 OK\r\nContent-Type: appl", reset), unreachable},
+	"closed in the headers": {say("HTTP/1.1 200 OK\r\nContent-Type: appl"), unreachable},
+	"reset in the body":     {then(ok(length(1000))+oneEntry[:20], reset), "its catalogue "}, // what was sent before may be lost
+	"reset in a chunk":      {then(ok(chunked)+"40\r\n{", reset), "its catalogue "},
+	"reset in gzip":         {then(ok(gzipped)+zipped(oneEntry)[:15], reset), "its catalogue "},
+	"closed in the body":    {say(ok(length(1000)), oneEntry[:20]), damaged},
+	"closed in a chunk":     {say(ok(chunked), "40\r\n", oneEntry[:20]), damaged},
+	"closed in gzip":        {say(ok(gzipped), zipped(oneEntry)[:15]), damaged},
+}
+
+// newHostile returns a client that has a good copy of a source that can be told to answer badly.
+func newHostile(t *testing.T) (*rawSource, *marketplace.Client, svc.Upstream, svc.Catalog) {
+	t.Helper()
+	source := newRawSource(t, say(ok(length(len(oneEntry))), oneEntry))
+	url := "http://" + source.Addr().String()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: patient})
+	good, err := client.Catalog(t.Context(), upstream(url), 0)
+	if err != nil || good.Failure != nil || len(good.Entries) != 1 {
+		t.Fatalf("got %+v, %v", good, err)
+	}
+	return source, client, upstream(url), good
+}
+
+// wantStale wants what holds whenever a source answers badly: an installation fails with code and a message that says want,
+// the last good copy is listed, as stale, and nothing of the bad answer stays.
+func wantStale(t *testing.T, client *marketplace.Client, from svc.Upstream, good svc.Catalog, code svc.Code, want string) {
+	t.Helper()
+	is := is.New(t)
+	_, err := client.Template(t.Context(), from, "a")
+	wantError(t, err, code, want)
+	if len(err.Error()) > 1000 {
+		t.Errorf("the log gets %d bytes", len(err.Error()))
+	}
+	stale, err := client.Catalog(t.Context(), from, 0)
+	is.NoErr(err)
+	wantError(t, stale.Failure, code, want)
+	is.Equal(stale.Entries, good.Entries)
+	is.Equal(stale.FetchedAt, good.FetchedAt)
+	young, err := client.Catalog(t.Context(), from, time.Hour)
+	is.NoErr(err)
+	is.Equal(young.Failure, nil) // it was not asked
+	is.Equal(young.Entries, good.Entries)
+}
+
+func TestHostileAnswers(t *testing.T) {
+	logged := captureLog(t)
+	for name, answer := range hostile {
+		t.Run(name, func(t *testing.T) {
+			source, client, from, good := newHostile(t)
+			source.turn(answer.say)
+			wantStale(t, client, from, good, svc.CodeSourceFailed, answer.want)
+			source.alone(t)
+			source.turn(nil)
+			version(t, client, from)
+			if logged.String() != "" {
+				t.Errorf("the process's log has %q", logged)
+			}
+		})
+	}
+}
+
+// slow are answers that never come to an end. Those whose head is slow end with the time for headers, the others with
+// the time for all.
+var slow = map[string]map[string]speech{
+	"head": {
+		"never read":             func(conn net.Conn) { silence(conn) },
+		"never answered":         then("", silence),
+		"silent in the status":   then("HTTP/1.1 2", silence),
+		"silent in the headers":  then("HTTP/1.1 200 OK\r\nX: ", silence),
+		"a header for ever":      then("HTTP/1.1 200 OK\r\nX: ", dripping("x")),
+		"headers for ever":       then("HTTP/1.1 200 OK\r\n", dripping("X: y\r\n")),
+		"a status for ever":      then("HTTP/1.1 200 ", dripping("O")),
+		"silent after a 100":     then("HTTP/1.1 100 Continue\r\n\r\n", silence),
+		"silent in a redirect":   then("HTTP/1.1 302 Found\r\nLocation: /x", silence),
+		"half closed, and quiet": then("", func(conn net.Conn) { _ = conn.(*net.TCPConn).CloseRead(); dripping("H")(conn) }),
+	},
+	"body": {
+		"silent":                 then(ok(length(100)), silence),
+		"silent, no length":      then(ok(), silence),
+		"silent before the end":  then(ok(length(len(oneEntry)+1))+oneEntry, silence),
+		"a body for ever":        then(ok(), dripping(" ")),
+		"an announced body":      then(ok(length(hostileLimit))+oneEntry, dripping(" ")),
+		"chunks for ever":        then(ok(chunked), dripping(chunk(" "))),
+		"silent in a chunk size": then(ok(chunked)+"4", silence),
+		"silent in a chunk":      then(ok(chunked)+"40\r\n{", silence),
+		"chunk extensions":       then(ok(chunked)+"1;", dripping("x")),
+		"silent in trailers":     then(ok(chunked)+chunk(oneEntry)+"0\r\nX: ", silence),
+		"trailers for ever":      then(ok(chunked)+chunk(oneEntry)+"0\r\n", dripping("X: y\r\n")),
+		"a gzip head for ever":   then(ok(gzipped)+"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", silence),
+		"gzip of nothing":        then(ok(gzipped), dripping(zipped(""))),
+		"gzip for ever":          then(ok(gzipped), dripping(zipped(" "))),
+		"silent in gzip":         then(ok(gzipped)+zipped(oneEntry)[:15], silence),
+	},
+}
+
+func TestSlowAnswers(t *testing.T) {
+	const short, long = 50 * time.Millisecond, 5 * time.Minute
+	for part, answers := range slow {
+		for name, answer := range answers {
+			t.Run(part+" "+name, func(t *testing.T) {
+				source, client, from, good := newHostile(t)
+				source.turn(answer)
+				if part == "head" {
+					client.Hurry(short, long)
+				} else {
+					client.Hurry(long, short)
+				}
+				began := time.Now()
+				wantStale(t, client, from, good, svc.CodeSourceTimeout, late)
+				if took := time.Since(began); took < 2*short || took > 30*time.Second {
+					t.Errorf("two calls of at most %v each took %v", short, took)
+				}
+				source.alone(t)
+				source.turn(nil)
+				client.Hurry(long, long)
+				version(t, client, from)
+			})
+		}
+	}
+}
+
+// A source that is listened for and never accepted, and one whose name nobody resolves.
+func TestSlowConnections(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	address := listener.Addr().String()
+	for what, url := range map[string]string{
+		"not accepted": "http://" + address, "not accepted, TLS": "https://" + address, "not resolved": "https://silent.example",
+	} {
+		t.Run(what, func(t *testing.T) {
+			limits := marketplace.Limits{HeaderTimeout: 50 * time.Millisecond, Timeout: 5 * time.Minute}
+			config := marketplace.Config{Limits: limits}
+			if !strings.Contains(url, "example") {
+				config.AllowOrigins = []string{url}
+			}
+			client := newClient(t, config)
+			client.SetResolver((&names{silent: true}).resolver(), nil)
+			began := time.Now()
+			_, err := client.Template(t.Context(), upstream(url), "a")
+			wantError(t, err, svc.CodeSourceTimeout, late)
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// No limit is a limit, too.
+func TestLargestLimits(t *testing.T) {
+	const most = int(^uint(0) >> 1)
+	client, from := serve(t, answer(oneEntry), marketplace.Limits{Catalog: most, Manifest: most, Entries: most, Redirects: most})
+	version(t, client, from)
+}

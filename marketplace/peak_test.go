@@ -1,0 +1,192 @@
+//go:build !race
+
+package marketplace_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc/marketplace"
+)
+
+// taken returns how many bytes are allocated while something is done, all together, and how many are in use at most, as far
+// as looking every millisecond shows. What lies unused and is not collected yet is counted.
+func taken(do func()) (total, peak int64) {
+	before := heap()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	allocated := stats.TotalAlloc
+	done, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		each := time.NewTicker(time.Millisecond)
+		defer each.Stop()
+		for {
+			runtime.ReadMemStats(&stats)
+			peak = max(peak, int64(stats.HeapAlloc)-before)
+			select {
+			case <-done:
+				return
+			case <-each.C:
+			}
+		}
+	}()
+	do()
+	close(done)
+	<-looked
+	runtime.ReadMemStats(&stats)
+	return int64(stats.TotalAlloc - allocated), peak
+}
+
+// spaces is a gzip file with so many megabytes of white space in one member.
+func spaces(megabytes int) string {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	megabyte := bytes.Repeat([]byte(" "), 1<<20)
+	for range megabytes {
+		_, _ = z.Write(megabyte)
+	}
+	_ = z.Close()
+	return b.String()
+}
+
+// The body of an answer is announced or not, and read into one buffer that is as large as it has to be, or into a few that grow. As
+// JSON it is there once more. That is all: whatever a source sends, no more is even allocated than that.
+func TestMemoryOfHostileAnswers(t *testing.T) {
+	const (
+		limit            = 16 << 10 << (2 * 4) // buffers grow fourfold from 16 KiB, and end there
+		overhead         = 1 << 20             // of net/http, gzip and this test, and no part of what is sent
+		nothing          = 0.0                 // of the limit
+		announced, grown = 1.0, 4.0 / 3
+		parsed           = 1.0
+	)
+	full := func(begin, again string) string { return begin + strings.Repeat(again, (limit-len(begin))/len(again)) }
+	for name, test := range map[string]struct {
+		say  speech
+		most float64 // of the limit
+	}{
+		"endless":                  {then(ok(), forEver(" ")), grown},
+		"endless chunks":           {then(ok(chunked), forEver(chunk(strings.Repeat(" ", 4096)))), grown},
+		"endless, announced":       {then(ok(length(1<<40)), forEver(" ")), nothing},
+		"cut off":                  {say(ok(length(limit)), full("", " ")[:limit/2]), announced},
+		"gzip bomb":                {say(ok(gzipped), spaces(64)), grown},
+		"gzip bomb, many members":  {then(ok(gzipped), forEver(spaces(1))), grown},
+		"gzip bomb, announced":     {say(ok(gzipped, length(len(spaces(64)))), spaces(64)), grown},
+		"gzip of nothing":          {then(ok(gzipped), forEver(zipped(""))), nothing},
+		"gzip in gzip":             {say(ok(gzipped), zipped(spaces(256))), grown},
+		"a header":                 {then("HTTP/1.1 200 OK\r\nX: ", forEver("x")), nothing},
+		"headers":                  {then("HTTP/1.1 200 OK\r\n", forEver("X: y\r\n")), nothing},
+		"1xx":                      {then("", forEver("HTTP/1.1 100 Continue\r\n\r\n")), nothing},
+		"trailers":                 {then(ok(chunked)+chunk(oneEntry)+"0\r\n", forEver("X: y\r\n")), nothing},
+		"chunk extensions":         {then(ok(chunked)+"1;", forEver("x")), nothing},
+		"a status":                 {then("HTTP/1.1 500 Oops\r\n\r\n", forEver("x")), nothing},
+		"a redirect":               {then("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", forEver("x")), nothing},
+		"deep":                     {say(ok(length(limit)), full("", "[")), announced + parsed},
+		"deep, not announced":      {say(ok(), full("", "[")), grown + parsed},
+		"deep objects":             {say(ok(length(limit-4)), full("", `{"":`)[:limit-4]), announced + parsed},
+		"a string":                 {say(ok(length(limit)), full(`"`, "x")), announced + parsed},
+		"a string without its end": {say(ok(length(limit)), full(`{"templates":["`, "x")), announced + parsed},
+		"an array":                 {say(ok(length(limit)), full(`[`, "0,")[:limit-1]), announced + parsed},
+		"a long manifest_file": {say(ok(), full(`{"templates":[{"id":"a","name":"A","manifest_file":"`, "xy")[:limit-10], `"}]}`),
+			grown + 2*parsed},
+		"a key twice": {say(ok(), full(`{"`, "x")[:limit/2], `":1,"`, full("", "x")[:limit/2-20], `":1}`), grown + 2*parsed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := newRawSource(t, test.say)
+			url := "http://" + source.Addr().String()
+			limits := patient
+			limits.Catalog = limit
+			client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: limits})
+			var err error
+			total, peak := taken(func() { _, err = client.Template(t.Context(), upstream(url), "a") })
+			wantError(t, err, "source_failed")
+			t.Logf("%.2f of the limit was allocated, %.2f at a time", float64(total)/limit, float64(peak)/limit)
+			if most := int64(test.most*limit) + overhead; total > most {
+				t.Errorf("%d bytes were allocated, more than %d", total, most)
+			}
+		})
+	}
+}
+
+// An entry takes more as it lies in memory than in a file, its labels above all: a bounded number of times more.
+func TestMemoryOfHostileEntries(t *testing.T) {
+	const limit = 4 << 20
+	labels := strings.Repeat(`"",`, 80) + `""`
+	for name, test := range map[string]struct {
+		entry string
+		most  float64 // of the limit
+	}{
+		"labels":           {`{"id":"a","name":"A","manifest":{},"tags":[` + labels + `],"integrations":[` + labels + `]},`, 11},
+		"commas in labels": {`{"id":"a","name":"A","manifest":{},"tags":["` + strings.Repeat(",", 100) + `"]},`, 12},
+		"no entries":       {`0,`, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const begin, end = `{"templates":[`, `0]}`
+			body := begin + strings.Repeat(test.entry, (limit-len(begin+end))/len(test.entry)) + end
+			source := newRawSource(t, say(ok(length(len(body))), body))
+			url := "http://" + source.Addr().String()
+			client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: marketplace.Limits{Catalog: limit, Entries: limit >> 8}})
+			var err error
+			total, peak := taken(func() { _, err = client.Template(t.Context(), upstream(url), "a") })
+			wantError(t, err, "source_failed")
+			t.Logf("%.2f of the limit was allocated, %.2f at a time", float64(total)/limit, float64(peak)/limit)
+			if float64(total) > test.most*limit {
+				t.Errorf("%d bytes were allocated", total)
+			}
+		})
+	}
+}
+
+// A gigabyte in the default limits: how long it takes, what is in memory at most, and how much of it a source gets rid of.
+func BenchmarkGigabyte(b *testing.B) {
+	const gigabyte = 1 << 30
+	var sent atomic.Int64
+	counted := func(head string, again []byte) speech {
+		return then(head, func(conn net.Conn) {
+			for n := 0; n < gigabyte; {
+				written, err := conn.Write(again)
+				n += written
+				if sent.Add(int64(written)); err != nil {
+					return
+				}
+			}
+		})
+	}
+	megabyte := bytes.Repeat([]byte(" "), 1<<20)
+	bomb := spaces(1024)
+	for _, test := range []struct {
+		name string
+		say  speech
+	}{
+		{"body", counted(ok(), megabyte)},
+		{"announced body", counted(ok(length(gigabyte)), megabyte)},
+		{"gzip bomb", then(ok(gzipped, length(len(bomb))), func(conn net.Conn) {
+			n, _ := io.WriteString(conn, bomb)
+			sent.Add(int64(n))
+		})},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			source := newRawSource(b, test.say)
+			url := "http://" + source.Addr().String()
+			client := newClient(b, marketplace.Config{AllowOrigins: []string{url}})
+			sent.Store(0)
+			var most int64
+			for b.Loop() {
+				_, peak := taken(func() {
+					_, err := client.Template(b.Context(), upstream(url), "a")
+					wantError(b, err, "source_failed", "is larger than 33554432 bytes")
+				})
+				most = max(most, peak)
+			}
+			b.ReportMetric(float64(most), "peak-B")
+			b.ReportMetric(float64(sent.Load())/float64(b.N), "sent-B/op")
+		})
+	}
+}
