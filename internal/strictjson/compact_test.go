@@ -190,3 +190,23 @@ func FuzzCompact(f *testing.F) {
 		}
 	})
 }
+
+// What is kept of keys is bounded, however deep they are; what is closed does not count.
+func TestTooManyKeys(t *testing.T) {
+	const most = 1 << 18
+	most1, half := string(manyKeys(most-1)), string(manyKeys(most/2))
+	for doc, pointer := range map[string]string{
+		string(manyKeys(most)):                              "ok",
+		string(manyKeys(most + 1)):                          "",
+		`{"a":` + most1 + `}`:                               "ok",
+		`{"a":` + string(manyKeys(most)) + `}`:              "/a",
+		`[` + half + `,` + half + `,` + half + `]`:          "ok",
+		`[` + half[:len(half)-1] + `,"in":[` + half + `]}]`: "/0/in/0",
+	} {
+		_, err := strictjson.Compact([]byte(doc), 64)
+		bad, is := errors.AsType[*strictjson.Error](err)
+		if pointer == "ok" && err != nil || pointer != "ok" && (!is || bad.Pointer != pointer || !strings.Contains(bad.Detail, "262144 keys")) {
+			t.Errorf("%.20s… of %d bytes: %v, want %q", doc, len(doc), err, pointer)
+		}
+	}
+}

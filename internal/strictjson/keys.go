@@ -9,6 +9,9 @@ import (
 // it an index keeps the cost of each key constant.
 const few = 16
 
+// maxKeys is how many keys objects may have that are open at the same time: each takes some hundred bytes to tell it from the others.
+const maxKeys = 1 << 18
+
 // keySet is the keys of one open object: scanner.keys from first on.
 type keySet struct {
 	first int

@@ -110,6 +110,9 @@ func (s *scanner) member(sh *shape, seen *keySet) *Error {
 	if sl == nil {
 		return s.below(key, &Error{Detail: "is an unknown key"})
 	}
+	if len(s.keys) == maxKeys {
+		return &Error{Detail: fmt.Sprintf("has more than %d keys", maxKeys)}
+	}
 	if !s.unique(seen, key) {
 		return s.below(key, &Error{Detail: "is a duplicate key"})
 	}

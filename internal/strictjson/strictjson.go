@@ -36,7 +36,8 @@ func (e *Error) Error() string {
 //
 // An error is always an *Error. Refused are: empty input, a byte order mark,
 // whatever RFC 8259 does not allow, invalid UTF-8, a \u escape that is half of a
-// surrogate pair, two keys of one object that are equal once unescaped, and
+// surrogate pair, two keys of one object that are equal once unescaped, an
+// object that has more than 262,144 keys together with those that it is in, and
 // arrays and objects nested deeper than maxDepth (a scalar has depth 0; a
 // maxDepth above 10,000 counts as 10,000).
 func Compact(data []byte, maxDepth int) ([]byte, error) {
