@@ -94,7 +94,7 @@ func checkLog(t *testing.T, log string, atLeast int) {
 	is.True(strings.Count(log, "msg=request") >= atLeast)
 	is.True(strings.Contains(log, "method=POST path=/ext/svc/admin/template-sources status=201 bytes="))
 	is.True(regexp.MustCompile(`duration=\S+ request_id=\w+\n`).MatchString(log))
-	secret := regexp.MustCompile(`svc[us]_|Bearer|4711|laptop`)
+	secret := regexp.MustCompile(`svc[us]_|Bearer|telegram|laptop`)
 	is.Equal(secret.FindString(log), "") // no key, no query, no body
 }
 
