@@ -124,19 +124,26 @@ func scan(ctx context.Context, stmt *sql.Stmt, args []any, row func(*templateRow
 // install is one durable insert of a template, with its tags and its base.
 func (b *bare) install(ctx context.Context, id string, c svc.Content) error {
 	key := svc.TemplateKey{Scope: svc.ScopeServer, ID: id}
-	content := []any{key.Scope, key.Owner, key.ID, c.Name, c.Description, c.Category, `["mail"]`, `["one","two"]`, string(c.Manifest)}
+	shop := svc.SourceKey{Scope: svc.ScopeServer, Name: "shop"}
+	origin := svc.Origin{Source: shop, ID: id, URL: "https://shop.example/templates", Revision: "sha256:0"}
 	return b.mutate(ctx, key.Target(), func(tx *sql.Tx) error {
-		args := append(content[:len(content):len(content)], svc.ScopeServer, "", "shop", id, "sha256:0",
-			"https://shop.example/templates", 0, 1, 0)
-		if _, err := tx.StmtContext(ctx, b.createTemplate).ExecContext(ctx, args...); err != nil {
+		return b.insert(ctx, tx, key, c, origin)
+	})
+}
+
+// insert adds a template that has the lists of [installed], with its tags and its base.
+func (b *bare) insert(ctx context.Context, tx *sql.Tx, key svc.TemplateKey, c svc.Content, from svc.Origin) error {
+	content := []any{key.Scope, key.Owner, key.ID, c.Name, c.Description, c.Category, `["mail"]`, `["one","two"]`, string(c.Manifest)}
+	args := append(content[:len(content):len(content)],
+		from.Source.Scope, from.Source.Owner, from.Source.Name, from.ID, from.Revision, from.URL, 0, 1, 0)
+	if _, err := tx.StmtContext(ctx, b.createTemplate).ExecContext(ctx, args...); err != nil {
+		return err
+	}
+	for _, tag := range c.Tags {
+		if _, err := tx.StmtContext(ctx, b.createTag).ExecContext(ctx, key.Scope, key.Owner, key.ID, c.Category, c.Name, tag); err != nil {
 			return err
 		}
-		for _, tag := range c.Tags {
-			if _, err := tx.StmtContext(ctx, b.createTag).ExecContext(ctx, key.Scope, key.Owner, key.ID, c.Category, c.Name, tag); err != nil {
-				return err
-			}
-		}
-		_, err := tx.StmtContext(ctx, b.createBase).ExecContext(ctx, content...)
-		return err
-	})
+	}
+	_, err := tx.StmtContext(ctx, b.createBase).ExecContext(ctx, content...)
+	return err
 }

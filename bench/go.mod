@@ -8,6 +8,7 @@ require (
 	github.com/extsvc/svc v0.0.0
 	github.com/extsvc/svc/store/postgres v0.0.0
 	github.com/extsvc/svc/store/sqlite v0.0.0
+	github.com/gowebpki/jcs v1.0.2
 	github.com/hashicorp/golang-lru/v2 v2.0.7
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/minio/pkg/v3 v3.1.3

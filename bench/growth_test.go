@@ -1,6 +1,10 @@
 package bench_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/extsvc/svc/bench/internal/measure"
+)
 
 // BenchmarkGrowth compares the large database with the small one, for the service and for the bare driver. What finds its
 // rows in an index grows with the depth of the index and the coldness of its pages, as the bare driver's key-lookup shows.
@@ -21,7 +25,7 @@ func BenchmarkGrowth(b *testing.B) {
 func (f figure) grow(b *testing.B, little, much *site) {
 	l, m := f.on(b.Context(), little), f.on(b.Context(), much)
 	last := len(l.sides) - 1
-	costs := alternate(b, []side{l.sides[0], m.sides[0], l.sides[last], m.sides[last]})
+	costs := alternate(b, []side{l.sides[0], m.sides[0], l.sides[last], m.sides[last]}, measure.Alike)
 	b.ReportMetric(costs[1]/costs[0], "x-floor-grows")
 	b.ReportMetric(costs[3]/costs[2], "x-service-grows")
 	b.ReportMetric(costs[3], "µs-large")

@@ -19,7 +19,17 @@ type side struct {
 // of all rounds in terms of the least, because whatever else the machine does can only add to either.
 func compare(b *testing.B, sides ...side) {
 	b.Helper()
-	costs := alternate(b, sides)
+	report(b, sides, alternate(b, sides, measure.Alike))
+}
+
+// compareApart is compare for sides of which one takes many times as long as another.
+func compareApart(b *testing.B, sides ...side) {
+	b.Helper()
+	report(b, sides, alternate(b, sides, measure.Apart))
+}
+
+func report(b *testing.B, sides []side, costs []float64) {
+	b.Helper()
 	service := costs[len(costs)-1]
 	for i, s := range sides {
 		b.ReportMetric(costs[i], "µs-"+s.name)
@@ -29,15 +39,15 @@ func compare(b *testing.B, sides ...side) {
 	}
 }
 
-// alternate returns what a call of each side takes, in µs, in its best round. In a round each side has the same number of
-// calls.
-func alternate(b *testing.B, sides []side) []float64 {
+// alternate returns what a call of each side takes, in µs, in its best round. calls says how many of them each side has in a
+// round.
+func alternate(b *testing.B, sides []side, calls func(*testing.B, []measure.Side) []int) []float64 {
 	b.Helper()
 	var measured []measure.Side
 	for _, s := range sides {
 		measured = append(measured, measure.Side{Name: s.name, Call: s.call, Before: s.before})
 	}
-	costs := measure.Alternate(b, measured, measure.Alike(b, measured))
+	costs := measure.Alternate(b, measured, calls(b, measured))
 	for i := range costs {
 		costs[i] /= 1000
 	}

@@ -43,15 +43,16 @@ const (
 	manifestSize = 4 << 10
 )
 
-// manifest is an object of 4 KB, about as compressible as English.
-var manifest = makeManifest()
+// manifest is an object of 4 KB.
+var manifest = makeManifest(manifestSize, 2)
 
-func makeManifest() string {
+// makeManifest returns an object of about that size, about as compressible as English.
+func makeManifest(size int, seed uint64) string {
 	words := strings.Fields("the agent remembers what was said and asks again when a plan of last week is due or somebody new has joined")
-	draw := rand.New(rand.NewPCG(1, 2))
+	draw := rand.New(rand.NewPCG(1, seed))
 	var b strings.Builder
 	b.WriteString(`{"version":"1","notes":[`)
-	for b.Len() < manifestSize-64 {
+	for b.Len() < size-64 {
 		fmt.Fprintf(&b, `{"id":%d,"text":"%s %s %s"},`, draw.IntN(1e9), words[draw.IntN(len(words))], words[draw.IntN(len(words))], words[draw.IntN(len(words))])
 	}
 	return strings.TrimSuffix(b.String(), ",") + `]}`

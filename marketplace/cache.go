@@ -102,7 +102,7 @@ func (c *copies) restore(key fileKey, file *fileCopy) {
 
 // add keeps a copy where none is, unless it is too large. The caller holds the lock.
 func (c *copies) add(s slot) {
-	if s.size > c.limit/4 {
+	if s.size > c.limit/2 {
 		return
 	}
 	c.byKey[s.key] = c.order.PushFront(s)
@@ -144,12 +144,16 @@ func (k fileKey) size() int64 {
 }
 
 func (f *fileCopy) size() int64 {
-	n := bytesOf(cap(f.manifest)) + bytesOf(len(f.digest)) + bytesOf(cap(f.signature)) + bytesOf(len(f.catalog.Revision)) + bytesOf(len(f.validators.url)) + bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
-	n += int64(cap(f.catalog.Entries))*entrySize + int64(cap(f.catalog.Problems))*problemSize
-	for _, e := range f.catalog.Entries {
+	return f.bytes + bytesOf(len(f.validators.url)) + bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
+}
+
+func (d document) size() int64 {
+	n := bytesOf(cap(d.manifest)) + bytesOf(len(d.digest)) + bytesOf(cap(d.signature)) + bytesOf(len(d.catalog.Revision))
+	n += int64(cap(d.catalog.Entries))*entrySize + int64(cap(d.catalog.Problems))*problemSize + bytesOf(8*cap(d.files))
+	for _, e := range d.catalog.Entries {
 		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + bytesOf(len(e.ManifestDigest)) + contentSize(e.Content)
 	}
-	for _, p := range f.catalog.Problems {
+	for _, p := range d.catalog.Problems {
 		n += bytesOf(len(p.ID)) + bytesOf(len(p.Reason))
 	}
 	return n

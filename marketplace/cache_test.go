@@ -408,10 +408,10 @@ func TestCacheIsBounded(t *testing.T) {
 		ask(0)
 	}
 	before := client.CacheStats().Copies
-	large(16_000) // more than a quarter: not kept, nor what it was before
+	large(31_000) // more than half: not kept, nor what it was before
 	is.Equal(client.CacheStats().Copies, before-1)
 	is.Equal(ask(0), nil)
-	large(13_000)
+	large(28_000)
 	is.Equal(ask(0), []int{0})
 }
 

@@ -14,6 +14,19 @@ type document struct {
 	signature []byte // of the catalogue; nil: it needs none
 	manifest  json.RawMessage
 	digest    string // of the manifest
+	files     []int  // the places of the catalogue's entries whose manifests are in files
+	bytes     int64  // that all this takes in memory
+}
+
+// measured notes what a document is asked for each time that it is confirmed.
+func (d document) measured() document {
+	for i := range d.catalog.Entries {
+		if d.catalog.Entries[i].ManifestFile != "" {
+			d.files = append(d.files, i)
+		}
+	}
+	d.bytes = d.size()
+	return d
 }
 
 // fileCopy is the last good answer for a file, parsed. It never changes.
@@ -130,7 +143,7 @@ func (c *Client) read(at place, key fileKey, data, signature []byte) (d document
 		if d.manifest, err = parseManifest(data); err == nil {
 			d.digest, err = manifestDigest(d.manifest)
 		}
-		return d, err
+		return d.measured(), err
 	}
 	signed := at.from.SigningKey != nil
 	if signed {
@@ -140,5 +153,5 @@ func (c *Client) read(at place, key fileKey, data, signature []byte) (d document
 		d.signature = signature
 	}
 	d.catalog, err = parseCatalog(data, c.limits, signed)
-	return d, err
+	return d.measured(), err
 }

@@ -54,7 +54,7 @@ type Config struct {
 	// UserAgent is sent to servers. "": "extsvc-svc".
 	UserAgent string
 	// Cache is how many bytes of catalogues and manifests are kept, as they lie in memory; those that were used least
-	// lately go first, and none is kept that takes more than a quarter. 0: 64 MiB. Negative: nothing is kept.
+	// lately go first, and none is kept that takes more than half. 0: 64 MiB. Negative: nothing is kept.
 	Cache int
 	// Limits bound what a source can make this process do.
 	Limits Limits
@@ -251,17 +251,15 @@ func (c *Client) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 	}
 	catalog := file.catalog
 	catalog.FetchedAt, catalog.Failure = file.asked.Round(0), failure
-	catalog.Entries = c.withManifests(key, catalog.Entries, since)
+	catalog.Entries = c.withManifests(key, file, since)
 	return catalog, nil
 }
 
-// withManifests fills in the manifests of files whose copies are good since then.
-func (c *Client) withManifests(key fileKey, entries []svc.CatalogEntry, since time.Time) []svc.CatalogEntry {
-	shared := true
-	for i, entry := range entries {
-		if entry.ManifestFile == "" {
-			continue
-		}
+// withManifests returns the entries of a catalogue with the manifests of files whose copies are good since then.
+func (c *Client) withManifests(key fileKey, catalog *fileCopy, since time.Time) []svc.CatalogEntry {
+	entries, shared := catalog.catalog.Entries, true
+	for _, i := range catalog.files {
+		entry := entries[i]
 		key.manifest = entry.ManifestFile
 		file := c.copies.get(key)
 		if file == nil || entry.ManifestDigest != file.digest && (entry.ManifestDigest != "" || file.asked.Before(since)) {

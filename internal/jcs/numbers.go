@@ -19,6 +19,9 @@ type decimal struct {
 // appendNumber appends lit as ECMAScript writes the double nearest to it if that
 // text has the very value of lit, and else lit as it is.
 func appendNumber(dst, lit []byte) []byte {
+	if isShort(lit) {
+		return append(dst, lit...)
+	}
 	d := parse(lit)
 	if len(d.digits) == 0 {
 		return append(dst, '0') // of -0 too, as in ECMAScript
@@ -27,6 +30,20 @@ func appendNumber(dst, lit []byte) []byte {
 		return append(dst, lit...)
 	}
 	return d.append(dst)
+}
+
+// isShort reports whether lit is a whole number of so few digits that a double holds it and ECMAScript writes it just so. Most
+// numbers are.
+func isShort(lit []byte) bool {
+	if len(lit) > 15 || string(lit) == "-0" {
+		return false
+	}
+	for _, c := range lit {
+		if c != '-' && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }
 
 // parse takes a JSON number apart. It computes with lengths and exponents only,

@@ -3,6 +3,7 @@ package measure
 import (
 	"runtime"
 	"runtime/metrics"
+	"time"
 )
 
 // Heap returns how many bytes are reachable, and how many were ever allocated.
@@ -11,4 +12,30 @@ func Heap() (reachable, allocated uint64) {
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+}
+
+// Peak returns how many bytes the heap's objects took at most while call ran, garbage that was not collected yet included, beyond what
+// was reachable before.
+func Peak(call func()) uint64 {
+	before, _ := Heap()
+	done, most := make(chan struct{}), make(chan uint64)
+	go func() {
+		samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		ticks := time.NewTicker(100 * time.Microsecond)
+		defer ticks.Stop()
+		peak := before
+		for {
+			metrics.Read(samples)
+			peak = max(peak, samples[0].Value.Uint64())
+			select {
+			case <-ticks.C:
+			case <-done:
+				most <- peak
+				return
+			}
+		}
+	}()
+	call()
+	close(done)
+	return <-most - before
 }
