@@ -124,7 +124,9 @@ func (s *Service) checked(content Content) error {
 
 // checkTexts says what is wrong with all but the manifest.
 func (c Content) checkTexts(check *checker) {
-	check.text("/name", c.Name, MaxNameLength)
+	if check.text("/name", c.Name, MaxNameLength); len(c.Name) > MaxNameLength && check.ok() {
+		check.add("/name", fmt.Sprintf("must be at most %d bytes", MaxNameLength)) // of an index's row, in some databases
+	}
 	check.optionalText("/description", c.Description, MaxDescriptionLength)
 	check.optionalText("/category", c.Category, MaxLabelLength)
 	check.labels("/integrations", c.Integrations)

@@ -19,7 +19,13 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 	return file.Data
 }
 
+// maxKeptPath is how many bytes the path of a file may have that is kept: some databases have short indexes.
+const maxKeptPath = 1024
+
 func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
+	if len(path) > maxKeptPath {
+		return
+	}
 	err := m.service.store.KeepSourceFile(ctx, m.key, SourceFile{Path: path, Data: data, KeptAt: m.service.now()})
 	if err != nil && !errors.Is(err, ErrNotFound) { // removed meanwhile
 		m.warn(ctx, "svc: what a source has answered cannot be kept", path, err)

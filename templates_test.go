@@ -309,3 +309,19 @@ func TestValidateManifestWithPointers(t *testing.T) {
 	wantCode(t, err, svc.CodeSourceFailed, "")
 	is.True(strings.Contains(err.Error(), "/manifest/steps/0/bank is no bank of ours"))
 }
+
+// A name fits into the indexes of every database: it is bytes that count there.
+func TestNameInBytes(t *testing.T) {
+	h := newHost(t)
+	for name, ok := range map[string]bool{
+		strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false, strings.Repeat("\u4e2d", 341): true, strings.Repeat("\u4e2d", 342): false,
+	} {
+		_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content(name, "1")})
+		if ok && err != nil {
+			t.Error(err)
+		} else if !ok {
+			wantCode(t, err, svc.CodeInvalid, "/name")
+		}
+		_ = h.DeleteTemplate(t.Context(), admin, "a")
+	}
+}

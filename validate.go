@@ -15,7 +15,7 @@ import (
 // Limits on what is accepted. Characters are Unicode code points.
 const (
 	MaxIDLength          = 128     // characters of an id or name that can stand in a path
-	MaxNameLength        = 1024    // characters of a template's name or a display name
+	MaxNameLength        = 1024    // characters of a display name, and bytes of a template's name, which lists are sorted by
 	MaxDescriptionLength = 4096    // characters of a description
 	MaxLabels            = 100     // tags, and integrations, of a template
 	MaxLabelLength       = 128     // characters of a tag, an integration or a category

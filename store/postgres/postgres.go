@@ -118,7 +118,7 @@ const channel = "svc_changes"
 // method SQLState. A host that wants to be woken by others listens to the channel svc_changes and calls Wake.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
-		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA",
+		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   "NOTIFY " + channel,
 		Classify: classify,

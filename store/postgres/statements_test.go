@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/postgres"
@@ -25,13 +27,7 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	seen := &recorder{statements: map[string]bool{}}
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off") // it is not about the disk
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Tracer = seen
-	host := stdlib.OpenDB(*config)
-	defer host.Close()
+	host := traced(t, url, seen)
 	broken := storetest.Check(func() svc.Store {
 		empty(t, url)
 		return sqlstore.New(host, host, postgres.Dialect())
@@ -42,13 +38,7 @@ func TestStatements(t *testing.T) {
 	if len(seen.statements) < 40 {
 		t.Errorf("only %d statements were seen", len(seen.statements))
 	}
-	db := pgtest.Open(t, url)
-	db.SetMaxOpenConns(1)
-	for _, setting := range []string{"enable_seqscan = off", "enable_sort = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"} {
-		if _, err := db.Exec("SET " + setting); err != nil {
-			t.Fatal(err)
-		}
-	}
+	db := planner(t, url)
 	for statement := range seen.statements {
 		if !numberedInOrder(statement) {
 			t.Errorf("parameters out of order: %s", statement)
@@ -59,6 +49,72 @@ func TestStatements(t *testing.T) {
 			t.Errorf("%s\n\n%s", statement, plan)
 		}
 	}
+}
+
+// TestPlans looks at calls whose rows are large, or many: how their last statements find them.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url, key, seen := migrated(t), svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, &recorder{statements: map[string]bool{}}
+	host, db := traced(t, url, seen), planner(t, url)
+	store := sqlstore.New(host, host, postgres.Dialect())
+	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: key}))
+	for want, call := range map[string]func() error{
+		"using svc_templates_installed": func() error {
+			_, err := store.Installations(t.Context(), svc.InstallationPage{Limit: 10})
+			return err
+		},
+		"using svc_templates_source": func() error {
+			_, err := store.RebindTemplates(t.Context(), key, "https://new.example")
+			return err
+		},
+		"using svc_source_files_kept": func() error {
+			return store.KeepSourceFile(t.Context(), key, svc.SourceFile{Path: "a"})
+		},
+		"using svc_source_files_pkey": func() error {
+			_, err := store.SourceFile(t.Context(), svc.SourceKey{}, "a")
+			if errors.Is(err, svc.ErrNotFound) {
+				return nil
+			}
+			return err
+		},
+	} {
+		is.NoErr(call())
+		plan := explain(t, db, seen.last)
+		scans := regexp.MustCompile(`\w+ Scan .*`).FindAllString(plan, -1)
+		is.True(len(scans) > 0)
+		for _, scan := range scans {
+			if !strings.Contains(scan, want) || strings.Contains(plan, "Sort") {
+				t.Errorf("%s\n\n%s\n\nis not all %s", seen.last, plan, want)
+			}
+		}
+	}
+}
+
+// traced opens a pool of a host that tells what it runs.
+func traced(t *testing.T, url string, seen *recorder) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Tracer = seen
+	host := stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = host.Close() })
+	return host
+}
+
+// planner opens a connection that plans for tables that are large, and for any parameters.
+func planner(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	db := pgtest.Open(t, url)
+	db.SetMaxOpenConns(1)
+	for _, setting := range []string{"enable_seqscan = off", "enable_sort = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"} {
+		if _, err := db.Exec("SET " + setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return db
 }
 
 var parameter = regexp.MustCompile(`\$[0-9]+`)
@@ -117,6 +173,7 @@ func highest(statement string) (count int) {
 type recorder struct {
 	mu         sync.Mutex
 	statements map[string]bool
+	last       string
 }
 
 func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
@@ -124,7 +181,7 @@ func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH":
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.statements[data.SQL] = true
+		r.statements[data.SQL], r.last = true, data.SQL
 	}
 	return ctx
 }

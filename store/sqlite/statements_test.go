@@ -3,12 +3,15 @@ package sqlite_test
 import (
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/sqlite"
@@ -47,6 +50,48 @@ func TestStatements(t *testing.T) {
 		}
 		if !numberedInOrder(statement) {
 			t.Errorf("parameters out of order: %s", statement)
+		}
+	}
+}
+
+// TestPlans looks at calls whose rows are large, or many: how their last statements find them, and that they read no row only to
+// count or to list it.
+func TestPlans(t *testing.T) {
+	path, key, last := migrated(t), svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, ""
+	store := tapped(t, path, &tap{run: func(_ driver.Conn, query string) error {
+		last = query
+		return nil
+	}})
+	is := is.New(t)
+	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: key}))
+	for want, call := range map[string]func() error{
+		"USING COVERING INDEX svc_templates_installed (scope=? AND owner=? AND id>?)": func() error {
+			_, err := store.Installations(t.Context(), svc.InstallationPage{Limit: 10})
+			return err
+		},
+		"USING INDEX svc_templates_source (source_scope=? AND source_owner=? AND source_name=?)": func() error {
+			_, err := store.RebindTemplates(t.Context(), key, "https://new.example")
+			return err
+		},
+		"USING COVERING INDEX svc_source_files_kept (scope=? AND owner=? AND name=?": func() error {
+			return store.KeepSourceFile(t.Context(), key, svc.SourceFile{Path: "a"})
+		},
+		"USING INDEX sqlite_autoindex_svc_source_files_1 (scope=? AND owner=? AND name=? AND path=?)": func() error {
+			_, err := store.SourceFile(t.Context(), svc.SourceKey{}, "a")
+			if errors.Is(err, svc.ErrNotFound) {
+				return nil
+			}
+			return err
+		},
+	} {
+		is.NoErr(call())
+		plan := explain(t, raw(t, path), last)
+		searches := regexp.MustCompile(`(?m)^(SEARCH|SCAN) .*`).FindAllString(plan, -1)
+		is.True(len(searches) > 0)
+		for _, search := range searches {
+			if !strings.Contains(search, want) {
+				t.Errorf("%s\n\n%s\n\nis not all %s", last, plan, want)
+			}
 		}
 	}
 }

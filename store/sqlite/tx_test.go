@@ -51,12 +51,14 @@ var template = svc.Template{
 	TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"}, Content: svc.Content{Name: "n", Manifest: json.RawMessage(`{}`)},
 }
 
-// writeAll makes one mutation of each kind and keeps an event.
+// writeAll makes one mutation of each kind, and keeps a file and an event.
 func writeAll(ctx context.Context, store svc.Store) error {
 	_, kept := store.KeepValue(ctx, "name", []byte("value"))
 	return errors.Join(kept,
 		store.CreateSource(ctx, svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}}),
 		store.ChangeSource(ctx, svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, func(s *svc.Source) (bool, error) { s.URL = "changed"; return true, nil }),
+		store.KeepSourceFile(ctx, svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, svc.SourceFile{Data: []byte("{}")}),
+		store.KeepSourceFile(ctx, svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, svc.SourceFile{Data: []byte("{}")}),
 		store.CreateTemplate(ctx, template),
 		store.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) { t.Name = "changed"; return true, nil }),
 		store.CreateAPIKey(ctx, key(1)),
@@ -78,7 +80,7 @@ func TestRollbackLeavesNothing(t *testing.T) {
 	is.NoErr(tx.Rollback())
 	is.Equal(tenants(t, store), 0)
 	is.Equal(generation(t, store), int64(0))
-	for _, table := range []string{"svc_sources", "svc_templates", "svc_api_keys", "svc_users", "svc_kept_values", "svc_changes", "svc_outbox"} {
+	for _, table := range []string{"svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users", "svc_kept_values", "svc_changes", "svc_outbox"} {
 		var rows int
 		is.NoErr(store.DB().QueryRow("SELECT count(*) FROM " + table).Scan(&rows))
 		is.Equal(rows, 0)

@@ -20,7 +20,7 @@ import (
 )
 
 // older are the versions that were released before this one.
-var older = []int{1, 2}
+var older = []int{1, 2, 5}
 
 // atVersion returns the path of a database as that version left it, with rows in it and no changes.
 func atVersion(t *testing.T, version int) string {
@@ -35,7 +35,15 @@ func atVersion(t *testing.T, version int) string {
 	for _, statement := range []string{
 		script + end,
 		`INSERT INTO svc_users VALUES ('alice', 'Alice', NULL, 0)`,
-		`INSERT INTO svc_api_keys VALUES ('k', 'user', 'alice', 'svcu_k', NULL, x'00ff', '1', 1000000, NULL)`,
+		`INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
+			VALUES ('k', 'user', 'alice', 'svcu_k', NULL, x'00ff', '1', 1000000, NULL)`,
+		oldSource("server", "", "acme", "https://example.com/acme"),
+		oldSource("personal", "alice", "acme", "https://example.com/alice"),
+		oldSource("personal", "adam", "acme", "https://example.com/adam"),
+		oldTemplate("by hand", `NULL, NULL, NULL, NULL, NULL`),
+		oldTemplate("from acme", `'server', '', 'acme', 'chat', 'sha256:1'`),
+		oldTemplate("from alice's", `'personal', 'alice', 'acme', 'chat', 'sha256:2'`),
+		oldTemplate("from nowhere", `'server', '', 'removed', 'chat', 'sha256:3'`),
 		`UPDATE svc_generation SET value = 5`,
 	} {
 		if _, err := db.Exec(statement); err != nil {
@@ -48,6 +56,19 @@ func atVersion(t *testing.T, version int) string {
 	return path
 }
 
+// oldSource is a statement of a program of any version that registers a source.
+func oldSource(scope, owner, name, url string) string {
+	return fmt.Sprintf(`INSERT INTO svc_sources (scope, owner, name, url, description, sealed_token, created_at, updated_at)
+		VALUES ('%s', '%s', '%s', '%s', NULL, x'00ff', 1000000, 1000000)`, scope, owner, name, url)
+}
+
+// oldTemplate is a statement of a program of any version that adds a template.
+func oldTemplate(id, origin string) string {
+	return fmt.Sprintf(`INSERT INTO svc_templates (scope, owner, id, name, integrations, tags, manifest, source_scope, source_owner,
+		source_name, source_id, source_revision, installed_at, updated_at)
+		VALUES ('server', '', '%s', 'n', '[]', '[]', '{"version":"1"}', %s, 1000000, 1000000)`, strings.ReplaceAll(id, "'", "''"), origin)
+}
+
 func checkUpgraded(t *testing.T, store svc.Store) {
 	t.Helper()
 	is := is.New(t)
@@ -58,8 +79,40 @@ func checkUpgraded(t *testing.T, store svc.Store) {
 		CreatedAt: time.UnixMicro(1000000).UTC(),
 	})
 	is.Equal(snapshot.User.DisplayName, "Alice")
+	checkSourcesUpgraded(t, store)
 	is.Equal(generation(t, store), int64(5))
 }
+
+// checkSourcesUpgraded expects that templates whose sources are known have their URLs.
+func checkSourcesUpgraded(t *testing.T, store svc.Store) {
+	t.Helper()
+	is := is.New(t)
+	acme := svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}
+	alices := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "acme"}
+	list, err := store.Installations(t.Context(), svc.InstallationPage{Scope: svc.ScopeServer, Limit: 10})
+	is.NoErr(err)
+	is.Equal(list, []svc.Installation{
+		{ID: "from acme", Origin: svc.Origin{Source: acme, ID: "chat", URL: "https://example.com/acme", Revision: "sha256:1"}},
+		{ID: "from alice's", Origin: svc.Origin{Source: alices, ID: "chat", URL: "https://example.com/alice", Revision: "sha256:2"}},
+		{ID: "from nowhere", Origin: svc.Origin{Source: nowhere, ID: "chat", Revision: "sha256:3"}},
+	})
+	for _, i := range list {
+		template, err := store.Template(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: i.ID})
+		is.NoErr(err)
+		is.Equal(*template.Origin, i.Origin)
+	}
+	for key, url := range map[svc.SourceKey]string{acme: "https://example.com/acme", alices: "https://example.com/alice"} {
+		source, err := store.Source(t.Context(), key)
+		is.NoErr(err)
+		is.Equal(source, svc.Source{
+			SourceKey: key, URL: url, SealedToken: []byte{0, 0xff},
+			CreatedAt: time.UnixMicro(1000000).UTC(), UpdatedAt: time.UnixMicro(1000000).UTC(),
+		})
+	}
+}
+
+// nowhere is a source that was removed before the upgrade.
+var nowhere = svc.SourceKey{Scope: svc.ScopeServer, Name: "removed"}
 
 func TestUpgradeKeepsWhatIsThere(t *testing.T) {
 	for _, version := range older {
@@ -98,6 +151,32 @@ func upgradeKeepsWhatIsThere(t *testing.T, path string) {
 		is.NoErr(err)
 		is.Equal(changes.Reset, reset)
 	}
+	lateSourcesAreKept(t, older, store)
+}
+
+// lateSourcesAreKept has an older program write a source and templates, which know nothing of what is new.
+func lateSourcesAreKept(t *testing.T, older *sql.DB, store svc.Store) {
+	t.Helper()
+	is := is.New(t)
+	for _, statement := range []string{
+		oldSource("server", "", "late", "https://late.example"), oldTemplate("late", `'server', '', 'removed', 'late', 'sha256:4'`),
+	} {
+		_, err := older.Exec(statement)
+		is.NoErr(err)
+	}
+	source, err := store.Source(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "late"})
+	is.NoErr(err)
+	is.True(source.Serial == 0 && source.SigningKey == nil)
+	key := func(id string) svc.TemplateKey { return svc.TemplateKey{Scope: svc.ScopeServer, ID: id} }
+	template, err := store.Template(t.Context(), key("late"))
+	is.NoErr(err)
+	is.Equal(template.Origin.URL, "")
+	rebound, err := store.RebindTemplates(t.Context(), nowhere, "") // which is what they have
+	is.NoErr(err)
+	is.Equal(rebound, []svc.TemplateKey{})
+	rebound, err = store.RebindTemplates(t.Context(), nowhere, "https://found.example")
+	is.NoErr(err)
+	is.Equal(rebound, []svc.TemplateKey{key("from nowhere"), key("late")})
 }
 
 // TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit.

@@ -26,9 +26,13 @@ func scanInstallation(row scanner) (i svc.Installation, err error) {
 func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 	var rebound []svc.TemplateKey
 	err := s.changeMany(ctx, "re-bind templates", func(ctx context.Context, tx session) ([]svc.Target, error) {
+		// One at a time, in every database: each locks many rows, in no order.
+		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'installations'`); err != nil {
+			return nil, err
+		}
 		var err error
 		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1 WHERE source_scope = $2 AND source_owner = $3
-			AND source_name = $4 AND (source_url IS NULL OR source_url <> $1) RETURNING scope, owner, id`,
+			AND source_name = $4 AND COALESCE(source_url, '') <> $1 RETURNING scope, owner, id`,
 			url, source.Scope, source.Owner, source.Name)
 		if err == nil && len(rebound) == 0 {
 			return nil, errUnchanged

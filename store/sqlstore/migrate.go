@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -72,6 +73,9 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 	return false, nil
 }
 
+// wide finds the columns of an index that only those have whose rows may have any length.
+var wide = regexp.MustCompile(`\{wide:([^}]*)\}`)
+
 // migrations returns the statements of each migration, the one that records it last.
 func (d Dialect) migrations() [][]string {
 	entries, err := migrationFiles.ReadDir("migrations")
@@ -79,13 +83,18 @@ func (d Dialect) migrations() [][]string {
 		panic(err) // it is embedded
 	}
 	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes)
+	inWideIndexes := "$1"
+	if d.NarrowIndexes {
+		inWideIndexes = ""
+	}
 	migrations := make([][]string, len(entries))
 	for i, entry := range entries {
 		text, err := migrationFiles.ReadFile(path.Join("migrations", entry.Name()))
 		if err != nil {
 			panic(err)
 		}
-		statements := strings.Split(strings.TrimSuffix(types.Replace(string(text)), ";\n"), ";\n")
+		script := wide.ReplaceAllString(types.Replace(string(text)), inWideIndexes)
+		statements := strings.Split(strings.TrimSuffix(script, ";\n"), ";\n")
 		record := fmt.Sprintf("INSERT INTO svc_migrations (version) VALUES (%d)", i+1)
 		migrations[i] = append(statements, record)
 	}

@@ -84,12 +84,15 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 		if err != nil || file.Path == "" {
 			return err
 		}
-		_, err = tx.exec(ctx, `DELETE FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> '' AND kept_at <=
-			(SELECT kept_at FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
-			ORDER BY kept_at DESC LIMIT 1 OFFSET `+strconv.Itoa(svc.MaxSourceFiles)+`)`, key.Scope, key.Owner, key.Name)
+		_, err = tx.exec(ctx, forgetFiles, key.Scope, key.Owner, key.Name)
 		return err
 	})
 }
+
+// forgetFiles deletes those of a source's files, beside its catalogue, that are older than the last one that is kept.
+var forgetFiles = `DELETE FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> '' AND (kept_at, path) <
+	(SELECT kept_at, path FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
+	ORDER BY kept_at DESC, path DESC LIMIT 1 OFFSET ` + strconv.Itoa(svc.MaxSourceFiles-1) + `)`
 
 // SourceFile implements [svc.SourceStore].
 func (s *Store) SourceFile(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {

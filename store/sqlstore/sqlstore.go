@@ -17,6 +17,9 @@ import (
 type Dialect struct {
 	// Text is the type of columns of text that is compared and ordered byte by byte, Bytes that of columns of bytes.
 	Text, Bytes string
+	// NarrowIndexes says that the rows of an index are limited in length, as PostgreSQL's are to 2,704 bytes. What was installed is then
+	// listed from its table; without a limit an index holds all of the list.
+	NarrowIndexes bool
 	// Lock is a statement by which a migration waits for those of other processes, until its transaction ends.
 	// "": every transaction of the pool that writes waits for the others already.
 	Lock string

@@ -89,8 +89,12 @@ func (c *checker) reset(since, generation int64) {
 
 // sameTargets expects the targets of one mutation, in any order.
 func (c *checker) sameTargets(what string, got, want []svc.Target) {
+	shown := map[svc.Target]string{}
+	for _, target := range slices.Concat(got, want) {
+		shown[target] = show(target)
+	}
 	sorted := func(targets []svc.Target) []svc.Target {
-		return slices.SortedFunc(slices.Values(targets), func(a, b svc.Target) int { return strings.Compare(show(a), show(b)) })
+		return slices.SortedFunc(slices.Values(targets), func(a, b svc.Target) int { return strings.Compare(shown[a], shown[b]) })
 	}
 	c.same("targets of "+what, sorted(got), sorted(want))
 }

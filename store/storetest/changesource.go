@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -32,7 +33,7 @@ var changeSourceRules = []rule{
 		for _, change := range []func(*svc.Source){
 			func(s *svc.Source) { s.Description = new("") }, func(s *svc.Source) { s.Description = nil }, func(s *svc.Source) { s.Description = new("new") },
 			func(s *svc.Source) { s.URL = "https://new.example/%20?a=\u00e9" }, func(s *svc.Source) { s.UpdatedAt = at(123_456_789) },
-			func(s *svc.Source) { s.Serial++ }, func(s *svc.Source) { s.Serial = 0 },
+			func(s *svc.Source) { s.Serial++ }, func(s *svc.Source) { s.Serial = 0 }, func(s *svc.Source) { s.Serial = math.MaxInt64 },
 			func(s *svc.Source) { s.SealedToken = []byte("\xff\x00new") }, func(s *svc.Source) { s.SealedToken[0]++ },
 			func(s *svc.Source) { s.SealedToken = nil }, func(s *svc.Source) { s.SealedToken = []byte("again") },
 		} {
@@ -49,18 +50,24 @@ var changeSourceRules = []rule{
 		c.same("list", c.sources(svc.ScopePersonal, "alice", 10), []svc.Source{newSource(others[0]), newSource(others[1]), want, newSource(others[2])})
 	}},
 	{"ChangeSource does not write the key, the signing key or CreatedAt", func(c *checker) {
-		source := newSource(sourceKey("acme"))
-		c.ok(c.CreateSource(c.ctx, source))
-		c.ok(c.ChangeSource(c.ctx, source.SourceKey, func(s *svc.Source) (bool, error) {
-			s.SourceKey, s.CreatedAt, s.URL = personalSource("alice", "other"), at(77), "https://new.example"
-			s.SigningKey = nil
-			return true, nil
-		}))
-		source.URL = "https://new.example"
-		c.same("source", c.source(source.SourceKey), source)
+		signed, unsigned := newSource(sourceKey("signed")), newSource(sourceKey("unsigned"))
+		unsigned.SigningKey = nil
+		for _, source := range []*svc.Source{&signed, &unsigned} {
+			c.ok(c.CreateSource(c.ctx, *source))
+			for _, key := range [][]byte{nil, {}, []byte("new")} {
+				c.ok(c.ChangeSource(c.ctx, source.SourceKey, func(s *svc.Source) (bool, error) {
+					s.SourceKey, s.CreatedAt, s.URL = personalSource("alice", "other"), at(77), "https://new.example"
+					spoilBytes(s.SigningKey)
+					s.SigningKey = key
+					return true, nil
+				}))
+				source.URL = "https://new.example"
+				c.same("source", c.source(source.SourceKey), *source)
+			}
+		}
 		_, err := c.Source(c.ctx, personalSource("alice", "other"))
 		c.is("Source", err, svc.ErrNotFound)
-		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{source})
+		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{signed, unsigned})
 	}},
 	{"ChangeSource writes nothing when change returns false, whatever it did to the source", func(c *checker) {
 		c.unmoved(func(*svc.Source) (bool, error) { return false, nil }, nil)
@@ -143,7 +150,7 @@ func (c *checker) unmoved(end func(*svc.Source) (bool, error), want error) {
 	}
 	err := c.ChangeSource(c.ctx, source.SourceKey, func(s *svc.Source) (bool, error) {
 		spoilSource(s)
-		s.URL, s.UpdatedAt = "https://spoiled.example", at(77)
+		s.URL, s.Serial, s.UpdatedAt = "https://spoiled.example", 77, at(77)
 		return end(s)
 	})
 	if err != want {

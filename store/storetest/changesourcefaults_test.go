@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,11 +26,58 @@ func changeOfSource(fault func(before svc.Source, after *svc.Source)) func(*stor
 	}
 }
 
+// writesSigningKey is a fault in when a change of a source writes its signing key, too.
+func writesSigningKey(when func(before, after []byte) bool) func(*store) {
+	return func(s *store) {
+		var mu sync.Mutex
+		written := map[svc.SourceKey][]byte{}
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				before := bytes.Clone(source.SigningKey)
+				write, err := change(source)
+				mu.Lock()
+				defer mu.Unlock()
+				if write && err == nil && when(before, source.SigningKey) {
+					written[key] = bytes.Clone(source.SigningKey)
+				}
+				return write, err
+			})
+		}
+		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+			source, err := s.Store.Source(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if signingKey, there := written[key]; there && err == nil {
+				source.SigningKey = signingKey
+			}
+			return source, err
+		}
+	}
+}
+
 var changeSourceFaults = map[string]func(*store){
 	"a change of a source keeps the old address": changeOfSource(func(before svc.Source, after *svc.Source) { after.URL = before.URL }),
 	"a change of a source keeps the old token":   changeOfSource(func(before svc.Source, after *svc.Source) { after.SealedToken = before.SealedToken }),
 	"a change of a source keeps the old text":    changeOfSource(func(before svc.Source, after *svc.Source) { after.Description = before.Description }),
 	"a change of a source keeps the old time":    changeOfSource(func(before svc.Source, after *svc.Source) { after.UpdatedAt = before.UpdatedAt }),
+	"a change of a source keeps the old serial":  changeOfSource(func(before svc.Source, after *svc.Source) { after.Serial = before.Serial }),
+	"the serial of a source only grows": changeOfSource(func(before svc.Source, after *svc.Source) {
+		after.Serial = max(before.Serial, after.Serial)
+	}),
+	"the serial of a source is a number of JavaScript": changeOfSource(func(_ svc.Source, after *svc.Source) {
+		after.Serial = min(after.Serial, 1<<53-1)
+	}),
+	"a change of a source is shown without the signing key": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+				source.SigningKey = nil
+				return change(source)
+			})
+		}
+	},
+	"a change of a source writes the signing key": writesSigningKey(func(before, after []byte) bool { return true }),
+	"a change of a source takes the signing key":  writesSigningKey(func(before, after []byte) bool { return len(after) == 0 }),
+	"a change of a source gives it a signing key": writesSigningKey(func(before, after []byte) bool { return len(before) == 0 }),
 	"a change of a source never takes the token": changeOfSource(func(before svc.Source, after *svc.Source) {
 		if after.SealedToken == nil {
 			after.SealedToken = before.SealedToken

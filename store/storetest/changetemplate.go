@@ -159,7 +159,11 @@ func changes() map[string]func(*svc.Template) {
 		"the manifest":            func(t *svc.Template) { t.Manifest = json.RawMessage(`{"version":"2","n":1.50}`) },
 		"the time":                func(t *svc.Template) { t.UpdatedAt = at(123_456) },
 		"the origin":              func(t *svc.Template) { t.Origin = installed("other", "o").Origin },
-		"the origin to none":      func(t *svc.Template) { t.Origin = nil },
+		"the URL of the origin": func(t *svc.Template) {
+			t.Origin = installed("moved").Origin
+			t.Origin.URL = "https://moved.example"
+		},
+		"the origin to none": func(t *svc.Template) { t.Origin = nil },
 		"the revision and base": func(t *svc.Template) {
 			t.Origin = installed("again").Origin
 			t.Origin.Revision = "sha256:new"

@@ -60,12 +60,16 @@ type store struct {
 	sources          func(context.Context, svc.SourcePage) ([]svc.Source, error)
 	changeSource     func(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error
 	deleteSource     func(context.Context, svc.SourceKey) error
+	keepSourceFile   func(context.Context, svc.SourceKey, svc.SourceFile) error
+	sourceFile       func(context.Context, svc.SourceKey, string) (svc.SourceFile, error)
 	createTemplate   func(context.Context, svc.Template) error
 	template         func(context.Context, svc.TemplateKey) (svc.Template, error)
 	templates        func(context.Context, svc.TemplatePage) ([]svc.Template, error)
 	changeTemplate   func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
 	deleteTemplate   func(context.Context, svc.TemplateKey) error
 	templateVersions func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error)
+	installations    func(context.Context, svc.InstallationPage) ([]svc.Installation, error)
+	rebindTemplates  func(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error)
 	createAPIKey     func(context.Context, svc.APIKey) error
 	changeAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
 	rotateAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error
@@ -93,8 +97,10 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			Store:        good,
 			createSource: good.CreateSource, source: good.Source, sources: good.Sources,
 			changeSource: good.ChangeSource, deleteSource: good.DeleteSource,
+			keepSourceFile: good.KeepSourceFile, sourceFile: good.SourceFile,
 			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
 			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate, templateVersions: good.TemplateVersions,
+			installations: good.Installations, rebindTemplates: good.RebindTemplates,
 			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
 			changeAPIKey: good.ChangeAPIKey, rotateAPIKey: good.RotateAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
@@ -121,6 +127,12 @@ func (s *store) ChangeSource(ctx context.Context, key svc.SourceKey, change func
 func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	return s.deleteSource(ctx, key)
 }
+func (s *store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+	return s.keepSourceFile(ctx, key, file)
+}
+func (s *store) SourceFile(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+	return s.sourceFile(ctx, key, path)
+}
 func (s *store) CreateTemplate(ctx context.Context, t svc.Template) error {
 	return s.createTemplate(ctx, t)
 }
@@ -135,6 +147,12 @@ func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 }
 func (s *store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
 	return s.templateVersions(ctx, key, before, limit)
+}
+func (s *store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+	return s.installations(ctx, page)
+}
+func (s *store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+	return s.rebindTemplates(ctx, source, url)
 }
 func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
 	return s.deleteTemplate(ctx, key)
@@ -192,7 +210,11 @@ func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 // faults are what stores get wrong, each by its name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
-	for _, group := range []map[string]func(*store){generalFaults, sourceFaults, changeSourceFaults, templateFaults, changeTemplateFaults, versionFaults, apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults} {
+	for _, group := range []map[string]func(*store){
+		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
+		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
+		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults,
+	} {
 		maps.Copy(all, group)
 	}
 	built := map[string]func(svc.Store) svc.Store{}

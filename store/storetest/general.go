@@ -129,6 +129,7 @@ func mutations() []call {
 		{"ChangeAccess of an attachment", func(ctx context.Context, s svc.Store) error { return change(ctx, s, grant) }, grant.Targets()},
 		{"ChangeSource", func(ctx context.Context, s svc.Store) error { return s.ChangeSource(ctx, sourceKey("s"), move) }, source},
 		{"ChangeTemplate", func(ctx context.Context, s svc.Store) error { return s.ChangeTemplate(ctx, templateKey("t"), touch) }, template},
+		{"RebindTemplates", moveTemplates, template},
 		{"ChangeAPIKey", func(ctx context.Context, s svc.Store) error { return s.ChangeAPIKey(ctx, alice, "k", disable) }, []svc.Target{key.Target()}},
 		{"RotateAPIKey", func(ctx context.Context, s svc.Store) error { return s.RotateAPIKey(ctx, alice, "k", beside(next)) }, []svc.Target{key.Target(), next.Target()}},
 		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "k", at(1)) }, []svc.Target{key.Target()}},
@@ -156,6 +157,13 @@ func reads() []call {
 		{name: "TemplateVersions", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.TemplateVersions(ctx, templateKey("t"), 10, 10))
 		}},
+		{name: "Installations", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.Installations(ctx, svc.InstallationPage{Scope: svc.ScopeServer, Limit: 10}))
+		}},
+		{name: "KeepSourceFile", do: func(ctx context.Context, s svc.Store) error {
+			return s.KeepSourceFile(ctx, sourceKey("s"), sourceFile("a", "data", at(1)))
+		}},
+		{name: "SourceFile", do: func(ctx context.Context, s svc.Store) error { return second(s.SourceFile(ctx, sourceKey("s"), "a")) }},
 		{name: "Access of a key", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Access(ctx, svc.AccessQuery{KeyID: "k"}))
 		}},
@@ -224,6 +232,15 @@ func refusals() []call {
 		{name: "ChangeTemplate with an error", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeTemplate(ctx, templateKey("t"), func(*svc.Template) (bool, error) { return true, errRefused })
 		}},
+		{name: "RebindTemplates to where they are", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.RebindTemplates(ctx, acme, installed("t").Origin.URL))
+		}},
+		{name: "RebindTemplates of an unknown source", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.RebindTemplates(ctx, sourceKey("unknown"), "https://moved.example"))
+		}},
+		{name: "KeepSourceFile of an unknown source", do: func(ctx context.Context, s svc.Store) error {
+			return s.KeepSourceFile(ctx, sourceKey("unknown"), sourceFile("a", "data", at(1)))
+		}},
 		{name: "ChangeAccess of nothing", do: func(ctx context.Context, s svc.Store) error { return change(ctx, s, svc.Bundle{}) }},
 		{name: "ChangeAccess with an error", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return upheaval(), errRefused })
@@ -239,6 +256,8 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		func() error { return s.CreateSource(ctx, newSource(sourceKey(id))) },
 		func() error { return second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 50})) },
 		func() error { return s.ChangeSource(ctx, sourceKey(id), move) },
+		func() error { return s.KeepSourceFile(ctx, sourceKey(id), sourceFile(id, id, at(1))) },
+		func() error { return second(s.SourceFile(ctx, sourceKey(id), id)) },
 		func() error { return s.CreateTemplate(ctx, installed(id, "x")) },
 		func() error { return s.ChangeTemplate(ctx, templateKey(id), touch) },
 		func() error { return second(s.Template(ctx, templateKey(id))) },
@@ -247,6 +266,10 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 			page.Scope = svc.ScopeServer
 			return second(s.Templates(ctx, page))
 		},
+		func() error {
+			return second(s.Installations(ctx, svc.InstallationPage{Scope: svc.ScopeServer, Limit: 50}))
+		},
+		func() error { return second(s.RebindTemplates(ctx, acme, "https://"+id)) },
 		func() error { return s.CreateAPIKey(ctx, newKey(id, alice, at(0))) },
 		func() error { return second(s.Access(ctx, svc.AccessQuery{KeyID: id})) },
 		func() error { return s.ChangeAPIKey(ctx, alice, id, disable) },

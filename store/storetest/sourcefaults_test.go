@@ -34,6 +34,51 @@ var sourceFaults = map[string]func(*store){
 			return source, err
 		}
 	},
+	"sources lose their signing keys": func(s *store) {
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			source.SigningKey = nil
+			return s.Store.CreateSource(ctx, source)
+		}
+	},
+	"the serial of a source begins at 0": func(s *store) {
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			source.Serial = 0
+			return s.Store.CreateSource(ctx, source)
+		}
+	},
+	"listed sources have no signing keys": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			chunk, err := s.Store.Sources(ctx, page)
+			for i := range chunk {
+				chunk[i].SigningKey = nil
+			}
+			return chunk, err
+		}
+	},
+	"listed sources have no serials": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			chunk, err := s.Store.Sources(ctx, page)
+			for i := range chunk {
+				chunk[i].Serial = 0
+			}
+			return chunk, err
+		}
+	},
+	"a source registered anew goes on with the old serial": func(s *store) {
+		var deleted sync.Map
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			if source, err := s.Store.Source(ctx, key); err == nil {
+				deleted.Store(key, source.Serial)
+			}
+			return s.Store.DeleteSource(ctx, key)
+		}
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			if serial, there := deleted.Load(source.SourceKey); there {
+				source.Serial = serial.(int64)
+			}
+			return s.Store.CreateSource(ctx, source)
+		}
+	},
 	"sources of all owners are one": func(s *store) {
 		s.createSource = func(ctx context.Context, source svc.Source) error {
 			source.Owner = ""

@@ -41,6 +41,7 @@ var sourceRules = []rule{
 	{"CreateSource answers ErrExists when the key is taken, and leaves the row as it was", func(c *checker) {
 		first, second := newSource(sourceKey("acme")), newSource(sourceKey("acme"))
 		second.URL, second.Description, second.SealedToken = "https://other.example", nil, nil
+		second.SigningKey, second.Serial = []byte("other"), 0
 		c.ok(c.CreateSource(c.ctx, first))
 		c.is("CreateSource", c.CreateSource(c.ctx, second), svc.ErrExists)
 		c.same("source", c.source(first.SourceKey), first)
@@ -166,8 +167,8 @@ func sourceNames(sources []svc.Source) []string {
 }
 
 // scrambled returns the list in an order that is neither sorted nor reversed.
-func scrambled(list []string) []string {
-	var out []string
+func scrambled[T any](list []T) []T {
+	var out []T
 	for start := range 7 {
 		for i := start; i < len(list); i += 7 {
 			out = append(out, list[i])

@@ -33,8 +33,9 @@ func rules() []rule {
 
 // quickRules are the rules that take no time.
 func quickRules() []rule {
-	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules, templateRules, templateListRules, changeTemplateRules, versionRules, apiKeyRules, changeAPIKeyRules,
-		accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules)
+	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules, sourceFileRules,
+		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules, rebindRules,
+		apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules)
 }
 
 // Run checks every rule as a subtest, on a store of its own. newStore returns an empty store, and sees with t.Cleanup to its

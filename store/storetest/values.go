@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/binary"
 	"encoding/json"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,16 @@ var characters = func() []string {
 	}
 	return list
 }()
+
+// noise is text that nothing makes shorter, another for each seed: so many characters out of count from first on.
+func noise(seed uint64, length int, first, count rune) string {
+	random := rand.New(rand.NewPCG(seed, seed))
+	var b strings.Builder
+	for range length {
+		b.WriteRune(first + random.Int32N(count))
+	}
+	return b.String()
+}
 
 func at(microseconds int64) time.Time {
 	return time.Date(2026, 3, 24, 12, 0, 0, 0, time.UTC).Add(time.Duration(microseconds) * time.Microsecond)

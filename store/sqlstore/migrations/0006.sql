@@ -8,7 +8,11 @@ UPDATE svc_templates SET source_url = (SELECT s.url FROM svc_sources s WHERE s.s
   AND s.owner = svc_templates.source_owner AND s.name = svc_templates.source_name);
 
 CREATE INDEX svc_templates_installed ON svc_templates
-  (scope, owner, id, source_scope, source_owner, source_name, source_id, source_revision, source_url) WHERE source_name IS NOT NULL;
+  (scope, owner, id{wide:, source_scope, source_owner, source_name, source_id, source_revision, source_url}) WHERE source_name IS NOT NULL;
+
+CREATE INDEX svc_templates_source ON svc_templates (source_scope, source_owner, source_name) WHERE source_name IS NOT NULL;
+
+INSERT INTO svc_locks (name) VALUES ('installations');
 
 CREATE TABLE svc_source_files (
   scope {text} NOT NULL,
@@ -20,3 +24,5 @@ CREATE TABLE svc_source_files (
   PRIMARY KEY (scope, owner, name, path),
   FOREIGN KEY (scope, owner, name) REFERENCES svc_sources (scope, owner, name) ON DELETE CASCADE
 );
+
+CREATE INDEX svc_source_files_kept ON svc_source_files (scope, owner, name, kept_at, path) WHERE path <> '';

@@ -1,0 +1,288 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// returned is a fault in what keys are returned of templates that were re-bound.
+func returned(fault func(keys []svc.TemplateKey) []svc.TemplateKey) func(*store) {
+	return rebound(func(_ context.Context, _ *store, keys []svc.TemplateKey) []svc.TemplateKey { return fault(keys) })
+}
+
+// rebound is a fault in what is done after templates were re-bound.
+func rebound(fault func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey) func(*store) {
+	return func(s *store) {
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			if err != nil {
+				return nil, err
+			}
+			return fault(ctx, s, keys), nil
+		}
+	}
+}
+
+// alsoRebound re-binds what came from other sources, too, which nobody is told.
+func alsoRebound(others func(source svc.SourceKey) svc.SourceKey) func(*store) {
+	return func(s *store) {
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			if other := others(source); other != source {
+				_, _ = s.Store.RebindTemplates(ctx, other, url)
+			}
+			return s.Store.RebindTemplates(ctx, source, url)
+		}
+	}
+}
+
+// differently shows templates that were re-bound, and no others, in another way.
+func differently(show func(t *svc.Template)) func(*store) {
+	return func(s *store) {
+		var mu sync.Mutex
+		seen := map[svc.TemplateKey]bool{}
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, key := range keys {
+				seen[key] = true
+			}
+			return keys, err
+		}
+		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+			t, err := s.Store.Template(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[key] {
+				show(&t)
+			}
+			return t, err
+		}
+	}
+}
+
+// skipping leaves out of what is re-bound those templates that skip says, of how they were.
+func skipping(skip func(key svc.TemplateKey, old, url string) bool) func(*store) {
+	return func(s *store) {
+		var mu sync.Mutex
+		urls := map[svc.TemplateKey]string{} // of all templates that were installed
+		hidden := map[svc.TemplateKey]bool{}
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if t.Origin != nil {
+				urls[t.TemplateKey] = t.Origin.URL
+			}
+			return s.Store.CreateTemplate(ctx, t)
+		}
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			for _, key := range keys {
+				hidden[key] = skip(key, urls[key], url)
+			}
+			return slices.DeleteFunc(keys, func(key svc.TemplateKey) bool { return hidden[key] }), err
+		}
+		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+			t, err := s.Store.Template(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if t.Origin != nil && hidden[key] {
+				t.Origin.URL = urls[key]
+			}
+			return t, err
+		}
+	}
+}
+
+var rebindFaults = map[string]func(*store){
+	"re-bound templates come newest first": returned(func(keys []svc.TemplateKey) []svc.TemplateKey {
+		slices.Reverse(keys)
+		return keys
+	}),
+	"re-bound templates come by id, then owner": returned(func(keys []svc.TemplateKey) []svc.TemplateKey {
+		slices.SortStableFunc(keys, func(a, b svc.TemplateKey) int { return strings.Compare(a.ID, b.ID) })
+		return keys
+	}),
+	"re-bound templates come by owner, then scope": returned(func(keys []svc.TemplateKey) []svc.TemplateKey {
+		slices.SortStableFunc(keys, func(a, b svc.TemplateKey) int { return strings.Compare(a.Owner, b.Owner) })
+		return keys
+	}),
+	"which templates were re-bound is not told": returned(func([]svc.TemplateKey) []svc.TemplateKey { return nil }),
+	"only the server's templates are re-bound":  skipping(func(key svc.TemplateKey, _, _ string) bool { return key.Scope != svc.ScopeServer }),
+	"only the templates of a source's owner are re-bound": skipping(func(key svc.TemplateKey, _, _ string) bool {
+		return key.Owner != acme.Owner && key.Owner != ""
+	}),
+	"what had no address is not re-bound": skipping(func(_ svc.TemplateKey, old, _ string) bool { return old == "" }),
+	"what has an address keeps one":       skipping(func(_ svc.TemplateKey, _, url string) bool { return url == "" }),
+	"the case of an address does not count": skipping(func(_ svc.TemplateKey, old, url string) bool {
+		return strings.EqualFold(old, url)
+	}),
+	"space around an address does not count": skipping(func(_ svc.TemplateKey, old, url string) bool { return strings.TrimSpace(old) == url }),
+	"a slash behind an address does not count": skipping(func(_ svc.TemplateKey, old, url string) bool {
+		return strings.TrimSuffix(old, "/") == url
+	}),
+	"how an address is composed does not count": skipping(func(_ svc.TemplateKey, old, url string) bool {
+		return strings.ReplaceAll(old, "e\u0301", "\u00e9") == url
+	}),
+	"addresses are patterns": skipping(func(_ svc.TemplateKey, old, url string) bool {
+		prefix, found := strings.CutSuffix(old, "%")
+		return found && strings.HasPrefix(url, prefix)
+	}),
+	"ten templates are re-bound at most": func(s *store) {
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			return keys[:min(10, len(keys))], err
+		}
+	},
+	"what is bound already is told again": func(s *store) {
+		var mu sync.Mutex
+		told := map[svc.SourceKey]map[svc.TemplateKey]bool{}
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			mu.Lock()
+			defer mu.Unlock()
+			if told[source] == nil {
+				told[source] = map[svc.TemplateKey]bool{}
+			}
+			for _, key := range keys {
+				told[source][key] = true
+			}
+			return sortedKeys(slices.Collect(maps.Keys(told[source]))), err
+		}
+	},
+	"templates of other owners' sources are re-bound": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
+		return personalSource("bob", source.Name)
+	}),
+	"templates of the server's source are re-bound": alsoRebound(func(source svc.SourceKey) svc.SourceKey { return sourceKey(source.Name) }),
+	"the case of a source that is re-bound does not count": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
+		return personalSource(source.Owner, strings.ToUpper(source.Name))
+	}),
+	"sources that are re-bound are patterns": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
+		return personalSource(source.Owner, "a%")
+	}),
+	"templates made by hand are bound": func(s *store) {
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			_ = s.Store.ChangeTemplate(ctx, templateKey("made by hand"), func(t *svc.Template) (bool, error) {
+				t.Origin = &svc.Origin{Source: source, URL: url}
+				return true, nil
+			})
+			return s.Store.RebindTemplates(ctx, source, url)
+		}
+	},
+	"a source of nothing is not found": func(s *store) {
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			if err == nil && len(keys) == 0 {
+				err = svc.ErrNotFound
+			}
+			return keys, err
+		}
+	},
+	"what is re-bound is changed now":          differently(func(t *svc.Template) { t.UpdatedAt = at(77) }),
+	"what is re-bound is installed now":        differently(func(t *svc.Template) { t.InstalledAt = at(77) }),
+	"what is re-bound is a new version":        differently(func(t *svc.Template) { t.Version++ }),
+	"what is re-bound loses its base":          differently(func(t *svc.Template) { *t = listed(*t) }),
+	"what is re-bound loses its revision":      differently(func(t *svc.Template) { t.Origin.Revision = "" }),
+	"what is re-bound has a tag once in a row": differently(func(t *svc.Template) { t.Tags = slices.Compact(t.Tags) }),
+	"what is re-bound is told, and no more":    differently(func(t *svc.Template) { t.Origin.URL = installed("t").Origin.URL }),
+	"lists show the first address": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			chunk, err := s.Store.Templates(ctx, page)
+			for i := range chunk {
+				if chunk[i].Origin != nil {
+					chunk[i].Origin.URL = installed("t").Origin.URL
+				}
+			}
+			return chunk, err
+		}
+	},
+	"re-binding leaves a version": rebound(func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey {
+		for _, key := range keys {
+			for _, n := range []int64{1, -1} {
+				_ = s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+					t.Version += n
+					return true, nil
+				})
+			}
+		}
+		return keys
+	}),
+	"re-binding nothing is a mutation": rebound(func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey {
+		if len(keys) == 0 {
+			_, _ = s.Store.KeepValue(ctx, time.Now().String(), nil)
+		}
+		return keys
+	}),
+	"re-binding is a mutation for each template": rebound(func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey {
+		for _, key := range keys {
+			_ = s.Store.ChangeTemplate(ctx, key, func(*svc.Template) (bool, error) { return true, nil })
+		}
+		return keys
+	}),
+	"changes tell 64 templates at most": told(func(_ int64, changes *svc.Changes) {
+		if len(changes.Targets) > 64 && changes.Targets[64].Kind == svc.TargetTemplate {
+			changes.Targets = changes.Targets[:64]
+		}
+	}),
+	"re-binding overwrites what is changed meanwhile": func(s *store) {
+		changed := make(chan struct{})
+		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+			err := s.Store.ChangeTemplate(ctx, key, change)
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+			return err
+		}
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			read, err := s.Store.Template(ctx, templateKey("t"))
+			if err != nil || read.Origin == nil || len(url) != len("https://1.example") {
+				return s.Store.RebindTemplates(ctx, source, url) // nobody changes it meanwhile
+			}
+			for range racers { // of as many changes one at least was begun since
+				select {
+				case <-changed:
+				case <-time.After(time.Second):
+				}
+			}
+			_ = s.Store.ChangeTemplate(ctx, read.TemplateKey, func(t *svc.Template) (bool, error) {
+				*t = read
+				return true, nil
+			})
+			return s.Store.RebindTemplates(ctx, source, url)
+		}
+	},
+	"those who re-bind at once are told so": func(s *store) {
+		var busy sync.Mutex
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			if !busy.TryLock() {
+				return nil, errors.New("database is locked")
+			}
+			defer busy.Unlock()
+			time.Sleep(time.Millisecond)
+			return s.Store.RebindTemplates(ctx, source, url)
+		}
+	},
+	"templates are re-bound one by one": func(s *store) {
+		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			for _, key := range keys {
+				time.Sleep(10 * time.Microsecond)
+				_ = s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+					t.Origin.URL = url
+					return true, nil
+				})
+			}
+			return keys, err
+		}
+	},
+}

@@ -1,0 +1,206 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// keptAs is a fault in what of a file is kept.
+func keptAs(fault func(file *svc.SourceFile)) func(*store) {
+	return func(s *store) {
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			file.Data = bytes.Clone(file.Data)
+			fault(&file)
+			return s.Store.KeepSourceFile(ctx, key, file)
+		}
+	}
+}
+
+// underPath is a fault in what paths are taken for.
+func underPath(fault func(path string) string) func(*store) {
+	return func(s *store) {
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.Store.SourceFile(ctx, key, fault(path))
+			file.Path = path
+			return file, err
+		}
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			file.Path = fault(file.Path)
+			return s.Store.KeepSourceFile(ctx, key, file)
+		}
+	}
+}
+
+// forgottenWhen hides the files of sources that forget was called with, until they are kept anew.
+func forgottenWhen(fault func(s *store, forget func(svc.SourceKey))) func(*store) {
+	return func(s *store) {
+		var mu sync.Mutex
+		forgotten := map[svc.SourceKey]bool{}
+		mark := func(key svc.SourceKey, as bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			forgotten[key] = as
+		}
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			mark(key, false)
+			return s.Store.KeepSourceFile(ctx, key, file)
+		}
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.Store.SourceFile(ctx, key, path)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && forgotten[key] {
+				return svc.SourceFile{}, svc.ErrNotFound
+			}
+			return file, err
+		}
+		fault(s, func(key svc.SourceKey) { mark(key, true) })
+	}
+}
+
+var sourceFileFaults = map[string]func(*store){
+	"a file that is empty is none": func(s *store) {
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.Store.SourceFile(ctx, key, path)
+			if err == nil && len(file.Data) == 0 {
+				return svc.SourceFile{}, svc.ErrNotFound
+			}
+			return file, err
+		}
+	},
+	"files are text":                    keptAs(func(file *svc.SourceFile) { file.Data = bytes.ToValidUTF8(file.Data, []byte("\ufffd")) }),
+	"files end at the first zero":       keptAs(func(file *svc.SourceFile) { file.Data, _, _ = bytes.Cut(file.Data, []byte{0}) }),
+	"files are cut at a megabyte":       keptAs(func(file *svc.SourceFile) { file.Data = file.Data[:min(len(file.Data), 1_000_000)] }),
+	"files lose their time":             keptAs(func(file *svc.SourceFile) { file.KeptAt = file.KeptAt.Truncate(time.Second) }),
+	"the case of a path does not count": underPath(strings.ToLower),
+	"paths are cleaned": underPath(func(p string) string {
+		if p == "" {
+			return p
+		}
+		return path.Clean(p)
+	}),
+	"the catalogue has a name": underPath(func(path string) string {
+		if path == "" {
+			return "templates.json"
+		}
+		return path
+	}),
+	"paths are cut": underPath(func(path string) string { return path[:min(len(path), 255)] }),
+	"a file is told without its path": func(s *store) {
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.Store.SourceFile(ctx, key, path)
+			file.Path = ""
+			return file, err
+		}
+	},
+	"an older file does not replace a newer one": func(s *store) {
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if newer, err := s.Store.SourceFile(ctx, key, file.Path); err == nil && newer.KeptAt.After(file.KeptAt) {
+				return nil
+			}
+			return s.Store.KeepSourceFile(ctx, key, file)
+		}
+	},
+	"a file of another owner is better than none": func(s *store) {
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.Store.SourceFile(ctx, key, path)
+			if errors.Is(err, svc.ErrNotFound) && key.Owner == "bob" {
+				return s.Store.SourceFile(ctx, personalSource("alice", key.Name), path)
+			}
+			return file, err
+		}
+	},
+	"the case of a source's name does not count for its files": func(s *store) {
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if lower := personalSource(key.Owner, strings.ToLower(key.Name)); lower != key {
+				_ = s.Store.KeepSourceFile(ctx, lower, file)
+			}
+			return s.Store.KeepSourceFile(ctx, key, file)
+		}
+	},
+	"keeping a file of an unknown source is fine": func(s *store) {
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if err := s.Store.KeepSourceFile(ctx, key, file); !errors.Is(err, svc.ErrNotFound) {
+				return err
+			}
+			return nil
+		}
+	},
+	"files wait for their source": func(s *store) {
+		var waiting sync.Map
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			err := s.Store.KeepSourceFile(ctx, key, file)
+			if errors.Is(err, svc.ErrNotFound) {
+				waiting.Store(key, file)
+			}
+			return err
+		}
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			err := s.Store.CreateSource(ctx, source)
+			if file, there := waiting.LoadAndDelete(source.SourceKey); there && err == nil {
+				return s.Store.KeepSourceFile(ctx, source.SourceKey, file.(svc.SourceFile))
+			}
+			return err
+		}
+	},
+	"deleting a source deletes the files of others of the name": forgottenWhen(func(s *store, forget func(svc.SourceKey)) {
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			forget(personalSource("bob", key.Name))
+			return s.Store.DeleteSource(ctx, key)
+		}
+	}),
+	"a source that moves loses its files": forgottenWhen(func(s *store, forget func(svc.SourceKey)) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			forget(key)
+			return s.Store.ChangeSource(ctx, key, change)
+		}
+	}),
+	"keeping a file is a mutation": func(s *store) {
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if err := s.Store.KeepSourceFile(ctx, key, file); err != nil {
+				return err
+			}
+			return s.Store.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
+		}
+	},
+	"those who keep a file at once are told so": func(s *store) {
+		var busy sync.Mutex
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if !busy.TryLock() {
+				return errors.New("database is locked")
+			}
+			defer busy.Unlock()
+			time.Sleep(time.Millisecond)
+			return s.Store.KeepSourceFile(ctx, key, file)
+		}
+	},
+	"a file that meets a delete is left": func(s *store) {
+		var left sync.Map
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if _, err := s.Store.Source(ctx, key); err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+			err := s.Store.KeepSourceFile(ctx, key, file)
+			if errors.Is(err, svc.ErrNotFound) {
+				left.Store(file.Path, file)
+				return nil
+			}
+			return err
+		}
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.Store.SourceFile(ctx, key, path)
+			if of, there := left.Load(path); there && errors.Is(err, svc.ErrNotFound) {
+				return of.(svc.SourceFile), nil
+			}
+			return file, err
+		}
+	},
+}
