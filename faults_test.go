@@ -53,8 +53,10 @@ func (s *brokenStore) Installations(context.Context, svc.InstallationPage) ([]sv
 func (s *brokenStore) RebindTemplates(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error) {
 	return nil, s.err
 }
-func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey) error { return s.err }
-func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error        { return s.err }
+func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey, func(svc.Template) error) error {
+	return s.err
+}
+func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error { return s.err }
 func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {
 	return nil, s.err
 }

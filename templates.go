@@ -85,8 +85,10 @@ type TemplateStore interface {
 	// RebindTemplates gives the Origin of all templates that came from source and have another URL this one, in one transaction, and
 	// returns their keys, sorted in byte order by scope, owner and id; none: nothing was written.
 	RebindTemplates(ctx context.Context, source SourceKey, url string) ([]TemplateKey, error)
-	// DeleteTemplate removes the template with that key and all that belongs to it. ErrNotFound.
-	DeleteTemplate(ctx context.Context, key TemplateKey) error
+	// DeleteTemplate removes the template with that key and all that belongs to it, unless check, which may be nil, refuses it: that is
+	// called with the template in the same transaction, does no I/O and may be called again; its error is returned as it
+	// is and nothing is written. ErrNotFound.
+	DeleteTemplate(ctx context.Context, key TemplateKey, check func(Template) error) error
 }
 
 // TemplatePage asks for one chunk of a list of templates.
@@ -246,8 +248,9 @@ func (p TemplatePatch) apply(content Content) Content {
 	return content.clone()
 }
 
-// DeleteTemplate removes a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string) error {
+// DeleteTemplate removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound, CodePrecondition.
+func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	if err := checkID("template_id", id); err != nil {
 		return err
 	}
@@ -255,7 +258,11 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string) e
 		return err
 	}
 	key := serverTemplate(id)
-	if err := s.store.DeleteTemplate(ctx, key); errors.Is(err, ErrNotFound) {
+	var check func(Template) error
+	if len(ifMatch) > 0 {
+		check = func(t Template) error { return t.matches(ifMatch) }
+	}
+	if err := s.store.DeleteTemplate(ctx, key, check); errors.Is(err, ErrNotFound) {
 		return noTemplate()
 	} else if err != nil {
 		return fault("delete template", err)

@@ -46,9 +46,10 @@ func (c *Client) PatchTemplate(ctx context.Context, id string, patch svc.Templat
 	return call(ctx, c, at("PATCH /admin/templates/{template_id}", id).with(body).match(ifMatch), template)
 }
 
-// DeleteTemplate removes a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (c *Client) DeleteTemplate(ctx context.Context, id string) error {
-	return c.do(ctx, at("DELETE /admin/templates/{template_id}", id))
+// DeleteTemplate removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound, CodePrecondition.
+func (c *Client) DeleteTemplate(ctx context.Context, id string, ifMatch ...string) error {
+	return c.do(ctx, at("DELETE /admin/templates/{template_id}", id).match(ifMatch))
 }
 
 // InstallTemplate installs a template from a source for the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or

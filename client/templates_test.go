@@ -128,7 +128,7 @@ func TestIfMatch(t *testing.T) {
 	_, patched := s.client.PatchTemplate(ctx, "notes", patch, first.ETag())
 	_, updated := s.client.UpdateTemplate(ctx, "notes", true, first.ETag())
 	_, rolled := s.client.RollbackTemplate(ctx, "notes", 1, first.ETag())
-	for _, err := range []error{patched, updated, rolled} {
+	for _, err := range []error{patched, updated, rolled, s.client.DeleteTemplate(ctx, "notes", first.ETag())} {
 		is.Equal(svc.ErrorCode(err), svc.CodePrecondition)
 	}
 	s.tick()

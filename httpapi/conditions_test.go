@@ -97,9 +97,16 @@ func TestIfMatch(t *testing.T) {
 	next("POST", chat+"/update?force=1", "")
 	s.market.offer("from", "From", `{"version": "2"}`)
 	next("POST", chat+"/update", "")
+	for _, old := range []string{`"x"`, "W/" + tag} {
+		admin.with("If-Match", old, "DELETE", chat, "").fails(412, "precondition_failed")
+	}
+	admin.with("If-Match", "x", "DELETE", chat, "").refuses("If-Match")
 	admin.with("If-Match", "*", "PATCH", chat, `{"name": "any"}`).is(200)
 	admin.with("If-Match", "*", "PATCH", "/admin/templates/none", `{"name": "any"}`).is(404)
 	s.as("session-of-plain").with("If-Match", `"x"`, "PATCH", chat, `{"name": "x"}`).is(403)
+	admin.with("If-Match", tag, "DELETE", chat, "").fails(412, "precondition_failed")
+	admin.with("If-Match", admin.get(chat).header.Get("ETag"), "DELETE", chat, "").is(204)
+	admin.with("If-Match", "*", "DELETE", chat, "").is(404)
 }
 
 // Of many who have seen the same one is let through.

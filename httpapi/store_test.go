@@ -87,11 +87,11 @@ func (s *store) RebindTemplates(ctx context.Context, source svc.SourceKey, url s
 	return s.Store.RebindTemplates(ctx, source, url)
 }
 
-func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 	if err := s.check("DeleteTemplate"); err != nil {
 		return err
 	}
-	return s.Store.DeleteTemplate(ctx, key)
+	return s.Store.DeleteTemplate(ctx, key, check)
 }
 
 func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {

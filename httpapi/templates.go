@@ -92,7 +92,11 @@ func required[T any](pointer string, in strictjson.Optional[T], to **T) error {
 }
 
 func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
-	if err := h.service.DeleteTemplate(r.Context(), r.by, r.params["template_id"]); err != nil {
+	match, err := r.ifMatch()
+	if err != nil {
+		return err
+	}
+	if err := h.service.DeleteTemplate(r.Context(), r.by, r.params["template_id"], match...); err != nil {
 		return err
 	}
 	return sendNothing(w)

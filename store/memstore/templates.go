@@ -161,13 +161,19 @@ func compareKeys(a, b svc.TemplateKey) int {
 }
 
 // DeleteTemplate implements [svc.TemplateStore].
-func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	if _, there := s.templates[key]; !there {
-		return svc.ErrNotFound
+	template, err := found(s.templates, key, cloneTemplate)
+	if err != nil {
+		return err
+	}
+	if check != nil {
+		if err := check(template); err != nil {
+			return err
+		}
 	}
 	delete(s.templates, key)
 	delete(s.versions, key)

@@ -125,7 +125,7 @@ func TestErrorsLeaveTheTransactionUsable(t *testing.T) {
 	tx, inside := begin(t, store)
 	is.NoErr(inside.CreateAPIKey(t.Context(), key(1)))
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(1)), svc.ErrExists))
-	is.True(errors.Is(inside.DeleteTemplate(t.Context(), template.TemplateKey), svc.ErrNotFound))
+	is.True(errors.Is(inside.DeleteTemplate(t.Context(), template.TemplateKey, nil), svc.ErrNotFound))
 	refused := errors.New("refused")
 	for _, change := range []func() (svc.Bundle, error){
 		func() (svc.Bundle, error) { return svc.Bundle{Users: []svc.User{{ID: "half"}}}, refused },

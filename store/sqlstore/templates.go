@@ -109,13 +109,7 @@ func limit(n int) string {
 // ChangeTemplate implements [svc.TemplateStore].
 func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 	return s.change(ctx, "change template", key.Target(), func(ctx context.Context, tx session) error {
-		// Writing the row first makes others who would change it wait, in every database.
-		err := tx.hit(ctx, `UPDATE svc_templates SET updated_at = updated_at WHERE scope = $1 AND owner = $2 AND id = $3`,
-			key.Scope, key.Owner, key.ID)
-		if err != nil {
-			return err
-		}
-		template, err := tx.template(ctx, key)
+		template, err := tx.lockTemplate(ctx, key)
 		if err != nil {
 			return err
 		}
@@ -131,6 +125,16 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 		}
 		return tx.updateTemplate(ctx, template)
 	})
+}
+
+// lockTemplate reads a template. Writing the row first makes others who would change it wait, in every database.
+func (s session) lockTemplate(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	err := s.hit(ctx, `UPDATE svc_templates SET updated_at = updated_at WHERE scope = $1 AND owner = $2 AND id = $3`,
+		key.Scope, key.Owner, key.ID)
+	if err != nil {
+		return svc.Template{}, err
+	}
+	return s.template(ctx, key)
 }
 
 // keepVersion adds the row of a template to its versions, and forgets those that are too old for t, which is what it becomes.
@@ -192,8 +196,17 @@ func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 }
 
 // DeleteTemplate implements [svc.TemplateStore].
-func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
+func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 	return s.change(ctx, "delete template", key.Target(), func(ctx context.Context, tx session) error {
+		if check != nil {
+			template, err := tx.lockTemplate(ctx, key)
+			if err != nil {
+				return err
+			}
+			if err := check(template); err != nil {
+				return refusal{err}
+			}
+		}
 		return tx.hit(ctx, `DELETE FROM svc_templates WHERE scope = $1 AND owner = $2 AND id = $3`, key.Scope, key.Owner, key.ID)
 	})
 }

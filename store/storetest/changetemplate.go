@@ -127,7 +127,7 @@ var changeTemplateRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, installed("t", "x")))
 			errs := race(func(i int) error {
 				if i == 0 {
-					return c.DeleteTemplate(c.ctx, templateKey("t"))
+					return c.DeleteTemplate(c.ctx, templateKey("t"), nil)
 				}
 				return c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
 					t.Tags = append(t.Tags, "y")

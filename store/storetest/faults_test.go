@@ -66,7 +66,7 @@ type store struct {
 	template         func(context.Context, svc.TemplateKey) (svc.Template, error)
 	templates        func(context.Context, svc.TemplatePage) ([]svc.Template, error)
 	changeTemplate   func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
-	deleteTemplate   func(context.Context, svc.TemplateKey) error
+	deleteTemplate   func(context.Context, svc.TemplateKey, func(svc.Template) error) error
 	templateVersions func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error)
 	installations    func(context.Context, svc.InstallationPage) ([]svc.Installation, error)
 	rebindTemplates  func(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error)
@@ -154,8 +154,8 @@ func (s *store) Installations(ctx context.Context, page svc.InstallationPage) ([
 func (s *store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 	return s.rebindTemplates(ctx, source, url)
 }
-func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey) error {
-	return s.deleteTemplate(ctx, key)
+func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+	return s.deleteTemplate(ctx, key, check)
 }
 func (s *store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.createAPIKey(ctx, key)

@@ -134,7 +134,7 @@ func mutations() []call {
 		{"RotateAPIKey", func(ctx context.Context, s svc.Store) error { return s.RotateAPIKey(ctx, alice, "k", beside(next)) }, []svc.Target{key.Target(), next.Target()}},
 		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "k", at(1)) }, []svc.Target{key.Target()}},
 		{"RevokeAPIKeys", func(ctx context.Context, s svc.Store) error { return second(s.RevokeAPIKeys(ctx, alice, at(1))) }, []svc.Target{next.Target()}},
-		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("t")) }, template},
+		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("t"), nil) }, template},
 		{"DeleteSource", func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("s")) }, source},
 	}
 }
@@ -204,7 +204,9 @@ func refusals() []call {
 			return s.ChangeSource(ctx, sourceKey("s"), func(*svc.Source) (bool, error) { return true, errRefused })
 		}},
 		{name: "DeleteSource of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("unknown")) }},
-		{name: "DeleteTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("unknown")) }},
+		{name: "DeleteTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
+			return s.DeleteTemplate(ctx, templateKey("unknown"), nil)
+		}},
 		{name: "RevokeAPIKey of an unknown", do: func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "unknown", at(1)) }},
 		{name: "RevokeAPIKey of another's", do: func(ctx context.Context, s svc.Store) error {
 			return s.RevokeAPIKey(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, "k", at(1))

@@ -148,11 +148,11 @@ var installationFaults = map[string]func(*store){
 	}),
 	"deleted templates are installations": func(s *store) {
 		var deleted sync.Map
-		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey) error {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			if t, err := s.Store.Template(ctx, key); err == nil && t.Origin != nil {
 				deleted.Store(key, installationOf(t))
 			}
-			return s.Store.DeleteTemplate(ctx, key)
+			return s.Store.DeleteTemplate(ctx, key, check)
 		}
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
 			chunk, err := s.Store.Installations(ctx, page)

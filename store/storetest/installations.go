@@ -86,7 +86,7 @@ var installationRules = []rule{
 		list(a, b, made)
 		c.setOrigin(made.TemplateKey, nil)
 		list(a, b)
-		c.ok(c.DeleteTemplate(c.ctx, a.TemplateKey))
+		c.ok(c.DeleteTemplate(c.ctx, a.TemplateKey, nil))
 		list(b)
 		c.ok(c.CreateTemplate(c.ctx, handMade("a")))
 		list(b)

@@ -148,7 +148,7 @@ var sourceFaults = map[string]func(*store){
 			templates, _ := s.Store.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 100})
 			for _, t := range templates {
 				if t.Origin != nil && t.Origin.Source == key {
-					_ = s.Store.DeleteTemplate(ctx, t.TemplateKey)
+					_ = s.Store.DeleteTemplate(ctx, t.TemplateKey, nil)
 				}
 			}
 			return s.Store.DeleteSource(ctx, key)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -16,7 +17,7 @@ import (
 var templateFaults = map[string]func(*store){
 	"a template overwrites another": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
-			if err := s.Store.DeleteTemplate(ctx, t.TemplateKey); err != nil && !errors.Is(err, svc.ErrNotFound) {
+			if err := s.Store.DeleteTemplate(ctx, t.TemplateKey, nil); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
 			return s.Store.CreateTemplate(ctx, t)
@@ -182,17 +183,62 @@ var templateFaults = map[string]func(*store){
 		})
 	},
 	"deleting an unknown template is fine": func(s *store) {
-		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey) error {
-			if err := s.Store.DeleteTemplate(ctx, key); err != nil && !errors.Is(err, svc.ErrNotFound) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+			if err := s.Store.DeleteTemplate(ctx, key, check); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
 			return nil
 		}
 	},
+	"deleting a template asks nobody": func(s *store) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, _ func(svc.Template) error) error {
+			return s.Store.DeleteTemplate(ctx, key, nil)
+		}
+	},
+	"a refused template is deleted": func(s *store) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+			var refused error
+			err := s.Store.DeleteTemplate(ctx, key, func(t svc.Template) error {
+				if check != nil {
+					refused = check(t)
+				}
+				return nil
+			})
+			return cmp.Or(err, refused)
+		}
+	},
+	"a template to be deleted is shown without its base": func(s *store) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+			return s.Store.DeleteTemplate(ctx, key, func(t svc.Template) error {
+				if t.Origin != nil {
+					t.Origin.Base = svc.Content{}
+				}
+				if check == nil {
+					return nil
+				}
+				return check(t)
+			})
+		}
+	},
+	"a template is read before it is deleted": func(s *store) {
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+			if check != nil {
+				t, err := s.Store.Template(ctx, key)
+				if err != nil {
+					return err
+				}
+				time.Sleep(time.Millisecond)
+				if err := check(t); err != nil {
+					return err
+				}
+			}
+			return s.Store.DeleteTemplate(ctx, key, nil)
+		}
+	},
 	"deleting a template deletes others of the id": func(s *store) {
-		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey) error {
-			_ = s.Store.DeleteTemplate(ctx, personalTemplate("alice", key.ID))
-			return s.Store.DeleteTemplate(ctx, key)
+		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+			_ = s.Store.DeleteTemplate(ctx, personalTemplate("alice", key.ID), nil)
+			return s.Store.DeleteTemplate(ctx, key, check)
 		}
 	},
 }

@@ -139,8 +139,8 @@ var templateListRules = []rule{
 			if chunk++; chunk > 1 {
 				return
 			}
-			c.ok(c.DeleteTemplate(c.ctx, templateKey("0")))
-			c.ok(c.DeleteTemplate(c.ctx, templateKey("4")))
+			c.ok(c.DeleteTemplate(c.ctx, templateKey("0"), nil))
+			c.ok(c.DeleteTemplate(c.ctx, templateKey("4"), nil))
 			c.ok(c.CreateTemplate(c.ctx, handMade("6")))
 		})
 		for _, id := range want {

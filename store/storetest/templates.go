@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -114,17 +115,68 @@ var templateRules = []rule{
 			c.is("Template "+show(key), err, svc.ErrNotFound)
 		}
 	}},
+	{"DeleteTemplate shows check the template as Template does, and deletes nothing that check refuses", func(c *checker) {
+		template := installed("t", "x", "y")
+		c.ok(c.CreateTemplate(c.ctx, template))
+		err := c.DeleteTemplate(c.ctx, template.TemplateKey, func(t svc.Template) error {
+			c.same("shown", t, template)
+			return errRefused
+		})
+		if err != errRefused {
+			c.fail("DeleteTemplate returned %v, want exactly %v", err, errRefused)
+		}
+		c.same("after a refusal", c.template(template.TemplateKey), template)
+		c.is("of an unknown", c.DeleteTemplate(c.ctx, templateKey("u"), func(svc.Template) error {
+			c.fail("check was called for a template that is not there")
+			return nil
+		}), svc.ErrNotFound)
+		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey, func(svc.Template) error { return nil }))
+		c.is("Template", second(c.Template(c.ctx, template.TemplateKey)), svc.ErrNotFound)
+	}},
+	{"what DeleteTemplate shows check is what it deletes: nobody changes it in between", func(c *checker) {
+		for range 10 {
+			c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+			errs := race(func(i int) error {
+				if i%2 == 0 {
+					return c.ChangeTemplate(c.ctx, templateKey("t"), touch)
+				}
+				return c.DeleteTemplate(c.ctx, templateKey("t"), func(t svc.Template) error {
+					if t.UpdatedAt.Equal(handMade("t").UpdatedAt) {
+						return nil
+					}
+					return errRefused
+				})
+			})
+			changed, deleted := 0, 0
+			for i, err := range errs {
+				switch {
+				case err == nil && i%2 == 0:
+					changed++
+				case err == nil:
+					deleted++
+				case !errors.Is(err, errRefused):
+					c.is("racing call", err, svc.ErrNotFound)
+				}
+			}
+			if changed > 0 && deleted > 0 || changed+deleted == 0 || deleted > 1 {
+				c.fail("%d changes and %d deletions of what nobody had changed were acknowledged", changed, deleted)
+			}
+			if deleted == 0 {
+				c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
+			}
+		}
+	}},
 	{"DeleteTemplate removes the template: it is found no more, nor listed, nor changed, nor deleted again", func(c *checker) {
 		template := installed("t", "tag")
-		c.is("DeleteTemplate of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey), svc.ErrNotFound)
+		c.is("DeleteTemplate of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey, nil), svc.ErrNotFound)
 		c.ok(c.CreateTemplate(c.ctx, template))
-		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey))
+		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey, nil))
 		_, err := c.Template(c.ctx, template.TemplateKey)
 		c.is("Template", err, svc.ErrNotFound)
 		c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: 10})), []string{})
 		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{})
 		c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound)
-		c.is("second DeleteTemplate", c.DeleteTemplate(c.ctx, template.TemplateKey), svc.ErrNotFound)
+		c.is("second DeleteTemplate", c.DeleteTemplate(c.ctx, template.TemplateKey, nil), svc.ErrNotFound)
 	}},
 	{"DeleteTemplate removes nothing but the template with that key", func(c *checker) {
 		keys := []svc.TemplateKey{personalTemplate("alice", "t"), templateKey("T"), templateKey("t "), templateKey("t%"), templateKey("tt"), templateKey("t")}
@@ -133,7 +185,7 @@ var templateRules = []rule{
 			template.TemplateKey = key
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
-		c.ok(c.DeleteTemplate(c.ctx, templateKey("t")))
+		c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 		for _, key := range keys[:len(keys)-1] {
 			want := installed(key.ID, "tag")
 			want.TemplateKey = key
@@ -143,12 +195,12 @@ var templateRules = []rule{
 	}},
 	{"a deleted template's id can be used again, and no tag, base or origin of the old one is left", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "old")))
-		c.ok(c.DeleteTemplate(c.ctx, templateKey("t")))
+		c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 		again := handMade("t", "new")
 		c.ok(c.CreateTemplate(c.ctx, again))
 		c.same("template", c.template(again.TemplateKey), again)
 		c.same("list by the old tag", templateIDs(c.templates(tagged("old"))), []string{})
-		c.ok(c.DeleteTemplate(c.ctx, templateKey("t")))
+		c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "newer")))
 		c.same("template", c.template(again.TemplateKey), installed("t", "newer"))
 	}},
@@ -160,7 +212,7 @@ var templateRules = []rule{
 	}},
 	{"of several that delete one template at once, one wins and the others get ErrNotFound", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "tag")))
-		c.oneWins(race(func(int) error { return c.DeleteTemplate(c.ctx, templateKey("t")) }), svc.ErrNotFound)
+		c.oneWins(race(func(int) error { return c.DeleteTemplate(c.ctx, templateKey("t"), nil) }), svc.ErrNotFound)
 	}},
 }
 

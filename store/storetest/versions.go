@@ -104,7 +104,7 @@ var versionRules = []rule{
 			c.same("number of versions", len(of), 1)
 			c.same("name", of[0].Name, fmt.Sprint(i))
 		}
-		c.ok(c.DeleteTemplate(c.ctx, keys[0]))
+		c.ok(c.DeleteTemplate(c.ctx, keys[0], nil))
 		c.same("versions of a deleted one", len(c.versionsOf(keys[0], 10)), 0)
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		c.same("versions of one created anew", len(c.versionsOf(keys[0], 10)), 0)
