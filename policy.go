@@ -110,12 +110,14 @@ func (q Query) check() (AccessQuery, error) {
 	}
 	c.text("channel", q.Channel, MaxIDLength)
 	c.text("topic", q.Topic, MaxIDLength)
+	if q.UserID != "" {
+		c.id("user_id", q.UserID)
+	}
 	switch {
 	case q.ServiceAccountID != "":
 		c.id("sa_id", q.ServiceAccountID)
 		asked.Identity = Identity{Kind: KindServiceAccount, ID: q.ServiceAccountID}
 	case q.UserID != "":
-		c.id("user_id", q.UserID)
 		asked.Identity = Identity{Kind: KindUser, ID: q.UserID}
 	case q.Sender != "":
 		asked.Channel = Channel{Provider: provider, SenderID: sender}

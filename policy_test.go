@@ -93,6 +93,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"user_id", svc.Query{Bank: "b"}},
 		{"user_id", svc.Query{Bank: "b", UserID: "\xff"}},
 		{"sa_id", svc.Query{Bank: "b", ServiceAccountID: ".."}},
+		{"user_id", svc.Query{Bank: "b", ServiceAccountID: "a", UserID: ".."}},
 		{"sender", svc.Query{Bank: "b", Sender: "nocolon"}},
 		{"sender", svc.Query{Bank: "b", Sender: ":1"}},
 		{"sender", svc.Query{Bank: "b", Sender: "telegram:"}},

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/sqlite"
@@ -72,8 +73,9 @@ func (s *site) start() {
 		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
 	}))
 	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{Logger: quiet}).Ahead(http.NewServeMux()))
-	s.url, s.client = server.URL+httpapi.DefaultPrefix, server.Client()
-	s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 16
+	transport := server.Client().Transport.(*http.Transport)
+	transport.MaxIdleConnsPerHost = 16
+	s.url, s.client = server.URL+httpapi.DefaultPrefix, &http.Client{Transport: contract.Transport(s.t, transport)}
 	service := s.service
 	s.stop = sync.OnceFunc(func() {
 		server.Close()

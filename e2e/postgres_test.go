@@ -103,8 +103,7 @@ func (p *persistent) await(more int, within time.Duration) {
 func testDatabaseDies(t *testing.T, binary string) {
 	cluster := pgtest.Start(t)
 	server := run(t, binary, cluster.URL)
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
-	admin := caller{t, client, server.url, server.key}
+	admin := caller{t, newClient(t, 20*time.Second), server.url, server.key}
 	p := &persistent{admin: admin, stop: make(chan struct{})}
 	var group sync.WaitGroup
 	for range clients {

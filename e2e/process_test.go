@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -82,7 +83,7 @@ func run(t *testing.T, binary, db string) *process {
 				p.url = url + "/ext/svc"
 			}
 		case <-time.After(50 * time.Millisecond):
-			if p.url != "" && answers(p.url) {
+			if p.url != "" && answers(newClient(t, 10*time.Second), p.url) {
 				return p
 			}
 		case <-deadline:
@@ -91,8 +92,14 @@ func run(t *testing.T, binary, db string) *process {
 	}
 }
 
-func answers(url string) bool {
-	response, err := http.Get(url)
+// newClient is for a process: of examples/server, which numbers requests.
+func newClient(t *testing.T, timeout time.Duration) *http.Client {
+	return &http.Client{Timeout: timeout, Transport: contract.Transport(t, &http.Transport{MaxIdleConnsPerHost: clients}, "X-Request-Id")}
+}
+
+func answers(client *http.Client, url string) bool {
+	defer client.CloseIdleConnections()
+	response, err := client.Get(url)
 	if err != nil {
 		return false
 	}
@@ -212,7 +219,7 @@ func testKilled(t *testing.T, binary, db string) {
 	}
 	key, l := p.key, newLedger()
 	for round := range 3 {
-		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+		client := newClient(t, 10*time.Second)
 		admin := caller{t, client, p.url, key}
 		var group sync.WaitGroup
 		for writer := range clients {
@@ -243,7 +250,7 @@ func testKilled(t *testing.T, binary, db string) {
 // testTwo has two servers that share a database, as at an upgrade without a pause.
 func testTwo(t *testing.T, binary, db string) {
 	p := run(t, binary, db)
-	one := caller{t, &http.Client{Timeout: 10 * time.Second}, p.url, p.key}
+	one := caller{t, newClient(t, 10*time.Second), p.url, p.key}
 	two := one
 	two.url = run(t, binary, db).url
 	for round := range 5 {

@@ -186,7 +186,7 @@ func sendKeys(w http.ResponseWriter, r *request, keys iter.Seq2[svc.APIKey, erro
 	if err != nil {
 		return err
 	}
-	p, err := r.query.page(2)
+	p, err := r.query.page()
 	if err != nil {
 		return err
 	}

@@ -12,11 +12,11 @@ import (
 const maxTags = 100
 
 // ifMatch returns the entity tags of an If-Match header (RFC 9110, section 13.1.1), none where there is no such header.
-func (r *request) ifMatch() ([]string, error) { return r.tags("If-Match") }
+func (r *request) ifMatch() ([]string, error) { return tags(r.Header, "If-Match") }
 
 // tags returns the members of a list of entity tags, "*" among them where it is the whole list.
-func (r *request) tags(name string) ([]string, error) {
-	values := r.Header.Values(name)
+func tags(header http.Header, name string) ([]string, error) {
+	values := header.Values(name)
 	if len(values) == 0 {
 		return nil, nil
 	}
@@ -24,24 +24,29 @@ func (r *request) tags(name string) ([]string, error) {
 	if rest == svc.AnyETag {
 		return []string{rest}, nil
 	}
-	var tags []string
+	var all []string
 	for rest != "" {
 		if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
 			break
 		}
 		tag, behind, ok := cutTag(rest)
-		if !ok || len(tags) == maxTags {
+		if !ok || len(all) == maxTags {
 			return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
 		}
-		tags, rest = append(tags, tag), strings.TrimLeft(behind, " \t")
+		all, rest = append(all, tag), strings.TrimLeft(behind, " \t")
 		if rest != "" && rest[0] != ',' {
 			return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
 		}
 	}
-	if tags == nil {
+	if all == nil {
 		return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
 	}
-	return tags, nil
+	return all, nil
+}
+
+// has reports whether the tags of an If-None-Match name an ETag (RFC 9110, section 13.1.2): they are compared weakly.
+func has(known []string, etag string) bool {
+	return slices.ContainsFunc(known, func(tag string) bool { return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag })
 }
 
 // cutTag cuts an entity tag (RFC 9110, section 8.8.3) off the front of a list.
@@ -70,15 +75,15 @@ func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error
 	return send(w, http.StatusOK, wireTemplate(template))
 }
 
-// sendIfChanged answers with a template, unless the client has it (RFC 9110, section 13.1.2): tags are compared weakly.
+// sendIfChanged answers with a template, unless the client has it.
 func sendIfChanged(w http.ResponseWriter, r *request, template svc.Template) error {
-	known, err := r.tags("If-None-Match")
+	known, err := tags(r.Header, "If-None-Match")
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "private, no-cache") // it may be kept, and asked about
 	etag := template.ETag()
-	if slices.ContainsFunc(known, func(tag string) bool { return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag }) {
+	if has(known, etag) {
 		w.Header().Set("ETag", etag)
 		w.WriteHeader(http.StatusNotModified)
 		return nil

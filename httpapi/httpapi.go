@@ -3,8 +3,8 @@
 //	api := httpapi.New(service, httpapi.Options{})
 //	http.ListenAndServe(":8080", api.Ahead(mux))
 //
-// Every request is authenticated by its bearer before anything else, its path included. Answers are JSON; every failure
-// is application/problem+json (RFC 9457) with a stable code.
+// Every request is authenticated by its bearer before anything else, its path included; only the OpenAPI document, openapi.json,
+// is for everybody. Answers are JSON; every failure is application/problem+json (RFC 9457) with a stable code.
 package httpapi
 
 import (
@@ -37,6 +37,11 @@ type Options struct {
 	// Limit is asked about every request whose caller is known, before anything else is done for it: how long the caller has
 	// to wait before the next try, or 0 or less to go on. It is called concurrently. Nil: nobody has to wait.
 	Limit func(r *http.Request, by svc.Principal) time.Duration
+	// PublicURL is where callers find the interface, for the OpenAPI document: "https://api.example.com/memory", or a path. Set
+	// it where a proxy changes the path. "": the path that the request for the document came by.
+	PublicURL string
+	// HideOpenAPI keeps the OpenAPI document back, which anybody can read at openapi.json behind the prefix, without a bearer.
+	HideOpenAPI bool
 }
 
 // Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and as well those whose
@@ -47,11 +52,17 @@ type Handler struct {
 	maxBody int64
 	logger  *slog.Logger
 	limit   func(r *http.Request, by svc.Principal) time.Duration
+
+	publicURL string
+	openAPI   bool // the document is there
 }
 
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
-	h := &Handler{service: service, prefix: DefaultPrefix, maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit}
+	h := &Handler{
+		service: service, prefix: DefaultPrefix, maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit,
+		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI,
+	}
 	if options.Prefix != "" {
 		h.prefix = strings.TrimRight("/"+strings.Trim(options.Prefix, "/"), "/")
 	}
@@ -101,11 +112,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
+	path := h.relative(r)
+	if h.asksOpenAPI(r.Method, path) {
+		h.sendOpenAPI(w, r)
+		return nil
+	}
 	by, err := h.admit(r)
 	if err != nil {
 		return err
 	}
-	route, params, err := match(r.Method, h.relative(r))
+	if h.openAPI && path == openAPIPath {
+		return methodNotAllowed("GET, HEAD")
+	}
+	route, params, err := match(r.Method, path)
 	if err != nil {
 		return err
 	}

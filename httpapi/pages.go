@@ -7,9 +7,11 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc"
 )
 
 const (
@@ -23,8 +25,8 @@ type page struct {
 	after []string // where the page before ended; nil: from the start
 }
 
-// page reads limit and cursor; a cursor has so many parts.
-func (q query) page(parts int) (p page, err error) {
+// page reads limit and cursor.
+func (q query) page() (p page, err error) {
 	limit, err := q.text("limit")
 	if err != nil {
 		return p, err
@@ -42,14 +44,28 @@ func (q query) page(parts int) (p page, err error) {
 	if cursor == "" {
 		return p, nil
 	}
-	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || json.Unmarshal(text, &p.after) != nil || len(p.after) != parts || slices.ContainsFunc(p.after, hasNUL) {
+	if p.after = positionOf(cursor); p.after == nil {
 		return p, invalid("cursor", "must be one that a Link of this list had")
 	}
 	return p, nil
 }
 
-func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
+// cursorOf writes down where a page ended: what the list is sorted by, and an id.
+func cursorOf(position []string) string {
+	text, _ := json.Marshal(position) // strings always encode
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// positionOf reads what cursorOf has written, or is nil.
+func positionOf(cursor string) (position []string) {
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 || cursorOf(position) != cursor ||
+		strings.ContainsRune(position[0]+position[1], 0) ||
+		utf8.RuneCountInString(position[0]) > svc.MaxNameLength || utf8.RuneCountInString(position[1]) > svc.MaxIDLength {
+		return nil
+	}
+	return position
+}
 
 // sendPage answers with a page of rows, which begin where it does. When there are more, a Link (RFC 8288) leads to the next: relative,
 // because only the client knows by which address it came.
@@ -83,12 +99,11 @@ func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open
 
 // next is the address of the page behind p.after, relative to that of this one.
 func (r *request) next(p page) string {
-	text, _ := json.Marshal(p.after) // strings always encode
 	values := url.Values{}
 	for key, value := range r.query {
 		values[key] = value
 	}
 	values.Set("limit", strconv.Itoa(p.limit))
-	values.Set("cursor", base64.RawURLEncoding.EncodeToString(text))
+	values.Set("cursor", cursorOf(p.after))
 	return "?" + values.Encode()
 }

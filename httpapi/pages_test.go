@@ -138,7 +138,8 @@ func TestBadPages(t *testing.T) {
 		for _, limit := range []string{"0", "-1", "1001", "+5", "1.0", "1e1", "x", "%20", "99999999999999999999", "0x10"} {
 			admin.get(list + "?limit=" + limit).refuses("limit")
 		}
-		for _, bad := range []string{"x", "%00", "=", cursor("{}"), cursor(`["a"]`), cursor(`["a","b","c"]`), cursor(`[1,2]`), cursor(`["\u0000",""]`), cursor(`["a","b"]`) + "="} {
+		for _, bad := range []string{"x", "%00", "=", cursor("{}"), cursor(`["a"]`), cursor(`["a","b","c"]`), cursor(`[1,2]`), cursor(`["\u0000",""]`), cursor(`["a","b"]`) + "=",
+			cursor(`["a", "b"]`), cursor(`["a",null]`), cursor(`["\u0061","b"]`), cursor(`["` + strings.Repeat("a", 1025) + `","b"]`), cursor(`["a","` + strings.Repeat("b", 129) + `"]`)} {
 			admin.get(list + "?cursor=" + bad).refuses("cursor")
 		}
 		admin.get(list + "?limit=1&limit=2").refuses("limit")

@@ -198,6 +198,7 @@ func TestResolveRefused(t *testing.T) {
 		"?bank=b&user_id=" + long:              {"user_id"},
 		"?bank=b&user_id=..":                   {"user_id"},
 		"?bank=b&sa_id=a%2Fb":                  {"sa_id"},
+		"?bank=b&sa_id=robot&user_id=a%2Fb":    {"user_id"},
 		"?bank=b&user_id=%ff":                  {"user_id"},
 		"?bank=b&user_id=a%00":                 {"user_id"},
 		"?bank=b%00&user_id=a":                 {"bank"},

@@ -97,13 +97,16 @@ func match(method, escaped string) (route, map[string]string, error) {
 	}
 	if allow != nil {
 		slices.Sort(allow)
-		methods := strings.Join(allow, ", ")
-		return route{}, nil, &withHeader{
-			err:  &svc.Error{Code: codeMethodNotAllowed, Message: "this path takes " + methods + " only"},
-			name: "Allow", value: methods,
-		}
+		return route{}, nil, methodNotAllowed(strings.Join(allow, ", "))
 	}
 	return route{}, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such path"}
+}
+
+func methodNotAllowed(methods string) error {
+	return &withHeader{
+		err:  &svc.Error{Code: codeMethodNotAllowed, Message: "this path takes " + methods + " only"},
+		name: "Allow", value: methods,
+	}
 }
 
 // segments are those of an escaped path, unescaped; nil: one of them cannot be.

@@ -13,7 +13,7 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	if err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag}); err != nil {
 		return err
 	}
-	p, err := r.query.page(2)
+	p, err := r.query.page()
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"
 )
@@ -111,7 +112,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	server.Start()
 	s.url = server.URL
-	s.client = &http.Client{Transport: listener{s, server.Client().Transport}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{Transport: listener{s, contract.Transport(s.t, server.Client().Transport)}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	service, once := s.service, atomic.Bool{}
 	s.stop = func() {
 		if once.Swap(true) {

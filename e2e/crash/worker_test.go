@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -155,6 +156,12 @@ func (w *worker) revoke(holder, id string) error {
 	request.Header.Set("Authorization", "Bearer "+administrator)
 	answer := httptest.NewRecorder()
 	w.api.ServeHTTP(answer, request)
+	if err := contract.Check(contract.Exchange{
+		Method: request.Method, Target: request.RequestURI, RequestHeader: request.Header,
+		Status: answer.Code, Header: answer.Header(), Body: answer.Body.Bytes(),
+	}); err != nil {
+		return err
+	}
 	switch answer.Code {
 	case http.StatusNoContent, http.StatusOK:
 		return nil

@@ -1,0 +1,148 @@
+package contract_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/contract"
+)
+
+// TestEveryAnswer gets from a server every answer that the document of the interface promises, for each operation: each status, and
+// each code of a problem. The requests are the examples of the document. Those that are not seen are listed.
+func TestEveryAnswer(t *testing.T) {
+	s := newStage(t)
+	samples := s.contract.Samples()
+	for _, sample := range samples {
+		s.succeed(sample)
+		s.failSources(sample)
+		s.failStore(sample)
+	}
+	s.refuse(samples)
+	s.turnPages()
+	s.elsewhere()
+	s.play(stocked)
+	s.send("admin", "POST", "/debug/simulate", `{
+	  "bundle": {"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]},
+	  "query": {"bank": "support", "user_id": "alice"}}`).is(409) // it is bob's
+	for _, promise := range s.contract.Unseen() {
+		t.Errorf("not seen: %s", promise)
+	}
+}
+
+// target is that of a sample in a scene: with all that is optional, or without.
+func (c *scene) target(sample contract.Sample, optional bool) string {
+	if c.key == "" {
+		return sample.Target(optional)
+	}
+	return strings.Replace(sample.Target(optional), "3kP0xUaB7cJ5t0Qz", c.key, 1)
+}
+
+// try sends a sample in a scene, with all that is optional.
+func (s *stage) try(c *scene, sample contract.Sample) answer {
+	s.t.Helper()
+	target := c.target(sample, true)
+	return s.send(entitled(target), sample.Method, target, sample.Body, sample.Header...)
+}
+
+// succeed sends a sample in every setting. In one of them it has to do what it is for.
+func (s *stage) succeed(sample contract.Sample) {
+	s.t.Helper()
+	good := false
+	for _, what := range []setting{empty, shelved, stocked, moved} {
+		whole := s.try(s.play(what), sample).status
+		target := s.play(what).target(sample, false)
+		least := s.send(entitled(target), sample.Method, target, sample.Body).status
+		good = good || min(whole, least) < 300
+	}
+	if !good {
+		s.t.Errorf("%s %s: succeeds nowhere", sample.Operation, sample.Body)
+	}
+}
+
+// failSources sends a sample while sources cannot be asked.
+func (s *stage) failSources(sample contract.Sample) {
+	s.t.Helper()
+	for _, fault := range []error{errors.New("connection refused"), context.DeadlineExceeded} {
+		for _, what := range []setting{shelved, stocked} {
+			c := s.play(what)
+			c.shelf.fault.Store(&fault)
+			s.try(c, sample)
+		}
+	}
+}
+
+// refuse sends samples that have something wrong with them, or come from the wrong people.
+func (s *stage) refuse(samples []contract.Sample) {
+	s.t.Helper()
+	c := s.play(stocked)
+	for _, sample := range samples {
+		method, target, body := sample.Method, c.target(sample, true), sample.Body
+		good := entitled(target)
+		s.send("", method, target, body).is(401)
+		s.send("nonsense", method, target, body).is(401)
+		s.send(barred(target), method, target, body).is(403)
+		s.send(good, method, c.target(sample, false)+"?%zz", body).is(400)
+		for _, header := range sample.Header {
+			if header.Text = `"another"`; header.Name == "If-Match" {
+				s.send(good, method, target, body, header).is(412)
+			}
+		}
+		if body != "" {
+			s.send(good, method, target, strings.Repeat(" ", maxBody+1)).is(413)
+			s.send(good, method, target, body, contract.Value{Name: "Content-Type", Text: "text/plain"}).is(415)
+		}
+		c.wait.Store(true)
+		s.send(good, method, target, body).is(429)
+		c.wait.Store(false)
+	}
+}
+
+// failStore sends a sample while the store fails: in all, for a while, or in the changes that others are in the way of.
+func (s *stage) failStore(sample contract.Sample) {
+	s.t.Helper()
+	fire := errors.New("the disk is on fire")
+	for _, what := range []setting{shelved, stocked} {
+		for _, f := range []faults{{fire, fire}, {svc.ErrUnavailable, svc.ErrUnavailable}, {nil, svc.ErrChanged}} {
+			c := s.play(what)
+			s.send(entitled(c.target(sample, true)), "GET", "/nothing", "").is(404) // who it is will be known
+			c.store.faults.Store(&f)
+			if a := s.try(c, sample); what == stocked && f.reads != nil && a.status < 500 {
+				s.t.Errorf("%s: answered %d while the store fails with %v", a.request, a.status, f.reads)
+			}
+		}
+	}
+}
+
+// turnPages reads lists of two rows by one.
+func (s *stage) turnPages() {
+	s.t.Helper()
+	s.play(stocked)
+	s.send("admin", "POST", "/admin/templates", `{"id": "second", "name": "Second", "manifest": {"version": "1"}}`).is(200)
+	s.send("alice", "POST", "/me/api-keys", "").is(201)
+	for _, list := range []string{"/admin/templates", "/me/api-keys", "/users/alice/api-keys"} {
+		first := s.send(entitled(list), "GET", list+"?limit=1", "")
+		next, more := strings.CutSuffix(strings.TrimPrefix(first.header.Get("Link"), "<"), `>; rel="next"`)
+		second := s.send(entitled(list), "GET", list+next, "")
+		if second.is(200); !more || second.header.Get("Link") != "" || string(first.body) == string(second.body) {
+			s.t.Errorf("%s: %s %v\n%s %v", first.request, first.body, first.header, second.body, second.header)
+		}
+	}
+}
+
+// elsewhere sends what is no operation.
+func (s *stage) elsewhere() {
+	s.t.Helper()
+	c := s.play(stocked)
+	s.send("", "GET", "/nothing", "").is(401)
+	s.send("admin", "GET", "/nothing", "").is(404)
+	s.send("admin", "PUT", "/admin/templates", "").is(405)
+	c.wait.Store(true)
+	s.send("admin", "GET", "/nothing", "").is(429)
+	for status, fault := range map[int]error{500: errors.New("the disk is on fire"), 503: svc.ErrUnavailable} {
+		s.play(stocked).store.faults.Store(&faults{reads: fault})
+		s.send("alice", "GET", "/nothing", "").is(status)
+	}
+}

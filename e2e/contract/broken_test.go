@@ -1,0 +1,160 @@
+package contract_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// broken is a store that fails when it is told to, in all that requests ask of it.
+type broken struct {
+	svc.Store
+	faults atomic.Pointer[faults]
+}
+
+// faults are what a store fails with; nil: it works.
+type faults struct{ reads, writes error }
+
+func (b *broken) read() error  { return b.faults.Load().reads }
+func (b *broken) write() error { return b.faults.Load().writes }
+
+// instead is a call, unless there is an error.
+func instead[T any](err error, call func() (T, error)) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return call()
+}
+
+func unless(err error, call func() error) error {
+	if err != nil {
+		return err
+	}
+	return call()
+}
+
+func (b *broken) CreateSource(ctx context.Context, source svc.Source) error {
+	return unless(b.write(), func() error { return b.Store.CreateSource(ctx, source) })
+}
+
+func (b *broken) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	return instead(b.read(), func() (svc.Source, error) { return b.Store.Source(ctx, key) })
+}
+
+func (b *broken) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+	return instead(b.read(), func() ([]svc.Source, error) { return b.Store.Sources(ctx, page) })
+}
+
+func (b *broken) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+	return unless(b.write(), func() error { return b.Store.ChangeSource(ctx, key, change) })
+}
+
+func (b *broken) DeleteSource(ctx context.Context, key svc.SourceKey) error {
+	return unless(b.write(), func() error { return b.Store.DeleteSource(ctx, key) })
+}
+
+func (b *broken) CreateTemplate(ctx context.Context, template svc.Template) error {
+	return unless(b.write(), func() error { return b.Store.CreateTemplate(ctx, template) })
+}
+
+func (b *broken) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	return instead(b.read(), func() (svc.Template, error) { return b.Store.Template(ctx, key) })
+}
+
+func (b *broken) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	return instead(b.read(), func() ([]svc.Template, error) { return b.Store.Templates(ctx, page) })
+}
+
+func (b *broken) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+	return instead(b.read(), func() ([]svc.TemplateVersion, error) { return b.Store.TemplateVersions(ctx, key, before, limit) })
+}
+
+func (b *broken) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	return unless(b.write(), func() error { return b.Store.ChangeTemplate(ctx, key, change) })
+}
+
+func (b *broken) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+	return instead(b.read(), func() ([]svc.Installation, error) { return b.Store.Installations(ctx, page) })
+}
+
+func (b *broken) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+	return instead(b.write(), func() ([]svc.TemplateKey, error) { return b.Store.RebindTemplates(ctx, source, url) })
+}
+
+func (b *broken) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+	return unless(b.write(), func() error { return b.Store.DeleteTemplate(ctx, key, check) })
+}
+
+func (b *broken) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	return unless(b.write(), func() error { return b.Store.CreateAPIKey(ctx, key) })
+}
+
+func (b *broken) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+	return instead(b.read(), func() ([]svc.APIKey, error) { return b.Store.APIKeys(ctx, page) })
+}
+
+func (b *broken) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return unless(b.write(), func() error { return b.Store.ChangeAPIKey(ctx, holder, id, change) })
+}
+
+func (b *broken) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+	return unless(b.write(), func() error { return b.Store.RotateAPIKey(ctx, holder, id, rotate) })
+}
+
+func (b *broken) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+	return unless(b.write(), func() error { return b.Store.RevokeAPIKey(ctx, holder, id, at) })
+}
+
+func (b *broken) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+	return instead(b.write(), func() ([]string, error) { return b.Store.RevokeAPIKeys(ctx, holder, at) })
+}
+
+func (b *broken) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return instead(b.read(), func() (svc.AccessSnapshot, error) { return b.Store.Access(ctx, query) })
+}
+
+func (b *broken) AllAccess(ctx context.Context) (svc.AccessRows, error) {
+	return instead(b.read(), func() (svc.AccessRows, error) { return b.Store.AllAccess(ctx) })
+}
+
+// shelf is a marketplace with one template, at any address. It fails when it is told to.
+type shelf struct {
+	content atomic.Pointer[svc.Content]
+	fault   atomic.Pointer[error]
+}
+
+func (s *shelf) CheckURL(string) error { return nil }
+
+func (s *shelf) Template(_ context.Context, _ svc.Upstream, id string) (svc.Content, error) {
+	if fault := s.fault.Load(); fault != nil {
+		return svc.Content{}, *fault
+	}
+	if id != "notes" {
+		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "the source has no such template"}
+	}
+	return *s.content.Load(), nil
+}
+
+func (s *shelf) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
+	if fault := s.fault.Load(); fault != nil {
+		return nil, *fault
+	}
+	return json.RawMessage(`{"version":"1"}`), nil
+}
+
+func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
+	if fault := s.fault.Load(); fault != nil {
+		return svc.Catalog{}, *fault
+	}
+	return svc.Catalog{
+		Entries: []svc.CatalogEntry{
+			{ID: "notes", Content: *s.content.Load()}, {Index: 1, ID: "support", Content: svc.Content{Name: "Support"}, ManifestFile: "support.json"},
+		},
+		Problems:  []svc.CatalogProblem{{Index: 2, Reason: "it must be an object"}},
+		FetchedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}, nil
+}

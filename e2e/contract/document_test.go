@@ -1,0 +1,122 @@
+package contract_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/extsvc/svc/httpapi"
+)
+
+// Another reader of OpenAPI finds nothing wrong with the document. It takes no null for any value, so it is not asked about examples.
+func TestDocumentIsOpenAPI(t *testing.T) {
+	loader := openapi3.NewLoader()
+	document, err := loader.LoadFromData(httpapi.OpenAPI("/ext/svc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := document.Validate(loader.Context, openapi3.DisableExamplesValidation()); err != nil {
+		t.Error(err)
+	}
+	if !document.IsOpenAPI31OrLater() {
+		t.Errorf("version %s", document.OpenAPI)
+	}
+}
+
+func readDocument(t *testing.T) any {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(httpapi.OpenAPI("/ext/svc")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// visit calls do with every object in a value, and where it is.
+func visit(value any, at string, do func(at string, object map[string]any)) {
+	switch value := value.(type) {
+	case map[string]any:
+		do(at, value)
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			visit(value[key], at+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(key), do)
+		}
+	case []any:
+		for i, element := range value {
+			visit(element, fmt.Sprint(at, "/", i), do)
+		}
+	}
+}
+
+// Every parameter, header, request and answer with a body has an example, and the example is what its schema says.
+func TestExamplesFit(t *testing.T) {
+	document, examples := readDocument(t), 0
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	if err := compiler.AddResource("https://svc.example/openapi.json", document); err != nil {
+		t.Fatal(err)
+	}
+	visit(document, "", func(at string, object map[string]any) {
+		if _, has := object["schema"]; !has {
+			return
+		}
+		schema := compiler.MustCompile("https://svc.example/openapi.json#" + at + "/schema")
+		values := map[string]any{}
+		if example, has := object["example"]; has {
+			values["example"] = example
+		}
+		several, _ := object["examples"].(map[string]any)
+		for name, example := range several {
+			values[name] = example.(map[string]any)["value"]
+		}
+		if len(values) == 0 {
+			t.Errorf("%s has no example", at)
+		}
+		for name, value := range values {
+			if examples++; schema.Validate(value) != nil {
+				t.Errorf("%s: %s: %v", at, name, schema.Validate(value))
+			}
+		}
+	})
+	if examples < 80 {
+		t.Errorf("only %d examples", examples)
+	}
+}
+
+// What is defined once is used somewhere.
+func TestNothingIsDefinedInVain(t *testing.T) {
+	document := readDocument(t)
+	used := map[string]bool{}
+	visit(document, "", func(_ string, object map[string]any) {
+		if ref, is := object["$ref"].(string); is {
+			used[ref] = true
+		}
+	})
+	for kind, all := range document.(map[string]any)["components"].(map[string]any) {
+		for name := range all.(map[string]any) {
+			if kind != "securitySchemes" && !used["#/components/"+kind+"/"+name] {
+				t.Errorf("%s %s is not used", kind, name)
+			}
+		}
+	}
+}
+
+// What people read ends as a sentence does, and no line of the file is too long to read.
+func TestDocumentReadsWell(t *testing.T) {
+	visit(readDocument(t), "", func(at string, object map[string]any) {
+		text, is := object["description"].(string)
+		if is && !strings.Contains(at, "/examples/") && !strings.HasSuffix(text, ".") && !strings.HasSuffix(at, "/properties") {
+			t.Errorf("%s: %q is no sentence", at, text)
+		}
+	})
+	for i, line := range bytes.Split(httpapi.OpenAPI("/ext/svc"), []byte("\n")) {
+		if len(line) > 300 && !bytes.Contains(line, []byte(`"description"`)) {
+			t.Errorf("line %d is %d bytes long", i+1, len(line))
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// node is a place in the document; its value is nil where there is nothing.
+type node struct {
+	root    any
+	pointer string // RFC 6901
+	value   any
+}
+
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// get goes down, key by key, through references.
+func (n node) get(keys ...string) node {
+	for _, key := range keys {
+		n = n.followed().child(key)
+	}
+	return n
+}
+
+func (n node) child(key string) node {
+	next := node{root: n.root, pointer: n.pointer + "/" + escapes.Replace(key)}
+	switch value := n.value.(type) {
+	case map[string]any:
+		next.value = value[key]
+	case []any:
+		if i, err := strconv.Atoi(key); err == nil && i < len(value) {
+			next.value = value[i]
+		}
+	}
+	return next
+}
+
+// followed is what a reference leads to; anything else is that itself.
+func (n node) followed() node {
+	object, _ := n.value.(map[string]any)
+	ref, is := object["$ref"].(string)
+	if !is {
+		return n
+	}
+	target := node{root: n.root, value: n.root}
+	for key := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		target = target.child(strings.NewReplacer("~1", "/", "~0", "~").Replace(key))
+	}
+	return target
+}
+
+// keys are those of an object, sorted.
+func (n node) keys() []string {
+	object, _ := n.followed().value.(map[string]any)
+	return slices.Sorted(maps.Keys(object))
+}
+
+// elements are those of an array.
+func (n node) elements() []node {
+	array, _ := n.followed().value.([]any)
+	all := make([]node, len(array))
+	for i := range array {
+		all[i] = n.child(strconv.Itoa(i))
+	}
+	return all
+}
+
+func (n node) text() string {
+	text, _ := n.value.(string)
+	return text
+}
+
+func (n node) is(value bool) bool { return n.value == value }
+
+// decode reads one JSON value, its numbers as they are written.
+func decode(data []byte) (any, error) {
+	if !utf8.Valid(data) {
+		return nil, errors.New("it is not UTF-8")
+	}
+	return jsonschema.UnmarshalJSON(bytes.NewReader(data))
+}
+
+// scalars are the values that a text can stand for in a parameter or a header. Numbers are whole ones.
+func scalars(text string) []any {
+	all := []any{text}
+	if value, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(value, 10) == text {
+		all = append(all, json.Number(text))
+	}
+	if text == "true" || text == "false" {
+		all = append(all, text == "true")
+	}
+	return all
+}

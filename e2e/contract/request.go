@@ -1,0 +1,91 @@
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// checkRequest says what of a request is not in the document. There are no wrong requests elsewhere.
+func (c *Contract) checkRequest(o operation, path, query string, e Exchange) error {
+	if o.path == nil {
+		return nil
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("its query: %w", err)
+	}
+	for i, segment := range strings.Split(path, "/") {
+		if isParameter(o.path[i]) {
+			values["path "+strings.Trim(o.path[i], "{}")] = []string{unescaped(segment)}
+		}
+	}
+	for _, parameter := range o.get("parameters").elements() {
+		if err := c.checkParameter(parameter, values, e.RequestHeader); err != nil {
+			return err
+		}
+	}
+	return c.checkRequestBody(o.get("requestBody"), e.RequestHeader, e.RequestBody)
+}
+
+// checkParameter checks the one of some values that a parameter names; those of the path are called "path name". A header that is there
+// several times is one list (RFC 9110, section 5.3).
+func (c *Contract) checkParameter(parameter node, values url.Values, header http.Header) error {
+	name := parameter.get("name").text()
+	given := values[name]
+	switch parameter.get("in").text() {
+	case "path":
+		given = values["path "+name]
+	case "header":
+		if given = header.Values(name); len(given) > 1 {
+			given = []string{strings.Join(given, ", ")}
+		}
+	}
+	switch len(given) {
+	case 0:
+		if parameter.get("required").is(true) {
+			return fmt.Errorf("it has no %s", name)
+		}
+		return nil
+	case 1:
+		if err := c.schemas.checkText(parameter.get("schema"), given[0]); err != nil {
+			return fmt.Errorf("%s %.200q: %w", name, given[0], err)
+		}
+		return nil
+	}
+	return fmt.Errorf("it has %d values of %s", len(given), name)
+}
+
+func (c *Contract) checkRequestBody(documented node, header http.Header, body []byte) error {
+	switch {
+	case len(body) == 0:
+		if documented.get("required").is(true) {
+			return errors.New("it has no body")
+		}
+		return nil
+	case documented.value == nil:
+		return fmt.Errorf("it has a body: %.200q", body)
+	}
+	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	content := documented.get("content", kind)
+	if err != nil || content.value == nil {
+		return fmt.Errorf("its body is of type %q", header.Get("Content-Type"))
+	}
+	value, err := decode(body)
+	if err != nil {
+		return err
+	}
+	return c.schemas.check(content.get("schema"), value)
+}
+
+// unescaped is a segment of a path, or of none when it cannot be one.
+func unescaped(segment string) string {
+	text, err := url.PathUnescape(segment)
+	if err != nil {
+		return ""
+	}
+	return text
+}

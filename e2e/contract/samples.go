@@ -1,0 +1,96 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Sample is a request as the examples of the document show it.
+type Sample struct {
+	Operation string // "POST /me/api-keys"
+	Method    string
+	Path      []Value // behind the prefix: the segments, literal or examples
+	Query     []Value
+	Header    []Value
+	Body      string // "" none
+}
+
+// Value is a segment of a path, a parameter of a query, or a header.
+type Value struct {
+	Name     string // "" a literal segment
+	Text     string
+	Required bool
+}
+
+// Samples are all requests that the document shows, with all their parameters; one for each example of a body.
+func (c *Contract) Samples() []Sample {
+	var all []Sample
+	for _, o := range c.operations {
+		sample := Sample{Operation: o.name, Method: o.method}
+		for _, segment := range o.path[1:] {
+			sample.Path = append(sample.Path, o.shown(segment))
+		}
+		for _, parameter := range o.get("parameters").elements() {
+			switch parameter.get("in").text() {
+			case "query":
+				sample.Query = append(sample.Query, exampleOf(parameter))
+			case "header":
+				sample.Header = append(sample.Header, exampleOf(parameter))
+			}
+		}
+		examples := o.get("requestBody", "content", "application/json", "examples")
+		for _, name := range examples.keys() {
+			body, _ := json.Marshal(examples.get(name, "value").value) // it was read from JSON
+			sample.Body = string(body)
+			all = append(all, sample)
+		}
+		if len(examples.keys()) == 0 || !o.get("requestBody", "required").is(true) {
+			sample.Body = ""
+			all = append(all, sample)
+		}
+	}
+	return all
+}
+
+// shown is what stands for a segment of the operation's path.
+func (o operation) shown(segment string) Value {
+	for _, parameter := range o.get("parameters").elements() {
+		if isParameter(segment) && parameter.get("name").text() == strings.Trim(segment, "{}") {
+			return exampleOf(parameter)
+		}
+	}
+	return Value{Text: segment}
+}
+
+func exampleOf(parameter node) Value {
+	return Value{parameter.get("name").text(), fmt.Sprint(parameter.get("example").value), parameter.get("required").is(true)}
+}
+
+// Target is where a sample goes: with all that is optional, or with none of it.
+func (s Sample) Target(optional bool) string {
+	var b strings.Builder
+	for _, segment := range s.Path {
+		b.WriteString("/" + url.PathEscape(segment.Text))
+	}
+	between := "?"
+	for _, parameter := range s.Query {
+		if parameter.Required || optional {
+			b.WriteString(between + url.QueryEscape(parameter.Name) + "=" + url.QueryEscape(parameter.Text))
+			between = "&"
+		}
+	}
+	return b.String()
+}
+
+// Refuses says what of a request, whose target is behind the prefix and whose body is JSON, is not in the document; nil: it is all there.
+func (c *Contract) Refuses(method, target, body string, headers ...Value) error {
+	path, query, _ := strings.Cut(target, "?")
+	header := http.Header{"Content-Type": {"application/json"}}
+	for _, h := range headers {
+		header.Set(h.Name, h.Text)
+	}
+	return c.checkRequest(c.find(method, path), path, query, Exchange{RequestHeader: header, RequestBody: []byte(body)})
+}

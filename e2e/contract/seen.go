@@ -1,0 +1,62 @@
+package contract
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+const problemType = "application/problem+json"
+
+// promises are all answers of an operation: "GET /me/api-keys 200", of a problem with its code; and the headers that an answer may have or
+// not: "GET /me/api-keys 200 Link".
+func (o operation) promises() []string {
+	var all []string
+	for _, status := range o.get("responses").keys() {
+		codes := o.get("responses", status, "content", problemType, "examples").keys()
+		for _, code := range codes {
+			all = append(all, o.name+" "+status+" "+code)
+		}
+		if len(codes) == 0 {
+			all = append(all, o.name+" "+status)
+		}
+		for _, header := range o.get("responses", status, "headers").keys() {
+			if !o.get("responses", status, "headers", header, "required").is(true) {
+				all = append(all, o.name+" "+status+" "+header)
+			}
+		}
+	}
+	return all
+}
+
+// see remembers an answer. The code of one to HEAD is not known, so nothing is.
+func (c *Contract) see(o operation, e Exchange) {
+	name := o.name + " " + strconv.Itoa(e.Status)
+	if e.Header.Get("Content-Type") == problemType {
+		var problem struct{ Code string }
+		_ = json.Unmarshal(e.Body, &problem) // it has been read before
+		name += " " + problem.Code
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[name] = true
+	for header := range e.Header {
+		c.seen[name+" "+header] = true
+	}
+}
+
+// Unseen lists the answers that the document promises and that were not seen yet, sorted.
+func (c *Contract) Unseen() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unseen := map[string]bool{}
+	for _, o := range append(slices.Clone(c.operations), c.elsewhere) {
+		for _, promise := range o.promises() {
+			if !c.seen[promise] {
+				unseen[promise] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(unseen))
+}

@@ -1,0 +1,214 @@
+package contract_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/contract"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// stage is a server that plays one scene after the other, each with a service of its own, to those who know the contract.
+type stage struct {
+	t        *testing.T
+	contract *contract.Contract
+	url      string
+	client   *http.Client
+	scene    atomic.Pointer[scene]
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{t: t, contract: contract.Ours()}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.scene.Load().api.ServeHTTP(w, r) }))
+	t.Cleanup(func() {
+		server.Close()
+		_ = s.scene.Load().service.Close()
+	})
+	s.url = server.URL + httpapi.DefaultPrefix
+	s.client = &http.Client{Transport: s.contract.Transport(t, server.Client().Transport)}
+	return s
+}
+
+// scene is a service, and what there is before the first request.
+type scene struct {
+	service *svc.Service
+	store   *broken
+	shelf   *shelf
+	api     http.Handler
+	wait    atomic.Bool // everybody has to
+	key     string      // the id of one of alice's keys
+}
+
+// setting is what there is: nothing, a source, all that the examples of the document are about, or that with the source elsewhere.
+type setting int
+
+const (
+	empty setting = iota
+	shelved
+	stocked
+	moved
+)
+
+// rows are who there is in every scene.
+const rows = `{
+  "users": [{"id": "alice"}, {"id": "bob", "channels": [{"provider": "telegram", "sender_id": "1001"}]}],
+  "groups": [{"id": "team", "members": ["alice"]}],
+  "service_accounts": [{"id": "ci", "owner_user_id": "alice"}],
+  "policies": [
+    {"id": "desk", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"], "recall_budget": "high", "recall_max_tokens": 4096}]}},
+    {"id": "reads", "document": {"version": "2026-03-24", "statements": []}}],
+  "attachments": [{"policy_id": "desk", "principal_type": "group", "principal_id": "team"}],
+  "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24", "default_strategy": "balanced",
+    "public_access": {"default": {"actions": ["bank:recall"], "recall_budget": "low"},
+      "overrides": [{"scope": "channel", "value": "#internal"}]}}}]
+}`
+
+// maxBody is the limit of a body in every scene.
+const maxBody = 10_000
+
+// sessions are those of the host: of its administrator, of a user, and of a service account, neither of which may do anything.
+func sessions(_ context.Context, bearer string) (svc.Principal, error) {
+	switch bearer {
+	case "admin":
+		return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
+	case "alice":
+		return svc.Principal{Kind: svc.KindUser, ID: "alice"}, nil
+	case "ci":
+		return svc.Principal{Kind: svc.KindServiceAccount, ID: "ci"}, nil
+	}
+	return svc.Principal{}, svc.ErrUnauthenticated
+}
+
+// play begins a scene, which ends with the next.
+func (s *stage) play(what setting) *scene {
+	s.t.Helper()
+	c := &scene{store: &broken{Store: memstore.New()}, shelf: &shelf{}}
+	c.store.faults.Store(&faults{})
+	c.offer("Take notes.")
+	quiet := slog.New(slog.DiscardHandler)
+	c.service = must(svc.New(svc.Config{
+		Store: c.store, Marketplace: c.shelf, Logger: quiet, Authenticator: svc.AuthenticatorFunc(sessions),
+		KnownUser: func(context.Context, string) (bool, error) { return what >= stocked, nil },
+		Now:       func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) },
+		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1},
+		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
+	}))
+	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Limit: func(*http.Request, svc.Principal) time.Duration {
+		if c.wait.Load() {
+			return 1500 * time.Millisecond
+		}
+		return 0
+	}})
+	if err := c.stock(s.t.Context(), what); err != nil {
+		s.t.Fatal(err)
+	}
+	if old := s.scene.Swap(c); old != nil {
+		_ = old.service.Close()
+	}
+	return c
+}
+
+// stock fills a scene: in the end there is a template that was edited here and that its source has changed.
+func (c *scene) stock(ctx context.Context, what setting) error {
+	if err := c.service.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
+		return err
+	}
+	if _, err := c.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
+		return err
+	}
+	if _, err := c.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}); err != nil {
+		return err
+	}
+	tags := []string{"mine"}
+	if _, err := c.service.PatchTemplate(ctx, svc.Host, "notes", svc.TemplatePatch{Tags: &tags}); err != nil {
+		return err
+	}
+	c.offer("Take notes, briefly.")
+	issued, err := c.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	if c.key = issued.ID; err != nil || what == stocked {
+		return err
+	}
+	if err := c.service.RemoveSource(ctx, svc.Host, "acme"); err != nil {
+		return err
+	}
+	_, err = c.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://templates.example.com/acme"})
+	return err
+}
+
+// offer is what the source has.
+func (c *scene) offer(prompt string) {
+	c.shelf.content.Store(&svc.Content{Name: "Notes", Manifest: []byte(`{"version":"1","prompt":"` + prompt + `"}`)})
+}
+
+// entitled is somebody who may do what an operation needs: its own keys are alice's.
+func entitled(target string) string {
+	if strings.HasPrefix(target, "/me/") {
+		return "alice"
+	}
+	return "admin"
+}
+
+// barred is somebody who may not.
+func barred(target string) string {
+	if strings.HasPrefix(target, "/me/") {
+		return "ci"
+	}
+	return "alice"
+}
+
+// answer is one of the server's.
+type answer struct {
+	t       *testing.T
+	request string
+	status  int
+	header  http.Header
+	body    []byte
+}
+
+// send asks for something in the scene that is played now. A body is JSON unless a header says otherwise.
+func (s *stage) send(bearer, method, target, body string, headers ...contract.Value) answer {
+	s.t.Helper()
+	request := must(http.NewRequest(method, s.url+target, strings.NewReader(body)))
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for _, header := range headers {
+		request.Header.Set(header.Name, header.Text)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	asked := fmt.Sprintf("%s %.300s %.300s %v", method, target, body, headers)
+	return answer{s.t, asked, response.StatusCode, response.Header, must(io.ReadAll(response.Body))}
+}
+
+// is wants a status.
+func (a answer) is(status int) {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Errorf("%s: answered %d, want %d: %s", a.request, a.status, status, a.body)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

@@ -1,0 +1,91 @@
+package contract
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// transport checks all that goes through it.
+type transport struct {
+	t        testing.TB
+	contract *Contract
+	next     http.RoundTripper
+	hosts    []string // headers that the host application adds
+}
+
+// Transport returns one that fails the test at every exchange that is not in the document of the interface. hosts are the headers that
+// the host application adds to answers.
+func Transport(t testing.TB, next http.RoundTripper, hosts ...string) http.RoundTripper {
+	return ours().Transport(t, next, hosts...)
+}
+
+// Transport is the function of that name, for one contract.
+func (c *Contract) Transport(t testing.TB, next http.RoundTripper, hosts ...string) http.RoundTripper {
+	return &transport{t: t, contract: c, next: next, hosts: hosts}
+}
+
+// RoundTrip reads each answer to its end. One that is cut off is handed on as it is: the client finds out.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.t.Helper()
+	r, sent, err := withBody(r)
+	if err != nil {
+		return nil, err
+	}
+	response, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil {
+		response.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), broken{err}))
+		return response, nil
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	header := response.Header.Clone()
+	for _, name := range t.hosts {
+		header.Del(name)
+	}
+	if err := t.contract.Check(Exchange{
+		Method: r.Method, Target: target(r), RequestHeader: r.Header, RequestBody: sent,
+		Status: response.StatusCode, Header: header, Body: body,
+	}); err != nil {
+		t.t.Error(err)
+	}
+	return response, nil
+}
+
+// CloseIdleConnections is what [http.Client] calls.
+func (t *transport) CloseIdleConnections() {
+	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}
+
+// withBody returns a request like r, and what its body holds.
+func withBody(r *http.Request) (*http.Request, []byte, error) {
+	if r.Body == nil {
+		return r, nil, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	_ = r.Body.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	again := r.WithContext(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	return again, body, nil
+}
+
+// target is what a request asks for, as it is sent.
+func target(r *http.Request) string {
+	return strings.TrimPrefix(r.URL.RequestURI(), r.URL.Scheme+"://"+r.URL.Host)
+}
+
+// broken is a reader that fails.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }

@@ -1,0 +1,20 @@
+package httpapi
+
+import (
+	"reflect"
+	"runtime"
+	"strings"
+)
+
+// Statuses are the statuses of the codes of problems.
+var Statuses = statuses
+
+// HandlerNames are the names of the methods that serve the routes.
+func HandlerNames() map[Route]string {
+	names := map[Route]string{}
+	for _, r := range routes {
+		name := runtime.FuncForPC(reflect.ValueOf(r.serve).Pointer()).Name()
+		names[r.Route] = name[strings.LastIndex(name, ".")+1:]
+	}
+	return names
+}

@@ -1,0 +1,246 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/httpapi"
+)
+
+// document is what these tests read of the document.
+type document struct {
+	Paths      map[string]map[string]operation
+	Elsewhere  operation `json:"x-elsewhere"`
+	Components struct {
+		Responses map[string]struct {
+			Content map[string]struct{ Examples map[string]any }
+		}
+		Schemas map[string]struct {
+			Required             []string
+			Properties           map[string]any
+			AdditionalProperties any
+		}
+	}
+}
+
+type operation struct {
+	OperationID string
+	Parameters  []struct {
+		Ref string `json:"$ref"`
+	}
+	Responses map[string]struct {
+		Ref string `json:"$ref"`
+	}
+}
+
+func readDocument(t *testing.T) document {
+	t.Helper()
+	var d document
+	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// operations are named as the handlers that serve them.
+func (d document) operations() map[httpapi.Route]string {
+	all := map[httpapi.Route]string{}
+	for path, methods := range d.Paths {
+		for method, operation := range methods {
+			all[httpapi.Route{Method: strings.ToUpper(method), Path: path}] = operation.OperationID
+		}
+	}
+	return all
+}
+
+func TestOpenAPIHasAllRoutes(t *testing.T) {
+	operations, routes := readDocument(t).operations(), httpapi.HandlerNames()
+	for route, name := range routes {
+		if have, there := operations[route]; !there {
+			t.Errorf("%s %s is not in openapi.json", route.Method, route.Path)
+		} else if have != name {
+			t.Errorf("%s %s is %q in openapi.json, and served by %q", route.Method, route.Path, have, name)
+		}
+	}
+	for route := range operations {
+		if _, there := routes[route]; !there {
+			t.Errorf("%s %s is in openapi.json, and no route", route.Method, route.Path)
+		}
+	}
+	if len(routes) != len(httpapi.Routes()) {
+		t.Error("a route is there twice")
+	}
+}
+
+func TestOpenAPIHasAllCodes(t *testing.T) {
+	d, promised := readDocument(t), map[string]string{} // code to status
+	all := []operation{d.Elsewhere}
+	for _, methods := range d.Paths {
+		all = slices.AppendSeq(all, maps.Values(methods))
+	}
+	for _, o := range all {
+		for status, answer := range o.Responses {
+			response := d.Components.Responses[filepath.Base(answer.Ref)]
+			for code := range response.Content["application/problem+json"].Examples {
+				promised[code] = status
+			}
+		}
+	}
+	coded := map[string]string{}
+	for code, status := range httpapi.Statuses {
+		coded[string(code)] = strconv.Itoa(status)
+	}
+	if !maps.Equal(promised, coded) {
+		t.Errorf("openapi.json has %v\nthe code %v", promised, coded)
+	}
+}
+
+// shapes are where Go writes down what a body holds, and what that is called in the document: "" as in Go.
+var shapes = []struct {
+	files   string
+	schemas map[string]string
+}{
+	{"../internal/wire/*.go", nil},
+	{"../bundle.go", map[string]string{
+		"bundleJSON": "Bundle", "userJSON": "BundleUser", "groupJSON": "BundleGroup", "serviceAccountJSON": "BundleServiceAccount",
+		"policyJSON": "BundlePolicy", "attachmentJSON": "BundleAttachment", "bankPolicyJSON": "BundleBankPolicy", "channelJSON": "BundleChannel",
+	}},
+	{"../internal/policy/document.go", map[string]string{"writtenStatement": "Statement"}},
+	{"../internal/policy/parameters.go", map[string]string{"Sets": "SetParameters"}},
+	{"../internal/policy/bank.go", map[string]string{
+		"StrategyOverride": "StrategyOverride", "PublicAccess": "PublicAccess", "PublicDefault": "PublicDefault", "PublicOverride": "PublicOverride",
+	}},
+}
+
+func TestOpenAPIHasAllFields(t *testing.T) {
+	d, types := readDocument(t), 0
+	for _, shape := range shapes {
+		structs := structsIn(t, shape.files)
+		for name, fields := range structs {
+			schema := name
+			if shape.schemas != nil {
+				if schema = shape.schemas[name]; schema == "" {
+					continue
+				}
+			}
+			types++
+			fields = structs.whole(fields)
+			d.wantFields(t, schema, fields)
+			if shape.schemas == nil && name != "Query" { // of a query only its bank is required
+				d.wantRequired(t, schema, fields)
+			}
+		}
+	}
+	if types < 52 {
+		t.Errorf("only %d types were found", types)
+	}
+}
+
+// wantFields wants a schema to have just these fields. A problem has three schemas: what the others have beside it is optional in Go.
+func (d document) wantFields(t *testing.T, name string, fields []field) {
+	t.Helper()
+	schema, there := d.Components.Schemas[name]
+	if !there {
+		t.Errorf("openapi.json has no schema %q", name)
+		return
+	}
+	if name == "Problem" {
+		maps.Copy(schema.Properties, d.Components.Schemas["InvalidProblem"].Properties)
+		maps.Copy(schema.Properties, d.Components.Schemas["EditedProblem"].Properties)
+	}
+	if name != "TraceEntry" && schema.AdditionalProperties != false {
+		t.Errorf("schema %q lets other keys through", name)
+	}
+	have, want := slices.Sorted(maps.Keys(schema.Properties)), []string{}
+	for _, f := range fields {
+		want = append(want, f.name)
+	}
+	if slices.Sort(want); !slices.Equal(have, want) {
+		t.Errorf("schema %q has %v\nthe code %v", name, have, want)
+	}
+}
+
+// wantRequired wants those fields to be required that are not optional by their tag or type.
+func (d document) wantRequired(t *testing.T, name string, fields []field) {
+	t.Helper()
+	for _, f := range fields {
+		if slices.Contains(d.Components.Schemas[name].Required, f.name) == f.optional {
+			t.Errorf("schema %q: is %q required, or is it not?", name, f.name)
+		}
+	}
+}
+
+// field is one of a struct that is written as JSON.
+type field struct {
+	name     string
+	optional bool   // it may be absent
+	embedded string // the struct whose fields are here; "" this is a field
+}
+
+// structs are the fields of structs, by the structs' names.
+type structs map[string][]field
+
+// whole are fields with those that are embedded.
+func (s structs) whole(fields []field) (all []field) {
+	for _, f := range fields {
+		if f.embedded == "" {
+			all = append(all, f)
+		} else {
+			all = append(all, s.whole(s[f.embedded])...)
+		}
+	}
+	return all
+}
+
+// structsIn are the structs that files declare.
+func structsIn(t *testing.T, pattern string) structs {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v", pattern, err)
+	}
+	found := structs{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node := range ast.Preorder(file) {
+			if spec, is := node.(*ast.TypeSpec); is {
+				if fields := fieldsOf(spec.Type); fields != nil {
+					found[spec.Name.Name] = fields
+				}
+			}
+		}
+	}
+	return found
+}
+
+func fieldsOf(declared ast.Expr) (fields []field) {
+	body, is := declared.(*ast.StructType)
+	if !is {
+		return nil
+	}
+	for _, f := range body.Fields.List {
+		if embedded, is := f.Type.(*ast.Ident); is && f.Names == nil {
+			fields = append(fields, field{embedded: embedded.Name})
+		}
+		if f.Tag == nil {
+			continue
+		}
+		tag, _ := strconv.Unquote(f.Tag.Value)
+		name, options, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
+		_, generic := f.Type.(*ast.IndexExpr) // strictjson.Optional
+		fields = append(fields, field{name: name, optional: generic || options == "omitempty"})
+	}
+	return fields
+}

@@ -1,0 +1,137 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/httpapi"
+)
+
+// serverOf is the URL of the one server of a document.
+func serverOf(t *testing.T, document []byte) string {
+	t.Helper()
+	servers, _ := parse(t, document).(map[string]any)["servers"].([]any)
+	if len(servers) != 1 {
+		t.Fatalf("servers %v", servers)
+	}
+	return servers[0].(map[string]any)["url"].(string)
+}
+
+func TestOpenAPIIsServed(t *testing.T) {
+	for name, change := range mounts {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			s := newSite(t, change)
+			server := s.prefix
+			if server == "" {
+				server = "/"
+			}
+			for _, bearer := range []string{"", "nonsense", s.key("alice")} {
+				a := s.as(bearer).get("/openapi.json?x=;").is(200)
+				is.Equal(serverOf(t, a.body), server)
+				is.True(bytes.Equal(a.body, httpapi.OpenAPI(s.prefix)))
+				is.Equal(a.header.Get("Cache-Control"), "no-cache")
+				head := s.as(bearer).sendWith("HEAD", "/openapi.json", "", nil).is(200)
+				for _, header := range []string{"ETag", "Content-Length", "Content-Type", "X-Content-Type-Options"} {
+					is.True(a.header.Get(header) != "")
+					is.Equal(head.header.Get(header), a.header.Get(header))
+				}
+			}
+		})
+	}
+}
+
+// Nothing but reading that one path goes by without a bearer.
+func TestOpenAPIIsTheOneException(t *testing.T) {
+	s := newSite(t)
+	for _, target := range []string{
+		"/openapi.json/", "//openapi.json", "/./openapi.json", "/OpenAPI.json", "/%6fpenapi.json", "/openapi.jso%6E", "/openapi.json%00",
+		"/x/openapi.json", "/openapi.json/../me/api-keys", "/openapi",
+	} {
+		s.as("").get(target).fails(401, "unauthenticated")
+		s.admin().get(target).fails(404, "not_found")
+	}
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"} {
+		s.as("").send(method, "/openapi.json", "").fails(401, "unauthenticated")
+		if a := s.admin().send(method, "/openapi.json", "").fails(405, "method_not_allowed"); a.header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: Allow %q", a.request, a.header.Get("Allow"))
+		}
+	}
+}
+
+func TestOpenAPIHidden(t *testing.T) {
+	s := newSite(t, func(u *setup) { u.HideOpenAPI = true })
+	for _, method := range []string{"GET", "POST"} {
+		s.as("").send(method, "/openapi.json", "").fails(401, "unauthenticated")
+		s.admin().send(method, "/openapi.json", "").fails(404, "not_found")
+	}
+	s.as("").sendWith("HEAD", "/openapi.json", "", nil).is(401)
+}
+
+// The server is where the request came by, however it got here, unless the host knows better.
+func TestOpenAPIServer(t *testing.T) {
+	is := is.New(t)
+	service := newSite(t).service
+	ask := func(target string, options httpapi.Options, mount func(http.Handler) http.Handler) string {
+		w := httptest.NewRecorder()
+		mount(httpapi.New(service, options)).ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+		is.Equal(w.Code, 200)
+		return serverOf(t, w.Body.Bytes())
+	}
+	alone := func(h http.Handler) http.Handler { return h }
+	stripped := func(h http.Handler) http.Handler { return http.StripPrefix("/platform/memory", h) }
+	is.Equal(ask("/platform/memory/openapi.json", httpapi.Options{}, stripped), "/platform/memory")
+	is.Equal(ask("/platform/memory/openapi.json", httpapi.Options{Prefix: "/"}, stripped), "/platform/memory")
+	is.Equal(ask("/platform/memory/ext/svc/openapi.json", httpapi.Options{}, stripped), "/platform/memory/ext/svc")
+	is.Equal(ask("http://example.com/ext/svc/openapi.json?x", httpapi.Options{}, alone), "/ext/svc")
+	is.Equal(ask("/openapi.json", httpapi.Options{}, alone), "/")
+	is.Equal(ask("/openapi.json", httpapi.Options{PublicURL: "https://api.example.com/memory/"}, alone), "https://api.example.com/memory")
+	is.Equal(ask("/ext/svc/openapi.json", httpapi.Options{PublicURL: `/a"b`}, alone), `/a"b`)
+	rewritten := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.URL.Path, r.RequestURI = "/ext/svc/openapi.json", "/docs"
+			h.ServeHTTP(w, r)
+		})
+	}
+	is.Equal(ask("/docs", httpapi.Options{}, rewritten), "/ext/svc")
+}
+
+func TestOpenAPIIsSentOnce(t *testing.T) {
+	is := is.New(t)
+	ask := func(h http.Handler, target string, conditions ...string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", target, nil)
+		r.Header["If-None-Match"] = conditions
+		h.ServeHTTP(w, r)
+		is.Equal(r.Pattern, "GET /ext/svc/openapi.json") // for the access log
+		return w
+	}
+	service := newSite(t).service
+	h := httpapi.New(service, httpapi.Options{})
+	first := ask(h, "/ext/svc/openapi.json")
+	etag := first.Header().Get("ETag")
+	is.Equal(first.Code, 200)
+	for _, conditions := range [][]string{{etag}, {"W/" + etag}, {`"a", ` + etag}, {`"a"`, etag}, {"*"}} {
+		again := ask(h, "/ext/svc/openapi.json", conditions...)
+		is.Equal(again.Code, 304)
+		is.Equal(again.Body.Len(), 0)
+		is.Equal(again.Header().Get("ETag"), etag)
+	}
+	for _, conditions := range [][]string{{""}, {`"a"`}, {etag[1 : len(etag)-1]}, {`"a", *`}, {etag, "x"}} { // malformed ones are none
+		is.Equal(ask(h, "/ext/svc/openapi.json", conditions...).Code, 200)
+	}
+	is.Equal(ask(h, "/openapi.json", etag).Code, 200) // found elsewhere, it says something else
+}
+
+func TestOpenAPIFileIsTheDocument(t *testing.T) {
+	is := is.New(t)
+	file, err := os.ReadFile("openapi.json")
+	is.NoErr(err)
+	is.True(bytes.Equal(file, httpapi.OpenAPI(httpapi.DefaultPrefix)))
+	httpapi.OpenAPI("/x")[0] = 'x'
+	is.Equal(httpapi.OpenAPI("/x")[0], byte('{'))
+}
