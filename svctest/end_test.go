@@ -1,0 +1,63 @@
+package svctest_test
+
+import (
+	"context"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/svctest"
+)
+
+// TestNothingIsLeft: with the test ends all that a server has begun, also what hangs.
+func TestNothingIsLeft(t *testing.T) {
+	checked, done := make(chan error, 1), make(chan []string)
+	go pprof.Do(t.Context(), pprof.Labels(label, "yes"), func(context.Context) { // goroutines inherit it
+		done <- outside(func(t testing.TB) { leave(t, checked) }).failures
+	})
+	if failures := <-done; len(failures) > 0 {
+		t.Fatal(failures)
+	}
+	if err := <-checked; err != nil { // the source has answered after all
+		t.Error(err)
+	}
+	for began := time.Now(); strings.Contains(running(), label); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal(running())
+		}
+	}
+}
+
+const label = "svctest-leak"
+
+// leave is a test that ends while two calls wait for sources.
+func leave(t testing.TB, checked chan<- error) {
+	server := svctest.New(t)
+	acme, other := server.Source("acme", svctest.Template{ID: "notes"}), server.Source("other")
+	if got := status(server.Admin, "POST", notes+"/install", installNotes); got != 200 {
+		t.Fatalf("install: %d", got)
+	}
+	asked, _ := acme.Hang()
+	go func() { // whatever its context, it ends
+		_, err := server.Service.CheckUpdate(context.Background(), svc.Host, "notes")
+		checked <- err
+	}()
+	<-asked
+	asked, _ = other.Hang()
+	go status(server.Admin, "GET", sources+"/other/templates", "")
+	<-asked
+	if !strings.Contains(running(), label) {
+		t.Errorf("nothing is running")
+	}
+}
+
+// running is what goroutines there are.
+func running() string {
+	var all strings.Builder
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	return all.String()
+}

@@ -1,0 +1,29 @@
+package svctest
+
+import (
+	"io"
+	"sync"
+	"testing"
+)
+
+// output is that of a test until it ends. What nobody waits for may log later, which a test does not bear.
+type output struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func newOutput(t testing.TB) *output {
+	o := &output{to: t.Output()}
+	t.Cleanup(func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.to = io.Discard
+	})
+	return o
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.to.Write(p)
+}

@@ -1,0 +1,61 @@
+package svctest_test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/svctest"
+	"github.com/matryer/is"
+)
+
+// recall is a route of a host.
+func recall(service *svc.Service) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := httpapi.PrincipalFrom(r.Context())
+		d, err := service.Decide(r.Context(), who, "bank:recall", r.FormValue("bank"), svc.Context{})
+		if err != nil || !d.Allowed() {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+}
+
+// staffReads is the policy of a host.
+const staffReads = `{
+  "groups": [{"id": "staff", "members": ["alice"]}],
+  "policies": [{"id": "staff-reads", "document": {"version": "2026-03-24", "statements": [
+    {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"]}]}}],
+  "attachments": [{"policy_id": "staff-reads", "principal_type": "group", "principal_id": "staff"}]
+}`
+
+func TestRecall(t *testing.T) {
+	server := svctest.New(t)
+	server.Mux.Handle("POST /recall", server.API.Protect(recall(server.Service)))
+
+	if status, answer := server.Alice.Do("POST", "/recall?bank=support", ""); status != http.StatusForbidden {
+		t.Errorf("alice, who may nothing: %d %s", status, answer)
+	}
+	server.Apply(staffReads)
+	if status, answer := server.Alice.Do("POST", "/recall?bank=support", ""); status != http.StatusOK {
+		t.Errorf("alice, as one of the staff: %d %s", status, answer)
+	}
+}
+
+// TestHostingSnippet: the test in docs/hosting.md is TestRecall.
+func TestHostingSnippet(t *testing.T) {
+	is := is.New(t)
+	docs, err := os.ReadFile("../docs/hosting.md")
+	is.NoErr(err)
+	code, err := os.ReadFile("recall_test.go")
+	is.NoErr(err)
+	_, section, found := strings.Cut(string(docs), "## Testing your host\n")
+	is.True(found)
+	_, snippet, found := strings.Cut(section, "```go\n")
+	is.True(found)
+	snippet, _, _ = strings.Cut(snippet, "```\n")
+	is.True(strings.HasPrefix(snippet, "func TestRecall("))
+	is.True(strings.Contains(string(code), "\n"+strings.ReplaceAll(snippet, "    ", "\t")+"\n"))
+}

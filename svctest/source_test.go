@@ -1,0 +1,153 @@
+package svctest_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/extsvc/svc/svctest"
+	"github.com/matryer/is"
+)
+
+const installNotes = `{"source_name": "acme"}`
+
+// manifest returns that of an answer.
+func manifest(answer string) string {
+	var template struct{ Manifest json.RawMessage }
+	if err := json.Unmarshal([]byte(answer), &template); err != nil {
+		return answer
+	}
+	return string(template.Manifest)
+}
+
+func TestSource(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	acme := server.Source("acme", svctest.Template{ID: "notes", Manifest: `{"version": "1", "html": "<b>&"}`}, svctest.Template{ID: "other"})
+	is.Equal(acme.Requests(), nil) // registering asks nobody
+	_, answer := server.Admin.Do("POST", notes+"/install", installNotes)
+	is.Equal(manifest(answer), `{"version":"1","html":"<b>&"}`)
+
+	hasUpdate := func(want bool) {
+		t.Helper()
+		got, answer := server.Admin.Do("GET", notes+"/check-update", "")
+		is.Equal(got, 200)
+		is.Equal(strings.Contains(answer, `"has_update":true`), want)
+	}
+	hasUpdate(false)
+	acme.Put(svctest.Template{ID: "third"})
+	hasUpdate(false)
+	acme.Put(svctest.Template{ID: "notes", Name: "Notes", Description: "d", Category: "c", Integrations: []string{"i"}, Tags: []string{"t"}})
+	hasUpdate(true)
+	is.Equal(status(server.Admin, "POST", notes+"/update", ""), 200)
+	acme.Remove("notes")
+	is.Equal(status(server.Admin, "POST", notes+"/update", ""), 404)
+	is.Equal(acme.Requests(), []string{
+		"GET /templates.json 200", "GET /templates.json 304", "GET /templates.json 200", "GET /templates.json 200",
+		"GET /templates.json 304", "GET /templates.json 200",
+	})
+
+	template, err := server.Service.Template(t.Context(), svc.Host, "notes")
+	is.NoErr(err)
+	text := func(s string) *string { return &s }
+	is.Equal(template.Content, svc.Content{Name: "Notes", Description: text("d"), Category: text("c"),
+		Integrations: []string{"i"}, Tags: []string{"t"}, Manifest: json.RawMessage(`{"version":"1"}`)})
+}
+
+// TestListsShowAtOnce: nothing is listed from a copy.
+func TestListsShowAtOnce(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	acme := server.Source("acme", svctest.Template{ID: "notes"})
+	list := func() string {
+		got, answer := server.Admin.Do("GET", sources+"/acme/templates", "")
+		is.Equal(got, 200)
+		return answer
+	}
+	is.True(strings.Contains(list(), `"notes"`))
+	acme.Put(svctest.Template{ID: "support"})
+	acme.Remove("notes")
+	is.True(strings.Contains(list(), `"support"`))
+	is.True(!strings.Contains(list(), `"notes"`))
+	is.True(strings.Contains(list(), `"stale":false`))
+	acme.Fail(503)
+	is.True(strings.Contains(list(), `"stale":true`))
+	acme.Remove("support")
+	acme.Fail(0)
+	is.True(strings.Contains(list(), `"templates":[]`))
+
+	server.Source("empty")
+	_, answer := server.Admin.Do("GET", sources+"/empty/templates", "")
+	is.True(strings.HasPrefix(answer, `{"templates":[],`))
+}
+
+func TestFail(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	acme, other := server.Source("acme", svctest.Template{ID: "notes"}), server.Source("o t{h}er.git", svctest.Template{ID: "else"})
+	acme.Fail(404)
+	got, answer := server.Admin.Do("POST", notes+"/install", installNotes)
+	is.Equal(got, 502)
+	is.True(strings.Contains(answer, "answered 404"))
+	is.Equal(status(server.Admin, "POST", templates+"/else/install", `{"source_name": "o t{h}er.git"}`), 200)
+	acme.Fail(0)
+	is.Equal(status(server.Admin, "POST", notes+"/install", installNotes), 200)
+	is.Equal(acme.Requests(), []string{"GET /templates.json 404", "GET /templates.json 200"})
+	is.Equal(other.Requests(), []string{"GET /templates.json 200"})
+
+	is.Equal(status(server.Admin, "DELETE", sources+"/acme", ""), 204)
+	acme = server.Source("acme", svctest.Template{ID: "new"}) // one in its place
+	is.Equal(status(server.Admin, "POST", templates+"/new/install", installNotes), 200)
+	is.Equal(len(acme.Requests()), 1)
+}
+
+func TestHang(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	acme := server.Source("acme", svctest.Template{ID: "notes"})
+	asked, release := acme.Hang()
+	answered := make(chan int)
+	go func() { answered <- status(server.Admin, "POST", notes+"/install", installNotes) }()
+	select {
+	case <-asked:
+	case got := <-answered:
+		t.Fatalf("answered %d before it was released", got)
+	}
+	waiting := acme.Requests()
+	is.Equal(status(server.Admin, "GET", notes, ""), 404) // others need not wait
+	acme.Put(svctest.Template{ID: "notes", Manifest: `{"version": "2"}`})
+	release()
+	is.Equal(<-answered, 200)
+	_, answer := server.Admin.Do("GET", notes, "")
+	is.Equal(manifest(answer), `{"version":"2"}`) // as the source was when it answered
+	is.Equal(waiting, []string{"GET /templates.json"})
+	is.Equal(acme.Requests(), []string{"GET /templates.json 200"})
+	release() // does nothing
+	is.Equal(status(server.Admin, "GET", notes+"/check-update", ""), 200)
+}
+
+// TestNewSource: a host that builds everything itself has a source to ask.
+func TestNewSource(t *testing.T) {
+	is := is.New(t)
+	acme := svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})
+	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}})
+	is.NoErr(err)
+	defer market.CloseIdleConnections()
+	service, err := svc.New(svc.Config{Store: memstore.New(), Marketplace: market, Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer service.Close()
+	source, err := service.RegisterSource(t.Context(), svc.Host, svc.RegisterSource{URL: acme.URL})
+	is.NoErr(err)
+	is.Equal(source.Name, "acme")
+	_, err = service.InstallTemplate(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"})
+	is.NoErr(err)
+	response, err := http.Get(acme.URL + "/templates.json.sig")
+	is.NoErr(err)
+	is.NoErr(response.Body.Close())
+	is.Equal(acme.Requests(), []string{"GET /templates.json 200", "GET /templates.json.sig 404"})
+}

@@ -1,0 +1,167 @@
+// Package svctest is for the tests of hosts: a running service with users, keys, a clock and sources of templates, in one line.
+//
+//	server := svctest.New(t)
+//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: she has no rights
+//
+// Nothing of it is a mock: a [Server] is a [svc.Service] over package memstore behind package httpapi, and asks its sources with the
+// client of package marketplace. All requests go over real connections, on the loopback interface.
+//
+// A Server belongs to one test, and ends with it. Servers share nothing, so tests may run in parallel. What a test cannot go on
+// without ends it by Fatalf: call [New], [NewSource] and the methods of a Server in the test's own goroutine.
+package svctest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// Server is a running service with its HTTP interface. Use [New].
+type Server struct {
+	URL     string // without a slash at the end; the interface is under URL + [httpapi.DefaultPrefix]
+	Service *svc.Service
+	API     *httpapi.Handler
+	Mux     *http.ServeMux // serves what is not under that prefix: the host's own routes, which may be added at any time
+	Clock   *Clock
+
+	Admin *Caller // the user "admin": may do iam:*, template:* and bank:*, on all banks
+	Alice *Caller // the user "alice": has a row, and no rights
+	Robot *Caller // the service account "robot" of admin: may do what admin may
+
+	t       testing.TB
+	client  *http.Client
+	sources web
+
+	mu     sync.Mutex
+	events []svc.Event
+}
+
+// access is who there is.
+const access = `{
+  "users": [{"id": "admin"}, {"id": "alice"}],
+  "service_accounts": [{"id": "robot", "owner_user_id": "admin"}],
+  "policies": [{"id": "everything", "document": {"version": "2026-03-24", "statements": [
+    {"effect": "allow", "actions": ["iam:*", "template:*", "bank:*"], "banks": ["*"]}]}}],
+  "attachments": [{"policy_id": "everything", "principal_type": "user", "principal_id": "admin"}]
+}`
+
+// New starts a Server, which ends with the test. Its logs are in the output of the test, so they are seen when it fails.
+//
+// Each edit may change what the service is built from: give it the host's Authenticator, a store with a database behind it, a check of
+// manifests. OnEvent and KnownUser are not called before New returns. An edit that sets Now leaves the Clock without effect; one
+// that sets Marketplace does so to [Server.Source]: make a [NewSource] before.
+func New(t testing.TB, edits ...func(*svc.Config)) *Server {
+	t.Helper()
+	s := &Server{Mux: http.NewServeMux(), Clock: &Clock{}, t: t, sources: newWeb(t)}
+	logger := slog.New(slog.NewTextHandler(newOutput(t), nil))
+	config := svc.Config{
+		Store: memstore.New(), Marketplace: newMarket(t, s.sources.url), Logger: logger, Now: s.Clock.Now,
+		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("the pepper of a test")}}, Cached: 1024},
+		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+	}
+	for _, edit := range edits {
+		edit(&config)
+	}
+	s.populate(config)
+	config.OnEvent = s.record(config.OnEvent)
+	s.Service = s.build(config)
+	s.API = httpapi.New(s.Service, httpapi.Options{Logger: config.Logger})
+	server := httptest.NewUnstartedServer(s.API.Ahead(s.Mux))
+	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
+	server.Start()
+	t.Cleanup(server.Close) // ahead of the service
+	s.URL, s.client = server.URL, server.Client()
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return s
+}
+
+// build returns a service that ends with the test.
+func (s *Server) build(config svc.Config) *svc.Service {
+	s.t.Helper()
+	service, err := svc.New(config)
+	if err != nil {
+		s.t.Fatalf("svctest: %v", err)
+	}
+	s.t.Cleanup(func() { _ = service.Close() })
+	return service
+}
+
+// populate writes who there is, with a service that has no hooks of the host.
+func (s *Server) populate(config svc.Config) {
+	s.t.Helper()
+	config.OnEvent, config.KnownUser = nil, nil
+	s.Service = s.build(config)
+	s.Apply(access)
+	s.Admin, s.Alice = s.User("admin"), s.User("alice")
+	s.Robot = s.issue(svc.Principal{Kind: svc.KindServiceAccount, ID: "robot"})
+	_ = s.Service.Close()
+}
+
+// Apply writes a bundle, in JSON: more users and policies, or other ones.
+func (s *Server) Apply(bundle string) {
+	s.t.Helper()
+	b, err := svc.ParseBundle([]byte(bundle))
+	if err == nil {
+		err = s.Service.Apply(s.t.Context(), svc.Host, b)
+	}
+	if err != nil {
+		s.t.Fatalf("svctest: %v", err)
+	}
+}
+
+// Source starts a source that offers templates, and registers it under that name. What the test makes of it shows at once, also
+// where the service would be content with a catalogue that is a minute old.
+func (s *Server) Source(name string, templates ...Template) *Source {
+	s.t.Helper()
+	source := s.sources.add(name, templates)
+	in := svc.RegisterSource{URL: source.URL, Alias: &name}
+	if _, err := s.Service.RegisterSource(s.t.Context(), svc.Host, in); err != nil {
+		s.t.Fatalf("svctest: register source %q: %v", name, err)
+	}
+	return source
+}
+
+// Events returns what the service has announced since New returned, in order.
+func (s *Server) Events() []svc.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
+}
+
+// record keeps events, and hands them on to the host.
+func (s *Server) record(tell func(context.Context, svc.Event)) func(context.Context, svc.Event) {
+	return func(ctx context.Context, event svc.Event) {
+		s.mu.Lock()
+		s.events = append(s.events, event)
+		s.mu.Unlock()
+		if tell != nil {
+			tell(ctx, event)
+		}
+	}
+}
+
+// market is a client that is never content with a copy of a catalogue.
+type market struct{ *marketplace.Client }
+
+func newMarket(t testing.TB, origin string) market {
+	t.Helper()
+	client, err := marketplace.New(marketplace.Config{AllowOrigins: []string{origin}})
+	if err != nil {
+		t.Fatalf("svctest: %v", err)
+	}
+	return market{client}
+}
+
+func (m market) Catalog(ctx context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	return m.Client.Catalog(ctx, from, 0)
+}

@@ -1,0 +1,253 @@
+package svctest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/svctest"
+	"github.com/matryer/is"
+)
+
+const (
+	templates = "/ext/svc/admin/templates"
+	sources   = "/ext/svc/admin/template-sources"
+	myKeys    = "/ext/svc/me/api-keys"
+)
+
+func status(who *svctest.Caller, method, path, body string) int {
+	got, _ := who.Do(method, path, body)
+	return got
+}
+
+func TestCallers(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	for _, test := range []struct {
+		who       *svctest.Caller
+		admin, me int
+	}{
+		{server.Admin, 200, 200},
+		{server.Alice, 403, 200},
+		{server.Robot, 200, 403},
+		{server.User("bob"), 403, 200},
+		{server.Bearer(server.Admin.Key), 200, 200},
+		{server.Bearer("nobody's"), 401, 401},
+		{server.Bearer(""), 401, 401},
+	} {
+		is.Equal(status(test.who, "GET", templates, ""), test.admin)
+		is.Equal(status(test.who, "GET", myKeys, ""), test.me)
+	}
+	d, err := server.Service.Decide(t.Context(), server.Robot.Principal, "bank:recall", "any", svc.Context{})
+	is.NoErr(err)
+	is.True(d.Allowed())
+	d, err = server.Service.Decide(t.Context(), server.Alice.Principal, "bank:recall", "any", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+}
+
+func TestDo(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	got, body := server.Alice.Do("POST", myKeys, `{"description": "laptop"}`)
+	is.Equal(got, 201)
+	var issued struct {
+		ID  string     `json:"id"`
+		Key svc.Secret `json:"api_key"`
+	}
+	is.NoErr(json.Unmarshal([]byte(body), &issued))
+	is.Equal(status(server.Bearer(issued.Key), "DELETE", myKeys+"/"+issued.ID, ""), 204)
+	is.Equal(status(server.Bearer(issued.Key), "GET", myKeys, ""), 401)
+
+	server.Mux.Handle("/old", http.RedirectHandler("/new", http.StatusSeeOther))
+	is.Equal(status(server.Alice, "GET", "/old", ""), http.StatusSeeOther)
+	server.Mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Method+" "+r.FormValue("q")+" "+r.Header.Get("Content-Type"))
+	})
+	_, body = server.Alice.Do("PUT", "/echo?q=1", "{}")
+	is.Equal(body, "PUT 1 application/json")
+	_, body = server.Alice.Do("GET", "/echo?q=2", "")
+	is.Equal(body, "GET 2 ")
+
+	response, err := http.Get(server.URL + templates) // with a client of the host
+	is.NoErr(err)
+	is.NoErr(response.Body.Close())
+	is.Equal(response.StatusCode, 401)
+}
+
+func TestClock(t *testing.T) {
+	is := is.New(t)
+	server := svctest.New(t)
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	is.Equal(server.Clock.Now(), began)
+	issued, err := server.Service.IssueMyAPIKey(t.Context(), server.Alice.Principal, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)})
+	is.NoErr(err)
+	is.Equal(issued.CreatedAt, began)
+	guest := server.Bearer(issued.Key)
+
+	server.Clock.Advance(time.Hour - time.Microsecond)
+	is.Equal(status(guest, "GET", myKeys, ""), 200)
+	server.Clock.Advance(time.Microsecond)
+	is.Equal(status(guest, "GET", myKeys, ""), 401)
+	is.Equal(status(server.Alice, "GET", myKeys, ""), 200)
+	is.Equal(server.Clock.Now(), began.Add(time.Hour))
+}
+
+func TestEvents(t *testing.T) {
+	is := is.New(t)
+	var told []svc.Event
+	server := svctest.New(t, func(c *svc.Config) {
+		c.OnEvent = func(_ context.Context, event svc.Event) { told = append(told, event) }
+	})
+	is.Equal(len(server.Events()), 0) // none of those who are there from the start
+	is.Equal(status(server.Alice, "POST", myKeys, "{}"), 201)
+	server.Clock.Advance(time.Minute)
+	server.Apply(staffReads)
+
+	events := server.Events()
+	is.Equal(told, events)
+	is.Equal(len(events), 4)
+	is.Equal(events[0].Action, svc.EventAPIKeyIssued)
+	is.Equal(events[0].Actor, server.Alice.Principal.Identity())
+	is.Equal(events[3].Action, svc.EventAccessWritten)
+	is.Equal(events[3].Time.Sub(events[0].Time), time.Minute)
+	events[0].Action = "changed"
+	is.Equal(server.Events()[0].Action, svc.EventAPIKeyIssued)
+}
+
+// TestEdits: the host's own parts take the place of those that are there.
+func TestEdits(t *testing.T) {
+	is := is.New(t)
+	noon := time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
+	server := svctest.New(t,
+		func(c *svc.Config) {
+			c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+				if id, found := strings.CutPrefix(bearer, "session of "); found {
+					return svc.Principal{Kind: svc.KindUser, ID: id, Actions: []string{"template:admin"}}, nil
+				}
+				return svc.Principal{}, svc.ErrUnauthenticated
+			})
+			c.KnownUser = func(_ context.Context, id string) (bool, error) { return id == "carol", nil } // not alice
+		},
+		func(c *svc.Config) {
+			c.Now = func() time.Time { return noon }
+			c.Templates.ValidateManifest = func(json.RawMessage) error { return errors.New("is not to the host's taste") }
+		})
+	carol := server.Bearer("session of carol")
+	is.Equal(status(carol, "GET", templates, ""), 200)
+	is.Equal(status(server.Admin, "GET", "/ext/svc/users/carol/api-keys", ""), 200)
+	is.Equal(status(server.Admin, "GET", "/ext/svc/users/alice/api-keys", ""), 404)
+	is.Equal(server.User("carol").Principal.ID, "carol")
+	is.Equal(server.Events()[0].Time, noon)
+
+	_, answer := carol.Do("POST", templates, `{"id": "notes", "name": "Notes", "manifest": {"version": "1"}}`)
+	is.True(strings.Contains(answer, "taste"))
+}
+
+func TestLogsAreTheOutputOfTheTest(t *testing.T) {
+	is := is.New(t)
+	var logger *slog.Logger
+	ended := outside(func(t testing.TB) {
+		server := svctest.New(t, func(c *svc.Config) {
+			logger = c.Logger
+			c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
+				return svc.Principal{}, errors.New("the sessions are gone")
+			})
+		})
+		if got := status(server.Bearer("x"), "GET", templates, ""); got != 503 {
+			t.Errorf("got %d", got)
+		}
+		if got := status(server.Admin, "GET", templates, ""); got != 200 {
+			t.Errorf("got %d", got)
+		}
+	})
+	is.Equal(ended.failures, nil)
+	logger.Error("nobody may write into the output of a test that has ended")
+	output := ended.output.String()
+	is.True(strings.Contains(output, "the sessions are gone"))
+	is.Equal(strings.Count(output, "\n"), 1) // and nothing else
+}
+
+// TestFailures: what goes wrong fails the test, and says why.
+func TestFailures(t *testing.T) {
+	is := is.New(t)
+	for _, test := range []struct {
+		want string
+		test func(t testing.TB)
+	}{
+		{"Config.Store is required", func(t testing.TB) { svctest.New(t, func(c *svc.Config) { c.Store = nil }) }},
+		{"must be valid JSON", func(t testing.TB) { svctest.New(t).Apply("{") }},
+		{"names a user that does not exist", func(t testing.TB) {
+			svctest.New(t).Apply(`{"groups": [{"id": "staff", "members": ["nobody"]}]}`)
+		}},
+		{`issue a key to ""`, func(t testing.TB) { svctest.New(t).User("") }},
+		{`"acme" is registered already`, func(t testing.TB) {
+			server := svctest.New(t)
+			server.Source("acme")
+			server.Source("acme")
+		}},
+		{`register source "a/b"`, func(t testing.TB) { svctest.New(t).Source("a/b") }},
+		{`manifest of "notes" is not JSON`, func(t testing.TB) {
+			svctest.NewSource(t, "acme", svctest.Template{ID: "notes", Manifest: "{"})
+		}},
+		{"invalid method", func(t testing.TB) { svctest.New(t).Alice.Do("GET IT", "/", "") }},
+	} {
+		failures := outside(test.test).failures
+		is.Equal(len(failures), 1)
+		if !strings.Contains(failures[0], test.want) {
+			t.Errorf("%q does not say %q", failures[0], test.want)
+		}
+	}
+}
+
+// TestServersShareNothing: of servers at the same time, each has its own rows, clock, sources and events.
+func TestServersShareNothing(t *testing.T) {
+	is := is.New(t)
+	const servers = 4
+	var all [servers]*svctest.Server
+	var acme [servers]*svctest.Source
+	for i := range all {
+		all[i] = svctest.New(t)
+		acme[i] = all[i].Source("acme", svctest.Template{ID: "notes"})
+		all[i].Clock.Advance(time.Duration(i) * 24 * time.Hour)
+	}
+	var work sync.WaitGroup
+	for i, server := range all {
+		work.Go(func() {
+			if got := status(server.Admin, "POST", notes+"/install", `{"source_name": "acme"}`); got != 200 {
+				t.Errorf("install: %d", got)
+			}
+			if got, want := status(all[(i+1)%servers].Bearer(server.Admin.Key), "GET", templates, ""), 401; got != want {
+				t.Errorf("with the key of another server: %d", got)
+			}
+		})
+	}
+	work.Wait()
+	for i, server := range all {
+		events := server.Events()
+		is.Equal(len(events), 2)
+		is.Equal(events[1].Time.Day(), 2+i)
+		is.Equal(len(acme[i].Requests()), 1)
+	}
+}
+
+func TestParallel(t *testing.T) {
+	for range 4 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			server := svctest.New(t)
+			server.Source("acme", svctest.Template{ID: "notes"})
+			if got := status(server.Admin, "POST", notes+"/install", `{"source_name": "acme"}`); got != 200 {
+				t.Errorf("install: %d", got)
+			}
+		})
+	}
+}
