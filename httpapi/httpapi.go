@@ -12,9 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -28,7 +26,8 @@ const DefaultMaxBody = 1 << 20
 
 // Options are how a Handler is mounted. The zero value works.
 type Options struct {
-	// Prefix is the public path of the interface; "" means DefaultPrefix, "/" none.
+	// Prefix is the public path of the interface; "" means DefaultPrefix, "/" none. A segment in braces, as
+	// in "/t/{tenant}/ext/svc", stands for any one.
 	Prefix string
 	// MaxBody is the limit of a request's body in bytes; 0 means DefaultMaxBody.
 	MaxBody int64
@@ -48,7 +47,7 @@ type Options struct {
 // prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
 	service *svc.Service
-	prefix  string // without a trailing slash
+	prefix  prefix
 	maxBody int64
 	logger  *slog.Logger
 	limit   func(r *http.Request, by svc.Principal) time.Duration
@@ -60,11 +59,8 @@ type Handler struct {
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
 	h := &Handler{
-		service: service, prefix: DefaultPrefix, maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit,
+		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit,
 		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI,
-	}
-	if options.Prefix != "" {
-		h.prefix = strings.TrimRight("/"+strings.Trim(options.Prefix, "/"), "/")
 	}
 	if options.MaxBody > 0 {
 		h.maxBody = options.MaxBody
@@ -76,11 +72,11 @@ func New(service *svc.Service, options Options) *Handler {
 }
 
 // Ahead serves whatever lies under the prefix, however it is spelled, and hands everything else to next. It is the way to
-// mount a Handler beside an [http.ServeMux]: registered with a mux, a request whose path holds "//" or ".." is
-// answered by the mux, with a redirect, before anybody is authenticated.
+// mount a Handler beside an [http.ServeMux], and a middleware for any other router: registered with a mux, a request whose path
+// holds "//" or ".." is answered by the mux, with a redirect, before anybody is authenticated.
 func (h *Handler) Ahead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.covers(r.URL.EscapedPath()) || h.covers(path.Clean("/"+r.URL.Path)) {
+		if h.prefix.covers(r.URL) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -88,9 +84,22 @@ func (h *Handler) Ahead(next http.Handler) http.Handler {
 	})
 }
 
-func (h *Handler) covers(path string) bool {
-	return path == h.prefix || strings.HasPrefix(path, h.prefix+"/")
+// Pattern returns the pattern of the route that a request leads to whose path has the prefix, such as
+// "GET /ext/svc/admin/templates/{template_id}"; "" when there is none. ServeHTTP sets r.Pattern to it, once the caller is known. Ask
+// Pattern before that, or where r is out of reach because only a copy got here: from [http.StripPrefix],
+// [http.TimeoutHandler], or whatever adds to the context.
+func (h *Handler) Pattern(r *http.Request) string {
+	if !h.prefix.starts(escapedPath(r.URL)) {
+		return "" // another's, though it may look like one of ours whose prefix was cut off
+	}
+	route, _, err := h.match(r)
+	if err != nil {
+		return ""
+	}
+	return h.pattern(route)
 }
+
+func (h *Handler) pattern(route route) string { return route.Method + " " + h.prefix.text + route.Path }
 
 // request is one authenticated request on its way to its handler.
 type request struct {
@@ -124,11 +133,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if h.openAPI && path == openAPIPath {
 		return methodNotAllowed("GET, HEAD")
 	}
-	route, params, err := match(r.Method, path)
+	route, params, err := h.match(r)
 	if err != nil {
 		return err
 	}
-	r.Pattern = route.Method + " " + h.prefix + route.Path
+	r.Pattern = h.pattern(route)
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -152,11 +161,20 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // relative is the escaped path behind the prefix, which may have been cut off already.
 func (h *Handler) relative(r *http.Request) string {
-	escaped := r.URL.EscapedPath()
-	if h.covers(escaped) {
-		return escaped[len(h.prefix):]
+	escaped := escapedPath(r.URL)
+	if rest, starts := h.prefix.cut(escaped); starts {
+		return rest
 	}
 	return escaped
+}
+
+// match finds the route of a request.
+func (h *Handler) match(r *http.Request) (route, map[string]string, error) {
+	found, params, err := match(r.Method, h.relative(r))
+	if svc.ErrorCode(err) == svc.CodeNotFound {
+		err = noRoute(h.prefix.astray(r))
+	}
+	return found, params, err
 }
 
 // recover answers for a handler that panicked. [http.ErrAbortHandler] cuts the connection, and is meant to.

@@ -43,7 +43,7 @@ func (h *Handler) asksOpenAPI(method, path string) bool {
 // sendOpenAPI answers with the document, as application/json: browsers show that, and every tool takes it, which cannot be said of
 // application/openapi+json.
 func (h *Handler) sendOpenAPI(w http.ResponseWriter, r *http.Request) {
-	r.Pattern = "GET " + h.prefix + openAPIPath
+	r.Pattern = "GET " + h.prefix.text + openAPIPath
 	server := h.server(r)
 	sum := sha256.Sum256(append(openAPISum[:], server...)) // what the bytes follow from
 	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
@@ -71,5 +71,5 @@ func (h *Handler) server(r *http.Request) string {
 			return prefix
 		}
 	}
-	return h.prefix
+	return h.prefix.text
 }

@@ -99,7 +99,16 @@ func match(method, escaped string) (route, map[string]string, error) {
 		slices.Sort(allow)
 		return route{}, nil, methodNotAllowed(strings.Join(allow, ", "))
 	}
-	return route{}, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such path"}
+	return route{}, nil, noRoute("")
+}
+
+// noRoute is the answer to a path that is no route's, and why it is none, where that can be told.
+func noRoute(why string) error {
+	message := "there is no such path"
+	if why != "" {
+		message += ": " + why
+	}
+	return &svc.Error{Code: svc.CodeNotFound, Message: message}
 }
 
 func methodNotAllowed(methods string) error {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+)
+
+// ids are awkward, and good; refused are escaped ones that are none.
+var (
+	ids = []string{
+		"a", "a b", "%", "100%", "ä", "+", ";", ":", "日本", ".x", "...", "~", "'", `"`, "?", "#", "&=$,@!()*", "a%2Fb", "%61", "{template_id}",
+		"check-updates", "install", "api-keys", "me", strings.Repeat("a", 128), strings.Repeat("日", 128),
+	}
+	refused = []string{"a%2Fb", "a%2fb", "%2F", "a%5Cb", "%00", "%ff", strings.Repeat("a", 129)}
+)
+
+// spellings are how an id may be written in a path.
+func spellings(id string) []string {
+	var upper, lower strings.Builder
+	for _, b := range []byte(id) {
+		fmt.Fprintf(&upper, "%%%02X", b)
+		fmt.Fprintf(&lower, "%%%02x", b)
+	}
+	all := []string{url.PathEscape(id), upper.String(), lower.String()}
+	if !strings.ContainsAny(id, " %?#/") {
+		all = append(all, id)
+	}
+	return all
+}
+
+// bodies are those of the routes that need one.
+var bodies = map[string]string{
+	"POST /debug/simulate":                           `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`,
+	"POST /admin/template-sources":                   `{"url": "fs://shelf", "alias": "new"}`,
+	"POST /admin/templates":                          `{"id": "new", "name": "n", "manifest": {"version": "1"}}`,
+	"PATCH /admin/templates/{template_id}":           `{"name": "n"}`,
+	"POST /admin/templates/{template_id}/install":    `{"source_name": "{id}", "alias_id": "copy"}`,
+	"POST /admin/templates/{template_id}/rollback":   `{"version": 1}`,
+	"PATCH /users/{user_id}/api-keys/{key_id}":       `{"description": "d"}`,
+	"PATCH /me/api-keys/{key_id}":                    `{"description": "d"}`,
+	"POST /users/{user_id}/api-keys/{key_id}/rotate": `{"overlap_seconds": 60}`,
+	"POST /me/api-keys/{key_id}/rotate":              `{"overlap_seconds": 60}`,
+}
+
+// stock makes an id that of a source, of a template with a history that came from it, and of a user, and returns the id of a key of
+// this user's and of one of the caller's.
+func (s *site) stock(id string) map[string]string {
+	s.t.Helper()
+	ctx, alias, name := s.t.Context(), id, "Other"
+	must(s.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: &alias}))
+	must(s.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: id, SourceName: id}))
+	must(s.service.PatchTemplate(ctx, svc.Host, id, svc.TemplatePatch{Name: &name}))
+	keys := map[string]string{}
+	for whose, user := range map[string]string{"users": id, "me": "admin"} {
+		keys[whose] = must(s.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{})).ID
+	}
+	return keys
+}
+
+// clear takes away what requests have made.
+func (s *site) clear() {
+	s.t.Helper()
+	for _, id := range []string{"new", "copy"} {
+		_ = s.service.DeleteTemplate(s.t.Context(), svc.Host, id)
+	}
+	_ = s.service.RemoveSource(s.t.Context(), svc.Host, "new")
+}
+
+// routes are those that delete last, and of them first that of one key and then that of all.
+var routes = slices.SortedStableFunc(slices.Values(httpapi.Routes()), func(a, b httpapi.Route) int {
+	if a.Method == "DELETE" && b.Method == "DELETE" {
+		return len(b.Path) - len(a.Path)
+	}
+	return strings.Count(a.Method, "DELETE") - strings.Count(b.Method, "DELETE")
+})
+
+// exchange is a request about an id, and what it was answered.
+type exchange struct {
+	route   httpapi.Route
+	escaped string // the id, as it was written
+	good    bool   // the request is
+	answer
+}
+
+// same reports whether two exchanges are, but for what is random in the answers: keys, their ids, when a source was asked, and which
+// revision of the policies is in memory.
+func (x exchange) same(as exchange) bool {
+	if x.body != as.body {
+		x.body, as.body = random.ReplaceAllString(x.body, ""), random.ReplaceAllString(as.body, "")
+	}
+	return x == as
+}
+
+var random = regexp.MustCompile(`svcu_[0-9A-Za-z]+|"id":"[0-9A-Za-z]{16}"|"fetched_at":"[^"]+"|"revision":"[0-9]+"`)
+
+// exchange asks one route about an id that is written so.
+func (s *site) exchange(route httpapi.Route, id, escaped, key string) exchange {
+	s.t.Helper()
+	target := strings.NewReplacer("{name}", escaped, "{template_id}", escaped, "{user_id}", escaped, "{key_id}", key).Replace(route.Path)
+	if strings.HasPrefix(route.Path, "/debug/") && route.Method == "GET" {
+		target += "?bank=b&user_id=" + url.QueryEscape(id)
+	}
+	body := strings.ReplaceAll(bodies[route.Method+" "+route.Path], "{id}", strings.ReplaceAll(id, `"`, `\"`))
+	return exchange{route, escaped, key != escaped, s.ask(route.Method, s.path()+target, bearer, body)}
+}
+
+// readers have an id at the end of their path, and in the middle.
+var readers = []httpapi.Route{{Method: "GET", Path: "/admin/templates/{template_id}"}, {Method: "GET", Path: "/users/{user_id}/api-keys"}}
+
+// exchanges are all routes with all ids, and the readers with all ways to write them.
+func (s *site) exchanges() []exchange {
+	s.t.Helper()
+	var all []exchange
+	for n, id := range ids {
+		if raced && n%5 > 0 {
+			continue // ids do not race
+		}
+		keys := s.stock(id)
+		for i, escaped := range slices.Backward(spellings(id)) { // the usual one at last: some requests delete
+			for _, route := range routes {
+				if i > 0 && !slices.Contains(readers, route) {
+					continue
+				}
+				user, _, _ := strings.Cut(route.Path[1:], "/")
+				all = append(all, s.exchange(route, id, escaped, keys[user]))
+				if strings.Contains(route.Path, "{key_id}") {
+					all = append(all, s.exchange(route, id, escaped, escaped)) // no key's
+				}
+			}
+		}
+		s.clear()
+	}
+	for _, escaped := range refused {
+		for _, route := range routes {
+			if strings.Contains(route.Path, "{") {
+				all = append(all, s.exchange(route, "", escaped, escaped))
+			}
+		}
+	}
+	return all
+}
+
+// What the interface answers does not depend on how it is mounted: all routes, with ids that a router might clean, decode, redirect
+// or route elsewhere.
+func TestAnswers(t *testing.T) {
+	var want []exchange
+	for _, m := range mounts {
+		t.Run(m.name, func(t *testing.T) {
+			have := newSite(t, m, ids...).exchanges()
+			if want == nil {
+				checkReference(t, have)
+				want = have
+			}
+			wrong := 0
+			for i, one := range have {
+				if !one.same(want[i]) && wrong < 5 {
+					t.Errorf("%v of %.80s:\n%v\nand by %s\n%v", one.route, one.escaped, one.answer, mounts[0].name, want[i].answer)
+					wrong++
+				}
+			}
+		})
+	}
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("%d, cut off %v\n%s%.400s", a.status, a.cut, a.header, a.body)
+}
+
+// checkReference finds out whether what all are compared with is what it should be: every route works with every id,
+// however it is written, and what is no id is refused.
+func checkReference(t *testing.T, all []exchange) {
+	t.Helper()
+	for _, one := range all {
+		bad := slices.Contains(refused, one.escaped)
+		if one.good && one.status/100 != 2 || bad && one.status != 400 || !one.good && one.status/100 != 4 {
+			t.Errorf("%v of %.80s: answered %v", one.route, one.escaped, one.answer)
+		}
+	}
+}

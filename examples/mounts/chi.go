@@ -1,0 +1,17 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/extsvc/svc/httpapi"
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+)
+
+func withChi(api *httpapi.Handler) http.Handler {
+	r := chi.NewRouter()
+	r.Use(middleware.Logger, middleware.Recoverer, counted, api.Ahead)
+	r.Get("/", home)
+	r.With(api.Protect).Get("/whoami", whoami)
+	return r
+}

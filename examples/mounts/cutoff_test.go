@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// breaking is a store that has only the first chunk of a list.
+type breaking struct {
+	svc.Store
+	chunks int
+}
+
+func (b *breaking) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	if b.chunks++; b.chunks > 2 {
+		return nil, errors.New("disk on fire")
+	}
+	return b.Store.Templates(ctx, page)
+}
+
+// half asks for a list that breaks off in its middle.
+func half(t *testing.T, m mount) answer {
+	t.Helper()
+	store := memstore.New()
+	service := newService(t, &breaking{Store: store})
+	for i := range 150 {
+		in := svc.CreateTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
+			Name: "Same", Manifest: []byte(`{"version":"1","padding":"` + strings.Repeat("x", 4<<10) + `"}`),
+		}}
+		must(service.CreateTemplate(t.Context(), svc.Host, in))
+	}
+	host := m.serve(t, httpapi.New(service, httpapi.Options{Prefix: m.prefix}))
+	return serve(t, host).ask("GET", m.path()+"/admin/templates", bearer, "")
+}
+
+// No middleware makes half a list pass for a whole one.
+func TestHalfAListIsCutOff(t *testing.T) {
+	for _, m := range mounts {
+		t.Run(m.name, func(t *testing.T) {
+			if got := half(t, m); !got.cut {
+				t.Errorf("answered %v", got)
+			}
+		})
+	}
+}

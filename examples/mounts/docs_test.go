@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/hosting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// What docs/hosting.md shows of a file here is in it.
+func TestSnippets(t *testing.T) {
+	is := is.New(t)
+	shown := regexp.MustCompile("(?s)<!-- examples/mounts/(\\S+) -->\n```go\n(.*?)```").FindAllStringSubmatch(page(t), -1)
+	is.Equal(len(shown), 6)
+	for _, one := range shown {
+		file, err := os.ReadFile(one[1])
+		is.NoErr(err)
+		if !strings.Contains(string(file), one[2]) {
+			t.Errorf("%s has not\n%s", one[1], one[2])
+		}
+	}
+}
+
+// What it says that routers answer before authentication is what they answer: see TestNobodyIsAnsweredUnknown.
+func TestTableOfRouters(t *testing.T) {
+	text := page(t)
+	for row, names := range map[string][]string{
+		"`Ahead`, as above":                                    {"net/http", "chi", "echo", "gin"},
+		"`mux.Handle(\"/ext/svc/\", api)`":                     {"net/http, Handle", "net/http, StripPrefix"},
+		"chi: `r.Mount(\"/ext/svc\", api)`":                    {"chi, Mount"},
+		"chi: `r.Handle(\"/ext/svc/*\", api)`":                 {"chi, Handle"},
+		"echo: `e.Any(\"/ext/svc/*\", echo.WrapHandler(api))`": {"echo, Any"},
+		"gin: `r.Any(\"/ext/svc/*path\", gin.WrapH(api))`":     {"gin, Any", "gin, Any, UseRawPath"},
+		"gin: `r.NoRoute(gin.WrapH(api.Ahead(page)))`":         {"gin, NoRoute"},
+	} {
+		for _, name := range names {
+			at := slices.IndexFunc(mounts, func(m mount) bool { return m.name == name })
+			if at < 0 {
+				t.Fatalf("no mount %q", name)
+			}
+			e := mounts[at].early
+			row := strings.Join([]string{"", row, e.outside, e.inside, e.bare, e.method, ""}, " | ")
+			row = strings.ReplaceAll(strings.TrimSpace(row), "|  |", "| – |")
+			if row = strings.ReplaceAll(row, "|  |", "| – |"); !strings.Contains(text, row+"\n") {
+				t.Errorf("docs/hosting.md has not\n%s", row)
+			}
+		}
+	}
+}

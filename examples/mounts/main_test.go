@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// printed is a line that the program prints.
+var printed = regexp.MustCompile(`^curl -sS -H '(Authorization): (Bearer \S+)' (http://\S+)$`)
+
+func TestProgramRuns(t *testing.T) {
+	for name := range hosts {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			free, err := net.Listen("tcp", "127.0.0.1:0")
+			is.NoErr(err)
+			address := free.Addr().String()
+			is.NoErr(free.Close())
+			program := exec.CommandContext(t.Context(), os.Args[0])
+			program.Env = append(os.Environ(), "SVC_EXAMPLE_MOUNTS="+name, "ADDR="+address, "GIN_MODE=release")
+			stdout, err := program.StdoutPipe()
+			is.NoErr(err)
+			is.NoErr(program.Start())
+			defer func() { _, _ = program.Process.Kill(), program.Wait() }()
+			lines := bufio.NewScanner(stdout)
+			for _, part := range []string{"user ada\n", `"api_key_prefix":"svcu_`} {
+				is.True(lines.Scan())
+				line := printed.FindStringSubmatch(lines.Text())
+				is.Equal(len(line), 4)
+				is.True(strings.Contains(body(t, line[3], line[1], line[2]), part))
+			}
+		})
+	}
+}
+
+// body asks until somebody answers.
+func body(t *testing.T, url, header, value string) string {
+	t.Helper()
+	request := must(http.NewRequestWithContext(t.Context(), "GET", url, nil))
+	request.Header.Set(header, value)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := http.DefaultClient.Do(request)
+		if err == nil {
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			return string(text)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The host's own pages are its own, but for the one that is for whoever svc knows.
+func TestPages(t *testing.T) {
+	for name, with := range hosts {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			s := newSite(t, mount{host: with})
+			for target, want := range map[string]string{"/": "the host's own page\n", "/whoami": "user admin\n"} {
+				got := s.ask("GET", target, bearer, "")
+				is.Equal(got.status, 200)
+				is.Equal(got.body, want)
+			}
+			is.Equal(s.ask("GET", "/", "", "").status, 200)
+			is.Equal(s.ask("GET", "/whoami", "", "").status, 401)
+			is.Equal(s.ask("GET", "/nothing", "", "").status, 404)
+			is.Equal(s.ask("GET", "/ext/svcs", "", "").status, 404)
+		})
+	}
+}

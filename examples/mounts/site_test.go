@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5/middleware"
+)
+
+// TestMain lets a test run this binary as the program itself.
+func TestMain(m *testing.M) {
+	if program := os.Getenv("SVC_EXAMPLE_MOUNTS"); program != "" {
+		os.Args = []string{os.Args[0], program}
+		main()
+	}
+	gin.SetMode(gin.ReleaseMode)
+	gin.DefaultWriter, gin.DefaultErrorWriter = io.Discard, io.Discard
+	middleware.DefaultLogger = middleware.RequestLogger(&middleware.DefaultLogFormatter{Logger: log.New(io.Discard, "", 0)})
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// bearer is the administrator's.
+const bearer = "session-of-admin"
+
+func sessions(_ context.Context, bearer string) (svc.Principal, error) {
+	if bearer != "session-of-admin" {
+		return svc.Principal{}, svc.ErrUnauthenticated
+	}
+	return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
+}
+
+// newService is a service with a source that offers templates of these ids.
+func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
+	t.Helper()
+	type entry struct {
+		ID       string          `json:"id"`
+		Name     string          `json:"name"`
+		Manifest json.RawMessage `json:"manifest"`
+	}
+	entries := []entry{}
+	for _, id := range ids {
+		entries = append(entries, entry{id, "Name", json.RawMessage(`{"version": "1"}`)})
+	}
+	catalogue := must(json.Marshal(map[string]any{"templates": entries}))
+	files := map[string]fs.FS{"shelf": fstest.MapFS{"templates.json": {Data: catalogue}}}
+	service := must(svc.New(svc.Config{
+		Store: store, Marketplace: must(marketplace.New(marketplace.Config{Files: files})),
+		Authenticator: svc.AuthenticatorFunc(sessions),
+		Now:           func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
+		Keys:          svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+	}))
+	t.Cleanup(func() {
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return service
+}
+
+// site is a running host.
+type site struct {
+	mount
+	service *svc.Service
+	client
+}
+
+func newSite(t *testing.T, m mount, ids ...string) *site {
+	t.Helper()
+	service := newService(t, memstore.New(), ids...)
+	return &site{m, service, serve(t, m.serve(t, httpapi.New(service, httpapi.Options{Prefix: m.prefix})))}
+}
+
+// client has one connection to a server, and sends targets over it as they are.
+type client struct {
+	t      *testing.T
+	server *httptest.Server
+	*conn
+}
+
+type conn struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func serve(t *testing.T, host http.Handler) client {
+	t.Helper()
+	server := httptest.NewUnstartedServer(host)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	t.Cleanup(server.Close)
+	return client{t, server, &conn{}}
+}
+
+// answer is what can be compared of one.
+type answer struct {
+	status       int
+	header, body string
+	cut          bool // off, before its end
+}
+
+// headers are those of an answer that are of the interface.
+var headers = []string{"Content-Type", "Cache-Control", "X-Content-Type-Options", "WWW-Authenticate", "Allow", "Retry-After", "Location"}
+
+func (c client) ask(method, target, bearer, body string) answer {
+	c.t.Helper()
+	if c.Conn == nil {
+		opened, err := net.Dial("tcp", c.server.Listener.Addr().String())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { _ = opened.Close() })
+		_ = opened.SetDeadline(time.Now().Add(5 * time.Minute))
+		c.Conn, c.reader = opened, bufio.NewReader(opened)
+	}
+	authorization := ""
+	if bearer != "" {
+		authorization = "Authorization: Bearer " + bearer + "\r\n"
+	}
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: elsewhere.example\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		method, target, authorization, len(body), body)
+	response, err := http.ReadResponse(c.reader, &http.Request{Method: method})
+	if err != nil {
+		c.Conn = nil
+		return answer{cut: true}
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	var header strings.Builder
+	for _, name := range headers {
+		fmt.Fprintf(&header, "%s: %q\n", name, response.Header.Values(name))
+	}
+	if err != nil || response.Close {
+		c.Conn = nil
+	}
+	return answer{response.StatusCode, header.String(), string(text), err != nil}
+}

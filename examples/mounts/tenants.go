@@ -1,0 +1,22 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/extsvc/svc/httpapi"
+)
+
+// withTenants serves each tenant's interface, of a service of its own, below /t/{tenant}/ext/svc. That is the Prefix of all of them.
+func withTenants(apis map[string]*httpapi.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", home)
+	mux.HandleFunc("/t/{tenant}/ext/svc/", func(w http.ResponseWriter, r *http.Request) {
+		api, found := apis[r.PathValue("tenant")]
+		if !found {
+			http.NotFound(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
+	return counted(mux)
+}
