@@ -39,6 +39,8 @@ type Options struct {
 	// PublicURL is where callers find the interface, for the OpenAPI document: "https://api.example.com/memory", or a path. Set
 	// it where a proxy changes the path. "": the path that the request for the document came by.
 	PublicURL string
+	// Observer is told of every request that was answered. Nil: nobody is, and it costs nothing.
+	Observer Observer
 	// HideOpenAPI keeps the OpenAPI document back, which anybody can read at openapi.json behind the prefix, without a bearer.
 	HideOpenAPI bool
 }
@@ -52,6 +54,7 @@ type Handler struct {
 	logger  *slog.Logger
 	limit   func(r *http.Request, by svc.Principal) time.Duration
 
+	observer  Observer
 	publicURL string
 	openAPI   bool // the document is there
 }
@@ -60,7 +63,7 @@ type Handler struct {
 func New(service *svc.Service, options Options) *Handler {
 	h := &Handler{
 		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit,
-		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI,
+		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI, observer: options.Observer,
 	}
 	if options.MaxBody > 0 {
 		h.maxBody = options.MaxBody
@@ -109,10 +112,15 @@ type request struct {
 	query  query
 }
 
-// ServeHTTP answers one request. It sets r.Pattern to the route's, for the host's access log.
+// ServeHTTP answers one request. It sets r.Pattern to the route's, for the host's access log. The answer's X-Request-Id is what the host
+// has set before, else the request's if it is 1 to 128 letters, digits and -_.:/+=@~, else a new one.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
+	if h.observer != nil {
+		defer h.observe(a, r, time.Now())
+	}
 	defer h.recover(a, r)
+	identify(a.Header(), r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := h.serve(a, r); err != nil {
@@ -120,16 +128,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) serve(a *answer, r *http.Request) error {
 	path := h.relative(r)
 	if h.asksOpenAPI(r.Method, path) {
-		h.sendOpenAPI(w, r)
+		h.sendOpenAPI(a, r)
 		return nil
 	}
 	by, err := h.admit(r)
 	if err != nil {
 		return err
 	}
+	a.caller = by.Identity()
 	if h.openAPI && path == openAPIPath {
 		return methodNotAllowed("GET, HEAD")
 	}
@@ -137,23 +146,37 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	r.Pattern = h.pattern(route)
+	a.route = h.pattern(route)
+	r.Pattern = a.route
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	return route.serve(h, w, &request{Request: r, by: by, params: params, query: query})
+	return route.serve(h, a, &request{Request: r, by: by, params: params, query: query})
 }
 
-// answer knows whether it was begun: what fails after that can only be cut off.
+// answer knows whether it was begun: what fails after that can only be cut off. What else it knows is for the Observer.
 type answer struct {
 	http.ResponseWriter
 	begun bool
+
+	status int
+	bytes  int64
+	caller svc.Identity
+	route  string
+	code   svc.Code
+	err    error
 }
 
 func (a *answer) WriteHeader(status int) {
-	a.begun = true
+	a.begun, a.status = true, status
 	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
 }
 
 // Unwrap is for [http.ResponseController].

@@ -42,8 +42,9 @@ func (h *Handler) asksOpenAPI(method, path string) bool {
 
 // sendOpenAPI answers with the document, as application/json: browsers show that, and every tool takes it, which cannot be said of
 // application/openapi+json.
-func (h *Handler) sendOpenAPI(w http.ResponseWriter, r *http.Request) {
-	r.Pattern = "GET " + h.prefix.text + openAPIPath
+func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {
+	w.route = "GET " + h.prefix.text + openAPIPath
+	r.Pattern = w.route
 	server := h.server(r)
 	sum := sha256.Sum256(append(openAPISum[:], server...)) // what the bytes follow from
 	etag := `"` + hex.EncodeToString(sum[:16]) + `"`

@@ -49,14 +49,17 @@ const retryAfter = "1"
 // of it for the whole.
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	problem := problemOf(err)
+	a.code = svc.Code(problem.Code)
 	if problem.Status >= http.StatusInternalServerError || a.begun {
+		a.err = err
 		level := slog.LevelError
 		if r.Context().Err() != nil {
 			level = slog.LevelInfo // the client has left: nobody's fault
 		}
 		// Not the path itself: it may hold a whole key, by mistake. So may what a store says of an id that it was asked for.
 		h.logger.Log(r.Context(), level, "svc: request failed",
-			"method", maskKeys(r.Method), "route", r.Pattern, "status", problem.Status, "code", problem.Code, "error", withoutKeys(err))
+			"method", maskKeys(r.Method), "route", r.Pattern, "status", problem.Status, "code", problem.Code,
+			"request_id", a.Header().Get(requestIDHeader), "error", withoutKeys(err))
 	}
 	if a.begun {
 		panic(http.ErrAbortHandler)

@@ -32,7 +32,7 @@ func listed() contract.Exchange {
 func exchange(method, target, sent string, status int, body string) contract.Exchange {
 	e := contract.Exchange{
 		Method: method, Target: "/ext/svc" + target, RequestHeader: http.Header{}, RequestBody: []byte(sent),
-		Status: status, Header: http.Header{"Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"}, "Date": {"x"}}, Body: []byte(body),
+		Status: status, Header: http.Header{"Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"}, "X-Request-Id": {"x"}, "Date": {"x"}}, Body: []byte(body),
 	}
 	if sent != "" {
 		e.RequestHeader.Set("Content-Type", "application/json")

@@ -1,0 +1,25 @@
+package observers
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/extsvc/svc/httpapi"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics counts and times requests by their route, status and code: never by who made them, which could be any number.
+type Metrics struct{ *prometheus.HistogramVec }
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) (Metrics, error) {
+	m := Metrics{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "svc_http_request_duration_seconds", Help: "Requests of the svc interface.",
+	}, []string{"route", "status", "code"})}
+	return m, registry.Register(m)
+}
+
+// Observe implements [httpapi.Observer].
+func (m Metrics) Observe(_ context.Context, o httpapi.Observation) {
+	m.WithLabelValues(o.Route, strconv.Itoa(o.Status), string(o.Code)).Observe(o.Took.Seconds())
+}
