@@ -16,6 +16,8 @@ import (
 var touching = map[string][][3]string{
 	"Sources":          {{"GET", "/admin/template-sources", ""}},
 	"CreateSource":     {{"POST", "/admin/template-sources", `{"url": "https://h/other"}`}},
+	"Source":           {{"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/template-sources/acme/rebind", ""}},
+	"DeleteSource":     {{"DELETE", "/admin/template-sources/acme", ""}},
 	"Templates":        {{"GET", "/admin/templates", ""}},
 	"Installations":    {{"GET", "/admin/template-sources/acme/templates", ""}, {"POST", "/admin/templates/check-updates", ""}, {"GET", "/admin/source-templates", ""}},
 	"RebindTemplates":  {{"POST", "/admin/template-sources/acme/rebind", ""}},

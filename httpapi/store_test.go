@@ -156,3 +156,17 @@ func (s *store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
 	}
 	return s.Store.AllAccess(ctx)
 }
+
+func (s *store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	if err := s.check("Source"); err != nil {
+		return svc.Source{}, err
+	}
+	return s.Store.Source(ctx, key)
+}
+
+func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
+	if err := s.check("DeleteSource"); err != nil {
+		return err
+	}
+	return s.Store.DeleteSource(ctx, key)
+}

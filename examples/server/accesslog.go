@@ -11,8 +11,10 @@ import (
 // requestID is the header by which a client can name a request to whoever reads the log.
 const requestID = "X-Request-Id"
 
-// apiKey is a key that was pasted into a path by mistake.
+// apiKey is a key that was pasted into a path, or where the method belongs, by mistake.
 var apiKey = regexp.MustCompile(`(svc[us]_)\w+`)
+
+func withoutKeys(text string) string { return apiKey.ReplaceAllString(text, "$1***") }
 
 // logged logs every request that next serves: nothing of its headers, its query or its body, because secrets may be
 // there. It gives each an id, which next may replace.
@@ -23,7 +25,7 @@ func logged(next http.Handler, log *slog.Logger) http.Handler {
 		w.Header().Set(requestID, rand.Text())
 		defer func() { // also when the answer is cut off by a panic
 			log.InfoContext(r.Context(), "request",
-				"method", r.Method, "path", apiKey.ReplaceAllString(r.URL.Path, "$1***"), "status", answer.status, "bytes", answer.bytes,
+				"method", withoutKeys(r.Method), "path", withoutKeys(r.URL.Path), "status", answer.status, "bytes", answer.bytes,
 				"duration", time.Since(start), "request_id", w.Header().Get(requestID))
 		}()
 		next.ServeHTTP(answer, r)

@@ -1,0 +1,44 @@
+package e2e_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/barrage"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// Requests at random to a database in a file. There is no marketplace: what is random must not reach beyond this machine.
+func TestRandomRequestsToAFile(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	service := must(svc.New(svc.Config{
+		Store: store, Logger: slog.New(slog.DiscardHandler),
+		Authenticator: svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			return svc.Principal{Kind: svc.KindUser, ID: bearer}, nil
+		}),
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+	}))
+	defer service.Close()
+	if err := service.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(httpapi.New(service, httpapi.Options{Logger: slog.New(slog.DiscardHandler)}).Ahead(http.NewServeMux()))
+	defer server.Close()
+	barrage.Run(t, server.Client(), server.URL+httpapi.DefaultPrefix, "admin", "admin", "alice", "svcu_wrong", "")
+	for template, err := range service.Templates(t.Context(), svc.Host, svc.TemplateFilter{}) {
+		if err != nil || strings.Contains(template.Name+string(template.Manifest), "\ufffd") {
+			t.Errorf("%v: %v", template, err)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package httpapi_test
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf16"
+)
+
+// wholesome are good bodies, one an endpoint, on a stocked site with "chat" installed and these keys of alice's.
+func wholesome(key string) map[string]string {
+	return map[string]string{
+		"POST /admin/template-sources":                  `{"url": "https://h/other", "alias": "é", "auth_token": "t", "description": "d"}`,
+		"POST /admin/templates":                         `{"id": "b", "name": "ü", "description": null, "category": "c", "integrations": ["i"], "tags": ["t", "t"], "manifest": {"version": "1", "n": -1.50e+2}}`,
+		"PATCH /admin/templates/chat":                   `{"name": "x", "description": "d", "category": null, "integrations": [], "tags": ["t"], "manifest": {"version": "2"}}`,
+		"POST /admin/templates/chat/install":            `{"source_name": "acme", "source_scope": "server", "alias_id": "mine"}`,
+		"POST /admin/templates/chat/update":             `{}`,
+		"POST /admin/templates/chat/rollback":           `{"version": 1}`,
+		"POST /users/alice/api-keys":                    `{"description": "d", "expires_at": "2030-12-31T23:59:59Z"}`,
+		"POST /me/api-keys":                             `{"description": "\ud83d\ude00"}`,
+		"PATCH /users/alice/api-keys/" + key:            `{"description": "d", "expires_at": null, "disabled": true}`,
+		"POST /users/alice/api-keys/" + key + "/rotate": `{"overlap_seconds": 60}`,
+		"POST /debug/simulate":                          `{"bundle": {"users": [{"id": "a"}]}, "query": {"bank": "b", "user_id": "a"}}`,
+		"POST /admin/templates/check-updates":           `{}`,
+		"POST /admin/template-sources/acme/rebind":      `{}`,
+	}
+}
+
+// forWholesome is a site on which every wholesome body is accepted.
+func forWholesome(t *testing.T) (*site, caller, map[string]string) {
+	s, admin := stocked(t)
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	s.clock.tick()
+	admin.patch("/admin/templates/chat", `{"tags": ["edited"]}`).is(200)
+	return s, admin, wholesome(admin.post("/users/alice/api-keys", "").is(201).text("id"))
+}
+
+func (c caller) request(request, body string) answer {
+	c.t.Helper()
+	method, target, _ := strings.Cut(request, " ")
+	return c.send(method, target, body)
+}
+
+func TestWholesomeBodies(t *testing.T) {
+	for i := range len(wholesome("")) {
+		_, admin, bodies := forWholesome(t) // each by itself
+		request := slices.Sorted(maps.Keys(bodies))[i]
+		if a := admin.request(request, " \t\r\n"+bodies[request]+"\n"); a.status > 201 {
+			t.Errorf("%s: %d %s", a.request, a.status, a.body)
+		}
+	}
+}
+
+// encodedAs writes a text in UTF-16 or UTF-32.
+func encodedAs(text string, width int, order binary.AppendByteOrder) string {
+	var b []byte
+	if width == 4 {
+		for _, r := range text {
+			b = order.AppendUint32(b, uint32(r))
+		}
+		return string(b)
+	}
+	for _, unit := range utf16.Encode([]rune(text)) {
+		b = order.AppendUint16(b, unit)
+	}
+	return string(b)
+}
+
+// spoiled are ways to make a good document a bad one.
+var spoiled = map[string]func(good string) string{
+	"BOM":                  func(good string) string { return "\ufeff" + good },
+	"BOM behind":           func(good string) string { return good + "\ufeff" },
+	"BOM within":           func(good string) string { return "{\ufeff" + good[1:] },
+	"UTF-16LE":             func(good string) string { return encodedAs(good, 2, binary.LittleEndian) },
+	"UTF-16BE":             func(good string) string { return encodedAs(good, 2, binary.BigEndian) },
+	"UTF-16LE, marked":     func(good string) string { return encodedAs("\ufeff"+good, 2, binary.LittleEndian) },
+	"UTF-16BE, marked":     func(good string) string { return encodedAs("\ufeff"+good, 2, binary.BigEndian) },
+	"UTF-32LE":             func(good string) string { return encodedAs(good, 4, binary.LittleEndian) },
+	"UTF-32BE, marked":     func(good string) string { return encodedAs("\ufeff"+good, 4, binary.BigEndian) },
+	"UTF-7":                func(good string) string { return "+AHs-" + good[1:] },
+	"twice":                func(good string) string { return good + good },
+	"lines":                func(good string) string { return good + "\n" + good + "\n" },
+	"sequence":             func(good string) string { return "\x1e" + good + "\n" },
+	"and a comma":          func(good string) string { return good + "," },
+	"and a brace":          func(good string) string { return good + "}" },
+	"and a letter":         func(good string) string { return good + " x" },
+	"and NUL":              func(good string) string { return good + "\x00" },
+	"and a number":         func(good string) string { return good + "0" },
+	"and null":             func(good string) string { return good + "null" },
+	"and a comment":        func(good string) string { return good + "// c" },
+	"comment":              func(good string) string { return "/**/" + good },
+	"shebang":              func(good string) string { return "#!\n" + good },
+	"guarded":              func(good string) string { return ")]}',\n" + good },
+	"called":               func(good string) string { return "f(" + good + ");" },
+	"in parentheses":       func(good string) string { return "(" + good + ")" },
+	"in an array":          func(good string) string { return "[" + good + "]" },
+	"in an object":         func(good string) string { return `{"body":` + good + "}" },
+	"in a string":          func(good string) string { return string(must(marshal(good))) },
+	"single quotes":        func(good string) string { return strings.ReplaceAll("{'a':1,"+good[1:], `"`, `'`) },
+	"trailing comma":       func(good string) string { return good[:len(good)-1] + ",}" },
+	"leading comma":        func(good string) string { return "{," + good[1:] },
+	"empty key":            func(good string) string { return before("", good) },
+	"unknown key":          func(good string) string { return before("unknown", good) },
+	"key with a NUL":       func(good string) string { return before(`\u0000`, good) },
+	"prototype":            func(good string) string { return before("__proto__", good) },
+	"NBSP":                 func(good string) string { return "\u00a0" + good },
+	"vertical tab":         func(good string) string { return good + "\v" },
+	"form feed":            func(good string) string { return "\f" + good },
+	"NEL":                  func(good string) string { return good + "\u0085" },
+	"ideographic space":    func(good string) string { return "{\u3000" + good[1:] },
+	"line separator":       func(good string) string { return good + "\u2028" },
+	"deep":                 func(good string) string { return before("a", strings.Repeat(`{"a":`, 64)+good+strings.Repeat("}", 64)) },
+	"form":                 func(good string) string { return "body=" + good },
+	"first key twice":      func(good string) string { return twice(good, func(key string) string { return key }) },
+	"first key escaped":    func(good string) string { return twice(good, escapedKey) },
+	"first key capital":    func(good string) string { return twice(good, func(key string) string { return strings.ToUpper(key) }) },
+	"first key and spaces": func(good string) string { return twice(good, func(key string) string { return key + " " }) },
+	"first key and NUL":    func(good string) string { return twice(good, func(key string) string { return key + `\u0000` }) },
+}
+
+func before(key, good string) string {
+	return `{"` + key + `": 1` + strings.TrimSuffix(", "+good[1:], ", }") + "}"
+}
+
+// twice puts the first key of an object in front again, another way perhaps.
+func twice(good string, as func(string) string) string {
+	key := "x"
+	if parts := strings.SplitN(good, `"`, 3); len(parts) == 3 {
+		key = parts[1]
+	}
+	return `{"` + as(key) + `": null, ` + good[1:]
+}
+
+func escapedKey(key string) string {
+	const hex = "0123456789abcdef"
+	return `\u00` + string([]byte{hex[key[0]>>4], hex[key[0]&15]}) + key[1:]
+}
+
+func TestSpoiledDocuments(t *testing.T) {
+	s, admin, bodies := forWholesome(t)
+	before := s.everything(admin)
+	for name, spoil := range spoiled {
+		for request, body := range bodies {
+			t.Run(name+"/"+request, func(t *testing.T) { admin.in(t).request(request, spoil(body)).fails(400, "invalid_request") })
+		}
+	}
+	if after := s.everything(admin); after != before {
+		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
+	}
+}
+
+// Cut off anywhere, or with one byte made something that no JSON text holds, no good body is taken.
+func TestDocumentsCutOffOrDamagedAnywhere(t *testing.T) {
+	s, admin, bodies := forWholesome(t)
+	before := s.everything(admin)
+	for request, body := range bodies {
+		for i := range len(body) {
+			if i > 0 {
+				admin.request(request, body[:i]).fails(400, "invalid_request")
+			}
+			for _, damage := range []string{"\xff", "\x00", "\xc0", "\xed\xa0\x80"} {
+				admin.request(request, body[:i]+damage+body[i+1:]).fails(400, "invalid_request")
+				admin.request(request, body[:i]+damage+body[i:]).fails(400, "invalid_request")
+			}
+		}
+	}
+	if after := s.everything(admin); after != before {
+		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
+	}
+}
+
+// A value of another type is never taken for one that is wanted.
+func TestTypesAreNotGuessed(t *testing.T) {
+	s, admin, bodies := forWholesome(t)
+	before := s.everything(admin)
+	for request, values := range map[string]map[string][]string{
+		"POST /admin/templates/chat/rollback": {"version": {`"1"`, `1.0`, `1e0`, `10e-1`, `9223372036854775808`, `-9223372036854775809`, `1e400`, `true`, `[1]`, `{}`, `null`, `0`, `-0`, `-1`}},
+		"rotate":                              {"overlap_seconds": {`"60"`, `60.0`, `6e1`, `1e400`, `9223372036854775807`, `9223372036854775808`, `-1`, `true`, `[]`, `0.5`, `18446744073709551616`}},
+		"PATCH /users":                        {"disabled": {`"true"`, `1`, `0`, `"false"`, `[]`, `{}`, `null`, `""`}, "expires_at": {`1893456000`, `""`, `"2030-12-31"`, `"2030-12-31T24:00:00Z"`, `"2030-02-30T00:00:00Z"`, `" 2030-12-31T23:59:59Z"`, `"2030-12-31T23:59:59"`, `"10000-01-01T00:00:00Z"`, `"２030-12-31T23:59:59Z"`, `true`}},
+		"POST /admin/template-sources":        {"url": {`1`, `null`, `true`, `["https://h/a"]`, `{}`, `""`, `" https://h/a"`, `"https://h/a\u0000"`}},
+		"POST /admin/templates/chat/install":  {"source_name": {`1`, `null`, `[]`, `{}`, `false`, `""`}},
+	} {
+		for known := range bodies {
+			if !strings.HasPrefix(known, request) && !strings.HasSuffix(known, "/"+request) || strings.HasSuffix(known, "/rebind") {
+				continue
+			}
+			for key, list := range values {
+				for _, value := range list {
+					admin.request(known, `{"`+key+`": `+value+`}`).refuses("/" + key)
+				}
+			}
+		}
+	}
+	if after := s.everything(admin); after != before {
+		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
+	}
+}
+
+// The body is one level, the manifest another; objects and arrays count alike.
+func TestNestingOfAnyKind(t *testing.T) {
+	admin := newSite(t).admin()
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`).is(200)
+	for _, kind := range [][2]string{{"[", "]"}, {`{"a":`, "}"}, {`[{"a":`, "}]"}} {
+		each := strings.Count(kind[0], "{") + strings.Count(kind[0], "[")
+		for levels := 60; levels <= 66; levels++ {
+			if (levels-2)%each != 0 {
+				continue
+			}
+			n := (levels - 2) / each
+			inner := strings.Repeat(kind[0], n-1) + strings.Replace(kind[0], `"a":`, "", 1) + kind[1] + strings.Repeat(kind[1], n-1)
+			status := 200
+			if levels > 64 {
+				status = 400
+			}
+			admin.patch("/admin/templates/a", `{"manifest": {"version": "1", "a": `+inner+`}}`).is(status)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const list = "GET /ext/svc/me/api-keys HTTP/1.1"
+
+// Whoever sends two credentials, or one that is not whole, is nobody: no proxy and no server may see two different callers.
+func TestAuthorizationHeadersOfAllKinds(t *testing.T) {
+	s := newSite(t)
+	s.harden(nil)
+	key, other := s.key("alice"), s.key("admin")
+	for authorization, status := range map[string]int{
+		"Authorization: Bearer " + key:                                                   200,
+		"authorization: bearer " + key:                                                   200,
+		"AUTHORIZATION:BEARER   " + key + " \t ":                                         200,
+		"Authorization: \t Bearer " + key:                                                200,
+		"Authorization: Bearer\t" + key:                                                  401,
+		"Authorization: Bearer \t" + key:                                                 401,
+		"Authorization: Bearer\u00a0" + key:                                              401,
+		"Authorization: Bearer" + key:                                                    401,
+		"Authorization: " + key:                                                          401,
+		"Authorization: Bearer " + key + " x":                                            401,
+		"Authorization: Bearer " + key + ",":                                             401,
+		"Authorization: Bearer " + key + ", Bearer " + key:                               401,
+		"Authorization: Bearer \"" + key + "\"":                                          401,
+		"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + key:              401,
+		"Authorization: Bearer " + key + "\r\nauthorization: Basic eDp5":                 401,
+		"Authorization: Bearer " + key + "\r\nAuthorization:":                            401,
+		"Authorization:\r\nAuthorization: Bearer " + key:                                 401,
+		"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + other:            401,
+		"Authorization:":                                                                 401,
+		"Authorization: ":                                                                401,
+		"Authorization: Bearer":                                                          401,
+		"Authorization: Bearer ":                                                         401,
+		"Authorization: Bearer " + strings.Repeat("a", 60<<10):                           401,
+		"Authorization: Bearer svcu_" + strings.Repeat("a", 50<<10):                      401,
+		"Authorization: Bearer " + strings.Repeat(" ", 50<<10) + key:                     200,
+		"Authorization: " + strings.Repeat("Bearer ", 5000):                              401,
+		"Authorization: Bearer " + strings.Repeat("\xff", 1000):                          401,
+		"Authorization: Bearer " + strings.ToUpper(key):                                  401,
+		"Authorization: Bearer " + strings.Replace(key, "_", "%5F", 1):                   401,
+		"Proxy-Authorization: Bearer " + key:                                             401,
+		"X-Forwarded-Authorization: Bearer " + key:                                       401,
+		"X-Forwarded-User: admin\r\nX-User: admin":                                       401,
+		"Authorization: Bearer " + key + "\r\nX-HTTP-Method-Override: DELETE":            200,
+		"Authorization: Bearer " + key + "\r\nX-Original-URL: /ext/svc/admin/templates":  200,
+		"Authorization: Bearer " + key + "\r\nX-Rewrite-URL: /x\r\nForwarded: host=evil": 200,
+		"Authorization: Bearer " + key + "\r\nConnection: Authorization":                 200,
+		"Authorization : Bearer " + key:                                                  400,
+		" Authorization: Bearer " + key:                                                  400,
+		"Authorization\t: Bearer " + key:                                                 400,
+		"Authorization: Bearer " + key + "\x00":                                          400,
+		"Authorization: Bearer \x00" + key:                                               400,
+		"Authorization: Bearer " + key + "\x7f":                                          400,
+		"Authorization: Bearer " + key + "\rX: y":                                        400,
+		"Authorization": 400,
+		"Authorization: Bearer " + strings.Repeat("a", 100<<10):                                431,
+		strings.TrimSuffix(strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 90), "\r\n"): 431,
+		strings.TrimSuffix(strings.Repeat("X: \r\n", 25_000), "\r\n"):                          431,
+		strings.TrimSuffix(strings.Repeat("Authorization: Bearer "+key+"\r\n", 500), "\r\n"):   401,
+	} {
+		s.oneOf(authorization, s.talk(s.lines(list, "", authorization)), 1, status)
+	}
+	// A folded header (RFC 9112, section 5.2) is one, or refused.
+	for _, folded := range []string{"Authorization: Bearer\r\n " + key, "Authorization: Bearer " + key + "\r\n x", "Authorization:\r\n\tBearer " + key, "X: y\r\n Authorization: Bearer " + key} {
+		s.oneOf(folded, s.talk(s.lines(list, "", folded)), 1, 200, 400, 401)
+	}
+	if a := s.talk(s.lines(list, "", "X: y\r\n Authorization: Bearer "+key)); a[0].status == 200 {
+		t.Error("the rest of another header is a credential")
+	}
+	s.unbroken()
+}
+
+// create is the body of a good request, and templatesOf are its lines with other headers.
+const create = `{"id": "made", "name": "n", "manifest": {"version": "1"}}`
+
+func (s *site) creates(bearer string, headers ...string) string {
+	return s.lines("POST /ext/svc/admin/templates HTTP/1.1", bearer, append(headers, "Content-Type: application/json")...)
+}
+
+func chunked(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
+
+// A body that is not framed as it should be makes nothing.
+func TestFraming(t *testing.T) {
+	s := newSite(t)
+	s.harden(nil)
+	admin := s.admin()
+	size := fmt.Sprint("Content-Length: ", len(create))
+	const chunks = "Transfer-Encoding: chunked"
+	good := map[string]string{
+		"length":                 s.creates(admin.bearer, size) + create,
+		"length twice, equal":    s.creates(admin.bearer, size, size) + create,
+		"length with zeros":      s.creates(admin.bearer, fmt.Sprintf("Content-Length: %030d", len(create))) + create,
+		"chunked":                s.creates(admin.bearer, chunks) + chunked(create),
+		"chunked, capitals":      s.creates(admin.bearer, "transfer-encoding: CHUNKED") + chunked(create),
+		"one byte a chunk":       s.creates(admin.bearer, chunks) + "1\r\n" + strings.Join(strings.Split(create, ""), "\r\n1\r\n") + "\r\n0\r\n\r\n",
+		"chunk extension":        s.creates(admin.bearer, chunks) + fmt.Sprintf("%X;a=b\r\n%s\r\n0\r\n\r\n", len(create), create),
+		"trailer":                s.creates(admin.bearer, chunks, "Trailer: Authorization") + fmt.Sprintf("%x\r\n%s\r\n0\r\nAuthorization: Bearer x\r\n\r\n", len(create), create),
+		"expects to be told":     s.creates(admin.bearer, size, "Expect: 100-continue") + create,
+		"HTTP/1.0":               strings.Replace(s.creates(admin.bearer, size), "HTTP/1.1", "HTTP/1.0", 1) + create,
+		"lines end in LF":        strings.ReplaceAll(s.creates(admin.bearer, size), "\r\n", "\n") + create,
+		"more than it announces": s.creates(admin.bearer, size) + create + "GET / HTTP/1.1\r\n\r\n",
+	}
+	for name, text := range good {
+		answers := s.talk(text)
+		if name == "expects to be told" {
+			s.oneOf(name, answers[:1], 1, 100)
+			answers = answers[1:]
+		}
+		s.oneOf(name, answers, 1, 200)
+		admin.delete("/admin/templates/made").is(204)
+	}
+	before := s.everything(admin)
+	bad := map[string]string{
+		"no length":              s.creates(admin.bearer) + create,
+		"length 0":               s.creates(admin.bearer, "Content-Length: 0") + create,
+		"length too small":       s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create)-1)) + create,
+		"length too large":       s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create)+1)) + create,
+		"length negative":        s.creates(admin.bearer, "Content-Length: -1") + create,
+		"length with a sign":     s.creates(admin.bearer, "Content-Length: +"+fmt.Sprint(len(create))) + create,
+		"length in hex":          s.creates(admin.bearer, "Content-Length: 0x39") + create,
+		"length empty":           s.creates(admin.bearer, "Content-Length:") + create,
+		"length overflows":       s.creates(admin.bearer, "Content-Length: 18446744073709551673") + create,
+		"length huge":            s.creates(admin.bearer, "Content-Length: 9223372036854775807") + create,
+		"lengths that differ":    s.creates(admin.bearer, size, "Content-Length: 3") + create,
+		"lengths in one":         s.creates(admin.bearer, size+", 3") + create,
+		"chunked twice":          s.creates(admin.bearer, chunks, chunks) + chunked(create),
+		"chunked and more":       s.creates(admin.bearer, "Transfer-Encoding: chunked, identity") + chunked(create),
+		"gzip, chunked":          s.creates(admin.bearer, "Transfer-Encoding: gzip, chunked") + chunked(create),
+		"encoding unknown":       s.creates(admin.bearer, "Transfer-Encoding: xchunked") + chunked(create),
+		"encoding with a tab":    s.creates(admin.bearer, "Transfer-Encoding: \vchunked") + chunked(create),
+		"cut off in a chunk":     s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s", len(create)+5, create),
+		"cut off behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s\r\n", len(create), create),
+		"cut off before the end": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s\r\n0", len(create), create),
+		"no CRLF behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s0\r\n\r\n", len(create), create),
+		"chunk size negative":    s.creates(admin.bearer, chunks) + "-1\r\n" + create + "\r\n0\r\n\r\n",
+		"chunk size empty":       s.creates(admin.bearer, chunks) + "\r\n" + create + "\r\n0\r\n\r\n",
+		"chunk size no hex":      s.creates(admin.bearer, chunks) + "xyz\r\n" + create + "\r\n0\r\n\r\n",
+		"chunk size 0x":          s.creates(admin.bearer, chunks) + fmt.Sprintf("0x%x\r\n%s\r\n0\r\n\r\n", len(create), create),
+		"chunk size overflows":   s.creates(admin.bearer, chunks) + "10000000000000039\r\n" + create + "\r\n0\r\n\r\n",
+		"chunk size huge":        s.creates(admin.bearer, chunks) + "7fffffffffffffff\r\n" + create + "\r\n0\r\n\r\n",
+		"chunk size too small":   s.creates(admin.bearer, chunks) + "5\r\n" + create + "\r\n0\r\n\r\n",
+		"chunk line endless":     s.creates(admin.bearer, chunks) + strings.Repeat("0", 10_000) + "\r\n\r\n",
+		"chunk extension large":  s.creates(admin.bearer, chunks) + strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\n{\r\n", 50) + "0\r\n\r\n",
+		"not chunked at all":     s.creates(admin.bearer, chunks) + create,
+		"HTTP/1.0, no length":    strings.Replace(s.creates(admin.bearer), "HTTP/1.1", "HTTP/1.0", 1) + create,
+	}
+	for name, text := range bad {
+		s.oneOf(name, s.talkAndLeave(text), 1, 400, 413, 501)
+	}
+	s.oneOf("expects else", s.talk(s.creates(admin.bearer, size, "Expect: 200-maybe")+create), 1, 417)
+	if after := s.everything(admin); after != before {
+		t.Errorf("something was made:\nbefore %s\nafter %s", before, after)
+	}
+
+	// Said both ways, a request is as chunked as it says (RFC 9112, section 6.3), or refused, and never two requests.
+	for _, length := range []string{size, "Content-Length: 3", "Content-Length: 100000", "Content-Length: 0"} {
+		text := s.creates(admin.bearer, length, chunks) + chunked(create)
+		s.oneOf(length, s.talk(text), 1, 200, 400, 409)
+	}
+	s.unbroken()
+}
+
+// Nobody without a bearer is asked for a body.
+func TestNobodyIsToldToContinueUnknown(t *testing.T) {
+	s := newSite(t)
+	for bearer, status := range map[string]int{"": 401, "wrong": 401, s.key("admin"): 413} {
+		a := s.talk(s.creates(bearer, "Content-Length: 2000000", "Expect: 100-continue"))
+		s.oneOf(bearer, a, 1, status)
+	}
+}
+
+// Requests that come at once are answered one by one, in their order, each for its own bearer.
+func TestPipelined(t *testing.T) {
+	s := newSite(t)
+	key := s.key("admin")
+	var text strings.Builder
+	var want []int
+	for i := range 100 {
+		bearer, status := key, 200
+		if i%3 == 0 {
+			bearer, status = "wrong", 401
+		}
+		line := fmt.Sprintf("GET /ext/svc/me/api-keys?n=%d HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n", i, bearer)
+		if i%5 == 0 {
+			line += "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" // which nobody reads
+		} else {
+			line += "\r\n"
+		}
+		text.WriteString(line)
+		want = append(want, status)
+	}
+	text.WriteString(s.lines(list, key))
+	have := s.talk(text.String())
+	if len(have) != len(want)+1 {
+		t.Fatalf("%d answers of %d", len(have), len(want)+1)
+	}
+	for i, status := range want {
+		if have[i].status != status {
+			t.Errorf("the answer %d is %d, want %d", i, have[i].status, status)
+		}
+	}
+	s.unbroken()
+}
+
+func TestMethodsAndTargetsOfAllKinds(t *testing.T) {
+	s := newSite(t, mounts["alone"])
+	s.harden(nil)
+	key, long := s.key("admin"), strings.Repeat("M", 8<<10)
+	for first, statuses := range map[string][]int{
+		"GET /ext/svc/me/api-keys HTTP/1.1":                                           {200},
+		"GET http://elsewhere.example/ext/svc/me/api-keys HTTP/1.1":                   {200},
+		"GET HTTP://h:99/ext/svc/me/api-keys HTTP/1.1":                                {200},
+		"GET ftp://h/ext/svc/me/api-keys HTTP/1.1":                                    {200, 400},
+		"GET http://user:pass@h/ext/svc/me/api-keys HTTP/1.1":                         {200, 400},
+		"GET http:///ext/svc/me/api-keys HTTP/1.1":                                    {200, 400},
+		"GET http://[::1/ext/svc/me/api-keys HTTP/1.1":                                {400},
+		"GET http:ext/svc/me/api-keys HTTP/1.1":                                       {400, 404},
+		"GET h/ext/svc/me/api-keys HTTP/1.1":                                          {400},
+		"GET * HTTP/1.1":                                                              {400, 404},
+		"OPTIONS * HTTP/1.1":                                                          {404},
+		"OPTIONS /ext/svc/me/api-keys HTTP/1.1":                                       {405},
+		"OPTIONS / HTTP/1.1":                                                          {404},
+		"CONNECT h:443 HTTP/1.1":                                                      {400, 404},
+		"CONNECT /ext/svc/me/api-keys HTTP/1.1":                                       {405},
+		"CONNECT * HTTP/1.1":                                                          {400, 404},
+		"TRACE /ext/svc/me/api-keys HTTP/1.1":                                         {405},
+		"PRI * HTTP/2.0":                                                              {400, 404, 505},
+		"BREW /ext/svc/me/api-keys HTTP/1.1":                                          {405},
+		"get /ext/svc/me/api-keys HTTP/1.1":                                           {405},
+		"Get /ext/svc/me/api-keys HTTP/1.1":                                           {405},
+		"post /ext/svc/admin/templates HTTP/1.1":                                      {405},
+		"delete /ext/svc/me/api-keys HTTP/1.1":                                        {405},
+		long + " /ext/svc/me/api-keys HTTP/1.1":                                       {405},
+		long + " /nothing HTTP/1.1":                                                   {404},
+		"G@T /ext/svc/me/api-keys HTTP/1.1":                                           {400},
+		" GET /ext/svc/me/api-keys HTTP/1.1":                                          {400},
+		"GET  /ext/svc/me/api-keys HTTP/1.1":                                          {400},
+		"GET\t/ext/svc/me/api-keys\tHTTP/1.1":                                         {400},
+		"GET /ext/svc/me/api-keys":                                                    {400},
+		"GET /ext/svc/me/api-keys HTTP/1.1 x":                                         {400},
+		"GET /ext/svc/me/api-keys HTTP/1.2":                                           {200, 400, 505},
+		"GET /ext/svc/me/api-keys HTTP/3.0":                                           {400, 505},
+		"GET /ext/svc/me/api-keys HTTP/0.9":                                           {400, 505},
+		"GET /ext/svc/me/api-keys http/1.1":                                           {400, 505},
+		"GET /ext/svc/me/api-keys HTTP/1.1\r\nHost: other":                            {400},
+		"GET /ext/svc/me/api-keys#fragment HTTP/1.1":                                  {200, 404},
+		"GET /ext/svc/" + strings.Repeat("a/", 20_000) + " HTTP/1.1":                  {404},
+		"GET /ext/svc/admin/templates/" + strings.Repeat("%41", 15_000) + " HTTP/1.1": {400},
+		"GET /ext/svc/me/api-keys?" + strings.Repeat("a&", 20_000) + " HTTP/1.1":      {200, 400},
+		"GET /ext/svc/" + strings.Repeat("a", 100<<10) + " HTTP/1.1":                  {431},
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03":                                {400},
+		"": {400},
+	} {
+		a := s.talk(s.lines(first, key, "Content-Length: 0"))
+		s.oneOf(first, a, 1, statuses...)
+		if a = s.talk(s.lines(first, "", "Content-Length: 0")); len(a) == 1 && a[0].status != 401 && !a[0].plain() {
+			t.Errorf("%q: %d without a bearer", clip(first), a[0].status)
+		}
+	}
+	s.oneOf("HTTP/1.0 without a host", s.talk("GET /ext/svc/me/api-keys HTTP/1.0\r\nAuthorization: Bearer "+key+"\r\n\r\n"), 1, 200)
+	s.oneOf("HTTP/1.1 without a host", s.talk("GET /ext/svc/me/api-keys HTTP/1.1\r\nAuthorization: Bearer "+key+"\r\n\r\n"), 1, 400)
+	if have := s.talk("GET /ext/svc/me/api-keys\r\n\r\n"); len(have) > 1 {
+		t.Errorf("%v", have)
+	}
+	s.unbroken()
+}

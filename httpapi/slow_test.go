@@ -1,0 +1,173 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A body that comes byte by byte is a body; one that never ends is cut off when the server's time for it is over.
+func TestSlowBodies(t *testing.T) {
+	s := newSite(t)
+	s.harden(func(server *http.Server) { server.ReadTimeout = patience })
+	admin := s.admin()
+	conn := s.dial()
+	defer conn.Close()
+	text := s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create))) + create
+	for i := range text {
+		if _, err := io.WriteString(conn, text[i:i+1]); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	s.oneOf("byte by byte", s.hear(conn, text), 1, 200)
+	admin.delete("/admin/templates/made").is(204)
+
+	s.harden(func(server *http.Server) {
+		server.ReadHeaderTimeout, server.ReadTimeout = 100*time.Millisecond, 200*time.Millisecond
+	})
+	before := s.everything(admin)
+	for _, framing := range []string{fmt.Sprint("Content-Length: ", len(create)+1), "Transfer-Encoding: chunked"} {
+		for _, body := range []string{"", "{", create, fmt.Sprintf("%x\r\n%s\r\n", len(create), create)} {
+			conn := s.dial()
+			text := s.creates(admin.bearer, framing) + body
+			_, _ = io.WriteString(conn, text)
+			s.oneOf(framing+body, s.hear(conn, text), 1, 400)
+			_ = conn.Close()
+		}
+	}
+	for _, text := range []string{"", "P", "POST /ext/svc", s.creates(admin.bearer)[:40]} {
+		if a := s.talk(text); len(a) > 1 || len(a) == 1 && a[0].status != 400 && a[0].status != 408 {
+			t.Errorf("%q, and no more: %v", text, a)
+		}
+	}
+	if after := s.everything(admin); after != before {
+		t.Errorf("something was made:\nbefore %s\nafter %s", before, after)
+	}
+	s.unbroken()
+}
+
+// Clients that say nothing, or have not said all, keep nobody waiting.
+func TestIdleConnections(t *testing.T) {
+	s := newSite(t)
+	s.harden(func(server *http.Server) { server.ReadHeaderTimeout, server.ReadTimeout = 2*patience, 2*patience })
+	admin := s.admin()
+	half := s.creates(admin.bearer, "Content-Length: 1000000") + create
+	idle := make([]net.Conn, 500)
+	for i := range idle {
+		idle[i] = s.dial()
+		defer idle[i].Close()
+		_, _ = io.WriteString(idle[i], half[:len(half)*(i%5)/4])
+	}
+	for range 20 {
+		s.oneOf(list, s.talk(s.lines(list, admin.bearer)), 1, 200)
+		admin.post("/admin/templates", create).is(200)
+		admin.delete("/admin/templates/made").is(204)
+	}
+	for _, conn := range idle {
+		_ = conn.(*net.TCPConn).SetLinger(0) // gone without a word
+		_ = conn.Close()
+	}
+	s.harden(nil)
+	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
+}
+
+// A body over the limit is answered before it is read to its end, whether it says how long it is or not.
+func TestBodiesWithoutEnd(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	before := s.everything(admin)
+	for _, length := range []string{"1048577", "100000000", "9223372036854775807"} {
+		s.oneOf(length, s.talk(s.creates(admin.bearer, "Content-Length: "+length)), 1, 413)
+	}
+	for _, inside := range []string{" ", `{"description":"`} {
+		conn := s.dial()
+		text := s.creates(admin.bearer, "Transfer-Encoding: chunked")
+		_, _ = io.WriteString(conn, text+fmt.Sprintf("%x\r\n%s\r\n", len(inside), inside))
+		answers := make(chan []answer)
+		go func() { answers <- s.hear(conn, text) }()
+		chunk := "10000\r\n" + strings.Repeat(" ", 0x10000) + "\r\n"
+		sent := 0
+		for ; sent < 1000; sent++ {
+			if _, err := io.WriteString(conn, chunk); err != nil {
+				break
+			}
+		}
+		if a := <-answers; sent == 1000 || len(a) > 1 || len(a) == 1 && a[0].status != 413 { // the answer may be lost when the connection is reset
+			t.Errorf("%q without end: %d MB were taken, answered %v", inside, sent/16, a)
+		}
+		_ = conn.Close()
+	}
+	if after := s.everything(admin); after != before {
+		t.Errorf("something was made:\nbefore %s\nafter %s", before, after)
+	}
+	s.unbroken()
+}
+
+// leave sends part of a request, and is gone.
+func (s *site) leave(text string) {
+	conn := s.dial()
+	_, _ = io.WriteString(conn, text)
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+}
+
+// Who leaves while sending has changed nothing.
+func TestClientsThatLeaveWhileSending(t *testing.T) {
+	s, admin, bodies := forWholesome(t)
+	before := s.everything(admin)
+	for request, body := range bodies {
+		for _, headers := range [][]string{{fmt.Sprint("Content-Length: ", len(body)+1)}, {"Transfer-Encoding: chunked"}, {"Transfer-Encoding: chunked", "Expect: 100-continue"}} {
+			whole := s.lines(strings.Replace(request, " ", " /ext/svc", 1)+" HTTP/1.1", admin.bearer, append(headers, "Content-Type: application/json")...)
+			if strings.HasPrefix(headers[0], "T") {
+				body = fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
+			}
+			for _, share := range []int{0, 1, 2, 3} {
+				s.leave(whole + body[:len(body)*share/3])
+				s.leave(whole[:len(whole)*share/3])
+			}
+		}
+	}
+	s.harden(nil) // when all of the former server's requests have ended
+	if after := s.everything(admin); after != before {
+		t.Errorf("something was done:\nbefore %s\nafter %s", before, after)
+	}
+}
+
+// Whatever clients do, nothing is left of it once the server is closed.
+func TestNothingIsLeftRunning(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("hostile", func(t *testing.T) {
+		s := many(t, 100)
+		key := s.key("admin")
+		for i := range 60 {
+			switch read := s.lines("GET /ext/svc/admin/templates HTTP/1.1", key); i % 4 {
+			case 0:
+				s.leave(read)
+			case 1:
+				s.leave(s.creates(key, "Content-Length: 100") + create)
+			case 2:
+				s.open().Body.Close()
+			case 3:
+				conn := s.dial()
+				_, _ = io.WriteString(conn, read)
+				_, _ = io.ReadFull(conn, make([]byte, 64<<10))
+				_ = conn.Close()
+			}
+		}
+		s.admin().get("/admin/templates").is(200)
+	})
+	stop := time.Now().Add(patience)
+	for runtime.NumGoroutine() > before && time.Now().Before(stop) {
+		time.Sleep(time.Millisecond)
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		stacks := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, and %d before:\n%s", after, before, stacks[:runtime.Stack(stacks, true)])
+	}
+}
