@@ -44,7 +44,7 @@ func TestObservers(t *testing.T) {
 	is.True(ended[0].EndTime().After(ended[0].StartTime()))
 	attributes := map[string]string{}
 	for _, a := range ended[1].Attributes() {
-		attributes[string(a.Key)] = a.Value.Emit()
+		attributes[string(a.Key)] = a.Value.String()
 	}
 	is.Equal(attributes, map[string]string{
 		"http.route": "GET /ext/svc/admin/templates/{template_id}", "http.response.status_code": "404", "error.type": "not_found", "enduser.id": "alice",
