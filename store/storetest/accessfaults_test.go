@@ -155,13 +155,13 @@ var accessFaults = map[string]func(*store){
 			if err != nil {
 				return first, err
 			}
-			time.Sleep(50 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			then, err := s.Store.Access(ctx, query)
 			first.BankPolicy, first.Generation = then.BankPolicy, then.Generation
 			return first, err
 		}
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-			time.Sleep(50 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			return s.Store.ChangeAccess(ctx, named, change)
 		}
 	},

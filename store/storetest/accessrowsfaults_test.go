@@ -36,13 +36,13 @@ var accessRowsFaults = map[string]func(*store){
 			if err != nil {
 				return rows, err
 			}
-			time.Sleep(50 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			then, err := s.Store.AllAccess(ctx)
 			rows.BankPolicies = then.BankPolicies
 			return rows, err
 		}
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-			time.Sleep(50 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			return s.Store.ChangeAccess(ctx, named, change)
 		}
 	},

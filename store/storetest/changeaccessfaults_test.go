@@ -108,7 +108,7 @@ var changeAccessFaults = map[string]func(*store){
 			if err != nil {
 				return err
 			}
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			return s.Store.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil })
 		}
 	},

@@ -90,7 +90,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			if write, err := change(&read); err != nil || !write {
 				return err
 			}
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				*key = read
 				return true, nil

@@ -83,7 +83,7 @@ var longFaults = map[string]func(*store){
 			if err != nil || changes.Reset {
 				return changes, err
 			}
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			later, err := s.Store.Changes(ctx, changes.Generation)
 			changes.Generation = later.Generation
 			return changes, err

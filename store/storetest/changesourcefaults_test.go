@@ -189,7 +189,7 @@ var changeSourceFaults = map[string]func(*store){
 			if write, err := change(&read); err != nil || !write {
 				return err
 			}
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				*source = read
 				return true, nil

@@ -22,7 +22,7 @@ var changeTemplateFaults = map[string]func(*store){
 			if write, err := change(&read); err != nil || !write {
 				return err
 			}
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				*t = read
 				return true, nil

@@ -44,7 +44,7 @@ var outboxFaults = map[string]func(*store){
 		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
 			events, err := claim(ctx, now, now, limit)
 			if err == nil {
-				time.Sleep(100 * time.Microsecond)
+				time.Sleep(time.Millisecond)
 				_, err = claim(ctx, now, until, limit)
 			}
 			return events, err

@@ -276,7 +276,7 @@ var rebindFaults = map[string]func(*store){
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			keys, err := s.Store.RebindTemplates(ctx, source, url)
 			for _, key := range keys {
-				time.Sleep(10 * time.Microsecond)
+				time.Sleep(time.Millisecond)
 				_ = s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 					t.Origin.URL = url
 					return true, nil
