@@ -146,8 +146,9 @@ func TestErrorsOfHTTP(t *testing.T) {
 	err = s.client.As("session-of-bob").RevokeMyAPIKeys(ctx)
 	is.Equal(refused(err), refusal{Code: "rate_limited", Message: "there were too many requests, try again later"})
 	status, _ := errors.AsType[*client.StatusError](err)
-	is.Equal(status, &client.StatusError{Route: "DELETE /me/api-keys", Status: 429, RetryAfter: wait, Problem: true})
-	is.Equal(err.Error(), "there were too many requests, try again later: DELETE /me/api-keys: 429 Too Many Requests")
+	is.True(status.RequestID != "")
+	is.Equal(status, &client.StatusError{Route: "DELETE /me/api-keys", Status: 429, RetryAfter: wait, RequestID: status.RequestID, Problem: true})
+	is.Equal(err.Error(), `there were too many requests, try again later: DELETE /me/api-keys: 429 Too Many Requests, request "`+status.RequestID+`"`)
 
 	s.requests()
 	_, err = all(s.client.As("session-of-bob").MyAPIKeys(ctx))

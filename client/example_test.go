@@ -41,12 +41,12 @@ func Example() {
 	err = c.As(issued.Key).DeleteTemplate(ctx, "notes") // as alice, who may not
 	fmt.Println(svc.ErrorCode(err))
 	if status, ok := errors.AsType[*client.StatusError](err); ok {
-		fmt.Println(status)
+		fmt.Println(status.Route, status.Status, status.RequestID != "")
 	}
 	// Output:
 	// notes {"version":"1"}
 	// forbidden
-	// DELETE /admin/templates/{template_id}: 403 Forbidden
+	// DELETE /admin/templates/{template_id} 403 true
 }
 
 // exampleServer runs a server with an administrator whose token is correct-horse.

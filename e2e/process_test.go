@@ -94,7 +94,7 @@ func run(t *testing.T, binary, db string) *process {
 
 // newClient is for a process: of examples/server, which numbers requests.
 func newClient(t *testing.T, timeout time.Duration) *http.Client {
-	return &http.Client{Timeout: timeout, Transport: contract.Transport(t, &http.Transport{MaxIdleConnsPerHost: clients})}
+	return &http.Client{Timeout: timeout, Transport: contract.Transport(t, &http.Transport{MaxIdleConnsPerHost: clients}, "X-Request-Id")}
 }
 
 func answers(client *http.Client, url string) bool {

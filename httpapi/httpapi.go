@@ -113,14 +113,15 @@ type request struct {
 }
 
 // ServeHTTP answers one request. It sets r.Pattern to the route's, for the host's access log. The answer's X-Request-Id is what the host
-// has set before, else the request's if it is 1 to 128 letters, digits and -_.:/+=@~, else a new one.
+// has set before, else the request's if it is 1 to 128 letters, digits and -_.:/+=@~, else a new one; answers of 401, which are all
+// alike, have none but the host's.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
 	if h.observer != nil {
 		defer h.observe(a, r, time.Now())
 	}
 	defer h.recover(a, r)
-	identify(a.Header(), r)
+	a.identify(r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := h.serve(a, r); err != nil {
@@ -166,6 +167,9 @@ type answer struct {
 	route  string
 	code   svc.Code
 	err    error
+
+	requestID string
+	named     bool // requestID is not the host's
 }
 
 func (a *answer) WriteHeader(status int) {

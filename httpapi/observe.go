@@ -35,15 +35,15 @@ type Observation struct {
 const requestIDHeader = "X-Request-Id"
 
 // identify names a request: as the host has named it, else as the client has, else anew.
-func identify(header http.Header, r *http.Request) {
-	if header.Get(requestIDHeader) != "" {
+func (a *answer) identify(r *http.Request) {
+	if a.requestID = a.Header().Get(requestIDHeader); a.requestID != "" {
 		return
 	}
-	id := r.Header.Get(requestIDHeader)
-	if !isRequestID(id) || len(r.Header.Values(requestIDHeader)) > 1 {
-		id = rand.Text()
+	if a.requestID = r.Header.Get(requestIDHeader); !isRequestID(a.requestID) || len(r.Header.Values(requestIDHeader)) > 1 {
+		a.requestID = rand.Text()
 	}
-	header.Set(requestIDHeader, id)
+	a.named = true
+	a.Header().Set(requestIDHeader, a.requestID)
 }
 
 // isRequestID reports whether an id of a client may be taken over into headers and logs: it is no key, either.
@@ -57,7 +57,7 @@ func isRequestID(id string) bool {
 // observe tells the host of an answer, also when it is cut off by a panic.
 func (h *Handler) observe(a *answer, r *http.Request, began time.Time) {
 	h.observer.Observe(r.Context(), Observation{
-		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, RequestID: a.Header().Get(requestIDHeader),
+		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, RequestID: a.requestID,
 		Began: began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
 	})
 }

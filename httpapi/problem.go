@@ -59,12 +59,15 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 		// Not the path itself: it may hold a whole key, by mistake. So may what a store says of an id that it was asked for.
 		h.logger.Log(r.Context(), level, "svc: request failed",
 			"method", maskKeys(r.Method), "route", r.Pattern, "status", problem.Status, "code", problem.Code,
-			"request_id", a.Header().Get(requestIDHeader), "error", withoutKeys(err))
+			"request_id", a.requestID, "error", withoutKeys(err))
 	}
 	if a.begun {
 		panic(http.ErrAbortHandler)
 	}
 	setHeaders(a.Header(), problem.Status, err)
+	if problem.Status == http.StatusUnauthorized && a.named {
+		a.Header().Del(requestIDHeader)
+	}
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)

@@ -26,7 +26,7 @@ func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principa
 	defer h.recover(a, r)
 	by, err := h.admit(r)
 	if err != nil {
-		identify(a.Header(), r)
+		a.identify(r)
 		h.fail(a, r, err)
 	}
 	return by, err == nil

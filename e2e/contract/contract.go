@@ -46,6 +46,7 @@ type Exchange struct {
 
 	Status int
 	Header http.Header
+	Hosts  []string // headers that the host application adds, also where the document has none
 	Body   []byte
 }
 

@@ -37,6 +37,9 @@ func exchange(method, target, sent string, status int, body string) contract.Exc
 	if sent != "" {
 		e.RequestHeader.Set("Content-Type", "application/json")
 	}
+	if status == 401 {
+		e.Header.Del("X-Request-Id")
+	}
 	if status >= 400 {
 		e.Header.Set("Content-Type", "application/problem+json")
 	} else if body != "" {

@@ -45,13 +45,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
-	header := response.Header.Clone()
-	for _, name := range t.hosts {
-		header.Del(name)
-	}
 	if err := t.contract.Check(Exchange{
 		Method: r.Method, Target: target(r), RequestHeader: r.Header, RequestBody: sent,
-		Status: response.StatusCode, Header: header, Body: body,
+		Status: response.StatusCode, Header: response.Header, Hosts: t.hosts, Body: body,
 	}); err != nil {
 		t.t.Error(err)
 	}
