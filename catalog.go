@@ -74,22 +74,30 @@ func (s *Service) SourceTemplates(ctx context.Context, by Principal, name string
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return SourceTemplates{}, err
 	}
-	key := SourceKey{Scope: ScopeServer, Name: name}
-	up, err := s.upstream(ctx, key)
+	up, err := s.upstream(ctx, SourceKey{Scope: ScopeServer, Name: name})
 	if errors.Is(err, ErrNotFound) {
 		return SourceTemplates{}, noSource()
 	} else if err != nil {
 		return SourceTemplates{}, err
 	}
-	catalog, err := s.catalog(ctx, by, up)
+	return s.offers(ctx, by, up, filter)
+}
+
+// offers lists what a source offers.
+func (s *Service) offers(ctx context.Context, by Principal, up Upstream, filter CatalogFilter) (SourceTemplates, error) {
+	catalog, err := s.catalog(ctx, by, up, browseAge)
 	if err != nil {
 		return SourceTemplates{}, err
+	}
+	if catalog.Failure != nil {
+		s.config.Logger.WarnContext(ctx, "svc: a source cannot be asked, its last good catalogue is listed",
+			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", catalog.Failure)
 	}
 	installed, err := s.installed(ctx)
 	if err != nil {
 		return SourceTemplates{}, err
 	}
-	return s.browse(catalog, installed.bySource[key], filter), nil
+	return s.browse(catalog, installed.bySource[up.Source], filter), nil
 }
 
 // SourceListing is what one of several sources offers.
@@ -106,16 +114,21 @@ func (s *Service) SearchSources(ctx context.Context, by Principal, filter Catalo
 	if err := filter.check(); err != nil {
 		return nil, err
 	}
-	listings := []SourceListing{}
+	var sources []Source
 	for source, err := range s.Sources(ctx, by) {
 		if err != nil {
 			return nil, err
 		}
-		listings = append(listings, SourceListing{Source: source.SourceKey})
+		sources = append(sources, source)
 	}
-	err := atOnce(ctx, len(listings), sourcesAtOnce, func(ctx context.Context, i int) (err error) {
+	listings := make([]SourceListing, len(sources))
+	err := atOnce(ctx, len(sources), sourcesAtOnce, func(ctx context.Context, i int) error {
 		one := &listings[i]
-		one.SourceTemplates, err = s.SourceTemplates(ctx, by, one.Source.Name, filter)
+		one.Source = sources[i].SourceKey
+		up, err := s.upstreamOf(sources[i])
+		if err == nil {
+			one.SourceTemplates, err = s.offers(ctx, by, up, filter)
+		}
 		one.Problem, err = sourceProblem(err)
 		return err
 	})
@@ -125,27 +138,25 @@ func (s *Service) SearchSources(ctx context.Context, by Principal, filter Catalo
 	return listings, nil
 }
 
-// catalog returns what a source offers.
-func (s *Service) catalog(ctx context.Context, by Principal, up Upstream) (Catalog, error) {
+// catalog returns what a source offers, from a copy that is not older than maxAge, and tells when the source begins to fail or answers
+// again. Its Failure, and the error, are those of a [Marketplace] as callers may see them.
+func (s *Service) catalog(ctx context.Context, by Principal, up Upstream, maxAge time.Duration) (Catalog, error) {
 	if s.config.Marketplace == nil {
 		return Catalog{}, takesNoSources()
 	}
 	began := time.Now()
-	catalog, err := s.config.Marketplace.Catalog(ctx, up, browseAge)
+	catalog, err := s.config.Marketplace.Catalog(ctx, up, maxAge)
 	if err != nil {
-		err = sourceFault(up, err)
-		s.asked(ctx, by, up, err)
-		return Catalog{}, err
-	}
-	switch {
-	case catalog.Failure != nil:
-		s.asked(ctx, by, up, sourceFault(up, catalog.Failure))
-	case !catalog.FetchedAt.Before(began): // else it is a copy, which says nothing of the source now
-		s.asked(ctx, by, up, nil)
+		catalog = Catalog{Failure: err}
 	}
 	if catalog.Failure != nil {
-		s.config.Logger.WarnContext(ctx, "svc: a source cannot be asked, its last good catalogue is listed",
-			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", up.Token.hideIn(catalog.Failure))
+		catalog.Failure = sourceFault(up, catalog.Failure)
+	}
+	if catalog.Failure != nil || maxAge <= 0 || !catalog.FetchedAt.Before(began) { // else it is a copy, which says nothing of the source now
+		s.asked(ctx, by, up, catalog.Failure)
+	}
+	if err != nil {
+		return Catalog{}, catalog.Failure
 	}
 	return catalog, nil
 }
@@ -172,10 +183,7 @@ func (s *Service) browse(catalog Catalog, installed []Installation, filter Catal
 func (s *Service) entryProblem(entry CatalogEntry) string {
 	var c checker
 	c.id("id", entry.ID)
-	if entry.Content.Name == "" {
-		c.add("/name", "is required")
-	}
-	entry.Content.checkTexts(&c)
+	entry.Content.checkHead(&c)
 	if entry.Content.Manifest != nil {
 		s.checkManifest(&c, entry.Content.Manifest)
 	}

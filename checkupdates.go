@@ -67,7 +67,7 @@ func (s *Service) CheckUpdates(ctx context.Context, by Principal, progress func(
 	for key := range all.bySource {
 		sources = append(sources, key)
 	}
-	slices.SortFunc(sources, SourceKey.compare)
+	slices.SortFunc(sources, SourceKey.Compare)
 	checks := make([]*sourceCheck, len(sources))
 	err = atOnce(ctx, len(sources), sourcesAtOnce, func(ctx context.Context, i int) (err error) {
 		checks[i], err = s.checkSource(ctx, by, sources[i], all.bySource[sources[i]], tick)
@@ -84,10 +84,6 @@ func (s *Service) CheckUpdates(ctx context.Context, by Principal, progress func(
 	}
 	slices.SortFunc(report.Templates, func(a, b TemplateUpdate) int { return strings.Compare(a.ID, b.ID) })
 	return report, nil
-}
-
-func (k SourceKey) compare(other SourceKey) int {
-	return slices.Compare([]string{string(k.Scope), k.Owner, k.Name}, []string{string(other.Scope), other.Owner, other.Name})
 }
 
 // sourceCheck is what came of comparing what is installed with a catalogue.
@@ -149,7 +145,9 @@ func (s *Service) checkSource(ctx context.Context, by Principal, key SourceKey, 
 	}
 	var catalog Catalog
 	if err == nil {
-		catalog, err = s.fresh(ctx, by, up)
+		if catalog, err = s.catalog(ctx, by, up, 0); err == nil {
+			err = catalog.Failure // a copy says nothing of the source now
+		}
 	}
 	if check.report.Problem, err = sourceProblem(err); err != nil {
 		return nil, err
@@ -167,22 +165,6 @@ func (s *Service) checkSource(ctx context.Context, by Principal, key SourceKey, 
 	}
 	s.checks.keep(check)
 	return check, nil
-}
-
-// fresh asks a source for its catalogue, now.
-func (s *Service) fresh(ctx context.Context, by Principal, up Upstream) (Catalog, error) {
-	if s.config.Marketplace == nil {
-		return Catalog{}, takesNoSources()
-	}
-	catalog, err := s.config.Marketplace.Catalog(ctx, up, 0)
-	if err == nil {
-		err = catalog.Failure
-	}
-	if err != nil {
-		err = sourceFault(up, err)
-	}
-	s.asked(ctx, by, up, err)
-	return catalog, err
 }
 
 // compare fills in a check.

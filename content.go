@@ -2,8 +2,6 @@ package svc
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,8 +29,7 @@ func (c Content) Revision() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(canonical)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	return jcs.Digest(canonical), nil
 }
 
 // canonical is the RFC 8785 form of the object with exactly the six keys, which stand here in their sorted order.
@@ -108,10 +105,7 @@ func (c Content) clone() Content {
 
 // checkContent says what is wrong with a whole content, at JSON pointers into it, and compacts its manifest.
 func (s *Service) checkContent(c *checker, content *Content) {
-	if content.Name == "" {
-		c.add("/name", "is required")
-	}
-	content.checkTexts(c)
+	content.checkHead(c)
 	content.Manifest = s.checkManifest(c, content.Manifest)
 }
 
@@ -120,6 +114,14 @@ func (s *Service) checked(content Content) error {
 	var c checker
 	s.checkContent(&c, &content)
 	return c.err()
+}
+
+// checkHead says what is wrong with all but the manifest of a whole content.
+func (c Content) checkHead(check *checker) {
+	if c.Name == "" {
+		check.add("/name", "is required")
+	}
+	c.checkTexts(check)
 }
 
 // checkTexts says what is wrong with all but the manifest.

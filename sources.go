@@ -2,6 +2,7 @@ package svc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -217,16 +218,21 @@ func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error)
 	} else if err != nil {
 		return Upstream{}, fault("read source", err)
 	}
-	up := Upstream{Source: key, URL: source.URL, Registered: source.CreatedAt, SigningKey: source.SigningKey, Serial: source.Serial}
+	return s.upstreamOf(source)
+}
+
+// upstreamOf returns how to ask a source that was read.
+func (s *Service) upstreamOf(source Source) (Upstream, error) {
+	up := Upstream{Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt, SigningKey: source.SigningKey, Serial: source.Serial}
 	if s.copies != nil { // what is asked of a source may go on when a transaction of the host has ended
-		up.Memory = sourceMemory{s, key}
+		up.Memory = sourceMemory{s, source.SourceKey}
 	}
 	if !source.HasAuth() {
 		return up, nil
 	}
 	token, err := s.sealer.Open(source.SealedToken, source.binding())
 	if err != nil {
-		return Upstream{}, sourceTokenLost(key.Name, err)
+		return Upstream{}, sourceTokenLost(source.Name, err)
 	}
 	up.Token = Secret(token)
 	return up, nil
@@ -242,6 +248,11 @@ func sourceTokenLost(name string, err error) *Error {
 // binding ties a sealed token to its row: moved to another row or address, it does not open.
 func (s Source) binding() []byte {
 	return []byte(strings.Join([]string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}, "\x00"))
+}
+
+// Compare orders by scope, owner and name, byte by byte, as package cmp does.
+func (k SourceKey) Compare(other SourceKey) int {
+	return cmp.Or(cmp.Compare(k.Scope, other.Scope), cmp.Compare(k.Owner, other.Owner), cmp.Compare(k.Name, other.Name))
 }
 
 // Target is the source, for events and change feeds.

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
+
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // TemplateDiff is how a template, what was installed of it, and what its source has now differ.
@@ -83,11 +84,9 @@ func (d *differ) compare(path string, three [3]json.RawMessage, depth int) {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(keysOf(objects))) {
-		d.compare(path+"/"+pointerEscapes.Replace(key), [3]json.RawMessage{objects[0][key], objects[1][key], objects[2][key]}, depth-1)
+		d.compare(path+"/"+strictjson.Token(key), [3]json.RawMessage{objects[0][key], objects[1][key], objects[2][key]}, depth-1)
 	}
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // objectsOf reads values that are all objects.
 func objectsOf(three [3]json.RawMessage) (objects [3]map[string]json.RawMessage, all bool) {

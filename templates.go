@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -268,6 +269,11 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, i
 		return fault("delete template", err)
 	}
 	return s.committed(ctx, s.now(), by, EventTemplateDeleted, key.Target())
+}
+
+// Compare orders by scope, owner and id, byte by byte, as package cmp does.
+func (k TemplateKey) Compare(other TemplateKey) int {
+	return cmp.Or(cmp.Compare(k.Scope, other.Scope), cmp.Compare(k.Owner, other.Owner), cmp.Compare(k.ID, other.ID))
 }
 
 // Target is the template, for events and change feeds.

@@ -95,7 +95,7 @@ func (h *Handler) Pattern(r *http.Request) string {
 	if !h.prefix.starts(escapedPath(r.URL)) {
 		return "" // another's, though it may look like one of ours whose prefix was cut off
 	}
-	route, _, err := h.match(r)
+	route, _, err := h.match(r, h.relative(r))
 	if err != nil {
 		return ""
 	}
@@ -143,7 +143,7 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	if h.openAPI && path == openAPIPath {
 		return methodNotAllowed("GET, HEAD")
 	}
-	route, params, err := h.match(r)
+	route, params, err := h.match(r, path)
 	if err != nil {
 		return err
 	}
@@ -195,9 +195,9 @@ func (h *Handler) relative(r *http.Request) string {
 	return escaped
 }
 
-// match finds the route of a request.
-func (h *Handler) match(r *http.Request) (route, map[string]string, error) {
-	found, params, err := match(r.Method, h.relative(r))
+// match finds the route of a request by its relative path.
+func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {
+	found, params, err := match(r.Method, relative)
 	if svc.ErrorCode(err) == svc.CodeNotFound {
 		err = noRoute(h.prefix.astray(r))
 	}

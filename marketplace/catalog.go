@@ -1,8 +1,6 @@
 package marketplace
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +40,7 @@ func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) 
 	if err == nil && signed {
 		catalog.Serial, catalog.Expires, err = parseSeries(serial, expires)
 	}
-	catalog.Revision = hexDigest(data)
+	catalog.Revision = jcs.Digest(data)
 	return catalog, err
 }
 
@@ -106,12 +104,7 @@ func manifestDigest(manifest json.RawMessage) (string, error) {
 	if err != nil {
 		return "", failed(jsonProblem(err), err)
 	}
-	return hexDigest(canonical), nil
-}
-
-func hexDigest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return jcs.Digest(canonical), nil
 }
 
 // parseManifest reads the file of a manifest. Errors are faults.

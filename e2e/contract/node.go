@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -20,8 +21,6 @@ type node struct {
 	value   any
 }
 
-var escapes = strings.NewReplacer("~", "~0", "/", "~1")
-
 // get goes down, key by key, through references.
 func (n node) get(keys ...string) node {
 	for _, key := range keys {
@@ -31,7 +30,7 @@ func (n node) get(keys ...string) node {
 }
 
 func (n node) child(key string) node {
-	next := node{root: n.root, pointer: n.pointer + "/" + escapes.Replace(key)}
+	next := node{root: n.root, pointer: n.pointer + "/" + strictjson.Token(key)}
 	switch value := n.value.(type) {
 	case map[string]any:
 		next.value = value[key]

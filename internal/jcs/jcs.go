@@ -8,6 +8,8 @@
 package jcs
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 
@@ -37,6 +39,13 @@ func Append(dst, data []byte) ([]byte, error) {
 	w := writer{in: in, out: slices.Grow(dst, len(in))}
 	w.value()
 	return w.out, nil
+}
+
+// Digest is how a text is told from others: "sha256:" and the hex SHA-256 of it. It is one for all that says the same when the text is
+// canonical.
+func Digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // A writer turns in, which is known to be valid and free of white space, into

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-const hex = "0123456789abcdef"
+const hexDigits = "0123456789abcdef"
 
 // letters are the escapes of two characters; every other control character takes
 // six. Nothing above U+001F is escaped but the quote and the backslash.
@@ -26,7 +26,7 @@ func AppendString(dst []byte, s string) []byte {
 		if l := letters[c]; l != 0 {
 			dst = append(dst, '\\', l)
 		} else {
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 		}
 		from = i + 1
 	}

@@ -134,13 +134,17 @@ func (s *scanner) document(root *slot) *Error {
 	return nil
 }
 
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Token is a key as it stands in a JSON pointer (RFC 6901, section 3).
+func Token(key string) string { return escapes.Replace(key) }
+
 // pointer joins tokens given innermost first.
 func pointer(path []string) string {
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	var b strings.Builder
 	for i := len(path) - 1; i >= 0; i-- {
 		b.WriteByte('/')
-		b.WriteString(escape.Replace(path[i]))
+		b.WriteString(Token(path[i]))
 	}
 	return b.String()
 }

@@ -152,12 +152,8 @@ func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url s
 	if rebound != nil {
 		s.changed(targets...)
 	}
-	slices.SortFunc(rebound, compareKeys)
+	slices.SortFunc(rebound, svc.TemplateKey.Compare)
 	return rebound, nil
-}
-
-func compareKeys(a, b svc.TemplateKey) int {
-	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
 }
 
 // DeleteTemplate implements [svc.TemplateStore].

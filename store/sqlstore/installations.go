@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -37,9 +36,7 @@ func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url s
 		if err == nil && len(rebound) == 0 {
 			return nil, errUnchanged
 		}
-		slices.SortFunc(rebound, func(a, b svc.TemplateKey) int {
-			return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
-		})
+		slices.SortFunc(rebound, svc.TemplateKey.Compare)
 		targets := make([]svc.Target, len(rebound))
 		for i, key := range rebound {
 			targets[i] = key.Target()
