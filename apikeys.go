@@ -167,12 +167,14 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 	}
 	issued, err := s.draw(ctx, holder, func(key *IssuedKey) error {
 		s.stamp(&key.APIKey, in, now)
-		return s.store.CreateAPIKey(ctx, key.APIKey)
+		return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+			return happened(now, EventAPIKeyIssued, key.Target()), store.CreateAPIKey(ctx, key.APIKey)
+		})
 	})
 	if err != nil {
 		return IssuedKey{}, fault("issue API key", err)
 	}
-	return issued, s.committed(ctx, now, by, EventAPIKeyIssued, issued.Target())
+	return issued, nil
 }
 
 // checkScoping refuses a policy that does not exist.

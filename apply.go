@@ -26,12 +26,14 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 	if err != nil {
 		return err
 	}
-	var changed []Target
-	err = s.store.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
-		a := newApplication(current, bundle)
-		write := a.rows()
-		changed = write.Targets()
-		return write, a.err()
+	err = s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
+		err = store.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
+			a := newApplication(current, bundle)
+			write := a.rows()
+			changed = happened(s.now(), EventAccessWritten, write.Targets()...)
+			return write, a.err()
+		})
+		return changed, err
 	})
 	if err != nil {
 		if _, joined := err.(interface{ Unwrap() []error }); joined {
@@ -40,7 +42,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 		return fault("apply bundle", err)
 	}
 	s.forget(bundle.Targets()...) // what is so already may be another call's work
-	return s.committed(ctx, s.now(), by, EventAccessWritten, changed...)
+	return nil
 }
 
 // normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without

@@ -70,27 +70,33 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 
 func (s *Service) patchKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time) (APIKey, error) {
 	var patched APIKey
-	changed := false
-	err := s.store.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
-		if err := s.changeable(ctx, *key); err != nil {
-			return false, err
-		}
-		patched = patch.apply(*key)
-		changed = !equalText(patched.Description, key.Description) || !patched.ExpiresAt.Equal(key.ExpiresAt) || patched.Disabled != key.Disabled
-		s.keys.seal(&patched)
-		*key = patched
-		return changed, nil
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
+		err = store.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
+			if err := s.changeable(ctx, *key); err != nil {
+				return false, err
+			}
+			changed = nil
+			if patched = patch.apply(*key); !patched.sameSettings(*key) {
+				changed = happened(now, EventAPIKeyChanged, key.Target())
+			}
+			s.keys.seal(&patched)
+			*key = patched
+			return changed != nil, nil
+		})
+		return changed, err
 	})
 	if errors.Is(err, ErrNotFound) {
 		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder}.Target())
 	} else if err != nil {
 		return APIKey{}, fault("change API key", err)
 	}
-	if !changed {
-		s.forget(patched.Target())
-		return patched, nil
-	}
-	return patched, s.committed(ctx, now, by, EventAPIKeyChanged, patched.Target())
+	s.forget(patched.Target()) // what is so already may be another call's work
+	return patched, nil
+}
+
+// sameSettings reports whether what a patch may change is the same.
+func (k APIKey) sameSettings(other APIKey) bool {
+	return equalText(k.Description, other.Description) && k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled
 }
 
 // noKey is the answer for a key that is not there, or not any more. It does not repeat the id that was asked for, which may be a key,
@@ -146,16 +152,19 @@ func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id 
 		action = EventAPIKeyRevoked
 	}
 	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
-		return s.store.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
-			if err := s.changeable(ctx, *old); err != nil {
-				return APIKey{}, err
-			}
-			next.succeed(*old, now)
-			if old.retire(now, overlap); overlap > 0 {
-				s.keys.seal(old)
-			}
-			s.keys.seal(&next.APIKey)
-			return next.APIKey, nil
+		return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+			events := append(happened(now, EventAPIKeyIssued, next.Target()), happened(now, action, old)...)
+			return events, store.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
+				if err := s.changeable(ctx, *old); err != nil {
+					return APIKey{}, err
+				}
+				next.succeed(*old, now)
+				if old.retire(now, overlap); overlap > 0 {
+					s.keys.seal(old)
+				}
+				s.keys.seal(&next.APIKey)
+				return next.APIKey, nil
+			})
 		})
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -163,10 +172,7 @@ func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id 
 	} else if err != nil {
 		return IssuedKey{}, fault("rotate API key", err)
 	}
-	if err := s.committed(ctx, now, by, EventAPIKeyIssued, issued.Target()); err != nil {
-		return IssuedKey{}, err
-	}
-	return issued, s.committed(ctx, now, by, action, old)
+	return issued, nil
 }
 
 // succeed makes k, which is new, the successor of old.

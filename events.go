@@ -68,15 +68,33 @@ type Event struct {
 	Target Target
 }
 
-// committed drops the copies of what was changed, and tells the host, or leaves the events in the outbox of the host's transaction.
-func (s *Service) committed(ctx context.Context, at time.Time, by Principal, action EventAction, targets ...Target) error {
-	s.forget(targets...)
-	if s.config.OnEvent == nil || len(targets) == 0 {
-		return nil
-	}
+// happened returns events, which have no ID and no Actor yet.
+func happened(at time.Time, action EventAction, targets ...Target) []Event {
 	events := make([]Event, len(targets))
 	for i, target := range targets {
-		events[i] = Event{ID: uuid.Must(uuid.NewV7()), Time: at, Actor: by.Identity(), Action: action, Target: target}
+		events[i] = Event{Time: at, Action: action, Target: target}
+	}
+	return events
+}
+
+// mutate runs a mutation, which returns the events that it is. When it is committed, copies of what was changed are dropped, and
+// the host is told, or finds the events in the outbox of its transaction.
+func (s *Service) mutate(ctx context.Context, by Principal, write func(ctx context.Context, store Store) ([]Event, error)) error {
+	events, err := write(ctx, s.store)
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, by, events)
+}
+
+// announce drops the copies of what events are about, and tells the host of them.
+func (s *Service) announce(ctx context.Context, by Principal, events []Event) error {
+	for i := range events {
+		events[i].ID, events[i].Actor = uuid.Must(uuid.NewV7()), by.Identity()
+		s.forget(events[i].Target)
+	}
+	if s.config.OnEvent == nil || len(events) == 0 {
+		return nil
 	}
 	if s.copies == nil { // in a transaction of the host
 		return fault("keep events", s.store.AddEvents(ctx, events))

@@ -38,6 +38,9 @@ func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc
 func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
 	return nil, s.err
 }
+func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
+	return s.err
+}
 func (s *brokenStore) Changes(context.Context, int64) (svc.Changes, error) {
 	return svc.Changes{}, s.err
 }

@@ -72,31 +72,31 @@ func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (T
 // editTemplate changes the content of a template, if edit does.
 func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
 	var edited Template
-	now, changed, diverged := s.now(), false, false
-	err := s.store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
-		if err := t.matches(ifMatch); err != nil {
-			return false, err
-		}
-		before := t.edited()
-		if changed = t.put(edit(t.Content)); changed {
-			t.touch(now)
-		}
-		diverged = changed && !before && t.edited()
-		edited = *t
-		return changed, nil
+	now := s.now()
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
+		err = store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+			if err := t.matches(ifMatch); err != nil {
+				return false, err
+			}
+			before := t.edited()
+			if changed = nil; t.put(edit(t.Content)) {
+				t.touch(now)
+				changed = happened(now, action, t.Target())
+			}
+			if changed != nil && !before && t.edited() {
+				changed = append(changed, happened(now, EventTemplateDiverged, t.Target())...)
+			}
+			edited = *t
+			return changed != nil, nil
+		})
+		return changed, err
 	})
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noTemplate()
 	} else if err != nil {
 		return Template{}, fault("change template", err)
 	}
-	if !changed {
-		return edited, nil
-	}
-	if err := s.committed(ctx, now, by, action, edited.Target()); err != nil || !diverged {
-		return edited, err
-	}
-	return edited, s.committed(ctx, now, by, EventTemplateDiverged, edited.Target())
+	return edited, nil
 }
 
 // edited reports whether a template is not what its source gave. One made by hand never is.

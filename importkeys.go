@@ -100,12 +100,15 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 	}
 	key := s.keys.row(holder, token.Imported(in.Prefix, in.Hash))
 	s.stamp(&key, in.NewAPIKey, now)
-	if err := s.store.CreateAPIKey(ctx, key); errors.Is(err, ErrExists) {
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return happened(now, EventAPIKeyImported, key.Target()), store.CreateAPIKey(ctx, key)
+	})
+	if errors.Is(err, ErrExists) {
 		return APIKey{}, taken("hash", "this key was taken over before")
 	} else if err != nil {
 		return APIKey{}, fault("import API key", err)
 	}
-	return key, s.committed(ctx, now, by, EventAPIKeyImported, key.Target())
+	return key, nil
 }
 
 func (r *keyring) imported(prefix string) bool {

@@ -229,14 +229,17 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 	}
 	u := updater{content: content, force: force, ifMatch: ifMatch, edits: s.config.Templates.LocalEdits, check: s.checked, now: s.now()}
 	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
-	err = s.store.ChangeTemplate(ctx, template.TemplateKey, u.change)
+	err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		err := store.ChangeTemplate(ctx, template.TemplateKey, u.change)
+		if !u.result.Updated {
+			return nil, err
+		}
+		return happened(u.now, EventTemplateUpdated, template.Target()), err
+	})
 	if errors.Is(err, ErrNotFound) {
 		return Update{}, noTemplate()
 	} else if err != nil {
 		return Update{}, fault("update template", err)
 	}
-	if !u.result.Updated {
-		return u.result, nil
-	}
-	return u.result, s.committed(ctx, u.now, by, EventTemplateUpdated, template.Target())
+	return u.result, nil
 }

@@ -23,18 +23,25 @@ func (s *Service) RebindSource(ctx context.Context, by Principal, name string) (
 	} else if err != nil {
 		return nil, fault("read source", err)
 	}
-	keys, err := s.store.RebindTemplates(ctx, source.SourceKey, source.URL)
+	var keys []TemplateKey
+	err = s.mutate(ctx, by, func(ctx context.Context, store Store) (rebound []Event, err error) {
+		keys, err = store.RebindTemplates(ctx, source.SourceKey, source.URL)
+		for _, key := range keys {
+			rebound = append(rebound, happened(s.now(), EventTemplateRebound, key.Target())...)
+		}
+		return rebound, err
+	})
 	if err != nil {
 		return nil, fault("re-bind templates", err)
 	}
-	ids, targets := []string{}, make([]Target, len(keys))
-	for i, key := range keys {
-		if targets[i] = key.Target(); key.Scope == ScopeServer {
+	ids := []string{}
+	for _, key := range keys {
+		if key.Scope == ScopeServer {
 			ids = append(ids, key.ID)
 		}
 	}
 	slices.Sort(ids)
-	return ids, s.committed(ctx, s.now(), by, EventTemplateRebound, targets...)
+	return ids, nil
 }
 
 // sourceMoved is why a template is not updated from a source that is not where it was.

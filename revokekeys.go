@@ -3,6 +3,7 @@ package svc
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // RevokeAPIKey revokes a holder's key: nothing accepts it after this returns. The caller needs iam:users:write and every
@@ -29,13 +30,19 @@ func (s *Service) RevokeMyAPIKey(ctx context.Context, by Principal, id string) e
 }
 
 func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
-	now, key := s.now(), APIKey{ID: id, Holder: holder}.Target()
-	if err := s.store.RevokeAPIKey(ctx, holder, id, now); errors.Is(err, ErrNotFound) {
-		return s.noKey(key)
+	key := APIKey{ID: id, Holder: holder}
+	if err := s.storeRevocation(ctx, by, key, s.now()); errors.Is(err, ErrNotFound) {
+		return s.noKey(key.Target())
 	} else if err != nil {
 		return fault("revoke API key", err)
 	}
-	return s.committed(ctx, now, by, EventAPIKeyRevoked, key)
+	return nil
+}
+
+func (s *Service) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
+	return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return happened(at, EventAPIKeyRevoked, key.Target()), store.RevokeAPIKey(ctx, key.Holder, key.ID, at)
+	})
 }
 
 // RevokeAPIKeys revokes all keys of a holder, and returns how many there were: nothing accepts one of them after this
@@ -60,19 +67,19 @@ func (s *Service) RevokeMyAPIKeys(ctx context.Context, by Principal) (int, error
 }
 
 func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
-	now := s.now()
-	ids, err := s.store.RevokeAPIKeys(ctx, holder, now)
+	now, revoked := s.now(), 0
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (events []Event, err error) {
+		ids, err := store.RevokeAPIKeys(ctx, holder, now)
+		for _, id := range ids {
+			events = append(events, happened(now, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())...)
+		}
+		revoked = len(ids)
+		return events, err
+	})
 	if err != nil {
 		return 0, fault("revoke API keys", err)
 	}
-	targets := make([]Target, len(ids))
-	for i, id := range ids {
-		targets[i] = APIKey{ID: id, Holder: holder}.Target()
-	}
-	if err := s.committed(ctx, now, by, EventAPIKeyRevoked, targets...); err != nil {
-		return len(ids), err
-	}
-	return len(ids), s.catchUp(ctx)
+	return revoked, s.catchUp(ctx)
 }
 
 // catchUp uses no copy that is older than the store is now: another call may have revoked keys, too, and not have come to drop their
@@ -107,16 +114,13 @@ func (s *Service) RevokeLeaked(ctx context.Context, by Principal, tokens []strin
 			continue
 		}
 		key.RevokedAt, key.Hash, key.Seal = s.now(), nil, nil
-		if err := s.store.RevokeAPIKey(ctx, key.Holder, key.ID, key.RevokedAt); errors.Is(err, ErrNotFound) {
+		if err := s.storeRevocation(ctx, by, *key, key.RevokedAt); errors.Is(err, ErrNotFound) {
 			s.forget(key.Target())
 			continue
 		} else if err != nil {
 			return revoked, fault("revoke API key", err)
 		}
 		revoked = append(revoked, *key)
-		if err := s.committed(ctx, key.RevokedAt, by, EventAPIKeyRevoked, key.Target()); err != nil {
-			return revoked, err
-		}
 	}
 	return revoked, nil
 }

@@ -112,12 +112,15 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 	}
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
-	if err := s.store.CreateSource(ctx, source); errors.Is(err, ErrExists) {
+	err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return happened(source.CreatedAt, EventSourceRegistered, source.Target()), store.CreateSource(ctx, source)
+	})
+	if errors.Is(err, ErrExists) {
 		return Source{}, taken("/alias", "a source named "+quote(source.Name)+" is registered already")
 	} else if err != nil {
 		return Source{}, fault("register source", err)
 	}
-	return source, s.committed(ctx, source.CreatedAt, by, EventSourceRegistered, source.Target())
+	return source, nil
 }
 
 // newSource checks a registration and returns the row it asks for, unstamped and without its token.
@@ -201,13 +204,16 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 		return err
 	}
 	key := SourceKey{Scope: ScopeServer, Name: name}
-	if err := s.store.DeleteSource(ctx, key); errors.Is(err, ErrNotFound) {
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return happened(s.now(), EventSourceRemoved, key.Target()), store.DeleteSource(ctx, key)
+	})
+	if errors.Is(err, ErrNotFound) {
 		return noSource()
 	} else if err != nil {
 		return fault("remove source", err)
 	}
 	s.checks.forget(key)
-	return s.committed(ctx, s.now(), by, EventSourceRemoved, key.Target())
+	return nil
 }
 
 // upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.

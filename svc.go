@@ -131,6 +131,7 @@ type Store interface {
 	AccessStore
 	ChangeStore
 	OutboxStore
+	TransactionStore
 }
 
 // Service is the whole of svc behind one set of rules. Use [New].

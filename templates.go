@@ -136,12 +136,15 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 
 // addTemplate stores a new template; field is where the caller chose its id.
 func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string) (Template, error) {
-	if err := s.store.CreateTemplate(ctx, template); errors.Is(err, ErrExists) {
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return happened(template.InstalledAt, action, template.Target()), store.CreateTemplate(ctx, template)
+	})
+	if errors.Is(err, ErrExists) {
 		return Template{}, templateTaken(field)
 	} else if err != nil {
 		return Template{}, fault("add template", err)
 	}
-	return template, s.committed(ctx, template.InstalledAt, by, action, template.Target())
+	return template, nil
 }
 
 func templateTaken(field string) *Error {
@@ -263,12 +266,15 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, i
 	if len(ifMatch) > 0 {
 		check = func(t Template) error { return t.matches(ifMatch) }
 	}
-	if err := s.store.DeleteTemplate(ctx, key, check); errors.Is(err, ErrNotFound) {
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return happened(s.now(), EventTemplateDeleted, key.Target()), store.DeleteTemplate(ctx, key, check)
+	})
+	if errors.Is(err, ErrNotFound) {
 		return noTemplate()
 	} else if err != nil {
 		return fault("delete template", err)
 	}
-	return s.committed(ctx, s.now(), by, EventTemplateDeleted, key.Target())
+	return nil
 }
 
 // Compare orders by scope, owner and id, byte by byte, as package cmp does.

@@ -164,25 +164,25 @@ func (s *Store) write(b svc.Bundle) {
 		user = cloneUser(user)
 		slices.SortFunc(user.Channels, compareChannels)
 		user.Channels = slices.Compact(user.Channels)
-		s.users[user.ID] = user
+		put(s, s.users, user.ID, user)
 	}
 	for _, group := range b.Groups {
 		group = cloneGroup(group)
 		slices.Sort(group.Members)
 		group.Members = slices.Compact(group.Members)
-		s.groups[group.ID] = group
+		put(s, s.groups, group.ID, group)
 	}
 	for _, account := range b.ServiceAccounts {
-		s.serviceAccounts[account.ID] = account
+		put(s, s.serviceAccounts, account.ID, account)
 	}
 	for _, policy := range b.Policies {
-		s.policies[policy.ID] = clonePolicy(policy)
+		put(s, s.policies, policy.ID, clonePolicy(policy))
 	}
 	for _, attachment := range b.Attachments {
-		s.attachments[svc.AttachmentKey{PolicyID: attachment.PolicyID, Principal: attachment.Principal}] = attachment
+		put(s, s.attachments, svc.AttachmentKey{PolicyID: attachment.PolicyID, Principal: attachment.Principal}, attachment)
 	}
 	for _, policy := range b.BankPolicies {
-		s.bankPolicies[policy.BankID] = cloneBankPolicy(policy)
+		put(s, s.bankPolicies, policy.BankID, cloneBankPolicy(policy))
 	}
 }
 

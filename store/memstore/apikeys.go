@@ -18,7 +18,7 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	if _, taken := s.keys[key.ID]; taken {
 		return svc.ErrExists
 	}
-	s.keys[key.ID] = cloneKey(key)
+	put(s, s.keys, key.ID, cloneKey(key))
 	s.changed(key.Target())
 	return nil
 }
@@ -81,7 +81,7 @@ func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string
 		return svc.ErrExists
 	}
 	s.updateKey(id, old)
-	s.keys[next.ID] = cloneKey(next)
+	put(s, s.keys, next.ID, cloneKey(next))
 	s.changed(s.keys[id].Target(), next.Target())
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *Store) updateKey(id string, as svc.APIKey) {
 	key := s.keys[id]
 	key.Description, key.ExpiresAt, key.Disabled, key.RevokedAt = cloneText(as.Description), as.ExpiresAt, as.Disabled, as.RevokedAt
 	key.Hash, key.Pepper, key.Seal = cloneBytes(as.Hash), as.Pepper, cloneBytes(as.Seal)
-	s.keys[id] = key
+	put(s, s.keys, id, key)
 }
 
 // RevokeAPIKey implements [svc.APIKeyStore].
@@ -114,7 +114,7 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 		return err
 	}
 	key.RevokedAt, key.Hash, key.Seal = at, nil, nil
-	s.keys[id] = key
+	put(s, s.keys, id, key)
 	s.changed(key.Target())
 	return nil
 }
@@ -132,7 +132,7 @@ func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.
 			continue
 		}
 		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
-		s.keys[id] = key
+		put(s, s.keys, id, key)
 		ids, targets = append(ids, id), append(targets, key.Target())
 	}
 	if len(ids) > 0 {
@@ -155,7 +155,7 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 		if use.At.After(key.LastUsedAt) {
 			key.LastUsedAt = use.At
 		}
-		s.keys[use.ID] = key
+		put(s, s.keys, use.ID, key)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	}
 	defer s.mu.Unlock()
 	if _, there := s.kept[name]; !there {
-		s.kept[name] = cloneBytes(value)
+		put(s, s.kept, name, cloneBytes(value))
 		s.changed()
 	}
 	return cloneBytes(s.kept[name]), nil

@@ -14,7 +14,13 @@ import (
 // Store is a [svc.Store] in memory. Use [New]. All methods are safe for concurrent use; writers and readers wait for each
 // other.
 type Store struct {
-	mu         sync.Mutex
+	mu   sync.Locker
+	undo *journal // nil: each call is for itself
+	*rows
+}
+
+// rows are all that a Store keeps.
+type rows struct {
 	generation int64
 	changes    [][]svc.Target // of the last generations, the newest last
 	next       chan struct{}  // closed by the next mutation
@@ -41,7 +47,7 @@ var _ svc.Store = (*Store)(nil)
 
 // New returns an empty Store.
 func New() *Store {
-	return &Store{
+	return &Store{mu: &sync.Mutex{}, rows: &rows{
 		next:            make(chan struct{}),
 		sources:         map[svc.SourceKey]svc.Source{},
 		files:           map[svc.SourceKey]map[string]svc.SourceFile{},
@@ -57,7 +63,7 @@ func New() *Store {
 		attachments:     map[svc.AttachmentKey]svc.Attachment{},
 		bankPolicies:    map[string]svc.BankPolicy{},
 		outbox:          map[uuid.UUID]outboxed{},
-	}
+	}}
 }
 
 // lock takes the store for one call, unless ctx has ended.

@@ -25,7 +25,7 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	defer s.mu.Unlock()
 	for _, event := range events {
 		if _, there := s.outbox[event.ID]; !there {
-			s.outbox[event.ID] = outboxed{Event: event}
+			put(s, s.outbox, event.ID, outboxed{Event: event})
 		}
 	}
 	return nil
@@ -58,7 +58,7 @@ func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	}
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		delete(s.outbox, id)
+		drop(s, s.outbox, id)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
 	if _, taken := s.sources[source.SourceKey]; taken {
 		return svc.ErrExists
 	}
-	s.sources[source.SourceKey] = cloneSource(source)
+	put(s, s.sources, source.SourceKey, cloneSource(source))
 	s.changed(source.Target())
 	return nil
 }
@@ -64,7 +64,7 @@ func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func
 	source := s.sources[key]
 	source.Description, source.URL, source.SealedToken = as.Description, as.URL, as.SealedToken
 	source.Serial, source.UpdatedAt = as.Serial, as.UpdatedAt
-	s.sources[key] = cloneSource(source)
+	put(s, s.sources, key, cloneSource(source))
 	s.changed(key.Target())
 	return nil
 }
@@ -78,8 +78,8 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	if _, there := s.sources[key]; !there {
 		return svc.ErrNotFound
 	}
-	delete(s.sources, key)
-	delete(s.files, key)
+	drop(s, s.sources, key)
+	drop(s, s.files, key)
 	s.changed(key.Target())
 	return nil
 }
@@ -93,16 +93,18 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 	if _, there := s.sources[key]; !there {
 		return svc.ErrNotFound
 	}
-	if s.files[key] == nil {
-		s.files[key] = map[string]svc.SourceFile{}
+	files := maps.Clone(s.files[key])
+	if files == nil {
+		files = map[string]svc.SourceFile{}
 	}
-	s.files[key][file.Path] = cloneFile(file)
-	s.forgetFiles(s.files[key])
+	files[file.Path] = cloneFile(file)
+	forgetFiles(files)
+	put(s, s.files, key, files)
 	return nil
 }
 
 // forgetFiles deletes those of one source's files that are too many, beside its catalogue.
-func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
+func forgetFiles(files map[string]svc.SourceFile) {
 	catalogue, there := files[""]
 	delete(files, "")
 	for len(files) > svc.MaxSourceFiles {

@@ -17,7 +17,7 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 	if _, taken := s.templates[template.TemplateKey]; taken {
 		return svc.ErrExists
 	}
-	s.templates[template.TemplateKey] = cloneTemplate(template)
+	put(s, s.templates, template.TemplateKey, cloneTemplate(template))
 	s.changed(template.Target())
 	return nil
 }
@@ -84,7 +84,7 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 	if template.Version > was.Version {
 		s.keepVersion(was, template.Version)
 	}
-	s.templates[key] = cloneTemplate(template)
+	put(s, s.templates, key, cloneTemplate(template))
 	s.changed(key.Target())
 	return nil
 }
@@ -97,7 +97,7 @@ func (s *Store) keepVersion(was svc.Template, number int64) {
 		version.SourceRevision = was.Origin.Revision
 	}
 	kept := append([]svc.TemplateVersion{version}, s.versions[was.TemplateKey]...)
-	s.versions[was.TemplateKey] = slices.DeleteFunc(kept, func(v svc.TemplateVersion) bool { return v.Number < number-svc.MaxTemplateVersions })
+	put(s, s.versions, was.TemplateKey, slices.DeleteFunc(kept, func(v svc.TemplateVersion) bool { return v.Number < number-svc.MaxTemplateVersions }))
 }
 
 // TemplateVersions implements [svc.TemplateStore].
@@ -146,7 +146,7 @@ func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url s
 		origin := *t.Origin
 		origin.URL = url
 		t.Origin = &origin
-		s.templates[key] = t
+		put(s, s.templates, key, t)
 		rebound, targets = append(rebound, key), append(targets, key.Target())
 	}
 	if rebound != nil {
@@ -171,8 +171,8 @@ func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check f
 			return err
 		}
 	}
-	delete(s.templates, key)
-	delete(s.versions, key)
+	drop(s, s.templates, key)
+	drop(s, s.versions, key)
 	s.changed(key.Target())
 	return nil
 }

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -23,7 +24,24 @@ import (
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: READ COMMITTED; everybody who writes waits from
 // tx's first mutation to its end, so make it late.
 func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
-	s := &Store{db: hostTx{tx: tx, uninterrupted: dialect.OneWriter}, dialect: dialect}
+	return within(hostTx{tx: tx, uninterrupted: dialect.OneWriter}, dialect)
+}
+
+// Atomically implements [svc.TransactionStore].
+func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+	return s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
+		calls := &joinedTx{tx: tx}
+		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
+		if err != nil && s.dialect.classify(err) == nil {
+			return refusal{err} // it says already what was being done
+		}
+		return err
+	})
+}
+
+// within returns a Store that works in a transaction.
+func within(tx database, dialect Dialect) svc.Store {
+	s := &Store{db: tx, dialect: dialect}
 	s.mutations.Store(rand.Uint32()) // its few mutations share the work of forgetting with those of others
 	return inTx{s}
 }
@@ -31,7 +49,7 @@ func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
 // inTx is a Store without what makes no sense in a transaction.
 type inTx struct{ *Store }
 
-var errInTx = errors.New("not in a transaction of the host: ask the store that it belongs to")
+var errInTx = errors.New("not in a transaction: ask the store that it belongs to")
 
 func (inTx) AwaitChange(context.Context, int64) error { return errInTx }
 
@@ -57,4 +75,25 @@ func (h hostTx) transact(ctx context.Context, fn work) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	return savepoint(ctx, session{tx: h.tx}, fn)
+}
+
+// joinedTx is the transaction of calls that are joined. What one of them has written before it failed is undone with all of it.
+type joinedTx struct {
+	tx     session
+	failed error // of the first that did: the transaction is not to be committed
+}
+
+func (j *joinedTx) reading() session { return j.tx }
+
+func (j *joinedTx) snapshot(ctx context.Context, fn work) error { return fn(ctx, j.tx) }
+
+func (j *joinedTx) transact(ctx context.Context, fn work) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := fn(ctx, j.tx)
+	if !errors.Is(err, errUnchanged) {
+		j.failed = cmp.Or(j.failed, err)
+	}
+	return err
 }

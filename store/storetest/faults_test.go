@@ -88,6 +88,7 @@ type store struct {
 	addEvents        func(context.Context, []svc.Event) error
 	claimEvents      func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
 	deleteEvents     func(context.Context, []uuid.UUID) error
+	atomically       func(context.Context, func(context.Context, svc.Store) error) error
 }
 
 // broken returns a store that a fault has replaced methods of.
@@ -106,6 +107,7 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
+			atomically: good.Atomically,
 		}
 		fault(s)
 		return s
@@ -206,6 +208,9 @@ func (s *store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	return s.deleteEvents(ctx, ids)
 }
+func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.atomically(ctx, fn)
+}
 
 // faults are what stores get wrong, each by its name.
 func faults() map[string]func(svc.Store) svc.Store {
@@ -213,7 +218,7 @@ func faults() map[string]func(svc.Store) svc.Store {
 	for _, group := range []map[string]func(*store){
 		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
 		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults,
+		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, transactionFaults,
 	} {
 		maps.Copy(all, group)
 	}

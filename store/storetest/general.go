@@ -183,6 +183,9 @@ func reads() []call {
 			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}})
 		}},
 		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error { return second(s.ClaimEvents(ctx, at(0), at(1), 10)) }},
+		{name: "Atomically", do: func(ctx context.Context, s svc.Store) error {
+			return s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return second(tx.Template(ctx, templateKey("t"))) })
+		}},
 		{name: "DeleteEvents", do: func(ctx context.Context, s svc.Store) error { return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID}) }},
 	}
 }

@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/extsvc/svc"
+)
+
+type atomically = func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error
+
+// joins is a fault in how calls are joined.
+func joins(fault func(good svc.Store, atomically atomically) atomically) func(*store) {
+	return func(s *store) { s.atomically = fault(s.Store, s.Store.Atomically) }
+}
+
+// around is a fault in what the function of a transaction is called with, or in what becomes of its error.
+func around(fault func(tx svc.Store, fn func(svc.Store) error) error) func(*store) {
+	return joins(func(_ svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			return atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				return fault(tx, func(tx svc.Store) error { return fn(ctx, tx) })
+			})
+		}
+	})
+}
+
+var errSwallowed = errors.New("swallowed")
+
+var transactionFaults = map[string]func(*store){
+	"calls are not joined": joins(func(good svc.Store, _ atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return fn(ctx, good)
+		}
+	}),
+	"a transaction is committed whatever becomes of the function": joins(func(_ svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			var failed error
+			err := atomically(context.WithoutCancel(ctx), func(ctx context.Context, tx svc.Store) error {
+				failed = fn(ctx, tx)
+				return nil
+			})
+			return errors.Join(failed, err, ctx.Err())
+		}
+	}),
+	"a transaction is committed whose function panics": around(func(tx svc.Store, fn func(svc.Store) error) (err error) {
+		defer func() {
+			if recover() != nil {
+				err = nil
+			}
+		}()
+		return fn(tx)
+	}),
+	"the function's panic becomes an error": around(func(tx svc.Store, fn func(svc.Store) error) (err error) {
+		defer func() {
+			if recover() != nil {
+				err = errSwallowed
+			}
+		}()
+		return fn(tx)
+	}),
+	"the function's error is lost": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		if fn(tx) != nil {
+			return errSwallowed
+		}
+		return nil
+	}),
+	"a transaction within a transaction is none": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(broken(joins(func(svc.Store, atomically) atomically {
+			return func(context.Context, func(ctx context.Context, tx svc.Store) error) error { return nil }
+		}))(tx))
+	}),
+	"calls of a transaction do not see what it has written": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(broken(func(s *store) {
+			s.template = func(context.Context, svc.TemplateKey) (svc.Template, error) { return svc.Template{}, svc.ErrNotFound }
+		})(tx))
+	}),
+	"a transaction counts one up": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		_, err := tx.KeepValue(context.Background(), "transaction", nil)
+		return errors.Join(err, fn(tx))
+	}),
+	"a transaction goes on when its context has ended": joins(func(_ svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return atomically(context.WithoutCancel(ctx), func(_ context.Context, tx svc.Store) error { return fn(ctx, tx) })
+		}
+	}),
+}

@@ -1,0 +1,149 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"github.com/extsvc/svc"
+)
+
+var transactionRules = []rule{
+	{"what is written atomically is all there afterwards, and was told as if it had been written call by call", func(c *checker) {
+		var want []svc.Target
+		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+			for _, call := range mutations() {
+				if err := call.do(ctx, tx); err != nil {
+					return fmt.Errorf("%s: %w", call.name, err)
+				}
+				want = append(want, call.targets...)
+			}
+			return nil
+		}))
+		c.same("generation", c.generation(), int64(len(mutations())))
+		c.same("number of targets", len(c.changes(0).Targets), len(want))
+		c.same("user", c.access(svc.AccessQuery{Identity: alice}).User.ID, "alice")
+	}},
+	{"calls of a transaction see what it has written, and others do once it has ended", func(c *checker) {
+		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+			if err := everything(ctx, tx, "t"); err != nil {
+				return err
+			}
+			return tx.ChangeTemplate(ctx, templateKey("t"), touch)
+		}))
+		c.same("updated at", c.template(templateKey("t")).UpdatedAt, at(1_000_000))
+	}},
+	{"when the function fails its error is returned, and nothing is there that it has written", func(c *checker) {
+		c.undone(func() error {
+			err := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				c.ok(writeEverything(ctx, tx))
+				return errRefused
+			})
+			c.is("Atomically", err, errRefused)
+			return err
+		})
+	}},
+	{"when the function panics nothing is there that it has written, and the panic goes on", func(c *checker) {
+		c.undone(func() (err error) {
+			defer func() {
+				if seen := recover(); seen != errRefused {
+					c.fail("got the panic %v, want %v", seen, errRefused)
+				}
+				err = errRefused
+			}()
+			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				c.ok(writeEverything(ctx, tx))
+				panic(errRefused)
+			})
+		})
+	}},
+	{"when the context ends before the function does nothing is there that it has written", func(c *checker) {
+		c.undone(func() error {
+			ctx, cancel := context.WithCancel(c.ctx)
+			defer cancel()
+			return c.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				c.ok(writeEverything(ctx, tx))
+				cancel()
+				return nil
+			})
+		})
+	}},
+	{"a call that is refused takes with it what was written before", func(c *checker) {
+		c.undone(func() error {
+			err := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				c.ok(writeEverything(ctx, tx))
+				return tx.CreateAPIKey(ctx, newKey("revoked", alice, at(0)))
+			})
+			c.is("Atomically", err, svc.ErrExists)
+			return err
+		})
+	}},
+	{"a transaction within a transaction is part of it", func(c *checker) {
+		c.undone(func() error {
+			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				c.ok(tx.Atomically(ctx, writeEverything))
+				c.ok(second(tx.User(ctx, "new")))
+				return errRefused
+			})
+		})
+	}},
+	{"a transaction that only reads counts nothing up", func(c *checker) {
+		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
+		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+			return second(tx.Template(ctx, templateKey("t")))
+		}))
+		c.same("generation", c.generation(), int64(1))
+	}},
+	{"of several that create the same atomically one wins, and no row of a loser is there", func(c *checker) {
+		c.oneWins(race(func(i int) error {
+			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				id := fmt.Sprint(i)
+				if err := tx.CreateAPIKey(ctx, newKey(id, alice, at(0))); err != nil {
+					return err
+				}
+				return tx.CreateTemplate(ctx, handMade("t", id))
+			})
+		}), svc.ErrExists)
+		c.same("keys", keyIDs(c.keys(alice, 10)), c.template(templateKey("t")).Tags)
+	}},
+}
+
+// writeEverything writes rows of each kind, and deletes some, into a store that fill has filled.
+func writeEverything(ctx context.Context, tx svc.Store) error {
+	if err := everything(ctx, tx, "new"); err != nil {
+		return err
+	}
+	for _, call := range mutations()[prepared:] {
+		if err := call.do(ctx, tx); err != nil {
+			return fmt.Errorf("%s: %w", call.name, err)
+		}
+	}
+	return tx.AddEvents(ctx, []svc.Event{newEvent(7)})
+}
+
+// undone expects that what fails changes nothing.
+func (c *checker) undone(fails func() error) {
+	for _, call := range mutations()[:prepared] {
+		c.ok(call.do(c.ctx, c.Store))
+	}
+	c.ok(c.KeepSourceFile(c.ctx, sourceKey("s"), sourceFile("a", "data", at(1))))
+	before := c.inventory()
+	if fails() == nil {
+		c.fail("it did not fail")
+	}
+	c.same("what is there", c.inventory(), before)
+	c.same("events", c.claim(at(0), at(1), 10), []svc.Event{})
+	c.ok(c.Atomically(c.ctx, writeEverything)) // the store is as good as before
+}
+
+// inventory is what a store holds.
+func (c *checker) inventory() []string {
+	rows, err := c.AllAccess(c.ctx)
+	c.ok(err)
+	file, err := c.SourceFile(c.ctx, sourceKey("s"), "a")
+	c.ok(err)
+	versions, err := c.TemplateVersions(c.ctx, templateKey("t"), 100, 100)
+	c.ok(err)
+	return []string{
+		show(rows), show(file), show(versions), show(c.changes(0)), show(c.sources(svc.ScopeServer, "", 10)),
+		show(c.template(templateKey("t"))), show(c.templates(svc.TemplatePage{Limit: 10})), show(c.keys(alice, 10)), show(c.key("k")),
+	}
+}
