@@ -5,6 +5,8 @@ import (
 	"errors"
 	"iter"
 	"time"
+
+	"github.com/extsvc/svc/internal/token"
 )
 
 // APIKey is an issued key as it is kept: without the key itself.
@@ -40,6 +42,11 @@ type NewAPIKey struct {
 	Description     *string
 	ExpiresAt       time.Time // kept to the microsecond; zero: never
 	ScopingPolicyID string    // see [APIKey]; for good. "": the key is not narrowed
+	// IdempotencyKey says which requests of the caller are one, within [IdempotencyPeriod]: 1 to [MaxIdempotencyKeyLength] visible ASCII
+	// characters, better drawn at random. The first that succeeds issues a key, the others get the same, once more; a request that differs
+	// in something else gets CodeKeyReused. The key itself is kept for them, sealed under this and the pepper. "": every request
+	// issues a key.
+	IdempotencyKey string
 }
 
 // APIKeyPatch is a partial update: nil leaves a field untouched.
@@ -94,7 +101,7 @@ type APIKeyPage struct {
 
 // IssueAPIKey issues a key for a user or a service account. The caller needs iam:users:write, must be neither a service account nor
 // narrowed, and must itself have every control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (a user whom Config.KnownUser does not know, a service account without a row).
+// CodeNotFound (a user whom Config.KnownUser does not know, a service account without a row), CodeKeyReused.
 func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -109,7 +116,8 @@ func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity
 	return s.issue(ctx, by, holder, in, now)
 }
 
-// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, or somebody narrowed).
+// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, or somebody narrowed),
+// CodeKeyReused.
 func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -130,6 +138,7 @@ func (in *NewAPIKey) check(c *checker, now time.Time) {
 	if in.ScopingPolicyID != "" {
 		c.id("/scoping_policy_id", in.ScopingPolicyID)
 	}
+	c.idempotencyKey(in.IdempotencyKey)
 }
 
 // expiry adds what is wrong with a time to expire at, and cuts it to what is kept.
@@ -160,20 +169,50 @@ func holderField(holder Identity) string {
 // issueTries is how often a key is drawn anew because its id is taken, which happens once in some 2^59 draws.
 const issueTries = 4
 
-// issue makes, stores and announces a key.
+// issuedAnswer is what is kept of an issued key for when it is asked for again.
+type issuedAnswer struct {
+	Key string
+	At  time.Time
+}
+
+// issue makes, stores and announces a key, unless the request was answered before.
 func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time) (IssuedKey, error) {
-	if err := s.checkScoping(ctx, holder, in.ScopingPolicyID); err != nil {
+	request, err := s.repeatable(by, in.IdempotencyKey, "issue", []any{holder, in}, now)
+	if err != nil {
 		return IssuedKey{}, err
 	}
-	issued, err := s.draw(ctx, holder, func(key *IssuedKey) error {
-		s.stamp(&key.APIKey, in, now)
-		return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-			return happened(now, EventAPIKeyIssued, key.Target()), store.CreateAPIKey(ctx, key.APIKey)
+	var issued IssuedKey
+	answer, err := once(ctx, request, func() (answer issuedAnswer, err error) {
+		if err := s.checkScoping(ctx, holder, in.ScopingPolicyID); err != nil {
+			return answer, err
+		}
+		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
+			s.stamp(&key.APIKey, in, now)
+			answer = issuedAnswer{string(key.Key), now}
+			return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+				return happened(now, EventAPIKeyIssued, key.Target()), request.keep(ctx, store, answer,
+					func(ctx context.Context, store Store) error { return store.CreateAPIKey(ctx, key.APIKey) })
+			})
 		})
+		return answer, fault("issue API key", err)
 	})
-	if err != nil {
-		return IssuedKey{}, fault("issue API key", err)
+	if err == nil && answer.Key != string(issued.Key) {
+		issued, err = s.issuedBefore(holder, in, answer)
 	}
+	if err != nil {
+		return IssuedKey{}, err
+	}
+	return issued, nil
+}
+
+// issuedBefore returns a key as it was when it was issued.
+func (s *Service) issuedBefore(holder Identity, in NewAPIKey, answer issuedAnswer) (IssuedKey, error) {
+	t, ok := token.Parse(answer.Key, s.keys.prefixes[holder.Kind])
+	if !ok {
+		return IssuedKey{}, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "this idempotency key came when keys had another prefix"}
+	}
+	issued := IssuedKey{Key: Secret(answer.Key), APIKey: s.keys.row(holder, t)}
+	s.stamp(&issued.APIKey, in, answer.At)
 	return issued, nil
 }
 

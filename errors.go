@@ -12,19 +12,20 @@ type Code string
 
 // The codes of every error that a [Service] method returns.
 const (
-	CodeInvalid         Code = "invalid_request"     // the request itself is wrong; Field says where
-	CodeUnauthenticated Code = "unauthenticated"     // no credential, or one that is not good any more
-	CodeForbidden       Code = "forbidden"           // a known caller who may not do this
-	CodeNotFound        Code = "not_found"           // no such thing, or not the caller's to see
-	CodeExists          Code = "already_exists"      // the id or name is taken
-	CodeEdited          Code = "edited_locally"      // an update would overwrite local edits; Fields names them
-	CodePrecondition    Code = "precondition_failed" // the thing is not what the caller has seen of it
-	CodeSourceMoved     Code = "source_moved"        // a source is not where a template was installed from, and was not re-bound
-	CodeChanged         Code = "changed_meanwhile"   // somebody else changed the same thing; try again
-	CodeSourceFailed    Code = "source_failed"       // a source could not be reached or answered badly
-	CodeSourceTimeout   Code = "source_timeout"      // a source did not answer in time
-	CodeUnavailable     Code = "unavailable"         // the store cannot be reached just now; try again later
-	CodeInternal        Code = "internal"            // a fault of this service; Err says which
+	CodeInvalid         Code = "invalid_request"        // the request itself is wrong; Field says where
+	CodeUnauthenticated Code = "unauthenticated"        // no credential, or one that is not good any more
+	CodeForbidden       Code = "forbidden"              // a known caller who may not do this
+	CodeNotFound        Code = "not_found"              // no such thing, or not the caller's to see
+	CodeExists          Code = "already_exists"         // the id or name is taken
+	CodeEdited          Code = "edited_locally"         // an update would overwrite local edits; Fields names them
+	CodePrecondition    Code = "precondition_failed"    // the thing is not what the caller has seen of it
+	CodeKeyReused       Code = "idempotency_key_reused" // the idempotency key came with another request before
+	CodeSourceMoved     Code = "source_moved"           // a source is not where a template was installed from, and was not re-bound
+	CodeChanged         Code = "changed_meanwhile"      // somebody else changed the same thing; try again
+	CodeSourceFailed    Code = "source_failed"          // a source could not be reached or answered badly
+	CodeSourceTimeout   Code = "source_timeout"         // a source did not answer in time
+	CodeUnavailable     Code = "unavailable"            // the store cannot be reached just now; try again later
+	CodeInternal        Code = "internal"               // a fault of this service; Err says which
 )
 
 // What a [Store] returns, wrapped or not, for the outcomes that the Service must tell apart. Anything else is a fault.

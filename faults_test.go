@@ -41,6 +41,10 @@ func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, 
 func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
 	return s.err
 }
+func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.Answer, error) {
+	return svc.Answer{}, s.err
+}
+func (s *brokenStore) KeepAnswer(context.Context, svc.Answer, time.Time) error { return s.err }
 func (s *brokenStore) Changes(context.Context, int64) (svc.Changes, error) {
 	return svc.Changes{}, s.err
 }

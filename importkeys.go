@@ -89,6 +89,9 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 	if len(in.Hash) < minDigest || len(in.Hash) > maxDigest {
 		c.add("hash", fmt.Sprintf("must be %d to %d bytes", minDigest, maxDigest))
 	}
+	if in.IdempotencyKey != "" {
+		c.add(idempotencyHeader, "is not taken here: no key is taken over twice")
+	}
 	if err := c.err(); err != nil {
 		return APIKey{}, err
 	}

@@ -11,6 +11,9 @@ type Install struct {
 	SourceName  string
 	SourceScope Scope   // "" means ScopeServer; ScopePersonal is a source of the caller's own
 	AliasID     *string // the id to install it under; nil: TemplateID
+	// IdempotencyKey says which requests of the caller are one, as that of [NewAPIKey]: the first that succeeds installs, the others
+	// get what it was answered, and ask no source. "": every request is one of its own.
+	IdempotencyKey string
 }
 
 // UpdateCheck is what a source says about an installed template.
@@ -30,7 +33,7 @@ type Update struct {
 }
 
 // InstallTemplate installs a template from a source for the server. An id that is taken is refused before anything is
-// fetched. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeSourceFailed,
+// fetched. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
 // CodeSourceTimeout.
 func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install) (Template, error) {
 	id, err := in.check()
@@ -43,6 +46,14 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 	if in.SourceScope == ScopePersonal && by.Kind != KindUser {
 		return Template{}, noSource() // only users have sources of their own
 	}
+	request, err := s.repeatable(by, in.IdempotencyKey, "install", in, s.now())
+	if err != nil {
+		return Template{}, err
+	}
+	return once(ctx, request, func() (Template, error) { return s.install(ctx, by, in, id, request) })
+}
+
+func (s *Service) install(ctx context.Context, by Principal, in Install, id string, request repeatable) (Template, error) {
 	up, err := s.upstream(ctx, in.source(by))
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noSource()
@@ -62,7 +73,7 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 	template.Content = content
 	template.originate(Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}, content)
 	template.UpdatedAt = template.InstalledAt
-	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField())
+	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField(), request)
 }
 
 // check returns the id to install under.
@@ -77,6 +88,7 @@ func (in Install) check() (id string, err error) {
 	if in.SourceScope != "" && in.SourceScope != ScopeServer && in.SourceScope != ScopePersonal {
 		c.add("/source_scope", `must be "server" or "personal"`)
 	}
+	c.idempotencyKey(in.IdempotencyKey)
 	if in.AliasID == nil {
 		return in.TemplateID, c.err()
 	}

@@ -31,6 +31,7 @@ type pepper struct {
 	version string
 	hashKey []byte     // nil: keys are hashed without a pepper
 	sealKey []byte     // nil: their rows are not sealed
+	answers []byte     // for answers that are kept; nil: they are sealed without a pepper
 	tagKey  []byte     // nil: it is kept in the store, see ring
 	retired bool       // no key is hashed under it
 	lenient bool       // rows without a seal are good
@@ -106,6 +107,7 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 		r.add(pepper{
 			version: p.Version, retired: p.Retired, lenient: p.AcceptUnsealed,
 			hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag"), sealKey: sum(p.Secret, "svc api key row"),
+			answers: sum(p.Secret, "svc answer"),
 		})
 	}
 	return nil

@@ -131,6 +131,7 @@ type Store interface {
 	AccessStore
 	ChangeStore
 	OutboxStore
+	AnswerStore
 	TransactionStore
 }
 

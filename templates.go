@@ -131,13 +131,14 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 	}
 	now := s.now()
 	template := Template{TemplateKey: serverTemplate(in.ID), Content: content, Version: 1, InstalledAt: now, UpdatedAt: now}
-	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id")
+	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id", repeatable{})
 }
 
-// addTemplate stores a new template; field is where the caller chose its id.
-func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string) (Template, error) {
+// addTemplate stores a new template, and that it is what the request was answered; field is where the caller chose its id.
+func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string, request repeatable) (Template, error) {
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(template.InstalledAt, action, template.Target()), store.CreateTemplate(ctx, template)
+		return happened(template.InstalledAt, action, template.Target()), request.keep(ctx, store, template,
+			func(ctx context.Context, store Store) error { return store.CreateTemplate(ctx, template) })
 	})
 	if errors.Is(err, ErrExists) {
 		return Template{}, templateTaken(field)

@@ -23,15 +23,15 @@ func (c *Client) MyAPIKeys(ctx context.Context) iter.Seq2[svc.APIKey, error] {
 	return list(ctx, c, at("GET /me/api-keys").where("view", "full"), "", keyOf(svc.Identity{}))
 }
 
-// IssueAPIKey issues a key for a user. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// IssueAPIKey issues a key for a user. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeKeyReused.
 func (c *Client) IssueAPIKey(ctx context.Context, user string, in svc.NewAPIKey) (svc.IssuedKey, error) {
-	r := at("POST /users/{user_id}/api-keys", user).where("view", "full").with(newKey(in))
+	r := at("POST /users/{user_id}/api-keys", user).where("view", "full").with(newKey(in)).repeatable(in.IdempotencyKey)
 	return call(ctx, c, r, issuedTo(holder(user)))
 }
 
-// IssueMyAPIKey issues a key for the caller. Errors: CodeInvalid, CodeForbidden.
+// IssueMyAPIKey issues a key for the caller. Errors: CodeInvalid, CodeForbidden, CodeKeyReused.
 func (c *Client) IssueMyAPIKey(ctx context.Context, in svc.NewAPIKey) (svc.IssuedKey, error) {
-	return call(ctx, c, at("POST /me/api-keys").where("view", "full").with(newKey(in)), issuedTo(svc.Identity{}))
+	return call(ctx, c, at("POST /me/api-keys").where("view", "full").with(newKey(in)).repeatable(in.IdempotencyKey), issuedTo(svc.Identity{}))
 }
 
 // PatchAPIKey changes some fields of a user's key. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too), CodeChanged.

@@ -24,7 +24,7 @@
 //
 // # Retries
 //
-// A read (GET) is tried again up to three times when the connection fails or the answer is 429 or 503: after the time that Retry-After
+// A read (GET), or what has an IdempotencyKey, is tried again up to three times when the connection fails or the answer is 429 or 503: after the time that Retry-After
 // says, else after a random one that grows; not when that is longer than half a minute or than the context lasts, and not
 // once an answer has begun. Nothing else is ever sent twice, and no redirect is followed.
 package client

@@ -21,6 +21,7 @@ type request struct {
 	query url.Values
 	body  any      // of package wire; nil: none
 	tags  []string // If-Match; nil: none
+	key   string   // Idempotency-Key; "" none
 }
 
 // at is a request of a route.
@@ -48,6 +49,12 @@ func (r request) match(tags []string) request {
 	if r.tags = tags; slices.Contains(tags, svc.AnyETag) {
 		r.tags = []string{svc.AnyETag} // it stands alone
 	}
+	return r
+}
+
+// repeatable is the request with an idempotency key, so that it may be sent again; "": without.
+func (r request) repeatable(key string) request {
+	r.key = key
 	return r
 }
 
@@ -93,6 +100,14 @@ func pathProblem(id string) string {
 	return ""
 }
 
+// keyProblem refuses an idempotency key that no header can hold. All other rules are the server's.
+func (r request) keyProblem() error {
+	if !printable(r.key) {
+		return invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
+	}
+	return nil
+}
+
 // encode is the body as JSON; nil: there is none.
 func (r request) encode() ([]byte, error) {
 	if r.body == nil {
@@ -114,7 +129,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	}
 	target, badTarget := r.target()
 	body, badBody := r.encode()
-	if err := join([]error{badTarget, badBody}); err != nil {
+	if err := join([]error{badTarget, badBody, r.keyProblem()}); err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {
@@ -143,6 +158,9 @@ func (c *Client) once(ctx context.Context, r request, target string, body []byte
 	}
 	if len(r.tags) > 0 {
 		out.Header.Set("If-Match", strings.Join(r.tags, ", "))
+	}
+	if r.key != "" {
+		out.Header.Set("Idempotency-Key", r.key)
 	}
 	p := newPatience(ctx, c.timeout)
 	stop := p.watch()

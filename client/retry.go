@@ -20,7 +20,7 @@ const (
 
 // retry says whether to send a request again after that many tries before, and when.
 func retry(r request, err error, tries int) (pause time.Duration, again bool) {
-	if r.method() != http.MethodGet || tries >= retries {
+	if r.method() != http.MethodGet && r.key == "" || tries >= retries {
 		return 0, false
 	}
 	pause = rand.N(firstPause << tries)

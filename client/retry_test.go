@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"sync/atomic"
@@ -282,4 +283,42 @@ func TestInterfaceIsUnavailable(t *testing.T) {
 	is.NoErr(err)
 	is.True(time.Since(began) >= time.Second)
 	is.Equal(s.requests(), []string{"GET /admin/templates/{template_id}", "GET /admin/templates/{template_id}"})
+}
+
+func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
+	is := is.New(t)
+	var times atomic.Int64
+	lost := func(u *setup) { // the answer of the first is lost
+		u.wrap = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(w, r)
+				if r.Method == "POST" && times.Add(-1) >= 0 {
+					panic(http.ErrAbortHandler)
+				}
+			})
+		}
+	}
+	s, ctx := newSite(t, lost), t.Context()
+	for _, issue := range []func(svc.NewAPIKey) (svc.IssuedKey, error){
+		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.IssueMyAPIKey(ctx, in) },
+		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.IssueAPIKey(ctx, "alice", in) },
+	} {
+		in := svc.NewAPIKey{Description: new("laptop"), IdempotencyKey: rand.Text()}
+		times.Store(2)
+		issued, err := issue(in)
+		is.NoErr(err)
+		again, err := issue(in)
+		is.NoErr(err)
+		is.Equal(again, issued)
+		_, err = issue(svc.NewAPIKey{IdempotencyKey: in.IdempotencyKey})
+		is.Equal(svc.ErrorCode(err), svc.CodeKeyReused)
+		_, err = issue(svc.NewAPIKey{IdempotencyKey: "a b"})
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	}
+	keys, err := all(s.client.APIKeys(ctx, "alice"))
+	is.NoErr(err)
+	is.Equal(len(keys), 1)
+	times.Store(1)
+	_, err = s.client.InstallTemplate(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
+	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
 }

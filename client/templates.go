@@ -53,13 +53,13 @@ func (c *Client) DeleteTemplate(ctx context.Context, id string, ifMatch ...strin
 }
 
 // InstallTemplate installs a template from a source for the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or
-// template), CodeExists, CodeSourceFailed, CodeSourceTimeout.
+// template), CodeExists, CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
 func (c *Client) InstallTemplate(ctx context.Context, in svc.Install) (svc.Template, error) {
 	body := wire.InstallTemplate{SourceName: in.SourceName, AliasID: in.AliasID}
 	if in.SourceScope != "" {
 		body.SourceScope = (*string)(&in.SourceScope)
 	}
-	return call(ctx, c, at("POST /admin/templates/{template_id}/install", in.TemplateID).with(body), template)
+	return call(ctx, c, at("POST /admin/templates/{template_id}/install", in.TemplateID).with(body).repeatable(in.IdempotencyKey), template)
 }
 
 // CheckUpdate asks a template's source whether it has another content than what was installed. The Owner of the Source is "": the

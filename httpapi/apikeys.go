@@ -47,6 +47,9 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request, issue func(svc.New
 		return err
 	}
 	in := svc.NewAPIKey{Description: body.Description}
+	if in.IdempotencyKey, err = r.idempotencyKey(); err != nil {
+		return err
+	}
 	if body.ExpiresAt != nil {
 		if in.ExpiresAt, err = instant("/expires_at", *body.ExpiresAt); err != nil {
 			return err

@@ -14,6 +14,18 @@ const maxTags = 100
 // ifMatch returns the entity tags of an If-Match header (RFC 9110, section 13.1.1), none where there is no such header.
 func (r *request) ifMatch() ([]string, error) { return tags(r.Header, "If-Match") }
 
+// idempotencyKey returns the key of an Idempotency-Key header, as it is; "" where there is no such header.
+func (r *request) idempotencyKey() (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) == 0 {
+		return "", nil
+	}
+	if len(values) > 1 || values[0] == "" {
+		return "", invalid("Idempotency-Key", "must be there once, and not be empty")
+	}
+	return values[0], nil
+}
+
 // tags returns the members of a list of entity tags, "*" among them where it is the whole list.
 func tags(header http.Header, name string) ([]string, error) {
 	values := header.Values(name)

@@ -128,3 +128,39 @@ func TestIfMatchAtOnce(t *testing.T) {
 		t.Errorf("answered %v", statuses)
 	}
 }
+
+func TestIdempotencyKey(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	s.market.offer("from", "From", `{"version": "1"}`)
+	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
+	const keys, install = "/users/alice/api-keys", "/admin/templates/from/install"
+	first := admin.with("Idempotency-Key", "once", "POST", keys, `{"description": "laptop"}`).is(201)
+	again := admin.with("Idempotency-Key", "once", "POST", keys, `{"description":"laptop", "expires_at": null}`).is(201)
+	if string(first.body) != string(again.body) {
+		t.Errorf("answered %s, then %s", first.body, again.body)
+	}
+	admin.with("Idempotency-Key", "once", "POST", keys, `{}`).fails(422, "idempotency_key_reused")
+	admin.with("Idempotency-Key", "once", "POST", "/users/bob/api-keys", `{"description": "laptop"}`).fails(422, "idempotency_key_reused")
+	admin.with("Idempotency-Key", "once", "POST", install, `{"source_name": "acme"}`).fails(422, "idempotency_key_reused")
+	mine := s.as("session-of-plain").with("Idempotency-Key", "once", "POST", "/me/api-keys", "").is(201)
+	if string(mine.body) == string(first.body) {
+		t.Error("a caller got another's key")
+	}
+
+	installed := admin.with("Idempotency-Key", "twice", "POST", install, `{"source_name": "acme", "alias_id": "chat"}`).is(200)
+	repeated := admin.with("Idempotency-Key", "twice", "POST", install, `{"source_name": "acme", "alias_id": "chat"}`).is(200)
+	if string(installed.body) != string(repeated.body) || installed.header.Get("ETag") != repeated.header.Get("ETag") {
+		t.Errorf("answered %s, then %s", installed.body, repeated.body)
+	}
+	admin.with("Idempotency-Key", "thrice", "POST", install, `{"source_name": "acme", "alias_id": "chat"}`).fails(409, "already_exists")
+
+	for _, wrong := range []string{"", "a b", "ä", strings.Repeat("x", 256), "a\nb", "\n"} {
+		for target, body := range map[string]string{keys: `{}`, "/me/api-keys": `{}`, install: `{"source_name": "acme", "alias_id": "new"}`} {
+			admin.with("Idempotency-Key", wrong, "POST", target, body).fails(400, "invalid_request")
+		}
+	}
+	if list := admin.get(keys).is(200); strings.Count(string(list.body), `"id"`) != 1 {
+		t.Errorf("alice has %s", list.body)
+	}
+}

@@ -33,6 +33,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeChanged:         http.StatusConflict,
 	svc.CodeSourceMoved:     http.StatusConflict,
 	svc.CodePrecondition:    http.StatusPreconditionFailed,
+	svc.CodeKeyReused:       http.StatusUnprocessableEntity,
 	codeBodyTooLarge:        http.StatusRequestEntityTooLarge,
 	codeNotJSON:             http.StatusUnsupportedMediaType,
 	codeLimited:             http.StatusTooManyRequests,

@@ -113,8 +113,12 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 			return invalid("/source_scope", `must be "server" or "personal"`)
 		}
 	}
+	key, err := r.idempotencyKey()
+	if err != nil {
+		return err
+	}
 	template, err := h.service.InstallTemplate(r.Context(), r.by, svc.Install{
-		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope, AliasID: in.AliasID,
+		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope, AliasID: in.AliasID, IdempotencyKey: key,
 	})
 	return sendTemplate(w, template, err)
 }

@@ -86,8 +86,13 @@ func (s *stage) refuse(samples []contract.Sample) {
 		s.send(barred(target), method, target, body).is(403)
 		s.send(good, method, c.target(sample, false)+"?%zz", body).is(400)
 		for _, header := range sample.Header {
-			if header.Text = `"another"`; header.Name == "If-Match" {
+			switch header.Name {
+			case "If-Match":
+				header.Text = `"another"`
 				s.send(good, method, target, body, header).is(412)
+			case "Idempotency-Key":
+				s.send(good, "POST", "/me/api-keys", `{"description": "another request"}`, header).is(201)
+				s.send(good, method, target, body, header).is(422)
 			}
 		}
 		if body != "" {

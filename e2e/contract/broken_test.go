@@ -158,3 +158,11 @@ func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catal
 		FetchedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}, nil
 }
+
+func (b *broken) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+	return unless(b.write(), func() error { return b.Store.Atomically(ctx, fn) })
+}
+
+func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+	return instead(b.read(), func() (svc.Answer, error) { return b.Store.Answer(ctx, key, now) })
+}

@@ -135,10 +135,14 @@ async function updates() {
 }
 
 async function keys() {
-  const { data, error, response } = await admin.POST("/me/api-keys", { body: { description: "laptop" } });
+  const request = { params: { header: { "Idempotency-Key": "laptop-1" } }, body: { description: "laptop" } };
+  const { data, error, response } = await admin.POST("/me/api-keys", request);
   assert(data, error?.detail);
   assert.equal(response.status, 201);
-  step("a key is issued");
+  assert.deepEqual((await admin.POST("/me/api-keys", request)).data, data);
+  const other = await admin.POST("/me/api-keys", { ...request, body: {} });
+  assert(other.error?.code === "idempotency_key_reused");
+  step("a key is issued, once");
   const user = as(data.api_key);
   const used = await user.GET("/me/api-keys", { params: { query: { view: "full" } } });
   const listed = (used.data as FullAPIKey[] | undefined)?.find((key) => key.id === data.id);

@@ -13,7 +13,7 @@ import (
 var codes = map[int][]string{
 	400: {"invalid_request"}, 401: {"unauthenticated"}, 403: {"forbidden"}, 404: {"not_found"}, 405: {"method_not_allowed"},
 	409: {"already_exists", "edited_locally", "source_moved", "changed_meanwhile"}, 412: {"precondition_failed"}, 413: {"body_too_large"},
-	415: {"unsupported_media_type"},
+	415: {"unsupported_media_type"}, 422: {"idempotency_key_reused"},
 }
 
 // check wants an answer to be one that the interface may give.

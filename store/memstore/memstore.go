@@ -40,7 +40,8 @@ type rows struct {
 	attachments     map[svc.AttachmentKey]svc.Attachment
 	bankPolicies    map[string]svc.BankPolicy
 
-	outbox map[uuid.UUID]outboxed
+	outbox  map[uuid.UUID]outboxed
+	answers map[string]svc.Answer // by key
 }
 
 var _ svc.Store = (*Store)(nil)
@@ -63,6 +64,7 @@ func New() *Store {
 		attachments:     map[svc.AttachmentKey]svc.Attachment{},
 		bankPolicies:    map[string]svc.BankPolicy{},
 		outbox:          map[uuid.UUID]outboxed{},
+		answers:         map[string]svc.Answer{},
 	}}
 }
 

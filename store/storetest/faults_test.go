@@ -88,6 +88,8 @@ type store struct {
 	addEvents        func(context.Context, []svc.Event) error
 	claimEvents      func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
 	deleteEvents     func(context.Context, []uuid.UUID) error
+	answer           func(context.Context, []byte, time.Time) (svc.Answer, error)
+	keepAnswer       func(context.Context, svc.Answer, time.Time) error
 	atomically       func(context.Context, func(context.Context, svc.Store) error) error
 }
 
@@ -107,7 +109,7 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
-			atomically: good.Atomically,
+			answer: good.Answer, keepAnswer: good.KeepAnswer, atomically: good.Atomically,
 		}
 		fault(s)
 		return s
@@ -208,6 +210,12 @@ func (s *store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	return s.deleteEvents(ctx, ids)
 }
+func (s *store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+	return s.answer(ctx, key, now)
+}
+func (s *store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
+	return s.keepAnswer(ctx, answer, now)
+}
 func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.atomically(ctx, fn)
 }
@@ -218,7 +226,7 @@ func faults() map[string]func(svc.Store) svc.Store {
 	for _, group := range []map[string]func(*store){
 		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
 		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, transactionFaults,
+		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, answerFaults, transactionFaults,
 	} {
 		maps.Copy(all, group)
 	}

@@ -183,6 +183,10 @@ func reads() []call {
 			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}})
 		}},
 		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error { return second(s.ClaimEvents(ctx, at(0), at(1), 10)) }},
+		{name: "Answer", do: func(ctx context.Context, s svc.Store) error { return second(s.Answer(ctx, []byte("key"), at(0))) }},
+		{name: "KeepAnswer", do: func(ctx context.Context, s svc.Store) error {
+			return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
+		}},
 		{name: "Atomically", do: func(ctx context.Context, s svc.Store) error {
 			return s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return second(tx.Template(ctx, templateKey("t"))) })
 		}},

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"github.com/extsvc/svc"
 )
@@ -116,7 +117,7 @@ func writeEverything(ctx context.Context, tx svc.Store) error {
 			return fmt.Errorf("%s: %w", call.name, err)
 		}
 	}
-	return tx.AddEvents(ctx, []svc.Event{newEvent(7)})
+	return errors.Join(tx.AddEvents(ctx, []svc.Event{newEvent(7)}), tx.KeepAnswer(ctx, newAnswer("new", "", at(100)), at(0)))
 }
 
 // undone expects that what fails changes nothing.
@@ -131,6 +132,7 @@ func (c *checker) undone(fails func() error) {
 	}
 	c.same("what is there", c.inventory(), before)
 	c.same("events", c.claim(at(0), at(1), 10), []svc.Event{})
+	c.noAnswer("new", at(0))
 	c.ok(c.Atomically(c.ctx, writeEverything)) // the store is as good as before
 }
 

@@ -1,0 +1,166 @@
+package svc
+
+import (
+	"bytes"
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc/internal/seal"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// IdempotencyPeriod is how long a request that has an idempotency key can be repeated, and gets the answer of the first.
+const IdempotencyPeriod = 24 * time.Hour
+
+// MaxIdempotencyKeyLength is how many characters an idempotency key has at most.
+const MaxIdempotencyKeyLength = 255
+
+// idempotencyHeader is the header that an idempotency key is sent in over HTTP (draft-ietf-httpapi-idempotency-key-header), and the Field
+// of errors about it.
+const idempotencyHeader = "Idempotency-Key"
+
+// AnswerStore keeps what requests with an idempotency key were answered.
+type AnswerStore interface {
+	// Answer returns what is kept under key. ErrNotFound where nothing is, or what is has expired by the time now.
+	Answer(ctx context.Context, key []byte, now time.Time) (Answer, error)
+	// KeepAnswer keeps an answer, and forgets some that have expired by the time now. It is no mutation: the generation stays. ErrExists
+	// when one is kept under its Key that has not expired.
+	KeepAnswer(ctx context.Context, answer Answer, now time.Time) error
+}
+
+// Answer is what a request was answered, for when it is repeated.
+type Answer struct {
+	Key       []byte // a digest of who asked, and of the idempotency key: 32 bytes
+	Request   []byte // a digest of what was asked for: 32 bytes
+	Data      []byte // sealed
+	ExpiresAt time.Time
+}
+
+// repeatable is a request that may come again. Without an idempotency key it is done each time.
+type repeatable struct {
+	service *Service
+	key     string // the idempotency key; "" none
+	id      []byte // see Answer.Key
+	request []byte
+	now     time.Time
+}
+
+// errAnswered is that a request was answered already.
+var errAnswered = errors.New("answered before")
+
+// repeatable returns a request of a caller, of a kind ("install") and all that makes it another one.
+func (s *Service) repeatable(by Principal, key, kind string, request any, now time.Time) (repeatable, error) {
+	if key == "" {
+		return repeatable{}, nil
+	}
+	caller := by.Identity()
+	id, err := json.Marshal([]string{string(caller.Kind), caller.ID, key})
+	if err != nil {
+		return repeatable{}, fault("identify the request", err)
+	}
+	text, err := json.Marshal([]any{kind, request})
+	if err != nil {
+		return repeatable{}, fault("identify the request", err)
+	}
+	return repeatable{service: s, key: key, id: sum([]byte("svc idempotency key"), string(id)), request: sum([]byte("svc request"), string(text)), now: now}, nil
+}
+
+func (c *checker) idempotencyKey(key string) {
+	if len(key) > MaxIdempotencyKeyLength || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		c.add(idempotencyHeader, "must be 1 to 255 visible ASCII characters")
+	}
+}
+
+// once does what a request asks for, unless it was done before: then it returns the answer of then.
+func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, error) {
+	if r.key == "" {
+		return do()
+	}
+	answer, err := answered[A](ctx, r)
+	if !errors.Is(err, ErrNotFound) {
+		return answer, err
+	}
+	done, failed := do()
+	if failed == nil {
+		return done, nil
+	}
+	if answer, err = answered[A](ctx, r); err == nil || ErrorCode(err) == CodeKeyReused { // by another call, meanwhile
+		return answer, err
+	}
+	return done, failed
+}
+
+// answered returns what the request was answered before. ErrNotFound.
+func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
+	kept, err := r.service.store.Answer(ctx, r.id, r.now)
+	if errors.Is(err, ErrNotFound) {
+		return answer, ErrNotFound
+	} else if err != nil {
+		return answer, fault("read answer", err)
+	}
+	if !bytes.Equal(kept.Request, r.request) {
+		return answer, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "this idempotency key came with another request before"}
+	}
+	data, err := r.open(kept.Data)
+	if err == nil {
+		err = json.Unmarshal(data, &answer)
+	}
+	return answer, fault("open answer", err)
+}
+
+// keep runs what the request writes in store, and with it, in one transaction, keeps the answer. errAnswered when there is one already.
+func (r repeatable) keep(ctx context.Context, store Store, answer any, write func(ctx context.Context, store Store) error) error {
+	if r.key == "" {
+		return write(ctx, store)
+	}
+	data, err := strictjson.Marshal(answer)
+	if err != nil {
+		return fault("keep answer", err)
+	}
+	sealer, err := r.sealer(r.service.keys.peppers[0])
+	if err != nil {
+		return fault("keep answer", err)
+	}
+	kept := Answer{Key: r.id, Request: r.request, Data: sealer.Seal(data, r.binding()), ExpiresAt: r.now.Add(IdempotencyPeriod)}
+	return store.Atomically(ctx, func(ctx context.Context, tx Store) error {
+		if err := tx.KeepAnswer(ctx, kept, r.now); errors.Is(err, ErrExists) {
+			return errAnswered
+		} else if err != nil {
+			return fault("keep answer", err)
+		}
+		return write(ctx, tx)
+	})
+}
+
+// sealer seals under a key that follows from the idempotency key, which is not kept, and a pepper, so that who reads only the database
+// reads no answer.
+func (r repeatable) sealer(p pepper) (*seal.Sealer, error) {
+	key, err := hkdf.Key(sha256.New, []byte(r.key), p.answers, "svc answer", seal.KeySize)
+	if err != nil {
+		return nil, err
+	}
+	return seal.New(key)
+}
+
+func (r repeatable) binding() []byte { return slices.Concat(r.id, r.request) }
+
+// open opens what was sealed under any of the peppers.
+func (r repeatable) open(data []byte) (opened []byte, err error) {
+	err = seal.ErrOpen
+	for _, p := range r.service.keys.peppers {
+		sealer, failed := r.sealer(p)
+		if failed != nil {
+			return nil, failed
+		}
+		if opened, err = sealer.Open(data, r.binding()); err == nil {
+			return opened, nil
+		}
+	}
+	return nil, err
+}

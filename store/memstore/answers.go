@@ -1,0 +1,44 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// Answer implements [svc.AnswerStore].
+func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+	if err := s.lock(ctx); err != nil {
+		return svc.Answer{}, err
+	}
+	defer s.mu.Unlock()
+	answer, err := found(s.answers, string(key), cloneAnswer)
+	if err == nil && !answer.ExpiresAt.After(now) {
+		return svc.Answer{}, svc.ErrNotFound
+	}
+	return answer, err
+}
+
+// KeepAnswer implements [svc.AnswerStore].
+func (s *Store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if kept, there := s.answers[string(answer.Key)]; there && kept.ExpiresAt.After(now) {
+		return svc.ErrExists
+	}
+	for key, kept := range s.answers {
+		if !kept.ExpiresAt.After(now) {
+			drop(s, s.answers, key)
+		}
+	}
+	put(s, s.answers, string(answer.Key), cloneAnswer(answer))
+	return nil
+}
+
+func cloneAnswer(answer svc.Answer) svc.Answer {
+	answer.Key, answer.Request, answer.Data = cloneBytes(answer.Key), cloneBytes(answer.Request), cloneBytes(answer.Data)
+	return answer
+}

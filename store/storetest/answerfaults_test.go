@@ -1,0 +1,65 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+var answerFaults = map[string]func(*store){
+	"an answer is read as text": func(s *store) {
+		s.answer = func(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+			answer, err := s.Store.Answer(ctx, key, now)
+			answer.Request = bytes.ToValidUTF8(answer.Request, nil)
+			return answer, err
+		}
+	},
+	"answers do not expire": func(s *store) {
+		s.answer = func(ctx context.Context, key []byte, _ time.Time) (svc.Answer, error) {
+			return s.Store.Answer(ctx, key, at(0))
+		}
+	},
+	"an answer that has expired is in the way": func(s *store) {
+		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
+			if _, err := s.Store.Answer(ctx, answer.Key, at(0)); err == nil {
+				return svc.ErrExists
+			}
+			return s.Store.KeepAnswer(ctx, answer, now)
+		}
+	},
+	"an answer replaces another": func(s *store) {
+		s.keepAnswer = func(ctx context.Context, answer svc.Answer, _ time.Time) error {
+			return s.Store.KeepAnswer(ctx, answer, at(1_000_000))
+		}
+	},
+	"one that is kept forgets what expires soon": func(s *store) {
+		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
+			if _, err := s.Store.Answer(ctx, answer.Key, now); err == nil {
+				return svc.ErrExists
+			}
+			return s.Store.KeepAnswer(ctx, answer, now.Add(15*time.Microsecond))
+		}
+	},
+	"those who keep an answer at once both do": func(s *store) {
+		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
+			err := s.Store.KeepAnswer(ctx, answer, now)
+			if errors.Is(err, svc.ErrExists) {
+				if kept, read := s.Store.Answer(ctx, answer.Key, now); read == nil && kept.ExpiresAt.Equal(answer.ExpiresAt) {
+					return nil
+				}
+			}
+			return err
+		}
+	},
+	"an answer counts the generation up": func(s *store) {
+		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
+			if _, err := s.Store.KeepValue(ctx, string(answer.Key), nil); err != nil {
+				return err
+			}
+			return s.Store.KeepAnswer(ctx, answer, now)
+		}
+	},
+}

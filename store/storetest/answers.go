@@ -1,0 +1,66 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+var answerRules = []rule{
+	{"an answer is kept as it is until it expires", func(c *checker) {
+		kept := newAnswer("\x00key\xff", "\x00request\xff", at(100))
+		c.ok(c.KeepAnswer(c.ctx, kept, at(0)))
+		c.ok(c.KeepAnswer(c.ctx, newAnswer("other", "", at(200)), at(0)))
+		c.same("answer", c.answer("\x00key\xff", at(99)), kept)
+		c.noAnswer("\x00key\xff", at(100))
+		c.noAnswer("unknown", at(0))
+		c.same("the other", c.answer("other", at(199)), newAnswer("other", "", at(200)))
+	}},
+	{"an answer is not kept under a key that has one, until that has expired", func(c *checker) {
+		first, second := newAnswer("key", "first", at(100)), newAnswer("key", "second", at(200))
+		c.ok(c.KeepAnswer(c.ctx, first, at(0)))
+		c.is("KeepAnswer of a taken key", c.KeepAnswer(c.ctx, second, at(99)), svc.ErrExists)
+		c.same("answer", c.answer("key", at(99)), first)
+		c.ok(c.KeepAnswer(c.ctx, second, at(100)))
+		c.same("answer", c.answer("key", at(100)), second)
+	}},
+	{"one that is kept forgets only what has expired", func(c *checker) {
+		for i := range 5 {
+			c.ok(c.KeepAnswer(c.ctx, newAnswer(fmt.Sprint(i), "", at(int64(10*(i+1)))), at(0)))
+		}
+		c.ok(c.KeepAnswer(c.ctx, newAnswer("new", "", at(100)), at(30)))
+		for i := range 5 {
+			if i > 2 {
+				c.answer(fmt.Sprint(i), at(30))
+			} else {
+				c.noAnswer(fmt.Sprint(i), at(30))
+			}
+		}
+	}},
+	{"of several that keep an answer under one key, one wins", func(c *checker) {
+		c.oneWins(race(func(i int) error {
+			return c.KeepAnswer(c.ctx, newAnswer("key", fmt.Sprint(i), at(100)), at(0))
+		}), svc.ErrExists)
+		c.answer("key", at(0))
+	}},
+	{"answers are no mutations: the generation stays with them", func(c *checker) {
+		c.ok(c.KeepAnswer(c.ctx, newAnswer("key", "", at(100)), at(0)))
+		c.same("generation", c.generation(), int64(0))
+	}},
+}
+
+func newAnswer(key, request string, expires time.Time) svc.Answer {
+	return svc.Answer{Key: []byte(key), Request: []byte(request), Data: []byte("data of " + key), ExpiresAt: expires}
+}
+
+func (c *checker) answer(key string, now time.Time) svc.Answer {
+	answer, err := c.Answer(c.ctx, []byte(key), now)
+	c.ok(err)
+	return answer
+}
+
+func (c *checker) noAnswer(key string, now time.Time) {
+	_, err := c.Answer(c.ctx, []byte(key), now)
+	c.is("Answer", err, svc.ErrNotFound)
+}
