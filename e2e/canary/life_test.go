@@ -168,7 +168,7 @@ func (s *site) ownRoute(bearer string) func(*http.Request) {
 // keysInGo does in Go what HTTP does, and what it does not.
 func (s *site) keysInGo() {
 	ctx := s.t.Context()
-	issued, err := s.service.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{})
+	issued, err := s.service.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{IdempotencyKey: "repeated"})
 	s.key(issued.Key)
 	s.keep(err, issued, issued.APIKey, &issued, []any{issued})
 	next, err := s.service.RotateMyAPIKey(ctx, alice, issued.ID, time.Hour)
