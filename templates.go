@@ -98,6 +98,7 @@ type TemplatePage struct {
 	Owner string
 	TemplateFilter
 	AfterName, AfterID string // of the last row of the chunk before; "" from the start
+	Skip               int    // so many rows first are left out
 	Limit              int    // at most so many, > 0
 }
 
@@ -196,6 +197,30 @@ func (s *Service) TemplatesAfter(ctx context.Context, by Principal, filter Templ
 		},
 		func() ([]Template, error) { return s.store.Templates(ctx, page) },
 		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
+}
+
+// TemplateAt returns the template that stands in a place of the list, the first in 0. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
+// list is shorter).
+func (s *Service) TemplateAt(ctx context.Context, by Principal, filter TemplateFilter, place int) (Template, error) {
+	var c checker
+	c.filter(filter)
+	if place < 0 {
+		c.add("place", "must not be negative")
+	}
+	if err := c.err(); err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	found, err := s.store.Templates(ctx, TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Skip: place, Limit: 1})
+	if err != nil {
+		return Template{}, fault("find template", err)
+	}
+	if len(found) == 0 {
+		return Template{}, noTemplate()
+	}
+	return found[0], nil
 }
 
 func (c *checker) filter(f TemplateFilter) {

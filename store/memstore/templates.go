@@ -44,7 +44,7 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 		}
 	}
 	slices.SortFunc(chunk, func(a, b svc.Template) int { return compareNames(a.Name, a.ID, b.Name, b.ID) })
-	return first(chunk, page.Limit, func(template svc.Template) svc.Template {
+	return first(chunk[min(page.Skip, len(chunk)):], page.Limit, func(template svc.Template) svc.Template {
 		template = cloneTemplate(template)
 		if template.Origin != nil {
 			template.Origin.Base = svc.Content{}

@@ -96,7 +96,11 @@ func listTemplates(page svc.TemplatePage) (query string, args []any) {
 	if page.Category != "" {
 		query += ` AND ` + list + `.category = ` + next(page.Category)
 	}
-	return query + ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit), args
+	query += ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit)
+	if page.Skip > 0 {
+		query += ` OFFSET (` + next(page.Skip) + ` + 0)`
+	}
+	return query, args
 }
 
 // limit returns the greatest power of two up to n and 1,024, as a literal: SQLite prepares a statement anew each time whose LIMIT is

@@ -123,6 +123,12 @@ var templateFaults = map[string]func(*store){
 			return chunk[:min(len(chunk), 3)], err
 		}
 	},
+	"nothing is skipped": func(s *store) {
+		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+			page.Skip = 0
+			return s.Store.Templates(ctx, page)
+		}
+	},
 	"lists bring the base": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			chunk, err := s.Store.Templates(ctx, page)

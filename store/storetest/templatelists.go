@@ -46,6 +46,20 @@ var templateListRules = []rule{
 			c.same("ids", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{"5B", "1a", "9a", "0ab", "0b", "8b"})
 		}
 	}},
+	{"Skip leaves out the first rows of a chunk", func(c *checker) {
+		for i := range 6 {
+			c.ok(c.CreateTemplate(c.ctx, handMade(fmt.Sprint(i), "tag")))
+		}
+		for _, filter := range []svc.TemplateFilter{{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"}} {
+			for skip, want := range [][]string{{"2"}, {"3"}, {"4"}, {"5"}, {}, {}} {
+				chunk, err := c.Templates(c.ctx, svc.TemplatePage{
+					Scope: svc.ScopeServer, TemplateFilter: filter, AfterName: handMade("1").Name, AfterID: "1", Skip: skip, Limit: 1,
+				})
+				c.ok(err)
+				c.same("ids", templateIDs(chunk), want)
+			}
+		}
+	}},
 	{"listed templates are whole, but their Origin.Base is zero", func(c *checker) {
 		a, b := handMade("a", "x", "y", "x"), installed("b", "x")
 		c.ok(c.CreateTemplate(c.ctx, a))
