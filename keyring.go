@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -52,9 +51,18 @@ func (p pepper) newHasher() any {
 	return &hasher{Hash: hmac.New(sha256.New, p.hashKey)}
 }
 
-var (
-	prefixForm  = regexp.MustCompile(`^[a-z0-9_]{0,15}_$`)
-	versionForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,32}$`)
+// isPrefix reports whether keys may begin with it.
+func isPrefix(s string) bool {
+	return len(s) <= 16 && strings.HasSuffix(s, "_") && strings.Trim(s, lowercase+digits+"_") == ""
+}
+
+func isPepperVersion(s string) bool {
+	return 1 <= len(s) && len(s) <= 32 && strings.Trim(s, lowercase+strings.ToUpper(lowercase)+digits+"._-") == ""
+}
+
+const (
+	lowercase = "abcdefghijklmnopqrstuvwxyz"
+	digits    = "0123456789"
 )
 
 const minPepper = 16 // bytes
@@ -65,7 +73,7 @@ func newKeyring(config KeyConfig) (*keyring, error) {
 		KindServiceAccount: orElse(config.ServiceAccountPrefix, "svcs_"),
 	}}
 	for kind, prefix := range ring.prefixes {
-		if !prefixForm.MatchString(prefix) {
+		if !isPrefix(prefix) {
 			return nil, fmt.Errorf("svc: Config.Keys: the prefix %q of a %s's keys must be 1 to 16 of a-z, 0-9 and _, ending in _", prefix, kind)
 		}
 	}
@@ -94,7 +102,7 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 			r.add(pepper{retired: p.Retired})
 			continue
 		}
-		if !versionForm.MatchString(p.Version) {
+		if !isPepperVersion(p.Version) {
 			return fmt.Errorf("%s.Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'", field)
 		}
 		if p.Retired && len(p.Secret) == 0 {

@@ -15,6 +15,7 @@ const childVariable = "SVC_BENCH_CHILD"
 
 // children are what a child of this program can do.
 var children = map[string]func(args []string) error{
+	"be slow": beSlowInChild,
 	"look up": lookUpInChild,
 	"revoke":  revokeInChild,
 	"serve":   serveInChild,

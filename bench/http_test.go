@@ -74,7 +74,7 @@ func serve(ctx context.Context, api http.Handler, filter svc.TemplateFilter, w h
 type discard struct {
 	header  http.Header
 	status  int
-	between func() // is called before each piece; nil: nothing is
+	between func(piece []byte) // is called before each piece; nil: nothing is
 }
 
 func (d *discard) Header() http.Header {
@@ -88,7 +88,7 @@ func (d *discard) WriteHeader(status int) { d.status = status }
 
 func (d *discard) Write(p []byte) (int, error) {
 	if d.between != nil {
-		d.between()
+		d.between(p)
 	}
 	return io.Discard.Write(p)
 }

@@ -46,7 +46,7 @@ func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err erro
 	api := httpapi.New(s.service, httpapi.Options{})
 	before, allocatedBefore := measure.Heap()
 	pieces, every := 0, max(1, s.templates/10_000) // looking at a heap costs a collection
-	w := &discard{between: func() {
+	w := &discard{between: func([]byte) {
 		if pieces++; pieces%every == 0 {
 			now, _ := measure.Heap()
 			peak = max(peak, now-min(now, before))

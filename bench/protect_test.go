@@ -25,72 +25,77 @@ func BenchmarkHandlers(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	key := string(issued.Key)
 	for _, p := range pairs {
-		b.Run(p.name+"/called", func(b *testing.B) { p.called(b, s, key) })
-		for _, connections := range []int{1, 16} {
-			b.Run(fmt.Sprint(p.name, "/connections-", connections), func(b *testing.B) { p.asked(b, s.place, key, connections) })
-		}
+		p.run(b, s, "", string(issued.Key))
 	}
 }
 
-// same checks that both sides answer alike, and without the key only the bare one.
+// run compares the pair in each way: with a service of that variant here, and with one like it in a process of its own.
+func (p pair) run(b *testing.B, s *site, variant, key string) {
+	b.Run(p.name+"/called", func(b *testing.B) { p.called(b, s, variant, key) })
+	for _, connections := range []int{1, 16} {
+		b.Run(fmt.Sprint(p.name, "/connections-", connections), func(b *testing.B) { p.asked(b, s.place, variant, key, connections) })
+	}
+}
+
+// same checks that both sides answer alike, but for the name of the request, and without the key only the bare one.
 func (p pair) same(ctx context.Context, handler http.Handler, key string) error {
 	bare, service, refused := httptest.NewRecorder(), httptest.NewRecorder(), httptest.NewRecorder()
-	handler.ServeHTTP(bare, request(ctx, p.bare, key))
-	handler.ServeHTTP(service, request(ctx, p.service, key))
-	handler.ServeHTTP(refused, request(ctx, p.service, key+"x"))
-	return errors.Join(equal(service.Code, http.StatusOK), equal(service.Body.String(), bare.Body.String()),
+	handler.ServeHTTP(bare, p.request(ctx, p.bare(), key))
+	handler.ServeHTTP(service, p.request(ctx, p.path, key))
+	handler.ServeHTTP(refused, p.request(ctx, p.path, key+"x"))
+	const name = "X-Request-Id"
+	err := equal(len(service.Header().Get(name)), len(bare.Header().Get(name)))
+	service.Header().Del(name)
+	bare.Header().Del(name)
+	return errors.Join(err, equal(service.Code, p.status()), equal(bare.Code, p.status()), equal(service.Body.String(), bare.Body.String()),
 		equal(service.Header(), bare.Header()), equal(refused.Code, http.StatusUnauthorized))
 }
 
 // called calls the handlers with one request and one writer.
-func (p pair) called(b *testing.B, s *site, key string) {
-	handler, err := handlers(b.Context(), s.service, key)
-	if err == nil {
-		err = p.same(b.Context(), handler, key)
-	}
-	trips, failed := p.trips(b, s, key)
+func (p pair) called(b *testing.B, s *site, variant, key string) {
+	handler := handlers(s.variant(b, variant))
+	err := p.same(b.Context(), handler, key)
+	trips, failed := p.trips(b, s, variant, key)
 	if err := errors.Join(err, failed); err != nil {
 		b.Fatal(err)
 	}
+	time.Sleep(quiet) // what the service remembers, it has read
 	calling := func(name, path string) measure.Side {
-		r := request(b.Context(), path, key)
+		r := p.request(b.Context(), path, key)
 		w := &discard{}
 		return measure.Side{Name: name, Call: func() error {
 			w.status = 0
+			clear(w.header)
 			handler.ServeHTTP(w, r)
-			if w.status > http.StatusOK {
+			if w.status != p.status() && w.status != 0 {
 				return fmt.Errorf("status %d", w.status)
 			}
 			return nil
 		}}
 	}
-	sides := []measure.Side{calling("bare", p.bare), calling("service", p.service)}
+	sides := []measure.Side{calling("bare", p.bare()), calling("service", p.path)}
 	p.report(b, measure.Alternate(b, sides, measure.Apart(b, sides)))
-	allocations := func(s measure.Side) float64 { return testing.AllocsPerRun(100, func() { _ = s.Call() }) }
+	allocations := func(s measure.Side) float64 { return testing.AllocsPerRun(10, func() { _ = s.Call() }) }
 	b.ReportMetric(allocations(sides[1])-allocations(sides[0]), "allocs-more")
 	b.ReportMetric(float64(trips), "trips")
 }
 
 // trips returns how often the service goes to the database for a request: the least of some, because it looks for changes on its own.
-func (p pair) trips(b *testing.B, s *site, key string) (int, error) {
+func (p pair) trips(b *testing.B, s *site, variant, key string) (int, error) {
 	seen := &observer{}
-	handler, err := handlers(b.Context(), s.observed(b, seen).service, key)
-	if err != nil {
-		return 0, err
-	}
+	handler := handlers(s.observed(b, seen).variant(b, variant))
 	least := math.MaxInt
 	for range 10 {
 		trips, err := seen.of(func() error {
-			handler.ServeHTTP(&discard{}, request(b.Context(), p.service, key))
+			handler.ServeHTTP(&discard{}, p.request(b.Context(), p.path, key))
 			return nil
 		})
 		if err != nil {
 			return 0, err
 		}
 		least = min(least, len(trips))
-		time.Sleep(time.Millisecond)
+		time.Sleep(quiet / 10)
 	}
 	return least, nil
 }
@@ -102,28 +107,31 @@ func (pair) report(b *testing.B, costs []float64) {
 	b.ReportMetric(costs[1]/costs[0], "x-bare")
 }
 
-const inARow = 2000 // requests are measured together
-
 // asked asks a server of its own.
-func (p pair) asked(b *testing.B, path, key string, connections int) {
-	server, err := startServer(path, key)
+func (p pair) asked(b *testing.B, place, variant, key string, connections int) {
+	server, err := startServer(place, variant)
 	if err != nil {
 		b.Fatal(err)
 	}
+	if _, err := server.asker(p.request(b.Context(), p.path, key), p.status()); err != nil {
+		b.Fatal(err)
+	}
+	server.settle(b) // what it remembers, it has read
 	asking := func(name, path string) measure.Side {
 		askers := make([]*asker, connections)
 		for i := range askers {
-			if askers[i], err = server.asker(path, key); err != nil {
+			if askers[i], err = server.asker(p.request(b.Context(), path, key), p.status()); err != nil {
 				b.Fatal(err)
 			}
 		}
 		return measure.Side{Name: name, Clock: server.spent, Call: func() error {
-			return together(connections, func(i int) error { return askers[i].ask(inARow / connections) })
+			return together(connections, func(i int) error { return askers[i].ask(max(1, p.inARow/connections)) })
 		}}
 	}
-	sides := []measure.Side{asking("bare", p.bare), asking("service", p.service)}
+	sides := []measure.Side{asking("bare", p.bare()), asking("service", p.path)}
 	costs := measure.Alternate(b, sides, []int{1, 1})
-	p.report(b, []float64{costs[0] / inARow, costs[1] / inARow})
+	requests := float64(connections * max(1, p.inARow/connections))
+	p.report(b, []float64{costs[0] / requests, costs[1] / requests})
 	if err := server.end(); err != nil {
 		b.Fatal(err)
 	}

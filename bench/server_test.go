@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -23,8 +25,9 @@ type server struct {
 	address string
 }
 
-func startServer(path, key string) (*server, error) {
-	c, err := startChild("serve", path, key)
+// startServer starts one over a SQLite file, with a service of that variant.
+func startServer(place, variant string) (*server, error) {
+	c, err := startChild("serve", place, variant)
 	if err != nil {
 		return nil, err
 	}
@@ -39,18 +42,34 @@ func (s *server) spent() (time.Duration, error) {
 	return time.Duration(ns), errors.Join(err, s.hear(&ns))
 }
 
+// quiet is how long a server is looked at to tell whether it does anything.
+const quiet = 250 * time.Millisecond
+
+// settle waits until the server has next to nothing to do.
+func (s *server) settle(b *testing.B) {
+	b.Helper()
+	before, err := s.spent()
+	for range 100 {
+		time.Sleep(quiet)
+		now, failed := s.spent()
+		if err = errors.Join(err, failed); err != nil {
+			b.Fatal(err)
+		}
+		if now-before < quiet/10 {
+			return
+		}
+		before = now
+	}
+	b.Fatal("the server does not come to rest")
+}
+
 // serveInChild serves pairs until its input ends, and prints for each line of it what this process took of the processor.
 func serveInChild(args []string) error {
-	ctx := context.Background()
-	store, err := sqlite.Open(ctx, args[0], sqlite.Options{})
+	store, err := sqlite.Open(context.Background(), args[0], sqlite.Options{})
 	if err != nil {
 		return err
 	}
-	service, err := svc.New(config(store))
-	if err != nil {
-		return err
-	}
-	handler, err := handlers(ctx, service, args[1])
+	service, err := svc.New(variants[args[1]](config(store)))
 	if err != nil {
 		return err
 	}
@@ -59,7 +78,7 @@ func serveInChild(args []string) error {
 		return err
 	}
 	served := make(chan error, 1)
-	host := &http.Server{Handler: handler}
+	host := &http.Server{Handler: handlers(service)}
 	go func() { served <- host.Serve(listener) }()
 	fmt.Println(listener.Addr())
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -81,31 +100,37 @@ type asker struct {
 	net.Conn
 	request []byte
 	answer  []byte // as long as each of them
+	status  string // the first line of each of them
 }
 
-func (s *server) asker(path, key string) (*asker, error) {
+func (s *server) asker(r *http.Request, status int) (*asker, error) {
 	conn, err := net.Dial("tcp", s.address)
 	if err != nil {
 		return nil, err
 	}
-	a := &asker{Conn: conn, request: []byte("GET " + path + " HTTP/1.1\r\nHost: " + s.address + "\r\nAuthorization: Bearer " + key + "\r\n\r\n")}
-	if _, err := conn.Write(a.request); err != nil {
+	var text bytes.Buffer
+	if err := errors.Join(r.Write(&text), r.Write(conn)); err != nil {
 		return nil, err
 	}
+	a := &asker{Conn: conn, request: text.Bytes()}
 	var first bytes.Buffer
 	answer, err := http.ReadResponse(bufio.NewReader(io.TeeReader(conn, &first)), nil)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-		return nil, err
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != status {
+		return nil, errors.Join(err, fmt.Errorf("status %d", answer.StatusCode))
 	}
 	a.answer = first.Bytes()
+	a.status, _, _ = strings.Cut(first.String(), "\n")
 	return a, nil
 }
 
 // ask asks some times. All answers have the same length.
 func (a *asker) ask(times int) error {
+	if err := a.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
 	for range times {
 		if _, err := a.Write(a.request); err != nil {
 			return err
@@ -113,7 +138,7 @@ func (a *asker) ask(times int) error {
 		if _, err := io.ReadFull(a, a.answer); err != nil {
 			return err
 		}
-		if !bytes.HasPrefix(a.answer, []byte("HTTP/1.1 200 OK\r\n")) {
+		if !bytes.HasPrefix(a.answer, []byte(a.status)) {
 			return fmt.Errorf("the answer begins with %.20q", a.answer)
 		}
 	}

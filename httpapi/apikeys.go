@@ -3,8 +3,8 @@ package httpapi
 import (
 	"iter"
 	"net/http"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -110,16 +110,21 @@ func expiry(in strictjson.Optional[string]) (*time.Time, error) {
 	return &at, err
 }
 
-// instantForm is the form of RFC 3339, of which package time lets through more.
-var instantForm = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
-
 // instant reads a time that RFC 3339 writes. The zero time, which stands for none, is none of them.
 func instant(pointer, text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil || at.IsZero() || !instantForm.MatchString(text) {
+	if err != nil || at.IsZero() || !isStrict(text) {
 		return time.Time{}, invalid(pointer, "must be a time as RFC 3339 writes it, such as 2030-12-31T23:59:59Z")
 	}
 	return at, nil
+}
+
+// isStrict reports whether what package time has read is in the form of RFC 3339. It lets through hours of one digit, a comma before
+// fractions of a second, and offsets of a day and more.
+func isStrict(text string) bool {
+	zone := text[len(text)-len("00:00"):]
+	return text[len("2006-01-02T15")] == ':' && !strings.Contains(text, ",") &&
+		(strings.HasSuffix(zone, "Z") || zone < "24" && zone[len("00:"):] < "60")
 }
 
 func (h *Handler) rotateUserKey(w http.ResponseWriter, r *request) error {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,9 @@ func bodyProblem(wrong *strictjson.Error) string {
 	return wrong.Detail
 }
 
+// mostAtOnce is how many bytes a request gets for its body before they have come.
+const mostAtOnce = 256 << 10
+
 // body reads a request's body, of JSON by its Content-Type and no longer than the limit.
 func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
 	tooLarge := &svc.Error{Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", h.maxBody)}
@@ -51,13 +55,15 @@ func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
 		}
 		return nil, &svc.Error{Code: codeNotJSON, Message: "the body must be JSON in UTF-8, unencoded, and say so: Content-Type: application/json"}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.maxBody))
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), mostAtOnce)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge
 	} else if err != nil {
 		return nil, &svc.Error{Code: svc.CodeInvalid, Message: "the body could not be read to its end", Err: err}
 	}
-	return body, nil
+	return body.Bytes(), nil
 }
 
 // isJSON reports whether a body is said to be plain JSON: application/json or a type built on it (RFC 6839), in UTF-8.

@@ -89,12 +89,13 @@ func sendNothing(w http.ResponseWriter) error {
 	return nil
 }
 
-// orNull is nil for "", for texts that are "" inside and null outside.
+// orNull is nil for "", for texts that are "" inside and null outside. Nothing is allocated for those.
 func orNull(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return &s
+	text := s
+	return &text
 }
 
 // timeOrNull is nil for the zero time, which stands for none inside and is null outside.

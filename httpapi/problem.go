@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -138,10 +137,31 @@ func clip(field string) string {
 	return strings.ToValidUTF8(field[:most], "") + "…"
 }
 
-// apiKey is what looks like an API key, mistyped perhaps. Its id may be shown, to whoever has to revoke it.
-var apiKey = regexp.MustCompile(`(_[0-9A-Za-z]{16})[0-9A-Za-z]{30,}`)
+// What looks like an API key, mistyped perhaps: _, an id, and a secret of at least as many letters and digits.
+const (
+	idLength    = 16
+	leastSecret = 30
+	alphabet    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
 
-func maskKeys(text string) string { return apiKey.ReplaceAllString(text, "$1***") }
+// maskKeys masks what looks like an API key, but for its id: that may be shown, to whoever has to revoke it.
+func maskKeys(text string) string {
+	var masked strings.Builder
+	rest := text
+	for {
+		_, behind, found := strings.Cut(rest, "_")
+		if !found {
+			masked.WriteString(rest)
+			return masked.String()
+		}
+		masked.WriteString(rest[:len(rest)-len(behind)])
+		rest = behind
+		if end := len(rest) - len(strings.TrimLeft(rest, alphabet)); end >= idLength+leastSecret {
+			masked.WriteString(rest[:idLength] + "***")
+			rest = rest[end:]
+		}
+	}
+}
 
 // withoutKeys is what to log of an error: the error itself unless there are keys in its text.
 func withoutKeys(err error) any {

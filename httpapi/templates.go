@@ -166,8 +166,16 @@ func wireTemplate(t svc.Template) wire.Template {
 		InstalledAt: t.InstalledAt, UpdatedAt: t.UpdatedAt, Manifest: t.Manifest,
 	}
 	if o := t.Origin; o != nil {
-		answer.SourceName, answer.SourceScope = orNull(o.Source.Name), orNull(string(o.Source.Scope))
-		answer.SourceOwner, answer.SourceRevision = orNull(o.Source.Owner), orNull(o.Revision)
+		answer.SourceName, answer.SourceScope = inPlace(&o.Source.Name), inPlace((*string)(&o.Source.Scope))
+		answer.SourceOwner, answer.SourceRevision = inPlace(&o.Source.Owner), inPlace(&o.Revision)
 	}
 	return answer
+}
+
+// inPlace is orNull for a text that stays where it is, so that a list allocates nothing for its rows.
+func inPlace(s *string) *string {
+	if *s == "" {
+		return nil
+	}
+	return s
 }

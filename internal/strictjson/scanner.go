@@ -19,7 +19,9 @@ type scanner struct {
 	depth, limit int
 	keys         [][]byte // of all open objects, the innermost one's last
 	path         []string // tokens of the pointer, innermost first
-	broken       bool     // in is not JSON, so path points at nothing
+	cutting      bool     // raw members of the outermost object are kept apart
+	cuts         []cut
+	broken       bool // in is not JSON, so path points at nothing
 }
 
 // kind is the kind of a JSON value, as a set so that a type can accept several.
@@ -125,18 +127,47 @@ func (s *scanner) member(sh *shape, seen *keySet) *Error {
 	if s.peek() == 'n' && sh.fields != nil && !sl.seesNull {
 		return s.absent(mark)
 	}
-	if err := s.value(sl); err != nil {
+	if sl.raw && s.cutting && s.depth == 1 && s.peek() != 'n' {
+		err = s.cut(mark, sl)
+	} else {
+		err = s.value(sl)
+	}
+	if err != nil {
 		return s.below(key, err)
 	}
 	return nil
 }
 
-// absent reads null and takes the member that began at out[mark] out of the
-// copy, together with one of the commas beside it.
+// absent reads null for a member that began at out[mark].
 func (s *scanner) absent(mark int) *Error {
 	if err := s.word(); err != nil {
 		return err
 	}
+	s.omit(mark)
+	return nil
+}
+
+// cut reads the value of a member that began at out[mark] and keeps it apart.
+func (s *scanner) cut(mark int, sl *slot) *Error {
+	begin := s.flush()
+	if err := s.value(sl); err != nil {
+		return err
+	}
+	s.flush()
+	value := s.out[begin:len(s.out):len(s.out)]
+	if 2*len(value) < cap(s.out) {
+		value = bytes.Clone(value)
+	} else { // the copy is its, all but: the others get one of their own
+		s.out = append(make([]byte, 0, mark+len(s.in)-s.pos), s.out[:mark]...)
+	}
+	s.cuts = append(s.cuts, cut{sl.field, value})
+	s.omit(mark)
+	return nil
+}
+
+// omit takes the member that began at out[mark] out of the copy, together with
+// one of the commas beside it.
+func (s *scanner) omit(mark int) {
 	s.out, s.from = s.out[:mark], s.pos
 	s.space()
 	switch last := len(s.out) - 1; {
@@ -145,7 +176,6 @@ func (s *scanner) absent(mark int) *Error {
 	case s.out[last] == ',':
 		s.out = s.out[:last]
 	}
-	return nil
 }
 
 func (s *scanner) array(sh *shape) *Error {
@@ -212,6 +242,9 @@ func (s *scanner) space() {
 	}
 }
 
+// It is kept out of space, which would be too large with it.
+//
+//go:noinline
 func (s *scanner) skip() {
 	s.flush()
 	for s.pos < len(s.in) && isSpace(s.in[s.pos]) {

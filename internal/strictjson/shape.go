@@ -26,6 +26,8 @@ type slot struct {
 	accepts  kind         // what the shape takes, and null where it can be told apart
 	seesNull bool         // null is passed on, not taken for absent
 	probe    reflect.Type // the type of the place if its shape is custom
+	raw      bool         // the place is a field of a struct that a cut can go into
+	field    int          // its index, where raw
 }
 
 // opaque takes any value as it is; loose is any, whose numbers become float64.
@@ -198,6 +200,7 @@ func (b builder) structure(sh *shape, t reflect.Type) error {
 		if err != nil {
 			return fmt.Errorf("field %v.%s: %w", t, f.Name, err)
 		}
+		sl.raw, sl.field = f.Type == rawField || f.Type == optionalRawField, i
 		sh.fields[name] = sl
 	}
 	return nil

@@ -41,11 +41,11 @@ func (e *Error) Error() string {
 // arrays and objects nested deeper than maxDepth (a scalar has depth 0; a
 // maxDepth above 10,000 counts as 10,000).
 func Compact(data []byte, maxDepth int) ([]byte, error) {
-	out, err := scan(data, maxDepth, opaque)
-	if err != nil {
+	s := newScanner(data, maxDepth)
+	if err := s.scan(opaque); err != nil {
 		return nil, err
 	}
-	return out, nil
+	return s.out, nil
 }
 
 // Unmarshal checks data as Compact does, then against the type of v, a non-nil
@@ -72,12 +72,16 @@ func Unmarshal(data []byte, maxDepth int, v any) error {
 	if err != nil {
 		return fmt.Errorf("strictjson: decode into %T: %w", v, err)
 	}
-	out, bad := scan(data, maxDepth, root)
-	if bad != nil {
+	s := newScanner(data, maxDepth)
+	s.cutting = p.Elem().Kind() == reflect.Struct && !root.seesNull
+	if bad := s.scan(root); bad != nil {
 		return bad
 	}
-	if err := json.Unmarshal(out, v); err != nil {
+	if err := json.Unmarshal(s.out, v); err != nil {
 		return fmt.Errorf("strictjson: decode into %T: %w", v, err)
+	}
+	for _, c := range s.cuts {
+		c.into(p.Elem().Field(c.field))
 	}
 	return nil
 }
@@ -104,15 +108,16 @@ func (Optional[T]) valueType() reflect.Type { return reflect.TypeFor[T]() }
 // optional is every Optional, whatever its T.
 type optional interface{ valueType() reflect.Type }
 
-func scan(data []byte, maxDepth int, root *slot) ([]byte, *Error) {
-	s := scanner{in: data, out: make([]byte, 0, len(data)), limit: min(maxDepth, deepest)}
-	if err := s.document(root); err != nil {
-		if !s.broken {
-			err.Pointer = pointer(s.path)
-		}
-		return nil, err
+func newScanner(data []byte, maxDepth int) *scanner {
+	return &scanner{in: data, out: make([]byte, 0, len(data)), limit: min(maxDepth, deepest)}
+}
+
+func (s *scanner) scan(root *slot) *Error {
+	err := s.document(root)
+	if err != nil && !s.broken {
+		err.Pointer = pointer(s.path)
 	}
-	return s.out, nil
+	return err
 }
 
 func (s *scanner) document(root *slot) *Error {

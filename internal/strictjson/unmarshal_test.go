@@ -174,6 +174,39 @@ func TestNullIsAbsent(t *testing.T) {
 	is.Equal(v.Name, "kept")
 }
 
+// Raw members are kept apart while the others are decoded, wherever they stand, and only those of the outermost struct.
+func TestRawMembers(t *testing.T) {
+	type node struct {
+		Raw    json.RawMessage                      `json:"raw"`
+		Name   string                               `json:"name"`
+		OptRaw strictjson.Optional[json.RawMessage] `json:"opt_raw"`
+		In     *node                                `json:"in"`
+	}
+	is := is.New(t)
+	raw, set := json.RawMessage(`{"x":[1,2]}`), strictjson.Optional[json.RawMessage]{Set: true, Value: json.RawMessage(`"y"`)}
+	for in, want := range map[string]node{
+		`{"raw":{"x":[1,2]}}`:                                               {Raw: raw},
+		`{ "raw" : { "x" : [ 1, 2 ] } , "name" : "a" }`:                     {Raw: raw, Name: "a"},
+		`{"name":"a", "raw": {"x":[1,2]} }`:                                 {Raw: raw, Name: "a"},
+		`{"opt_raw":"y","name":"a","raw":{"x":[1,2]},"in":null}`:            {Raw: raw, Name: "a", OptRaw: set},
+		`{"name":null,"raw":{"x":[1,2]},"opt_raw":"y"}`:                     {Raw: raw, OptRaw: set},
+		`{"raw":null,"opt_raw":null,"name":"a"}`:                            {Name: "a", OptRaw: strictjson.Optional[json.RawMessage]{Set: true, Null: true}},
+		`{"in":{"raw":{"x":[1,2]},"opt_raw":"y","name":"b"},"opt_raw":"y"}`: {OptRaw: set, In: &node{Raw: raw, Name: "b", OptRaw: set}},
+	} {
+		data := []byte(in)
+		var v node
+		is.NoErr(strictjson.Unmarshal(data, 64, &v))
+		var p *node // the fields of what a pointer or an Optional leads to are not those of the value
+		is.NoErr(strictjson.Unmarshal(data, 64, &p))
+		var o strictjson.Optional[node]
+		is.NoErr(strictjson.Unmarshal(data, 64, &o))
+		clear(data)
+		is.Equal(v, want)
+		is.Equal(*p, want)
+		is.Equal(o.Value, want)
+	}
+}
+
 func TestOptionalNull(t *testing.T) {
 	is := is.New(t)
 	var v all

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 )
 
@@ -73,8 +72,22 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 	return false, nil
 }
 
-// wide finds the columns of an index that only those have whose rows may have any length.
-var wide = regexp.MustCompile(`\{wide:([^}]*)\}`)
+// widened keeps or drops the columns of indexes, in {wide:…}, that only those have whose rows may have any length.
+func widened(script string, keep bool) string {
+	var b strings.Builder
+	for {
+		before, behind, found := strings.Cut(script, "{wide:")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		columns, rest, _ := strings.Cut(behind, "}")
+		if keep {
+			b.WriteString(columns)
+		}
+		script = rest
+	}
+}
 
 // migrations returns the statements of each migration, the one that records it last.
 func (d Dialect) migrations() [][]string {
@@ -83,17 +96,13 @@ func (d Dialect) migrations() [][]string {
 		panic(err) // it is embedded
 	}
 	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes)
-	inWideIndexes := "$1"
-	if d.NarrowIndexes {
-		inWideIndexes = ""
-	}
 	migrations := make([][]string, len(entries))
 	for i, entry := range entries {
 		text, err := migrationFiles.ReadFile(path.Join("migrations", entry.Name()))
 		if err != nil {
 			panic(err)
 		}
-		script := wide.ReplaceAllString(types.Replace(string(text)), inWideIndexes)
+		script := widened(types.Replace(string(text)), !d.NarrowIndexes)
 		statements := strings.Split(strings.TrimSuffix(script, ";\n"), ";\n")
 		record := fmt.Sprintf("INSERT INTO svc_migrations (version) VALUES (%d)", i+1)
 		migrations[i] = append(statements, record)
