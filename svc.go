@@ -55,7 +55,7 @@ type Config struct {
 	// OnEvent is told of every mutation but [Service.ResealSources], after its commit and before the method returns, in the
 	// caller's goroutine and concurrently. Nil: nobody is told.
 	OnEvent func(ctx context.Context, event Event)
-	// Logger gets warnings and faults, never a secret. Nil: [slog.Default].
+	// Logger gets warnings and faults, never a secret. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Now is the clock; times are kept in UTC, to the microsecond. Nil: [time.Now].
 	Now func() time.Time
@@ -161,7 +161,7 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("svc: Config.Store is required")
 	}
 	if config.Logger == nil {
-		config.Logger = slog.Default()
+		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	if config.Now == nil {
 		config.Now = time.Now

@@ -5,22 +5,26 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc"
 )
 
 // offers is what the source "acme" is said to offer, as "id installed_as behind", each, and whether that is stale.
 func (c caller) offers() string {
 	c.t.Helper()
-	v := c.get("/admin/template-sources/acme/templates").is(200).value()
+	offered := must(c.SourceTemplates(c.t.Context(), "acme", svc.CatalogFilter{}))
 	var all []string
-	for _, t := range v["templates"].([]any) {
-		t := t.(map[string]any)
-		all = append(all, fmt.Sprint(t["id"], " ", t["installed_as"], " ", t["behind"]))
+	for _, t := range offered.Templates {
+		behind := "nil"
+		if t.Behind != nil {
+			behind = fmt.Sprint(*t.Behind)
+		}
+		all = append(all, fmt.Sprint(t.ID, " ", t.InstalledAs, " ", behind))
 	}
-	for _, b := range v["bad"].([]any) {
-		b := b.(map[string]any)
-		all = append(all, fmt.Sprint(b["index"], " ", b["id"], ": ", b["reason"]))
+	for _, b := range offered.Bad {
+		all = append(all, fmt.Sprint(b.Index, " ", b.ID, ": ", b.Reason))
 	}
-	return strings.Join(all, "; ") + fmt.Sprint("; ", v["stale"])
+	return strings.Join(all, "; ") + fmt.Sprint("; ", offered.Stale)
 }
 
 func TestBrowse(t *testing.T) {
@@ -28,41 +32,41 @@ func TestBrowse(t *testing.T) {
 	u, other := newUpstream(t, map[string]string{"f.json": `{"version": "1"}`}), newUpstream(t, map[string]string{})
 	u.offer(first, file, `{"id": "half"}`, `{"id": "a/b", "name": "n", "manifest": {"version": "1"}}`, `null`)
 	other.offer(`{"id": "other", "name": "Other", "manifest": {"version": "1"}}`)
-	admin := newSite(t, trusting(u, other)).admin()
+	admin, ctx := newSite(t, trusting(u, other)).admin(), t.Context()
 	want := func(what, list string) {
 		t.Helper()
 		if have := admin.offers(); have != list {
 			t.Errorf("%s: offers %s\nwant %s", what, have, list)
 		}
 	}
-	const bad = `; 2 half: name is missing; 3 a/b: id must hold no slash or backslash; 4 <nil>: it must be an object; false`
+	const bad = `; 2 half: name is missing; 3 a/b: id must hold no slash or backslash; 4 : it must be an object; false`
 	admin.register(u)
-	want("at first", "chat [] <nil>; file [] <nil>"+bad)
-	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	admin.post("/admin/templates/file/install", `{"source_name": "acme", "alias_id": "mine"}`).is(200)
+	want("at first", "chat [] nil; file [] nil"+bad)
+	fails(t, admin.install("chat"), "")
+	must(admin.InstallTemplate(ctx, svc.Install{TemplateID: "file", SourceName: "acme", AliasID: new("mine")}))
 	want("installed", "chat [chat] false; file [mine] false"+bad)
 
 	// A copy that is young is enough to look at, and an update asks the source.
 	u.answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	want("while the source is away", "chat [chat] false; file [mine] false"+bad)
-	admin.get("/admin/templates/chat/check-update").is(502)
+	fails(t, failure(admin.CheckUpdate(ctx, "chat")), svc.CodeSourceFailed)
 	u.answer(nil)
 	u.offer(second, file)
 	want("not asked yet", "chat [chat] false; file [mine] false"+bad)
-	if admin.get("/admin/templates/chat/check-update").is(200).value()["has_update"] != true {
+	if !must(admin.CheckUpdate(ctx, "chat")).HasUpdate {
 		t.Error("a check does not see what is new")
 	}
 	want("asked", "chat [chat] true; file [mine] false; false")
 
 	// The name stays, and what it leads to is another source.
-	admin.delete("/admin/template-sources/acme").is(204)
-	admin.get("/admin/template-sources/acme/templates").is(404)
+	fails(t, admin.RemoveSource(ctx, "acme"), "")
+	fails(t, failure(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{})), svc.CodeNotFound)
 	admin.register(other)
-	want("another address", "other [] <nil>; false")
-	admin.delete("/admin/template-sources/acme").is(204)
+	want("another address", "other [] nil; false")
+	fails(t, admin.RemoveSource(ctx, "acme"), "")
 	u.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
 	admin.register(u)
-	admin.get("/admin/template-sources/acme/templates").is(502)
+	fails(t, failure(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{})), svc.CodeSourceFailed)
 	u.answer(nil)
-	want("registered anew", "chat [chat] true; file [mine] <nil>; false")
+	want("registered anew", "chat [chat] true; file [mine] nil; false")
 }

@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc"
 )
 
 const published = "agent-memory"
@@ -79,13 +82,13 @@ func findCatalogues(t *testing.T) string {
 // read returns the catalogue in files, with the manifests in their place, compact and otherwise byte by byte.
 func read(t *testing.T, files map[string]string) []entry {
 	t.Helper()
-	entries := unmarshal[catalogue](t, []byte(files["templates.json"])).Templates
+	var published catalogue
+	if err := json.Unmarshal([]byte(files["templates.json"]), &published); err != nil {
+		t.Fatal(err)
+	}
+	entries := published.Templates
 	for i := range entries {
-		var manifest bytes.Buffer
-		if err := json.Compact(&manifest, []byte(files[entries[i].ManifestFile])); err != nil {
-			t.Fatal(err)
-		}
-		entries[i].Manifest = manifest.Bytes()
+		entries[i].Manifest = []byte(compact(t, files[entries[i].ManifestFile]))
 	}
 	return entries
 }
@@ -96,18 +99,19 @@ func ids(e entry) []string { return []string{e.ID, "my-" + e.ID} }
 func (c caller) installAll(entries []entry) {
 	c.t.Helper()
 	for _, e := range entries {
-		c.post("/admin/templates/"+e.ID+"/install", `{"source_name": "acme"}`).is(200)
-		c.post("/admin/templates/"+e.ID+"/install", `{"source_name": "acme", "alias_id": "my-`+e.ID+`"}`).is(200)
+		for _, id := range ids(e) {
+			must(c.InstallTemplate(c.t.Context(), svc.Install{TemplateID: e.ID, SourceName: "acme", AliasID: &id}))
+		}
 	}
 }
 
 func (c caller) wantPublished(id string, e entry) {
 	c.t.Helper()
-	have := c.get("/admin/templates/" + id).is(200).template()
+	have := must(c.Template(c.t.Context(), id))
 	switch {
 	case have.ID != id, have.Name != e.Name, !equalText(have.Description, e.Description), !equalText(have.Category, e.Category):
 		c.t.Errorf("%s: %q %q, want %q", id, have.ID, have.Name, e.Name)
-	case !slices.Equal(have.Integrations, e.Integrations), !slices.Equal(have.Tags, e.Tags), have.Integrations == nil, have.Tags == nil:
+	case !slices.Equal(have.Integrations, e.Integrations), !slices.Equal(have.Tags, e.Tags):
 		c.t.Errorf("%s: integrations %v, tags %v, want %v, %v", id, have.Integrations, have.Tags, e.Integrations, e.Tags)
 	case !bytes.Equal(have.Manifest, e.Manifest):
 		c.t.Errorf("%s: manifest\nhave %s\nwant %s", id, have.Manifest, e.Manifest)
@@ -127,19 +131,21 @@ func TestPublishedCatalogue(t *testing.T) {
 	admin := s.admin()
 	admin.register(u)
 	admin.installAll(entries)
-	before := string(admin.get("/admin/templates").is(200).body)
+	ctx := t.Context()
+	before := must(all(admin.Templates(ctx, svc.TemplateFilter{})))
 	s.restart()
 	admin = s.as(admin.bearer)
-	admin.get("/admin/templates").is(200).json(before)
+	if after := must(all(admin.Templates(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(after, before) {
+		t.Errorf("before %v\nafter %v", before, after)
+	}
 	for _, e := range entries {
 		for _, id := range ids(e) {
 			admin.wantPublished(id, e)
-			check := admin.get("/admin/templates/" + id + "/check-update").is(200)
-			revision := check.text("current_revision")
-			check.json(fmt.Sprintf(`{"has_update": false, "current_revision": %q, "latest_revision": %[1]q, "source_name": "acme", "source_scope": "server"}`, revision))
+			if check := must(admin.CheckUpdate(ctx, id)); check.HasUpdate || *check.CurrentRevision != *check.LatestRevision || check.Source.Name != "acme" {
+				t.Errorf("%s: %+v", id, check)
+			}
 		}
-		category := admin.get("/admin/templates?category=" + *e.Category).is(200)
-		if !strings.Contains(string(category.body), `"id":"my-`+e.ID+`"`) {
+		if !slices.Contains(admin.templates(svc.TemplateFilter{Category: *e.Category}), "my-"+e.ID) {
 			t.Errorf("%s is not listed in its category", e.ID)
 		}
 	}
@@ -151,7 +157,7 @@ func (c caller) updates(entries []entry) []string {
 	updates := []string{}
 	for _, e := range entries {
 		for _, id := range ids(e) {
-			if c.get("/admin/templates/" + id + "/check-update").is(200).value()["has_update"] == true {
+			if must(c.CheckUpdate(c.t.Context(), id)).HasUpdate {
 				updates = append(updates, id)
 			}
 		}
@@ -186,7 +192,7 @@ func TestPublishedCatalogueChanges(t *testing.T) {
 		t.Errorf("updates of %v, want %v", have, want)
 	}
 	for _, id := range want {
-		if admin.post("/admin/templates/"+id+"/update", "").is(200).value()["updated"] != true {
+		if !must(admin.UpdateTemplate(t.Context(), id, false)).Updated {
 			t.Errorf("%s was not updated", id)
 		}
 	}
@@ -246,8 +252,7 @@ func otherwise(value any) any {
 // Numbers and escapes in a manifest that a published one may not have.
 func TestRespelledManifests(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
-	s := newSite(t, trusting(u))
-	admin := s.admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	for i, c := range []struct {
 		one, other string
@@ -269,20 +274,16 @@ func TestRespelledManifests(t *testing.T) {
 		id := fmt.Sprint("t", i)
 		entry := `{"id": "` + id + `", "name": "n", "manifest": `
 		u.offer(entry + c.one + `}`)
-		installed := admin.post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).is(200).template()
-		if string(installed.Manifest) != c.one {
+		fails(t, admin.install(id), "")
+		if installed := must(admin.Template(ctx, id)); string(installed.Manifest) != c.one {
 			t.Errorf("have %s, want %s", installed.Manifest, c.one)
 		}
 		u.offer(`{"name": "n", "tags": [], "description": null, "unknown": 1, "manifest": ` + c.other + `, "id": "` + id + `"}`)
-		if has := admin.get("/admin/templates/" + id + "/check-update").is(200).value()["has_update"]; has == c.same {
-			t.Errorf("%s, then %s: has_update %v", c.one, c.other, has)
+		check, updated := must(admin.CheckUpdate(ctx, id)), must(admin.UpdateTemplate(ctx, id, false))
+		if check.HasUpdate == c.same || updated.Updated == c.same {
+			t.Errorf("%s, then %s: %+v, %+v", c.one, c.other, check, updated)
 		}
-		updated := admin.post("/admin/templates/"+id+"/update", "").is(200)
-		if updated.value()["updated"] == c.same {
-			t.Errorf("%s, then %s: %s", c.one, c.other, updated.body)
-		}
-		forced := admin.post("/admin/templates/"+id+"/update?force=true", "").is(200)
-		if have := unmarshal[struct{ Template template }](t, forced.body).Template.Manifest; len(have) != len(compact(t, c.other)) {
+		if have := must(admin.UpdateTemplate(ctx, id, true)).Template.Manifest; len(have) != len(compact(t, c.other)) {
 			t.Errorf("forced: have %s, want %s", have, c.other)
 		}
 	}
@@ -295,4 +296,24 @@ func compact(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func parse(t *testing.T, data []byte) any {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		t.Fatalf("not JSON: %v: %.300s", err, data)
+	}
+	return value
+}
+
+// marshal writes JSON without escapes for HTML.
+func marshal(value any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return b.Bytes(), err
 }

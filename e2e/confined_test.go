@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -17,8 +19,7 @@ func TestManifestFileStaysInItsSource(t *testing.T) {
 	other := newUpstream(t, map[string]string{"m.json": `{"version": "secret"}`})
 	var asked []string
 	u := newUpstream(t, map[string]string{})
-	s := newSite(t, trusting(u))
-	admin := s.admin()
+	admin := newSite(t, trusting(u)).admin()
 	admin.register(u)
 	for _, file := range []string{
 		"../m.json", "a/../../m.json", "..", ".", "/m.json", "//" + u.Listener.Addr().String() + "/m.json", "%2e%2e/m.json", "..%2fm.json", "%2e%2e%2fm.json", "a/%2E./../m.json",
@@ -34,10 +35,7 @@ func TestManifestFileStaysInItsSource(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, `{"templates": [{"id": "chat", "name": "Chat", "manifest_file": "`+file+`"}]}`)
 			})
-			a := admin.in(t).post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(502)
-			if !strings.Contains(a.text("detail"), `"acme"`) {
-				t.Errorf("%s", a.body)
-			}
+			wantSaid(t, admin.install("chat"), svc.CodeSourceFailed, `"acme"`)
 			for _, target := range asked {
 				path, err := url.PathUnescape(target)
 				if err != nil || !strings.HasPrefix(path, "/acme/") || strings.Contains(path, "..") {
@@ -46,7 +44,9 @@ func TestManifestFileStaysInItsSource(t *testing.T) {
 			}
 		})
 	}
-	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
+	if have := admin.templates(svc.TemplateFilter{}); len(have) > 0 {
+		t.Errorf("installed are %v", have)
+	}
 }
 
 func TestSourceTokenGoesHomeOnly(t *testing.T) {
@@ -63,9 +63,8 @@ func TestSourceTokenGoesHomeOnly(t *testing.T) {
 		_, _ = io.WriteString(w, goodCatalogue)
 	})
 	u := newUpstream(t, map[string]string{})
-	s := newSite(t, trusting(u, other))
-	admin := s.admin()
-	admin.post("/admin/template-sources", `{"url": "`+u.URL+`/acme", "auth_token": "`+token+`"}`).is(201)
+	admin := newSite(t, trusting(u, other)).admin()
+	must(admin.RegisterSource(t.Context(), svc.RegisterSource{URL: u.URL + "/acme", AuthToken: new(svc.Secret(token))}))
 	for name, c := range map[string]struct {
 		to   string
 		want string
@@ -85,12 +84,12 @@ func TestSourceTokenGoesHomeOnly(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, goodCatalogue)
 			})
-			a := admin.in(t).post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-			admin.delete("/admin/templates/chat").is(204)
+			a := admin.send("POST", "/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+			fails(t, admin.DeleteTemplate(t.Context(), "chat"), "")
 			if have := fmt.Sprint(told); have != c.want {
 				t.Errorf("told %s, want %s", have, c.want)
 			}
-			if strings.Contains(string(a.body), token) || strings.Contains(string(admin.get("/admin/template-sources").body), token) {
+			if strings.Contains(string(a.body), token) || strings.Contains(string(admin.send("GET", "/admin/template-sources", "").body), token) {
 				t.Error("the token is in an answer")
 			}
 		})
@@ -99,7 +98,10 @@ func TestSourceTokenGoesHomeOnly(t *testing.T) {
 
 func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
-	admin := newSite(t, trusting(u)).admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
+	register := func(url string) error {
+		return failure(admin.RegisterSource(ctx, svc.RegisterSource{URL: url, Alias: new("acme")}))
+	}
 	port := u.URL[strings.LastIndex(u.URL, ":"):]
 	for _, address := range []string{
 		"http://127.0.0.1:1/acme", "http://localhost" + port + "/acme", "https://127.0.0.1" + port + "/acme", "http://127.0.0.1/acme", "http://example.com/acme",
@@ -113,19 +115,15 @@ func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 		"https://example.com/%2e%2e/acme", "https://example.com:0/acme", "https://example.com:99999/acme", "https://exa mple.com/acme", "https://example.com\\acme", "https://１２７.0.0.1/acme",
 		"https://example.com/acme\u202e", "https://%31%32%37.0.0.1/acme",
 	} {
-		body := string(must(marshal(map[string]string{"url": address, "alias": "acme"})))
-		a := admin.post("/admin/template-sources", body)
-		if a.status != 400 {
-			t.Errorf("%s: answered %d: %s", address, a.status, a.body)
-			admin.delete("/admin/template-sources/acme")
-		} else if strings.Contains(string(a.body), "password@") {
-			t.Errorf("%s: repeats a password: %s", address, a.body)
+		if err := register(address); svc.ErrorCode(err) != svc.CodeInvalid || strings.Contains(err.Error(), "password@") {
+			t.Errorf("%s: answered %v", address, err)
 		}
 	}
-	admin.get("/admin/template-sources").is(200).json(`[]`)
+	if have := must(all(admin.Sources(ctx))); len(have) > 0 {
+		t.Errorf("registered are %v", have)
+	}
 	for _, address := range []string{"https://github.com/acme/templates", "https://example.com/acme", u.URL + "/acme"} {
-		admin.post("/admin/template-sources", `{"url": "`+address+`"}`).is(201)
-		admin.delete("/admin/template-sources/acme").is(204)
+		fails(t, errors.Join(register(address), admin.RemoveSource(ctx, "acme")), "")
 	}
 }
 
@@ -146,10 +144,9 @@ func TestForbiddenAddressBehindAName(t *testing.T) {
 	}()
 	admin := newSite(t, marketplace.Config{}).admin()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	admin.post("/admin/template-sources", `{"url": "https://`+name+`:`+port+`/acme"}`).is(201)
-	detail := admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(502).text("detail")
-	if !strings.Contains(detail, `"acme"`) || strings.Contains(detail, address) || strings.Contains(detail, name) {
-		t.Errorf("%s", detail)
+	must(admin.RegisterSource(t.Context(), svc.RegisterSource{URL: "https://" + name + ":" + port + "/acme"}))
+	if said := wantSaid(t, admin.install("chat"), svc.CodeSourceFailed, `"acme"`); strings.Contains(said, address) || strings.Contains(said, name) {
+		t.Error(said)
 	}
 	select {
 	case <-dialled:

@@ -1,32 +1,18 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 )
 
-// listed are the ids of a list, in its order.
-func (a answer) listed(key string) []string {
-	a.t.Helper()
-	list, isArray := parse(a.t, a.is(200).body).([]any)
-	if !isArray {
-		list, _ = a.value()["templates"].([]any)
-	}
-	ids := []string{}
-	for _, element := range list {
-		id, _ := element.(map[string]any)[key].(string)
-		ids = append(ids, id)
-	}
-	return ids
-}
-
 func TestManifestsDigitForDigitInAFile(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s, ctx := newSite(t, marketplace.Config{}), t.Context()
 	admin := s.admin()
 	manifests := []string{
 		`{"version":"1","a":1.0,"b":1,"c":1e400,"d":-0,"e":-0.0,"f":1E5,"g":9007199254740993,"h":0.1000}`,
@@ -36,13 +22,13 @@ func TestManifestsDigitForDigitInAFile(t *testing.T) {
 		`{"version":"1","s":"` + strings.Repeat("x", 900_000) + `"}`,
 	}
 	for i, manifest := range manifests {
-		admin.post("/admin/templates", fmt.Sprintf(`{"id": "m%d", "name": "n", "manifest": %s}`, i, manifest)).is(200)
+		must(admin.CreateTemplate(ctx, svc.CreateTemplate{ID: fmt.Sprint("m", i), Content: svc.Content{Name: "n", Manifest: []byte(manifest)}}))
 	}
 	s.restart()
 	admin = s.as(admin.bearer)
-	list := unmarshal[struct{ Templates []template }](t, admin.get("/admin/templates").is(200).body).Templates
+	list := must(all(admin.Templates(ctx, svc.TemplateFilter{})))
 	for i, manifest := range manifests {
-		one := admin.get(fmt.Sprint("/admin/templates/m", i)).is(200).template()
+		one := must(admin.Template(ctx, fmt.Sprint("m", i)))
 		if string(one.Manifest) != manifest || string(list[i].Manifest) != manifest {
 			t.Errorf("have %.200s\nand %.200s\nwant %.200s", one.Manifest, list[i].Manifest, manifest)
 		}
@@ -51,27 +37,27 @@ func TestManifestsDigitForDigitInAFile(t *testing.T) {
 
 // What a row says is the same however it is reached, and stays so when the database is opened again.
 func TestTextsInAFile(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s, ctx := newSite(t, marketplace.Config{}), t.Context()
 	admin := s.admin()
 	texts := []string{"", " ", "é", "e\u0301", "😀", "\u2028", "'; DROP TABLE svc_templates; --", `\`, `"`, "%", "$1", "?1", "null", "\r\n", "a\u007f", "ZWJ\u200d", "\ufeff"}
-	before := map[string]string{}
+	before := map[string]svc.Template{}
 	for i, text := range texts {
-		body := string(must(marshal(map[string]any{
-			"id": fmt.Sprint("t", i), "name": "n" + text, "description": text, "category": text, "tags": []string{text, text}, "integrations": []string{text},
-			"manifest": json.RawMessage(`{"version":"1"}`),
-		})))
-		a := admin.post("/admin/templates", body).is(200)
-		before[fmt.Sprint("t", i)] = string(a.body)
-		if have := a.template(); *have.Description != text || !slices.Equal(have.Tags, []string{text, text}) {
-			t.Errorf("%q: %s", text, a.body)
+		id, content := fmt.Sprint("t", i), svc.Content{
+			Name: "n" + text, Description: &text, Category: &text, Tags: []string{text, text}, Integrations: []string{text}, Manifest: []byte(`{"version":"1"}`),
+		}
+		before[id] = must(admin.CreateTemplate(ctx, svc.CreateTemplate{ID: id, Content: content}))
+		if have := before[id].Content; !reflect.DeepEqual(have, content) {
+			t.Errorf("%q: %+v", text, have)
 		}
 	}
 	for range 2 {
-		for id, body := range before {
-			admin.get("/admin/templates/" + id).is(200).json(body)
+		for id, template := range before {
+			if have := must(admin.Template(ctx, id)); !reflect.DeepEqual(have, template) {
+				t.Errorf("have %+v\nwant %+v", have, template)
+			}
 		}
-		if have := len(admin.get("/admin/templates").listed("id")); have != len(texts) {
-			t.Errorf("%d listed", have)
+		if have := admin.templates(svc.TemplateFilter{}); len(have) != len(texts) {
+			t.Errorf("%d listed", len(have))
 		}
 		s.restart()
 		admin = s.as(admin.bearer)
@@ -80,25 +66,24 @@ func TestTextsInAFile(t *testing.T) {
 
 func TestListsOfAFileAcrossChunks(t *testing.T) {
 	admin := newSite(t, marketplace.Config{}).admin()
-	var all, odd, third []string
+	var every, odd, third []string
 	for i := range 130 {
-		id, tags, category := fmt.Sprintf("t%03d", (i*37)%130), `"all", "all"`, "null"
 		n := (i * 37) % 130
+		in := svc.CreateTemplate{ID: fmt.Sprintf("t%03d", n), Content: svc.Content{Name: fmt.Sprint("n", n/20), Tags: []string{"all", "all"}, Manifest: []byte(`{"version": "1"}`)}}
 		if n%2 == 1 {
-			tags += `, "odd"`
+			in.Tags = append(in.Tags, "odd")
 		}
 		if n%3 == 0 {
-			category = `"third"`
+			in.Category = new("third")
 		}
-		manifest := `{"version": "1"}`
 		if n%10 == 0 {
-			manifest = `{"version": "` + strings.Repeat("x", 100_000) + `"}` // chunks end early, too
+			in.Manifest = []byte(`{"version": "` + strings.Repeat("x", 100_000) + `"}`) // chunks end early, too
 		}
-		admin.post("/admin/templates", fmt.Sprintf(`{"id": %q, "name": "n%d", "tags": [%s], "category": %s, "manifest": %s}`, id, n/20, tags, category, manifest)).is(200)
+		must(admin.CreateTemplate(t.Context(), in))
 	}
 	for n := range 130 {
 		id := fmt.Sprintf("t%03d", n)
-		if all = append(all, id); n%2 == 1 {
+		if every = append(every, id); n%2 == 1 {
 			odd = append(odd, id)
 		}
 		if n%3 == 0 {
@@ -106,9 +91,11 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 		}
 	}
 	both := slices.DeleteFunc(slices.Clone(odd), func(id string) bool { return !slices.Contains(third, id) })
-	for query, want := range map[string][]string{"": all, "?tag=all": all, "?tag=odd": odd, "?category=third": third, "?tag=odd&category=third": both, "?tag=Odd": {}, "?tag=none": {}} {
-		if have := admin.get("/admin/templates" + query).listed("id"); !slices.Equal(have, want) {
-			t.Errorf("%s: %d listed, want %d: %v", query, len(have), len(want), have)
+	for filter, want := range map[svc.TemplateFilter][]string{
+		{}: every, {Tag: "all"}: every, {Tag: "odd"}: odd, {Category: "third"}: third, {Tag: "odd", Category: "third"}: both, {Tag: "Odd"}: {}, {Tag: "none"}: {},
+	} {
+		if have := admin.templates(filter); !slices.Equal(have, want) {
+			t.Errorf("%+v: %d listed, want %d: %v", filter, len(have), len(want), have)
 		}
 	}
 }
@@ -116,53 +103,58 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 // A filtered list follows what a patch and an update change: names, tags and categories.
 func TestFiltersFollowChanges(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
-	admin := newSite(t, trusting(u)).admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	u.offer(first)
-	admin.post("/admin/templates", `{"id": "a", "name": "A", "tags": ["x", "t"], "category": "talk", "manifest": {"version": "1"}}`).is(200)
-	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	want := func(query string, ids ...string) {
+	must(admin.CreateTemplate(ctx, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Tags: []string{"x", "t"}, Category: new("talk"), Manifest: []byte(`{"version": "1"}`)}}))
+	fails(t, admin.install("chat"), "")
+	want := func(tag, category string, ids ...string) {
 		t.Helper()
-		if have := admin.get("/admin/templates" + query).listed("id"); !slices.Equal(have, append([]string{}, ids...)) {
-			t.Errorf("%s: listed %v, want %v", query, have, ids)
+		if have := admin.templates(svc.TemplateFilter{Tag: tag, Category: category}); !slices.Equal(have, ids) {
+			t.Errorf("%s %s: listed %v, want %v", tag, category, have, ids)
 		}
 	}
-	want("?tag=t", "a", "chat")
-	admin.patch("/admin/templates/a", `{"name": "Z"}`).is(200)
-	want("?tag=t", "chat", "a")
-	want("?tag=t&category=talk", "chat", "a")
-	admin.patch("/admin/templates/a", `{"tags": ["y", "y"], "category": null}`).is(200)
-	want("?tag=t", "chat")
-	want("?tag=x")
-	want("?tag=y", "a")
-	want("?category=talk", "chat")
+	want("t", "", "a", "chat")
+	must(admin.PatchTemplate(ctx, "a", svc.TemplatePatch{Name: new("Z")}))
+	want("t", "", "chat", "a")
+	want("t", "talk", "chat", "a")
+	must(admin.PatchTemplate(ctx, "a", svc.TemplatePatch{Tags: &[]string{"y", "y"}, Category: textOf(nil)}))
+	want("t", "", "chat")
+	want("x", "")
+	want("y", "", "a")
+	want("", "talk", "chat")
 	u.offer(`{"id": "chat", "name": "ZZ", "tags": ["new", "y"], "manifest": {"version": "2"}}`)
-	admin.post("/admin/templates/chat/update", "").is(200)
-	want("?tag=t")
-	want("?tag=new", "chat")
-	want("?tag=y", "a", "chat")
-	want("?category=talk")
-	admin.delete("/admin/templates/a").is(204)
-	want("?tag=y", "chat")
-	admin.post("/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1"}}`).is(200)
-	want("?tag=y", "chat")
+	fails(t, admin.update("chat", false), "")
+	want("t", "")
+	want("new", "", "chat")
+	want("y", "", "a", "chat")
+	want("", "talk")
+	fails(t, admin.DeleteTemplate(ctx, "a"), "")
+	want("y", "", "chat")
+	fails(t, admin.create("a", "A"), "")
+	want("y", "", "chat")
 }
 
 func TestKeysOfAFileAcrossChunks(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s, ctx := newSite(t, marketplace.Config{}), t.Context()
 	admin := s.admin()
 	var want []string
 	for i := range 120 {
-		id := admin.post("/users/alice/api-keys", fmt.Sprintf(`{"description": "k%d"}`, i)).is(201).text("id")
-		want = append([]string{id}, want...)
+		want = append([]string{must(admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{Description: new(fmt.Sprint("k", i))})).ID}, want...)
 	}
 	s.restart()
 	admin = s.as(admin.bearer)
-	if have := admin.get("/users/alice/api-keys").listed("id"); !slices.Equal(have, want) {
+	listed := func() (ids []string) {
+		for _, key := range must(all(admin.APIKeys(ctx, "alice"))) {
+			ids = append(ids, key.ID)
+		}
+		return ids
+	}
+	if have := listed(); !slices.Equal(have, want) {
 		t.Errorf("listed %v", have)
 	}
-	admin.delete("/users/alice/api-keys/" + want[60]).is(204)
-	if have := admin.get("/users/alice/api-keys").listed("id"); !slices.Equal(have, slices.Delete(want, 60, 61)) {
+	fails(t, admin.RevokeAPIKey(ctx, "alice", want[60]), "")
+	if have := listed(); !slices.Equal(have, slices.Delete(want, 60, 61)) {
 		t.Errorf("listed %v", have)
 	}
 }

@@ -1,20 +1,19 @@
 package e2e_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"
@@ -43,7 +42,7 @@ type site struct {
 	config  marketplace.Config
 	url     string // of the interface
 	service *svc.Service
-	client  *http.Client
+	http    *http.Client
 	stop    func()
 }
 
@@ -61,21 +60,17 @@ func newSite(t *testing.T, config marketplace.Config) *site {
 
 func (s *site) start() {
 	s.t.Helper()
-	store, err := sqlite.Open(s.t.Context(), s.path, sqlite.Options{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	quiet := slog.New(slog.DiscardHandler)
+	store := must(sqlite.Open(s.t.Context(), s.path, sqlite.Options{}))
 	market := must(marketplace.New(s.config))
 	s.service = must(svc.New(svc.Config{
-		Store: store, Marketplace: market, Logger: quiet,
+		Store: store, Marketplace: market,
 		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
 	}))
-	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{Logger: quiet}).Ahead(http.NewServeMux()))
+	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{}).Ahead(http.NewServeMux()))
 	transport := server.Client().Transport.(*http.Transport)
 	transport.MaxIdleConnsPerHost = 16
-	s.url, s.client = server.URL+httpapi.DefaultPrefix, &http.Client{Transport: contract.Transport(s.t, transport)}
+	s.url, s.http = server.URL+httpapi.DefaultPrefix, &http.Client{Transport: contract.Transport(s.t, transport)}
 	service := s.service
 	s.stop = sync.OnceFunc(func() {
 		server.Close()
@@ -97,72 +92,104 @@ func (s *site) restart() {
 func (s *site) key(user string) string { return s.keyOf(svc.KindUser, user) }
 
 func (s *site) keyOf(kind svc.Kind, id string) string {
-	s.t.Helper()
-	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return string(issued.Key)
+	return string(must(s.service.IssueAPIKey(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})).Key)
 }
 
 // keyID is the id within a key.
 func keyID(key string) string { return key[5:21] }
 
-func (s *site) as(bearer string) caller { return caller{s.t, s.client, s.url, bearer} }
+func (s *site) as(bearer string) caller { return newCaller(s.t, s.http, s.url, bearer) }
 
 func (s *site) admin() caller { return s.as(s.key("admin")) }
 
-// caller makes requests with one bearer.
+// caller is the Go client with one bearer, and sends as well what that would not.
 type caller struct {
+	*client.Client
 	t      *testing.T
-	client *http.Client
+	http   *http.Client
 	url    string
 	bearer string
 }
 
-func (c caller) in(t *testing.T) caller { c.t = t; return c }
-
-func (c caller) get(target string) answer    { c.t.Helper(); return c.send("GET", target, "") }
-func (c caller) delete(target string) answer { c.t.Helper(); return c.send("DELETE", target, "") }
-func (c caller) post(target, body string) answer {
-	c.t.Helper()
-	return c.send("POST", target, body)
+func newCaller(t *testing.T, http *http.Client, url, bearer string) caller {
+	return caller{must(client.New(client.Config{BaseURL: url, Token: svc.Secret(bearer), HTTPClient: http})), t, http, url, bearer}
 }
-func (c caller) patch(target, body string) answer {
-	c.t.Helper()
-	return c.send("PATCH", target, body)
+
+func as(c caller, bearer string) caller { return newCaller(c.t, c.http, c.url, bearer) }
+
+// try reports why the caller is not let in; nil: it is.
+func (c caller) try() error {
+	return failure(all(c.MyAPIKeys(c.t.Context())))
+}
+
+// create adds a template with a name and a manifest.
+func (c caller) create(id, name string) error {
+	return failure(c.CreateTemplate(c.t.Context(), svc.CreateTemplate{ID: id, Content: svc.Content{Name: name, Manifest: []byte(`{"version":"1"}`)}}))
+}
+
+// install installs a template of "acme" under its own id.
+func (c caller) install(id string) error {
+	return failure(c.InstallTemplate(c.t.Context(), svc.Install{TemplateID: id, SourceName: "acme"}))
+}
+
+// update is UpdateTemplate, for those who need not know what it did.
+func (c caller) update(id string, force bool) error {
+	return failure(c.UpdateTemplate(c.t.Context(), id, force))
+}
+
+// templates are the ids of a list.
+func (c caller) templates(filter svc.TemplateFilter) []string {
+	ids := []string{}
+	for template, err := range c.Templates(c.t.Context(), filter) {
+		fails(c.t, err, "")
+		ids = append(ids, template.ID)
+	}
+	return ids
+}
+
+// all are the elements of a list.
+func all[T any](list iter.Seq2[T, error]) (elements []T, err error) {
+	for element, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		elements = append(elements, element)
+	}
+	return elements, nil
+}
+
+// failure is the error of a call whose result does not matter.
+func failure[T any](_ T, err error) error { return err }
+
+// fails wants an error of this code; "": none.
+func fails(t *testing.T, err error, code svc.Code) {
+	t.Helper()
+	if svc.ErrorCode(err) != code {
+		t.Fatalf("error %v, want %q", err, code)
+	}
 }
 
 func (c caller) send(method, target, body string) answer {
 	c.t.Helper()
-	a, err := c.try(method, target, body)
-	if err != nil {
-		c.t.Errorf("%s %s: %v", method, target, err)
-	}
-	return a
-}
-
-// try is send for a server that may go away.
-func (c caller) try(method, target, body string) (answer, error) {
 	a := answer{t: c.t, request: method + " " + target + " " + body}
-	request, err := http.NewRequest(method, c.url+target, strings.NewReader(body))
-	if err != nil {
-		return a, err
-	}
+	request := must(http.NewRequest(method, c.url+target, strings.NewReader(body)))
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	if c.bearer != "" {
 		request.Header.Set("Authorization", "Bearer "+c.bearer)
 	}
-	response, err := c.client.Do(request)
+	response, err := c.http.Do(request)
 	if err != nil {
-		return a, err
+		c.t.Errorf("%s: %v", a.request, err)
+		return a
 	}
 	defer response.Body.Close()
 	a.status = response.StatusCode
-	a.body, err = io.ReadAll(response.Body)
-	return a, err
+	if a.body, err = io.ReadAll(response.Body); err != nil {
+		c.t.Errorf("%s: %v", a.request, err)
+	}
+	return a
 }
 
 // answer is one answer; its status is 0 when there was none.
@@ -179,66 +206,6 @@ func (a answer) is(status int) answer {
 		a.t.Fatalf("%s: answered %d, want %d: %s", a.request, a.status, status, a.body)
 	}
 	return a
-}
-
-// json wants a body that is this JSON value: the same keys, numbers digit for digit.
-func (a answer) json(want string) {
-	a.t.Helper()
-	if !reflect.DeepEqual(parse(a.t, a.body), parse(a.t, []byte(want))) {
-		a.t.Errorf("%s:\nhave %s\nwant %s", a.request, a.body, want)
-	}
-}
-
-func (a answer) value() map[string]any {
-	a.t.Helper()
-	value, isObject := parse(a.t, a.body).(map[string]any)
-	if !isObject {
-		a.t.Fatalf("%s: not an object: %s", a.request, a.body)
-	}
-	return value
-}
-
-func (a answer) text(key string) string {
-	a.t.Helper()
-	s, _ := a.value()[key].(string)
-	return s
-}
-
-func (a answer) template() template {
-	a.t.Helper()
-	return unmarshal[template](a.t, a.body)
-}
-
-// template is an answer's, its manifest byte by byte.
-type template struct {
-	ID, Name              string
-	Description, Category *string
-	Integrations, Tags    []string
-	SourceName            *string `json:"source_name"`
-	SourceRevision        *string `json:"source_revision"`
-	InstalledAt           string  `json:"installed_at"`
-	UpdatedAt             string  `json:"updated_at"`
-	Manifest              json.RawMessage
-}
-
-func unmarshal[T any](t *testing.T, data []byte) T {
-	t.Helper()
-	var value T
-	if err := json.Unmarshal(data, &value); err != nil {
-		t.Fatalf("%v: %.300s", err, data)
-	}
-	return value
-}
-
-func parse(t *testing.T, data []byte) any {
-	t.Helper()
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		t.Fatalf("not JSON: %v: %.300s", err, data)
-	}
-	return value
 }
 
 func must[T any](value T, err error) T {
@@ -311,14 +278,5 @@ func trusting(servers ...*upstream) marketplace.Config {
 // register trusts the server as "acme".
 func (c caller) register(u *upstream) {
 	c.t.Helper()
-	c.post("/admin/template-sources", `{"url": "`+u.URL+`/acme"}`).is(201)
-}
-
-// marshal writes JSON without escapes for HTML.
-func marshal(value any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(value)
-	return b.Bytes(), err
+	fails(c.t, failure(c.RegisterSource(c.t.Context(), svc.RegisterSource{URL: u.URL + "/acme"})), "")
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -164,50 +166,54 @@ var hanging = map[string]http.HandlerFunc{
 	},
 }
 
-// wantSourceFault wants what holds whenever a source is at fault: for every request that asks it, the status, a detail that
+// wantSourceFault wants what holds whenever a source is at fault: for every request that asks it, the code, a sentence that
 // names the source and nothing inside, and nothing written.
-func (c caller) wantSourceFault(status int, before string) {
-	c.t.Helper()
-	code := map[int]string{502: "source_failed", 504: "source_timeout"}[status]
-	for _, a := range []answer{
-		c.post("/admin/templates/chat/install", `{"source_name": "acme"}`),
-		c.get("/admin/templates/mine/check-update"),
-		c.post("/admin/templates/mine/update?force=true", ""),
-	} {
-		detail := a.is(status).text("detail")
-		if !strings.Contains(detail, `"acme"`) || a.text("code") != code || len(a.value()) != 5 {
-			c.t.Errorf("%s: %s", a.request, a.body)
-		}
+func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
+	t.Helper()
+	_, check := c.CheckUpdate(t.Context(), "mine")
+	for _, err := range []error{check, c.install("chat"), c.update("mine", true)} {
+		said := wantSaid(t, err, code, `"acme"`)
 		for _, inside := range []string{"127.0.0.1", "localhost", "::", "169.254", "dial", "tcp", "EOF", "net/http", "context", "goroutine", "gzip:", "Sign in", "<", "passwd"} {
-			if strings.Contains(detail, inside) {
-				c.t.Errorf("%s shows %q: %s", a.request, inside, detail)
+			if strings.Contains(said, inside) {
+				t.Errorf("shows %q: %s", inside, said)
 			}
 		}
 	}
-	c.get("/admin/templates").is(200).json(before)
+	if have := must(all(c.Templates(t.Context(), svc.TemplateFilter{}))); len(have) != 1 || have[0].ID != "mine" || have[0].UpdatedAt != have[0].InstalledAt {
+		t.Errorf("there are %+v", have)
+	}
+}
+
+// wantSaid wants an error of this code, which says something, and returns all it says.
+func wantSaid(t *testing.T, err error, code svc.Code, something string) string {
+	t.Helper()
+	fails(t, err, code)
+	e, _ := errors.AsType[*svc.Error](err)
+	if !strings.Contains(e.Message, something) {
+		t.Errorf("%q says nothing of %s", e.Message, something)
+	}
+	return e.Message
 }
 
 func TestHostileSources(t *testing.T) {
 	other := newUpstream(t, map[string]string{"templates.json": goodCatalogue})
 	u, admin := installed(t)
-	before := string(admin.get("/admin/templates").is(200).body)
 	for name, handler := range hostile(other.URL + "/acme/templates.json") {
 		t.Run(name, func(t *testing.T) {
 			u.answer(handler)
-			admin.in(t).wantSourceFault(502, before)
+			admin.wantSourceFault(t, svc.CodeSourceFailed)
 		})
 	}
 	u.answer(nil)
-	admin.get("/admin/templates/mine/check-update").is(200)
+	must(admin.CheckUpdate(t.Context(), "mine"))
 }
 
 func TestSourcesThatHang(t *testing.T) {
 	u, admin := installedWithin(t, marketplace.Limits{HeaderTimeout: 400 * time.Millisecond, Timeout: 800 * time.Millisecond})
-	before := string(admin.get("/admin/templates").is(200).body)
 	for name, handler := range hanging {
 		t.Run(name, func(t *testing.T) {
 			u.answer(handler)
-			admin.in(t).wantSourceFault(504, before)
+			admin.wantSourceFault(t, svc.CodeSourceTimeout)
 		})
 	}
 	u.CloseClientConnections()
@@ -215,10 +221,9 @@ func TestSourcesThatHang(t *testing.T) {
 
 func TestSourceThatIsNotThere(t *testing.T) {
 	u, admin := installed(t)
-	before := string(admin.get("/admin/templates").is(200).body)
 	u.CloseClientConnections()
 	u.Close()
-	admin.wantSourceFault(502, before)
+	admin.wantSourceFault(t, svc.CodeSourceFailed)
 }
 
 // What a source sends must not fill this process's memory.
@@ -229,7 +234,7 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for range 3 {
-		admin.get("/admin/templates/mine/check-update").is(502)
+		fails(t, failure(admin.CheckUpdate(t.Context(), "mine")), svc.CodeSourceFailed)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -272,17 +277,16 @@ func TestBadEntriesDoNotStopTheOthers(t *testing.T) {
 	admin.register(u)
 	for id := range badEntries {
 		t.Run(id, func(t *testing.T) {
-			a := admin.in(t).post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).is(502)
-			if detail := a.text("detail"); !strings.Contains(detail, `"acme"`) || strings.Contains(detail, "127.0.0.1") {
-				t.Errorf("%s", detail)
+			if said := wantSaid(t, admin.install(id), svc.CodeSourceFailed, `"acme"`); strings.Contains(said, "127.0.0.1") {
+				t.Error(said)
 			}
 		})
 	}
-	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
-	for _, id := range []string{"good", "chat"} {
-		admin.post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).is(200)
+	if have := admin.templates(svc.TemplateFilter{}); len(have) > 0 {
+		t.Errorf("installed are %v", have)
 	}
-	if have := admin.get("/admin/templates/good").is(200).template().Manifest; string(have) != `{"version":"1"}` {
+	fails(t, errors.Join(admin.install("good"), admin.install("chat")), "")
+	if have := must(admin.Template(t.Context(), "good")).Manifest; string(have) != `{"version":"1"}` {
 		t.Errorf("%s", have)
 	}
 }

@@ -1,10 +1,12 @@
 package e2e_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/extsvc/svc"
 )
 
 // tagging makes a server answer conditional requests, and returns what it is asked: "path status".
@@ -58,16 +62,15 @@ func TestRestartCostsA304(t *testing.T) {
 	u := newUpstream(t, map[string]string{"f.json": `{"version": "1"}`})
 	u.offer(first, `{"id": "file", "name": "File", "manifest_file": "f.json"}`)
 	asked := u.tagging()
-	s := newSite(t, trusting(u))
+	s, ctx := newSite(t, trusting(u)), t.Context()
 	admin := s.admin()
 	admin.register(u)
-	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	admin.post("/admin/templates/file/install", `{"source_name": "acme"}`).is(200)
+	fails(t, errors.Join(admin.install("chat"), admin.install("file")), "")
 	wantAsked(t, asked(), "templates.json 200", "templates.json 304", "f.json 200")
 	for range 2 {
 		s.restart()
 		admin = s.admin()
-		if admin.get("/admin/templates/file/check-update").is(200).value()["has_update"] != false {
+		if must(admin.CheckUpdate(ctx, "file")).HasUpdate {
 			t.Error("an update of what has not changed")
 		}
 		wantAsked(t, asked(), "templates.json 304", "f.json 304")
@@ -75,14 +78,14 @@ func TestRestartCostsA304(t *testing.T) {
 	u.put("f.json", `{"version": "2"}`)
 	s.restart()
 	admin = s.admin()
-	admin.post("/admin/templates/file/update", "").is(200)
+	fails(t, admin.update("file", false), "")
 	wantAsked(t, asked(), "templates.json 304", "f.json 200")
 
 	// Registered anew, it starts with nothing.
-	admin.delete("/admin/template-sources/acme").is(204)
+	fails(t, admin.RemoveSource(ctx, "acme"), "")
 	admin.register(u)
 	s.restart()
-	s.admin().get("/admin/templates/chat/check-update").is(200)
+	must(s.admin().CheckUpdate(ctx, "chat"))
 	wantAsked(t, asked(), "templates.json 200")
 }
 
@@ -103,31 +106,35 @@ func TestCheckUpdatesAsksOnce(t *testing.T) {
 		u.offer(entries...)
 	}
 	offer(-1)
-	s := newSite(t, trusting(u))
-	admin := s.admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	for i := range n {
-		admin.post(fmt.Sprintf("/admin/templates/t%d/install", i), `{"source_name": "acme"}`).is(200)
+		fails(t, admin.install(fmt.Sprint("t", i)), "")
 	}
 	asked()
-	const same = `{"checked": 300, "templates": [], "sources": [{"source_name": "acme", "source_scope": "server", "checked": 300, "problem": null}]}`
+	want := func(checked int, problem string) {
+		t.Helper()
+		from := svc.SourceReport{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, Checked: checked, Problem: problem}
+		want := svc.UpdateReport{Checked: checked, Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{from}}
+		if have := must(admin.CheckUpdates(ctx)); !reflect.DeepEqual(have, want) {
+			t.Errorf("have %+v\nwant %+v", have, want)
+		}
+	}
 	for range 3 {
-		admin.post("/admin/templates/check-updates", "").is(200).json(same)
+		want(n, "")
 		wantAsked(t, asked(), "templates.json 304")
 	}
 	offer(7)
-	a := admin.post("/admin/templates/check-updates", "{}").is(200).value()
+	told := must(admin.CheckUpdates(ctx)).Templates
 	wantAsked(t, asked(), "templates.json 200")
-	one := a["templates"].([]any)[0].(map[string]any)
-	check := admin.get("/admin/templates/t7/check-update").is(200).value()
-	if len(a["templates"].([]any)) != 1 || one["template_id"] != "t7" || one["has_update"] != true || one["latest_revision"] != check["latest_revision"] {
-		t.Errorf("told %v, want the update of t7, %v", a["templates"], check)
+	check := must(admin.CheckUpdate(ctx, "t7"))
+	if len(told) != 1 || told[0].ID != "t7" || !told[0].HasUpdate() || *told[0].LatestRevision != *check.LatestRevision {
+		t.Errorf("told %+v, want the update of t7, %+v", told, check)
 	}
-	admin.post("/admin/templates/t7/update", "").is(200)
-	admin.post("/admin/templates/check-updates", "").is(200).json(same)
+	fails(t, admin.update("t7", false), "")
+	want(n, "")
 	u.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	admin.post("/admin/templates/check-updates", "").is(200).
-		json(`{"checked": 0, "templates": [], "sources": [{"source_name": "acme", "source_scope": "server", "checked": 0, "problem": "source \"acme\": its catalogue answered 500"}]}`)
+	want(0, `source "acme": its catalogue answered 500`)
 }
 
 // Over 20 versions of a catalogue, told are just the templates that say something else than what is installed: not those that are only
@@ -137,8 +144,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 26))
 	u := newUpstream(t, map[string]string{})
 	u.tagging()
-	s := newSite(t, trusting(u))
-	admin := s.admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	var meant, installed [n]map[string]any // what entries say
 	offer := func() {
@@ -168,7 +174,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 	}
 	offer()
 	for i := range n {
-		admin.post(fmt.Sprintf("/admin/templates/t%d/install", i), `{"source_name": "acme"}`).is(200)
+		fails(t, admin.install(fmt.Sprint("t", i)), "")
 		installed[i] = meant[i]
 	}
 	told, compared := 0, 0
@@ -185,8 +191,8 @@ func TestHistoryOfACatalogue(t *testing.T) {
 		}
 		offer()
 		found := map[string]bool{}
-		for _, one := range admin.post("/admin/templates/check-updates", "").is(200).value()["templates"].([]any) {
-			found[one.(map[string]any)["template_id"].(string)] = true
+		for _, one := range must(admin.CheckUpdates(ctx)).Templates {
+			found[one.ID] = true
 			told++
 		}
 		for i := range n {
@@ -196,7 +202,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 				t.Fatalf("version %d: %s told: %v, differs: %v", version, id, found[id], differs)
 			}
 			if differs && random.IntN(2) == 0 {
-				if admin.post("/admin/templates/"+id+"/update", "").is(200).value()["updated"] != true {
+				if !must(admin.UpdateTemplate(ctx, id, false)).Updated {
 					t.Fatalf("version %d: %s was not updated", version, id)
 				}
 				installed[i] = meant[i]
@@ -218,42 +224,38 @@ func TestSignedSource(t *testing.T) {
 		u.put("templates.json", text)
 		u.put("templates.json.sig", base64.StdEncoding.EncodeToString(ed25519.Sign(key, []byte(text))))
 	}
-	s := newSite(t, trusting(u))
+	s, ctx := newSite(t, trusting(u)), t.Context()
 	admin := s.admin()
 	public := base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey))
 	for _, bad := range []string{`""`, `"AAAA"`, `"` + public[1:] + `"`, `"` + public + public + `"`, `7`} {
-		admin.post("/admin/template-sources", `{"url": "`+u.URL+`/acme", "signing_key": `+bad+`}`).is(400)
+		admin.send("POST", "/admin/template-sources", `{"url": "`+u.URL+`/acme", "signing_key": `+bad+`}`).is(400)
 	}
-	admin.post("/admin/template-sources", `{"url": "`+u.URL+`/acme", "signing_key": "`+public+`"}`).is(201)
-	install := func(status int) {
-		t.Helper()
-		admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(status)
-	}
+	must(admin.RegisterSource(ctx, svc.RegisterSource{URL: u.URL + "/acme", SigningKey: key.Public().(ed25519.PublicKey)}))
 	u.offer(first)
-	install(502)
+	fails(t, admin.install("chat"), svc.CodeSourceFailed)
 	publish(5, "5")
-	install(200)
-	full := admin.get("/admin/template-sources?view=full").is(200)
-	if text := string(full.body); !strings.Contains(text, `"signing_key":"`+public+`"`) || !strings.Contains(text, `"serial":5`) {
-		t.Errorf("listed as %s", text)
+	fails(t, admin.install("chat"), "")
+	if listed := must(all(admin.Sources(ctx))); !bytes.Equal(listed[0].SigningKey, key.Public().(ed25519.PublicKey)) || listed[0].Serial != 5 {
+		t.Errorf("listed as %+v", listed)
 	}
-	if text := string(admin.get("/admin/template-sources").is(200).body); strings.Contains(text, "signing") {
+	if text := string(admin.send("GET", "/admin/template-sources", "").is(200).body); strings.Contains(text, "signing") {
 		t.Errorf("the plain view is %s", text)
 	}
 	for range 2 {
 		publish(4, "4") // signed, once
-		a := admin.post("/admin/templates/chat/update", "").is(502)
-		if !strings.Contains(string(a.body), "has the serial 4, and one with 5 was accepted before") {
-			t.Errorf("refused with %s", a.body)
+		err := admin.update("chat", false)
+		fails(t, err, svc.CodeSourceFailed)
+		if !strings.Contains(err.Error(), "has the serial 4, and one with 5 was accepted before") {
+			t.Errorf("refused with %v", err)
 		}
 		s.restart()
 		admin = s.admin()
 	}
 	publish(6, "6")
-	admin.post("/admin/templates/chat/update", "").is(200)
+	fails(t, admin.update("chat", false), "")
 	u.put("templates.json", strings.Replace(u.files["templates.json"], "Chat", "Evil", 1))
-	admin.post("/admin/templates/chat/update", "").is(502)
-	if admin.get("/admin/templates/chat").is(200).value()["name"] != "Chat" {
+	fails(t, admin.update("chat", false), svc.CodeSourceFailed)
+	if must(admin.Template(ctx, "chat")).Name != "Chat" {
 		t.Error("what nobody signed was installed")
 	}
 }
@@ -262,28 +264,26 @@ func TestRebind(t *testing.T) {
 	one, two := newUpstream(t, map[string]string{}), newUpstream(t, map[string]string{})
 	one.offer(first)
 	two.offer(strings.Replace(first, "Chat", "Elsewhere", 1))
-	s := newSite(t, trusting(one, two))
+	s, ctx := newSite(t, trusting(one, two)), t.Context()
 	admin := s.admin()
 	admin.register(one)
-	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	admin.delete("/admin/template-sources/acme").is(204)
+	fails(t, admin.install("chat"), "")
+	fails(t, admin.RemoveSource(ctx, "acme"), "")
 	admin.register(two)
 	s.restart()
 	admin = s.admin()
-	for _, a := range []answer{
-		admin.get("/admin/templates/chat/check-update"), admin.post("/admin/templates/chat/update", ""),
-		admin.post("/admin/templates/chat/update?force=true", ""), admin.get("/admin/templates/chat/diff"),
-	} {
-		if a.is(409).value()["code"] != "source_moved" {
-			t.Errorf("answered %s", a.body)
-		}
+	_, check := admin.CheckUpdate(ctx, "chat")
+	_, diff := admin.DiffTemplate(ctx, "chat")
+	for _, err := range []error{check, diff, admin.update("chat", false), admin.update("chat", true)} {
+		fails(t, err, svc.CodeSourceMoved)
 	}
-	admin.post("/admin/template-sources/acme/rebind", "").is(200).json(`{"template_ids": ["chat"]}`)
-	admin.post("/admin/template-sources/acme/rebind", "{}").is(200).json(`{"template_ids": []}`)
-	admin.post("/admin/template-sources/gone/rebind", "").is(404)
+	if first, again := must(admin.RebindSource(ctx, "acme")), must(admin.RebindSource(ctx, "acme")); fmt.Sprint(first, again) != "[chat] []" {
+		t.Errorf("rebound %v, then %v", first, again)
+	}
+	fails(t, failure(admin.RebindSource(ctx, "gone")), svc.CodeNotFound)
 	s.restart()
-	if update := s.admin().post("/admin/templates/chat/update", "").is(200).value(); update["updated"] != true {
-		t.Errorf("updated: %v", update["updated"])
+	if update := must(s.admin().UpdateTemplate(ctx, "chat", false)); !update.Updated {
+		t.Errorf("%+v", update)
 	}
 }
 
@@ -291,40 +291,41 @@ func TestSearch(t *testing.T) {
 	one, two := newUpstream(t, map[string]string{}), newUpstream(t, map[string]string{})
 	one.offer(`{"id": "chat", "name": "Talk to Customers", "tags": ["t"], "manifest": {"version": "1"}}`, `{"id": "half"}`)
 	two.offer(`{"id": "notes", "name": "Notes", "description": "what CUSTOMERS say", "category": "talk", "manifest": {"version": "1"}}`)
-	admin := newSite(t, trusting(one, two)).admin()
-	admin.get("/admin/source-templates").is(200).json(`{"sources": []}`)
+	admin, ctx := newSite(t, trusting(one, two)).admin(), t.Context()
+	if none := must(admin.SearchSources(ctx, svc.CatalogFilter{})); len(none) > 0 {
+		t.Errorf("listed %v", none)
+	}
 	admin.register(one)
-	admin.post("/admin/template-sources", `{"url": "`+two.URL+`/acme", "alias": "other"}`).is(201)
-	admin.post("/admin/template-sources", `{"url": "`+one.URL+`/none", "alias": "broken"}`).is(201)
-	for query, want := range map[string]string{
-		"":                              "acme: chat; broken: !; other: notes; ",
-		"?q=customers":                  "acme: chat; broken: !; other: notes; ",
-		"?q=customers%20TALK":           "acme: chat; broken: !; other: ; ",
-		"?q=notes":                      "acme: ; broken: !; other: notes; ",
-		"?q=chat&tag=t":                 "acme: chat; broken: !; other: ; ",
-		"?category=talk":                "acme: ; broken: !; other: notes; ",
-		"?q=nothing":                    "acme: ; broken: !; other: ; ",
-		"?q=customers&category=talk":    "acme: ; broken: !; other: notes; ",
-		"?q=%20":                        "acme: chat; broken: !; other: notes; ",
-		"?q=k%20to%20c&tag=t&category=": "acme: chat; broken: !; other: ; ",
+	must(admin.RegisterSource(ctx, svc.RegisterSource{URL: two.URL + "/acme", Alias: new("other")}))
+	must(admin.RegisterSource(ctx, svc.RegisterSource{URL: one.URL + "/none", Alias: new("broken")}))
+	for filter, want := range map[svc.CatalogFilter]string{
+		{}:                                    "acme: chat; broken: !; other: notes; ",
+		{Text: "customers"}:                   "acme: chat; broken: !; other: notes; ",
+		{Text: "customers TALK"}:              "acme: chat; broken: !; other: ; ",
+		{Text: "notes"}:                       "acme: ; broken: !; other: notes; ",
+		{Text: "chat", Tag: "t"}:              "acme: chat; broken: !; other: ; ",
+		{Category: "talk"}:                    "acme: ; broken: !; other: notes; ",
+		{Text: "nothing"}:                     "acme: ; broken: !; other: ; ",
+		{Text: "customers", Category: "talk"}: "acme: ; broken: !; other: notes; ",
+		{Text: " "}:                           "acme: chat; broken: !; other: notes; ",
+		{Text: "k to c", Tag: "t"}:            "acme: chat; broken: !; other: ; ",
 	} {
 		var b strings.Builder
-		for _, one := range admin.get("/admin/source-templates" + query).is(200).value()["sources"].([]any) {
-			one := one.(map[string]any)
+		for _, one := range must(admin.SearchSources(ctx, filter)) {
 			var ids []string
-			for _, offered := range one["templates"].([]any) {
-				ids = append(ids, fmt.Sprint(offered.(map[string]any)["id"]))
+			for _, offered := range one.Templates {
+				ids = append(ids, offered.ID)
 			}
-			if one["problem"] != nil {
+			if one.Problem != "" {
 				ids = append(ids, "!")
 			}
-			fmt.Fprintf(&b, "%s: %s; ", one["source_name"], strings.Join(ids, " "))
+			fmt.Fprintf(&b, "%s: %s; ", one.Source.Name, strings.Join(ids, " "))
 		}
 		if b.String() != want {
-			t.Errorf("%s: %s, want %s", query, b.String(), want)
+			t.Errorf("%+v: %s, want %s", filter, b.String(), want)
 		}
 	}
-	admin.get("/admin/source-templates?q=a&q=b").is(400)
-	admin.get("/admin/source-templates?q=" + strings.Repeat("a", 5000)).is(400)
-	admin.get("/admin/template-sources/acme/templates?q=customers").is(200)
+	admin.send("GET", "/admin/source-templates?q=a&q=b", "").is(400)
+	admin.send("GET", "/admin/source-templates?q="+strings.Repeat("a", 5000), "").is(400)
+	must(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{Text: "customers"}))
 }

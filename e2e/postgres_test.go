@@ -3,12 +3,15 @@
 package e2e_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -35,42 +38,38 @@ type persistent struct {
 }
 
 func (p *persistent) run() {
+	ctx := p.admin.t.Context()
 	for n := 0; ; n++ {
 		select {
 		case <-p.stop:
 			return
 		default:
 		}
-		a, ok := p.ask("POST", "/users/alice/api-keys", "", 201)
-		if !ok {
+		var key svc.IssuedKey
+		if !p.ask(func() (err error) { key, err = p.admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{}); return err }) {
 			continue
 		}
-		key := a.text("api_key")
-		p.note(&p.issued, key)
-		if n%2 == 0 {
-			if _, ok := p.ask("DELETE", "/users/alice/api-keys/"+keyID(key), "", 204); ok {
-				p.note(&p.revoked, key)
-			}
+		p.note(&p.issued, string(key.Key))
+		if n%2 == 0 && p.ask(func() error { return p.admin.RevokeAPIKey(ctx, "alice", key.ID) }) {
+			p.note(&p.revoked, string(key.Key))
 		}
 	}
 }
 
-func (p *persistent) ask(method, target, body string, status int) (answer, bool) {
-	a, err := p.admin.try(method, target, body)
+func (p *persistent) ask(do func() error) bool {
+	err := do()
+	if err == nil {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case err != nil:
-		p.admin.t.Errorf("%s: %v", a.request, err)
-	case a.status == 503 && strings.Contains(string(a.body), `"code":"unavailable"`):
+	if answer, answered := errors.AsType[*client.StatusError](err); answered && answer.Problem && answer.Status == 503 && answer.RetryAfter > 0 {
 		p.refused++
-	case a.status != status:
-		p.admin.t.Errorf("%s: answered %d: %s", a.request, a.status, a.body)
-	default:
-		return a, true
+	} else {
+		p.admin.t.Error(err)
 	}
 	time.Sleep(5 * time.Millisecond)
-	return a, false
+	return false
 }
 
 func (p *persistent) note(list *[]string, key string) {
@@ -103,7 +102,7 @@ func (p *persistent) await(more int, within time.Duration) {
 func testDatabaseDies(t *testing.T, binary string) {
 	cluster := pgtest.Start(t)
 	server := run(t, binary, cluster.URL)
-	admin := caller{t, newClient(t, 20*time.Second), server.url, server.key}
+	admin := newCaller(t, newClient(t, 20*time.Second), server.url, server.key)
 	p := &persistent{admin: admin, stop: make(chan struct{})}
 	var group sync.WaitGroup
 	for range clients {
@@ -125,18 +124,18 @@ func testDatabaseDies(t *testing.T, binary string) {
 	gone := map[string]bool{}
 	for _, key := range p.revoked {
 		gone[key] = true
-		if status := as(admin, key).get("/me/api-keys").status; status != 401 {
-			t.Errorf("a key was revoked, and is answered with %d", status)
+		if err := as(admin, key).try(); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+			t.Errorf("a key was revoked, and is answered with %v", err)
 		}
 	}
 	maybe := 0 // revocations that were refused may have happened
 	for _, key := range p.issued {
-		switch status := as(admin, key).get("/me/api-keys").status; {
-		case gone[key], status == 200:
-		case status == 401:
+		switch code := svc.ErrorCode(as(admin, key).try()); {
+		case gone[key], code == "":
+		case code == svc.CodeUnauthenticated:
 			maybe++
 		default:
-			t.Errorf("a key was issued, and is answered with %d", status)
+			t.Errorf("a key was issued, and is answered with %s", code)
 		}
 	}
 	if _, refused := p.counts(); refused == 0 || len(p.revoked) == 0 || maybe > 2*clients {
@@ -148,7 +147,7 @@ func testDatabaseDies(t *testing.T, binary string) {
 // wantHealth asks the server's health check, which needs no bearer.
 func wantHealth(t *testing.T, c caller, status int) {
 	t.Helper()
-	response, err := c.client.Get(strings.TrimSuffix(c.url, httpapi.DefaultPrefix) + "/healthz")
+	response, err := c.http.Get(strings.TrimSuffix(c.url, httpapi.DefaultPrefix) + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +166,7 @@ func wantUnavailable(t *testing.T, admin caller) {
 			t.Fatal(err)
 		}
 		request.Header.Set("Authorization", "Bearer "+admin.bearer)
-		response, err := admin.client.Do(request)
+		response, err := admin.http.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,12 +3,14 @@ package e2e_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/marketplace"
 )
@@ -92,9 +96,9 @@ func run(t *testing.T, binary, db string) *process {
 	}
 }
 
-// newClient is for a process: of examples/server, which numbers requests.
+// newClient is for a process.
 func newClient(t *testing.T, timeout time.Duration) *http.Client {
-	return &http.Client{Timeout: timeout, Transport: contract.Transport(t, &http.Transport{MaxIdleConnsPerHost: clients}, "X-Request-Id")}
+	return &http.Client{Timeout: timeout, Transport: contract.Transport(t, &http.Transport{MaxIdleConnsPerHost: clients})}
 }
 
 func answers(client *http.Client, url string) bool {
@@ -130,41 +134,47 @@ func newLedger() *ledger {
 
 // write keeps writing until the server is gone, and notes what it acknowledged.
 func (l *ledger) write(admin caller, writer string) {
+	ctx := admin.t.Context()
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("%s-%d", writer, n)
-		if !l.step(admin, id, "POST", "/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`, 200, func(answer) { l.there[id] = true }) ||
-			!l.step(admin, id, "PATCH", "/admin/templates/"+id, `{"description": "d`+id+`"}`, 200, func(answer) { l.descriptions[id] = "d" + id }) {
+		if !l.step(admin, id, func() error { return admin.create(id, "n") }, func() { l.there[id] = true }) ||
+			!l.step(admin, id, func() error {
+				return failure(admin.PatchTemplate(ctx, id, svc.TemplatePatch{Description: textOf(new("d" + id))}))
+			}, func() { l.descriptions[id] = "d" + id }) {
 			return
 		}
-		if n%3 == 0 && !l.step(admin, id, "DELETE", "/admin/templates/"+id, "", 204, func(answer) { delete(l.there, id); l.gone[id] = true }) {
+		if n%3 == 0 && !l.step(admin, id, func() error { return admin.DeleteTemplate(ctx, id) }, func() { delete(l.there, id); l.gone[id] = true }) {
 			return
 		}
-		var key string
-		if !l.step(admin, "", "POST", "/users/alice/api-keys", "", 201, func(a answer) { key = a.text("api_key"); l.good[key] = true }) {
+		var issued svc.IssuedKey
+		if !l.step(admin, "", func() (err error) {
+			issued, err = admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})
+			return err
+		}, func() { l.good[string(issued.Key)] = true }) {
 			return
 		}
-		if n%2 == 0 && !l.step(admin, key, "DELETE", "/users/alice/api-keys/"+keyID(key), "", 204, func(answer) { delete(l.good, key); l.revoked[key] = true }) {
+		key := string(issued.Key)
+		if n%2 == 0 && !l.step(admin, key, func() error { return admin.RevokeAPIKey(ctx, "alice", issued.ID) }, func() { delete(l.good, key); l.revoked[key] = true }) {
 			return
 		}
 	}
 }
 
 // step does one request. It is false when the server is gone.
-func (l *ledger) step(admin caller, what, method, target, body string, status int, note func(answer)) bool {
-	a, err := admin.try(method, target, body)
+func (l *ledger) step(admin caller, what string, do func() error, note func()) bool {
+	err := do()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempts++
 	if err != nil {
+		if answer, answered := errors.AsType[*client.StatusError](err); answered && answer.Status >= 400 {
+			admin.t.Error(err)
+		}
 		l.unsure[what] = true
 		return false
 	}
-	if a.status != status {
-		admin.t.Errorf("%s: answered %d, want %d: %s", a.request, a.status, status, a.body)
-		return false
-	}
 	l.acknowledged++
-	note(a)
+	note()
 	return true
 }
 
@@ -172,8 +182,8 @@ func (l *ledger) step(admin caller, what, method, target, body string, status in
 func (l *ledger) losses(admin caller) []string {
 	admin.t.Helper()
 	var lost []string
-	listed := map[string]template{}
-	for _, each := range unmarshal[struct{ Templates []template }](admin.t, admin.get("/admin/templates").is(200).body).Templates {
+	listed := map[string]svc.Template{}
+	for _, each := range must(all(admin.Templates(admin.t.Context(), svc.TemplateFilter{}))) {
 		listed[each.ID] = each
 	}
 	for id := range l.there {
@@ -190,20 +200,18 @@ func (l *ledger) losses(admin caller) []string {
 		}
 	}
 	for key := range l.good {
-		if as(admin, key).get("/me/api-keys").status != 200 && !l.unsure[key] {
+		if as(admin, key).try() != nil && !l.unsure[key] {
 			lost = append(lost, "a key was issued, and is not accepted")
 		}
 	}
 	for key := range l.revoked {
-		if as(admin, key).get("/me/api-keys").status != 401 {
+		if svc.ErrorCode(as(admin, key).try()) != svc.CodeUnauthenticated {
 			lost = append(lost, "a key was revoked, and is accepted")
 		}
 	}
 	slices.Sort(lost)
 	return lost
 }
-
-func as(c caller, bearer string) caller { c.bearer = bearer; return c }
 
 func TestServer(t *testing.T) {
 	binary := buildServer(t)
@@ -219,8 +227,8 @@ func testKilled(t *testing.T, binary, db string) {
 	}
 	key, l := p.key, newLedger()
 	for round := range 3 {
-		client := newClient(t, 10*time.Second)
-		admin := caller{t, client, p.url, key}
+		http := newClient(t, 10*time.Second)
+		admin := newCaller(t, http, p.url, key)
 		var group sync.WaitGroup
 		for writer := range clients {
 			group.Go(func() { l.write(admin, fmt.Sprintf("r%dw%d", round, writer)) })
@@ -228,7 +236,7 @@ func testKilled(t *testing.T, binary, db string) {
 		time.Sleep(700 * time.Millisecond)
 		p.kill()
 		group.Wait()
-		client.CloseIdleConnections()
+		http.CloseIdleConnections()
 		if logged := p.stderr.String(); strings.Contains(logged, "DATA RACE") || strings.Contains(logged, key) {
 			t.Errorf("stderr: %s", logged)
 		}
@@ -236,8 +244,7 @@ func testKilled(t *testing.T, binary, db string) {
 		if p.key != "" {
 			t.Error("another key was printed, though the database is not new")
 		}
-		admin.url = p.url
-		for _, loss := range l.losses(admin) {
+		for _, loss := range l.losses(newCaller(t, http, p.url, key)) {
 			t.Error(loss)
 		}
 	}
@@ -250,21 +257,19 @@ func testKilled(t *testing.T, binary, db string) {
 // testTwo has two servers that share a database, as at an upgrade without a pause.
 func testTwo(t *testing.T, binary, db string) {
 	p := run(t, binary, db)
-	one := caller{t, newClient(t, 10*time.Second), p.url, p.key}
-	two := one
-	two.url = run(t, binary, db).url
+	one, ctx := newCaller(t, newClient(t, 10*time.Second), p.url, p.key), t.Context()
+	two := newCaller(t, one.http, run(t, binary, db).url, p.key)
 	for round := range 5 {
-		wantOne(t, "create", together(func(i int) answer {
-			return []caller{one, two}[i%2].post("/admin/templates", fmt.Sprintf(`{"id": "t%d", "name": "n", "manifest": {"version": "1"}}`, round))
-		}), 200, 409)
+		wantOne(t, "create", together(func(i int) error { return []caller{one, two}[i%2].create(fmt.Sprint("t", round), "n") }), svc.CodeExists)
 	}
-	two.get("/admin/templates").is(200).json(string(one.get("/admin/templates").is(200).body))
-	issued := one.post("/users/alice/api-keys", "").is(201)
-	key := issued.text("api_key")
-	as(two, key).get("/me/api-keys").is(200)
-	one.delete("/users/alice/api-keys/" + issued.text("id")).is(204)
-	as(one, key).get("/me/api-keys").is(401)
-	for deadline := time.Now().Add(2 * time.Second); as(two, key).get("/me/api-keys").status != 401; time.Sleep(20 * time.Millisecond) {
+	if a, b := must(all(one.Templates(ctx, svc.TemplateFilter{}))), must(all(two.Templates(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(a, b) {
+		t.Errorf("one lists %v, and the other %v", a, b)
+	}
+	issued := must(one.IssueAPIKey(ctx, "alice", svc.NewAPIKey{}))
+	fails(t, as(two, string(issued.Key)).try(), "")
+	fails(t, one.RevokeAPIKey(ctx, "alice", issued.ID), "")
+	fails(t, as(one, string(issued.Key)).try(), svc.CodeUnauthenticated)
+	for deadline := time.Now().Add(2 * time.Second); as(two, string(issued.Key)).try() == nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the other server accepts a key two seconds after it was revoked")
 		}
@@ -275,7 +280,7 @@ func testTwo(t *testing.T, binary, db string) {
 func TestLedgerNoticesLosses(t *testing.T) {
 	s := newSite(t, marketplace.Config{})
 	admin := s.admin()
-	admin.post("/admin/templates", `{"id": "here", "name": "n", "manifest": {"version": "1"}}`).is(200)
+	fails(t, admin.create("here", "n"), "")
 	l := newLedger()
 	l.there["here"], l.there["never"], l.there["perhaps"], l.unsure["perhaps"] = true, true, true, true
 	l.descriptions["here"] = "patched"

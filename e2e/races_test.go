@@ -1,68 +1,63 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 )
 
 const clients = 8
 
-// together calls do from 8 clients at once and counts the statuses of what they were answered.
-func together(do func(i int) answer) map[int]int {
+// together calls do from 8 clients at once and counts how they failed; "": they did not.
+func together(do func(i int) error) map[svc.Code]int {
 	var group sync.WaitGroup
 	var mu sync.Mutex
-	start, statuses := make(chan bool), map[int]int{}
+	start, codes := make(chan bool), map[svc.Code]int{}
 	for i := range clients {
 		group.Go(func() {
 			<-start
-			status := do(i).status
+			code := svc.ErrorCode(do(i))
 			mu.Lock()
 			defer mu.Unlock()
-			statuses[status]++
+			codes[code]++
 		})
 	}
 	close(start)
 	group.Wait()
-	return statuses
+	return codes
 }
 
 // wantOne wants one client to have come first, and all others to be told so.
-func wantOne(t *testing.T, doing string, statuses map[int]int, first, others int) {
+func wantOne(t *testing.T, doing string, codes map[svc.Code]int, others svc.Code) {
 	t.Helper()
-	if len(statuses) != 2 || statuses[first] != 1 || statuses[others] != clients-1 {
-		t.Errorf("%s: statuses %v, want one %d and seven %d", doing, statuses, first, others)
+	if len(codes) != 2 || codes[""] != 1 || codes[others] != clients-1 {
+		t.Errorf("%s: %v, want one to come first, and seven %s", doing, codes, others)
 	}
 }
 
 func TestEightAtOnce(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	u.offer(first)
-	s := newSite(t, trusting(u))
-	admin := s.admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	for round := range 5 {
-		wantOne(t, "register", together(func(int) answer {
-			return admin.post("/admin/template-sources", `{"url": "`+u.URL+`/acme"}`)
-		}), 201, 409)
-		wantOne(t, "create", together(func(i int) answer {
-			return admin.post("/admin/templates", fmt.Sprintf(`{"id": "made", "name": "n%d", "manifest": {"version": "1"}}`, i))
-		}), 200, 409)
-		wantOne(t, "install", together(func(int) answer {
-			return admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`)
-		}), 200, 409)
-		id := admin.post("/users/alice/api-keys", "").is(201).text("id")
-		wantOne(t, "revoke", together(func(int) answer { return admin.delete("/users/alice/api-keys/" + id) }), 204, 404)
-		wantOne(t, "delete what was made", together(func(int) answer { return admin.delete("/admin/templates/made") }), 204, 404)
-		wantOne(t, "delete what was installed", together(func(int) answer { return admin.delete("/admin/templates/chat") }), 204, 404)
-		wantOne(t, "remove", together(func(int) answer { return admin.delete("/admin/template-sources/acme") }), 204, 404)
-		admin.get("/admin/templates").is(200).json(`{"templates": []}`)
-		admin.get("/admin/template-sources").is(200).json(`[]`)
+		wantOne(t, "register", together(func(int) error { return failure(admin.RegisterSource(ctx, svc.RegisterSource{URL: u.URL + "/acme"})) }), svc.CodeExists)
+		wantOne(t, "create", together(func(i int) error { return admin.create("made", fmt.Sprint("n", i)) }), svc.CodeExists)
+		wantOne(t, "install", together(func(int) error { return admin.install("chat") }), svc.CodeExists)
+		id := must(admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})).ID
+		wantOne(t, "revoke", together(func(int) error { return admin.RevokeAPIKey(ctx, "alice", id) }), svc.CodeNotFound)
+		wantOne(t, "delete what was made", together(func(int) error { return admin.DeleteTemplate(ctx, "made") }), svc.CodeNotFound)
+		wantOne(t, "delete what was installed", together(func(int) error { return admin.DeleteTemplate(ctx, "chat") }), svc.CodeNotFound)
+		wantOne(t, "remove", together(func(int) error { return admin.RemoveSource(ctx, "acme") }), svc.CodeNotFound)
+		if templates, sources := admin.templates(svc.TemplateFilter{}), must(all(admin.Sources(ctx))); len(templates)+len(sources) > 0 {
+			t.Errorf("left are %v, %v", templates, sources)
+		}
 		if t.Failed() {
 			t.Fatalf("in round %d", round)
 		}
@@ -70,26 +65,19 @@ func TestEightAtOnce(t *testing.T) {
 }
 
 func TestPatchesOfDifferentFieldsAllHold(t *testing.T) {
-	admin := newSite(t, marketplace.Config{}).admin()
-	patches := [clients]string{
-		`{"name": "N%d"}`, `{"description": "D%d"}`, `{"category": "C%d"}`, `{"integrations": ["I%d"]}`, `{"tags": ["T%d"]}`, `{"manifest": {"version": "M%d"}}`, `{}`, `{}`,
-	}
-	admin.post("/admin/templates", `{"id": "chat", "name": "n", "manifest": {"version": "1"}}`).is(200)
+	admin, ctx := newSite(t, marketplace.Config{}).admin(), t.Context()
+	fails(t, admin.create("chat", "n"), "")
 	for round := range 10 {
-		statuses := together(func(i int) answer {
-			body := patches[i]
-			if strings.Contains(body, "%d") {
-				body = fmt.Sprintf(body, round)
-			}
-			return admin.patch("/admin/templates/chat", body)
-		})
-		if statuses[200] != clients {
-			t.Fatalf("statuses %v", statuses)
+		of := func(field string) string { return fmt.Sprint(field, round) }
+		patches := [clients]svc.TemplatePatch{
+			{Name: new(of("N"))}, {Description: textOf(new(of("D")))}, {Category: textOf(new(of("C")))}, {Integrations: &[]string{of("I")}}, {Tags: &[]string{of("T")}},
+			{Manifest: []byte(`{"version":"` + of("M") + `"}`)},
 		}
-		have := admin.get("/admin/templates/chat").is(200).template()
+		codes := together(func(i int) error { return failure(admin.PatchTemplate(ctx, "chat", patches[i])) })
+		have := must(admin.Template(ctx, "chat"))
 		got := fmt.Sprintf("%s %s %s %v %v %s", have.Name, *have.Description, *have.Category, have.Integrations, have.Tags, have.Manifest)
-		if want := strings.ReplaceAll(`N# D# C# [I#] [T#] {"version":"M#"}`, "#", fmt.Sprint(round)); got != want {
-			t.Fatalf("have %s, want %s", got, want)
+		if want := strings.ReplaceAll(`N# D# C# [I#] [T#] {"version":"M#"}`, "#", fmt.Sprint(round)); got != want || codes[""] != clients {
+			t.Fatalf("have %s, want %s: %v", got, want, codes)
 		}
 	}
 }
@@ -97,53 +85,53 @@ func TestPatchesOfDifferentFieldsAllHold(t *testing.T) {
 // An edit is never lost: either it is in the way of the update, or it is made to what the update brought.
 func TestPatchAgainstUpdate(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
-	admin := newSite(t, trusting(u)).admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	for round := range 10 {
 		u.offer(first)
-		admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+		fails(t, admin.install("chat"), "")
 		u.offer(second)
-		statuses := together(func(i int) answer {
-			if i == 0 {
-				time.Sleep(time.Duration(round) * 100 * time.Microsecond)
-				a := admin.patch("/admin/templates/chat", `{"category": "mine"}`)
-				if a.status != 200 {
-					t.Errorf("%d %s", a.status, a.body)
-				}
-				return a
+		codes := together(func(i int) error {
+			if i > 0 {
+				return admin.update("chat", false)
 			}
-			return admin.post("/admin/templates/chat/update", "")
+			time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+			_, err := admin.PatchTemplate(ctx, "chat", svc.TemplatePatch{Category: textOf(new("mine"))})
+			if err != nil {
+				t.Error(err)
+			}
+			return err
 		})
-		if statuses[200]+statuses[409] != clients {
-			t.Errorf("statuses %v", statuses)
+		if have := must(admin.Template(ctx, "chat")); have.Category == nil || *have.Category != "mine" || codes[""]+codes[svc.CodeEdited] != clients {
+			t.Errorf("the edit is lost: %+v %v", have, codes)
 		}
-		if have := admin.get("/admin/templates/chat").is(200).template(); have.Category == nil || *have.Category != "mine" {
-			t.Errorf("the edit is lost: %v %v", have, statuses)
-		}
-		admin.delete("/admin/templates/chat").is(204)
+		fails(t, admin.DeleteTemplate(ctx, "chat"), "")
 	}
 }
 
 // An update never brings back what was deleted, and an installation after it is its own.
 func TestDeleteAgainstUpdate(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
-	admin := newSite(t, trusting(u)).admin()
+	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	for range 10 {
 		u.offer(first)
-		admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+		fails(t, admin.install("chat"), "")
 		u.offer(second)
-		together(func(i int) answer {
-			if i == 0 {
-				return admin.delete("/admin/templates/chat").is(204)
+		codes := together(func(i int) error {
+			if i > 0 {
+				return admin.update("chat", true)
 			}
-			a := admin.post("/admin/templates/chat/update?force=1", "")
-			if a.status != 200 && a.status != 404 {
-				t.Errorf("update: %d %s", a.status, a.body)
+			err := admin.DeleteTemplate(ctx, "chat")
+			if err != nil {
+				t.Error(err)
 			}
-			return a
+			return err
 		})
-		admin.get("/admin/templates/chat").is(404)
+		if codes[""]+codes[svc.CodeNotFound] != clients {
+			t.Errorf("%v", codes)
+		}
+		fails(t, failure(admin.Template(ctx, "chat")), svc.CodeNotFound)
 	}
 }
 
@@ -154,66 +142,67 @@ func TestRevokeAgainstUse(t *testing.T) {
 	for range 5 {
 		key := s.key("alice")
 		user := s.as(key)
-		user.get("/me/api-keys").is(200)
+		fails(t, user.try(), "")
 		var revoked atomic.Bool
 		var late, accepted, refused atomic.Int64
-		statuses := together(func(i int) answer {
+		codes := together(func(i int) error {
 			if i == 0 {
 				for deadline := time.Now().Add(5 * time.Second); accepted.Load() < clients && time.Now().Before(deadline); {
 					time.Sleep(time.Millisecond)
 				}
-				a := admin.delete("/users/alice/api-keys/" + keyID(key))
+				err := admin.RevokeAPIKey(t.Context(), "alice", keyID(key))
 				revoked.Store(true)
-				return a
+				return err
 			}
 			for n := 0; n < 20; {
 				after := revoked.Load()
-				a := user.get("/me/api-keys")
+				err := user.try()
 				switch {
-				case a.status == http.StatusOK && after:
+				case err == nil && after:
 					late.Add(1)
-				case a.status == http.StatusOK:
+				case err == nil:
 					accepted.Add(1)
-				case a.status == http.StatusUnauthorized:
+				case svc.ErrorCode(err) == svc.CodeUnauthenticated:
 					refused.Add(1)
 				default:
-					t.Errorf("%d %s", a.status, a.body)
+					t.Error(err)
 				}
 				if after {
 					n++
 				}
 			}
-			return answer{}
+			return nil
 		})
-		if late.Load() > 0 || accepted.Load() == 0 || refused.Load() == 0 || statuses[204] != 1 {
-			t.Errorf("%d accepted after the revocation; %d before, %d refused, %v", late.Load(), accepted.Load(), refused.Load(), statuses)
+		if late.Load() > 0 || accepted.Load() == 0 || refused.Load() == 0 || codes[""] != clients {
+			t.Errorf("%d accepted after the revocation; %d before, %d refused, %v", late.Load(), accepted.Load(), refused.Load(), codes)
 		}
 	}
 }
 
-// Lists that are read while everything changes are whole JSON, in order, and no id twice.
+// Lists that are read while everything changes are whole, in order, and no id twice.
 func TestListsWhileEverythingChanges(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
-	admin := s.admin()
+	admin, ctx := newSite(t, marketplace.Config{}).admin(), t.Context()
 	for i := range 80 {
-		admin.post("/admin/templates", fmt.Sprintf(`{"id": "fixed%03d", "name": "n%03[1]d", "manifest": {"version": "1"}}`, i)).is(200)
+		fails(t, admin.create(fmt.Sprintf("fixed%03d", i), fmt.Sprintf("n%03d", i)), "")
 	}
 	var done atomic.Bool
-	together(func(i int) answer {
+	codes := together(func(i int) error {
 		if i < 4 {
 			defer done.Store(true)
 			for n := range 20 {
 				id := fmt.Sprintf("moving%d-%d", i, n)
-				admin.post("/admin/templates", fmt.Sprintf(`{"id": %q, "name": "n%03d", "manifest": {"version": "1"}}`, id, n*4))
-				admin.delete("/admin/templates/" + id)
+				if err := errors.Join(admin.create(id, fmt.Sprintf("n%03d", n*4)), admin.DeleteTemplate(ctx, id)); err != nil {
+					return err
+				}
 			}
-			return answer{}
+			return nil
 		}
 		for again := true; again; again = !done.Load() {
-			a := admin.get("/admin/templates")
-			list := unmarshal[struct{ Templates []template }](t, a.body).Templates
 			fixed, last := 0, ""
-			for _, each := range list {
+			for each, err := range admin.Templates(ctx, svc.TemplateFilter{}) {
+				if err != nil {
+					return err
+				}
 				if at := each.Name + "\x00" + each.ID; at <= last {
 					t.Errorf("out of order: %q after %q", at, last)
 				} else {
@@ -227,6 +216,9 @@ func TestListsWhileEverythingChanges(t *testing.T) {
 				t.Errorf("%d of 80 that never changed", fixed)
 			}
 		}
-		return answer{}
+		return nil
 	})
+	if codes[""] != clients {
+		t.Errorf("%v", codes)
+	}
 }

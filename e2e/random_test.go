@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/barrage"
 	"github.com/extsvc/svc/store/sqlite"
@@ -17,13 +17,10 @@ import (
 
 // Requests at random to a database in a file. There is no marketplace: what is random must not reach beyond this machine.
 func TestRandomRequestsToAFile(t *testing.T) {
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
 	defer store.Close()
 	service := must(svc.New(svc.Config{
-		Store: store, Logger: slog.New(slog.DiscardHandler),
+		Store: store,
 		Authenticator: svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 			return svc.Principal{Kind: svc.KindUser, ID: bearer}, nil
 		}),
@@ -33,10 +30,12 @@ func TestRandomRequestsToAFile(t *testing.T) {
 	if err := service.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(httpapi.New(service, httpapi.Options{Logger: slog.New(slog.DiscardHandler)}).Ahead(http.NewServeMux()))
+	server := httptest.NewServer(httpapi.New(service, httpapi.Options{}).Ahead(http.NewServeMux()))
 	defer server.Close()
-	barrage.Run(t, server.Client(), server.URL+httpapi.DefaultPrefix, "admin", "admin", "alice", "svcu_wrong", "")
-	for template, err := range service.Templates(t.Context(), svc.Host, svc.TemplateFilter{}) {
+	url := server.URL + httpapi.DefaultPrefix
+	barrage.Run(t, server.Client(), url, "admin", "admin", "alice", "svcu_wrong", "")
+	admin := newCaller(t, &http.Client{Transport: contract.Transport(t, server.Client().Transport)}, url, "admin")
+	for template, err := range admin.Templates(t.Context(), svc.TemplateFilter{}) {
 		if err != nil || strings.Contains(template.Name+string(template.Manifest), "\ufffd") {
 			t.Errorf("%v: %v", template, err)
 		}

@@ -40,7 +40,7 @@ func TestTypeScript(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	u.takingFiles()
 	s := newSite(t, trusting(u))
-	p.write("openapi.json", s.as("").get("/openapi.json").is(200).body)
+	p.write("openapi.json", s.as("").send("GET", "/openapi.json", "").is(200).body)
 	p.run("node_modules/.bin/openapi-typescript", "openapi.json", "--empty-objects-unknown", "-o", "svc.ts")
 	p.compile()
 	p.environment = append(p.environment, "SVC_URL="+s.url, "SVC_KEY="+s.key("admin"), "SVC_CATALOGUE="+u.URL+"/acme")

@@ -1,20 +1,28 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 )
 
 const (
-	first   = `{"id": "chat", "name": "Chat", "description": "one", "category": "talk", "tags": ["t"], "manifest": {"version": "1", "n": 1.0}}`
-	second  = `{"id": "chat", "name": "Chat", "description": "two", "category": "talk", "tags": ["t"], "manifest": {"version": "2", "n": 1.0}}`
-	edit    = `{"category": null, "tags": ["t", "mine"]}`
-	restore = `{"category": "talk", "tags": ["t"]}`
+	first  = `{"id": "chat", "name": "Chat", "description": "one", "category": "talk", "tags": ["t"], "manifest": {"version": "1", "n": 1.0}}`
+	second = `{"id": "chat", "name": "Chat", "description": "two", "category": "talk", "tags": ["t"], "manifest": {"version": "2", "n": 1.0}}`
 )
+
+var (
+	edit    = svc.TemplatePatch{Category: textOf(nil), Tags: &[]string{"t", "mine"}}
+	restore = svc.TemplatePatch{Category: textOf(new("talk")), Tags: &[]string{"t"}}
+)
+
+func textOf(value *string) *svc.TextPatch { return &svc.TextPatch{Value: value} }
 
 // installed serves a source with the template "chat", installed as "mine".
 func installed(t *testing.T) (*upstream, caller) {
@@ -30,7 +38,7 @@ func installedWithin(t *testing.T, limits marketplace.Limits) (*upstream, caller
 	config.Limits = limits
 	admin := newSite(t, config).admin()
 	admin.register(u)
-	admin.post("/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "mine"}`).is(200)
+	must(admin.InstallTemplate(t.Context(), svc.Install{TemplateID: "chat", SourceName: "acme", AliasID: new("mine")}))
 	return u, admin
 }
 
@@ -38,124 +46,141 @@ func installedWithin(t *testing.T, limits marketplace.Limits) (*upstream, caller
 func TestUpdates(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		upstream    string   // "": unchanged
-		patches     []string // done here
+		upstream    string              // "": unchanged
+		patches     []svc.TemplatePatch // done here
 		force       bool
-		status      int
 		updated     bool
-		description string // afterwards
+		description string // afterwards, if it was not in conflict
 		edited      bool   // afterwards
-		fields      string // of a 409
+		conflict    string // the fields that are in the way
 	}{
-		{name: "nothing changed, forced", force: true, status: 200, updated: true, description: "one"},
-		{name: "nothing changed", status: 200, description: "one"},
-		{name: "upstream changed", upstream: second, status: 200, updated: true, description: "two"},
-		{name: "upstream changed, forced", upstream: second, force: true, status: 200, updated: true, description: "two"},
-		{name: "edited here", patches: []string{edit}, status: 200, description: "one", edited: true},
-		{name: "edited here, forced", patches: []string{edit}, force: true, status: 200, updated: true, description: "one"},
-		{name: "both", upstream: second, patches: []string{edit}, status: 409, description: "one", edited: true, fields: "[category tags]"},
-		{name: "both, forced", upstream: second, patches: []string{edit}, force: true, status: 200, updated: true, description: "two"},
-		{name: "edited and restored", upstream: second, patches: []string{edit, restore}, status: 200, updated: true, description: "two"},
-		{name: "edited to what upstream has", upstream: second, patches: []string{`{"description": "two", "manifest": {"n": 1, "version": "2"}}`}, status: 200, updated: true, description: "two"},
-		{name: "edited to a part of what upstream has", upstream: second, patches: []string{`{"description": "two"}`}, status: 409, description: "two", fields: "[description]"},
-		{name: "manifest edited", upstream: second, patches: []string{`{"manifest": {"version": "x"}}`}, status: 409, description: "one", fields: "[manifest]"},
-		{name: "everything edited", upstream: second, patches: []string{`{"name": "n", "description": null, "category": "c", "integrations": ["i"], "tags": [], "manifest": {"version": "x"}}`},
-			status: 409, fields: "[name description category integrations tags manifest]"},
+		{name: "nothing changed, forced", force: true, updated: true, description: "one"},
+		{name: "nothing changed", description: "one"},
+		{name: "upstream changed", upstream: second, updated: true, description: "two"},
+		{name: "upstream changed, forced", upstream: second, force: true, updated: true, description: "two"},
+		{name: "edited here", patches: []svc.TemplatePatch{edit}, description: "one", edited: true},
+		{name: "edited here, forced", patches: []svc.TemplatePatch{edit}, force: true, updated: true, description: "one"},
+		{name: "both", upstream: second, patches: []svc.TemplatePatch{edit}, conflict: "[category tags]"},
+		{name: "both, forced", upstream: second, patches: []svc.TemplatePatch{edit}, force: true, updated: true, description: "two"},
+		{name: "edited and restored", upstream: second, patches: []svc.TemplatePatch{edit, restore}, updated: true, description: "two"},
+		{name: "edited to what upstream has", upstream: second, patches: []svc.TemplatePatch{{Description: textOf(new("two")), Manifest: []byte(`{"n": 1, "version": "2"}`)}}, updated: true, description: "two"},
+		{name: "edited to a part of what upstream has", upstream: second, patches: []svc.TemplatePatch{{Description: textOf(new("two"))}}, conflict: "[description]"},
+		{name: "manifest edited", upstream: second, patches: []svc.TemplatePatch{{Manifest: []byte(`{"version": "x"}`)}}, conflict: "[manifest]"},
+		{name: "everything edited", upstream: second, patches: []svc.TemplatePatch{{
+			Name: new("n"), Description: textOf(nil), Category: textOf(new("c")), Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: []byte(`{"version": "x"}`),
+		}}, conflict: "[name description category integrations tags manifest]"},
 		{name: "upstream only spelled otherwise", upstream: `{"manifest": {"n": 1, "version": "1"}, "tags": ["t"], "category": "talk", "description": "\u006fne", "name": "Chat", "id": "chat"}`,
-			status: 200, description: "one"},
+			description: "one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u, admin := installed(t)
-			before := admin.get("/admin/templates/mine").is(200)
+			ctx := t.Context()
+			before := must(admin.Template(ctx, "mine"))
 			for _, patch := range c.patches {
-				before = admin.patch("/admin/templates/mine", patch).is(200)
+				before = must(admin.PatchTemplate(ctx, "mine", patch))
 			}
 			if c.upstream != "" {
 				u.offer(c.upstream)
 			}
-			check := admin.get("/admin/templates/mine/check-update").is(200)
-			isNew := c.upstream == second
-			if check.value()["has_update"] != isNew || (check.text("current_revision") == check.text("latest_revision")) == isNew {
-				t.Errorf("%s", check.body)
+			check := must(admin.CheckUpdate(ctx, "mine"))
+			if isNew := c.upstream == second; check.HasUpdate != isNew || (*check.CurrentRevision == *check.LatestRevision) == isNew {
+				t.Errorf("%+v", check)
 			}
-			a := admin.post(fmt.Sprint("/admin/templates/mine/update?force=", c.force), "").is(c.status)
-			after := admin.get("/admin/templates/mine").is(200)
-			if c.status == 409 {
-				if fields := fmt.Sprint(a.value()["fields"]); fields != c.fields || a.text("code") != "edited_locally" {
-					t.Errorf("fields %s, want %s: %s", fields, c.fields, a.body)
+			update, err := admin.UpdateTemplate(ctx, "mine", c.force)
+			after := must(admin.Template(ctx, "mine"))
+			if c.conflict != "" {
+				if fields := fieldsOf(t, err); fields != c.conflict || !reflect.DeepEqual(after, before) {
+					t.Errorf("fields %s, want %s; before %v, after %v", fields, c.conflict, before, after)
 				}
-				after.json(string(before.body))
 				return
 			}
-			v := a.value()
-			if v["updated"] != c.updated || len(v) != 4 || a.text("previous_revision") != check.text("current_revision") || a.text("new_revision") != check.text("latest_revision") {
-				t.Errorf("updated %v: %s", v["updated"], a.body)
+			fails(t, err, "")
+			if update.Updated != c.updated || update.PreviousRevision != *check.CurrentRevision || update.NewRevision != *check.LatestRevision || !reflect.DeepEqual(update.Template, after) {
+				t.Errorf("%+v, after %+v", update, after)
 			}
-			after.json(string(must(marshal(v["template"]))))
-			have, old := after.template(), before.template()
-			if have.InstalledAt != old.InstalledAt || (have.UpdatedAt == old.UpdatedAt) == c.updated || *have.SourceRevision != check.text("latest_revision") || have.ID != "mine" {
-				t.Errorf("before %s\nafter %s", before.body, after.body)
+			if after.InstalledAt != before.InstalledAt || (after.UpdatedAt == before.UpdatedAt) == c.updated || after.Origin.Revision != *check.LatestRevision || after.ID != "mine" {
+				t.Errorf("before %+v\nafter %+v", before, after)
 			}
-			if *have.Description != c.description || (have.Category == nil) != c.edited || slices.Contains(have.Tags, "mine") != c.edited {
-				t.Errorf("after %s", after.body)
+			if *after.Description != c.description || (after.Category == nil) != c.edited || slices.Contains(after.Tags, "mine") != c.edited {
+				t.Errorf("after %+v", after)
 			}
-			if !c.edited && admin.post("/admin/templates/mine/update", "").is(200).value()["updated"] != false {
+			if !c.edited && must(admin.UpdateTemplate(ctx, "mine", false)).Updated {
 				t.Error("updated twice")
 			}
 		})
 	}
 }
 
+// fieldsOf are the fields whose edits are in the way of an update.
+func fieldsOf(t *testing.T, err error) string {
+	t.Helper()
+	fails(t, err, svc.CodeEdited)
+	conflict, _ := errors.AsType[*svc.Error](err)
+	return fmt.Sprint(conflict.Fields)
+}
+
 // After edits were kept and then overruled, the next comparison is with what is installed now.
 func TestUpdatesFollowEachOther(t *testing.T) {
 	u, admin := installed(t)
-	admin.patch("/admin/templates/mine", edit).is(200)
+	ctx := t.Context()
+	must(admin.PatchTemplate(ctx, "mine", edit))
 	u.offer(second)
-	admin.post("/admin/templates/mine/update", "").is(409)
-	admin.post("/admin/templates/mine/update?force=1", "").is(200)
-	admin.patch("/admin/templates/mine", `{"name": "Mine"}`).is(200)
-	if kept := admin.post("/admin/templates/mine/update", "").is(200); kept.value()["updated"] != false || !strings.Contains(string(kept.body), `"name":"Mine"`) {
-		t.Errorf("%s", kept.body)
+	fails(t, admin.update("mine", false), svc.CodeEdited)
+	fails(t, admin.update("mine", true), "")
+	must(admin.PatchTemplate(ctx, "mine", svc.TemplatePatch{Name: new("Mine")}))
+	if kept := must(admin.UpdateTemplate(ctx, "mine", false)); kept.Updated || kept.Template.Name != "Mine" {
+		t.Errorf("%+v", kept)
 	}
 	u.offer(first)
-	if conflict := admin.post("/admin/templates/mine/update", "").is(409); fmt.Sprint(conflict.value()["fields"]) != "[name]" {
-		t.Errorf("%s", conflict.body)
+	if fields := fieldsOf(t, admin.update("mine", false)); fields != "[name]" {
+		t.Errorf("fields %s", fields)
 	}
-	admin.patch("/admin/templates/mine", `{"name": "Chat"}`).is(200)
-	admin.post("/admin/templates/mine/update", "").is(200)
-	if have := admin.get("/admin/templates/mine").is(200).template(); *have.Description != "one" || string(have.Manifest) != `{"version":"1","n":1.0}` {
-		t.Errorf("%v", have)
+	must(admin.PatchTemplate(ctx, "mine", svc.TemplatePatch{Name: new("Chat")}))
+	fails(t, admin.update("mine", false), "")
+	if have := must(admin.Template(ctx, "mine")); *have.Description != "one" || string(have.Manifest) != `{"version":"1","n":1.0}` {
+		t.Errorf("%+v", have)
 	}
 }
 
 func TestUpdateOfWhatIsGone(t *testing.T) {
 	u, admin := installed(t)
-	before := string(admin.get("/admin/templates").is(200).body)
+	ctx := t.Context()
+	before := must(admin.Template(ctx, "mine"))
 	u.offer()
-	check := admin.get("/admin/templates/mine/check-update").is(200)
-	check.json(fmt.Sprintf(`{"has_update": false, "current_revision": %q, "latest_revision": null, "source_name": "acme", "source_scope": "server"}`, check.text("current_revision")))
-	admin.post("/admin/templates/mine/update", "").is(404)
-	admin.post("/admin/templates/mine/update?force=true", "").is(404)
-	admin.delete("/admin/template-sources/acme").is(204)
-	for _, a := range []answer{admin.get("/admin/templates/mine/check-update"), admin.post("/admin/templates/mine/update", ""), admin.post("/admin/templates/mine/update?force=1", "")} {
-		if !strings.Contains(a.is(404).text("detail"), `"acme"`) {
-			t.Errorf("%s does not name the source: %s", a.request, a.body)
+	if check := must(admin.CheckUpdate(ctx, "mine")); check.HasUpdate || *check.CurrentRevision != before.Origin.Revision || check.LatestRevision != nil || check.Source.Name != "acme" {
+		t.Errorf("%+v", check)
+	}
+	fails(t, admin.update("mine", false), svc.CodeNotFound)
+	fails(t, admin.update("mine", true), svc.CodeNotFound)
+	fails(t, admin.RemoveSource(ctx, "acme"), "")
+	_, err := admin.CheckUpdate(ctx, "mine")
+	for _, err := range []error{err, admin.update("mine", false), admin.update("mine", true)} {
+		fails(t, err, svc.CodeNotFound)
+		if !strings.Contains(err.Error(), `"acme"`) {
+			t.Errorf("%v does not name the source", err)
 		}
 	}
-	admin.get("/admin/templates").is(200).json(before)
+	if after := must(admin.Template(ctx, "mine")); !reflect.DeepEqual(after, before) {
+		t.Errorf("before %+v\nafter %+v", before, after)
+	}
 	admin.register(u)
 	u.offer(second)
-	if admin.post("/admin/templates/mine/update", "").is(200).value()["updated"] != true {
+	if !must(admin.UpdateTemplate(ctx, "mine", false)).Updated {
 		t.Error("registered again, and not updated")
 	}
 }
 
 func TestHandMadeTemplateHasNoUpdates(t *testing.T) {
 	_, admin := installed(t)
-	before := string(admin.post("/admin/templates", `{"id": "chat", "name": "n", "manifest": {"version": "1"}}`).is(200).body)
-	admin.get("/admin/templates/chat/check-update").is(200).
-		json(`{"has_update": false, "current_revision": null, "latest_revision": null, "source_name": null, "source_scope": null}`)
-	admin.post("/admin/templates/chat/update", "").is(400)
-	admin.post("/admin/templates/chat/update?force=1", "").is(400)
-	admin.get("/admin/templates/chat").is(200).json(before)
+	ctx := t.Context()
+	fails(t, admin.create("chat", "n"), "")
+	before := must(admin.Template(ctx, "chat"))
+	if check := must(admin.CheckUpdate(ctx, "chat")); check != (svc.UpdateCheck{}) {
+		t.Errorf("%+v", check)
+	}
+	fails(t, admin.update("chat", false), svc.CodeInvalid)
+	fails(t, admin.update("chat", true), svc.CodeInvalid)
+	if after := must(admin.Template(ctx, "chat")); !reflect.DeepEqual(after, before) {
+		t.Errorf("before %+v\nafter %+v", before, after)
+	}
 }

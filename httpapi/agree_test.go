@@ -2,7 +2,11 @@ package httpapi_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,4 +58,83 @@ func TestDocumentsAgree(t *testing.T) {
 		codes = append(codes, fmt.Sprint(code, " ", status))
 	}
 	sameRows(t, "docs/errors.md", rows(t, "../docs/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
+}
+
+// configs are the structs that hosts fill in, by the directories of their packages.
+var configs = map[string]string{"..": "Config", ".": "Options", "../client": "Config", "../marketplace": "Config", "../store/sqlite": "Options", "../store/postgres": "Options"}
+
+// options are the fields of a struct that hosts fill in, as a path each: of a struct within it those of that one, of a list of structs also
+// theirs.
+func options(structs map[string]*ast.StructType, path, name string) (all []string) {
+	for _, field := range structs[name].Fields.List {
+		for _, ident := range field.Names {
+			if !ident.IsExported() {
+				continue
+			}
+			at := path + "." + ident.Name
+			of, _ := field.Type.(*ast.Ident)
+			list, _ := field.Type.(*ast.ArrayType)
+			if of != nil && structs[of.Name] != nil {
+				all = append(all, options(structs, at, of.Name)...)
+				continue
+			}
+			all = append(all, at)
+			if list == nil {
+				continue
+			}
+			if of, _ = list.Elt.(*ast.Ident); of != nil && structs[of.Name] != nil {
+				pkg, _, _ := strings.Cut(path, ".")
+				all = append(all, options(structs, pkg+"."+of.Name, of.Name)...)
+			}
+		}
+	}
+	return all
+}
+
+// optionsIn are those of a struct of the package in a directory.
+func optionsIn(t *testing.T, dir, name string) []string {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
+	structs, pkg := map[string]*ast.StructType{}, ""
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkg = parsed.Name.Name
+		for node := range ast.Preorder(parsed) {
+			if spec, is := node.(*ast.TypeSpec); is {
+				if body, is := spec.Type.(*ast.StructType); is {
+					structs[spec.Name.Name] = body
+				}
+			}
+		}
+	}
+	return options(structs, pkg+"."+name, name)
+}
+
+// Each option has its row in a table of the documentation, and so has each flag of examples/server; whatever else is named there like one
+// is one.
+func TestDocumentedOptionsAgree(t *testing.T) {
+	var all, listed []string
+	for dir, name := range configs {
+		all = append(all, optionsIn(t, dir, name)...)
+	}
+	files, _ := filepath.Glob("../docs/*.md")
+	for _, file := range append(files, "../README.md") {
+		listed = append(listed, rows(t, file, "(?m)^\\| `([a-z]+\\.[A-Z][\\w.]+)` \\|")...)
+		for _, named := range rows(t, file, `\b((?:(?:svc|httpapi|marketplace|client|sqlite|postgres)\.)?(?:Config|Options|Pepper|KeyImport))[.{]\s*([A-Z][\w.]*\w)`) {
+			named = strings.ReplaceAll(named, " ", ".")
+			if !slices.ContainsFunc(all, func(option string) bool { return strings.Contains("."+option+".", "."+named+".") }) {
+				t.Errorf("%s names %s, which there is not", file, named)
+			}
+		}
+	}
+	sameRows(t, "the documentation", listed, all)
+	flags := rows(t, "../examples/server/flags.go", `flags\.(?:Func|\w+Var)\((?:[^,"]+, )?"([a-z-]+)"`)
+	slices.Sort(flags)
+	sameRows(t, "docs/options.md", rows(t, "../docs/options.md", "(?m)^\\| `-([a-z-]+)` \\|"), slices.Compact(flags))
 }

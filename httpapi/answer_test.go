@@ -92,6 +92,11 @@ func (s *site) note(a answer) {
 		body = bytes.Replace(body, []byte(issued.Key), nil, 1)
 	}
 	fmt.Fprintf(s.said, "%v\n%s\n", a.header, body)
+	if id := a.header.Get("X-Request-Id"); id != "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.answered[fmt.Sprint(id, " ", a.status)]++
+	}
 }
 
 func clip(s string) string {

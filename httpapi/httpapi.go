@@ -31,7 +31,9 @@ type Options struct {
 	Prefix string
 	// MaxBody is the limit of a request's body in bytes; 0 means DefaultMaxBody.
 	MaxBody int64
-	// Logger gets the faults behind answers of 500 and above. Nil: [slog.Default].
+	// Logger gets one record of each request that is answered, or cut off, and of each that [Handler.Protect] refuses: "svc: request" at
+	// [slog.LevelInfo], or "svc: request failed" with the error at [slog.LevelError], for 500 and above and what is cut off, at
+	// LevelInfo if the client has left. None holds a secret, nor the path, a header or a body. Nil: nothing is logged, at no cost.
 	Logger *slog.Logger
 	// Limit is asked about every request whose caller is known, before anything else is done for it: how long the caller has
 	// to wait before the next try, or 0 or less to go on. It is called concurrently. Nil: nobody has to wait.
@@ -39,7 +41,7 @@ type Options struct {
 	// PublicURL is where callers find the interface, for the OpenAPI document: "https://api.example.com/memory", or a path. Set
 	// it where a proxy changes the path. "": the path that the request for the document came by.
 	PublicURL string
-	// Observer is told of every request that was answered. Nil: nobody is, and it costs nothing.
+	// Observer is told of every request that was answered, or that [Handler.Protect] refused. Nil: nobody is, and it costs nothing.
 	Observer Observer
 	// HideOpenAPI keeps the OpenAPI document back, which anybody can read at openapi.json behind the prefix, without a bearer.
 	HideOpenAPI bool
@@ -67,9 +69,6 @@ func New(service *svc.Service, options Options) *Handler {
 	}
 	if options.MaxBody > 0 {
 		h.maxBody = options.MaxBody
-	}
-	if h.logger == nil {
-		h.logger = slog.Default()
 	}
 	return h
 }
@@ -117,8 +116,8 @@ type request struct {
 // alike, have none but the host's.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
-	if h.observer != nil {
-		defer h.observe(a, r, time.Now())
+	if h.tells() {
+		defer h.tell(a, r, time.Now())
 	}
 	defer h.recover(a, r)
 	a.identify(r)
@@ -156,7 +155,7 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	return route.serve(h, a, &request{Request: r, by: by, params: params, query: query})
 }
 
-// answer knows whether it was begun: what fails after that can only be cut off. What else it knows is for the Observer.
+// answer knows whether it was begun: what fails after that can only be cut off. What else it knows is for the Logger and the Observer.
 type answer struct {
 	http.ResponseWriter
 	begun bool
@@ -211,6 +210,9 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 		return
 	}
 	if cause == http.ErrAbortHandler {
+		if a.err == nil {
+			a.err = http.ErrAbortHandler
+		}
 		panic(cause)
 	}
 	told := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()) // by the host's Authenticator, perhaps, with the bearer in it

@@ -74,9 +74,11 @@ type site struct {
 	market  *market
 	clock   *clock
 	said    *record // every answer, log line and event
+	log     *record // every log line; nil: they go elsewhere
 
-	mu      sync.Mutex
-	secrets []string // what must never be said
+	mu       sync.Mutex
+	secrets  []string       // what must never be said
+	answered map[string]int // how often, by id and status
 }
 
 func (s *site) keepSecret(secret string) {
@@ -95,9 +97,10 @@ type setup struct {
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := &site{
-		t: t, store: &store{Store: memstore.New()}, market: &market{}, clock: &clock{now: begin}, said: &record{},
+		t: t, store: &store{Store: memstore.New()}, market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
+		answered: map[string]int{},
 	}
-	logger := slog.New(slog.NewJSONHandler(s.said, nil))
+	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))
 	u := setup{
 		Config: svc.Config{
 			Store: s.store, Marketplace: s.market, Now: s.clock.Now, Logger: logger,
@@ -112,6 +115,9 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	}
 	for _, change := range changes {
 		change(&u)
+	}
+	if u.Options.Logger != logger {
+		s.log = nil
 	}
 	s.service = must(svc.New(u.Config))
 	bundle := must(svc.ParseBundle([]byte(access)))
@@ -144,6 +150,9 @@ func (s *site) serve(u setup) {
 		}
 		for _, leak := range s.leaks() {
 			s.t.Errorf("a secret was told: …%s…", leak)
+		}
+		if s.log != nil {
+			s.checkRecords()
 		}
 	})
 }

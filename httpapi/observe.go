@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Observer is told of requests, for metrics, traces and access logs. Its method is called concurrently, and makes its request slow where
+// Observer is told of requests, for metrics and traces. Its method is called concurrently, and makes its request slow where
 // it is slow.
 type Observer interface {
 	// Observe is called once for each request, when it was answered, or cut off; what it panics with is the request's own panic.
@@ -34,8 +34,11 @@ type Observation struct {
 // requestIDHeader names a request to whoever reads the logs.
 const requestIDHeader = "X-Request-Id"
 
-// identify names a request: as the host has named it, else as the client has, else anew.
+// identify names a request, once: as the host has named it, else as the client has, else anew.
 func (a *answer) identify(r *http.Request) {
+	if a.requestID != "" {
+		return
+	}
 	if a.requestID = a.Header().Get(requestIDHeader); a.requestID != "" {
 		return
 	}
@@ -54,10 +57,19 @@ func isRequestID(id string) bool {
 	})
 }
 
-// observe tells the host of an answer, also when it is cut off by a panic.
-func (h *Handler) observe(a *answer, r *http.Request, began time.Time) {
-	h.observer.Observe(r.Context(), Observation{
+// tells reports whether anybody wants to be told of requests.
+func (h *Handler) tells() bool { return h.logger != nil || h.observer != nil }
+
+// tell tells the host of an answer, also when it is cut off by a panic: the log first, because an Observer may panic.
+func (h *Handler) tell(a *answer, r *http.Request, began time.Time) {
+	o := Observation{
 		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, RequestID: a.requestID,
 		Began: began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
-	})
+	}
+	if h.observer != nil {
+		defer h.observer.Observe(r.Context(), o)
+	}
+	if h.logger != nil {
+		h.log(r, o)
+	}
 }

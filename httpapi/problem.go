@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 
@@ -50,16 +49,9 @@ const retryAfter = "1"
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	problem := problemOf(err)
 	a.code = svc.Code(problem.Code)
+	a.identify(r)
 	if problem.Status >= http.StatusInternalServerError || a.begun {
 		a.err = err
-		level := slog.LevelError
-		if r.Context().Err() != nil {
-			level = slog.LevelInfo // the client has left: nobody's fault
-		}
-		// Not the path itself: it may hold a whole key, by mistake. So may what a store says of an id that it was asked for.
-		h.logger.Log(r.Context(), level, "svc: request failed",
-			"method", maskKeys(r.Method), "route", r.Pattern, "status", problem.Status, "code", problem.Code,
-			"request_id", a.requestID, "error", withoutKeys(err))
 	}
 	if a.begun {
 		panic(http.ErrAbortHandler)
@@ -146,6 +138,9 @@ const (
 
 // maskKeys masks what looks like an API key, but for its id: that may be shown, to whoever has to revoke it.
 func maskKeys(text string) string {
+	if len(text) < len("_")+idLength+leastSecret {
+		return text
+	}
 	var masked strings.Builder
 	rest := text
 	for {
@@ -161,15 +156,6 @@ func maskKeys(text string) string {
 			rest = rest[end:]
 		}
 	}
-}
-
-// withoutKeys is what to log of an error: the error itself unless there are keys in its text.
-func withoutKeys(err error) any {
-	text := err.Error()
-	if masked := maskKeys(text); masked != text {
-		return masked
-	}
-	return err
 }
 
 // fieldsOf lists what is wrong with each field, from every svc.Error in the tree.

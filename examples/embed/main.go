@@ -10,6 +10,7 @@ import (
 	"crypto/subtle"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"os"
 
@@ -26,10 +27,11 @@ func main() {
 		Store:         store,
 		Marketplace:   market,
 		Authenticator: svc.AuthenticatorFunc(signedIn),
+		Logger:        slog.Default(),
 	}))
 	mux := http.NewServeMux() // the host's own
 	mux.HandleFunc("GET /{$}", home)
-	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
+	api := httpapi.New(service, httpapi.Options{Logger: slog.Default()}) // at /ext/svc
 	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8081"), api.Ahead(mux)))
 }
 

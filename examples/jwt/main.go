@@ -10,6 +10,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
 	"os"
 	"sync"
@@ -69,11 +70,12 @@ const access = `{"users": [{"id": "ada"}, {"id": "grace"}],
  "attachments": [{"policy_id": "diary", "principal_type": "user", "principal_id": "ada"}]}`
 
 func newHost(key ed25519.PublicKey) http.Handler {
-	service := must(svc.New(svc.Config{Store: memstore.New(), Authenticator: sessions(key)})) // add peppers, and a store that stays
+	config := svc.Config{Store: memstore.New(), Authenticator: sessions(key), Logger: slog.Default()} // add peppers, and a store that stays
+	service := must(svc.New(config))
 	if err := service.Apply(context.Background(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
 		log.Fatal(err)
 	}
-	api := httpapi.New(service, httpapi.Options{Limit: limit(5, 20)})
+	api := httpapi.New(service, httpapi.Options{Limit: limit(5, 20), Logger: slog.Default()})
 	mux := http.NewServeMux()
 	mux.Handle("GET /recall/{bank}", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := httpapi.PrincipalFrom(r.Context()) // Protect has found out who it is; now, may they?

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"os"
 
@@ -29,14 +30,14 @@ func main() {
 	if !found {
 		log.Fatal("which router? net/http, chi, echo or gin")
 	}
-	service := must(svc.New(svc.Config{Store: memstore.New()})) // add peppers, and a store that stays
+	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.Default()})) // add peppers, and a store that stays
 	ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
 	issued := must(service.IssueAPIKey(context.Background(), svc.Host, ada, svc.NewAPIKey{}))
 	address := cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8083")
 	for _, path := range []string{"/whoami", "/ext/svc/me/api-keys"} {
 		fmt.Printf("curl -sS -H 'Authorization: Bearer %s' http://%s%s\n", string(issued.Key), address, path)
 	}
-	log.Fatal(http.ListenAndServe(address, with(httpapi.New(service, httpapi.Options{}))))
+	log.Fatal(http.ListenAndServe(address, with(httpapi.New(service, httpapi.Options{Logger: slog.Default()}))))
 }
 
 func home(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the host's own page\n") }

@@ -61,8 +61,7 @@ func (h *host) handler(log *slog.Logger) http.Handler {
 	mux.HandleFunc("GET /{$}", welcome)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { health(w, r, h.service) })
 	mux.Handle("GET /catalogue/", http.StripPrefix("/catalogue/", catalogue.Handler()))
-	api := httpapi.New(h.service, httpapi.Options{Logger: log})
-	return logged(api.Ahead(mux), log)
+	return httpapi.New(h.service, httpapi.Options{Logger: log}).Ahead(mux)
 }
 
 // health answers 204 while the store can be read. It needs no bearer, and tells nothing else.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 
@@ -19,7 +20,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	s, err := open(ctx, "shop.db", svc.Config{OnEvent: tell})
+	s, err := open(ctx, "shop.db", svc.Config{OnEvent: tell, Logger: slog.Default()})
 	if err != nil {
 		log.Fatal(err)
 	}
