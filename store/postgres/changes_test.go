@@ -35,9 +35,11 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 
 // A commit of one store wakes who waits on another: ten of them take less than the ten seconds that asking each second could
 // take.
-func TestOneStoreWakesAnother(t *testing.T) {
+func TestOneStoreWakesAnother(t *testing.T) { wakesAnother(t, pgtest.Schema(t)) }
+
+func wakesAnother(t *testing.T, url string) {
+	t.Helper()
 	is := is.New(t)
-	url := pgtest.Schema(t)
 	one, two := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
 	is.NoErr(addUsers(t.Context(), one, "first"))
 	waits(t, two, 0)
@@ -70,23 +72,27 @@ func generation(t *testing.T, store svc.Store) int64 {
 // Without NOTIFY, or LISTEN, the other store asks.
 func TestChangesAreNoticedByAsking(t *testing.T) {
 	for _, options := range []postgres.Options{{NoNotify: true}, {Pooler: true}} {
-		is := is.New(t)
-		url := pgtest.Schema(t)
-		one, two := open(t, url, options), open(t, url, options)
-		since := generation(t, two)
-		is.NoErr(addUsers(t.Context(), one, "alice"))
-		is.Equal(waits(t, two, since), 1) // it asks first
-		since = generation(t, two)
-		go func() {
-			time.Sleep(20 * time.Millisecond)
-			if err := addUsers(context.Background(), one, "bob"); err != nil {
-				t.Error(err)
-			}
-		}()
-		began := time.Now()
-		is.True(waits(t, two, since) <= 2)
-		is.True(time.Since(began) < 10*time.Second)
+		noticesByAsking(t, pgtest.Schema(t), options)
 	}
+}
+
+func noticesByAsking(t *testing.T, url string, options postgres.Options) {
+	t.Helper()
+	is := is.New(t)
+	one, two := open(t, url, options), open(t, url, options)
+	since := generation(t, two)
+	is.NoErr(addUsers(t.Context(), one, "alice"))
+	is.Equal(waits(t, two, since), 1) // it asks first
+	since = generation(t, two)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		if err := addUsers(context.Background(), one, "bob"); err != nil {
+			t.Error(err)
+		}
+	}()
+	began := time.Now()
+	is.True(waits(t, two, since) <= 2)
+	is.True(time.Since(began) < 10*time.Second)
 }
 
 // TestNoReaderMissesAChange has eight writers on two stores, and a reader on each that follows the changes.

@@ -204,9 +204,11 @@ func TestServerThatStopsAnswering(t *testing.T) {
 func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 	is := is.New(t)
 	cluster := pgtest.Start(t, "max_connections=4", "superuser_reserved_connections=0")
-	store := open(t, cluster.URL, postgres.Options{NoNotify: true, MaxOpen: 1})
+	store := open(t, cluster.URL, postgres.Options{NoNotify: true, MaxOpen: 2})
+	own, err := store.DB().Conn(t.Context()) // that which Open has made
+	is.NoErr(err)
+	held := []interface{ Close() error }{own}
 	others := pgtest.Open(t, cluster.URL)
-	var held []interface{ Close() error }
 	for {
 		conn, err := others.Conn(t.Context())
 		if err != nil {
@@ -214,7 +216,7 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 		}
 		held = append(held, conn)
 	}
-	_, err := store.User(t.Context(), "alice")
+	_, err = store.User(t.Context(), "alice")
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(strings.Contains(err.Error(), "53300"))
 	_, err = postgres.Open(t.Context(), cluster.URL, postgres.Options{})

@@ -26,17 +26,21 @@ const starters = 8
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
 	for range 5 {
-		url := pgtest.Schema(t)
-		var done sync.WaitGroup
-		for range starters {
-			done.Go(func() {
-				if err := openAndWrite(url); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		done.Wait()
+		openAtOnce(t, pgtest.Schema(t), postgres.Options{})
 	}
+}
+
+func openAtOnce(t *testing.T, url string, options postgres.Options) {
+	t.Helper()
+	var done sync.WaitGroup
+	for range starters {
+		done.Go(func() {
+			if err := openAndWrite(url, options); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
 }
 
 func TestOpenAtOnceInManyProcesses(t *testing.T) {
@@ -63,13 +67,14 @@ func TestChild(t *testing.T) {
 	if url == "" {
 		t.Skip("runs in processes that another test starts")
 	}
-	if err := openAndWrite(url); err != nil {
+	if err := openAndWrite(url, postgres.Options{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func openAndWrite(url string) error {
-	store, err := postgres.Open(context.Background(), url, postgres.Options{MaxOpen: 2})
+func openAndWrite(url string, options postgres.Options) error {
+	options.MaxOpen = 2
+	store, err := postgres.Open(context.Background(), url, options)
 	if err != nil {
 		return err
 	}

@@ -40,9 +40,9 @@ type Options struct {
 	// NoNotify leaves out NOTIFY and LISTEN, for servers that only speak like PostgreSQL. Other processes then notice
 	// changes when they next ask, within about a second; nothing else depends on it.
 	NoNotify bool
-	// Pooler says that the URL leads to a pooler that changes connections between transactions, such as PgBouncer in
-	// transaction mode. Nothing is kept on a connection then: no prepared statement, no LISTEN, and no setting, so Open
-	// refuses a role whose synchronous_commit is weaker than SynchronousCommit asks for, and only Timeout's second
+	// Pooler says that the URL leads to a pooler, such as PgBouncer in transaction or session mode. Nothing is kept on a
+	// connection then, which may be another one for each transaction: no prepared statement, no LISTEN, and no setting, so
+	// Open refuses a role whose synchronous_commit is weaker than SynchronousCommit asks for, and only Timeout's second
 	// limit holds.
 	Pooler bool
 }
@@ -75,6 +75,9 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 		dialect.Notify = ""
 	}
 	s := &Store{db: options.pool(config)}
+	if err := usable(ctx, s.db); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
 	s.Store = sqlstore.New(s.db, s.db, dialect)
 	if !options.NoNotify && !options.Pooler {
 		s.listener = listen(config, s.Wake)
@@ -94,6 +97,15 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, options Options) (err 
 		return err
 	}
 	return sqlstore.New(db, db, Dialect()).Migrate(ctx)
+}
+
+// usable finds out now what every call would: that a pooler refuses a setting, or transactions.
+func usable(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return reason(err)
+	}
+	return tx.Rollback()
 }
 
 // Close ends the listener and closes the connections.

@@ -130,23 +130,27 @@ func nonZero[T int | time.Duration](value, otherwise T) T {
 	return value
 }
 
-// atLeastOn is how commits are made durable where the server, the database or the role says otherwise.
-const atLeastOn = `SELECT set_config('synchronous_commit', 'on', false)
-	WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')`
+// setCommits is how commits are made as durable as is asked for: a pooler may ignore what a connection starts with.
+const setCommits = `SELECT set_config('synchronous_commit', '%s', false)`
+
+// atLeastOn leaves what the server, the database or the role says, unless that is weaker.
+const atLeastOn = ` WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')`
 
 // set gives a connection its settings. What the URL says about limits of time stays.
 func (o Options) set(config *pgx.ConnConfig, timeout time.Duration) {
+	limit := "0" // none
 	if timeout > 0 {
-		for _, name := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
-			setDefault(config, name, strconv.FormatInt(max(1, timeout.Milliseconds()), 10))
-		}
+		limit = strconv.FormatInt(max(1, timeout.Milliseconds()), 10)
 	}
-	if o.SynchronousCommit != "" {
-		config.RuntimeParams["synchronous_commit"] = o.SynchronousCommit
-		return
+	for _, name := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
+		setDefault(config, name, limit)
+	}
+	statement := fmt.Sprintf(setCommits, o.SynchronousCommit)
+	if o.SynchronousCommit == "" {
+		statement = fmt.Sprintf(setCommits, "on") + atLeastOn
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		_, err := conn.Exec(ctx, atLeastOn).ReadAll()
+		_, err := conn.Exec(ctx, statement).ReadAll()
 		return err
 	}
 }

@@ -27,9 +27,9 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	seen := &recorder{statements: map[string]bool{}}
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off") // it is not about the disk
-	host := traced(t, url, seen)
+	host, db := traced(t, url, seen), planner(t, url)
 	broken := storetest.Check(func() svc.Store {
-		empty(t, url)
+		empty(t, db)
 		return sqlstore.New(host, host, postgres.Dialect())
 	})
 	for rule, err := range broken {
@@ -38,7 +38,6 @@ func TestStatements(t *testing.T) {
 	if len(seen.statements) < 40 {
 		t.Errorf("only %d statements were seen", len(seen.statements))
 	}
-	db := planner(t, url)
 	for statement := range seen.statements {
 		if !numberedInOrder(statement) {
 			t.Errorf("parameters out of order: %s", statement)

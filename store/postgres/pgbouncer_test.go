@@ -1,0 +1,236 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+	"github.com/extsvc/svc/store/storetest"
+)
+
+// How PgBouncer is set up, beside its mode.
+const (
+	fewServers     = "default_pool_size=2" // connections to the server
+	ignoreTimeouts = "ignore_startup_parameters=statement_timeout,idle_in_transaction_session_timeout"
+)
+
+// bounced is a database that is reached through PgBouncer.
+type bounced struct {
+	*pgtest.Bouncer
+	name   string
+	url    string
+	direct *sql.DB // past PgBouncer
+}
+
+// behind makes a database, and a PgBouncer before it.
+func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced {
+	t.Helper()
+	b := pgtest.StartBouncer(t, cluster.URL, settings...)
+	name := fmt.Sprintf("d%d", time.Now().UnixNano())
+	if _, err := pgtest.Open(t, cluster.URL).Exec("CREATE DATABASE " + name); err != nil {
+		t.Fatal(err)
+	}
+	direct, err := url.Parse(cluster.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct.Path = "/" + name
+	return &bounced{Bouncer: b, name: name, url: b.URL(name), direct: pgtest.Open(t, direct.String())}
+}
+
+// servers is how many connections to the server there are, through PgBouncer.
+func (b *bounced) servers(t *testing.T) (count int) {
+	t.Helper()
+	if err := b.direct.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name).Scan(&count); err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// load opens a store, and writes and reads.
+func (b *bounced) load(t *testing.T) *load {
+	t.Helper()
+	l := startLoad(open(t, b.url, postgres.Options{Pooler: true}))
+	l.await(t, 50, recovery)
+	return l
+}
+
+func TestPgBouncer(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t, "fsync=off") // nobody kills this server
+	for name, test := range map[string]func(t *testing.T, cluster *pgtest.Cluster){
+		"session mode":      testSessionMode,
+		"transaction mode":  testTransactionMode,
+		"prepared":          testPrepared,
+		"refused":           testRefused,
+		"many clients":      testManyClients,
+		"killed":            testBouncerDies,
+		"paused":            testPause,
+		"loses its servers": testLostServers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, cluster)
+		})
+	}
+}
+
+func testSessionMode(t *testing.T, cluster *pgtest.Cluster) {
+	b := behind(t, cluster, "pool_mode=session", "default_pool_size=50", ignoreTimeouts)
+	wakesAnother(t, b.url)
+	checkRules(t, b, postgres.Options{NoNotify: true})
+	store := open(t, b.url, postgres.Options{SynchronousCommit: "remote_apply"})
+	is := is.New(t)
+	is.Equal(setting(t, store, "synchronous_commit"), "remote_apply")
+
+	asTransactionMode := behind(t, cluster, "pool_mode=session")
+	is.NoErr(addUsers(t.Context(), open(t, asTransactionMode.url, postgres.Options{Pooler: true}), "alice"))
+}
+
+func testTransactionMode(t *testing.T, cluster *pgtest.Cluster) {
+	b := behind(t, cluster, "pool_mode=transaction", fewServers)
+	openAtOnce(t, b.url, postgres.Options{Pooler: true})
+	noticesByAsking(t, b.url, postgres.Options{Pooler: true})
+	checkRules(t, b, postgres.Options{Pooler: true})
+}
+
+// The setting is newer than the oldest PgBouncer that is in use.
+func testPrepared(t *testing.T, cluster *pgtest.Cluster) {
+	if !pgtest.BouncerPrepares(t) {
+		t.Skip("NOT TESTED: this PgBouncer has no max_prepared_statements")
+	}
+	for _, most := range []string{"0", "10"} {
+		b := behind(t, cluster, "pool_mode=transaction", fewServers, "max_prepared_statements="+most)
+		checkRules(t, b, postgres.Options{Pooler: true})
+	}
+}
+
+// checkRules runs all rules of storetest on one store.
+func checkRules(t *testing.T, b *bounced, options postgres.Options) {
+	t.Helper()
+	store := open(t, b.url, options)
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		empty(t, b.direct)
+		return store
+	})
+}
+
+// Open finds out what every call would, with tables that are there already, too.
+func testRefused(t *testing.T, cluster *pgtest.Cluster) {
+	for _, c := range []struct {
+		settings string
+		options  postgres.Options
+		want     string
+	}{
+		{"pool_mode=session", postgres.Options{}, "unsupported startup parameter"},
+		{"pool_mode=transaction", postgres.Options{Timeout: -1}, "unsupported startup parameter"},
+		{"pool_mode=statement", postgres.Options{Pooler: true}, "not allowed in statement pooling mode"},
+	} {
+		b := behind(t, cluster, c.settings)
+		for range 2 {
+			store, err := postgres.Open(t.Context(), b.url, c.options)
+			if err == nil {
+				t.Fatalf("%s: it is opened: %v", c.settings, store.Close())
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", c.settings, err, c.want)
+			}
+			if err := sqlstore.New(b.direct, b.direct, postgres.Dialect()).Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Eight stores, as of eight processes, have 40 connections to PgBouncer, and that has two.
+func testManyClients(t *testing.T, cluster *pgtest.Cluster) {
+	const stores, workers, each = 8, 5, 5
+	b := behind(t, cluster, "pool_mode=transaction", fewServers)
+	var done sync.WaitGroup
+	for s := range stores {
+		store := open(t, b.url, postgres.Options{Pooler: true, MaxOpen: workers})
+		for w := range workers {
+			done.Go(func() {
+				for i := range each {
+					id := fmt.Sprintf("%d-%d-%d", s, w, i)
+					if err := store.CreateAPIKey(t.Context(), svc.APIKey{ID: id}); err != nil {
+						t.Errorf("%s: %v", id, err)
+					}
+				}
+			})
+		}
+	}
+	done.Wait()
+	var keys int
+	is := is.New(t)
+	is.NoErr(b.direct.QueryRow("SELECT count(*) FROM svc_api_keys").Scan(&keys))
+	is.Equal(keys, stores*workers*each)
+	is.True(b.servers(t) <= 2)
+}
+
+func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {
+	b := behind(t, cluster, "pool_mode=transaction", fewServers)
+	l := b.load(t)
+	b.Kill()
+	_, before, _ := l.counts()
+	for deadline := time.Now().Add(recovery); ; time.Sleep(time.Millisecond) {
+		if _, refused, _ := l.counts(); refused >= before+2*loaders {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("only %d calls were refused while there was no PgBouncer", refused-before)
+		}
+	}
+	b.Restart()
+	l.await(t, 50, recovery)
+	l.end(t)
+}
+
+// While PgBouncer pauses, calls wait, for as long as their contexts say.
+func testPause(t *testing.T, cluster *pgtest.Cluster) {
+	is := is.New(t)
+	b := behind(t, cluster, "pool_mode=transaction", fewServers)
+	l := b.load(t)
+	b.Console("PAUSE")
+	time.Sleep(50 * time.Millisecond) // what was answered before is noted
+	before, _, _ := l.counts()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := l.store.User(ctx, "alice")
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	after, _, _ := l.counts()
+	is.Equal(after, before)
+	b.Console("RESUME")
+	l.await(t, 50, recovery)
+	l.end(t)
+	is.Equal(l.refused, 0)
+}
+
+// A connection to the server that is lost fails at most what ran on it.
+func testLostServers(t *testing.T, cluster *pgtest.Cluster) {
+	is := is.New(t)
+	b := behind(t, cluster, "pool_mode=transaction", fewServers)
+	l := b.load(t)
+	for range 5 {
+		_, before, _ := l.counts()
+		_, err := b.direct.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name)
+		is.NoErr(err)
+		l.await(t, 20, recovery)
+		_, refused, _ := l.counts()
+		is.True(refused <= before+2)
+	}
+	l.end(t)
+}

@@ -1,0 +1,201 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Process is a server of a test's own, with its files in a temporary directory. Its methods are not for concurrent use.
+type Process struct {
+	t       testing.TB
+	name    string // what it is called when it fails
+	dir     string
+	as      *syscall.Credential // nil: who runs the test
+	start   []string            // its program and the arguments
+	stop    os.Signal           // ends it in good order, without waiting for its clients
+	ping    func() error        // fails while it does not answer
+	process *os.Process         // nil: it does not run
+	ended   chan struct{}       // is closed when process and those that it made have ended
+}
+
+// patience is how long a server may take to start or to end.
+const patience = 30 * time.Second
+
+// newProcess makes the directory of a server.
+func newProcess(t testing.TB, name string, stop os.Signal) Process {
+	t.Helper()
+	p := Process{t: t, name: name, stop: stop}
+	if os.Getuid() == 0 {
+		p.as = credentials(t)
+	}
+	p.dir = p.directory()
+	return p
+}
+
+// credentials are those of the user postgres: the servers refuse to run as root.
+func credentials(t testing.TB) *syscall.Credential {
+	t.Helper()
+	account, err := user.Lookup("postgres")
+	if err != nil {
+		missing(t, "PostgreSQL does not run as root: %v", err)
+	}
+	uid, uidErr := strconv.ParseUint(account.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(account.Gid, 10, 32)
+	if uidErr != nil || gidErr != nil {
+		t.Fatalf("user postgres: %v, %v", uidErr, gidErr)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// directory makes a directory for the server's user: others may not even enter one of t.TempDir.
+func (p *Process) directory() string {
+	p.t.Helper()
+	dir, err := os.MkdirTemp("", "svc-pgtest-")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if p.as != nil {
+		if err := os.Chown(dir, int(p.as.Uid), int(p.as.Gid)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// remove ends the server, and removes its files.
+func (p *Process) remove() {
+	p.Stop()
+	if err := os.RemoveAll(p.dir); err != nil {
+		p.t.Error(err)
+	}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+func (p *Process) command(program string, args ...string) *exec.Cmd {
+	command := exec.Command(program, args...)
+	command.Dir = p.dir
+	command.SysProcAttr = attributes(p.as)
+	return command
+}
+
+// Restart starts the server, after ending it in good order if it runs, and returns when it answers.
+func (p *Process) Restart() {
+	p.t.Helper()
+	p.Stop()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if p.process == nil {
+			p.launch()
+		}
+		err := p.ping()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s does not answer: %v\n%s", p.name, err, p.Log())
+		}
+		select {
+		case <-p.ended:
+			p.process = nil
+		default:
+		}
+	}
+}
+
+func (p *Process) launch() {
+	p.t.Helper()
+	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	command := p.command(p.start[0], p.start[1:]...)
+	// Not the file itself but a pipe: Wait returns when the last of the server's processes has closed it.
+	out := struct{ io.Writer }{log}
+	command.Stdout, command.Stderr = out, out
+	if err := command.Start(); err != nil {
+		log.Close()
+		p.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	p.process, p.ended = command.Process, ended
+	go func() {
+		_ = command.Wait() // how it ends is asked for
+		log.Close()
+		close(ended)
+	}()
+}
+
+func (p *Process) logFile() string { return filepath.Join(p.dir, "log") }
+
+// Log is what the server has written to its log.
+func (p *Process) Log() string {
+	text, err := os.ReadFile(p.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Kill ends the server as kill -9 of its first process does: the others find that out and end without a farewell, and Kill waits for
+// them. What was written is in the cache of the system, so this is a crash of the server, not of the machine.
+func (p *Process) Kill() { p.end(os.Kill) }
+
+// Stop ends the server in good order, without waiting for its clients.
+func (p *Process) Stop() { p.end(p.stop) }
+
+// Pid is the server's first process, 0 when it does not run.
+func (p *Process) Pid() int {
+	if p.process == nil {
+		return 0
+	}
+	return p.process.Pid
+}
+
+// end signals the server's first process, and waits until all are gone.
+func (p *Process) end(signal os.Signal) {
+	p.t.Helper()
+	if p.process == nil {
+		return
+	}
+	_ = p.process.Signal(signal) // it may have ended by itself
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		_ = p.process.Kill()
+		p.t.Errorf("%s does not end:\n%s", p.name, p.Log())
+	}
+	p.process = nil
+}
+
+// output runs a program beside the server, and returns what it prints.
+func (p *Process) output(program string, args ...string) []byte {
+	p.t.Helper()
+	out, err := p.command(program, args...).Output()
+	if err != nil {
+		message := ""
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			message = string(exit.Stderr)
+		}
+		p.t.Fatalf("%s: %v: %s", filepath.Base(program), err, message)
+	}
+	return out
+}
