@@ -12,7 +12,8 @@ const AnyETag = "*"
 // ETag is the template's entity tag (RFC 9110, section 8.8.3), quotes included: it changes with whatever of it can be read, and a
 // template that is made anew has another. It follows from InstalledAt and UpdatedAt.
 func (t Template) ETag() string {
-	b := strconv.AppendInt([]byte{'"'}, t.InstalledAt.UnixMicro(), 36)
+	var room [32]byte
+	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)
 	b = strconv.AppendInt(append(b, '-'), t.UpdatedAt.UnixMicro(), 36)
 	return string(append(b, '"'))
 }

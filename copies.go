@@ -37,6 +37,7 @@ type copies struct {
 
 	everybody *cache.Cache[struct{}, *everybody] // one, of all rows of access
 	installed *cache.Cache[struct{}, *installed] // one, of all templates that came from sources
+	templates *templateCopies
 
 	epoch   time.Time    // what seen counts from
 	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
@@ -63,8 +64,8 @@ type bankCopy struct {
 	generation int64
 }
 
-// newCopies makes room for the copies of so many keys.
-func newCopies(keys int) *copies {
+// newCopies makes room for the copies of so many keys, and for so many bytes of templates.
+func newCopies(keys, templates int) *copies {
 	seed, holders := maphash.MakeSeed(), min(max(keys, leastHolders), mostHolders)
 	return &copies{
 		holders:   cache.New[actor, *standing](holders, func(who actor) uint64 { return maphash.String(seed, who.ID) }), // see drop
@@ -72,6 +73,7 @@ func newCopies(keys int) *copies {
 		keys:      newKeyCopies(keys, 2*holders), // numbering them anew forgets all keys
 		everybody: cache.New[struct{}, *everybody](1, func(struct{}) uint64 { return 0 }),
 		installed: cache.New[struct{}, *installed](1, func(struct{}) uint64 { return 0 }),
+		templates: newTemplateCopies(templates),
 		epoch:     time.Now(),
 	}
 }
@@ -156,8 +158,8 @@ func (c *copies) allOf() (*everybody, bool) {
 	return all, found && all != nil && v.holds(all.Generation)
 }
 
-// drop forgets what targets are copied into.
-func (c *copies) drop(targets []Target) {
+// drop forgets what targets are copied into that were changed at a generation, or before.
+func (c *copies) drop(targets []Target, generation int64) {
 	for _, t := range targets {
 		switch t.Kind {
 		case TargetTemplate, TargetSource, TargetAPIKey:
@@ -171,6 +173,7 @@ func (c *copies) drop(targets []Target) {
 			}
 		case TargetTemplate:
 			c.installed.Clear()
+			c.templates.dropBefore(generation)
 		case TargetBankPolicy:
 			c.banks.Drop(t.ID)
 		case TargetServiceAccount:
@@ -185,7 +188,7 @@ func (c *copies) drop(targets []Target) {
 // call may not have come to dropping them yet.
 func (s *Service) forget(targets ...Target) {
 	if s.copies != nil {
-		s.copies.drop(targets)
+		s.copies.drop(targets, math.MaxInt64)
 	}
 }
 
@@ -197,10 +200,11 @@ func (c *copies) apply(changes Changes, heard int64) {
 		c.banks.Clear()
 		c.everybody.Clear()
 		c.installed.Clear()
+		c.templates.lists.Clear()
 		c.keys.Clear()
 		c.heard.CompareAndSwap(heard, min(heard, changes.Generation))
 	}
-	c.drop(changes.Targets)
+	c.drop(changes.Targets, changes.Generation)
 	c.applied.Store(changes.Generation)
 }
 

@@ -81,3 +81,10 @@ func (k KeyCopies) Again(pepper int, closed, unsealed bool) (kept, found any) {
 
 // Merge puts together what two have made of a content.
 var Merge = merge
+
+// TemplatesTooLarge reports whether it is known that there are too many templates to keep.
+func TemplatesTooLarge(s *Service) bool {
+	s.templateList() // has them looked at
+	list, found := s.copies.templates.lists.Get(struct{}{})
+	return found && list.tooLarge
+}

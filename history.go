@@ -26,7 +26,7 @@ func (s *Service) TemplateHistory(ctx context.Context, by Principal, id string) 
 	before := int64(math.MaxInt64)
 	return list(ctx, "list versions", anyLength,
 		func() error {
-			_, err := s.Template(ctx, by, id)
+			_, err := s.template(ctx, by, id)
 			return err
 		},
 		func() ([]TemplateVersion, error) {
@@ -73,6 +73,7 @@ func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (T
 func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
 	var edited Template
 	now := s.now()
+	defer s.changesTemplates()()
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
 		err = store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
 			if err := t.matches(ifMatch); err != nil {

@@ -60,10 +60,10 @@ func (s *Service) install(ctx context.Context, by Principal, in Install, id stri
 	} else if err != nil {
 		return Template{}, err
 	}
-	if _, err := s.store.Template(ctx, serverTemplate(id)); err == nil {
+	if _, err := s.storedTemplate(ctx, id); err == nil {
 		return Template{}, templateTaken(in.idField())
-	} else if !errors.Is(err, ErrNotFound) {
-		return Template{}, fault("read template", err)
+	} else if ErrorCode(err) != CodeNotFound {
+		return Template{}, err
 	}
 	content, revision, err := s.fetch(ctx, by, up, in.TemplateID)
 	if err != nil {
@@ -194,7 +194,7 @@ func (t *Template) originate(origin Origin, base Content) {
 // has no update; one that is gone from its source has none either. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
 // template, or its source by name), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
-	template, err := s.Template(ctx, by, id)
+	template, err := s.template(ctx, by, id)
 	if err != nil || template.Origin == nil {
 		return UpdateCheck{}, err
 	}
@@ -216,7 +216,7 @@ func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (Upd
 
 // latest reads a template that came from a source, and asks that what it has now.
 func (s *Service) latest(ctx context.Context, by Principal, id string) (template Template, content Content, revision string, err error) {
-	if template, err = s.Template(ctx, by, id); err != nil {
+	if template, err = s.template(ctx, by, id); err != nil {
 		return template, content, "", err
 	}
 	if template.Origin == nil {
@@ -241,6 +241,7 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, f
 	}
 	u := updater{content: content, force: force, ifMatch: ifMatch, edits: s.config.Templates.LocalEdits, check: s.checked, now: s.now()}
 	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
+	defer s.changesTemplates()()
 	err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
 		err := store.ChangeTemplate(ctx, template.TemplateKey, u.change)
 		if !u.result.Updated {

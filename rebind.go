@@ -23,6 +23,7 @@ func (s *Service) RebindSource(ctx context.Context, by Principal, name string) (
 	} else if err != nil {
 		return nil, fault("read source", err)
 	}
+	defer s.changesTemplates()()
 	var keys []TemplateKey
 	err = s.mutate(ctx, by, func(ctx context.Context, store Store) (rebound []Event, err error) {
 		keys, err = store.RebindTemplates(ctx, source.SourceKey, source.URL)

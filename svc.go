@@ -106,7 +106,7 @@ type SourceConfig struct {
 	OldSealingKeys [][]byte `json:"-"`
 }
 
-// TemplateConfig is how templates are checked.
+// TemplateConfig is how templates are checked and kept.
 type TemplateConfig struct {
 	// ValidateManifest is the host's own check of a manifest, beside the built-in one. What its error says is shown
 	// to the caller: that of an [*Error] at its Field, a JSON pointer into the manifest ("/steps/0", "" the whole); joined
@@ -115,6 +115,12 @@ type TemplateConfig struct {
 	ValidateManifest func(manifest json.RawMessage) error
 	// LocalEdits is what an update does with what was edited here. "": [EditsConflict].
 	LocalEdits LocalEdits
+	// Cached is how many bytes of the server's templates are kept in memory for reading them, at most, and twice as many while they
+	// are read anew; 0: none. When all have room, [Service.Template], [Service.Templates] and [Service.TemplatesAfter] need no call
+	// of the store, and return what is shared with other callers: it must not be changed. When not, each call reads the store. What this
+	// process writes counts at once, what others write, or a transaction of the host, within a second or so (PostgreSQL:
+	// milliseconds). When the store has not been reached for 5 seconds, each call reads it.
+	Cached int
 }
 
 // Store persists what the Service decides. It is made of one role for each noun; the comments of their methods are
@@ -142,15 +148,16 @@ type Service struct {
 	keys   *keyring
 	sealer *seal.Sealer // nil: source tokens are refused
 
-	completeKeys *atomic.Pointer[keyring] // see ring
-	compiler     *policy.Compiler
-	copies       *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
-	work         *background
-	followStore  func() // starts the follower of the store, once
-	failing      *failing
-	checks       *checks
-	uses         *keyUses
-	writeUses    func() // starts writing uses of keys, once
+	completeKeys  *atomic.Pointer[keyring] // see ring
+	compiler      *policy.Compiler
+	copies        *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
+	work          *background
+	followStore   func() // starts the follower of the store, once
+	copyTemplates func() // starts copying templates, once
+	failing       *failing
+	checks        *checks
+	uses          *keyUses
+	writeUses     func() // starts writing uses of keys, once
 }
 
 // New returns a Service over config, or an error that names the field that is missing or wrong. It works without the
@@ -178,7 +185,10 @@ func New(config Config) (*Service, error) {
 	if config.Keys.Cached < 0 {
 		return nil, errors.New("svc: Config.Keys.Cached must not be negative")
 	}
-	s.copies = newCopies(cmp.Or(config.Keys.Cached, keptKeys))
+	if config.Templates.Cached < 0 {
+		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
+	}
+	s.copies = newCopies(cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached)
 	var err error
 	if s.keys, err = newKeyring(config.Keys); err != nil {
 		return nil, err
@@ -190,6 +200,7 @@ func New(config Config) (*Service, error) {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
 	s.followStore = sync.OnceFunc(func() { s.work.start(s.follow) })
+	s.copyTemplates = sync.OnceFunc(func() { s.work.start(s.keepTemplates) })
 	s.writeUses = sync.OnceFunc(func() { s.work.start(s.flush) })
 	if config.OnEvent != nil {
 		s.work.start(s.deliver)

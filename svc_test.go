@@ -218,6 +218,7 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Keys: the prefix \"A\"":    {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
 		"UserPrefix and Service":           {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
 		"Config.Keys.Cached":               {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
+		"Config.Templates.Cached":          {Store: memstore.New(), Templates: svc.TemplateConfig{Cached: -1}},
 		"Config.Keys.Peppers[0].Secret":    pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
 		"Config.Keys.Peppers[0].Version":   pepper(svc.Pepper{Version: "not one", Secret: long}),
 		"Config.Keys.Peppers[0].Retired":   pepper(svc.Pepper{Version: "1", Retired: true}),

@@ -137,6 +137,7 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 
 // addTemplate stores a new template, and that it is what the request was answered; field is where the caller chose its id.
 func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string, request repeatable) (Template, error) {
+	defer s.changesTemplates()()
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
 		return happened(template.InstalledAt, action, template.Target()), request.keep(ctx, store, template,
 			func(ctx context.Context, store Store) error { return store.CreateTemplate(ctx, template) })
@@ -158,43 +159,78 @@ func noTemplate() *Error { return notFound("there is no such template") }
 
 // Template returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Service) Template(ctx context.Context, by Principal, id string) (Template, error) {
-	if err := checkID("template_id", id); err != nil {
+	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return Template{}, err
+	if list := s.templateList(); list != nil {
+		return s.copiedTemplate(ctx, list, id)
 	}
-	return s.template(ctx, id)
+	return s.storedTemplate(ctx, id)
 }
 
-func (s *Service) template(ctx context.Context, id string) (Template, error) {
-	template, err := s.store.Template(ctx, serverTemplate(id))
-	if errors.Is(err, ErrNotFound) {
-		return Template{}, noTemplate()
+// template is Template, but always reads the store: for what is decided by it.
+func (s *Service) template(ctx context.Context, by Principal, id string) (Template, error) {
+	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+		return Template{}, err
 	}
-	return template, fault("read template", err)
+	return s.storedTemplate(ctx, id)
+}
+
+func (s *Service) authorizeTemplate(ctx context.Context, by Principal, id string) error {
+	if err := checkID("template_id", id); err != nil {
+		return err
+	}
+	return s.authorize(ctx, by, ActionTemplateAdmin)
+}
+
+func (s *Service) storedTemplate(ctx context.Context, id string) (Template, error) {
+	template, err := s.store.Template(ctx, serverTemplate(id))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		s.shown(id, nil)
+		return Template{}, noTemplate()
+	case err != nil:
+		return Template{}, fault("read template", err)
+	}
+	s.shown(id, &template)
+	return template, nil
 }
 
 // Templates lists the server's templates by name, then id. The list is read in chunks, so that it need not fit into
-// memory; what is written meanwhile may or may not be in it. The error, if any, is the last thing yielded.
+// memory; what is written meanwhile may or may not be in it. Where templates are kept in memory ([TemplateConfig].Cached) it is of one
+// moment. The error, if any, is the last thing yielded.
 func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
 	return s.TemplatesAfter(ctx, by, filter, "", "")
 }
 
 // TemplatesAfter is Templates behind a template with that name and id, which need not be there any more.
 func (s *Service) TemplatesAfter(ctx context.Context, by Principal, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
+	return func(yield func(Template, error) bool) {
+		if err := s.authorizeList(ctx, by, filter, name, id); err != nil {
+			yield(Template{}, err)
+		} else if list := s.templateList(); list != nil {
+			list.after(ctx, filter, name, id)(yield)
+		} else {
+			s.storedTemplates(ctx, filter, name, id)(yield)
+		}
+	}
+}
+
+func (s *Service) authorizeList(ctx context.Context, by Principal, filter TemplateFilter, name, id string) error {
+	var c checker
+	c.filter(filter)
+	c.text("name", name, MaxNameLength)
+	c.text("id", id, MaxIDLength)
+	if err := c.err(); err != nil {
+		return err
+	}
+	return s.authorize(ctx, by, ActionTemplateAdmin)
+}
+
+func (s *Service) storedTemplates(ctx context.Context, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, AfterName: name, AfterID: id, Limit: listChunk}
 	return list(ctx, "list templates", anyLength,
-		func() error {
-			var c checker
-			c.filter(filter)
-			c.text("name", name, MaxNameLength)
-			c.text("id", id, MaxIDLength)
-			if err := c.err(); err != nil {
-				return err
-			}
-			return s.authorize(ctx, by, ActionTemplateAdmin)
-		},
+		func() error { return nil },
 		func() ([]Template, error) { return s.store.Templates(ctx, page) },
 		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
 }
@@ -213,6 +249,9 @@ func (s *Service) TemplateAt(ctx context.Context, by Principal, filter TemplateF
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Template{}, err
 	}
+	if list := s.templateList(); list != nil {
+		return list.at(filter, place)
+	}
 	found, err := s.store.Templates(ctx, TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Skip: place, Limit: 1})
 	if err != nil {
 		return Template{}, fault("find template", err)
@@ -221,6 +260,21 @@ func (s *Service) TemplateAt(ctx context.Context, by Principal, filter TemplateF
 		return Template{}, noTemplate()
 	}
 	return found[0], nil
+}
+
+// RenderTemplates returns all templates of the server as render writes them, in the order of [Service.Templates], Origin.Base zero:
+// for answers that are the same until a template changes. render is called when they have changed, with what it must not change, and
+// what it returns is kept in memory ([TemplateConfig].Cached) and shared: that must not be changed, either. as tells what several callers
+// render apart: a value of a type of your own, as the keys of a [context.Context] are. nil: there is no room for it, or not just now, so list
+// them. Errors: CodeForbidden.
+func (s *Service) RenderTemplates(ctx context.Context, by Principal, as any, render func([]Template) []byte) ([]byte, error) {
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return nil, err
+	}
+	if list := s.templateList(); list != nil {
+		return list.rendered(as, render), nil
+	}
+	return nil, nil
 }
 
 func (c *checker) filter(f TemplateFilter) {
@@ -281,10 +335,7 @@ func (p TemplatePatch) apply(content Content) Content {
 // DeleteTemplate removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound, CodePrecondition.
 func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, ifMatch ...string) error {
-	if err := checkID("template_id", id); err != nil {
-		return err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return err
 	}
 	key := serverTemplate(id)
@@ -292,6 +343,7 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, i
 	if len(ifMatch) > 0 {
 		check = func(t Template) error { return t.matches(ifMatch) }
 	}
+	defer s.changesTemplates()()
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
 		return happened(s.now(), EventTemplateDeleted, key.Target()), store.DeleteTemplate(ctx, key, check)
 	})

@@ -86,6 +86,9 @@ func isJSON(header http.Header) bool {
 type query url.Values
 
 func parseQuery(raw string) (query, error) {
+	if raw == "" {
+		return query{}, nil
+	}
 	if strings.Contains(raw, ";") {
 		return nil, invalid("query", "must not hold a semicolon: separate its keys with &")
 	}

@@ -75,12 +75,14 @@ func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open
 	}
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b = append(b, open...)
+		var last R
 		n := 0
 		for row, err := range rows {
 			if err != nil {
 				return b, err
 			}
 			if n == p.limit || len(b) >= pageBytes {
+				p.after = position(last)
 				w.Header().Set("Link", "<"+r.next(p)+`>; rel="next"`)
 				break
 			}
@@ -88,7 +90,7 @@ func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open
 				b = append(b, ',')
 			}
 			b = answer(row).Append(b)
-			p.after = position(row)
+			last = row
 		}
 		start(w, http.StatusOK)
 		b = append(append(b, shut...), '\n')

@@ -17,9 +17,40 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if filter == (svc.TemplateFilter{}) && p.limit == 0 {
+		all, err := h.service.RenderTemplates(r.Context(), r.by, allTemplates{}, renderAll)
+		if err != nil {
+			return err
+		} else if all != nil {
+			start(w, http.StatusOK)
+			_, _ = w.Write(all)
+			return nil
+		}
+	}
 	after := append(p.after, "", "")
 	rows := h.service.TemplatesAfter(r.Context(), r.by, filter, after[0], after[1])
-	return sendPage(w, r, p, `{"templates":[`, "]}", rows, wireTemplate, func(t svc.Template) []string { return []string{t.Name, t.ID} })
+	return sendPage(w, r, p, templatesOpen, templatesShut, rows, wireTemplate, func(t svc.Template) []string { return []string{t.Name, t.ID} })
+}
+
+const templatesOpen, templatesShut = `{"templates":[`, "]}"
+
+// allTemplates names what renderAll returns.
+type allTemplates struct{}
+
+// renderAll is the list of all templates as it is sent.
+func renderAll(templates []svc.Template) []byte {
+	size := 0
+	for i := range templates {
+		size += len(templates[i].Manifest) + 1024
+	}
+	b := append(make([]byte, 0, size), templatesOpen...)
+	for i, t := range templates {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wireTemplate(t).Append(b)
+	}
+	return append(append(b, templatesShut...), '\n')
 }
 
 func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {

@@ -18,9 +18,13 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
+// kept is the store of a Service that keeps templates in memory. There is one: another would answer what was before a moment ago.
+const kept = "memory, templates kept"
+
 // stores open a new store; databases twice, as two processes do.
 var stores = map[string]func(*testing.T) []svc.Store{
 	"memory": func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
+	kept:     func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
 	"SQLite": func(t *testing.T) []svc.Store {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		open := func() (*sqlite.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) }
@@ -57,7 +61,7 @@ const enough = 50
 func TestLinearizable(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			services, sum := serve(t, open(t)...), newTally()
+			services, sum := serve(t, name, open(t)...), newTally()
 			for seed := firstSeed(t); sum.histories < (histories(t)+len(stores)-1)/len(stores); seed++ {
 				h := newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services)
 				if violation := h.violation(sum); violation != "" {
@@ -72,7 +76,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// histories is how many there are, over the three stores together.
+// histories is how many there are, over the stores together.
 func histories(t *testing.T) int {
 	if os.Getenv("CI") == "true" {
 		return number(t, "SVC_LINEAR_HISTORIES", 200)
@@ -97,9 +101,13 @@ func number(t *testing.T, name string, fallback int) int {
 
 // serve returns a Service over each store, with the shelf registered. Their clock never shows the same time twice, and who looks at it
 // lets others go first: that is in the midst of every call that writes.
-func serve(t *testing.T, stores ...svc.Store) []*svc.Service {
+func serve(t *testing.T, name string, stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	var ticks atomic.Int64
+	cached := 0
+	if name == kept {
+		cached = 1 << 20
+	}
 	var services []*svc.Service
 	for _, store := range stores {
 		service, err := svc.New(svc.Config{
@@ -108,7 +116,8 @@ func serve(t *testing.T, stores ...svc.Store) []*svc.Service {
 				defer runtime.Gosched()
 				return time.UnixMicro(ticks.Add(1))
 			},
-			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+			Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+			Templates: svc.TemplateConfig{Cached: cached},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // A check must be able to fail: stores with a fault are found out, soon.
@@ -20,17 +21,22 @@ func TestFaultsAreFound(t *testing.T) {
 				for _, store := range open(t) {
 					faulty = append(faulty, plant(store))
 				}
-				findOut(t, faulty)
+				findOut(t, name, faulty)
 			})
 		}
 	}
 }
 
+// So is a list from before a change, where templates are read from it.
+func TestStaleListsAreFound(t *testing.T) {
+	findOut(t, kept, []svc.Store{&listing{Store: memstore.New()}})
+}
+
 // soon is how many histories it may take to find a fault.
 const soon = 100
 
-func findOut(t *testing.T, faulty []svc.Store) {
-	services, sum := serve(t, faulty...), newTally()
+func findOut(t *testing.T, name string, faulty []svc.Store) {
+	services, sum := serve(t, name, faulty...), newTally()
 	for seed := firstSeed(t); sum.histories < soon; seed++ {
 		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services).violation(sum) != "" {
 			t.Logf("found by history %d, after %d calls", sum.histories, sum.calls)
@@ -90,4 +96,22 @@ func (s *remembering) Access(ctx context.Context, query svc.AccessQuery) (svc.Ac
 		s.keys[query.KeyID] = remembered{snapshot, time.Now()}
 	}
 	return snapshot, err
+}
+
+// listing lists what was there a list before.
+type listing struct {
+	svc.Store
+	mu    sync.Mutex
+	chunk []svc.Template
+}
+
+func (s *listing) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	chunk, err := s.Store.Templates(ctx, page)
+	if err != nil || len(chunk) == 0 {
+		return chunk, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	chunk, s.chunk = s.chunk, chunk
+	return chunk, nil
 }

@@ -1,0 +1,292 @@
+package svc_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// shelfStore counts the reads of templates, and does what is planted: before a read in the background, and after anything
+// that is planted for the changes.
+type shelfStore struct {
+	watchedStore
+	templates atomic.Int64
+
+	mu      sync.Mutex
+	read    func() error      // before a chunk is read in the background
+	changes func(since int64) // when changes have been read
+	deaf    bool              // AwaitChange wakes only for what this process has heard
+}
+
+// asked marks the context of a caller.
+type asked struct{}
+
+func (s *shelfStore) plant(edit func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit()
+}
+
+func (s *shelfStore) counted(ctx context.Context) error {
+	s.templates.Add(1)
+	s.mu.Lock()
+	read := s.read
+	s.mu.Unlock()
+	switch {
+	case s.down.Load():
+		return errDown
+	case read != nil && ctx.Value(asked{}) == nil:
+		return read()
+	}
+	return nil
+}
+
+func (s *shelfStore) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	if err := s.counted(ctx); err != nil {
+		return svc.Template{}, err
+	}
+	return s.Store.Template(ctx, key)
+}
+
+func (s *shelfStore) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	if err := s.counted(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Templates(ctx, page)
+}
+
+func (s *shelfStore) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+	changes, err := s.watchedStore.Changes(ctx, since)
+	s.mu.Lock()
+	planted := s.changes
+	s.mu.Unlock()
+	if planted != nil {
+		planted(since)
+	}
+	return changes, err
+}
+
+func (s *shelfStore) AwaitChange(ctx context.Context, since int64) error {
+	s.mu.Lock()
+	deaf := s.deaf
+	s.mu.Unlock()
+	if deaf {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.watchedStore.AwaitChange(ctx, since)
+}
+
+// keeper is a service that keeps templates in memory, and beside it one over the same store that does not.
+type keeper struct {
+	*host
+	store *shelfStore
+	plain *host
+}
+
+func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
+	t.Helper()
+	k := keeper{store: &shelfStore{}}
+	k.host = newHost(t, append(edits, func(c *svc.Config) {
+		k.store.Store, c.Store, c.Templates.Cached = c.Store, k.store, cached
+	})...)
+	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = k.store.Store, k.market })
+	k.plain.market = k.market
+	return k
+}
+
+// ctx is that of whoever calls.
+func (k keeper) ctx(t *testing.T) context.Context {
+	return context.WithValue(t.Context(), asked{}, true)
+}
+
+// list returns the list, or fails.
+func (k keeper) list(t *testing.T, h *host, filter svc.TemplateFilter, name, id string) []svc.Template {
+	t.Helper()
+	return collect(t, h.TemplatesAfter(k.ctx(t), admin, filter, name, id))
+}
+
+// warm lists templates until that needs no call of the store.
+func (k keeper) warm(t *testing.T) {
+	t.Helper()
+	eventually(t, func() bool {
+		before := k.store.templates.Load()
+		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		return k.store.templates.Load() == before
+	})
+}
+
+// sameList compares a list, and returns it.
+func (k keeper) sameList(t *testing.T, filter svc.TemplateFilter, name, id string) []svc.Template {
+	t.Helper()
+	want, have := k.list(t, k.plain, filter, name, id), k.list(t, k.host, filter, name, id)
+	if !reflect.DeepEqual(have, want) {
+		t.Fatalf("%+v behind %q, %q: %d templates, not the %d of the store", filter, name, id, len(have), len(want))
+	}
+	return want
+}
+
+// same compares everything that there is to read.
+func (k keeper) same(t *testing.T) {
+	t.Helper()
+	is := is.New(t)
+	want := k.sameList(t, svc.TemplateFilter{}, "", "")
+	for _, row := range append(want, svc.Template{TemplateKey: svc.TemplateKey{ID: "none"}}) {
+		template, err := k.plain.Template(k.ctx(t), admin, row.ID)
+		for range 2 { // a base is read once
+			kept, failed := k.Template(k.ctx(t), admin, row.ID)
+			is.Equal(svc.ErrorCode(failed), svc.ErrorCode(err))
+			is.Equal(kept, template)
+			is.Equal(kept.ETag(), template.ETag())
+		}
+	}
+}
+
+// fill stores templates of few names, categories and tags, some of them installed and some of those edited.
+func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
+	t.Helper()
+	few := func(prefix string) string { return fmt.Sprint(prefix, random.IntN(4)) }
+	for i := range count {
+		id, content := fmt.Sprint("t", i), content(few("name"), "1")
+		if random.IntN(3) > 0 {
+			content.Category = ptr(few("category"))
+		}
+		for range random.IntN(4) {
+			content.Tags = append(content.Tags, few("tag"))
+		}
+		if random.IntN(2) == 0 {
+			create(t, k.plain, id, content)
+			continue
+		}
+		k.plain.install(t, id, id, content)
+		if random.IntN(2) == 0 {
+			if _, err := k.plain.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(few("edited"))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (k keeper) register(t *testing.T) {
+	t.Helper()
+	if _, err := k.plain.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
+	for seed := range uint64(5) {
+		is := is.New(t)
+		random := rand.New(rand.NewPCG(seed, 0))
+		k := newKeeper(t, 1<<20)
+		k.register(t)
+		k.fill(t, random, 10+random.IntN(200))
+		k.warm(t)
+		before := k.store.templates.Load()
+		one := func(list ...string) string { return list[random.IntN(len(list))] }
+		for range 200 {
+			filter := svc.TemplateFilter{Category: one("", "", "category1", "category2", "none"), Tag: one("", "", "tag1", "tag2", "none")}
+			name, id := one("", "name0", "name2", "name9", "a"), one("", "t1", "t50", "t9")
+			k.sameList(t, filter, name, id)
+		}
+		is.Equal(k.store.templates.Load(), before)
+		k.same(t)
+		before = k.store.templates.Load()
+		k.same(t)
+		is.Equal(k.store.templates.Load(), before) // bases, too, are kept
+	}
+}
+
+// What this service does counts at once, whatever it is; so does what it is told.
+func TestKeptTemplatesFollowTheirService(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	k.register(t)
+	k.fill(t, rand.New(rand.NewPCG(1, 1)), 20)
+	publish := func(name string) {
+		for _, url := range []string{acme, elsewhere} {
+			k.market.put(url, "new", content(name, "1"))
+		}
+	}
+	publish("New")
+	alias := "from-acme"
+	for name, do := range map[string]func() error{
+		"patch": func() error {
+			_, err := k.PatchTemplate(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))})
+			return err
+		},
+		"delete": func() error { return k.DeleteTemplate(k.ctx(t), admin, alias) },
+		"create": func() error {
+			_, err := k.CreateTemplate(k.ctx(t), admin, svc.CreateTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
+			return err
+		},
+		"update": func() error {
+			publish(fmt.Sprint("New ", rand.Uint64()))
+			_, err := k.UpdateTemplate(k.ctx(t), admin, alias, true)
+			return err
+		},
+		"roll back": func() error {
+			k.patchPlain(t, alias)
+			k.warm(t)
+			_, err := k.RollbackTemplate(k.ctx(t), admin, alias, 1)
+			return err
+		},
+		"re-bind": func() error {
+			_ = k.plain.RemoveSource(t.Context(), admin, "acme")
+			_, err := k.plain.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+			is.NoErr(err)
+			k.warm(t)
+			_, err = k.RebindSource(k.ctx(t), admin, "acme")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			if _, err := k.Template(k.ctx(t), admin, alias); err != nil {
+				k.warm(t)
+				_, err := k.InstallTemplate(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias})
+				is.NoErr(err)
+				k.same(t)
+			}
+			k.warm(t)
+			is.NoErr(do())
+			k.same(t)
+			k.warm(t)
+			k.same(t)
+		})
+	}
+}
+
+func (k keeper) patchPlain(t *testing.T, id string) {
+	t.Helper()
+	_, err := k.plain.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeptTemplatesFollowOthers(t *testing.T) {
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	for range 5 {
+		k.warm(t)
+		k.patchPlain(t, "a")
+		want := k.list(t, k.plain, svc.TemplateFilter{}, "", "")
+		eventually(t, func() bool { return k.list(t, k.host, svc.TemplateFilter{}, "", "")[0].Name == want[0].Name })
+	}
+	k.same(t)
+	k.warm(t)
+	before := k.store.templates.Load()
+	svc.DropCopies(k.Service) // as after a restore
+	k.same(t)
+	if k.store.templates.Load() == before {
+		t.Error("the store was not asked")
+	}
+}

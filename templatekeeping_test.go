@@ -1,0 +1,310 @@
+package svc_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// With too many templates there is nothing in memory, and the store is not read for it again and again.
+func TestTooManyTemplatesAreNotKept(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 10_000)
+	for i := range 20 {
+		create(t, k.plain, fmt.Sprint("t", i), svc.Content{})
+	}
+	reads := func() int64 {
+		before := k.store.templates.Load()
+		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		return k.store.templates.Load() - before
+	}
+	eventually(t, func() bool { return svc.TemplatesTooLarge(k.Service) })
+	for range 100 {
+		is.Equal(reads(), int64(2)) // its own
+	}
+	k.same(t)
+	for i := range 15 {
+		is.NoErr(k.DeleteTemplate(k.ctx(t), admin, fmt.Sprint("t", i)))
+	}
+	k.warm(t)
+	k.same(t)
+}
+
+// When the store has not been reached for 5 seconds, nothing old is said.
+func TestKeptTemplatesEndWithTheStore(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	k.warm(t)
+	k.store.down.Store(true)
+	_, err := k.Template(k.ctx(t), svc.Host, "a")
+	is.NoErr(err)
+	eventually(t, func() bool {
+		k.SeenLongAgo()
+		_, err := k.Template(k.ctx(t), svc.Host, "a")
+		list := lastError(k.Templates(k.ctx(t), svc.Host, svc.TemplateFilter{}))
+		return svc.ErrorCode(err) == svc.CodeUnavailable && svc.ErrorCode(list) == svc.CodeUnavailable
+	})
+	k.store.down.Store(false)
+	k.patchPlain(t, "a")
+	eventually(t, func() bool { _, err := k.Template(k.ctx(t), svc.Host, "a"); return err == nil })
+	k.warm(t)
+	k.same(t)
+}
+
+// A reading in the background that fails, panics or never ends is nobody's trouble.
+func TestKeepingTemplatesFails(t *testing.T) {
+	is := is.New(t)
+	for name, read := range map[string]func() error{
+		"fails":  func() error { return errDown },
+		"panics": func() error { panic("planted") },
+	} {
+		k := newKeeper(t, 1<<20)
+		create(t, k.plain, "a", svc.Content{})
+		tried := make(chan bool, 1000)
+		k.store.plant(func() {
+			k.store.read = func() error {
+				tried <- true
+				return read()
+			}
+		})
+		k.same(t)
+		eventually(t, func() bool { k.same(t); return len(tried) > 0 })
+		k.store.plant(func() { k.store.read = nil })
+		k.warm(t)
+		if k.same(t); len(tried) == 0 {
+			t.Error(name)
+		}
+	}
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	reading, ended := make(chan bool), make(chan bool)
+	k.store.plant(func() {
+		k.store.read = func() error {
+			close(reading)
+			<-ended
+			return errDown
+		}
+	})
+	eventually(t, func() bool {
+		k.same(t)
+		select {
+		case <-reading:
+			return true
+		default:
+			return false
+		}
+	})
+	closed := make(chan error)
+	go func() { closed <- k.Close() }()
+	select {
+	case <-closed:
+		t.Error("closed while templates are read")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(ended)
+	is.NoErr(<-closed)
+}
+
+// What is changed while the list is read, and what this service changes until it is kept, is in it, or there is none.
+func TestKeptTemplatesAreOfOneMoment(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	for i := range 200 { // two chunks
+		create(t, k.plain, fmt.Sprintf("t%03d", i), svc.Content{})
+	}
+	chunks, between := 0, make(chan bool)
+	k.store.plant(func() {
+		k.store.deaf = true
+		k.store.read = func() error {
+			if chunks++; chunks == 2 {
+				k.patchPlain(t, "t000")
+				k.patchPlain(t, "t199")
+				close(between)
+			}
+			return nil
+		}
+	})
+	eventually(t, func() bool {
+		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		select {
+		case <-between:
+			return true
+		default:
+			return false
+		}
+	})
+	k.warm(t)
+	k.same(t)
+
+	var left, version atomic.Int64
+	k.store.plant(func() {
+		k.store.changes = func(since int64) {
+			if since != math.MaxInt64 && left.Add(-1) == 0 { // the reader's second look
+				edited, err := k.PatchTemplate(k.ctx(t), admin, "t000", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
+				is.NoErr(err)
+				version.Store(edited.Version)
+			}
+			time.Sleep(5 * time.Millisecond) // so that the follower comes late
+		}
+	})
+	for round := range 5 {
+		left.Store(1)
+		is.NoErr(k.DeleteTemplate(k.ctx(t), admin, fmt.Sprint("t01", round)))
+		eventually(t, func() bool {
+			before, least := k.store.templates.Load(), version.Load()
+			list := k.list(t, k.host, svc.TemplateFilter{}, "", "")
+			at := slices.IndexFunc(list, func(row svc.Template) bool { return row.ID == "t000" })
+			if list[at].Version < least {
+				t.Fatalf("version %d is listed after %d was written", list[at].Version, least)
+			}
+			return left.Load() <= 0 && k.store.templates.Load() == before
+		})
+	}
+	k.warm(t)
+	k.same(t)
+}
+
+// However many want to read while templates change, they are copied a small part of the time.
+func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	const takes = 2 * time.Millisecond
+	var copied atomic.Int64
+	k.store.plant(func() {
+		k.store.read = func() error {
+			copied.Add(1)
+			time.Sleep(takes)
+			return nil
+		}
+	})
+	began := time.Now()
+	for time.Since(began) < 300*time.Millisecond {
+		_, err := k.PatchTemplate(k.ctx(t), admin, "a", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+	}
+	most := 2 * (1 + int64(time.Since(began)/(21*2*takes))) // of two chunks each, the second empty
+	if n := copied.Load(); n == 0 || n > most {
+		t.Errorf("%d chunks were read in %v, want at most %d", n, time.Since(began), most)
+	}
+}
+
+// A list from memory takes no memory for its rows.
+func TestKeptTemplatesAreNotCopiedAgain(t *testing.T) {
+	k := newKeeper(t, 1<<20)
+	allocs := func() float64 {
+		k.warm(t)
+		return testing.AllocsPerRun(100, func() {
+			for _, err := range k.Templates(t.Context(), svc.Host, svc.TemplateFilter{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	create(t, k.plain, "a", svc.Content{})
+	few := allocs()
+	for i := range 300 {
+		create(t, k.host, fmt.Sprint("t", i), svc.Content{Tags: []string{"a", "b"}, Category: ptr("c")})
+	}
+	if many := allocs(); many > few || many > 10 {
+		t.Errorf("a list of one allocates %v times, one of 301 %v times", few, many)
+	}
+}
+
+func TestRenderTemplates(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	rendered := 0
+	render := func(list []svc.Template) []byte {
+		rendered++
+		var ids []string
+		for _, row := range list {
+			ids = append(ids, row.ID)
+		}
+		return []byte(strings.Join(ids, " "))
+	}
+	all := func(as any, render func([]svc.Template) []byte) string {
+		text, err := k.RenderTemplates(k.ctx(t), admin, as, render)
+		is.NoErr(err)
+		return string(text)
+	}
+	create(t, k.plain, "b", svc.Content{})
+	create(t, k.plain, "a", svc.Content{})
+	k.warm(t)
+	for range 3 {
+		is.Equal(all("ids", render), "a b")
+	}
+	is.Equal(rendered, 1)
+	is.Equal(all("other", func(list []svc.Template) []byte { return []byte{byte('0' + len(list))} }), "2")
+	is.Equal(all("large", func([]svc.Template) []byte { return make([]byte, 1<<20) }), "") // there is no room
+	is.Equal(all("after it", render), "a b")                                               // nor has it taken any
+
+	_, err := k.CreateTemplate(k.ctx(t), admin, svc.CreateTemplate{ID: "c", Content: content("C", "1")})
+	is.NoErr(err)
+	is.True(slices.Contains([]string{"", "C a b", "c a b"}, all("ids", render)))
+	k.warm(t)
+	is.Equal(all("ids", render), "c a b") // C comes before The a
+	_, err = k.RenderTemplates(k.ctx(t), user("alice"), "ids", render)
+	wantCode(t, err, svc.CodeForbidden, "")
+}
+
+// Of two templates that are changed one after the other nobody ever sees the second ahead of the first, nor either go back.
+func TestKeptTemplatesWhileTheyChange(t *testing.T) {
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	create(t, k.plain, "b", svc.Content{})
+	var readers sync.WaitGroup
+	var stop atomic.Bool
+	var kept atomic.Int64
+	for range 3 {
+		readers.Go(func() {
+			var seen [2]int64
+			for !stop.Load() {
+				before := k.store.templates.Load()
+				list := collect(t, k.Templates(k.ctx(t), admin, svc.TemplateFilter{}))
+				if k.store.templates.Load() == before {
+					kept.Add(1)
+				}
+				for i, row := range list {
+					if row.Version < seen[i] {
+						t.Errorf("%s went back from %d to %d", row.ID, seen[i], row.Version)
+					}
+					seen[i] = row.Version
+				}
+				if list[1].Version > list[0].Version {
+					t.Errorf("%d is ahead of %d", list[1].Version, list[0].Version)
+				}
+			}
+		})
+	}
+	for i := 0; i < 300 || kept.Load() < 100; i++ {
+		for _, id := range []string{"a", "b"} {
+			content := []byte(fmt.Sprintf(`{"version":"1","n":%d}`, i))
+			edited, err := k.PatchTemplate(k.ctx(t), admin, id, svc.TemplatePatch{Manifest: content})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read, err := k.Template(k.ctx(t), admin, id); err != nil || read.Version != edited.Version {
+				t.Errorf("version %d is read after %d was written, %v", read.Version, edited.Version, err)
+			}
+		}
+		if i%10 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	stop.Store(true)
+	readers.Wait()
+}

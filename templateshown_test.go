@@ -1,0 +1,132 @@
+package svc_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// Whoever has been shown by any call that a template is not what the list has does not find that in the list, although nothing else has
+// told this service of it.
+func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
+	patch := svc.TemplatePatch{Name: ptr("Other")}
+	for name, c := range map[string]struct {
+		others func(*host) error
+		shows  func(k keeper, ctx context.Context) error
+		code   svc.Code
+	}{
+		"a patch that changes nothing": {
+			func(h *host) error { _, err := h.PatchTemplate(context.Background(), admin, "a", patch); return err },
+			func(k keeper, ctx context.Context) error {
+				_, err := k.PatchTemplate(ctx, admin, "a", patch)
+				return err
+			}, "",
+		},
+		"a patch of what is gone": {
+			func(h *host) error { return h.DeleteTemplate(context.Background(), admin, "a") },
+			func(k keeper, ctx context.Context) error {
+				_, err := k.PatchTemplate(ctx, admin, "a", patch)
+				return err
+			}, svc.CodeNotFound,
+		},
+		"a deletion": {
+			func(h *host) error { return h.DeleteTemplate(context.Background(), admin, "a") },
+			func(k keeper, ctx context.Context) error { return k.DeleteTemplate(ctx, admin, "a") }, svc.CodeNotFound,
+		},
+		"a creation": {
+			func(h *host) error {
+				_, err := h.CreateTemplate(context.Background(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
+				return err
+			},
+			func(k keeper, ctx context.Context) error {
+				_, err := k.CreateTemplate(ctx, admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
+				return err
+			}, svc.CodeExists,
+		},
+		"a check": {
+			func(h *host) error { _, err := h.PatchTemplate(context.Background(), admin, "a", patch); return err },
+			func(k keeper, ctx context.Context) error { _, err := k.CheckUpdate(ctx, admin, "a"); return err }, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			k := newKeeper(t, 1<<20)
+			create(t, k.plain, "a", svc.Content{})
+			k.warm(t)
+			k.store.plant(func() { k.store.deaf = true })
+			k.warm(t)
+			is.NoErr(c.others(k.plain))
+			is.Equal(svc.ErrorCode(c.shows(k, k.ctx(t))), c.code)
+			k.same(t)
+		})
+	}
+}
+
+// Re-binding changes nothing that an ETag follows from.
+func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	k.register(t)
+	k.plain.install(t, "x", "x", content("X", "1"))
+	k.market.put(elsewhere, "x", content("X", "1"))
+	k.warm(t)
+	k.store.plant(func() { k.store.deaf = true })
+	k.warm(t)
+	is.NoErr(k.plain.RemoveSource(t.Context(), admin, "acme"))
+	_, err := k.plain.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+	is.NoErr(err)
+	_, err = k.plain.RebindSource(t.Context(), admin, "acme")
+	is.NoErr(err)
+	_, err = k.CheckUpdate(k.ctx(t), admin, "x")
+	is.NoErr(err)
+	k.same(t)
+}
+
+// While a call of this service may be changing a template nothing is taken from memory.
+func TestKeptTemplatesRestDuringAChange(t *testing.T) {
+	is := is.New(t)
+	slow := &slowTemplates{slowStore: slowStore{written: make(chan struct{}), answer: make(chan struct{})}}
+	k := newKeeper(t, 1<<20, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
+	create(t, k.plain, "a", svc.Content{})
+	k.store.plant(func() { k.store.deaf = true })
+	k.warm(t)
+	slow.slow = true
+	ended := make(chan error)
+	go func() {
+		_, err := k.PatchTemplate(context.Background(), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
+		ended <- err
+	}()
+	<-slow.written
+	k.same(t)
+	close(slow.answer)
+	is.NoErr(<-ended)
+	k.same(t)
+}
+
+// slowTemplates hold back what was written of a template.
+type slowTemplates struct{ slowStore }
+
+func (s *slowTemplates) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	return s.hold(s.Store.ChangeTemplate(ctx, key, change))
+}
+
+// In a transaction of the host everything is read there.
+func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	k.warm(t)
+	before := k.store.templates.Load()
+	inside := k.WithStore(k.store)
+	_, err := inside.Template(k.ctx(t), admin, "a")
+	is.NoErr(err)
+	is.Equal(len(collect(t, inside.Templates(k.ctx(t), admin, svc.TemplateFilter{}))), 1)
+	text, err := inside.RenderTemplates(k.ctx(t), admin, "", func([]svc.Template) []byte { return []byte("text") })
+	is.NoErr(err)
+	is.Equal(text, nil)
+	is.Equal(k.store.templates.Load(), before+3) // the list has a chunk, and an empty one
+	_, err = inside.PatchTemplate(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
+	is.NoErr(err)
+}
