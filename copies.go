@@ -33,6 +33,7 @@ const (
 type copies struct {
 	holders *cache.Cache[actor, *standing]
 	banks   *cache.Cache[string, bankCopy]
+	seed    maphash.Seed // of both
 	keys    *keyCopies
 
 	everybody *cache.Cache[struct{}, *everybody] // one, of all rows of access
@@ -66,17 +67,22 @@ type bankCopy struct {
 
 // newCopies makes room for the copies of so many keys, and for so many bytes of templates.
 func newCopies(keys, templates int) *copies {
-	seed, holders := maphash.MakeSeed(), min(max(keys, leastHolders), mostHolders)
-	return &copies{
-		holders:   cache.New[actor, *standing](holders, func(who actor) uint64 { return maphash.String(seed, who.ID) }), // see drop
-		banks:     cache.New[string, bankCopy](keptBanks, func(id string) uint64 { return maphash.String(seed, id) }),
+	holders := min(max(keys, leastHolders), mostHolders)
+	c := &copies{
+		seed:      maphash.MakeSeed(),
 		keys:      newKeyCopies(keys, 2*holders), // numbering them anew forgets all keys
 		everybody: cache.New[struct{}, *everybody](1, func(struct{}) uint64 { return 0 }),
 		installed: cache.New[struct{}, *installed](1, func(struct{}) uint64 { return 0 }),
 		templates: newTemplateCopies(templates),
 		epoch:     time.Now(),
 	}
+	c.holders = cache.New[actor, *standing](holders, func(who actor) uint64 { return c.hash(who.ID) }) // see drop
+	c.banks = cache.New[string, bankCopy](keptBanks, c.hash)
+	return c
 }
+
+// hash is that of a holder's id, and of a bank's.
+func (c *copies) hash(id string) uint64 { return maphash.String(c.seed, id) }
 
 // fresh reports whether the store was seen lately enough for copies to be used.
 func (c *copies) fresh() bool {
@@ -116,6 +122,21 @@ func (c *copies) get(who actor, bank string) (*standing, *policy.Bank, bool) {
 	}
 	b, found := c.banks.Get(bank)
 	return holder, b.policy, found && v.holds(b.generation)
+}
+
+// again sets d to what was decided of a request, when nothing has changed since; nothing of who asks and where is copied on the way. now is
+// the moment of the banks' policies, for what has to be decided anew.
+func (c *copies) again(d *Decision, p *Principal, action, bank string, in *Context) (now cache.Moment, ok bool) {
+	v, ok := c.view()
+	now = c.banks.Now()
+	if !ok || !v.applied {
+		return now, false
+	}
+	holder, found := c.holders.Find(c.hash(p.ID), func(who *actor) bool {
+		return who.ID == p.ID && who.Kind == p.Kind && who.narrowedBy == p.ScopingPolicyID
+	})
+	known := found && v.holds(holder.generation) && holder.rights.Again(d, action, bank, in, uint64(now))
+	return now, known && c.heard.Load() <= v.generation // who has noted the policy had heard of its generation
 }
 
 // key returns the copies of a key and of its holder, when both are there and hold.

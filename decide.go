@@ -3,6 +3,7 @@ package svc
 import (
 	"context"
 
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -30,7 +31,7 @@ var hostMay = policy.Always("allowed: the host application may do everything")
 // A user without a row has no stored rights. On bank "*" what the host vouches for ([Principal].Actions) counts too.
 //
 // An error is never an allow. Errors: CodeInvalid (an empty action, an impossible bank), CodeUnavailable.
-func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, in Context) (Decision, error) {
+func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, in Context) (d Decision, err error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, fault("decide", err)
 	}
@@ -40,13 +41,31 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 	if action == "" {
 		return Decision{}, invalid("action", "is required")
 	}
-	holder, policyOf, err := s.standing(ctx, p.actor(), bank)
+	var now cache.Moment
+	known := false
+	if s.copies != nil {
+		now, known = s.copies.again(&d, &p, action, bank, &in)
+	}
+	if !known {
+		if d, err = s.decide(ctx, p.actor(), action, bank, &in, now); err != nil {
+			return Decision{}, err
+		}
+	}
+	if len(p.Actions) > 0 {
+		d = d.Vouch(p.vouched())
+	}
+	return d, nil
+}
+
+// decide decides, with nothing vouched for, and notes the policy of the bank, as it is now; 0: it is not noted.
+func (s *Service) decide(ctx context.Context, who actor, action, bank string, in *Context, now cache.Moment) (Decision, error) {
+	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {
 		return Decision{}, err
 	}
-	d := holder.rights.Decide(action, bank, &in, policyOf)
-	if len(p.Actions) > 0 {
-		d = d.Vouch(p.vouched())
+	d := holder.rights.Decide(action, bank, in, policyOf)
+	if now != 0 {
+		holder.rights.Note(action, bank, policyOf, uint64(now))
 	}
 	return d, nil
 }

@@ -11,7 +11,7 @@ package cache
 import "sync/atomic"
 
 // ways is how many entries share a set: as many pointers as a line of the processor's cache holds, less the set's own fields.
-const ways = 6
+const ways = 7
 
 // Cache is a bounded map. Use [New]. All methods are safe for concurrent use; no value is copied.
 type Cache[K comparable, V any] struct {
@@ -20,7 +20,7 @@ type Cache[K comparable, V any] struct {
 	era  atomic.Uint32
 	sets []set[K, V]
 
-	forgotten atomic.Uint64 // calls of Drop and Clear that have begun
+	forgotten atomic.Uint64 // grows when a call of Drop or Clear begins, and when it ends
 
 	loads[K]
 }
@@ -44,7 +44,9 @@ func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 	for sets*ways < capacity {
 		sets *= 2
 	}
-	return &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets), loads: newLoads[K]()}
+	c := &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets), loads: newLoads[K]()}
+	c.forgotten.Store(1)
+	return c
 }
 
 func (c *Cache[K, V]) set(key K) *set[K, V] { return &c.sets[c.hash(key)&c.mask] }
@@ -56,10 +58,15 @@ func (c *Cache[K, V]) Fence(key K) Fence { return c.fence(c.set(key)) }
 
 // Get returns the value that is kept for key. false: none is.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
-	s := c.set(key)
+	return c.Find(c.hash(key), func(other *K) bool { return *other == key })
+}
+
+// Find is Get for who has the hash of a key and can tell the key: one that is large takes longer to copy than to find.
+func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool) {
+	s := &c.sets[hash&c.mask]
 	now := c.fence(s)
 	for i := range s.ways {
-		if e := s.ways[i].Load(); e != nil && e.key == key && e.Fence == now {
+		if e := s.ways[i].Load(); e != nil && e.Fence == now && is(&e.key) {
 			if !e.used.Load() {
 				e.used.Store(true)
 			}
@@ -100,7 +107,8 @@ func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
 // Moment is a fence for whoever learns only from what was loaded which key it belongs to.
 type Moment uint64
 
-// Now returns the present moment.
+// Now returns the present moment, which is never 0. What is found after it was taken is as it was found while it lasts, which is until
+// a call of Drop or Clear begins, and at most until one that is under way ends.
 func (c *Cache[K, V]) Now() Moment { return Moment(c.forgotten.Load()) }
 
 // PutSince keeps a value that was loaded since a moment, unless anything was forgotten since.
@@ -114,10 +122,12 @@ func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
 func (c *Cache[K, V]) Drop(key K) {
 	c.forgotten.Add(1)
 	c.set(key).version.Add(1)
+	c.forgotten.Add(1)
 }
 
 // Clear forgets everything, and whatever is being loaded.
 func (c *Cache[K, V]) Clear() {
 	c.forgotten.Add(1)
 	c.era.Add(1)
+	c.forgotten.Add(1)
 }

@@ -134,6 +134,9 @@ func (b bitset) below(limit int) int {
 
 // pick returns those of a list whose numbers, counted from first, are in the set: n of them.
 func (b bitset) pick(list []string, first, n int) []string {
+	if n > 0 && n == len(list) {
+		return slices.Clone(list)
+	}
 	picked := make([]string, 0, n)
 	for at := first; at < first+len(list); {
 		w, rest := b[at>>6]>>(at&63), min(64-at&63, first+len(list)-at)

@@ -75,10 +75,12 @@ type answer struct {
 	action  int    // its length
 	text    string // action and bank
 	verdict *verdict
+	policy  *Bank  // the bank's, as it was noted
+	moment  uint64 // when it was noted; 0: it was not
 }
 
 func newAnswer(table uint64, action, bank string, v *verdict) *answer {
-	return &answer{table, len(action), action + bank, v}
+	return &answer{table: table, action: len(action), text: action + bank, verdict: v}
 }
 
 func (a *answer) to(table uint64, action, bank string) bool {
@@ -92,12 +94,19 @@ type answers struct{ slots[answer] }
 // newAnswers has room for size answers, which is a power of two.
 func newAnswers(size int) *answers { return &answers{newSlots[answer](size)} }
 
-func (m *answers) get(hash, table uint64, action, bank string) *verdict {
+func (m *answers) get(hash, table uint64, action, bank string) *answer {
 	a := m.first(hash).Load()
 	if !a.to(table, action, bank) {
 		if a = m.second(hash).Load(); !a.to(table, action, bank) {
 			return nil
 		}
 	}
-	return a.verdict
+	return a
+}
+
+// replace puts an answer where another one to the same request is, if it is still there.
+func (m *answers) replace(hash uint64, old, by *answer) {
+	if !m.first(hash).CompareAndSwap(old, by) {
+		m.second(hash).CompareAndSwap(old, by)
+	}
 }

@@ -303,3 +303,24 @@ func TestExplainIsDecide(t *testing.T) {
 	})
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
+
+// TestAgainIsDecide: what was decided before is decided again as it was, with the bank's policy that was noted, at that moment alone.
+func TestAgainIsDecide(t *testing.T) {
+	var moment uint64
+	known := map[bool]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 10 {
+			p, q := w.Principal(), w.Request()
+			rights, in, bank := compiler.Compile(p.Subject), context(q), policy.CompileBank(q.BankPolicy)
+			moment++
+			var d policy.Decision
+			is.True(!rights.Again(&d, q.Action, q.Bank, &in, moment))
+			rights.Decide(q.Action, q.Bank, &in, bank)
+			rights.Note(q.Action, q.Bank, bank, moment)
+			again := rights.Again(&d, q.Action, q.Bank, &in, moment)
+			is.True(!again || agrees(d, explain(rights, q)))
+			known[again]++
+		}
+	})
+	varied(t, known[true], known[false])
+}

@@ -53,6 +53,34 @@ func (r *Rights) Decide(action, bank string, in *Context, policy *Bank) Decision
 	return Decision{v, v.strategy(in, policy), action, bank}
 }
 
+// Note notes the policy of a bank beside the answer to a request that was just decided, for Again, as it is at a moment: a number that the
+// caller never gives to another state of it, and not 0.
+func (r *Rights) Note(action, bank string, policy *Bank, moment uint64) {
+	if r.closed != nil || r.table == nil {
+		return
+	}
+	hash := r.hash(action, bank)
+	if a := r.compiler.asked.get(hash, r.table.id, action, bank); a != nil {
+		noted := *a
+		noted.policy, noted.moment = policy, moment
+		r.compiler.asked.replace(hash, a, &noted)
+	}
+}
+
+// Again sets d to what Decide returns, with the policy of the bank that was noted at that moment. false: none was, or it is forgotten.
+func (r *Rights) Again(d *Decision, action, bank string, in *Context, moment uint64) bool {
+	if r.closed != nil || r.table == nil {
+		return false
+	}
+	a := r.compiler.asked.get(r.hash(action, bank), r.table.id, action, bank)
+	if a == nil || a.moment != moment {
+		return false
+	}
+	v := a.policy.and(a.verdict)
+	d.verdict, d.strategy, d.action, d.bank = v, v.strategy(in, a.policy), action, bank
+	return true
+}
+
 // strategy is the retain strategy in force: where an allow brings none of its own, the bank has its say.
 func (v *verdict) strategy(in *Context, policy *Bank) *string {
 	if v.outcome != Allow || policy == nil || v.parameters.RetainStrategy != nil {
@@ -64,16 +92,20 @@ func (v *verdict) strategy(in *Context, policy *Bank) *string {
 
 // verdict returns what the subject's policies say.
 func (r *Rights) verdict(action, bank string) *verdict {
-	c := r.compiler
-	hash := (maphash.String(c.seed, action)^r.table.id)*odd1 ^ maphash.String(c.seed, bank)
-	if v := c.asked.get(hash, r.table.id, action, bank); v != nil {
-		return v
+	asked, hash := r.compiler.asked, r.hash(action, bank)
+	if a := asked.get(hash, r.table.id, action, bank); a != nil {
+		return a.verdict
 	}
 	v := r.ofClass(action, bank)
 	if len(action)+len(bank) <= keptLength {
-		c.asked.put(hash, newAnswer(r.table.id, action, bank, v))
+		asked.put(hash, newAnswer(r.table.id, action, bank, v))
 	}
 	return v
+}
+
+func (r *Rights) hash(action, bank string) uint64 {
+	seed := r.compiler.seed
+	return (maphash.String(seed, action)^r.table.id)*odd1 ^ maphash.String(seed, bank)
 }
 
 // ofClass returns what they say of all requests of the classes that its strings are in.
