@@ -88,3 +88,6 @@ func TemplatesTooLarge(s *Service) bool {
 	list, found := s.copies.templates.lists.Get(struct{}{})
 	return found && list.tooLarge
 }
+
+// KeepsTemplates reports whether reads of templates are answered from memory.
+func KeepsTemplates(s *Service) bool { return s.templateList() != nil }

@@ -325,3 +325,35 @@ func TestNameInBytes(t *testing.T) {
 		_ = h.DeleteTemplate(t.Context(), admin, "a")
 	}
 }
+
+func TestTemplateAt(t *testing.T) {
+	for name, cached := range map[string]int{"from the store": 0, "from memory": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := newHost(t, func(c *svc.Config) { c.Templates.Cached = cached })
+			for i, id := range []string{"d", "a", "c", "b"} {
+				create(t, h, id, svc.Content{Name: id, Tags: []string{[]string{"even", "odd"}[i%2]}})
+			}
+			for range 2 { // from memory, it is read by then
+				at := func(filter svc.TemplateFilter, place int) string {
+					template, err := h.TemplateAt(t.Context(), admin, filter, place)
+					if err != nil {
+						return string(svc.ErrorCode(err))
+					}
+					return template.ID
+				}
+				for place, id := range []string{"a", "b", "c", "d", "not_found"} {
+					is.Equal(at(svc.TemplateFilter{}, place), id)
+				}
+				for place, id := range []string{"a", "b", "not_found"} {
+					is.Equal(at(svc.TemplateFilter{Tag: "odd"}, place), id)
+				}
+				eventually(t, func() bool { return cached == 0 || svc.KeepsTemplates(h.Service) })
+			}
+			_, err := h.TemplateAt(t.Context(), admin, svc.TemplateFilter{}, -1)
+			wantCode(t, err, svc.CodeInvalid, "place")
+			_, err = h.TemplateAt(t.Context(), alice, svc.TemplateFilter{}, 0)
+			wantCode(t, err, svc.CodeForbidden, "")
+		})
+	}
+}

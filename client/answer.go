@@ -8,7 +8,9 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"reflect"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -35,33 +37,65 @@ func call[W, T any](ctx context.Context, c *Client, r request, read func(W) T) (
 }
 
 // list sends a request each time it is ranged over, and reads the JSON array that answers it element by element: the answer itself, or
-// what stands under a key in it. The error, if any, is the last thing yielded. Who leaves the loop early ends the request.
+// what stands under a key in it. Where the answer is not all, the rest is asked for in pages. The error, if any, is the last thing yielded. Who
+// leaves the loop early ends the request.
 func list[W, T any](ctx context.Context, c *Client, r request, key string, read func(W) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var none T
-		a, err := c.ask(ctx, r)
-		if err != nil {
-			yield(none, err)
-			return
-		}
-		defer a.Body.Close()
-		opened, closed := around(key)
-		for err = a.expect(opened...); err == nil && a.json.More(); {
-			var in W
-			if in, err = element[W](a); err == nil && !yield(read(in), nil) {
+		next, more := r, true
+		for more {
+			a, err := c.ask(ctx, next)
+			if err != nil {
+				var none T
+				yield(none, err)
 				return
 			}
-		}
-		if err == nil {
-			err = a.expect(closed...)
-		}
-		if err == nil {
-			err = a.end()
-		}
-		if err != nil {
-			yield(none, c.unread(ctx, a, err))
+			next, more = elements(ctx, c, a, key, read, yield)
 		}
 	}
+}
+
+// elements reads the answer to one request for a list, and returns the request for the next page; false: there is none.
+func elements[W, T any](ctx context.Context, c *Client, a *reply, key string, read func(W) T, yield func(T, error) bool) (next request, more bool) {
+	defer a.Body.Close()
+	opened, closed := around(key)
+	err := a.expect(opened...)
+	for err == nil && a.json.More() {
+		var in W
+		if in, err = element[W](a); err == nil && !yield(read(in), nil) {
+			return next, false
+		}
+	}
+	if err == nil {
+		err = a.expect(closed...)
+	}
+	if err == nil {
+		err = a.end()
+	}
+	if err == nil {
+		next, more, err = a.next()
+	}
+	if err != nil {
+		var none T
+		yield(none, c.unread(ctx, a, err))
+		return next, false
+	}
+	return next, more
+}
+
+// next is the request that a Link to the next page leads to: of the same path, with another query. false: there is none.
+func (a *reply) next() (next request, more bool, err error) {
+	link := a.Header.Get("Link")
+	if link == "" {
+		return next, false, nil
+	}
+	reference, ok := strings.CutSuffix(strings.TrimPrefix(link, "<?"), `>; rel="next"`)
+	query, err := url.ParseQuery(reference)
+	if err != nil || !ok || !query.Has("cursor") || query.Get("cursor") == a.request.query.Get("cursor") {
+		return next, false, errForm
+	}
+	next = a.request
+	next.query = query
+	return next, true, nil
 }
 
 // around is what stands before and after the elements of a list.

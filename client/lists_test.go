@@ -165,3 +165,61 @@ func TestListsAreStreamed(t *testing.T) {
 		t.Errorf("%d MiB are kept", grown>>20)
 	}
 }
+
+// A list that the server gives only a part of is read to its end.
+func TestListsOfSeveralPages(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t, func(u *setup) {
+		u.wrap = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if q := r.URL.Query(); r.Method == "GET" && !q.Has("limit") {
+					q.Set("limit", "2")
+					r.URL.RawQuery = q.Encode()
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+	}), t.Context()
+	var ids []string
+	for i := range 5 {
+		s.create(fmt.Sprint(i))
+		ids = append(ids, fmt.Sprint(i))
+		_, err := s.client.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})
+		is.NoErr(err)
+	}
+	for range 2 {
+		templates, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+		is.NoErr(err)
+		var have []string
+		for _, template := range templates {
+			have = append(have, template.ID)
+		}
+		is.Equal(have, ids)
+	}
+	keys, err := all(s.client.APIKeys(ctx, "alice"))
+	is.NoErr(err)
+	is.Equal(len(keys), 5)
+	for template := range s.client.Templates(ctx, svc.TemplateFilter{}) {
+		if template.ID == "2" {
+			break
+		}
+	}
+}
+
+// A Link that leads elsewhere, or round in circles, is none of the interface.
+func TestLinksOfOthers(t *testing.T) {
+	for _, link := range []string{"<https://elsewhere/?cursor=x>; rel=\"next\"", "<?limit=2>; rel=\"next\"", "<?cursor=x>; rel=\"prev\"", "<?cursor=%zz>; rel=\"next\"", "<?cursor=x>; rel=\"next\""} {
+		is := is.New(t)
+		s := newSite(t, func(u *setup) {
+			u.wrap = func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Link", link)
+					w.Header().Set("Content-Type", "application/json")
+					_, _ = w.Write([]byte(`{"templates":[]}`))
+				})
+			}
+		})
+		_, err := all(s.client.Templates(t.Context(), svc.TemplateFilter{}))
+		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+	}
+}

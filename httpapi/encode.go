@@ -42,8 +42,9 @@ func sendJSON(w http.ResponseWriter, status int, answer any) error {
 	return nil
 }
 
-// sendList answers with rows between open and shut, as they come.
-func sendList[R any, A appender](w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A) error {
+// sendList answers with rows between open and shut, as they come. long is called before anything of a list is sent that is not yet
+// known to its end; nil: nothing is.
+func sendList[R any, A appender](w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A, long func() error) error {
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b, sent, between := append(b, open...), false, ""
 		for row, err := range rows {
@@ -52,6 +53,11 @@ func sendList[R any, A appender](w http.ResponseWriter, open, shut string, rows 
 			}
 			b = answer(row).Append(append(b, between...))
 			if between = ","; len(b) >= flushAt {
+				if !sent && long != nil {
+					if err := long(); err != nil {
+						return b, err
+					}
+				}
 				if !sent {
 					start(w, http.StatusOK)
 				}

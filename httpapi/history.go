@@ -9,7 +9,7 @@ import (
 
 func (h *Handler) templateHistory(w http.ResponseWriter, r *request) error {
 	versions := h.service.TemplateHistory(r.Context(), r.by, r.params["template_id"])
-	return sendList(w, `{"versions":[`, "]}", versions, wireVersion)
+	return sendList(w, `{"versions":[`, "]}", versions, wireVersion, nil)
 }
 
 func (h *Handler) rollbackTemplate(w http.ResponseWriter, r *request) error {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,9 +20,12 @@ const (
 	pageBytes = 1 << 20 // after which a page ends early
 )
 
+// MaxList is how many rows a list has at most that is asked for without a limit: a Link leads to the others.
+const MaxList = 10_000
+
 // page is the part of a list that a client asks for.
 type page struct {
-	limit int      // 0: all of it
+	limit int      // 0: all of it, up to MaxList
 	after []string // where the page before ended; nil: from the start
 }
 
@@ -71,7 +75,7 @@ func positionOf(cursor string) (position []string) {
 // because only the client knows by which address it came.
 func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open, shut string, rows iter.Seq2[R, error], answer func(R) A, position func(R) []string) error {
 	if p.limit == 0 {
-		return sendList(w, open, shut, rows, answer)
+		p.limit = MaxList
 	}
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b = append(b, open...)
@@ -99,13 +103,37 @@ func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open
 	})
 }
 
+// sendAll answers with a list as it comes, up to MaxList rows. at returns the row in a place of the list, and is only asked about one that
+// is too long to be gathered first.
+func sendAll[R any, A appender](w http.ResponseWriter, r *request, open, shut string, rows iter.Seq2[R, error], answer func(R) A, position func(R) []string, at func(place int) (R, error)) error {
+	var last []string // the position of the last row; nil: it is the list's own
+	bounded := func(yield func(R, error) bool) {
+		for row, err := range rows {
+			if err == nil && last != nil && slices.Compare(position(row), last) > 0 || !yield(row, err) {
+				return
+			}
+		}
+	}
+	return sendList(w, open, shut, bounded, answer, func() error {
+		row, err := at(MaxList - 1)
+		if svc.ErrorCode(err) == svc.CodeNotFound {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		last = position(row)
+		w.Header().Set("Link", "<"+r.next(page{limit: maxLimit, after: last})+`>; rel="next"`)
+		return nil
+	})
+}
+
 // next is the address of the page behind p.after, relative to that of this one.
 func (r *request) next(p page) string {
 	values := url.Values{}
 	for key, value := range r.query {
 		values[key] = value
 	}
-	values.Set("limit", strconv.Itoa(p.limit))
+	values.Set("limit", strconv.Itoa(min(p.limit, maxLimit)))
 	values.Set("cursor", cursorOf(p.after))
 	return "?" + values.Encode()
 }

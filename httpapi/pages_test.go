@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // pages follows the links of a list to its end, and returns the ids on each page.
@@ -144,5 +148,36 @@ func TestBadPages(t *testing.T) {
 		admin.get(list + "?limit=1&limit=2").refuses("limit")
 		admin.get(list + "?limit=&cursor=").is(200)
 		admin.get(list + "?cursor=" + cursor(`["a","b"]`)).is(200)
+	}
+}
+
+// A list that is asked for whole ends after MaxList rows, and a Link leads to the others.
+func TestListsHaveABound(t *testing.T) {
+	s := newSite(t)
+	admin, alice := s.admin(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	for i := range httpapi.MaxList + 3 {
+		content := svc.Content{Name: "Same", Tags: []string{"all"}, Manifest: []byte(`{"version":"1"}`)}
+		if _, err := s.service.CreateTemplate(t.Context(), svc.Host, svc.CreateTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.service.IssueAPIKey(t.Context(), svc.Host, alice, svc.NewAPIKey{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, target := range []string{"/admin/templates", "/admin/templates?tag=all", "/users/alice/api-keys"} {
+		pages := admin.pages(target)
+		ids := slices.Concat(pages...)
+		if len(ids) != httpapi.MaxList+3 || len(pages[0]) > httpapi.MaxList || len(pages) < 2 {
+			t.Errorf("%s: %d ids on %d pages, the first of %d", target, len(ids), len(pages), len(pages[0]))
+		}
+		if !strings.Contains(target, "keys") && (len(pages[0]) != httpapi.MaxList || !slices.IsSorted(ids)) {
+			t.Errorf("%s: the first page has %d, and sorted is %v", target, len(pages[0]), slices.IsSorted(ids))
+		}
+	}
+	for i := range 4 {
+		admin.delete(fmt.Sprintf("/admin/templates/t%05d", i)).is(204)
+	}
+	if pages := admin.pages("/admin/templates"); len(pages) != 1 || len(pages[0]) != httpapi.MaxList-1 {
+		t.Errorf("a list of one row less: %d pages, the first of %d", len(pages), len(pages[0]))
 	}
 }

@@ -15,9 +15,9 @@ func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
 	}
 	sources := h.service.Sources(r.Context(), r.by)
 	if full {
-		return sendList(w, "[", "]", sources, wireFullSource)
+		return sendList(w, "[", "]", sources, wireFullSource, nil)
 	}
-	return sendList(w, "[", "]", sources, wireSource)
+	return sendList(w, "[", "]", sources, wireSource, nil)
 }
 
 func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {

@@ -57,7 +57,7 @@ func TestListOfManyTemplates(t *testing.T) {
 	}
 }
 
-// chunks counts the chunks that a list is read in, and does something before one of them.
+// beforeChunk does something before one of the reads of a long list: the first chunk, the place where it would end, the second chunk.
 func (s *site) beforeChunk(n int, do func() error) {
 	chunk := 0
 	s.store.plant(func(call string) error {
@@ -74,7 +74,7 @@ func (s *site) beforeChunk(n int, do func() error) {
 func TestListIsSentWhileItIsRead(t *testing.T) {
 	s := many(t, 150)
 	seen := make(chan bool)
-	s.beforeChunk(2, func() error {
+	s.beforeChunk(3, func() error {
 		select {
 		case <-seen:
 			return nil
@@ -137,7 +137,7 @@ func TestListThatFailsBeforeAnythingWasSent(t *testing.T) {
 func TestClientGoesAway(t *testing.T) {
 	s := many(t, 150)
 	left := make(chan bool)
-	s.beforeChunk(2, func() error { <-left; return nil })
+	s.beforeChunk(3, func() error { <-left; return nil })
 	response := s.open()
 	response.Body.Close()
 	s.server.CloseClientConnections()

@@ -29,16 +29,26 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	}
 	after := append(p.after, "", "")
 	rows := h.service.TemplatesAfter(r.Context(), r.by, filter, after[0], after[1])
-	return sendPage(w, r, p, templatesOpen, templatesShut, rows, wireTemplate, func(t svc.Template) []string { return []string{t.Name, t.ID} })
+	if p.limit > 0 {
+		return sendPage(w, r, p, templatesOpen, templatesShut, rows, wireTemplate, templatePosition)
+	}
+	return sendAll(w, r, templatesOpen, templatesShut, rows, wireTemplate, templatePosition,
+		func(place int) (svc.Template, error) { return h.service.TemplateAt(r.Context(), r.by, filter, place) })
 }
+
+// templatePosition is where a template is in its list.
+func templatePosition(t svc.Template) []string { return []string{t.Name, t.ID} }
 
 const templatesOpen, templatesShut = `{"templates":[`, "]}"
 
 // allTemplates names what renderAll returns.
 type allTemplates struct{}
 
-// renderAll is the list of all templates as it is sent.
+// renderAll is the list of all templates as it is sent; nil: it is too long.
 func renderAll(templates []svc.Template) []byte {
+	if len(templates) > MaxList {
+		return nil
+	}
 	size := 0
 	for i := range templates {
 		size += len(templates[i].Manifest) + 1024
