@@ -12,6 +12,7 @@ const (
 	ActionUsersRead     = "iam:users:read"
 	ActionUsersWrite    = "iam:users:write"
 	ActionTemplateAdmin = "template:admin"
+	ActionAuditRead     = "iam:audit:read"
 )
 
 // controlPlane is the bank that stands for this service itself.

@@ -77,21 +77,51 @@ func happened(at time.Time, action EventAction, targets ...Target) []Event {
 	return events
 }
 
-// mutate runs a mutation, which returns the events that it is. When it is committed, copies of what was changed are dropped, and
-// the host is told, or finds the events in the outbox of its transaction.
-func (s *Service) mutate(ctx context.Context, by Principal, write func(ctx context.Context, store Store) ([]Event, error)) error {
+// mutation writes, and returns the events that it is. It may be called again.
+type mutation func(ctx context.Context, store Store) ([]Event, error)
+
+// mutate runs a mutation. When it is committed, copies of what was changed are dropped, and the host is told, or finds the events in
+// the outbox of its transaction.
+func (s *Service) mutate(ctx context.Context, by Principal, write mutation) error {
+	if s.config.Events.Keep {
+		return s.mutateAndKeep(ctx, by, write)
+	}
 	events, err := write(ctx, s.store)
 	if err != nil {
 		return err
 	}
-	return s.announce(ctx, by, events)
+	return s.announce(ctx, by.signs(events))
+}
+
+// mutateAndKeep is mutate with the records of the events: both are written, or neither.
+func (s *Service) mutateAndKeep(ctx context.Context, by Principal, write mutation) error {
+	var events []Event
+	err := s.store.Atomically(ctx, func(ctx context.Context, tx Store) (err error) {
+		if events, err = write(ctx, tx); err != nil || len(events) == 0 {
+			return err
+		}
+		by.signs(events)
+		err = tx.AppendAudit(ctx, func(last AuditRecord) []AuditRecord { return last.followedBy(events) })
+		return fault("keep events", err)
+	})
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, events)
+}
+
+// signs completes events that are p's doing.
+func (p Principal) signs(events []Event) []Event {
+	for i := range events {
+		events[i].ID, events[i].Actor = uuid.Must(uuid.NewV7()), p.Identity()
+	}
+	return events
 }
 
 // announce drops the copies of what events are about, and tells the host of them.
-func (s *Service) announce(ctx context.Context, by Principal, events []Event) error {
-	for i := range events {
-		events[i].ID, events[i].Actor = uuid.Must(uuid.NewV7()), by.Identity()
-		s.forget(events[i].Target)
+func (s *Service) announce(ctx context.Context, events []Event) error {
+	for _, event := range events {
+		s.forget(event.Target)
 	}
 	if s.config.OnEvent == nil || len(events) == 0 {
 		return nil

@@ -45,6 +45,12 @@ func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.Answer, er
 	return svc.Answer{}, s.err
 }
 func (s *brokenStore) KeepAnswer(context.Context, svc.Answer, time.Time) error { return s.err }
+func (s *brokenStore) AppendAudit(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error {
+	return s.err
+}
+func (s *brokenStore) AuditRecords(context.Context, svc.AuditPage) ([]svc.AuditRecord, error) {
+	return nil, s.err
+}
 func (s *brokenStore) Changes(context.Context, int64) (svc.Changes, error) {
 	return svc.Changes{}, s.err
 }
@@ -116,15 +122,17 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, all := h.CheckUpdates(ctx, by, nil)
 	_, rebound := h.RebindSource(ctx, by, "acme")
 	_, found := h.SearchSources(ctx, by, svc.CatalogFilter{})
+	_, verified := h.VerifyAudit(ctx, by)
 	return map[string]error{
 		"register": register, "reseal": resealed, "create": made, "read": template, "patch": patched, "install": installed,
 		"check": checked, "update": updated, "diff": diffed, "roll back": rolled, "issue": issued, "issue for a robot": robots, "issue mine": mine,
 		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
-		"ping": h.Ping(ctx), "check all": all, "re-bind": rebound, "search": found,
+		"ping": h.Ping(ctx), "check all": all, "re-bind": rebound, "search": found, "verify": verified,
 		"apply":     h.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
 		"remove":    h.RemoveSource(ctx, by, "acme"),
 		"sources":   lastError(h.Sources(ctx, by)),
 		"templates": lastError(h.Templates(ctx, by, svc.TemplateFilter{})),
+		"events":    lastError(h.AuditRecords(ctx, by, svc.AuditFilter{})),
 		"history":   lastError(h.TemplateHistory(ctx, by, "x")),
 		"delete":    h.DeleteTemplate(ctx, by, "x"),
 		"keys":      lastError(h.APIKeys(ctx, by, alice.Identity())),

@@ -67,7 +67,7 @@ func Lint(bundle Bundle, known []string) []Finding {
 	l.owners()
 	if known != nil {
 		l.actions(append([]string{
-			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionRecall, "bank:memories:list", "bank:memories:get",
+			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionAuditRead, ActionRecall, "bank:memories:list", "bank:memories:get",
 		}, known...))
 	}
 	l.classes()

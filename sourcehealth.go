@@ -59,5 +59,5 @@ func (s *Service) asked(ctx context.Context, by Principal, up Upstream, err erro
 	if !fails {
 		action = EventSourceRecovered
 	}
-	_ = s.announce(ctx, by, happened(s.now(), action, up.Source.Target())) // outside of a transaction it does not fail
+	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target()))) // outside of a transaction it does not fail
 }

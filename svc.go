@@ -63,6 +63,7 @@ type Config struct {
 	Keys      KeyConfig
 	Sources   SourceConfig
 	Templates TemplateConfig
+	Events    EventConfig
 }
 
 // KeyConfig is how API keys are made and stored.
@@ -123,6 +124,13 @@ type TemplateConfig struct {
 	Cached int
 }
 
+// EventConfig is what becomes of events, beside OnEvent.
+type EventConfig struct {
+	// Keep writes a record of each event in the transaction of its mutation, which fails when that cannot be written:
+	// [Service.AuditRecords] lists them. What a process has found out about a source is no mutation, and not kept.
+	Keep bool
+}
+
 // Store persists what the Service decides. It is made of one role for each noun; the comments of their methods are
 // the contract, and package storetest checks it.
 //
@@ -138,6 +146,7 @@ type Store interface {
 	ChangeStore
 	OutboxStore
 	AnswerStore
+	AuditStore
 	TransactionStore
 }
 

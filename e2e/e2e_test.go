@@ -66,6 +66,7 @@ func (s *site) start() {
 		Store: store, Marketplace: market,
 		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+		Events:  svc.EventConfig{Keep: true},
 	}))
 	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{}).Ahead(http.NewServeMux()))
 	transport := server.Client().Transport.(*http.Transport)

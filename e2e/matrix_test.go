@@ -48,6 +48,8 @@ var matrix = map[string]row{
 	"GET /admin/templates/{template_id}/history":      {"/admin/templates/chat/history", "", [6]int{401, 401, 403, 403, 200, 200}},
 	"POST /admin/templates/{template_id}/rollback":    {"/admin/templates/chat/rollback", `{"version": 1}`, [6]int{401, 401, 403, 403, 404, 404}},
 
+	"GET /admin/events": {"/admin/events", "", [6]int{401, 401, 403, 403, 200, 200}},
+
 	"GET /users/{user_id}/api-keys":                  {"/users/alice/api-keys", "", [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /users/{user_id}/api-keys":                 {"/users/alice/api-keys", `{}`, [6]int{401, 401, 403, 403, 403, 201}},
 	"DELETE /users/{user_id}/api-keys":               {"/users/alice/api-keys", "", [6]int{401, 401, 403, 403, 204, 204}},

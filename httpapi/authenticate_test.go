@@ -197,6 +197,7 @@ func TestMethodNotAllowed(t *testing.T) {
 		"/admin/templates/check-updates":   "DELETE, GET, HEAD, PATCH, POST", // it may be the id of a template
 		"/admin/template-sources/a/rebind": "POST",
 		"/admin/source-templates":          "GET, HEAD",
+		"/admin/events":                    "GET, HEAD",
 		"/users/a/api-keys":                "DELETE, GET, HEAD, POST",
 		"/users/a/api-keys/b":              "DELETE, PATCH",
 		"/users/a/api-keys/b/rotate":       "POST",
@@ -230,7 +231,7 @@ func TestHead(t *testing.T) {
 	for target, status := range map[string]int{
 		"/debug/resolve?bank=b&user_id=alice": 200, "/debug/who-can?bank=b": 200, "/debug/who-can": 400, "/debug/simulate": 405, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
 		"/admin/templates/chat/check-update": 200, "/admin/templates/chat/diff": 200, "/admin/templates/chat/history": 200, "/users/alice/api-keys": 200, "/me/api-keys": 200,
-		"/debug/resolve": 400, "/admin/templates/nothing": 404, "/nothing": 404, "/admin/templates?tag=%zz": 400,
+		"/debug/resolve": 400, "/admin/events": 404, "/admin/events?limit=0": 400, "/admin/templates/nothing": 404, "/nothing": 404, "/admin/templates?tag=%zz": 400,
 	} {
 		a := admin.sendWith("HEAD", target, "", nil).is(status)
 		b := admin.get(target).is(status)

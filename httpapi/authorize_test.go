@@ -108,6 +108,7 @@ func TestForbiddenComesBeforeNotFound(t *testing.T) {
 	plain.post("/admin/template-sources/nobody/rebind", "").fails(403, "forbidden")
 	plain.post("/admin/templates/check-updates", "").fails(403, "forbidden")
 	plain.get("/admin/source-templates").fails(403, "forbidden")
+	plain.get("/admin/events").fails(403, "forbidden")
 	plain.post("/admin/template-sources", `{"url": "https://h/acme"}`).fails(403, "forbidden")
 	plain.get("/admin/template-sources").fails(403, "forbidden")
 	plain.get("/users/nobody/api-keys").fails(403, "forbidden")

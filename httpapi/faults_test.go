@@ -33,6 +33,7 @@ var touching = map[string][][3]string{
 	"RotateAPIKey":     {{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""}},
 	"RevokeAPIKeys":    {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
 	"Access":           {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
+	"AuditRecords":     {{"GET", "/admin/events", ""}},
 	"AllAccess":        {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
 }
 
@@ -56,7 +57,7 @@ func TestStoreFaults(t *testing.T) {
 				continue
 			}
 			t.Run(c.name+"/"+call, func(t *testing.T) {
-				s, admin := stocked(t)
+				s, admin := stocked(t, keeping)
 				admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 				before := s.everything(admin)
 				for _, r := range requests {

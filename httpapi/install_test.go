@@ -13,8 +13,8 @@ import (
 )
 
 // stocked is a site with a source "acme" that offers "chat".
-func stocked(t *testing.T) (*site, caller) {
-	s := newSite(t)
+func stocked(t *testing.T, changes ...func(*setup)) (*site, caller) {
+	s := newSite(t, changes...)
 	admin := s.admin()
 	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
 	s.market.offer("chat", "Chat", `{"version": "1", "n": 1.0}`)

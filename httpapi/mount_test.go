@@ -109,6 +109,7 @@ func TestRoutes(t *testing.T) {
 		{Method: "GET", Path: "/admin/templates/{template_id}/diff"},
 		{Method: "GET", Path: "/admin/templates/{template_id}/history"},
 		{Method: "POST", Path: "/admin/templates/{template_id}/rollback"},
+		{Method: "GET", Path: "/admin/events"},
 		{Method: "GET", Path: "/users/{user_id}/api-keys"},
 		{Method: "POST", Path: "/users/{user_id}/api-keys"},
 		{Method: "DELETE", Path: "/users/{user_id}/api-keys"},

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
 )
 
 const (
@@ -54,16 +55,10 @@ func (q query) page() (p page, err error) {
 	return p, nil
 }
 
-// cursorOf writes down where a page ended: what the list is sorted by, and an id.
-func cursorOf(position []string) string {
-	text, _ := json.Marshal(position) // strings always encode
-	return base64.RawURLEncoding.EncodeToString(text)
-}
-
-// positionOf reads what cursorOf has written, or is nil.
+// positionOf reads what wire.Cursor has written, or is nil.
 func positionOf(cursor string) (position []string) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 || cursorOf(position) != cursor ||
+	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 || wire.Cursor(position) != cursor ||
 		strings.ContainsRune(position[0]+position[1], 0) ||
 		utf8.RuneCountInString(position[0]) > svc.MaxNameLength || utf8.RuneCountInString(position[1]) > svc.MaxIDLength {
 		return nil
@@ -134,6 +129,6 @@ func (r *request) next(p page) string {
 		values[key] = value
 	}
 	values.Set("limit", strconv.Itoa(min(p.limit, maxLimit)))
-	values.Set("cursor", cursorOf(p.after))
+	values.Set("cursor", wire.Cursor(p.after))
 	return "?" + values.Encode()
 }

@@ -126,7 +126,7 @@ func TestHooksThatPanic(t *testing.T) {
 
 // A store that panics within a change, while it holds whatever it holds, is let go of.
 func TestStoreThatPanicsIsNotStuck(t *testing.T) {
-	s, admin := stocked(t)
+	s, admin := stocked(t, keeping)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	for call, requests := range touching {
 		for _, r := range requests {

@@ -46,6 +46,8 @@ var routes = []route{
 	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory},
 	{Route{"POST", "/admin/templates/{template_id}/rollback"}, (*Handler).rollbackTemplate},
 
+	{Route{"GET", "/admin/events"}, (*Handler).listEvents},
+
 	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listUserKeys},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueUserKey},
 	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeUserKeys},

@@ -170,3 +170,24 @@ func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	}
 	return s.Store.DeleteSource(ctx, key)
 }
+
+func (s *store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+	if err := s.check("AuditRecords"); err != nil {
+		return nil, err
+	}
+	return s.Store.AuditRecords(ctx, page)
+}
+
+func (s *store) AppendAudit(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
+	if err := s.check("AppendAudit"); err != nil {
+		return err
+	}
+	return s.Store.AppendAudit(ctx, next)
+}
+
+// Atomically plants the faults in the store of the transaction, too.
+func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, &store{Store: tx, before: s.check})
+	})
+}

@@ -125,6 +125,9 @@ func (s *stage) failStore(sample contract.Sample) {
 func (s *stage) turnPages() {
 	s.t.Helper()
 	s.play(stocked)
+	if page := s.send("admin", "GET", "/admin/events?limit=1", ""); page.header.Get("Link") == "" {
+		s.t.Errorf("%s: %s %v", page.request, page.body, page.header)
+	}
 	s.send("admin", "POST", "/admin/templates", `{"id": "second", "name": "Second", "manifest": {"version": "1"}}`).is(200)
 	s.send("alice", "POST", "/me/api-keys", "").is(201)
 	for _, list := range []string{"/admin/templates", "/me/api-keys", "/users/alice/api-keys"} {

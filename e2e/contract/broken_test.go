@@ -61,6 +61,14 @@ func (b *broken) CreateTemplate(ctx context.Context, template svc.Template) erro
 	return unless(b.write(), func() error { return b.Store.CreateTemplate(ctx, template) })
 }
 
+func (b *broken) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return unless(b.write(), func() error { return b.Store.Atomically(ctx, fn) })
+}
+
+func (b *broken) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+	return instead(b.read(), func() ([]svc.AuditRecord, error) { return b.Store.AuditRecords(ctx, page) })
+}
+
 func (b *broken) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 	return instead(b.read(), func() (svc.Template, error) { return b.Store.Template(ctx, key) })
 }
@@ -157,10 +165,6 @@ func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catal
 		Problems:  []svc.CatalogProblem{{Index: 2, Reason: "it must be an object"}},
 		FetchedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}, nil
-}
-
-func (b *broken) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
-	return unless(b.write(), func() error { return b.Store.Atomically(ctx, fn) })
 }
 
 func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {

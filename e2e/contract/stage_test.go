@@ -103,6 +103,7 @@ func (s *stage) play(what setting) *scene {
 		Now:       func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) },
 		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1},
 		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
+		Events:    svc.EventConfig{Keep: what != empty},
 	}))
 	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Limit: func(*http.Request, svc.Principal) time.Duration {
 		if c.wait.Load() {

@@ -19,17 +19,19 @@ type database struct {
 	service *svc.Service
 	host    *hostDB
 	sqlite  bool
+	keeps   bool // records of events
 }
 
 // reopen opens a database as a host would.
 func (j job) reopen(ctx context.Context) (*database, error) {
+	keeps := j.Fault.keeps()
 	j.Fault = sound
 	store, host, err := j.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reopen: %w", err)
 	}
-	service, err := newService(store, nil, nil)
-	return &database{store, service, host, j.Driver == "sqlite"}, err
+	service, err := newService(store, nil, nil, keeps)
+	return &database{store, service, host, j.Driver == "sqlite", keeps}, err
 }
 
 func (d *database) close() error {
@@ -73,11 +75,16 @@ func (l *ledger) compare(ctx context.Context, d *database, settle bool) error {
 	}
 	l.checkStates(found)
 	l.checkFeed(changes)
+	newest, err := l.checkRecords(ctx, d, int(changes.Generation-l.since))
+	if err != nil {
+		return err
+	}
 	if err := l.checkKeys(ctx, d.service); err != nil {
 		return err
 	}
 	if settle {
 		l.settle(found, changes.Generation)
+		l.mark = newest
 	}
 	return nil
 }
@@ -147,6 +154,43 @@ func (l *ledger) checkFeed(changes svc.Changes) {
 			l.problemLocked("order: the feed lacks the change of %s", name)
 		}
 	}
+}
+
+// checkRecords compares the records of events with the mutations since the last settlement: each has one of those that are told. It
+// returns the newest.
+func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditMark, error) {
+	if !d.keeps {
+		return svc.AuditMark{}, nil
+	}
+	check, err := d.service.VerifyAudit(ctx, svc.Host, l.mark)
+	if err != nil {
+		return check.Newest, err
+	}
+	if check.Fault != nil {
+		l.problemLocked("lost: record %d %s", check.Fault.Number, check.Fault.Reason)
+	}
+	recorded, kept := 0, map[string]bool{}
+	for record, err := range d.service.AuditRecords(ctx, svc.Host, svc.AuditFilter{}) {
+		if err != nil {
+			return check.Newest, err
+		}
+		if record.Number <= l.mark.Number {
+			break
+		}
+		kept[object(record.Target)] = true
+		if told(record.Event) && record.Action != svc.EventTemplateDiverged { // that comes beside another
+			recorded++
+		}
+	}
+	if recorded != mutations {
+		l.problemLocked("torn: %d records of %d mutations", recorded, mutations)
+	}
+	for name, e := range l.objects {
+		if e.changed && !kept[name] {
+			l.problemLocked("lost: %s: no record of what was acknowledged", name)
+		}
+	}
+	return check.Newest, nil
 }
 
 // checkKeys authenticates with every key that was acknowledged.

@@ -9,7 +9,8 @@
 //
 // A worker process runs operations of a Service and writes each into the ledger before it starts and after it was
 // acknowledged. The ledger is a pipe to the test, which outlives the worker, and the oracle: after each crash an object is
-// in the state that was acknowledged last, or in that of the one operation under way.
+// in the state that was acknowledged last, or in that of the one operation under way. Each mutation has its record, and the chain of
+// these is whole.
 //
 //	go test ./crash                     the short form, less than a minute
 //	CI=true go test ./crash             what CI runs; a loop that cannot run fails there

@@ -19,6 +19,10 @@ func TestKillsFindEarlyAcknowledgements(t *testing.T) {
 
 func TestKillsFindTornRows(t *testing.T) { killLoop(t, tornRows, killsToFind).finds(t, "torn") }
 
+func TestKillsFindTornRecords(t *testing.T) {
+	killLoop(t, tornRecord, killsToFind).finds(t, "torn")
+}
+
 func TestKillsFindTornHosts(t *testing.T) { killLoop(t, tornHost, killsToFind).finds(t, "torn") }
 
 // TestKillsFindNoMissingSync shows why processes that are killed are not enough: what they wrote is in the kernel.

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/extsvc/svc"
 )
 
 // pen writes the ledger, in the worker. Each line is one write, which a pipe takes whole or not at all.
@@ -54,14 +56,15 @@ type ledger struct {
 	problems []string
 	acks     int // of this database
 	fails    map[string]int
-	happened int   // of the operations under way at crashes
-	undone   int   // the others of them
-	revoked  int   // revocations that were acknowledged
-	refused  int   // and those that were not
-	since    int64 // the generation at the last settlement
-	seen     int64 // the greatest generation that a worker has read
-	changes  int   // acknowledged since the last settlement
-	tried    int   // tried since then
+	happened int           // of the operations under way at crashes
+	undone   int           // the others of them
+	revoked  int           // revocations that were acknowledged
+	refused  int           // and those that were not
+	since    int64         // the generation at the last settlement
+	seen     int64         // the greatest generation that a worker has read
+	mark     svc.AuditMark // the newest record at the last settlement
+	changes  int           // acknowledged since the last settlement
+	tried    int           // tried since then
 }
 
 // entry is what is known of an object.

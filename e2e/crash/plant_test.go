@@ -19,6 +19,7 @@ const (
 	ackEarly   fault = "acknowledged before the commit"
 	ackFailed  fault = "acknowledged although the write failed"
 	tornRows   fault = "two transactions for the rows of one template or bundle"
+	tornRecord fault = "two transactions for a mutation and its record"
 	tornHost   fault = "two transactions for the host's row and the key"
 	syncNormal fault = "synchronous=NORMAL"
 	syncOff    fault = "synchronous=OFF"
@@ -56,9 +57,14 @@ func (f fault) plant(store svc.Store) svc.Store {
 		return optimist{store}
 	case tornRows:
 		return tearer{store}
+	case tornRecord:
+		return divider{store}
 	}
 	return store
 }
+
+// keeps reports whether records of events are kept with the fault: those in single calls of the store are for when none are.
+func (f fault) keeps() bool { return f != ackEarly && f != ackFailed && f != tornRows }
 
 // writeBehind acknowledges keys and revocations, and writes them a moment later, in order.
 type writeBehind struct {
@@ -127,4 +133,11 @@ func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	return s.Store.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) {
 		return svc.Bundle{BankPolicies: policies}, nil
 	})
+}
+
+// divider joins no calls.
+type divider struct{ svc.Store }
+
+func (s divider) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return fn(ctx, s.Store)
 }

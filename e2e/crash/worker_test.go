@@ -98,7 +98,7 @@ func (w *worker) open(ctx context.Context) error {
 		if told(event) {
 			w.pen.line("event", object(event.Target), string(event.Action))
 		}
-	})
+	}, w.Fault.keeps())
 	if err == nil {
 		w.api = httpapi.New(w.service, httpapi.Options{Logger: slog.New(slog.DiscardHandler)})
 	}
@@ -113,9 +113,9 @@ func told(event svc.Event) bool {
 const administrator = "the administrator"
 
 // newService is a Service as workers and checks use it.
-func newService(store svc.Store, market svc.Marketplace, onEvent func(context.Context, svc.Event)) (*svc.Service, error) {
+func newService(store svc.Store, market svc.Marketplace, onEvent func(context.Context, svc.Event), keep bool) (*svc.Service, error) {
 	return svc.New(svc.Config{
-		Store: store, Marketplace: market, OnEvent: onEvent, Logger: slog.New(slog.DiscardHandler),
+		Store: store, Marketplace: market, OnEvent: onEvent, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{Keep: keep},
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper of crash tests")}}},
 		Authenticator: svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 			if bearer != administrator {

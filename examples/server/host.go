@@ -62,6 +62,7 @@ func (h *host) build(keys secrets, origins []string, log *slog.Logger) error {
 		Logger:      log,
 		Keys:        keys.keyConfig(),
 		Sources:     svc.SourceConfig{SealingKey: keys.SealingKey},
+		Events:      svc.EventConfig{Keep: true},
 	})
 	return err
 }

@@ -59,6 +59,11 @@ func tryKeys(user string) []try {
 	}
 }
 
+// tryEvents asks what was done.
+var tryEvents = []try{
+	{"See who did what, the newest first: here what was done to templates", "GET", "/admin/events?target_kind=template&limit=3", ""},
+}
+
 // curl is the request as a line for a shell. It takes the key from the variable KEY.
 func (t try) curl(base string) string {
 	line := `curl -sS -H "Authorization: Bearer $KEY"`
@@ -96,7 +101,7 @@ func tryouts(base string, demo bool) []try {
 	if demo {
 		ask, user = whoMay, "alice"
 	}
-	return slices.Concat(ask, tryTemplates(base), tryKeys(user))
+	return slices.Concat(ask, tryTemplates(base), tryKeys(user), tryEvents)
 }
 
 func newKeyTitle(o options, s start) string {

@@ -42,6 +42,7 @@ type rows struct {
 
 	outbox  map[uuid.UUID]outboxed
 	answers map[string]svc.Answer // by key
+	audit   []svc.AuditRecord     // by number
 }
 
 var _ svc.Store = (*Store)(nil)

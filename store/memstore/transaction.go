@@ -45,8 +45,8 @@ func (j *journal) run() {
 // transaction leads back from, too.
 func (s *Store) begin() *journal {
 	j := &journal{}
-	generation, changes, channels := s.generation, s.changes, s.channels
-	j.add(func() { s.generation, s.changes, s.channels = generation, changes, channels })
+	generation, changes, channels, audit := s.generation, s.changes, s.channels, s.audit
+	j.add(func() { s.generation, s.changes, s.channels, s.audit = generation, changes, channels, audit })
 	if s.undo != nil {
 		s.undo.add(j.run)
 	}

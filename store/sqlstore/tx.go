@@ -29,7 +29,7 @@ func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
 
 // Atomically implements [svc.TransactionStore].
 func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
-	return s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
+	err := s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
 		calls := &joinedTx{tx: tx}
 		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
 		if err != nil && s.dialect.classify(err) == nil {
@@ -37,6 +37,10 @@ func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx 
 		}
 		return err
 	})
+	if err == nil {
+		s.news.tell() // it may have changed something
+	}
+	return err
 }
 
 // within returns a Store that works in a transaction.

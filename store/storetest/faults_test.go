@@ -90,6 +90,8 @@ type store struct {
 	deleteEvents     func(context.Context, []uuid.UUID) error
 	answer           func(context.Context, []byte, time.Time) (svc.Answer, error)
 	keepAnswer       func(context.Context, svc.Answer, time.Time) error
+	appendAudit      func(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error
+	auditRecords     func(context.Context, svc.AuditPage) ([]svc.AuditRecord, error)
 	atomically       func(context.Context, func(context.Context, svc.Store) error) error
 }
 
@@ -109,6 +111,7 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
+			appendAudit: good.AppendAudit, auditRecords: good.AuditRecords,
 			answer: good.Answer, keepAnswer: good.KeepAnswer, atomically: good.Atomically,
 		}
 		fault(s)
@@ -216,6 +219,12 @@ func (s *store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answ
 func (s *store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
 	return s.keepAnswer(ctx, answer, now)
 }
+func (s *store) AppendAudit(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
+	return s.appendAudit(ctx, next)
+}
+func (s *store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+	return s.auditRecords(ctx, page)
+}
 func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.atomically(ctx, fn)
 }
@@ -226,7 +235,7 @@ func faults() map[string]func(svc.Store) svc.Store {
 	for _, group := range []map[string]func(*store){
 		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
 		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, answerFaults, transactionFaults,
+		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, answerFaults, transactionFaults,
 	} {
 		maps.Copy(all, group)
 	}

@@ -187,6 +187,10 @@ func reads() []call {
 		{name: "KeepAnswer", do: func(ctx context.Context, s svc.Store) error {
 			return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
 		}},
+		{name: "AppendAudit", do: appendAudit},
+		{name: "AuditRecords", do: func(ctx context.Context, s svc.Store) error {
+			return second(s.AuditRecords(ctx, svc.AuditPage{Limit: 10}))
+		}},
 		{name: "Atomically", do: func(ctx context.Context, s svc.Store) error {
 			return s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return second(tx.Template(ctx, templateKey("t"))) })
 		}},
@@ -257,6 +261,10 @@ func refusals() []call {
 	}
 }
 
+func appendAudit(ctx context.Context, s svc.Store) error {
+	return s.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(0)) })
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // everything writes, reads and changes one row of each kind.
@@ -288,6 +296,8 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		func() error { return second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"})) },
 		func() error { return second(s.AllAccess(ctx)) },
 		func() error { return s.DeleteSource(ctx, sourceKey(id)) },
+		func() error { return appendAudit(ctx, s) },
+		func() error { return second(s.AuditRecords(ctx, svc.AuditPage{Limit: 10})) },
 	} {
 		if err := do(); err != nil {
 			return err

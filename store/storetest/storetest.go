@@ -35,7 +35,7 @@ func rules() []rule {
 func quickRules() []rule {
 	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules, sourceFileRules,
 		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules, rebindRules,
-		apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules, answerRules, transactionRules)
+		apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules, auditRules, answerRules, transactionRules)
 }
 
 // Run checks every rule as a subtest, on a store of its own. newStore returns an empty store, and sees with t.Cleanup to its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
 	"github.com/extsvc/svc"
 )
 
@@ -126,6 +127,7 @@ func (c *checker) undone(fails func() error) {
 		c.ok(call.do(c.ctx, c.Store))
 	}
 	c.ok(c.KeepSourceFile(c.ctx, sourceKey("s"), sourceFile("a", "data", at(1))))
+	c.record(3)
 	before := c.inventory()
 	if fails() == nil {
 		c.fail("it did not fail")
@@ -147,5 +149,6 @@ func (c *checker) inventory() []string {
 	return []string{
 		show(rows), show(file), show(versions), show(c.changes(0)), show(c.sources(svc.ScopeServer, "", 10)),
 		show(c.template(templateKey("t"))), show(c.templates(svc.TemplatePage{Limit: 10})), show(c.keys(alice, 10)), show(c.key("k")),
+		show(c.records(svc.AuditPage{Limit: 10})),
 	}
 }

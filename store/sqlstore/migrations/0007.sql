@@ -11,7 +11,7 @@ CREATE TABLE svc_audit (
   target_owner {text} NOT NULL,
   target_holder_kind {text} NOT NULL,
   target_holder_id {text} NOT NULL,
-  previous {bytes} NOT NULL,
+  previous {bytes},
   hash {bytes} NOT NULL
 );
 
@@ -19,7 +19,7 @@ CREATE INDEX svc_audit_actor ON svc_audit (actor_id, number);
 
 CREATE INDEX svc_audit_target ON svc_audit (target_id, number);
 
-CREATE INDEX svc_audit_time ON svc_audit (happened_at, number);
+INSERT INTO svc_locks (name) VALUES ('audit');
 
 CREATE TABLE svc_answers (
   key {bytes} NOT NULL PRIMARY KEY,

@@ -1,0 +1,165 @@
+package svc
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/extsvc/svc/internal/jcs"
+)
+
+// AuditRecord is an [Event] that was kept, and its place in the chain of all of them.
+type AuditRecord struct {
+	Event
+	Number   int64  // 1, 2, … without gaps
+	Previous []byte // the Hash of the record before it; nil: it is the first
+	Hash     []byte // the SHA-256 of all else, as docs/audit.md says
+}
+
+// AuditFilter narrows a list of records; zero fields match all, the others together.
+type AuditFilter struct {
+	ActorKind  Kind
+	ActorID    string
+	TargetKind TargetKind
+	TargetID   string    // of any kind, where TargetKind is ""
+	Since      time.Time // at that time or later
+	Until      time.Time // earlier than that
+	Before     int64     // with a lesser Number
+}
+
+// AuditStore keeps the records of events.
+type AuditStore interface {
+	// AppendAudit calls next with the newest record, which is zero where there is none, and adds the records that it returns, in one
+	// transaction: calls happen one after the other, and in a transaction until its end. It is no mutation: the
+	// generation stays. next does no I/O and may be called again. In a transaction it comes after the mutations, so
+	// that those who write wait for each other in one order.
+	AppendAudit(ctx context.Context, next func(last AuditRecord) []AuditRecord) error
+	// AuditRecords returns a chunk of the records that page asks for, by Number, greatest first. A chunk of fewer than
+	// page.Limit is the end.
+	AuditRecords(ctx context.Context, page AuditPage) ([]AuditRecord, error)
+}
+
+// AuditPage asks for one chunk of a list of records. Its times are UTC with microseconds.
+type AuditPage struct {
+	AuditFilter
+	Limit int // at most so many, > 0
+}
+
+// maxTargetLength is how many characters the id of a target has at most: that of an attachment, which names three things.
+const maxTargetLength = 3 * MaxIDLength
+
+// AuditRecords lists the events that were kept, newest first. The caller needs iam:audit:read. Errors: CodeInvalid, of fields
+// that are named as the parameters of GET /admin/events, CodeForbidden, CodeNotFound (this server keeps none). The error, if
+// any, is the last thing yielded.
+func (s *Service) AuditRecords(ctx context.Context, by Principal, filter AuditFilter) iter.Seq2[AuditRecord, error] {
+	page := AuditPage{AuditFilter: filter, Limit: listChunk}
+	page.Since, page.Until = roundUp(filter.Since), roundUp(filter.Until)
+	return list(ctx, "list events", page.Limit,
+		func() error {
+			if err := filter.check(); err != nil {
+				return err
+			}
+			if err := s.authorize(ctx, by, ActionAuditRead); err != nil {
+				return err
+			}
+			if !s.config.Events.Keep {
+				return notFound("this server keeps no events")
+			}
+			return nil
+		},
+		func() ([]AuditRecord, error) { return s.store.AuditRecords(ctx, page) },
+		func(last AuditRecord) { page.Before = last.Number })
+}
+
+// roundUp returns the first time at or after t that a record can have.
+func roundUp(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Add(time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+func (f AuditFilter) check() error {
+	var c checker
+	switch f.ActorKind {
+	case "", KindUser, KindServiceAccount, KindHost:
+	default:
+		c.add("actor_kind", `must be "user", "service_account" or "host"`)
+	}
+	c.text("actor", f.ActorID, MaxIDLength)
+	switch f.TargetKind {
+	case "", TargetSource, TargetTemplate, TargetAPIKey, TargetUser, TargetGroup, TargetServiceAccount, TargetPolicy, TargetAttachment, TargetBankPolicy:
+	default:
+		c.add("target_kind", "must be the kind of a target")
+	}
+	c.text("target", f.TargetID, maxTargetLength)
+	c.year("since", f.Since)
+	c.year("until", f.Until)
+	if f.Before < 0 {
+		c.add("cursor", "must not be negative")
+	}
+	return c.err()
+}
+
+// year refuses a time that not every store can compare.
+func (c *checker) year(field string, t time.Time) {
+	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
+		c.add(field, "must lie in the years 0 to 9999")
+	}
+}
+
+// followedBy returns the records of events that come after r.
+func (r AuditRecord) followedBy(events []Event) []AuditRecord {
+	records := make([]AuditRecord, len(events))
+	for i, event := range events {
+		r = AuditRecord{Event: event, Number: r.Number + 1, Previous: r.Hash}
+		r.Hash = r.digest()
+		records[i] = r
+	}
+	return records
+}
+
+func (r AuditRecord) digest() []byte {
+	sum := sha256.Sum256(r.canonical())
+	return sum[:]
+}
+
+// intact reports whether the hash of a record is its own.
+func (r AuditRecord) intact() bool { return bytes.Equal(r.Hash, r.digest()) }
+
+// canonical is the RFC 8785 form of what GET /admin/events shows of a record, without its hash. It never changes: it would break
+// the chains that there are.
+func (r AuditRecord) canonical() []byte {
+	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
+	b = appendIdentity(append(b, `,"actor":`...), r.Actor)
+	b = append(b, `,"id":"`+r.ID.String()+`","number":`...)
+	b = strconv.AppendInt(b, r.Number, 10)
+	b = appendOrNull(append(b, `,"previous":`...), hex.EncodeToString(r.Previous))
+	b = appendIdentity(append(b, `,"target":{"holder":`...), r.Target.Holder)
+	b = jcs.AppendString(append(b, `,"id":`...), r.Target.ID)
+	b = jcs.AppendString(append(b, `,"kind":`...), string(r.Target.Kind))
+	b = appendOrNull(append(b, `,"owner":`...), r.Target.Owner)
+	b = appendOrNull(append(b, `,"scope":`...), string(r.Target.Scope))
+	b = r.Time.UTC().AppendFormat(append(b, `},"time":"`...), "2006-01-02T15:04:05.000000Z")
+	return append(b, `"}`...)
+}
+
+func appendIdentity(b []byte, who Identity) []byte {
+	if who == (Identity{}) {
+		return append(b, "null"...)
+	}
+	b = appendOrNull(append(b, `{"id":`...), who.ID)
+	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
+	return append(b, '}')
+}
+
+func appendOrNull(b []byte, text string) []byte {
+	if text == "" {
+		return append(b, "null"...)
+	}
+	return jcs.AppendString(b, text)
+}

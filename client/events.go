@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"encoding/hex"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+// eventsPage is how many events one request asks for.
+const eventsPage = "1000"
+
+// AuditRecords lists the events that the server has kept and a filter lets through, newest first. It is read page by page: each is a
+// request, the last one's answer is empty. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the server keeps none). The error,
+// if any, is the last thing yielded.
+func (c *Client) AuditRecords(ctx context.Context, filter svc.AuditFilter) iter.Seq2[svc.AuditRecord, error] {
+	return func(yield func(svc.AuditRecord, error) bool) {
+		next := filter
+		for more := true; more; {
+			more = false
+			for record, err := range list(ctx, c, eventsAt(next), "events", auditRecord) {
+				if !yield(record, err) || err != nil {
+					return
+				}
+				next.Before, more = record.Number, true
+			}
+		}
+	}
+}
+
+// eventsAt is the request of a page.
+func eventsAt(filter svc.AuditFilter) request {
+	cursor := ""
+	if filter.Before != 0 {
+		cursor = wire.Cursor([]string{strconv.FormatInt(filter.Before, 10), ""})
+	}
+	return at("GET /admin/events").where(
+		"actor_kind", string(filter.ActorKind), "actor", filter.ActorID, "target_kind", string(filter.TargetKind), "target", filter.TargetID,
+		"since", optionalInstant(filter.Since), "until", optionalInstant(filter.Until), "limit", eventsPage, "cursor", cursor,
+	)
+}
+
+// optionalInstant is a time as it is sent; the zero time is "".
+func optionalInstant(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return instant(at)
+}
+
+// auditRecord reads an event. What is no hex, or no UUID, is as good as not there: the record does not fit into its chain then.
+func auditRecord(in wire.Event) svc.AuditRecord {
+	t := in.Target
+	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
+		Time: in.Time, Actor: identity(in.Actor), Action: svc.EventAction(in.Action),
+		Target: svc.Target{Kind: svc.TargetKind(t.Kind), ID: t.ID, Scope: svc.Scope(orEmpty(t.Scope)), Owner: orEmpty(t.Owner)},
+	}}
+	if t.Holder != nil {
+		r.Target.Holder = identity(*t.Holder)
+	}
+	r.ID, _ = uuid.Parse(in.ID)
+	if in.Previous != nil {
+		r.Previous, _ = hex.DecodeString(*in.Previous)
+	}
+	r.Hash, _ = hex.DecodeString(in.Hash)
+	return r
+}
+
+func identity(in wire.Identity) svc.Identity {
+	return svc.Identity{Kind: svc.Kind(in.Kind), ID: orEmpty(in.ID)}
+}

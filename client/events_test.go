@@ -1,0 +1,62 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func TestAuditRecords(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t, func(u *setup) { u.service.Events.Keep = true }), t.Context()
+	for i := range 1005 { // more than a page
+		s.create(fmt.Sprint("a<", i, ">"))
+	}
+	s.tick()
+	for range 3 {
+		must(s.IssueAPIKey(ctx, svc.Host, alice, svc.NewAPIKey{}))
+		s.tick()
+	}
+	must(s.RevokeMyAPIKeys(ctx, svc.Principal{Kind: svc.KindUser, ID: "alice"}))
+	whole := must(all(s.AuditRecords(ctx, svc.Host, svc.AuditFilter{})))
+	key := whole[1] // a revocation
+	for _, filter := range []svc.AuditFilter{
+		{}, {ActorKind: svc.KindHost}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
+		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"},
+	} {
+		got, err := all(s.client.AuditRecords(ctx, filter))
+		is.NoErr(err)
+		is.Equal(got, must(all(s.AuditRecords(ctx, svc.Host, filter))))
+	}
+	is.Equal(whole[len(whole)-1].Previous, []byte(nil))
+
+	for range s.client.AuditRecords(ctx, svc.AuditFilter{}) {
+		break // and nobody waits for the rest
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	n, err := 0, error(nil)
+	for _, err = range s.client.AuditRecords(canceled, svc.AuditFilter{}) {
+		if n++; n == 1000 {
+			cancel()
+		}
+	}
+	cancel()
+	is.True(n < len(whole) && svc.ErrorCode(err) == svc.CodeUnavailable)
+}
+
+func TestAuditRecordsRefused(t *testing.T) {
+	is := is.New(t)
+	silent := newSite(t)
+	_, err := all(silent.client.AuditRecords(t.Context(), svc.AuditFilter{}))
+	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server keeps no events"})
+	_, err = all(silent.client.AuditRecords(t.Context(), svc.AuditFilter{ActorKind: "x"}))
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	_, err = all(silent.client.As("session-of-bob").AuditRecords(t.Context(), svc.AuditFilter{}))
+	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
+	is.Equal(slices.Compact(silent.requests()), []string{"GET /admin/events"})
+}

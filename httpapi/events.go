@@ -1,0 +1,90 @@
+package httpapi
+
+import (
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+// eventsLimit is how many events a page has, where no limit is asked for.
+const eventsLimit = 100
+
+func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
+	filter, err := r.query.events()
+	if err != nil {
+		return err
+	}
+	p, err := r.query.page()
+	if err != nil {
+		return err
+	}
+	if limit, _ := r.query.text("limit"); limit == "" {
+		p.limit = eventsLimit
+	}
+	if filter.Before, err = p.number(); err != nil {
+		return err
+	}
+	rows := h.service.AuditRecords(r.Context(), r.by, filter)
+	return sendPage(w, r, p, `{"events":[`, "]}", rows, wireEvent, func(e svc.AuditRecord) []string {
+		return []string{strconv.FormatInt(e.Number, 10), ""}
+	})
+}
+
+// events reads the filter of a list of events.
+func (q query) events() (filter svc.AuditFilter, err error) {
+	var since, until string
+	if err := q.texts(map[string]*string{
+		"actor": &filter.ActorID, "actor_kind": (*string)(&filter.ActorKind),
+		"target": &filter.TargetID, "target_kind": (*string)(&filter.TargetKind), "since": &since, "until": &until,
+	}); err != nil {
+		return filter, err
+	}
+	if filter.Since, err = optionalInstant("since", since); err != nil {
+		return filter, err
+	}
+	filter.Until, err = optionalInstant("until", until)
+	return filter, err
+}
+
+func optionalInstant(parameter, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	return instant(parameter, text)
+}
+
+// number is where the page before ended in a list that is numbered; 0: from the start.
+func (p page) number() (int64, error) {
+	if p.after == nil {
+		return 0, nil
+	}
+	number, err := strconv.ParseInt(p.after[0], 10, 64)
+	if err != nil || number < 1 || strconv.FormatInt(number, 10) != p.after[0] || p.after[1] != "" {
+		return 0, invalid("cursor", "must be one that a Link of this list had")
+	}
+	return number, nil
+}
+
+func wireEvent(r svc.AuditRecord) wire.Event {
+	return wire.Event{
+		Number: r.Number, ID: r.ID.String(), Time: r.Time, Actor: wireIdentity(r.Actor), Action: string(r.Action),
+		Target:   wireTarget(r.Target),
+		Previous: orNull(hex.EncodeToString(r.Previous)), Hash: hex.EncodeToString(r.Hash),
+	}
+}
+
+func wireTarget(t svc.Target) wire.Target {
+	target := wire.Target{Kind: string(t.Kind), ID: t.ID, Scope: orNull(string(t.Scope)), Owner: orNull(t.Owner)}
+	if t.Holder != (svc.Identity{}) {
+		target.Holder = new(wireIdentity(t.Holder))
+	}
+	return target
+}
+
+func wireIdentity(i svc.Identity) wire.Identity {
+	return wire.Identity{Kind: string(i.Kind), ID: orNull(i.ID)}
+}

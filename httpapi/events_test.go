@@ -1,0 +1,218 @@
+package httpapi_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/jcs"
+)
+
+func keeping(u *setup) { u.Events.Keep = true }
+
+// eventful is a site that keeps events, some of which have happened, and its administrator.
+func eventful(t *testing.T) (*site, caller) {
+	s := newSite(t, keeping)
+	admin := s.admin()
+	s.clock.tick()
+	admin.post("/admin/templates", `{"id": "a<b>", "name": "n", "manifest": {"version": "1"}}`).is(200)
+	s.clock.tick()
+	admin.delete("/admin/templates/a%3Cb%3E").is(204)
+	admin.post("/users/alice/api-keys", "").is(201)
+	return s, admin
+}
+
+// events are those that answer a target, on all pages from it on.
+func (c caller) events(target string) (all []map[string]any) {
+	c.t.Helper()
+	for pages := 0; target != ""; pages++ {
+		a := c.get(target).is(200)
+		for _, event := range a.value()["events"].([]any) {
+			all = append(all, event.(map[string]any))
+		}
+		next, more := strings.CutSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`)
+		if target = ""; more {
+			target = "/admin/events" + next
+		}
+		if pages > 100 {
+			c.t.Fatal("the pages do not end")
+		}
+	}
+	return all
+}
+
+func numbers(events []map[string]any) string {
+	var all []string
+	for _, event := range events {
+		all = append(all, string(event["number"].(json.Number)))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestEventsWhole(t *testing.T) {
+	s, admin := eventful(t)
+	events := admin.events("/admin/events?limit=3")
+	records := slices.Collect(func(yield func(svc.AuditRecord) bool) {
+		for r, err := range s.service.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{}) {
+			if err != nil || !yield(r) {
+				return
+			}
+		}
+	})
+	if len(events) != len(records) || len(events) < 10 {
+		t.Fatalf("%d events, %d records", len(events), len(records))
+	}
+	n := len(records)
+	a := admin.get("/admin/events?limit=3").is(200)
+	issued, deleted, created := records[0], records[1], records[2]
+	a.json(fmt.Sprintf(`{"events": [
+	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin"}, "action": "api_key.issued",
+	   "target": {"kind": "api_key", "id": %q, "scope": null, "owner": null, "holder": {"kind": "user", "id": "alice"}}, "previous": "%x", "hash": "%x"},
+	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin"}, "action": "template.deleted",
+	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "previous": "%x", "hash": "%x"},
+	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:06.678901Z", "actor": {"kind": "user", "id": "admin"}, "action": "template.created",
+	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "previous": "%x", "hash": "%x"}]}`,
+		n, issued.ID, issued.Target.ID, deleted.Hash, issued.Hash, n-1, deleted.ID, created.Hash, deleted.Hash, n-2, created.ID, created.Previous, created.Hash))
+	first := events[n-1]
+	if first["previous"] != nil || fmt.Sprint(first["actor"]) != "map[id:<nil> kind:host]" {
+		t.Errorf("the first: %v", first)
+	}
+}
+
+// Anybody can check the chain: the hash of an event is that of all else of it. So it is in the documentation.
+func TestHashesOfEvents(t *testing.T) {
+	_, admin := eventful(t)
+	wantChain(t, admin.events("/admin/events?limit=4"))
+	for _, file := range []string{"../docs/audit.md", "openapi.json"} {
+		_, example, found := strings.Cut(string(must(os.ReadFile(file))), `"events": [`+"\n")
+		var events []map[string]any
+		if err := json.NewDecoder(strings.NewReader("[" + example)).Decode(&events); err != nil || !found || len(events) != 2 {
+			t.Fatal(file, err, len(events))
+		}
+		wantChain(t, events)
+	}
+}
+
+// wantChain wants events, newest first, to follow one another.
+func wantChain(t *testing.T, events []map[string]any) {
+	t.Helper()
+	for i, event := range events {
+		hash := event["hash"]
+		if delete(event, "hash"); i < len(events)-1 && event["previous"] != events[i+1]["hash"] {
+			t.Errorf("%v does not follow %v", event, events[i+1])
+		}
+		sum := sha256.Sum256(must(jcs.Canonical(must(marshal(event)))))
+		if hex.EncodeToString(sum[:]) != hash {
+			t.Errorf("%v has the hash %v", event, hash)
+		}
+	}
+}
+
+func TestFiltersOfEvents(t *testing.T) {
+	_, admin := eventful(t)
+	all := admin.events("/admin/events")
+	for query, fits := range map[string]func(event map[string]any) bool{
+		"":                                         func(map[string]any) bool { return true },
+		"actor=&target=&since=":                    func(map[string]any) bool { return true },
+		"actor=admin":                              func(e map[string]any) bool { return e["actor"].(map[string]any)["id"] == "admin" },
+		"actor=nobody":                             func(map[string]any) bool { return false },
+		"actor_kind=host":                          func(e map[string]any) bool { return e["actor"].(map[string]any)["kind"] == "host" },
+		"actor_kind=service_account":               func(map[string]any) bool { return false },
+		"target=a%3Cb%3E":                          func(e map[string]any) bool { return e["target"].(map[string]any)["id"] == "a<b>" },
+		"target_kind=policy":                       func(e map[string]any) bool { return e["target"].(map[string]any)["kind"] == "policy" },
+		"target_kind=user&actor_kind=user":         func(map[string]any) bool { return false },
+		"since=2026-01-02T03:04:06.678901Z":        func(e map[string]any) bool { return e["time"].(string) >= "2026-01-02T03:04:06.678901Z" },
+		"since=2026-01-02T03:04:06.6789011Z":       func(e map[string]any) bool { return e["time"].(string) > "2026-01-02T03:04:06.678901Z" },
+		"until=2026-01-02T05:04:06.678901%2B02:00": func(e map[string]any) bool { return e["time"].(string) < "2026-01-02T03:04:06.678901Z" },
+		"since=2026-01-02T03:04:06Z&until=2026-01-02T03:04:07Z&target_kind=template": func(e map[string]any) bool { return e["action"] == "template.created" },
+	} {
+		want := numbers(slices.DeleteFunc(slices.Clone(all), func(e map[string]any) bool { return !fits(e) }))
+		for _, limit := range []string{"", "&limit=1", "&limit=2"} {
+			if have := numbers(admin.events("/admin/events?" + query + limit)); have != want {
+				t.Errorf("%s%s: %s, want %s", query, limit, have, want)
+			}
+		}
+	}
+}
+
+func TestPagesOfEvents(t *testing.T) {
+	s, admin := eventful(t)
+	for range 205 {
+		s.key("alice")
+	}
+	first := admin.get("/admin/events").is(200)
+	if n := len(first.value()["events"].([]any)); n != 100 {
+		t.Errorf("a page of %d", n)
+	}
+	link := strings.TrimSuffix(strings.TrimPrefix(first.header.Get("Link"), "<"), `>; rel="next"`)
+	cursor := must(url.ParseQuery(strings.TrimPrefix(link, "?"))).Get("cursor")
+	s.key("alice") // what is new moves nothing
+	for _, next := range []string{link, "?cursor=" + cursor} {
+		if a := admin.get("/admin/events" + next).is(200); len(a.value()["events"].([]any)) != 100 {
+			t.Errorf("%s: %d events", next, len(a.value()["events"].([]any)))
+		}
+	}
+	if all := admin.events("/admin/events"); numbers(all) != numbers(admin.events("/admin/events?limit=1000")) {
+		t.Errorf("by 100: %v", numbers(all))
+	}
+}
+
+func TestBadEvents(t *testing.T) {
+	_, admin := eventful(t)
+	cursor := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	for parameter, values := range map[string][]string{
+		"actor":       {strings.Repeat("a", 129), "%00", "%ff"},
+		"actor_kind":  {"User", "group", "unmapped"},
+		"target":      {strings.Repeat("a", 385), "%00"},
+		"target_kind": {"key", "Template"},
+		"since":       {"yesterday", "2026-01-02", "2026-01-02T03:04:05", "2026-13-02T03:04:05Z", "1767323045"},
+		"until":       {"0001-01-01T00:00:00Z", "2026-01-02T03:04:05%2B24:00"},
+		"limit":       {"0", "1001", "x"},
+		"cursor":      {"x", cursor(`["a","b"]`), cursor(`["0",""]`), cursor(`["-1",""]`), cursor(`["01",""]`), cursor(`["1","x"]`), cursor(`["99999999999999999999",""]`)},
+	} {
+		for _, value := range values {
+			admin.get("/admin/events?" + parameter + "=" + value).refuses(parameter)
+		}
+		admin.get("/admin/events?" + parameter + "=&" + parameter + "=").refuses(parameter)
+	}
+	admin.get("/admin/events?actor_kind=x&target_kind=y").refuses("actor_kind", "target_kind")
+}
+
+func TestWhoReadsEvents(t *testing.T) {
+	s, admin := eventful(t)
+	admin.get("/admin/events").is(200)
+	s.as("session-of-plain+iam:audit:read").get("/admin/events").is(200)
+	for _, bearer := range []string{"session-of-plain", "session-of-writer", "session-of-templater", "session-of-narrow+sa"} {
+		s.as(bearer).get("/admin/events").fails(403, "forbidden")
+	}
+	silent := newSite(t)
+	silent.admin().get("/admin/events").fails(404, "not_found")
+	silent.as("session-of-plain").get("/admin/events").fails(403, "forbidden")
+	silent.admin().get("/admin/events?limit=0").refuses("limit")
+}
+
+// A change that cannot be kept is not made.
+func TestEventThatCannotBeKept(t *testing.T) {
+	s, admin := eventful(t)
+	before := numbers(admin.events("/admin/events"))
+	s.store.plant(func(call string) error {
+		if call == "AppendAudit" {
+			return svc.ErrUnavailable
+		}
+		return nil
+	})
+	admin.post("/admin/templates", `{"id": "c", "name": "n", "manifest": {"version": "1"}}`).fails(503, "unavailable")
+	s.store.plant(nil)
+	admin.get("/admin/templates/c").is(404)
+	if after := numbers(admin.events("/admin/events")); after != before {
+		t.Errorf("events %s, before %s", after, before)
+	}
+}

@@ -1,0 +1,182 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+var auditRules = []rule{
+	{"records are listed as they were appended, newest first, at most as many as asked for", func(c *checker) {
+		want := c.record(100)
+		for _, limit := range []int{1, 7, 100, 1000} {
+			c.same("records", c.records(svc.AuditPage{Limit: limit}), want)
+		}
+		c.same("the newest", c.page(svc.AuditPage{Limit: 2}), want[:2])
+		c.same("behind one", c.page(svc.AuditPage{AuditFilter: svc.AuditFilter{Before: 50}, Limit: 2}), want[51:53])
+	}},
+	{"AppendAudit hands out the newest record, and a zero one where there is none", func(c *checker) {
+		for n := range 3 {
+			var last svc.AuditRecord
+			c.ok(c.AppendAudit(c.ctx, func(newest svc.AuditRecord) []svc.AuditRecord {
+				last = newest
+				return behind(newest, newEvent(uint32(n)))
+			}))
+			if n == 0 {
+				c.same("before there is one", last, svc.AuditRecord{})
+				continue
+			}
+			c.same("the newest", last, c.page(svc.AuditPage{Limit: 2})[1])
+		}
+	}},
+	{"AppendAudit of nothing adds nothing", func(c *checker) {
+		want := c.record(2)
+		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord { return nil }))
+		c.same("records", c.records(svc.AuditPage{Limit: 10}), want)
+	}},
+	{"records are filtered by actor, target and time, alone and together", func(c *checker) {
+		all := c.record(60)
+		for _, filter := range auditFilters(all[20]) {
+			want := []svc.AuditRecord{}
+			for _, record := range all {
+				if fits(record, filter) {
+					want = append(want, record)
+				}
+			}
+			for _, limit := range []int{7, 1000} {
+				c.same(fmt.Sprintf("records of %+v", filter), c.records(svc.AuditPage{AuditFilter: filter, Limit: limit}), want)
+			}
+		}
+	}},
+	{"records are no mutations: the generation stays with them", func(c *checker) {
+		c.record(2)
+		c.same("generation", c.generation(), int64(0))
+	}},
+	{"of several that append at once, each follows another: no number is there twice, and none left out", func(c *checker) {
+		const each = 4
+		for _, err := range race(func(i int) error {
+			for range each {
+				err := c.AppendAudit(c.ctx, func(last svc.AuditRecord) []svc.AuditRecord {
+					return behind(last, newEvent(uint32(i)), newEvent(uint32(i)))
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
+			c.ok(err)
+		}
+		all := c.records(svc.AuditPage{Limit: 1000})
+		c.same("number of records", len(all), 2*each*racers)
+		for i, record := range all {
+			c.same("number", record.Number, int64(len(all)-i))
+			c.same("hash", record.Hash, fmt.Appendf(nil, "\x00\xffhash %d", record.Number))
+		}
+	}},
+	{"of several that append and mutate at once, in transactions, each has its record", func(c *checker) {
+		for _, err := range race(func(i int) error {
+			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
+					return err
+				}
+				return tx.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(uint32(i))) })
+			})
+		}) {
+			c.ok(err)
+		}
+		all := c.records(svc.AuditPage{Limit: 1000})
+		c.same("number of records", len(all), racers)
+		c.same("the newest", all[0].Number, int64(racers))
+	}},
+}
+
+// behind are the records of events that follow last.
+func behind(last svc.AuditRecord, events ...svc.Event) (records []svc.AuditRecord) {
+	for _, event := range events {
+		last = svc.AuditRecord{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: fmt.Appendf(nil, "\x00\xffhash %d", last.Number+1)}
+		records = append(records, last)
+	}
+	return records
+}
+
+// record appends so many records, some at once, and returns them, newest first.
+func (c *checker) record(count int) []svc.AuditRecord {
+	var events []svc.Event
+	for n := range count {
+		events = append(events, auditEvent(n))
+	}
+	all := behind(svc.AuditRecord{}, events...)
+	for from, n := 0, 1; from < count; n *= 3 {
+		to := min(from+n, count)
+		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord { return slices.Clone(all[from:to]) }))
+		from = to
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// auditEvent is an event; a greater n is another one, and not always later.
+func auditEvent(n int) svc.Event {
+	event := newEvent(uint32(n))
+	event.Time = at(int64(n * 7 % 60))
+	event.Actor = []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "alice"}, svc.Host.Identity(), {Kind: svc.KindUser, ID: "bob"}}[n%4]
+	if n%5 == 0 {
+		event.Target = svc.Target{Kind: svc.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
+	} else {
+		event.Target.ID = odd[n%3]
+	}
+	return event
+}
+
+// auditFilters are filters that let a record through: each alone, pairs of them, and all at once.
+func auditFilters(r svc.AuditRecord) (filters []svc.AuditFilter) {
+	set := []func(*svc.AuditFilter){
+		func(f *svc.AuditFilter) { f.ActorKind = r.Actor.Kind },
+		func(f *svc.AuditFilter) { f.ActorID = r.Actor.ID },
+		func(f *svc.AuditFilter) { f.TargetKind = r.Target.Kind },
+		func(f *svc.AuditFilter) { f.TargetID = r.Target.ID },
+		func(f *svc.AuditFilter) { f.Since = r.Time },
+		func(f *svc.AuditFilter) { f.Until = r.Time.Add(time.Microsecond) },
+		func(f *svc.AuditFilter) { f.Before = r.Number + 1 },
+	}
+	var whole svc.AuditFilter
+	for i, one := range set {
+		one(&whole)
+		for _, other := range set[i:] {
+			var filter svc.AuditFilter
+			one(&filter)
+			other(&filter)
+			filters = append(filters, filter)
+		}
+	}
+	none := svc.AuditFilter{Until: r.Time, Since: r.Time}
+	return append(filters, whole, none)
+}
+
+// fits reports whether a filter lets a record through.
+func fits(r svc.AuditRecord, f svc.AuditFilter) bool {
+	return (f.ActorKind == "" || f.ActorKind == r.Actor.Kind) && (f.ActorID == "" || f.ActorID == r.Actor.ID) &&
+		(f.TargetKind == "" || f.TargetKind == r.Target.Kind) && (f.TargetID == "" || f.TargetID == r.Target.ID) &&
+		(f.Since.IsZero() || r.Time.Compare(f.Since) >= 0) && (f.Until.IsZero() || r.Time.Compare(f.Until) < 0) &&
+		(f.Before == 0 || r.Number < f.Before)
+}
+
+func (c *checker) page(page svc.AuditPage) []svc.AuditRecord {
+	chunk, err := c.AuditRecords(c.ctx, page)
+	c.ok(err)
+	return chunk
+}
+
+// records lists all that a page's filter lets through, by chunks of its limit.
+func (c *checker) records(page svc.AuditPage) []svc.AuditRecord {
+	return wholePages(c, page.Limit, func(last *svc.AuditRecord) ([]svc.AuditRecord, error) {
+		if last != nil {
+			page.Before = last.Number
+		}
+		return c.AuditRecords(c.ctx, page)
+	})
+}

@@ -1,0 +1,121 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// appends is a fault in what the function of AppendAudit is called with, or returns.
+func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord) func(*store) {
+	return func(s *store) {
+		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
+			return s.Store.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return fault(next, last) })
+		}
+	}
+}
+
+// asked is a fault in which records are asked for.
+func asked(fault func(*svc.AuditPage)) func(*store) {
+	return func(s *store) {
+		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+			fault(&page)
+			return s.Store.AuditRecords(ctx, page)
+		}
+	}
+}
+
+var auditFaults = map[string]func(*store){
+	"records are listed oldest first": func(s *store) {
+		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+			chunk, err := s.Store.AuditRecords(ctx, page)
+			slices.Reverse(chunk)
+			return chunk, err
+		}
+	},
+	"all records are listed at once":       asked(func(p *svc.AuditPage) { p.Limit = 1000 }),
+	"a record is listed behind itself":     asked(func(p *svc.AuditPage) { p.Before += min(p.Before, 1) }),
+	"an actor's kind is ignored":           asked(func(p *svc.AuditPage) { p.ActorKind = "" }),
+	"an actor's id is ignored":             asked(func(p *svc.AuditPage) { p.ActorID = "" }),
+	"a target's kind is ignored":           asked(func(p *svc.AuditPage) { p.TargetKind = "" }),
+	"a target's id is ignored":             asked(func(p *svc.AuditPage) { p.TargetID = "" }),
+	"since is ignored":                     asked(func(p *svc.AuditPage) { p.Since = time.Time{} }),
+	"until is ignored":                     asked(func(p *svc.AuditPage) { p.Until = time.Time{} }),
+	"a record of the time since is not in": asked(func(p *svc.AuditPage) { p.Since = shifted(p.Since) }),
+	"a record of the time until is in":     asked(func(p *svc.AuditPage) { p.Until = shifted(p.Until) }),
+	"the newest record is not handed out": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, _ svc.AuditRecord) []svc.AuditRecord {
+		return next(svc.AuditRecord{})
+	}),
+	"another than a zero record is handed out first": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		if last.Number == 0 {
+			last.Time = at(0)
+		}
+		return next(last)
+	}),
+	"a record's target loses its owner": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		records := next(last)
+		for i := range records {
+			records[i].Target.Owner = ""
+		}
+		return records
+	}),
+	"the hash of the record before is lost": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		records := next(last)
+		for i := range records {
+			records[i].Previous = nil
+		}
+		return records
+	}),
+	"of several records the first is added": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		return next(last)[:1]
+	}),
+	"a record is there though none was returned": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		if records := next(last); len(records) > 0 {
+			return records
+		}
+		return behind(last, newEvent(0))
+	}),
+	"the newest record is read, and followed afterwards": func(s *store) {
+		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
+			newest, err := s.Store.AuditRecords(ctx, svc.AuditPage{Limit: 1})
+			if err != nil {
+				return err
+			}
+			records := next(append(newest, svc.AuditRecord{})[0])
+			time.Sleep(time.Millisecond)
+			return s.Store.AppendAudit(ctx, func(svc.AuditRecord) []svc.AuditRecord { return records })
+		}
+	},
+	"a record counts the generation up": func(s *store) {
+		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
+			if _, err := s.Store.KeepValue(ctx, "records", nil); err != nil {
+				return err
+			}
+			return s.Store.AppendAudit(ctx, next)
+		}
+	},
+	"a record stays though its transaction fails": joins(func(good svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			err := atomically(ctx, fn)
+			if err != nil && ctx.Err() == nil {
+				_ = good.AppendAudit(context.WithoutCancel(ctx), func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(0)) })
+			}
+			return err
+		}
+	}),
+	"transactions append nothing": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(broken(func(s *store) {
+			s.appendAudit = func(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error { return nil }
+		})(tx))
+	}),
+}
+
+// shifted is the next time that a record can have; none stays none.
+func shifted(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(time.Microsecond)
+}
