@@ -25,7 +25,7 @@ If-Match is heeded
 an update is noticed
 problems are told by their codes
 the update is forced
-a key is issued
+a key is issued, once
 and used
 and refused once it is revoked
 a list is read by pages

@@ -23,8 +23,8 @@ type history struct {
 }
 
 // newHistory lets 4 to 6 clients call the services, in turn, and returns when they have been answered. The calls follow
-// from the seed, though how they meet does not.
-func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service) *history {
+// from the seed, though how they meet does not. After some calls a client rests, for that long at most; 0: nobody does.
+func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service, rest time.Duration) *history {
 	random := rand.New(rand.NewPCG(seed, 0))
 	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[heldKey], 2)}
 	for i := range 2 {
@@ -43,6 +43,9 @@ func newHistory(ctx context.Context, seed uint64, name string, services []*svc.S
 			<-start
 			for range calls {
 				c.act(ctx)
+				if rest > 0 && c.random.IntN(2) == 0 {
+					time.Sleep(time.Duration(c.random.Int64N(int64(rest))))
+				}
 			}
 		})
 	}

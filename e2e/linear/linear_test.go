@@ -21,6 +21,9 @@ import (
 // kept is the store of a Service that keeps templates in memory. There is one: another would answer what was before a moment ago.
 const kept = "memory, templates kept"
 
+// restsOf are how long clients rest in between: templates are read into memory while nobody changes them.
+var restsOf = map[string]time.Duration{kept: 2 * time.Millisecond}
+
 // stores open a new store; databases twice, as two processes do.
 var stores = map[string]func(*testing.T) []svc.Store{
 	"memory": func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
@@ -63,7 +66,7 @@ func TestLinearizable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			services, sum := serve(t, name, open(t)...), newTally()
 			for seed := firstSeed(t); sum.histories < (histories(t)+len(stores)-1)/len(stores); seed++ {
-				h := newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services)
+				h := newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services, restsOf[name])
 				if violation := h.violation(sum); violation != "" {
 					t.Fatal(violation)
 				}

@@ -38,7 +38,7 @@ const soon = 100
 func findOut(t *testing.T, name string, faulty []svc.Store) {
 	services, sum := serve(t, name, faulty...), newTally()
 	for seed := firstSeed(t); sum.histories < soon; seed++ {
-		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services).violation(sum) != "" {
+		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services, restsOf[name]).violation(sum) != "" {
 			t.Logf("found by history %d, after %d calls", sum.histories, sum.calls)
 			return
 		}
