@@ -93,26 +93,24 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 	if _, there := s.sources[key]; !there {
 		return svc.ErrNotFound
 	}
-	files := maps.Clone(s.files[key])
-	if files == nil {
-		files = map[string]svc.SourceFile{}
+	if s.files[key] == nil {
+		put(s, s.files, key, map[string]svc.SourceFile{})
 	}
-	files[file.Path] = cloneFile(file)
-	forgetFiles(files)
-	put(s, s.files, key, files)
+	put(s, s.files[key], file.Path, cloneFile(file))
+	s.forgetFiles(s.files[key])
 	return nil
 }
 
 // forgetFiles deletes those of one source's files that are too many, beside its catalogue.
-func forgetFiles(files map[string]svc.SourceFile) {
-	catalogue, there := files[""]
-	delete(files, "")
-	for len(files) > svc.MaxSourceFiles {
-		oldest := slices.MinFunc(slices.Collect(maps.Values(files)), func(a, b svc.SourceFile) int { return a.KeptAt.Compare(b.KeptAt) })
-		delete(files, oldest.Path)
+func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
+	most := svc.MaxSourceFiles
+	if _, there := files[""]; there {
+		most++
 	}
-	if there {
-		files[""] = catalogue
+	for len(files) > most {
+		manifests := slices.DeleteFunc(slices.Collect(maps.Values(files)), func(file svc.SourceFile) bool { return file.Path == "" })
+		oldest := slices.MinFunc(manifests, func(a, b svc.SourceFile) int { return a.KeptAt.Compare(b.KeptAt) })
+		drop(s, files, oldest.Path)
 	}
 }
 

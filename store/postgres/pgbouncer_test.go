@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -119,9 +120,14 @@ func testPrepared(t *testing.T, cluster *pgtest.Cluster) {
 	}
 }
 
-// checkRules runs all rules of storetest on one store.
+// checkRules runs all rules of storetest on one store: in CI, because it takes long, and not with the race detector, which sees nothing of
+// what is behind a connection.
 func checkRules(t *testing.T, b *bounced, options postgres.Options) {
 	t.Helper()
+	if os.Getenv("CI") != "true" || raceEnabled {
+		t.Log("NOT CHECKED here: the rules of storetest. CI=true and no race detector has them checked")
+		return
+	}
 	store := open(t, b.url, options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, b.direct)

@@ -1,0 +1,6 @@
+//go:build race
+
+package postgres_test
+
+// raceEnabled: the race detector watches.
+const raceEnabled = true
