@@ -37,7 +37,9 @@ func (p *pool) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if earlier := p.prepared[query]; earlier != nil {
-		return earlier, stmt.Close()
+		// Its connection may have a new user by now, whose statement Close waits for: and that one, perhaps, for us.
+		go stmt.Close()
+		return earlier, nil
 	}
 	p.prepared[query] = stmt
 	return stmt, nil

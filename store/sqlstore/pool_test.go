@@ -1,0 +1,77 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// Two prepare a query at once, so one of them comes too late. The connection that it has used runs somebody else's statement
+// by then, for as long as it takes: nobody waits for that.
+func TestPrepareWaitsForNobody(t *testing.T) {
+	is := is.New(t)
+	server := &slowServer{entered: make(chan struct{}), released: make(chan struct{})}
+	db := sql.OpenDB(server)
+	db.SetMaxOpenConns(2)
+	defer db.Close()
+	p := newPool(db)
+
+	prepared := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := p.prepare(t.Context(), "query")
+			prepared <- err
+		}()
+		<-server.entered
+	}
+	p.mu.Lock() // between the end of their preparations and what they do next
+	close(server.released)
+	busy, done := sync.WaitGroup{}, make(chan struct{})
+	defer close(done)
+	for range 2 {
+		busy.Add(1)
+		conn, err := db.Conn(t.Context())
+		is.NoErr(err)
+		go conn.Raw(func(any) error { // a statement that runs
+			busy.Done()
+			<-done
+			return nil
+		})
+	}
+	busy.Wait()
+	p.mu.Unlock()
+
+	deadline := time.After(10 * time.Second)
+	for range 2 {
+		select {
+		case err := <-prepared:
+			is.NoErr(err)
+		case <-deadline:
+			t.Fatal("somebody waits for a connection that is busy")
+		}
+	}
+	is.True(p.statement("query") != nil)
+}
+
+// slowServer is a database that tells of each preparation, and ends it when it is let.
+type slowServer struct{ entered, released chan struct{} }
+
+func (s *slowServer) Connect(context.Context) (driver.Conn, error) { return s, nil }
+func (s *slowServer) Driver() driver.Driver                        { return nil }
+func (s *slowServer) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
+func (s *slowServer) Close() error                                 { return nil }
+
+func (s *slowServer) Prepare(string) (driver.Stmt, error) {
+	s.entered <- struct{}{}
+	<-s.released
+	return preparedStatement{}, nil
+}
+
+type preparedStatement struct{ driver.Stmt }
+
+func (preparedStatement) Close() error { return nil }
