@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/extsvc/svc/internal/seal"
@@ -72,7 +71,7 @@ func (s *Service) repeatable(by Principal, key, kind string, request any, now ti
 }
 
 func (c *checker) idempotencyKey(key string) {
-	if len(key) > MaxIdempotencyKeyLength || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+	if len(key) > MaxIdempotencyKeyLength || !visible(key) {
 		c.add(idempotencyHeader, "must be 1 to 255 visible ASCII characters")
 	}
 }

@@ -41,7 +41,7 @@ func (r *keyring) setImports(imports []KeyImport) error {
 	taken := []string{r.prefixes[KindUser], r.prefixes[KindServiceAccount]}
 	for i, rule := range imports {
 		field := fmt.Sprintf("svc: Config.Keys.Imports[%d].Prefix", i)
-		if rule.Prefix == "" || len(rule.Prefix) > maxImportName || strings.ContainsFunc(rule.Prefix, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		if rule.Prefix == "" || len(rule.Prefix) > maxImportName || !visible(rule.Prefix) {
 			return fmt.Errorf("%s must be 1 to %d visible ASCII characters", field, maxImportName)
 		}
 		for _, other := range taken {

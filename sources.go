@@ -168,7 +168,7 @@ func (s *Service) checkSourceToken(token string) *Error {
 		return invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:
 		return invalid("/auth_token", "must be at most 4096 bytes")
-	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+	case !visible(token):
 		return invalid("/auth_token", "must be printable ASCII without spaces")
 	}
 	return nil

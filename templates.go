@@ -238,15 +238,10 @@ func (s *Service) storedTemplates(ctx context.Context, filter TemplateFilter, na
 // TemplateAt returns the template that stands in a place of the list, the first in 0. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
 // list is shorter).
 func (s *Service) TemplateAt(ctx context.Context, by Principal, filter TemplateFilter, place int) (Template, error) {
-	var c checker
-	c.filter(filter)
 	if place < 0 {
-		c.add("place", "must not be negative")
+		return Template{}, invalid("place", "must not be negative")
 	}
-	if err := c.err(); err != nil {
-		return Template{}, err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	if err := s.authorizeList(ctx, by, filter, "", ""); err != nil {
 		return Template{}, err
 	}
 	if list := s.templateList(); list != nil {

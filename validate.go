@@ -86,6 +86,11 @@ func (c *checker) labels(field string, labels []string) {
 	}
 }
 
+// visible reports whether a text is of visible ASCII characters alone, as what stands in a header is.
+func visible(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
+
 // checkID returns an Error about field unless id can stand in a path.
 func checkID(field, id string) error {
 	if problem := idProblem(id); problem != "" {

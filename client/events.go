@@ -16,34 +16,17 @@ import (
 // eventsPage is how many events one request asks for.
 const eventsPage = "1000"
 
-// AuditRecords lists the events that the server has kept and a filter lets through, newest first. It is read page by page: each is a
-// request, the last one's answer is empty. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the server keeps none). The error,
-// if any, is the last thing yielded.
+// AuditRecords lists the events that the server has kept and a filter lets through, newest first, page by page. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (the server keeps none). The error, if any, is the last thing yielded.
 func (c *Client) AuditRecords(ctx context.Context, filter svc.AuditFilter) iter.Seq2[svc.AuditRecord, error] {
-	return func(yield func(svc.AuditRecord, error) bool) {
-		next := filter
-		for more := true; more; {
-			more = false
-			for record, err := range list(ctx, c, eventsAt(next), "events", auditRecord) {
-				if !yield(record, err) || err != nil {
-					return
-				}
-				next.Before, more = record.Number, true
-			}
-		}
-	}
-}
-
-// eventsAt is the request of a page.
-func eventsAt(filter svc.AuditFilter) request {
 	cursor := ""
 	if filter.Before != 0 {
 		cursor = wire.Cursor([]string{strconv.FormatInt(filter.Before, 10), ""})
 	}
-	return at("GET /admin/events").where(
+	return list(ctx, c, at("GET /admin/events").where(
 		"actor_kind", string(filter.ActorKind), "actor", filter.ActorID, "target_kind", string(filter.TargetKind), "target", filter.TargetID,
 		"since", optionalInstant(filter.Since), "until", optionalInstant(filter.Until), "limit", eventsPage, "cursor", cursor,
-	)
+	), "events", auditRecord)
 }
 
 // optionalInstant is a time as it is sent; the zero time is "".

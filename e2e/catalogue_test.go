@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 const published = "agent-memory"
@@ -186,7 +187,7 @@ func TestPublishedCatalogueChanges(t *testing.T) {
 	text := *changed[2].Description + "!"
 	changed[2].Description = &text
 	changed[5].Manifest = json.RawMessage(strings.Replace(string(changed[5].Manifest), `{`, `{"added":1.50,`, 1))
-	u.put("templates.json", string(must(marshal(catalogue{inline(changed)}))))
+	u.put("templates.json", string(must(strictjson.Marshal(catalogue{inline(changed)}))))
 	want := append(ids(entries[2]), ids(entries[5])...)
 	if have := admin.updates(entries); !slices.Equal(have, want) {
 		t.Errorf("updates of %v, want %v", have, want)
@@ -307,13 +308,4 @@ func parse(t *testing.T, data []byte) any {
 		t.Fatalf("not JSON: %v: %.300s", err, data)
 	}
 	return value
-}
-
-// marshal writes JSON without escapes for HTML.
-func marshal(value any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(value)
-	return b.Bytes(), err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -129,16 +130,12 @@ func clip(field string) string {
 	return strings.ToValidUTF8(field[:most], "") + "…"
 }
 
-// What looks like an API key, mistyped perhaps: _, an id, and a secret of at least as many letters and digits.
-const (
-	idLength    = 16
-	leastSecret = 30
-	alphabet    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
+// leastSecret is how many letters and digits, at least, behind _ and an id look like an API key, mistyped perhaps.
+const leastSecret = 30
 
 // maskKeys masks what looks like an API key, but for its id: that may be shown, to whoever has to revoke it.
 func maskKeys(text string) string {
-	if len(text) < len("_")+idLength+leastSecret {
+	if len(text) < len("_")+token.IDLength+leastSecret {
 		return text
 	}
 	var masked strings.Builder
@@ -151,8 +148,8 @@ func maskKeys(text string) string {
 		}
 		masked.WriteString(rest[:len(rest)-len(behind)])
 		rest = behind
-		if end := len(rest) - len(strings.TrimLeft(rest, alphabet)); end >= idLength+leastSecret {
-			masked.WriteString(rest[:idLength] + "***")
+		if end := len(rest) - len(strings.TrimLeft(rest, token.Alphabet)); end >= token.IDLength+leastSecret {
+			masked.WriteString(rest[:token.IDLength] + "***")
 			rest = rest[end:]
 		}
 	}

@@ -24,7 +24,8 @@ const (
 	Length = IDLength + SecretLength + sumLength
 )
 
-const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+// Alphabet is what ids, secrets and checksums are written in.
+const Alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // Token is an API key in its parts.
 type Token struct{ Prefix, ID, Secret string }
@@ -60,7 +61,7 @@ func Imported(prefix string, digest []byte) Token {
 	sum := sha256.Sum256(append([]byte(prefix+"\x00"), digest...))
 	id := make([]byte, IDLength)
 	for i := range id {
-		id[i] = alphabet[sum[i]%62]
+		id[i] = Alphabet[sum[i]%62]
 	}
 	return Token{Prefix: prefix, ID: string(id), Secret: hex.EncodeToString(digest)}
 }
@@ -105,15 +106,15 @@ func encode(n uint32) string {
 // encoded is n in base62, six characters, the most significant first.
 func encoded(n uint32) (b [sumLength]byte) {
 	for i := len(b) - 1; i >= 0; i-- {
-		b[i] = alphabet[n%62]
+		b[i] = Alphabet[n%62]
 		n /= 62
 	}
 	return b
 }
 
 var inAlphabet = func() (in [256]bool) {
-	for i := range len(alphabet) {
-		in[alphabet[i]] = true
+	for i := range len(Alphabet) {
+		in[Alphabet[i]] = true
 	}
 	return in
 }()
@@ -126,7 +127,7 @@ func draw(n int) string {
 		rand.Read(buf) // never fails: it ends the program rather
 		for _, b := range buf {
 			if b < 248 && len(out) < n {
-				out = append(out, alphabet[b%62])
+				out = append(out, Alphabet[b%62])
 			}
 		}
 	}

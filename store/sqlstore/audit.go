@@ -4,18 +4,15 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
 )
 
 const (
-	auditColumns = `number, id, happened_at, actor_kind, actor_id, action,
-		target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id, previous, hash`
-	auditWidth = 14
+	auditColumns = `number, ` + eventColumns + `, previous, hash`
+	auditWidth   = 14
 )
 
 // AppendAudit implements [svc.AuditStore].
@@ -35,7 +32,7 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 		records := next(*last)
 		for len(records) > 0 {
 			rows := rowsAtOnce(len(records))
-			if _, err := tx.exec(ctx, insertRecords(rows), recordArgs(records[:rows])...); err != nil {
+			if _, err := tx.exec(ctx, `INSERT INTO svc_audit (`+auditColumns+`) VALUES `+values(rows, auditWidth, ""), recordArgs(records[:rows])...); err != nil {
 				return err
 			}
 			records = records[rows:]
@@ -44,39 +41,20 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 	})
 }
 
-func insertRecords(rows int) string {
-	var b strings.Builder
-	b.WriteString(`INSERT INTO svc_audit (` + auditColumns + `) VALUES `)
-	for row := range rows {
-		b.WriteString("(")
-		for column := range auditWidth {
-			b.WriteString("$" + strconv.Itoa(1+row*auditWidth+column) + ", ")
-		}
-		b.WriteString("), ")
-	}
-	return strings.TrimSuffix(strings.ReplaceAll(b.String(), ", )", ")"), ", ")
-}
-
 func recordArgs(records []svc.AuditRecord) (args []any) {
 	for _, r := range records {
-		t := r.Target
-		args = append(args, r.Number, r.ID.String(), r.Time.UnixMicro(), r.Actor.Kind, r.Actor.ID, r.Action,
-			t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID, r.Previous, r.Hash)
+		args = append(args, r.Number)
+		args = append(append(args, eventArgs(r.Event)...), r.Previous, r.Hash)
 	}
 	return args
 }
 
 func scanRecord(row scanner) (r svc.AuditRecord, err error) {
-	var at int64
-	var id string
-	t := &r.Target
-	err = row.Scan(&r.Number, &id, &at, &r.Actor.Kind, &r.Actor.ID, &r.Action,
-		&t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID, &r.Previous, &r.Hash)
-	if err != nil {
+	var e eventRow
+	if err := row.Scan(slices.Concat([]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash})...); err != nil {
 		return r, err
 	}
-	r.Time = fromMicro(at)
-	r.ID, err = uuid.Parse(id)
+	r.Event, err = e.event()
 	return r, err
 }
 

@@ -88,12 +88,20 @@ func rowsAtOnce(n int) int {
 
 // insertChanges keeps targets under the generation, which nobody has to read for it.
 func insertChanges(rows int) string {
+	return `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ` +
+		values(rows, changeColumns, "("+selectGeneration+"), ")
+}
+
+// values are those of rows to insert: parameters, behind what begins each row.
+func values(rows, columns int, begin string) string {
 	var b strings.Builder
-	b.WriteString(`INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES `)
 	for row := range rows {
-		b.WriteString("((" + selectGeneration + ")")
-		for column := range changeColumns {
-			b.WriteString(", $" + strconv.Itoa(1+row*changeColumns+column))
+		b.WriteString("(" + begin)
+		for column := range columns {
+			b.WriteString("$" + strconv.Itoa(1+row*columns+column))
+			if column < columns-1 {
+				b.WriteString(", ")
+			}
 		}
 		b.WriteString("), ")
 	}

@@ -16,11 +16,8 @@ import (
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
-			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (id, happened_at, actor_kind, actor_id, action,
-				target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id, claimed_until)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0) ON CONFLICT DO NOTHING`,
-				e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.Action,
-				e.Target.Kind, e.Target.ID, e.Target.Scope, e.Target.Owner, e.Target.Holder.Kind, e.Target.Holder.ID)
+			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (`+eventColumns+`, claimed_until)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0) ON CONFLICT DO NOTHING`, eventArgs(e)...)
 			if err != nil {
 				return err
 			}
@@ -45,8 +42,7 @@ func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 		}
 		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1
 			WHERE id IN (SELECT id FROM svc_outbox WHERE claimed_until <= $2 ORDER BY id LIMIT ($3 + 0))
-			RETURNING id, happened_at, actor_kind, actor_id, action,
-			target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`,
+			RETURNING `+eventColumns,
 			until.UnixMicro(), now.UnixMicro(), limit)
 		return err
 	})
@@ -69,15 +65,38 @@ func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	})
 }
 
-func scanEvent(row scanner) (e svc.Event, err error) {
-	var at int64
-	var id string
-	t := &e.Target
-	err = row.Scan(&id, &at, &e.Actor.Kind, &e.Actor.ID, &e.Action, &t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID)
-	if err != nil {
-		return e, err
+// eventColumns are those of an event, in the outbox and in the audit log.
+const eventColumns = `id, happened_at, actor_kind, actor_id, action,
+	target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`
+
+func eventArgs(e svc.Event) []any {
+	t := e.Target
+	return []any{e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.Action, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
+}
+
+func scanEvent(row scanner) (svc.Event, error) {
+	var e eventRow
+	if err := row.Scan(e.columns()...); err != nil {
+		return svc.Event{}, err
 	}
-	e.Time = fromMicro(at)
-	e.ID, err = uuid.Parse(id)
+	return e.event()
+}
+
+// eventRow is the columns of an event.
+type eventRow struct {
+	svc.Event
+	id string
+	at int64
+}
+
+func (r *eventRow) columns() []any {
+	e, t := &r.Event, &r.Target
+	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.Action, &t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
+}
+
+func (r *eventRow) event() (e svc.Event, err error) {
+	e = r.Event
+	e.Time = fromMicro(r.at)
+	e.ID, err = uuid.Parse(r.id)
 	return e, err
 }
