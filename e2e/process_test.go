@@ -233,7 +233,7 @@ func testKilled(t *testing.T, binary, db string) {
 		for writer := range clients {
 			group.Go(func() { l.write(admin, fmt.Sprintf("r%dw%d", round, writer)) })
 		}
-		time.Sleep(700 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		p.kill()
 		group.Wait()
 		http.CloseIdleConnections()

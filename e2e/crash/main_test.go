@@ -32,8 +32,8 @@ func countFlag(name, variable string, short, ci int) crashes {
 }
 
 var (
-	kills        = countFlag("kills", "SVC_CRASH_KILLS", 100, 150)
-	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 50, 75)
+	kills        = countFlag("kills", "SVC_CRASH_KILLS", 40, 150)
+	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 20, 75)
 	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 5, 15)
 	fills        = countFlag("fills", "SVC_CRASH_FILLS", 4, 12)
 )

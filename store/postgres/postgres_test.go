@@ -24,16 +24,6 @@ func TestStore(t *testing.T) {
 	})
 }
 
-func TestStoreThroughPooler(t *testing.T) {
-	t.Parallel()
-	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
-	db := pgtest.Open(t, url)
-	storetest.Run(t, func(t *testing.T) svc.Store {
-		empty(t, db)
-		return open(t, url, postgres.Options{SynchronousCommit: "off", Pooler: true})
-	})
-}
-
 // open opens a store that is closed when the test ends.
 func open(t *testing.T, url string, options postgres.Options) *postgres.Store {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) svc.Store { return open(t, filepath.Join(t.TempDir(), "svc.db")) })
 }
 

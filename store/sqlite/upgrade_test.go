@@ -181,11 +181,12 @@ func lateSourcesAreKept(t *testing.T, older *sql.DB, store svc.Store) {
 
 // TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit.
 func TestMigrationsAreKilled(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts a process for each statement")
 	}
 	want := schema(t, migrated(t))
-	for name, version := range map[string]int{"a new file": 0, "version 1": 1, "version 2": 2} {
+	for name, version := range map[string]int{"a new file": 0, "version 1": 1} {
 		killed := 0
 		for at := 1; ; at++ {
 			path := filepath.Join(t.TempDir(), "svc.db")

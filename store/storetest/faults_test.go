@@ -2,7 +2,11 @@ package storetest
 
 import (
 	"context"
+	"flag"
 	"maps"
+	"runtime"
+	"runtime/debug"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +16,16 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
 )
+
+// TestMain lets more stores be checked at once than there are processors, because many a rule waits, and lets their garbage lie.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.NumCPU()))); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
 
 // TestEveryRuleCanFail runs the rules on stores that are broken on purpose: each is caught, and each rule catches one.
 func TestEveryRuleCanFail(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
@@ -17,7 +18,7 @@ import (
 )
 
 // Before a release, and after a change of the engine: -pairs 1000000.
-var pairs = flag.Int("pairs", 0, "how many random questions engine and reference are asked; 0: 50,000, or 5,000 with -short or -race")
+var pairs = flag.Int("pairs", 0, "how many random questions engine and reference are asked; 0: 50,000 in CI, else 10,000; 5,000 with -short or -race")
 
 func howMany() int {
 	switch {
@@ -25,8 +26,10 @@ func howMany() int {
 		return *pairs
 	case testing.Short(), raced:
 		return 5_000
+	case os.Getenv("CI") == "true":
+		return 50_000
 	}
-	return 50_000
+	return 10_000
 }
 
 // perWorld is how many questions are asked in one world.

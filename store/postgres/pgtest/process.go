@@ -157,7 +157,21 @@ func (p *Process) Log() string {
 
 // Kill ends the server as kill -9 of its first process does: the others find that out and end without a farewell, and Kill waits for
 // them. What was written is in the cache of the system, so this is a crash of the server, not of the machine.
-func (p *Process) Kill() { p.end(os.Kill) }
+func (p *Process) Kill() {
+	p.t.Helper()
+	others, ended := children(p.Pid()), p.ended
+	findOut := time.AfterFunc(time.Second, func() {
+		for _, pid := range others { // who waits for a lock of one that has ended does not find out
+			select {
+			case <-ended:
+			default:
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+	defer findOut.Stop()
+	p.end(os.Kill)
+}
 
 // Stop ends the server in good order, without waiting for its clients.
 func (p *Process) Stop() { p.end(p.stop) }
