@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -113,6 +114,7 @@ var rebindRules = []rule{
 					return err
 				}
 				changes.Add(1)
+				time.Sleep(100 * time.Microsecond) // or they keep the other one from its turn
 			}
 			return nil
 		}) {
