@@ -10,14 +10,17 @@ import (
 
 // Reach is who may do something, and why.
 type Reach struct {
-	Users           []string // their ids, sorted; never nil
-	ServiceAccounts []string // likewise
+	Users           IDs
+	ServiceAccounts IDs
 	Public          PublicReach
 	Statements      []Cited // all that match the request, by policy and statement; never nil
 	Revision        string  // of what the store held: equal revisions, equal answers
 }
 
 type (
+	// IDs are sorted ids that nobody can change: who asks the same is given the same ones, without a copy. The zero value is empty. They
+	// may be read concurrently.
+	IDs = policy.IDs
 	// PublicReach is whether unmapped senders are allowed: as the most specific of its Overrides says that matches where they are
 	// (topic over channel over provider), and where none does, by its Default.
 	PublicReach = policy.PublicReach

@@ -140,7 +140,7 @@ func BenchmarkWhoCan(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			users, i = users+len(r.Users), i+1
+			users, i = users+r.Users.Len(), i+1
 		}
 		b.ReportMetric(float64(users)/float64(b.N), "users")
 	}
@@ -151,6 +151,18 @@ func BenchmarkWhoCan(b *testing.B) {
 	b.Run("the same class again", func(b *testing.B) { ask(b, "bank:recall", func(int) string { return "project-7::1" }) })
 	b.Run("always another class", func(b *testing.B) { ask(b, "bank:retain", func(i int) string { return banks[i%len(banks)] }) })
 	b.Run("everybody", func(b *testing.B) { ask(b, "bank:stats", func(int) string { return "project-7::1" }) })
+	b.Run("everybody, read one by one", func(b *testing.B) {
+		length := 0
+		for b.Loop() {
+			r, err := s.WhoCan(b.Context(), svc.Host, "bank:stats", "project-7::1")
+			if err != nil {
+				b.Fatal(err)
+			}
+			for id := range r.Users.All() {
+				length += len(id)
+			}
+		}
+	})
 }
 
 // BenchmarkWorld reads and compiles all rows: what the first question after a change costs, and what is kept for each user.

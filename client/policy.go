@@ -62,7 +62,7 @@ func (c *Client) WhoCan(ctx context.Context, action, bank string) (svc.Reach, er
 
 func reach(in wire.Reach) svc.Reach {
 	out := svc.Reach{
-		Users: in.Users, ServiceAccounts: in.ServiceAccounts, Revision: in.Revision,
+		Users: policy.NewIDs(in.Users), ServiceAccounts: policy.NewIDs(in.ServiceAccounts), Revision: in.Revision,
 		Public:     svc.PublicReach{Default: in.Public.Default, Overrides: make([]svc.PublicOverrideReach, len(in.Public.Overrides))},
 		Statements: make([]svc.Cited, len(in.Statements)),
 	}

@@ -18,7 +18,7 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	answer := wire.Reach{
-		Action: cmp.Or(action, svc.ActionRecall), Bank: bank, Users: reach.Users, ServiceAccounts: reach.ServiceAccounts,
+		Action: cmp.Or(action, svc.ActionRecall), Bank: bank, Users: reach.Users.Slice(), ServiceAccounts: reach.ServiceAccounts.Slice(),
 		Public:     wire.PublicReach{Default: reach.Public.Default, Overrides: make([]wire.PublicOverrideReach, len(reach.Public.Overrides))},
 		Statements: make([]wire.Cited, len(reach.Statements)), Revision: reach.Revision,
 	}

@@ -131,21 +131,3 @@ func (b bitset) below(limit int) int {
 	}
 	return n
 }
-
-// pick returns those of a list whose numbers, counted from first, are in the set: n of them.
-func (b bitset) pick(list []string, first, n int) []string {
-	if n > 0 && n == len(list) {
-		return slices.Clone(list)
-	}
-	picked := make([]string, 0, n)
-	for at := first; at < first+len(list); {
-		w, rest := b[at>>6]>>(at&63), min(64-at&63, first+len(list)-at)
-		if run := min(bits.TrailingZeros64(^w), rest); run > 0 { // that many in a row
-			picked = append(picked, list[at-first:at-first+run]...)
-			at += run
-			continue
-		}
-		at += min(bits.TrailingZeros64(w), rest)
-	}
-	return picked
-}

@@ -4,7 +4,7 @@ import "slices"
 
 // Reach is who may do something, and why.
 type Reach struct {
-	Users, ServiceAccounts []string // sorted ids; never nil
+	Users, ServiceAccounts IDs
 	Public                 PublicReach
 	Statements             []Cited // that match the request, by policy and statement; never nil
 }
@@ -38,10 +38,10 @@ type reach struct {
 	statements []Cited
 }
 
-// WhoCan returns who may do an action on a bank: those whom Decide allows it, with nothing vouched for. It is the caller's own.
+// WhoCan returns who may do an action on a bank: those whom Decide allows it, with nothing vouched for. But for IDs it is the caller's own.
 func (w *World) WhoCan(action, bank string) Reach {
 	policy := w.bankPolicies[bank]
-	r := Reach{Users: []string{}, ServiceAccounts: []string{}, Statements: []Cited{}, Public: policy.reach(action)}
+	r := Reach{Statements: []Cited{}, Public: policy.reach(action)}
 	if policy != nil && policy.fault != nil {
 		return r
 	}
@@ -51,8 +51,8 @@ func (w *World) WhoCan(action, bank string) Reach {
 		found = w.find(class)
 		w.reaches.put(class.hash(), class, found)
 	}
-	r.Users = found.allowed.pick(w.users, 0, found.users)
-	r.ServiceAccounts = found.allowed.pick(w.accounts, len(w.users), found.accounts)
+	r.Users = IDs{w.users, found.allowed, 0, found.users}
+	r.ServiceAccounts = IDs{w.accounts, found.allowed, len(w.users), found.accounts}
 	r.Statements = append(r.Statements, found.statements...)
 	return r
 }
