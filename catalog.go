@@ -122,7 +122,7 @@ func (s *Service) SearchSources(ctx context.Context, by Principal, filter Catalo
 		sources = append(sources, source)
 	}
 	listings := make([]SourceListing, len(sources))
-	err := atOnce(ctx, len(sources), sourcesAtOnce, func(ctx context.Context, i int) error {
+	err := s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
 		one := &listings[i]
 		one.Source = sources[i].SourceKey
 		up, err := s.upstreamOf(sources[i])

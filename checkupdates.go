@@ -69,7 +69,7 @@ func (s *Service) CheckUpdates(ctx context.Context, by Principal, progress func(
 	}
 	slices.SortFunc(sources, SourceKey.Compare)
 	checks := make([]*sourceCheck, len(sources))
-	err = atOnce(ctx, len(sources), sourcesAtOnce, func(ctx context.Context, i int) (err error) {
+	err = s.eachSource(ctx, len(sources), func(ctx context.Context, i int) (err error) {
 		checks[i], err = s.checkSource(ctx, by, sources[i], all.bySource[sources[i]], tick)
 		return err
 	})
@@ -84,6 +84,16 @@ func (s *Service) CheckUpdates(ctx context.Context, by Principal, progress func(
 	}
 	slices.SortFunc(report.Templates, func(a, b TemplateUpdate) int { return strings.Compare(a.ID, b.ID) })
 	return report, nil
+}
+
+// eachSource does something with each of n sources, several at once, unless in a transaction of the host: that is for one goroutine at a
+// time.
+func (s *Service) eachSource(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	limit := sourcesAtOnce
+	if s.copies == nil {
+		limit = 1
+	}
+	return atOnce(ctx, n, limit, do)
 }
 
 // sourceCheck is what came of comparing what is installed with a catalogue.

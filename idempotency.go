@@ -89,7 +89,8 @@ func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, er
 	if failed == nil {
 		return done, nil
 	}
-	if answer, err = answered[A](ctx, r); err == nil || ErrorCode(err) == CodeKeyReused { // by another call, meanwhile
+	answer, err = answered[A](ctx, r) // by another call, meanwhile
+	if err == nil || ErrorCode(err) == CodeKeyReused || errors.Is(failed, errAnswered) && !errors.Is(err, ErrNotFound) {
 		return answer, err
 	}
 	return done, failed

@@ -216,6 +216,39 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{issued.APIKey})
 }
 
+// answeredMeanwhile is a store in which another call answers between the two looks for an answer, the second of which fails.
+type answeredMeanwhile struct {
+	svc.Store
+	looks *atomic.Int32
+}
+
+func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+	if s.looks.Add(1) == 1 {
+		return svc.Answer{}, svc.ErrNotFound
+	}
+	return svc.Answer{}, svc.ErrUnavailable
+}
+
+// TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
+func TestAnswersThatCannotBeRead(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+	is.NoErr(err)
+	h.market.put(acme, "z", content("Z", "1"))
+	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
+	_, err = h.InstallTemplate(t.Context(), admin, install)
+	is.NoErr(err)
+	is.NoErr(h.DeleteTemplate(t.Context(), admin, "z"))
+	late := func() *host {
+		return newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = answeredMeanwhile{h.store, new(atomic.Int32)}, h.market })
+	}
+	_, err = late().IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+	wantCode(t, err, svc.CodeUnavailable, "")
+	_, err = late().InstallTemplate(t.Context(), admin, install)
+	wantCode(t, err, svc.CodeUnavailable, "")
+}
+
 // keepsNothing is a store that has no room for answers.
 type keepsNothing struct{ svc.Store }
 

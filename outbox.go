@@ -24,6 +24,8 @@ const (
 	outboxPoll  = time.Second      // how long an event waits for it at most
 	outboxClaim = 30 * time.Second // how long a process has for a batch before another one may try
 	outboxBatch = 100
+
+	outboxDelete = 5 * time.Second // for forgetting a batch
 )
 
 // WithStore returns a Service that works on store, which belongs to one transaction of the host (package sqlstore has
@@ -36,7 +38,7 @@ const (
 func (s *Service) WithStore(store Store) *Service {
 	return &Service{
 		config: s.config, store: store, keys: s.keys, sealer: s.sealer,
-		completeKeys: s.completeKeys, compiler: s.compiler,
+		completeKeys: s.completeKeys, compiler: s.compiler, checks: s.checks,
 	}
 }
 
@@ -64,8 +66,15 @@ func (s *Service) deliverOnce(ctx context.Context) error {
 			s.tell(ctx, event)
 			ids[i] = event.ID
 		}
-		if err := s.store.DeleteEvents(ctx, ids); err != nil {
+		if err := s.deleteEvents(ctx, ids); err != nil {
 			return err
 		}
 	}
+}
+
+// deleteEvents forgets events that were delivered, those of the last batch before the end, too: they would come again.
+func (s *Service) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
+	defer cancel()
+	return s.store.DeleteEvents(ctx, ids)
 }

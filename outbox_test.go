@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,23 @@ func TestOutboxOutlivesItsService(t *testing.T) {
 
 	second := newHost(t, func(c *svc.Config) { c.Store = first.store })
 	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+// TestOutboxAtTheEnd: what is being delivered when the Service is closed is not delivered again.
+func TestOutboxAtTheEnd(t *testing.T) {
+	is := is.New(t)
+	telling, closing := make(chan struct{}), make(chan struct{})
+	h := newHost(t, func(c *svc.Config) {
+		c.OnEvent = func(context.Context, svc.Event) { telling <- struct{}{}; <-closing }
+	})
+	create(t, &host{Service: h.WithStore(h.store)}, "a", svc.Content{})
+	<-telling
+	time.AfterFunc(10*time.Millisecond, func() { close(closing) }) // while Close waits
+	is.NoErr(h.Close())
+	later := time.Now().AddDate(100, 0, 0) // when nobody claims it any more
+	events, err := h.store.ClaimEvents(t.Context(), later, later, 10)
+	is.NoErr(err)
+	is.Equal(len(events), 0)
 }
 
 func TestOutboxWithoutListener(t *testing.T) {
@@ -115,4 +133,53 @@ func TestEventHookThatPanics(t *testing.T) {
 			t.Fatal("an event is not told")
 		}
 	}
+}
+
+// alone notes whether two of its calls were under way at once.
+type alone struct {
+	svc.Store
+	calls atomic.Int32
+	met   atomic.Bool
+}
+
+func (s *alone) call() (done func()) {
+	if s.calls.Add(1) > 1 {
+		s.met.Store(true)
+	}
+	time.Sleep(time.Millisecond)
+	return func() { s.calls.Add(-1) }
+}
+
+func (s *alone) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	defer s.call()()
+	return s.Store.Source(ctx, key)
+}
+
+func (s *alone) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+	defer s.call()()
+	return s.Store.Installations(ctx, page)
+}
+
+// TestSourcesInATransaction: it is for one goroutine at a time.
+func TestSourcesInATransaction(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	for _, name := range []string{"b", "c", "d"} {
+		url := "https://example.com/" + name
+		h.market.put(url, "x", content("X", "1"))
+		_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: url})
+		is.NoErr(err)
+		_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
+		is.NoErr(err)
+	}
+	store := &alone{Store: h.store}
+	inTx := h.WithStore(store)
+	checked, err := inTx.CheckUpdates(t.Context(), admin, nil)
+	is.NoErr(err)
+	is.Equal(checked, h.checkUpdates(t))
+	found, err := inTx.SearchSources(t.Context(), admin, svc.CatalogFilter{})
+	is.NoErr(err)
+	is.Equal(len(found), 4)
+	is.True(!store.met.Load())
+	is.NoErr(inTx.RemoveSource(t.Context(), admin, "b"))
 }

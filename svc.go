@@ -218,7 +218,8 @@ func New(config Config) (*Service, error) {
 }
 
 // Close ends the Service's background work, and returns when it has ended, after writing when keys were used last; calling it again
-// does nothing. The store stays open: it is the host's, to be closed after the Service.
+// does nothing. It waits for an OnEvent that is being told, which therefore must not call it. The store stays open: it is the host's, to be
+// closed after the Service.
 func (s *Service) Close() error {
 	if s.work != nil {
 		s.work.end()

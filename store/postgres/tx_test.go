@@ -153,3 +153,21 @@ func TestDeadlockIsChanged(t *testing.T) {
 	is.True(errors.Is(first, svc.ErrChanged))
 	is.NoErr(second)
 }
+
+// A caller that leaves during the commit learns what became of it: else nobody would be told of what is written.
+func TestCommitIsNotInterrupted(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	_, err := h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$`)
+	is.NoErr(err)
+	_, err = h.store.DB().Exec(`CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION rest()`)
+	is.NoErr(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+	defer cancel()
+	key, err := h.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	is.NoErr(err)
+	is.True(ctx.Err() != nil)
+	is.True(h.accepted(key))
+	is.Equal((<-h.events).Target, key.Target())
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"slices"
 	"sync"
+	"time"
 )
 
 // pool is a database and the statements prepared on it, each once.
@@ -75,15 +76,28 @@ func (p *pool) begin(ctx context.Context, options *sql.TxOptions) (*sql.Tx, erro
 	return p.db.BeginTx(ctx, options)
 }
 
-// transact runs fn in a transaction, which is rolled back when fn fails or panics.
+// commitGrace is how long a commit goes on whose caller has left: nobody else would learn what became of it.
+const commitGrace = 5 * time.Second
+
+// transact runs fn in a transaction, which is rolled back when fn fails or panics, or ctx has ended by its end.
 func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) error {
-	tx, err := p.begin(ctx, options)
+	own, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ends := context.AfterFunc(ctx, end)
+	defer ends()
+	tx, err := p.begin(own, options)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
 	if err := fn(ctx, session{pool: p, tx: tx}); err != nil {
 		return err
+	}
+	if !options.ReadOnly {
+		if !ends() {
+			return ctx.Err()
+		}
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(commitGrace, end) })()
 	}
 	return tx.Commit()
 }
