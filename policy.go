@@ -122,7 +122,7 @@ func (q Query) check() (AccessQuery, error) {
 	case q.Sender != "":
 		asked.Channel = Channel{Provider: provider, SenderID: sender}
 	default:
-		c.add("user_id", "one of sender, user_id and sa_id is required")
+		c.add("user_id", "is required, or sa_id or sender")
 	}
 	if q.ScopingPolicyID != "" {
 		c.id("scoping_policy_id", q.ScopingPolicyID)

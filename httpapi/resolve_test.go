@@ -134,6 +134,9 @@ func TestResolveWho(t *testing.T) {
 			t.Errorf("%s: allowed %v: %s", query, allowed, a.body)
 		}
 	}
+	if detail := admin.get("/debug/resolve?bank=support").is(400).text("detail"); detail != "user_id is required, or sa_id or sender." {
+		t.Errorf("about nobody: %q", detail)
+	}
 	for query, word := range map[string]string{"user_id=nobody": "unknown", "user_id=ghost": "inactive", "sa_id=nobody": "unknown", "sa_id=asleep": "inactive"} {
 		if reason := admin.get("/debug/resolve?bank=support&" + query).is(200).text("reason"); !strings.Contains(reason, word) {
 			t.Errorf("%s: reason %q", query, reason)

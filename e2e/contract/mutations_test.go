@@ -36,7 +36,7 @@ func TestMutations(t *testing.T) {
 
 // inWords is what the document says only in words, as the answers say it.
 var inWords = []string{
-	"one of sender, user_id and sa_id is required", "is required, because the URL has no path to take a name from",
+	"is required, or sa_id or sender", "is required, because the URL has no path to take a name from",
 	"names no policy", "that does not exist", "must be one that a Link of this list had", "must hold no control, format or bidi characters",
 }
 
