@@ -94,8 +94,8 @@ func (c *Client) Kept() string { return fmt.Sprintf("%+v", c.copies.byKey) }
 
 // FlightThatPanics returns what those are told who share a flight that panics.
 func FlightThatPanics() error {
-	f := flights{timeout: time.Minute, all: map[fileKey]*flight{}}
-	_, err := f.share(context.Background(), fileKey{}, func(context.Context) (*fileCopy, error) { panic("broken") })
+	f := flights{timeout: time.Minute, all: map[flightKey]*flight{}}
+	_, err := f.share(context.Background(), flightKey{}, func(context.Context) (*fileCopy, error) { panic("broken") })
 	return err
 }
 

@@ -49,7 +49,8 @@ func (c *Client) locate(from svc.Upstream) (place, error) {
 // file asks the source, now, for a file. Errors are faults, or ctx's when the caller cancelled it.
 func (c *Client) file(ctx context.Context, at place, key fileKey) (*fileCopy, error) {
 	if at.files == nil {
-		return c.flights.share(ctx, key, func(ctx context.Context) (*fileCopy, error) { return c.fetch(ctx, at, key) })
+		flight := flightKey{key, at.from.Memory != nil}
+		return c.flights.share(ctx, flight, func(ctx context.Context) (*fileCopy, error) { return c.fetch(ctx, at, key) })
 	}
 	file := &fileCopy{asked: c.now()}
 	name, limit := c.nameOf(key)

@@ -12,7 +12,14 @@ type flights struct {
 	timeout time.Duration // for one
 
 	mu  sync.Mutex
-	all map[fileKey]*flight
+	all map[flightKey]*flight
+}
+
+// flightKey is a file, and whether its answer is kept in a store. To keep it may take until a transaction of a host ends: what that asks for
+// is kept nowhere, and shares with nobody else.
+type flightKey struct {
+	fileKey
+	kept bool
 }
 
 // flight is the asking for one file.
@@ -27,7 +34,7 @@ type flight struct {
 // share returns what ask returns, which is called once for all who share a key at the same time. It goes on when one of
 // them leaves, and is cancelled when all have left. Errors are ask's, a fault when it panics, and what [ended] makes of
 // ctx's end.
-func (f *flights) share(ctx context.Context, key fileKey, ask func(ctx context.Context) (*fileCopy, error)) (*fileCopy, error) {
+func (f *flights) share(ctx context.Context, key flightKey, ask func(ctx context.Context) (*fileCopy, error)) (*fileCopy, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx, "", ctx.Err())
 	}
@@ -42,7 +49,7 @@ func (f *flights) share(ctx context.Context, key fileKey, ask func(ctx context.C
 }
 
 // board joins the flight for key, or starts it.
-func (f *flights) board(ctx context.Context, key fileKey, ask func(ctx context.Context) (*fileCopy, error)) *flight {
+func (f *flights) board(ctx context.Context, key flightKey, ask func(ctx context.Context) (*fileCopy, error)) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.all[key]
@@ -56,7 +63,7 @@ func (f *flights) board(ctx context.Context, key fileKey, ask func(ctx context.C
 	return one
 }
 
-func (f *flights) fly(ctx context.Context, key fileKey, one *flight, ask func(ctx context.Context) (*fileCopy, error)) {
+func (f *flights) fly(ctx context.Context, key flightKey, one *flight, ask func(ctx context.Context) (*fileCopy, error)) {
 	defer func() {
 		if p := recover(); p != nil { // in the caller's goroutine it would not have ended the process
 			one.err = failed("could not be read", fmt.Errorf("panic: %v", p))
@@ -71,7 +78,7 @@ func (f *flights) fly(ctx context.Context, key fileKey, one *flight, ask func(ct
 }
 
 // leave is for who waits no longer.
-func (f *flights) leave(key fileKey, one *flight) {
+func (f *flights) leave(key flightKey, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if one.waiting--; one.waiting == 0 {
@@ -81,7 +88,7 @@ func (f *flights) leave(key fileKey, one *flight) {
 }
 
 // forget makes who comes next start another flight. f.mu is held.
-func (f *flights) forget(key fileKey, one *flight) {
+func (f *flights) forget(key flightKey, one *flight) {
 	if f.all[key] == one {
 		delete(f.all, key)
 	}

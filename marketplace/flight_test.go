@@ -51,6 +51,35 @@ func TestFiftyAtOnce(t *testing.T) {
 	}
 }
 
+// busy is a memory that keeps a file when it is let.
+type busy struct {
+	memory
+	keeping, let chan struct{}
+}
+
+func (b *busy) KeepFile(context.Context, string, []byte) {
+	b.keeping <- struct{}{}
+	<-b.let
+}
+
+// Who has no memory, as in a transaction of a host, does not wait for one: it may be the transaction that the memory waits for.
+func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
+	is := is.New(t)
+	_, client, from := newShelf(t, marketplace.Config{})
+	remembering, memory := from, &busy{keeping: make(chan struct{}), let: make(chan struct{})}
+	remembering.Memory = memory
+	done := make(chan error)
+	go func() {
+		_, err := client.Catalog(t.Context(), remembering, 0)
+		done <- err
+	}()
+	<-memory.keeping
+	_, err := client.Catalog(t.Context(), from, 0)
+	is.NoErr(err)
+	close(memory.let)
+	is.NoErr(<-done)
+}
+
 // Two who may not see each other's answers share no request.
 func TestOthersAreNotWaitedFor(t *testing.T) {
 	is := is.New(t)

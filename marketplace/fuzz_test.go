@@ -16,7 +16,7 @@ import (
 
 // FuzzCheckURL: what is accepted has a host that is no forbidden address in anybody's reading.
 func FuzzCheckURL(f *testing.F) {
-	for _, seed := range []string{"https://example.com/a", "https://2130706433", "https://0x7f.1", "https://[::ffff:127.0.0.1]:443/", "https://127.0.0.1.", "https://a@b/",
+	for _, seed := range []string{"https://example.com/a", "https://2130706433", "https://0x7f.1", "https://0.0.0b0", "https://0x.0", "https://[::ffff:127.0.0.1]:443/", "https://127.0.0.1.", "https://a@b/",
 		"https://%31", "https://１２７.1/", "https://localhost.", "fs://local/a", "http://example.com", "https://[fe80::1%25lo]/", "https://8.8.8.8:1/%2e%2e"} {
 		f.Add(seed)
 	}
@@ -67,7 +67,13 @@ func loosely(host string) netip.Addr {
 	}
 	var sum uint64
 	for i, part := range parts {
-		n, err := strconv.ParseUint(part, 0, 32)
+		base := 10
+		if digits, hexadecimal := strings.CutPrefix(part, "0x"); hexadecimal {
+			part, base = "0"+digits, 16
+		} else if strings.HasPrefix(part, "0") {
+			base = 8
+		}
+		n, err := strconv.ParseUint(part, base, 32)
 		if err != nil {
 			return netip.Addr{}
 		}

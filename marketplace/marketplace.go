@@ -125,7 +125,7 @@ func New(config Config) (*Client, error) {
 	}
 	c.now = time.Now
 	c.copies = newCopies(config.Cache)
-	c.flights = &flights{timeout: c.limits.Timeout, all: map[fileKey]*flight{}}
+	c.flights = &flights{timeout: c.limits.Timeout, all: map[flightKey]*flight{}}
 	c.guarded = c.transport(config.RootCAs, c.guard.control)
 	c.allowed = c.transport(config.RootCAs, nil)
 	return c, nil
