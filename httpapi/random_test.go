@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -16,6 +17,6 @@ func TestRandomRequests(t *testing.T) {
 		t.Errorf("a replaced character is stored: %s", all)
 	}
 	for _, id := range admin.get("/admin/templates").is(200).texts("id") {
-		admin.get("/admin/templates/" + id).is(200)
+		admin.get("/admin/templates/" + url.PathEscape(id)).is(200)
 	}
 }
