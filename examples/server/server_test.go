@@ -119,7 +119,7 @@ func TestDatabaseThatCannotBe(t *testing.T) {
 
 func TestProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("has no signals")
+		missing(t, "this system has no signals: that the server ends well")
 	}
 	is := is.New(t)
 	db := newDB(t)

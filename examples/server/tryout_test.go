@@ -39,16 +39,22 @@ var demoAnswers = [][]string{
 		`"action":"template.diverged"`, `"action":"template.patched"`, `"hash":"`},
 }
 
-// needCurl skips the test where there is no curl, unless that would let it pass unseen.
+// needCurl skips the test where there is no curl.
 func needCurl(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err == nil {
 		return
 	}
+	missing(t, "curl is missing: the lines that the server prints")
+}
+
+// missing skips a test that cannot run here, unless that would let it pass unseen.
+func missing(t *testing.T, what string) {
+	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatal("curl is missing: the printed lines cannot be tried")
+		t.Fatal("CANNOT TEST, because " + what)
 	}
-	t.Skip("NOT TESTED, because curl is missing: the lines that the server prints")
+	t.Skip("NOT TESTED, because " + what)
 }
 
 func linesWith(text, prefix string) []string {

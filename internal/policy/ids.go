@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math/bits"
 	"slices"
 )
 
@@ -36,8 +37,13 @@ func (l IDs) Contains(id string) bool {
 // All yields the ids in their order.
 func (l IDs) All() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for i, name := range l.names {
-			if l.in.has(int32(l.first+i)) && !yield(name) {
+		for at, end := l.first, l.first+len(l.names); at < end; at++ {
+			rest := l.in[at>>6] >> (at & 63)
+			if rest == 0 {
+				at |= 63
+				continue
+			}
+			if at += bits.TrailingZeros64(rest); at < end && !yield(l.names[at-l.first]) {
 				return
 			}
 		}

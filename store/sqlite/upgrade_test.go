@@ -186,7 +186,7 @@ func TestMigrationsAreKilled(t *testing.T) {
 		t.Skip("starts a process for each statement")
 	}
 	want := schema(t, migrated(t))
-	for name, version := range map[string]int{"a new file": 0, "version 1": 1} {
+	for name, version := range map[string]int{"a new file": 0, "version 1": 1, "version 2": 2} {
 		killed := 0
 		for at := 1; ; at++ {
 			path := filepath.Join(t.TempDir(), "svc.db")

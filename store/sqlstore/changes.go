@@ -96,12 +96,10 @@ func insertChanges(rows int) string {
 func values(rows, columns int, begin string) string {
 	var b strings.Builder
 	for row := range rows {
-		b.WriteString("(" + begin)
+		before := "(" + begin
 		for column := range columns {
-			b.WriteString("$" + strconv.Itoa(1+row*columns+column))
-			if column < columns-1 {
-				b.WriteString(", ")
-			}
+			b.WriteString(before + "$" + strconv.Itoa(1+row*columns+column))
+			before = ", "
 		}
 		b.WriteString("), ")
 	}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // TestEveryRuleCanFail runs the rules on stores that are broken on purpose: each is caught, and each rule catches one.
 func TestEveryRuleCanFail(t *testing.T) {
-	if broken := Check(func() svc.Store { return memstore.New() }); len(broken) > 0 {
+	if broken := check(rules(), func() svc.Store { return memstore.New() }); len(broken) > 0 {
 		t.Fatalf("a good store breaks %v", broken)
 	}
 	var mu sync.Mutex

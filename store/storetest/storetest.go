@@ -54,10 +54,7 @@ func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
 	}
 }
 
-// Check returns the rules that stores of newStore break, in their words, each with what was seen; empty when they break
-// none. It is for tests of the rules, with stores that are broken on purpose: [Run] is for tests of a store.
-func Check(newStore func() svc.Store) map[string]error { return check(rules(), newStore) }
-
+// check returns the rules that stores of newStore break, in their words, each with what was seen; empty when they break none.
 func check(rules []rule, newStore func() svc.Store) map[string]error {
 	broken := map[string]error{}
 	for _, rule := range rules {

@@ -161,10 +161,10 @@ func (p *Process) Kill() {
 	p.t.Helper()
 	others, ended := children(p.Pid()), p.ended
 	findOut := time.AfterFunc(time.Second, func() {
-		for _, pid := range others { // who waits for a lock of one that has ended does not find out
-			select {
-			case <-ended:
-			default:
+		select {
+		case <-ended:
+		default:
+			for _, pid := range others { // who waits for a lock of one that has ended does not find out
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
