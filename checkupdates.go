@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/extsvc/svc/internal/tasks"
 )
 
 // How much is asked for at once.
@@ -93,7 +95,7 @@ func (s *Service) eachSource(ctx context.Context, n int, do func(ctx context.Con
 	if s.copies == nil {
 		limit = 1
 	}
-	return atOnce(ctx, n, limit, do)
+	return tasks.AtOnce(ctx, n, limit, do)
 }
 
 // sourceCheck is what came of comparing what is installed with a catalogue.
@@ -202,7 +204,7 @@ func (s *Service) compare(ctx context.Context, up Upstream, catalog Catalog, che
 		offers = append(offers, offer{from: from})
 	}
 	var mu sync.Mutex
-	return atOnce(ctx, len(offers), entriesAtOnce, func(ctx context.Context, i int) error {
+	return tasks.AtOnce(ctx, len(offers), entriesAtOnce, func(ctx context.Context, i int) error {
 		of := offers[i]
 		var latest *string
 		problem, follows := of.problem, true

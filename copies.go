@@ -9,6 +9,7 @@ import (
 
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/tasks"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -236,7 +237,7 @@ func (s *Service) follow(ctx context.Context) {
 		asked, heard := int64(time.Since(s.copies.epoch)), s.copies.heard.Load()
 		changes, err := s.changes(ctx, generation)
 		if err != nil {
-			wait(ctx, time.After(seePause))
+			tasks.Wait(ctx, time.After(seePause))
 			continue
 		}
 		s.copies.apply(changes, heard)
@@ -259,7 +260,7 @@ func (s *Service) awaitChange(ctx context.Context, since int64) {
 	defer wake()
 	s.copies.wake.Store(&wake)
 	if err := s.store.AwaitChange(waiting, since); err != nil && waiting.Err() == nil {
-		wait(ctx, time.After(seePause))
+		tasks.Wait(ctx, time.After(seePause))
 	}
 }
 
@@ -274,14 +275,6 @@ func turn[K any](ctx context.Context, loads turns[K], fence cache.Fence, key K) 
 	if done != nil {
 		return done
 	}
-	wait(ctx, others)
+	tasks.Wait(ctx, others)
 	return func() {}
-}
-
-// wait waits for an event, or for the end of ctx.
-func wait[E any](ctx context.Context, event <-chan E) {
-	select {
-	case <-ctx.Done():
-	case <-event:
-	}
 }

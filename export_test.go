@@ -19,9 +19,6 @@ func (s *Service) SeenLongAgo() { s.copies.seen.Store(int64(-2 * trusted)) }
 // FlushUses writes now when keys were used last.
 func (s *Service) FlushUses(ctx context.Context) { s.flushOnce(ctx) }
 
-// Background runs a task as the service runs its own.
-func (s *Service) Background(task func(context.Context)) { s.work.start(task) }
-
 // WaitingUses returns how many of n uses wait, of as many keys.
 func WaitingUses(n int) int {
 	var uses keyUses

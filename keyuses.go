@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/extsvc/svc/internal/tasks"
 )
 
 // What is kept of the use of keys.
@@ -90,7 +92,7 @@ func (s *Service) flush(ctx context.Context) {
 	tick := time.NewTicker(useFlush)
 	defer tick.Stop()
 	for ended := false; !ended; {
-		wait(ctx, tick.C)
+		tasks.Wait(ctx, tick.C)
 		ended = ctx.Err() != nil // what was noted before the end is written
 		s.flushOnce(context.WithoutCancel(ctx))
 	}

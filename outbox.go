@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/extsvc/svc/internal/tasks"
 	"github.com/google/uuid"
 )
 
@@ -50,7 +51,7 @@ func (s *Service) deliver(ctx context.Context) {
 		if err := s.deliverOnce(ctx); err != nil && ctx.Err() == nil {
 			s.config.Logger.WarnContext(ctx, "svc: events of the outbox wait", "error", err)
 		}
-		wait(ctx, tick.C)
+		tasks.Wait(ctx, tick.C)
 	}
 }
 

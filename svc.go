@@ -32,13 +32,13 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/seal"
+	"github.com/extsvc/svc/internal/tasks"
 )
 
 // Config is what a [Service] is built from. Store is required; the zero value of every other field works.
@@ -160,7 +160,7 @@ type Service struct {
 	completeKeys  *atomic.Pointer[keyring] // see ring
 	compiler      *policy.Compiler
 	copies        *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
-	work          *background
+	work          *tasks.Group
 	followStore   func() // starts the follower of the store, once
 	copyTemplates func() // starts copying templates, once
 	failing       *failing
@@ -184,7 +184,7 @@ func New(config Config) (*Service, error) {
 	}
 	s := &Service{
 		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
-		compiler: policy.NewCompiler(), work: newBackground(config.Logger), uses: &keyUses{}, failing: &failing{}, checks: &checks{},
+		compiler: policy.NewCompiler(), work: tasks.NewGroup(config.Logger), uses: &keyUses{}, failing: &failing{}, checks: &checks{},
 	}
 	switch config.Templates.LocalEdits {
 	case "", EditsConflict, EditsOverwrite, EditsMerge:
@@ -208,11 +208,11 @@ func New(config Config) (*Service, error) {
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
-	s.followStore = sync.OnceFunc(func() { s.work.start(s.follow) })
-	s.copyTemplates = sync.OnceFunc(func() { s.work.start(s.keepTemplates) })
-	s.writeUses = sync.OnceFunc(func() { s.work.start(s.flush) })
+	s.followStore = sync.OnceFunc(func() { s.work.Start(s.follow) })
+	s.copyTemplates = sync.OnceFunc(func() { s.work.Start(s.keepTemplates) })
+	s.writeUses = sync.OnceFunc(func() { s.work.Start(s.flush) })
 	if config.OnEvent != nil {
-		s.work.start(s.deliver)
+		s.work.Start(s.deliver)
 	}
 	return s, nil
 }
@@ -222,7 +222,7 @@ func New(config Config) (*Service, error) {
 // closed after the Service.
 func (s *Service) Close() error {
 	if s.work != nil {
-		s.work.end()
+		s.work.End()
 	}
 	return nil
 }
@@ -232,59 +232,6 @@ func (s *Service) Close() error {
 func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
-}
-
-// background is what a Service does beside its calls.
-type background struct {
-	ctx  context.Context
-	stop context.CancelFunc
-	log  *slog.Logger
-
-	mu    sync.Mutex
-	tasks sync.WaitGroup
-}
-
-func newBackground(log *slog.Logger) *background {
-	b := &background{log: log}
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	return b
-}
-
-// restartPause is how long a task rests that panicked.
-const restartPause = time.Second
-
-// start runs a task until the end, after which none starts. One that panics, in a store of the host perhaps, is run again.
-func (b *background) start(task func(ctx context.Context)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ctx.Err() != nil {
-		return
-	}
-	b.tasks.Go(func() {
-		for b.panics(task) && b.ctx.Err() == nil {
-			wait(b.ctx, time.After(restartPause))
-		}
-	})
-}
-
-// panics runs a task, and reports whether it panicked.
-func (b *background) panics(task func(ctx context.Context)) (panicked bool) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			b.log.Error("svc: background work panicked, and is begun again", "panic", cause, "stack", string(debug.Stack()))
-			panicked = true
-		}
-	}()
-	task(b.ctx)
-	return false
-}
-
-// end ends all tasks, and waits for them.
-func (b *background) end() {
-	b.mu.Lock()
-	b.stop()
-	b.mu.Unlock()
-	b.tasks.Wait()
 }
 
 // now is the time that is stamped on rows and events.

@@ -287,25 +287,6 @@ func TestConfigDoesNotShow(t *testing.T) {
 	is.True(strings.Contains(out.String(), "{1 ***}"))
 }
 
-// What panics in the background, in a store of the host perhaps, does not end the program, and is begun again.
-func TestBackgroundPanics(t *testing.T) {
-	is := is.New(t)
-	var log strings.Builder
-	h := newHost(t, func(c *svc.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	ran := 0
-	done := make(chan struct{})
-	h.Background(func(context.Context) {
-		if ran++; ran == 1 {
-			panic("once")
-		}
-		close(done)
-	})
-	<-done
-	is.NoErr(h.Close())
-	is.Equal(ran, 2)
-	is.True(strings.Contains(log.String(), "once"))
-}
-
 func TestSecretHides(t *testing.T) {
 	is := is.New(t)
 	secret := svc.Secret("a/b+c==d e")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/tasks"
 )
 
 // copyRest is how many times as long as copying templates took it is not done again.
@@ -115,15 +116,15 @@ func (s *Service) changesTemplates() (done func()) {
 // keepTemplates reads lists that are wanted until ctx ends.
 func (s *Service) keepTemplates(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait(ctx, s.copies.templates.wanted)
+		tasks.Wait(ctx, s.copies.templates.wanted)
 		if _, found := s.copies.templates.lists.Get(struct{}{}); found || ctx.Err() != nil {
 			continue // it was wanted while it was read
 		}
 		began := time.Now()
 		if err := s.putTemplates(ctx); err != nil {
-			wait(ctx, time.After(seePause))
+			tasks.Wait(ctx, time.After(seePause))
 		}
-		wait(ctx, time.After(copyRest*time.Since(began)))
+		tasks.Wait(ctx, time.After(copyRest*time.Since(began)))
 	}
 }
 

@@ -1,4 +1,4 @@
-package svc
+package tasks
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// atOnce does n things, so many at once, until one fails or ctx ends, and returns when none is going on. A panic of one, in a host's
-// store perhaps, becomes one of the caller, who can recover from it.
-func atOnce(ctx context.Context, n, limit int, do func(ctx context.Context, i int) error) error {
+// AtOnce calls do with 0 to n-1, at most limit calls at a time, until one fails or ctx ends. It returns when no call is
+// running: the first error, or that of ctx. When a call panics, AtOnce panics with the same cause in the caller's goroutine.
+func AtOnce(ctx context.Context, n, limit int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64

@@ -1,0 +1,74 @@
+// Package tasks runs background work until it is stopped, and restarts work that panics. AtOnce does a number of things,
+// a few at a time.
+package tasks
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Group is background work that ends together. Its methods are safe for concurrent use.
+type Group struct {
+	ctx  context.Context
+	stop context.CancelFunc
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	tasks sync.WaitGroup
+}
+
+// NewGroup returns a group without work. log gets a record of each panic.
+func NewGroup(log *slog.Logger) *Group {
+	g := &Group{log: log}
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	return g
+}
+
+// restartPause is the time between the panic of a task and its next run.
+const restartPause = time.Second
+
+// Start runs task in its own goroutine until End, which ends its ctx. A task that panics runs again. After End, Start does
+// nothing.
+func (g *Group) Start(task func(ctx context.Context)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ctx.Err() != nil {
+		return
+	}
+	g.tasks.Go(func() {
+		for g.panics(task) && g.ctx.Err() == nil {
+			Wait(g.ctx, time.After(restartPause))
+		}
+	})
+}
+
+// panics runs a task, and reports whether it panicked.
+func (g *Group) panics(task func(ctx context.Context)) (panicked bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			g.log.Error("svc: background work panicked, will restart it", "panic", cause, "stack", string(debug.Stack()))
+			panicked = true
+		}
+	}()
+	task(g.ctx)
+	return false
+}
+
+// End stops all tasks and waits for them. Calling it again does nothing.
+func (g *Group) End() {
+	g.mu.Lock()
+	g.stop()
+	g.mu.Unlock()
+	g.tasks.Wait()
+}
+
+// Wait waits for an event, or for the end of ctx.
+func Wait[E any](ctx context.Context, event <-chan E) {
+	select {
+	case <-ctx.Done():
+	case <-event:
+	}
+}
