@@ -10,27 +10,40 @@ import (
 
 // Reach is who may do something, and why.
 type Reach struct {
-	Users           IDs
-	ServiceAccounts IDs
+	Users           []string // the ids of active users, sorted; never nil
+	ServiceAccounts []string // likewise
 	Public          PublicReach
 	Statements      []Cited // all that match the request, by policy and statement; never nil
 	Revision        string  // of what the store held: equal revisions, equal answers
 }
 
-type (
-	// IDs are sorted ids that nobody can change: who asks the same is given the same ones, without a copy. The zero value is empty. They
-	// may be read concurrently.
-	IDs = policy.IDs
-	// PublicReach is whether unmapped senders are allowed: as the most specific of its Overrides says that matches where they are
-	// (topic over channel over provider), and where none does, by its Default.
-	PublicReach = policy.PublicReach
-	// PublicOverrideReach is whether unmapped senders are allowed where an override of the bank's public access is in force.
-	PublicOverrideReach = policy.PublicOverrideReach
-	// Cited is a statement of a policy that somebody active has.
-	Cited = policy.Cited
-	// Capability is what is decided for some requests: see [Service.WhatCan].
-	Capability = policy.Capability
-)
+// PublicReach tells whether unmapped senders are allowed. The most specific override that matches the context decides
+// (topic over channel over provider). Default decides where no override matches.
+type PublicReach struct {
+	Default   bool
+	Overrides []PublicOverrideReach // in the order of the bank policy; never nil
+}
+
+// PublicOverrideReach tells whether unmapped senders are allowed where one override of public access is in force.
+type PublicOverrideReach struct {
+	Scope   string // "provider", "channel" or "topic"
+	Value   string
+	Allowed bool
+}
+
+// Cited is a statement of a policy that an active principal has.
+type Cited struct {
+	PolicyID  string
+	Statement int // its index in the document, from 0
+	Effect    Effect
+}
+
+// Capability tells how some requests are decided: see [Service.WhatCan].
+type Capability struct {
+	Action, Bank string // patterns; read as strings they are a request that this element decides
+	Outcome      Outcome
+	Parameters   Parameters // zero in a denial; the elements of a list share what it points to
+}
 
 // WhoCan returns everybody who may do an action ("" means [ActionRecall]) on a bank: exactly those active users and service
 // accounts whom [Service.Decide] allows it, and the contexts in which it allows it to unmapped senders. What a host vouches for
@@ -55,7 +68,25 @@ func (s *Service) WhoCan(ctx context.Context, by Principal, action, bank string)
 		return Reach{}, err
 	}
 	found := all.world().WhoCan(action, bank)
-	return Reach{found.Users, found.ServiceAccounts, found.Public, found.Statements, all.revision()}, nil
+	return Reach{
+		found.Users, found.ServiceAccounts, publicReach(found.Public), cited(found.Statements), all.revision(),
+	}, nil
+}
+
+func publicReach(found policy.PublicReach) PublicReach {
+	reach := PublicReach{Default: found.Default, Overrides: make([]PublicOverrideReach, len(found.Overrides))}
+	for i, o := range found.Overrides {
+		reach.Overrides[i] = PublicOverrideReach{Scope: string(o.Scope), Value: o.Value, Allowed: o.Allowed}
+	}
+	return reach
+}
+
+func cited(found []policy.Cited) []Cited {
+	statements := make([]Cited, len(found))
+	for i, c := range found {
+		statements[i] = Cited{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
+	}
+	return statements
 }
 
 // WhatCan returns all that a user or a service account may do: for every request, one of its elements says how [Service.Decide]
@@ -92,7 +123,15 @@ func (s *Service) WhatCan(ctx context.Context, by Principal, who Identity) ([]Ca
 		return nil, err
 	}
 	subject := all.snapshot(AccessQuery{Identity: who}).subject(who)
-	return s.compiler.Compile(subject).Capabilities(all.world().Shut()), nil
+	return capabilities(s.compiler.Compile(subject).Capabilities(all.world().Shut())), nil
+}
+
+func capabilities(found []policy.Capability) []Capability {
+	list := make([]Capability, len(found))
+	for i, c := range found {
+		list[i] = Capability{c.Action, c.Bank, Outcome(c.Outcome), Parameters(c.Parameters)}
+	}
+	return list
 }
 
 // everybody is all rows of access, and what was compiled from them.

@@ -140,7 +140,7 @@ func BenchmarkWhoCan(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			users, i = users+r.Users.Len(), i+1
+			users, i = users+len(r.Users), i+1
 		}
 		b.ReportMetric(float64(users)/float64(b.N), "users")
 	}
@@ -158,7 +158,7 @@ func BenchmarkWhoCan(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			for id := range r.Users.All() {
+			for _, id := range r.Users {
 				length += len(id)
 			}
 		}

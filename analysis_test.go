@@ -37,7 +37,7 @@ func TestWhoCanIsWhoIsAllowed(t *testing.T) {
 						accounts = append(accounts, p.ID)
 					}
 				}
-				if !slices.Equal(got.Users.Slice(), users) || !slices.Equal(got.ServiceAccounts.Slice(), accounts) {
+				if !slices.Equal(got.Users, users) || !slices.Equal(got.ServiceAccounts, accounts) {
 					t.Errorf("%s on %s: %v %v, allowed are %v %v", action, bank, got.Users, got.ServiceAccounts, users, accounts)
 				}
 				for _, in := range askedPlaces {
@@ -176,7 +176,7 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	is := is.New(t)
 	h, store := newRowsHost(t)
 	before := h.whoCan(t)
-	is.Equal(before.Users.Slice(), []string{"alice"})
+	is.Equal(before.Users, []string{"alice"})
 	_, err := h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
 	_, err = h.CreateTemplate(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
@@ -188,12 +188,12 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	is.Equal(store.reads.Load(), int64(0))
 
 	h.apply(t, `{"groups":[{"id":"team","members":["alice","idle"]}],"users":[{"id":"idle"}]}`)
-	is.Equal(h.whoCan(t).Users.Slice(), []string{"alice", "idle"}) // at once
+	is.Equal(h.whoCan(t).Users, []string{"alice", "idle"}) // at once
 	is.True(store.reads.Load() > 0)
 
 	other := newHost(t, func(c *svc.Config) { c.Store = store.Store })
 	other.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
-	eventually(t, func() bool { return h.whoCan(t).Users.Len() == 0 })
+	eventually(t, func() bool { return len(h.whoCan(t).Users) == 0 })
 
 	store.settle(t, h)
 	list, err := h.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"})
@@ -214,8 +214,8 @@ func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
 	for range 100 { // for what is kept may be dropped a second time
 		h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
 		store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
-		is.Equal(h.whoCan(t).Users.Slice(), []string{})
-		is.Equal(h.whoCan(t).Users.Slice(), []string{"alice"})
+		is.Equal(h.whoCan(t).Users, []string{})
+		is.Equal(h.whoCan(t).Users, []string{"alice"})
 	}
 }
 
@@ -227,7 +227,7 @@ func TestWhoCanInATransaction(t *testing.T) {
 	h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
 	r, err := tx.WhoCan(t.Context(), svc.Host, "", "notes")
 	is.NoErr(err)
-	is.Equal(r.Users.Slice(), []string{})
+	is.Equal(r.Users, []string{})
 	is.Equal(store.reads.Load(), int64(1))
 }
 
@@ -236,7 +236,7 @@ func TestAnalysisHandsOutItsOwn(t *testing.T) {
 	h, _ := newRowsHost(t)
 	first := h.whoCan(t)
 	text := string(encoded(first))
-	first.Users.Slice()[0], first.ServiceAccounts.Slice()[0], first.Statements[0].Policy, first.Public.Overrides[0].Value = "x", "x", "x", "x"
+	first.Users[0], first.ServiceAccounts[0], first.Statements[0].PolicyID, first.Public.Overrides[0].Value = "x", "x", "x", "x"
 	is.Equal(string(encoded(h.whoCan(t))), text)
 
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
@@ -289,7 +289,7 @@ func TestWhoCanWhileAccessChanges(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				r, err := h.WhoCan(t.Context(), svc.Host, "", "notes")
-				if err != nil || r.Users.Len() != 1 {
+				if err != nil || len(r.Users) != 1 {
 					t.Errorf("%v, %v", r.Users, err)
 				}
 			}
@@ -297,7 +297,7 @@ func TestWhoCanWhileAccessChanges(t *testing.T) {
 	}
 	for i := range 50 {
 		h.apply(t, states[i%2])
-		if want := []string{"alice", "idle"}[i%2]; !slices.Equal(h.whoCan(t).Users.Slice(), []string{want}) {
+		if want := []string{"alice", "idle"}[i%2]; !slices.Equal(h.whoCan(t).Users, []string{want}) {
 			t.Errorf("after a change: %v, want %s", h.whoCan(t).Users, want)
 		}
 	}

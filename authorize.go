@@ -41,7 +41,7 @@ func (s *Service) permitted(ctx context.Context, by Principal, action string) (*
 	if err != nil {
 		return nil, err
 	}
-	if !caller.rights.Decide(action, controlPlane, &Context{}, all).Vouch(by.vouched()).Allowed() {
+	if !caller.rights.Decide(action, controlPlane, &policy.Context{}, all).Vouch(by.vouched()).Allowed() {
 		return nil, forbidden("you are not allowed " + action)
 	}
 	return caller.rights, nil

@@ -127,7 +127,7 @@ func (c *copies) get(who actor, bank string) (*standing, *policy.Bank, bool) {
 
 // again sets d to what was decided of a request, when nothing has changed since; nothing of who asks and where is copied on the way. now is
 // the moment of the banks' policies, for what has to be decided anew.
-func (c *copies) again(d *Decision, p *Principal, action, bank string, in *Context) (now cache.Moment, ok bool) {
+func (c *copies) again(d *policy.Decision, p *Principal, action, bank string, in *policy.Context) (now cache.Moment, ok bool) {
 	v, ok := c.view()
 	now = c.banks.Now()
 	if !ok || !v.applied {

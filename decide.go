@@ -7,21 +7,13 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Decision is the answer to whether somebody may do something, which cannot be changed: Allowed, Outcome, Reason, Parameters and
-// Strategy read it. The zero Decision is a denial.
-type Decision = policy.Decision
-
-// Context is where a request comes from: the provider ("telegram"), channel and topic that the overrides of a bank policy
-// look at. An empty part matches none of them.
-type Context = policy.Context
-
 // KindUnmapped is the kind of a sender that belongs to nobody, or to an inactive user.
 const KindUnmapped Kind = "unmapped"
 
 // Unmapped is a sender that belongs to nobody: it may do what a bank's policy gives to the public.
 var Unmapped = Principal{Kind: KindUnmapped}
 
-var hostMay = policy.Always("allowed: the host application may do everything")
+var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
 
 // Decide decides whether a principal may do an action on a bank, with which parameters, by the same code as [Service.Resolve].
 // It is for every request that a host serves: what it needs is kept in memory, so that most calls take well under a microsecond and
@@ -44,24 +36,24 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 	var now cache.Moment
 	known := false
 	if s.copies != nil {
-		now, known = s.copies.again(&d, &p, action, bank, &in)
+		now, known = s.copies.again(&d.of, &p, action, bank, (*policy.Context)(&in))
 	}
 	if !known {
-		if d, err = s.decide(ctx, p.actor(), action, bank, &in, now); err != nil {
+		if d.of, err = s.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now); err != nil {
 			return Decision{}, err
 		}
 	}
 	if len(p.Actions) > 0 {
-		d = d.Vouch(p.vouched())
+		d.of = d.of.Vouch(p.vouched())
 	}
 	return d, nil
 }
 
 // decide decides, with nothing vouched for, and notes the policy of the bank, as it is now; 0: it is not noted.
-func (s *Service) decide(ctx context.Context, who actor, action, bank string, in *Context, now cache.Moment) (Decision, error) {
+func (s *Service) decide(ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment) (policy.Decision, error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {
-		return Decision{}, err
+		return policy.Decision{}, err
 	}
 	d := holder.rights.Decide(action, bank, in, policyOf)
 	if now != 0 {

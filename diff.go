@@ -24,28 +24,40 @@ type PrincipalsDiff struct {
 	Differences []Difference
 }
 
-type (
-	// Difference is how the answer to some requests changes: to those that its patterns cover and that no closer one of its list
-	// covers, as with a [Capability]. What none covers is unchanged. Its patterns, read as strings, are a witness: a request whose
-	// answer changes so.
-	Difference = policy.Difference
-	// Change is the kind of a [Difference].
-	Change = policy.Change
-	// PublicDiff is what differs for unmapped senders on one bank. Its Context is a witness for all that differ from it only in
-	// values that no override names, or that are not looked at because a more specific override is in force.
-	PublicDiff = policy.PublicDiff
-	// StrategyDiff is a bank's own strategy that differs, for whoever is allowed and has none of its own. Its Context is a witness
-	// as in a PublicDiff.
-	StrategyDiff = policy.StrategyDiff
+// Difference tells how the answer to some requests changes: to those that its patterns cover and that no closer element
+// of its list covers, as with a [Capability]. The answer to all other requests is unchanged. Its patterns, read as
+// strings, are a witness: a request whose answer changes in this way.
+type Difference struct {
+	Action, Bank  string // patterns
+	Change        ChangeKind
+	Before, After Parameters // zero where denied or unchanged; the elements of a list share what they point to
+}
+
+// ChangeKind is the kind of a [Difference].
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	NewlyAllowed    ChangeKind = "newly_allowed"
+	NewlyDenied     ChangeKind = "newly_denied"
+	OtherParameters ChangeKind = "other_parameters" // allowed before and after
+	Unchanged       ChangeKind = "unchanged"        // an exception: a closer pattern that does not change
 )
 
-// The changes.
-const (
-	NewlyAllowed    = policy.NewlyAllowed
-	NewlyDenied     = policy.NewlyDenied
-	OtherParameters = policy.OtherParameters // allowed before and after
-	Unchanged       = policy.Unchanged       // an exception: a closer pattern that does not change
-)
+// PublicDiff is what differs for unmapped senders on one bank. Its Context is a witness. It stands for all contexts that
+// differ from it only in values that no override names, or in values that a more specific override hides.
+type PublicDiff struct {
+	Bank        string
+	Context     Context
+	Differences []Difference // their Bank is this one
+}
+
+// StrategyDiff is a change of a bank's own strategy, for principals that are allowed and have no strategy of their own.
+type StrategyDiff struct {
+	Bank          string
+	Context       Context // a witness, as in a [PublicDiff]
+	Before, After *string // nil: no strategy
+}
 
 // Diff compares what everybody may do by two bundles, each of which is all that there is. A principal that is in one of them alone is
 // denied everything by the other. Errors: CodeInvalid and CodeExists, joined: what [Service.Apply] would say about the bundle, in Field
@@ -103,13 +115,27 @@ func under(prefix string, err error) error {
 
 func diff(compiler *policy.Compiler, before, after *roster) AccessDiff {
 	found := compiler.Diff(before.census(), after.census())
-	d := AccessDiff{Public: found.Public, Strategies: found.Strategies}
+	var d AccessDiff
 	for _, p := range found.Parties {
-		one := PrincipalsDiff{Differences: p.Differences}
+		one := PrincipalsDiff{Differences: accessDifferences(p.Differences)}
 		for _, m := range p.Members {
 			one.Principals = append(one.Principals, Identity{Kind: Kind(m.Kind), ID: m.ID})
 		}
 		d.Principals = append(d.Principals, one)
 	}
+	for _, p := range found.Public {
+		d.Public = append(d.Public, PublicDiff{p.Bank, Context(p.Context), accessDifferences(p.Differences)})
+	}
+	for _, c := range found.Strategies {
+		d.Strategies = append(d.Strategies, StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After})
+	}
 	return d
+}
+
+func accessDifferences(found []policy.Difference) []Difference {
+	list := make([]Difference, len(found))
+	for i, d := range found {
+		list[i] = Difference{d.Action, d.Bank, ChangeKind(d.Change), Parameters(d.Before), Parameters(d.After)}
+	}
+	return list
 }

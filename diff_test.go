@@ -14,7 +14,7 @@ import (
 
 // change is how an answer changes, seen from both sides.
 type change struct {
-	Change        svc.Change
+	Change        svc.ChangeKind
 	Before, After svc.Parameters
 }
 
@@ -47,7 +47,7 @@ func told(list []svc.Difference, action, bank string) (c change, agreed bool) {
 }
 
 func TestDiffIsWhatChanges(t *testing.T) {
-	seen := map[svc.Change]int{}
+	seen := map[svc.ChangeKind]int{}
 	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
 		before := w.bundle()
 		after := w.variant(before)
@@ -64,7 +64,7 @@ func TestDiffIsWhatChanges(t *testing.T) {
 			t.Errorf("a bundle differs from itself: %+v, %v", same, err)
 		}
 	})
-	for _, c := range []svc.Change{svc.NewlyAllowed, svc.NewlyDenied, svc.OtherParameters, svc.Unchanged} {
+	for _, c := range []svc.ChangeKind{svc.NewlyAllowed, svc.NewlyDenied, svc.OtherParameters, svc.Unchanged} {
 		if seen[c] < 200 {
 			t.Error("the worlds are not varied", seen)
 		}
@@ -72,7 +72,7 @@ func TestDiffIsWhatChanges(t *testing.T) {
 }
 
 func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
-	seen := map[svc.Change]int{}
+	seen := map[svc.ChangeKind]int{}
 	forEachWorld(t, 10, func(t *testing.T, w *worlds) {
 		base := w.bundle()
 		overlay, spoiled := w.variant(base), w.spoiled()
@@ -90,7 +90,7 @@ func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
 	})
 }
 
-func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc.Change]int) {
+func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc.ChangeKind]int) {
 	t.Helper()
 	for _, p := range principals() {
 		var list []svc.Difference

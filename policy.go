@@ -25,22 +25,6 @@ type Query struct {
 	ScopingPolicyID string
 }
 
-// Outcome is how something is decided.
-type Outcome = policy.Outcome
-
-// The outcomes. Whatever is not Allow is a denial.
-const (
-	Allow        = policy.Allow
-	ExplicitDeny = policy.ExplicitDeny // a statement denies it
-	ImplicitDeny = policy.ImplicitDeny // nothing allows it
-)
-
-// Parameters are what an allowed action may use; nil is unset, everywhere, and an empty list is not nil.
-type Parameters = policy.Parameters
-
-// TraceEntry is what one statement said to a decision.
-type TraceEntry = policy.Entry
-
 // Resolution is a decision and its reasons.
 type Resolution struct {
 	TenantID          string  // the user's id, "sa:<id>" or "_unmapped"
@@ -83,7 +67,7 @@ func (s *Service) resolve(snapshot AccessSnapshot, asked AccessQuery, q Query) R
 	snapshot.narrow(&subject, q.ScopingPolicyID)
 	result := s.compiler.Compile(subject).Explain(policy.Request{
 		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
-		Context: Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
+		Context: policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  policy.CompileBank(snapshot.bankPolicy()),
 	})
 	return snapshot.resolution(who, result)
@@ -214,8 +198,8 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
 	r := Resolution{
 		TenantID: who.ID, PrincipalType: who.Kind,
-		Outcome: result.Outcome, Reason: result.Reason, Parameters: result.Parameters,
-		EffectiveStrategy: result.Strategy, Revision: strconv.FormatInt(a.Generation, 10), Trace: result.Trace,
+		Outcome: Outcome(result.Outcome), Reason: result.Reason, Parameters: Parameters(result.Parameters),
+		EffectiveStrategy: result.Strategy, Revision: strconv.FormatInt(a.Generation, 10), Trace: traced(result.Trace),
 	}
 	switch who.Kind {
 	case KindServiceAccount:

@@ -85,7 +85,10 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 		t.Fatal(err)
 	}
 	want := policytest.Evaluate(p.Subject, q)
-	got := policy.Result{Outcome: r.Outcome, Reason: r.Reason, Parameters: r.Parameters, Strategy: r.EffectiveStrategy, Trace: r.Trace}
+	got := policy.Result{
+		Outcome: policy.Outcome(r.Outcome), Reason: r.Reason, Parameters: policy.Parameters(r.Parameters),
+		Strategy: r.EffectiveStrategy, Trace: entries(r.Trace),
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s %q asks %+v:\ngot  %+v\nwant %+v", p.Kind, p.ID, q, got, want)
 	}
@@ -98,8 +101,22 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 		t.Fatal(err)
 	}
 	strategy, _ := d.Strategy()
-	if d.Outcome() != want.Outcome || d.Reason() != want.Reason || strategy != or(want.Strategy) || !reflect.DeepEqual(d.Parameters(), want.Parameters) {
+	if d.Outcome() != svc.Outcome(want.Outcome) || d.Reason() != want.Reason || strategy != or(want.Strategy) ||
+		!reflect.DeepEqual(policy.Parameters(d.Parameters()), want.Parameters) {
 		t.Errorf("%s %q asks %+v:\ngot  %+v %q\nwant %+v", p.Kind, p.ID, q, d.Outcome(), d.Reason(), want)
 	}
-	return want.Outcome
+	return svc.Outcome(want.Outcome)
+}
+
+// entries are a trace as the reference writes it.
+func entries(trace []svc.TraceEntry) []policy.Entry {
+	list := make([]policy.Entry, len(trace))
+	for i, e := range trace {
+		list[i] = policy.Entry{
+			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: policy.Effect(e.Effect), Matched: e.Matched,
+			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: string(e.Code), Reason: e.Reason,
+			Sets: policy.Sets(e.Sets), Lost: e.Lost,
+		}
+	}
+	return list
 }

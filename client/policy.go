@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -62,15 +61,15 @@ func (c *Client) WhoCan(ctx context.Context, action, bank string) (svc.Reach, er
 
 func reach(in wire.Reach) svc.Reach {
 	out := svc.Reach{
-		Users: policy.NewIDs(in.Users), ServiceAccounts: policy.NewIDs(in.ServiceAccounts), Revision: in.Revision,
+		Users: in.Users, ServiceAccounts: in.ServiceAccounts, Revision: in.Revision,
 		Public:     svc.PublicReach{Default: in.Public.Default, Overrides: make([]svc.PublicOverrideReach, len(in.Public.Overrides))},
 		Statements: make([]svc.Cited, len(in.Statements)),
 	}
 	for i, o := range in.Public.Overrides {
-		out.Public.Overrides[i] = svc.PublicOverrideReach{Scope: policy.Scope(o.Scope), Value: o.Value, Allowed: o.Allowed}
+		out.Public.Overrides[i] = svc.PublicOverrideReach{Scope: o.Scope, Value: o.Value, Allowed: o.Allowed}
 	}
 	for i, s := range in.Statements {
-		out.Statements[i] = svc.Cited{Policy: s.PolicyID, Statement: s.Statement, Effect: policy.Effect(s.Effect)}
+		out.Statements[i] = svc.Cited{PolicyID: s.PolicyID, Statement: s.Statement, Effect: svc.Effect(s.Effect)}
 	}
 	return out
 }
@@ -83,7 +82,7 @@ type resolution struct {
 
 type traceEntry struct {
 	wire.TraceEntry
-	Sets policy.Sets `json:"sets"`
+	Sets wire.SetParameters `json:"sets"`
 }
 
 func (c *Client) resolve(ctx context.Context, r request) (svc.Resolution, error) {
@@ -104,8 +103,8 @@ func (c *Client) resolve(ctx context.Context, r request) (svc.Resolution, error)
 		}
 		for i, e := range in.Trace {
 			out.Trace[i] = svc.TraceEntry{
-				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: policy.Effect(e.Effect), Matched: e.Matched,
-				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: e.Code, Reason: e.Reason, Sets: e.Sets, Lost: e.Lost,
+				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: svc.Effect(e.Effect), Matched: e.Matched,
+				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: svc.TraceCode(e.Code), Reason: e.Reason, Sets: svc.Parameters(e.Sets), Lost: e.Lost,
 			}
 		}
 		return out

@@ -100,6 +100,6 @@ func TestWhoCan(t *testing.T) {
 		is.Equal(must(json.Marshal(got)), must(json.Marshal(must(s.WhoCan(ctx, svc.Host, c[0], c[1])))))
 	}
 	got := must(s.client.WhoCan(ctx, "", "support"))
-	is.Equal(got.Users.Slice(), []string{"alice"})
+	is.Equal(got.Users, []string{"alice"})
 	is.Equal(len(got.Public.Overrides), 1)
 }

@@ -35,13 +35,13 @@ func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 		Trace: make([]wire.TraceEntry, len(r.Trace)),
 	}
 	for i, e := range r.Trace {
-		sets, err := strictjson.Marshal(e.Sets) // encoding/json would escape tag groups for HTML
+		sets, err := strictjson.Marshal(wire.SetParameters(e.Sets)) // encoding/json would escape tag groups for HTML
 		if err != nil {
 			return wire.Resolution{}, err
 		}
 		answer.Trace[i] = wire.TraceEntry{
 			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: string(e.Effect), Matched: e.Matched,
-			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: e.Code, Reason: e.Reason,
+			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: string(e.Code), Reason: e.Reason,
 			Sets: sets, Lost: e.Lost,
 		}
 	}

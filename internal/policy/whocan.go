@@ -4,7 +4,7 @@ import "slices"
 
 // Reach is who may do something, and why.
 type Reach struct {
-	Users, ServiceAccounts IDs
+	Users, ServiceAccounts []string // ids, sorted; never nil
 	Public                 PublicReach
 	Statements             []Cited // that match the request, by policy and statement; never nil
 }
@@ -38,7 +38,7 @@ type reach struct {
 	statements []Cited
 }
 
-// WhoCan returns who may do an action on a bank: those whom Decide allows it, with nothing vouched for. But for IDs it is the caller's own.
+// WhoCan returns who may do an action on a bank: those whom Decide allows it, with nothing vouched for. The caller owns it.
 func (w *World) WhoCan(action, bank string) Reach {
 	policy := w.bankPolicies[bank]
 	r := Reach{Statements: []Cited{}, Public: policy.reach(action)}
@@ -51,8 +51,8 @@ func (w *World) WhoCan(action, bank string) Reach {
 		found = w.find(class)
 		w.reaches.put(class.hash(), class, found)
 	}
-	r.Users = IDs{w.users, found.allowed, 0, found.users}
-	r.ServiceAccounts = IDs{w.accounts, found.allowed, len(w.users), found.accounts}
+	r.Users = idsOf(w.users, found.allowed, 0, found.users)
+	r.ServiceAccounts = idsOf(w.accounts, found.allowed, len(w.users), found.accounts)
 	r.Statements = append(r.Statements, found.statements...)
 	return r
 }

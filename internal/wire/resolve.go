@@ -45,3 +45,17 @@ type TraceEntry struct {
 	Sets          json.RawMessage   `json:"sets"`
 	Lost          map[string]string `json:"lost"`
 }
+
+// SetParameters are the parameters that a statement sets: only the keys that are set are present.
+type SetParameters struct {
+	RecallBudget      *string           `json:"recall_budget,omitzero"`
+	RecallMaxTokens   *int64            `json:"recall_max_tokens,omitzero"`
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups,omitzero"`
+	RetainRoles       []string          `json:"retain_roles,omitzero"`
+	RetainTags        []string          `json:"retain_tags,omitzero"`
+	RetainEveryNTurns *int64            `json:"retain_every_n_turns,omitzero"`
+	RetainStrategy    *string           `json:"retain_strategy,omitzero"`
+	LLMModel          *string           `json:"llm_model,omitzero"`
+	LLMProvider       *string           `json:"llm_provider,omitzero"`
+	ExcludeProviders  []string          `json:"exclude_providers,omitzero"`
+}
