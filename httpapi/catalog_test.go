@@ -38,7 +38,7 @@ func TestSourceTemplates(t *testing.T) {
 		admin.get(offered + query).is(200).json(`{"templates": [` + now)
 	}
 	s.market.offer("chat", "Chat", `{"version": "2"}`)
-	admin.get(offered + "?category=&tag=&colour=red").is(200).json(`{"templates": [` + chat("true") + `,` + file + `,` + full + now)
+	admin.get(offered + "?category=&tag=").is(200).json(`{"templates": [` + chat("true") + `,` + file + `,` + full + now)
 
 	s.market.fail(errors.New("dial tcp 10.1.2.3: refused"))
 	admin.get(offered).fails(502, "source_failed")

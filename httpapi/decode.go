@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -97,6 +99,40 @@ func parseQuery(raw string) (query, error) {
 		return nil, invalid("query", "holds a malformed escape")
 	}
 	return query(values), nil
+}
+
+// mostUnknown is how many wrong keys of a query an answer names.
+const mostUnknown = 10
+
+// check refuses the keys that a route does not know, and those that are given twice.
+func (q query) check(known queryKeys) error {
+	var wrong []error
+	for _, key := range slices.Sorted(maps.Keys(q)) {
+		if !slices.Contains(known, key) {
+			wrong = append(wrong, unknownKey(key, known))
+		} else if _, err := q.text(key); err != nil {
+			wrong = append(wrong, err)
+		}
+		if len(wrong) == mostUnknown {
+			break
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// unknownKey says which keys there are instead. A key that would look like a pointer into the body is
+// quoted in the words.
+func unknownKey(key string, known queryKeys) error {
+	problem := "is not a parameter of this path, which takes "
+	if len(known) == 0 {
+		problem += "none"
+	} else {
+		problem += strings.Join(known, ", ")
+	}
+	if key == "" || strings.HasPrefix(key, "/") {
+		return invalid("query", fmt.Sprintf("is wrong: %q %s", clip(key), problem))
+	}
+	return invalid(key, problem)
 }
 
 // text returns the one value of a key; "" when it is absent or empty.

@@ -18,3 +18,13 @@ func HandlerNames() map[Route]string {
 	}
 	return names
 }
+
+// QueryKeys are the keys of a query that a route knows.
+func QueryKeys(of Route) []string {
+	for _, r := range routes {
+		if r.Route == of {
+			return r.query
+		}
+	}
+	return nil
+}

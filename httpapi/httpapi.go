@@ -149,6 +149,9 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	a.route = h.pattern(route)
 	r.Pattern = a.route
 	query, err := parseQuery(r.URL.RawQuery)
+	if err == nil {
+		err = query.check(route.query)
+	}
 	if err != nil {
 		return err
 	}

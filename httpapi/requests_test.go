@@ -185,7 +185,7 @@ func TestPipelined(t *testing.T) {
 		if i%3 == 0 {
 			bearer, status = "wrong", 401
 		}
-		line := fmt.Sprintf("GET /ext/svc/me/api-keys?n=%d HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n", i, bearer)
+		line := fmt.Sprintf("GET /ext/svc/me/api-keys?limit=%d HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n", i+1, bearer)
 		if i%5 == 0 {
 			line += "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" // which nobody reads
 		} else {

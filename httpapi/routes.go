@@ -18,49 +18,57 @@ type Route struct {
 type route struct {
 	Route
 	serve func(*Handler, http.ResponseWriter, *request) error
+	query queryKeys // all that it reads: a request with another one is refused
 }
+
+// queryKeys are the keys that a query may have.
+type queryKeys []string
 
 // routes are all endpoints there are.
 var routes = []route{
-	{Route{"GET", "/debug/resolve"}, (*Handler).resolve},
-	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan},
-	{Route{"POST", "/debug/simulate"}, (*Handler).simulate},
+	{Route{"GET", "/debug/resolve"}, (*Handler).resolve, queryKeys{
+		"bank", "action", "sa_id", "user_id", "sender", "channel", "topic", "scoping_policy_id",
+	}},
+	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan, queryKeys{"bank", "action"}},
+	{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
 
-	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources},
-	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource},
-	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource},
-	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates},
-	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource},
-	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources},
+	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources, queryKeys{"view"}},
+	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, queryKeys{"view"}},
+	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource, nil},
+	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, queryKeys{"category", "tag", "q"}},
+	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
+	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, queryKeys{"category", "tag", "q"}},
 
-	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates},
-	{Route{"POST", "/admin/templates"}, (*Handler).createTemplate},
-	{Route{"POST", "/admin/templates/check-updates"}, (*Handler).checkUpdates},
-	{Route{"GET", "/admin/templates/{template_id}"}, (*Handler).template},
-	{Route{"PATCH", "/admin/templates/{template_id}"}, (*Handler).patchTemplate},
-	{Route{"DELETE", "/admin/templates/{template_id}"}, (*Handler).deleteTemplate},
-	{Route{"POST", "/admin/templates/{template_id}/install"}, (*Handler).installTemplate},
-	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate},
-	{Route{"GET", "/admin/templates/{template_id}/check-update"}, (*Handler).checkUpdate},
-	{Route{"GET", "/admin/templates/{template_id}/diff"}, (*Handler).diffTemplate},
-	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory},
-	{Route{"POST", "/admin/templates/{template_id}/rollback"}, (*Handler).rollbackTemplate},
+	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, queryKeys{"category", "tag", "limit", "cursor"}},
+	{Route{"POST", "/admin/templates"}, (*Handler).createTemplate, nil},
+	{Route{"POST", "/admin/templates/check-updates"}, (*Handler).checkUpdates, nil},
+	{Route{"GET", "/admin/templates/{template_id}"}, (*Handler).template, nil},
+	{Route{"PATCH", "/admin/templates/{template_id}"}, (*Handler).patchTemplate, nil},
+	{Route{"DELETE", "/admin/templates/{template_id}"}, (*Handler).deleteTemplate, nil},
+	{Route{"POST", "/admin/templates/{template_id}/install"}, (*Handler).installTemplate, nil},
+	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, queryKeys{"force"}},
+	{Route{"GET", "/admin/templates/{template_id}/check-update"}, (*Handler).checkUpdate, nil},
+	{Route{"GET", "/admin/templates/{template_id}/diff"}, (*Handler).diffTemplate, nil},
+	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory, nil},
+	{Route{"POST", "/admin/templates/{template_id}/rollback"}, (*Handler).rollbackTemplate, nil},
 
-	{Route{"GET", "/admin/events"}, (*Handler).listEvents},
+	{Route{"GET", "/admin/events"}, (*Handler).listEvents, queryKeys{
+		"actor", "actor_kind", "target", "target_kind", "since", "until", "limit", "cursor",
+	}},
 
-	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listUserKeys},
-	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueUserKey},
-	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeUserKeys},
-	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchUserKey},
-	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeUserKey},
-	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateUserKey},
+	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listUserKeys, queryKeys{"view", "limit", "cursor"}},
+	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueUserKey, queryKeys{"view"}},
+	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeUserKeys, nil},
+	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchUserKey, nil},
+	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeUserKey, nil},
+	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateUserKey, queryKeys{"view"}},
 
-	{Route{"GET", "/me/api-keys"}, (*Handler).listMyKeys},
-	{Route{"POST", "/me/api-keys"}, (*Handler).issueMyKey},
-	{Route{"DELETE", "/me/api-keys"}, (*Handler).revokeMyKeys},
-	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchMyKey},
-	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeMyKey},
-	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateMyKey},
+	{Route{"GET", "/me/api-keys"}, (*Handler).listMyKeys, queryKeys{"view", "limit", "cursor"}},
+	{Route{"POST", "/me/api-keys"}, (*Handler).issueMyKey, queryKeys{"view"}},
+	{Route{"DELETE", "/me/api-keys"}, (*Handler).revokeMyKeys, nil},
+	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchMyKey, nil},
+	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeMyKey, nil},
+	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateMyKey, queryKeys{"view"}},
 }
 
 // Routes returns every endpoint there is, in the order of the documentation. GET answers HEAD as well.

@@ -71,6 +71,9 @@ func mutatedTargets(sample contract.Sample) []mutation {
 		}
 		sample.Path[i] = segment
 	}
+	unknown := sample
+	unknown.Query = append(slices.Clone(sample.Query), contract.Value{Name: "unknown", Text: "x"})
+	all = append(all, mutation{what: "unknown key", target: unknown.Target(true), body: sample.Body})
 	for i, parameter := range sample.Query {
 		sample.Query = slices.Clone(sample.Query)
 		for what, text := range map[string]string{

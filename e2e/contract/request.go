@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,9 @@ func (c *Contract) checkRequest(o operation, path, query string, e Exchange) err
 	if err != nil {
 		return fmt.Errorf("its query: %w", err)
 	}
+	if err := checkKeys(o, values); err != nil {
+		return err
+	}
 	for i, segment := range strings.Split(path, "/") {
 		if isParameter(o.path[i]) {
 			values["path "+strings.Trim(o.path[i], "{}")] = []string{unescaped(segment)}
@@ -29,6 +33,18 @@ func (c *Contract) checkRequest(o operation, path, query string, e Exchange) err
 		}
 	}
 	return c.checkRequestBody(o.get("requestBody"), e.RequestHeader, e.RequestBody)
+}
+
+// checkKeys checks that all keys of a query are documented.
+func checkKeys(o operation, query url.Values) error {
+	for key := range query {
+		if !slices.ContainsFunc(o.get("parameters").elements(), func(parameter node) bool {
+			return parameter.get("in").text() == "query" && parameter.get("name").text() == key
+		}) {
+			return fmt.Errorf("it has the key %.200q in its query", key)
+		}
+	}
+	return nil
 }
 
 // checkParameter checks the one of some values that a parameter names; those of the path are called "path name". A header that is there

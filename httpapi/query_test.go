@@ -1,0 +1,108 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/httpapi"
+)
+
+// eachQuery calls do with every route, at a path of a site, and with the keys of its query.
+func eachQuery(t *testing.T, do func(route httpapi.Route, path string, known []string)) {
+	t.Helper()
+	fill := strings.NewReplacer("{name}", "acme", "{template_id}", "chat", "{user_id}", "alice", "{key_id}", "3kP0xUaB7cJ5t0Qz")
+	for _, route := range httpapi.Routes() {
+		do(route, fill.Replace(route.Path), httpapi.QueryKeys(route))
+	}
+}
+
+// A mistyped filter does not answer everything: each route refuses a key that it does not know, and names those it knows.
+func TestUnknownQueryKeys(t *testing.T) {
+	s := newSite(t)
+	admin, plain := s.admin(), s.as("session-of-plain")
+	eachQuery(t, func(route httpapi.Route, path string, known []string) {
+		for _, wrong := range []string{"categry", "Category", "a b", "limit[]", "x/y", "ü"} {
+			for _, value := range []string{"", "=", "=x"} {
+				a := admin.send(route.Method, path+"?"+url.QueryEscape(wrong)+value, "")
+				a.refuses(wrong)
+				for _, key := range known {
+					if !strings.Contains(a.text("detail"), key) {
+						t.Errorf("%s: %q does not name %s", a.request, a.text("detail"), key)
+					}
+				}
+			}
+		}
+		plain.send(route.Method, path+"?categry=x", "").refuses("categry") // before rights
+		s.as("").send(route.Method, path+"?categry=x", "").fails(401, "unauthenticated")
+		admin.send("BREW", path+"?categry=x", "").fails(405, "method_not_allowed")
+	})
+	admin.get("/nothing?categry=x").fails(404, "not_found")
+}
+
+func TestQueryKeysInOddPlaces(t *testing.T) {
+	admin := newSite(t).admin()
+	admin.get("/admin/templates?tagg=a&categry=b&tag=c").refuses("categry", "tagg")
+	admin.get("/admin/templates?categry=a&tag=b&tag=c").refuses("categry", "tag")
+	admin.get("/admin/templates?=x").refuses("query")
+	admin.get("/admin/templates?%2Fname=x").refuses("query") // no pointer into a body
+	admin.get("/admin/templates?%ff=x").is(400)
+	admin.get("/admin/templates?" + strings.Repeat("%61", 500) + "=x").is(400)
+	admin.get("/admin/templates?").is(200)
+	admin.get("/admin/templates?&&").is(200)
+	admin.get("/admin/templates?category=&%74ag=&limit=&cursor=").is(200)
+	many := admin.get("/admin/templates?" + strings.Join(strings.Split("abcdefghijklmnopqrstuvwxyz", ""), "&")).is(400)
+	if len(many.body) > 4096 {
+		t.Errorf("%d bytes about a query of 51", len(many.body))
+	}
+}
+
+// Each route reads the keys that it knows: each of them at most once, in any order of the query.
+func TestKnownQueryKeys(t *testing.T) {
+	admin := newSite(t).admin()
+	eachQuery(t, func(route httpapi.Route, path string, known []string) {
+		for _, key := range known {
+			for _, values := range []string{"=x&" + key + "=x", "&" + key, "=&" + key + "=x", "=x&" + key + "="} {
+				admin.send(route.Method, path+"?"+key+values, "").refuses(key)
+			}
+		}
+		for _, query := range []string{"a;b", "a=%zz", ";", "%"} {
+			admin.send(route.Method, path+"?"+query, "").refuses("query")
+		}
+	})
+}
+
+// The document has the keys that the routes know, and no other.
+func TestOpenAPIHasAllQueryKeys(t *testing.T) {
+	var d struct {
+		Paths map[string]map[string]struct {
+			Parameters []queryParameter
+		}
+		Components struct{ Parameters map[string]queryParameter }
+	}
+	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
+		t.Fatal(err)
+	}
+	eachQuery(t, func(route httpapi.Route, _ string, known []string) {
+		have := []string{}
+		for _, p := range d.Paths[route.Path][strings.ToLower(route.Method)].Parameters {
+			if name, is := strings.CutPrefix(p.Ref, "#/components/parameters/"); is {
+				p = d.Components.Parameters[name]
+			}
+			if p.In == "query" {
+				have = append(have, p.Name)
+			}
+		}
+		slices.Sort(have)
+		if want := slices.Sorted(slices.Values(known)); !slices.Equal(have, want) {
+			t.Errorf("%s %s takes %v in openapi.json, and %v in the table of routes", route.Method, route.Path, have, want)
+		}
+	})
+}
+
+type queryParameter struct {
+	Ref      string `json:"$ref"`
+	Name, In string
+}
