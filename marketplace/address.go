@@ -103,9 +103,12 @@ func parseAddress(address string) (*url.URL, string) {
 
 func notInAddress(r rune) bool { return r == '\\' || unicode.IsSpace(r) || !unicode.IsGraphic(r) }
 
-// lookalikes are all the characters that some servers turn into nothing but dots, or into text that holds a "/", "\", "%" or
-// ";" (Unicode NFKC).
-const lookalikes = "․‥…︙︰﹒．" + "℀℁℅℆／" + "﹨＼" + "﹪％" + "\u037e︔﹔；"
+// isLookalike reports whether some server could read a character as one of . / \ % and ; or as text that
+// holds one. Unicode NFKC, the code pages of Windows and the eye find them in three classes only:
+// symbols (∕ ⁄ ⧸ ℅ ¥), other punctuation (／ ＼ ․ ﹒ ％ 。) and other numbers (⒈ ½).
+func isLookalike(r rune) bool {
+	return r > unicode.MaxASCII && unicode.In(r, unicode.S, unicode.Po, unicode.No)
+}
 
 // decodedPath decodes an escaped path once, and refuses whatever a server could take for a way out of a directory,
 // also if it decodes once more.
@@ -122,8 +125,8 @@ func decodedPath(escaped string) (decoded, problem string) {
 		return "", "must hold no backslash"
 	case strings.ContainsFunc(decoded, unicode.IsControl):
 		return "", "must hold no control characters"
-	case strings.ContainsAny(decoded, lookalikes):
-		return "", "must hold no look-alikes of . / % and ;"
+	case strings.ContainsFunc(decoded, isLookalike):
+		return "", `must hold no symbols beyond ASCII, which may be look-alikes of . / \ % and ;`
 	}
 	for segment := range strings.SplitSeq(decoded, "/") {
 		if isDots(segment) {

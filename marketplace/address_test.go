@@ -13,9 +13,10 @@ import (
 
 func TestCheckURLAccepts(t *testing.T) {
 	client := newClient(t, marketplace.Config{
-		AllowOrigins: []string{"http://127.0.0.1:9999", "HTTP://Localhost:8080/", "https://[::1]", "http://git.corp.example"},
-		AllowCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/32")},
-		Files:        map[string]fs.FS{"local": fstest.MapFS{}},
+		AllowOrigins: []string{"http://127.0.0.1:9999", "HTTP://Localhost:8080/", "https://[::1]", "http://git.corp.example",
+			"https://mail.example:25", "http://127.0.0.1:6000"},
+		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/32")},
+		Files:      map[string]fs.FS{"local": fstest.MapFS{}},
 	})
 	for _, address := range []string{
 		"https://example.com", "https://example.com/", "HTTPS://EXAMPLE.com:8443/a/b//", "https://example.com./x", "https://a_b.example/",
@@ -23,6 +24,8 @@ func TestCheckURLAccepts(t *testing.T) {
 		"https://example.com/a...b/.git/..c", "https://127.example.com/", "https://localhost.example.com/",
 		"http://127.0.0.1:9999/dir", "http://127.0.0.1.:9999/dir", "http://localhost:8080", "https://[::1]:443/x", "https://[0:0::1]/x",
 		"http://git.corp.example:80/x", "https://10.1.2.3/", "https://[fd00:1::5]/",
+		"https://example.com:80/", "https://example.com:8080", "https://example.com:3000", "https://example.com:65535", "https://example.com:9443",
+		"https://mail.example:25/", "http://127.0.0.1:6000",
 		"fs://local", "fs://local/", "fs://local/a/b/",
 	} {
 		if err := client.CheckURL(address); err != nil {
@@ -75,7 +78,10 @@ func TestCheckURLRefuses(t *testing.T) {
 		"percent sign": {"https://example.com/%252e%252e/", "https://example.com/a%25"},
 		"control":      {"https://example.com/%00", "https://example.com/%0d%0a"},
 		"percent-enc":  {"https://example.com/%ff", "https://example.com/%c0%ae%c0%ae/"},
-		"look-alikes":  {"https://example.com/．．/x", "https://example.com/a／b", "https://example.com/%EF%BC%8E"},
+		"look-alikes": {"https://example.com/．．/x", "https://example.com/a／b", "https://example.com/%EF%BC%8E",
+			"https://example.com/a∕b", "https://example.com/%E2%88%95", "https://example.com/a⁄..⁄b", "fs://local/..∕b"},
+		"port 22":  {"https://example.com:22/", "https://10.1.2.3:022/"},
+		"port 587": {"https://example.com:587"},
 	} {
 		for _, address := range addresses {
 			if err := client.CheckURL(address); err == nil {
@@ -140,6 +146,8 @@ func TestConfined(t *testing.T) {
 	for reference, want := range map[string]string{
 		"a.json": "a.json", "a/b/c.json": "a/b/c.json", "./a.json": "a.json", "a%20b.json": "a b.json", "a b.json": "a b.json",
 		"%61.json": "a.json", "..a/b..json": "..a/b..json", "a/b:c.json": "a/b:c.json", "ü.json": "ü.json", "a;v=1.json": "a;v=1.json",
+		"日本語/チャット.json": "日本語/チャット.json", "हिन्दी٣.json": "हिन्दी٣.json", "a–b—c’d“e”（f）.json": "a–b—c’d“e”（f）.json", "%E6%97%A5/%C3%BC.json": "日/ü.json",
+		"e\u0301.json": "e\u0301.json", "a~b$c+d=e^f|g.json": "a~b$c+d=e^f|g.json",
 	} {
 		if got, problem := marketplace.Confined(reference); got != want || problem != "" {
 			t.Errorf("%q: got %q, %q", reference, got, problem)

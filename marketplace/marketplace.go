@@ -41,9 +41,11 @@ import (
 // Config is what a [Client] is built from. The zero value works: it reaches https at public addresses.
 type Config struct {
 	// AllowOrigins are origins ("http://127.0.0.1:9999", "https://git.corp.example") that may be reached although
-	// they are plain http, or wherever their name leads: exactly that scheme, host and port, in redirects too.
+	// they are plain http, at a port of another protocol (the Fetch standard's list of bad ports: 22, 25, 6667 …), or
+	// wherever their name leads: exactly that scheme, host and port, in redirects too.
 	AllowOrigins []string
-	// AllowCIDRs are addresses that may be dialled although they are not public. They allow no plain http.
+	// AllowCIDRs are addresses that may be dialled although they are not public. They allow no plain http, and no port of
+	// another protocol.
 	AllowCIDRs []netip.Prefix
 	// Files are sources in file systems, addressed as fs://NAME or fs://NAME/dir. Names are of letters, digits
 	// and "-_.". A file system is read concurrently. [os.DirFS] follows symbolic links out of its directory;
@@ -109,7 +111,7 @@ func New(config Config) (*Client, error) {
 	}
 	c.guard.allow = slices.Clone(config.AllowCIDRs)
 	for name, files := range config.Files {
-		if name == "" || files == nil || strings.ContainsFunc(strings.ToLower(name), func(r rune) bool { return r != '.' && notInName(r) }) {
+		if name == "" || files == nil || strings.ContainsFunc(name, func(r rune) bool { return r != '.' && notInName(r) }) {
 			return nil, fmt.Errorf("marketplace: Config.Files[%q] must have a name of letters, digits and -_. and a file system", name)
 		}
 		c.files[name] = files

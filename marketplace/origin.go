@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,6 +13,13 @@ import (
 type origin struct{ scheme, host, port string }
 
 var defaultPorts = map[string]string{"https": "443", "http": "80"}
+
+// badPorts are those on which other protocols are spoken: the Fetch standard's list, but for port 0, which is
+// none.
+var badPorts = strings.Fields(`
+	1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115 117 119 123
+	135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563 587 601 636 989 990 993
+	995 1719 1720 1723 2049 3659 4045 4190 5060 5061 6000 6566 6665 6666 6667 6668 6669 6679 6697 10080`)
 
 // hostport is the origin's place in an address.
 func (o origin) hostport() string {
@@ -67,17 +75,17 @@ func canonicalIPv6(text string) (string, string) {
 // an IPv4 address that resolvers still know (127.1, 0x7f000001, 017700000001, 2130706433) are refused: no name ends in a
 // number.
 func canonicalName(text string) (string, string) {
-	name := strings.ToLower(strings.TrimRight(text, "."))
+	name := strings.TrimRight(text, ".")
 	if name == "" {
 		return "", "must name a host"
 	}
-	labels := strings.Split(name, ".")
-	for _, label := range labels {
+	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || strings.ContainsFunc(label, notInName) {
 			return "", "must spell its host with ASCII letters, digits and -_. only"
 		}
 	}
-	if !isNumber(labels[len(labels)-1]) {
+	name = strings.ToLower(name) // not before: the Kelvin sign in lower case is a k
+	if !isNumber(name[strings.LastIndexByte(name, '.')+1:]) {
 		return name, ""
 	}
 	if addr, err := netip.ParseAddr(name); err != nil || !addr.Is4() {
@@ -87,7 +95,7 @@ func canonicalName(text string) (string, string) {
 }
 
 func notInName(r rune) bool {
-	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '_')
+	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 }
 
 // isNumber reports whether a label is decimal, octal or hexadecimal digits.
@@ -111,6 +119,8 @@ func (c *Client) webOrigin(u *url.URL) (origin, string) {
 		return origin{}, "is plain http, and this server allows that for no such origin"
 	case c.guard.forbidsHost(o.host):
 		return origin{}, "is not public, and this server does not allow it"
+	case slices.Contains(badPorts, o.port):
+		return origin{}, "has the port " + o.port + " of another protocol, and this server allows that for no such origin"
 	}
 	return o, ""
 }

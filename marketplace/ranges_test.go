@@ -163,7 +163,7 @@ func TestNamesThatAreSeenOnlyAtTheDial(t *testing.T) {
 		"of a network at home":          "router.home.arpa",
 		"with an underscore":            "_http._tcp.example",
 		"in capitals, dots at the end":  "INSIDE.Example..",
-		"with a port":                   "inside.example:22",
+		"with a port":                   "inside.example:8022",
 	} {
 		t.Run(what, func(t *testing.T) {
 			is := is.New(t)

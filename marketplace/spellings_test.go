@@ -57,6 +57,11 @@ var spellings = []struct {
 		"one.example;127.0.0.1", "127.0.0.1,one.example", "one.example&127.0.0.1", "one.example 127.0.0.1", "127.0.0.1 ",
 		"one.example\t", "[::1]one.example", "one.example[::1]", "[one.example]", "[127.0.0.1]", "::1", "[::1", "::1]", "[]",
 		"[::1]:443:443", "one.example:443:443"}},
+	{"look-alikes of slashes, dots and letters", []string{"one.example∕x", "one.example⁄x", "one.example⧸x", "127.0.0.1∕.one.example",
+		"one.example⧵x", "one.example∖x", "one.example%E2%88%95x", "one・example", "one·example", "one․example", "\u212aub.example",
+		"%E2%84%AAub.example"}},
+	{"ports of other protocols", []string{"one.example:22", "one.example:25", "one.example:00025", "8.8.8.8:53", "[2606:4700::1111]:6667",
+		"one.example:1", "one.example:10080", "github.com:22", "ONE.example.:6000"}},
 	{"ports", []string{"one.example:0", "one.example:65536", "one.example:99999999999999999999", "one.example:-1", "one.example:+443",
 		"one.example:0x1bb", "one.example:443x", "one.example: 443", "one.example:４４３", "one.example:4%343",
 		"one.example:1e3", ":443", "127.0.0.1:0443", "127.0.0.1:"}},
@@ -101,14 +106,14 @@ func TestSpellingsOfWhatIsAllowed(t *testing.T) {
 	// Nor is what the host does with its lists afterwards looked at.
 	config.AllowOrigins[0], config.AllowCIDRs[0] = "https://127.0.0.1:9443", prefixes("127.0.0.0/8")[0]
 	for _, address := range []string{"https://127.0.0.1:8443", "https://127.0.0.1.:08443/x", "http://INTRA.example.:8080",
-		"https://10.1.2.3:1/x", "https://[fd00:1::1]", "https://[FD00:0001:0::1]"} {
+		"https://10.1.2.3:444/x", "https://[fd00:1::1]", "https://[FD00:0001:0::1]"} {
 		if err := client.CheckURL(address); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
 	for what, addresses := range map[string][]string{
 		"scheme": {"http://127.0.0.1:8443", "http://10.1.2.3", "http://[fd00:1::1]"},
-		"port": {"https://127.0.0.1", "https://127.0.0.1:8444", "https://127.0.0.1:9443", "http://intra.example",
+		"port": {"https://10.1.2.3:22", "https://127.0.0.1", "https://127.0.0.1:8444", "https://127.0.0.1:9443", "http://intra.example",
 			"http://intra.example:80800"},
 		"name": {"https://localhost:8443", "http://xintra.example:8080", "http://intra.example.evil.example:8080",
 			"http://a.intra.example:8080"},
