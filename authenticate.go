@@ -135,7 +135,7 @@ func vouchable(p Principal) error {
 		return errors.New("the host's Authenticator returned a principal whose scoping policy's id " + problem)
 	}
 	for _, pattern := range p.Actions {
-		if err := policy.ValidAction(pattern); err != nil {
+		if err := policy.ValidVouch(pattern); err != nil {
 			return errors.New("the host's Authenticator vouched for " + quote(pattern) + ", which " + err.Error())
 		}
 	}

@@ -125,6 +125,8 @@ func TestAuthenticator(t *testing.T) {
 		"host":     {svc.Host, nil},
 		"odd":      {svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil},
 		"all":      {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil},
+		"wild":     {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "iam*"}}, nil},
+		"empty":    {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{""}}, nil},
 		"svcother": {bob, nil},
 	}
 	h := newHost(t, func(c *svc.Config) {
@@ -137,7 +139,7 @@ func TestAuthenticator(t *testing.T) {
 	})
 	for bearer, code := range map[string]svc.Code{
 		"alice": "", "admin": "", "robot": "", "svcother": "", "none": svc.CodeUnauthenticated,
-		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": svc.CodeInternal,
+		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": "", "wild": svc.CodeInternal, "empty": svc.CodeInternal,
 		"svcu_typo": svc.CodeUnauthenticated, "": svc.CodeUnauthenticated,
 	} {
 		who, err := h.Authenticate(t.Context(), bearer)
@@ -146,6 +148,8 @@ func TestAuthenticator(t *testing.T) {
 			is.Equal(who, answers[bearer].who)
 		}
 	}
+	_, err := h.Authenticate(t.Context(), "wild")
+	is.True(strings.Contains(err.Error(), `"iam*"`)) // for the log
 	h.apply(t, `{"users":[{"id":"alice","is_active":false}],
 		"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
 	for _, bearer := range []string{"alice", "robot"} {

@@ -22,8 +22,10 @@ type Identity struct {
 type Principal struct {
 	Kind Kind
 	ID   string
-	// Actions are action patterns ("template:admin", "iam:*"; not "*" alone) that the host's [Authenticator] vouches for,
-	// in this request only. A stored deny still wins over them; an issued key never carries any.
+	// Actions are action patterns that the host's [Authenticator] vouches for on bank "*", in this request only:
+	// "template:admin", "iam:*", or "*" for every control-plane action ("iam:*" and "template:*", and nothing else).
+	// A stored deny still wins over them; an issued key never carries any. Nil: it vouches for none. With any other "*",
+	// or an empty pattern, Authenticate fails with [CodeInternal] and an Err that quotes the pattern.
 	Actions []string
 	// ScopingPolicyID is that of an access policy which narrows what p may do, in this request only: both must allow. An issued
 	// key brings its own; an [Authenticator] may set one. Actions do not count beside it. "": p is not narrowed.

@@ -36,6 +36,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/internal/errorlog"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/tasks"
@@ -55,7 +56,8 @@ type Config struct {
 	// OnEvent is told of every mutation but [Service.ResealSources], after its commit and before the method returns, in the
 	// caller's goroutine and concurrently. Nil: nobody is told.
 	OnEvent func(ctx context.Context, event Event)
-	// Logger gets warnings and faults, never a secret. Nil: nothing is logged.
+	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to [slog.Default], the others
+	// are dropped.
 	Logger *slog.Logger
 	// Now is the clock; times are kept in UTC, to the microsecond. Nil: [time.Now].
 	Now func() time.Time
@@ -176,9 +178,7 @@ func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
 	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
+	config.Logger = errorlog.Or(config.Logger)
 	if config.Now == nil {
 		config.Now = time.Now
 	}

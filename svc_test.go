@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -339,3 +340,20 @@ func TestErrorCode(t *testing.T) {
 }
 
 func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+// Without a Logger no error is lost, and nothing else is logged.
+func TestNoLogger(t *testing.T) {
+	is := is.New(t)
+	defer slog.SetDefault(slog.Default())
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	h := newHost(t, func(c *svc.Config) {
+		c.Logger, c.Keys.Peppers = nil, nil // which is warned of
+		c.OnEvent = func(context.Context, svc.Event) { panic("of the host") }
+	})
+	is.Equal(log.String(), "")
+	_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	is.True(strings.Contains(log.String(), "level=ERROR"))
+	is.True(strings.Contains(log.String(), "of the host"))
+}

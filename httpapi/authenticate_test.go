@@ -255,8 +255,10 @@ func TestAuthenticatorOfTheHost(t *testing.T) {
 				return svc.Principal{Kind: svc.KindUser}, nil
 			case "as-odd":
 				return svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil
-			case "as-star":
+			case "as-all":
 				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil
+			case "as-star":
+				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "templates*"}}, nil
 			}
 			return svc.Principal{Kind: svc.KindUser, ID: "alice"}, answer
 		})
@@ -273,6 +275,11 @@ func TestAuthenticatorOfTheHost(t *testing.T) {
 			t.Errorf("%s: %d %s", bearer, a.status, a.body)
 		}
 	}
+	if log := s.log.String(); !strings.Contains(log, "templates*") {
+		t.Errorf("the log does not name the pattern: %s", log)
+	}
+	s.as("as-all").get("/admin/templates").is(200)
+	s.as("as-all").get("/users/b/api-keys").is(200)
 	s.as("session").get("/me/api-keys").is(200)
 	answer = errors.New("the session database at 10.1.2.3 is gone")
 	if detail := s.as("session").get("/me/api-keys").fails(503, "unavailable").text("detail"); strings.Contains(detail, "10.1.2.3") {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/errorlog"
 )
 
 // DefaultPrefix is where the interface is mounted unless Options say otherwise.
@@ -33,7 +34,8 @@ type Options struct {
 	MaxBody int64
 	// Logger gets one record of each request that is answered, or cut off, and of each that [Handler.Protect] refuses: "svc: request" at
 	// [slog.LevelInfo], or "svc: request failed" with the error at [slog.LevelError], for 500 and above and what is cut off, at
-	// LevelInfo if the client has left. None holds a secret, nor the path, a header or a body. Nil: nothing is logged, at no cost.
+	// LevelInfo if the client has left. None holds a secret, nor the path, a header or a body. Nil: records of
+	// LevelError go to [slog.Default], the others are dropped.
 	Logger *slog.Logger
 	// Limit is asked about every request whose caller is known, before anything else is done for it: how long the caller has
 	// to wait before the next try, or 0 or less to go on. It is called concurrently. Nil: nobody has to wait.
@@ -64,7 +66,7 @@ type Handler struct {
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
 	h := &Handler{
-		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody, logger: options.Logger, limit: options.Limit,
+		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody, logger: errorlog.Or(options.Logger), limit: options.Limit,
 		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI, observer: options.Observer,
 	}
 	if options.MaxBody > 0 {
@@ -116,9 +118,7 @@ type request struct {
 // alike, have none but the host's.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
-	if h.tells() {
-		defer h.tell(a, r, time.Now())
-	}
+	defer h.tell(a, r, time.Now())
 	defer h.recover(a, r)
 	a.identify(r)
 	a.Header().Set("Cache-Control", "no-store")

@@ -234,7 +234,7 @@ func TestRecordsOfProtect(t *testing.T) {
 	is.Equal(all[1].Code, "unauthenticated")
 }
 
-// Nobody who wants no log has one, or pays for it.
+// Without a logger there are errors in the default one, and nothing else; it costs nothing.
 func TestNoLogger(t *testing.T) {
 	is := is.New(t)
 	log := &record{}
@@ -257,5 +257,12 @@ func TestNoLogger(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+key)
 	_, w := s.serveOnce(httpapi.Options{}, r)
 	is.Equal(w.Code, 500)
-	is.Equal(log.String(), "")
+	all := records(t, log.String())
+	is.Equal(len(all), 1)
+	is.Equal(all[0].Level, "ERROR")
+	is.True(strings.Contains(all[0].Error, "disk on fire"))
+
+	r.Header.Set("Authorization", "Bearer wrong") // an answer of 401 is no error
+	s.serveOnce(httpapi.Options{}, r)
+	is.Equal(len(records(t, log.String())), 1)
 }

@@ -57,9 +57,6 @@ func isRequestID(id string) bool {
 	})
 }
 
-// tells reports whether anybody wants to be told of requests.
-func (h *Handler) tells() bool { return h.logger != nil || h.observer != nil }
-
 // tell tells the host of an answer, also when it is cut off by a panic: the log first, because an Observer may panic.
 func (h *Handler) tell(a *answer, r *http.Request, began time.Time) {
 	o := Observation{
@@ -69,7 +66,5 @@ func (h *Handler) tell(a *answer, r *http.Request, began time.Time) {
 	if h.observer != nil {
 		defer h.observer.Observe(r.Context(), o)
 	}
-	if h.logger != nil {
-		h.log(r, o)
-	}
+	h.log(r, o)
 }

@@ -24,13 +24,11 @@ func (h *Handler) Protect(next http.Handler) http.Handler {
 // letIn finds the caller, or answers, also when the host's Authenticator panics.
 func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principal, ok bool) {
 	a := &answer{ResponseWriter: w}
-	if h.tells() {
-		defer func(began time.Time) {
-			if !ok {
-				h.tell(a, r, began)
-			}
-		}(time.Now())
-	}
+	defer func(began time.Time) {
+		if !ok {
+			h.tell(a, r, began)
+		}
+	}(time.Now())
 	defer h.recover(a, r)
 	by, err := h.admit(r)
 	if err != nil {

@@ -8,6 +8,26 @@ import (
 // They are asked for on controlBank.
 var controlPlane = []string{"iam:*", "template:*"}
 
+// allControl is what a host vouches for that vouches for all of the control plane. It is no pattern of a policy.
+const allControl = "*"
+
+// ValidVouch reports what is wrong with a pattern that a host vouches for: it is "*" or what [ValidAction] accepts.
+func ValidVouch(pattern string) error {
+	if pattern == allControl {
+		return nil
+	}
+	return ValidAction(pattern)
+}
+
+// vouches reports whether a pattern that the host vouches for covers an action. An invalid one covers nothing.
+func vouches(pattern, action string) bool {
+	if pattern == allControl {
+		_, administers := firstAction(controlPlane, action)
+		return administers
+	}
+	return MatchAction(pattern, action)
+}
+
 // controlBank stands for the service itself. Only the bank pattern "*" covers it.
 const controlBank = "*"
 

@@ -77,7 +77,7 @@ func (d Decision) Vouch(patterns []string) Decision {
 	if d.bank != controlBank || d.Outcome() != ImplicitDeny || d.verdict == nil || d.verdict.final {
 		return d
 	}
-	if slices.ContainsFunc(patterns, func(p string) bool { return MatchAction(p, d.action) }) {
+	if slices.ContainsFunc(patterns, func(p string) bool { return vouches(p, d.action) }) {
 		d.verdict = vouched
 	}
 	return d
