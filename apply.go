@@ -46,16 +46,19 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 }
 
 // normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without
-// the store. What the compiler parses for it, it need not parse again.
+// the store. The compiler parses its policies. The caller has been authorized.
 func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
-	c := checker{compiler: compiler}
+	return b.normalizeWith(&checker{compiler: compiler})
+}
+
+func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
 	out := Bundle{
-		Users:           normalized(&c, "/users", b.Users, (*User).normalize, User.key),
-		Groups:          normalized(&c, "/groups", b.Groups, (*Group).normalize, Group.key),
-		ServiceAccounts: normalized(&c, "/service_accounts", b.ServiceAccounts, (*ServiceAccount).normalize, ServiceAccount.key),
-		Policies:        normalized(&c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
-		Attachments:     normalized(&c, "/attachments", b.Attachments, (*Attachment).normalize, Attachment.key),
-		BankPolicies:    normalized(&c, "/bank_policies", b.BankPolicies, (*BankPolicy).normalize, BankPolicy.key),
+		Users:           normalized(c, "/users", b.Users, (*User).normalize, User.key),
+		Groups:          normalized(c, "/groups", b.Groups, (*Group).normalize, Group.key),
+		ServiceAccounts: normalized(c, "/service_accounts", b.ServiceAccounts, (*ServiceAccount).normalize, ServiceAccount.key),
+		Policies:        normalized(c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
+		Attachments:     normalized(c, "/attachments", b.Attachments, (*Attachment).normalize, Attachment.key),
+		BankPolicies:    normalized(c, "/bank_policies", b.BankPolicies, (*BankPolicy).normalize, BankPolicy.key),
 	}
 	return out, c.err()
 }
@@ -65,6 +68,9 @@ func normalized[R any, K comparable](c *checker, at string, rows []R, normalize 
 	out := slices.Clone(rows)
 	seen := map[K]bool{}
 	for i := range out {
+		if c.full {
+			return nil
+		}
 		pointer := at + "/" + strconv.Itoa(i)
 		normalize(&out[i], c, pointer)
 		if k := key(out[i]); seen[k] {
@@ -88,8 +94,8 @@ func (a Attachment) key() AttachmentKey {
 func (u *User) normalize(c *checker, at string) {
 	c.namedID(at, u.ID, &u.DisplayName)
 	c.optionalText(at+"/email", u.Email, MaxNameLength)
-	for i, channel := range u.Channels {
-		channel.check(c, at+"/channels/"+strconv.Itoa(i))
+	for i := 0; i < len(u.Channels) && !c.full; i++ {
+		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
 	}
 }
 
@@ -106,8 +112,8 @@ func (ch Channel) check(c *checker, at string) {
 
 func (g *Group) normalize(c *checker, at string) {
 	c.namedID(at, g.ID, &g.DisplayName)
-	for i, member := range g.Members {
-		c.id(at+"/members/"+strconv.Itoa(i), member)
+	for i := 0; i < len(g.Members) && !c.full; i++ {
+		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
 	}
 }
 

@@ -185,7 +185,7 @@ func (s *Service) entryProblem(entry CatalogEntry) string {
 	c.id("id", entry.ID)
 	entry.Content.checkHead(&c)
 	if entry.Content.Manifest != nil {
-		s.checkManifest(&c, entry.Content.Manifest)
+		s.validate(&c, c.manifest(entry.Content.Manifest))
 	}
 	first, is := errors.AsType[*Error](c.err())
 	if !is {

@@ -105,8 +105,14 @@ func (c Content) clone() Content {
 
 // checkContent says what is wrong with a whole content, at JSON pointers into it, and compacts its manifest.
 func (s *Service) checkContent(c *checker, content *Content) {
-	content.checkHead(c)
-	content.Manifest = s.checkManifest(c, content.Manifest)
+	content.checkForm(c)
+	s.validate(c, content.Manifest)
+}
+
+// checkForm is checkContent without the host's own check.
+func (c *Content) checkForm(check *checker) {
+	c.checkHead(check)
+	c.Manifest = check.manifest(c.Manifest)
 }
 
 // checked says what is wrong with a whole content.
@@ -135,8 +141,8 @@ func (c Content) checkTexts(check *checker) {
 	check.labels("/tags", c.Tags)
 }
 
-// checkManifest returns a manifest without insignificant white space, or says what is wrong with it.
-func (s *Service) checkManifest(c *checker, manifest json.RawMessage) json.RawMessage {
+// manifest returns a manifest without insignificant white space, or says what is wrong with its form.
+func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 	if len(manifest) == 0 {
 		c.add("/manifest", "is required")
 		return nil
@@ -154,20 +160,24 @@ func (s *Service) checkManifest(c *checker, manifest json.RawMessage) json.RawMe
 		c.check(problem)
 		return nil
 	}
-	if validate := s.config.Templates.ValidateManifest; validate != nil {
-		c.manifest(validate(compact))
-	}
 	return compact
 }
 
-// manifest adds what a host's validator says, which may be joined errors with pointers into the manifest.
-func (c *checker) manifest(err error) {
-	if err == nil {
+// validate runs the host's own check of a manifest whose form is good; nil: there is none. Call it only for an authorized caller.
+func (s *Service) validate(c *checker, manifest json.RawMessage) {
+	if validate := s.config.Templates.ValidateManifest; validate != nil && manifest != nil {
+		c.host(validate(manifest))
+	}
+}
+
+// host adds what a host's validator says, which may be joined errors with pointers into the manifest.
+func (c *checker) host(err error) {
+	if err == nil || c.full {
 		return
 	}
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		for _, one := range joined.Unwrap() {
-			c.manifest(one)
+			c.host(one)
 		}
 		return
 	}

@@ -75,11 +75,7 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 // PreviewApply returns what [Service.Apply] of a bundle would change in what everybody may do, and writes nothing. by needs
 // [ActionUsersRead]. Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
 func (s *Service) PreviewApply(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
-	bundle, err := bundle.normalize(s.compiler)
-	if err != nil {
-		return AccessDiff{}, err
-	}
-	before, after, _, err := s.overlaid(ctx, by, bundle)
+	before, after, _, err := s.overlaid(ctx, by, bundle, nil)
 	if err != nil {
 		return AccessDiff{}, err
 	}

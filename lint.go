@@ -94,13 +94,14 @@ func (l *linter) add(f Finding) {
 
 // rows finds what Apply would refuse.
 func (l *linter) rows() {
-	normal, err := l.bundle.normalize(l.compiler)
+	normal, err := l.bundle.normalizeWith(&checker{compiler: l.compiler, endless: true})
 	told := map[string]bool{}
 	for _, e := range flat(err) {
 		told[e.Field] = true
 		l.refused(e, FindingRow)
 	}
 	a := newApplication(Bundle{}, normal)
+	a.endless = true
 	a.checkReferences()
 	a.checkChannels()
 	for _, e := range flat(a.err()) {

@@ -7,16 +7,13 @@ import (
 )
 
 // Simulate answers a query as [Service.Resolve] would once a bundle were applied, and writes nothing. Where the bundle would change
-// something, the Revision is none of the store's. by needs [ActionUsersRead].
+// something, the Revision is none of the store's. by needs [ActionUsersRead]. The rows of the bundle are not looked at before by is
+// authorized.
 //
 // Errors: those of Resolve, and those of [Service.Apply] about the bundle.
 func (s *Service) Simulate(ctx context.Context, by Principal, overlay Bundle, q Query) (Resolution, error) {
-	asked, queryErr := q.check()
-	overlay, err := overlay.normalize(s.compiler)
-	if err := errors.Join(queryErr, err); err != nil {
-		return Resolution{}, err
-	}
-	_, after, changed, err := s.overlaid(ctx, by, overlay)
+	asked, wrong := q.check()
+	_, after, changed, err := s.overlaid(ctx, by, overlay, wrong)
 	if err != nil {
 		return Resolution{}, err
 	}
@@ -28,9 +25,17 @@ func (s *Service) Simulate(ctx context.Context, by Principal, overlay Bundle, q 
 	return r, nil
 }
 
-// overlaid returns all rows of access as they are, and as a normal bundle would leave them.
-func (s *Service) overlaid(ctx context.Context, by Principal, overlay Bundle) (before, after *roster, changed bool, err error) {
+// overlaid returns all rows of access as they are, and as a bundle would leave them, to a caller who may read them. wrong is what the form
+// of the request has shown to be wrong with it; nil: nothing.
+func (s *Service) overlaid(ctx context.Context, by Principal, overlay Bundle, wrong error) (before, after *roster, changed bool, err error) {
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		if wrong != nil {
+			return nil, nil, false, wrong
+		}
+		return nil, nil, false, err
+	}
+	overlay, err = overlay.normalize(s.compiler)
+	if err := errors.Join(wrong, err); err != nil {
 		return nil, nil, false, err
 	}
 	all, err := s.everybody(ctx)

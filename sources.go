@@ -107,6 +107,9 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Source{}, err
 	}
+	if err := s.checkAddress(&source, in); err != nil {
+		return Source{}, err
+	}
 	if in.AuthToken != nil {
 		source.SealedToken = s.sealer.Seal([]byte(*in.AuthToken), source.binding())
 	}
@@ -123,22 +126,18 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 	return source, nil
 }
 
-// newSource checks a registration and returns the row it asks for, unstamped and without its token.
+// newSource checks the form of a registration and returns the row it asks for, unstamped, without its token or a name from its URL.
 func (s *Service) newSource(in RegisterSource) (Source, error) {
 	var c checker
 	source := Source{SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL, Description: in.Description, SigningKey: bytes.Clone(in.SigningKey)}
 	if in.URL == "" {
 		c.add("/url", "is required")
-	} else if c.text("/url", in.URL, MaxURLLength); c.ok() {
-		c.check(s.checkSourceURL(in.URL))
+	} else {
+		c.text("/url", in.URL, MaxURLLength)
 	}
 	if in.Alias != nil {
 		source.Name = *in.Alias
 		c.id("/alias", source.Name)
-	} else if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
-		c.add("/alias", "is required, because the URL has no path to take a name from")
-	} else if c.ok() && (idProblem(source.Name) != "" || token.Whole(source.Name)) {
-		c.add("/alias", "is required, because the URL's path does not start with a name that can be used")
 	}
 	if in.AuthToken != nil {
 		c.check(s.checkSourceToken(string(*in.AuthToken)))
@@ -148,6 +147,22 @@ func (s *Service) newSource(in RegisterSource) (Source, error) {
 	}
 	c.optionalText("/description", in.Description, MaxDescriptionLength)
 	return source, c.err()
+}
+
+// checkAddress asks the marketplace about a source's URL, and names the source by that where there is no alias. Call it only for an
+// authorized caller.
+func (s *Service) checkAddress(source *Source, in RegisterSource) error {
+	var c checker
+	c.check(s.checkSourceURL(in.URL))
+	if in.Alias != nil {
+		return c.err()
+	}
+	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
+		c.add("/alias", "is required, because the URL has no path to take a name from")
+	} else if c.ok() && (idProblem(source.Name) != "" || token.Whole(source.Name)) {
+		c.add("/alias", "is required, because the URL's path does not start with a name that can be used")
+	}
+	return c.err()
 }
 
 func (s *Service) checkSourceURL(address string) *Error {

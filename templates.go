@@ -123,12 +123,15 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 	content := in.Content.clone()
 	var c checker
 	c.id("/id", in.ID)
-	s.checkContent(&c, &content)
+	content.checkForm(&c)
 	if err := c.err(); err != nil {
 		return Template{}, err
 	}
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Template{}, err
+	}
+	if s.validate(&c, content.Manifest); !c.ok() {
+		return Template{}, c.err()
 	}
 	now := s.now()
 	template := Template{TemplateKey: serverTemplate(in.ID), Content: content, Version: 1, InstalledAt: now, UpdatedAt: now}
@@ -281,25 +284,29 @@ func (c *checker) filter(f TemplateFilter) {
 // Concurrent patches of different fields all hold. With ifMatch, only a template with one of these ETags is patched. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string) (Template, error) {
-	if err := s.checkPatch(id, &patch); err != nil {
+	if err := patch.check(id); err != nil {
 		return Template{}, err
 	}
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return Template{}, err
 	}
+	var c checker
+	if s.validate(&c, patch.Manifest); !c.ok() {
+		return Template{}, c.err()
+	}
 	return s.editTemplate(ctx, by, id, EventTemplatePatched, ifMatch, patch.apply)
 }
 
-// checkPatch says what is wrong with the fields that a patch touches, and compacts its manifest.
-func (s *Service) checkPatch(id string, patch *TemplatePatch) error {
+// check says what is wrong with the form of the fields that a patch touches, and compacts its manifest.
+func (p *TemplatePatch) check(id string) error {
 	var c checker
 	c.lookup("template_id", id)
-	if patch.Name != nil && *patch.Name == "" {
+	if p.Name != nil && *p.Name == "" {
 		c.add("/name", "must not be empty")
 	}
-	patch.apply(Content{}).checkTexts(&c)
-	if patch.Manifest != nil {
-		patch.Manifest = s.checkManifest(&c, patch.Manifest)
+	p.apply(Content{}).checkTexts(&c)
+	if p.Manifest != nil {
+		p.Manifest = c.manifest(p.Manifest)
 	}
 	return c.err()
 }

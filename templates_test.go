@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -356,4 +357,58 @@ func TestTemplateAt(t *testing.T) {
 			wantCode(t, err, svc.CodeForbidden, "")
 		})
 	}
+}
+
+// A host's own code runs for those alone who have the right: its check of a manifest, and its marketplace's of an address.
+func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
+	is := is.New(t)
+	ran := 0
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.ValidateManifest = func(json.RawMessage) error { ran++; return errors.New("no") }
+		c.Marketplace = countedAddresses{c.Marketplace, &ran}
+	})
+	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
+	manifest := json.RawMessage(`{"version":"1"}`)
+	for _, by := range []svc.Principal{plain, svc.Host} {
+		_, created := h.CreateTemplate(t.Context(), by, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: manifest}})
+		_, patched := h.PatchTemplate(t.Context(), by, "a", svc.TemplatePatch{Manifest: manifest})
+		_, registered := h.RegisterSource(t.Context(), by, svc.RegisterSource{URL: "https://example.com/a"})
+		for _, err := range []error{created, patched, registered} {
+			is.Equal(svc.ErrorCode(err) == svc.CodeForbidden, by.Kind != svc.KindHost)
+		}
+		is.Equal(ran == 0, by.Kind != svc.KindHost)
+	}
+	is.Equal(ran, 3)
+	_, err := h.CreateTemplate(t.Context(), plain, svc.CreateTemplate{ID: "a"})
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // the form of a request still comes first
+}
+
+// countedAddresses counts the addresses that a marketplace is asked about, and refuses them.
+type countedAddresses struct {
+	svc.Marketplace
+	asked *int
+}
+
+func (m countedAddresses) CheckURL(string) error {
+	*m.asked++
+	return errors.New("no")
+}
+
+// One error joins so many, and says that there may be more.
+func TestErrorsHaveAnEnd(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.ValidateManifest = func(json.RawMessage) error {
+			return errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...)
+		}
+	})
+	_, manifest := h.CreateTemplate(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
+	rows := h.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
+	references := h.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
+	for _, err := range []error{manifest, rows, references} {
+		all := err.(interface{ Unwrap() []error }).Unwrap()
+		is.Equal(len(all), svc.MaxErrors+1)
+		wantCode(t, all[svc.MaxErrors], svc.CodeInvalid, "")
+	}
+	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }

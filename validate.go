@@ -25,9 +25,14 @@ const (
 	MaxNesting           = 64      // levels of arrays and objects in any JSON document
 )
 
+// MaxErrors is how many errors one error joins at most. Behind them stands one more, whose Field is "", that says that there may be more.
+const MaxErrors = 100
+
 // checker collects what is wrong with a request.
 type checker struct {
 	errs     []error
+	full     bool             // it has MaxErrors, and collects no more: stop looking
+	endless  bool             // it collects all there is
 	compiler *policy.Compiler // of policies, where there are any
 }
 
@@ -40,12 +45,16 @@ func (c *checker) err() error {
 	return errors.Join(c.errs...)
 }
 
-func (c *checker) add(field, message string) { c.errs = append(c.errs, invalid(field, message)) }
+func (c *checker) add(field, message string) { c.check(invalid(field, message)) }
 
-// check adds a problem unless it is nil.
+// check adds a problem unless it is nil, or there are enough.
 func (c *checker) check(problem *Error) {
-	if problem != nil {
-		c.errs = append(c.errs, problem)
+	if problem == nil || c.full {
+		return
+	}
+	if c.errs = append(c.errs, problem); len(c.errs) == MaxErrors && !c.endless {
+		c.full = true
+		c.errs = append(c.errs, invalid("", fmt.Sprintf("there may be more errors: only the first %d are listed", MaxErrors)))
 	}
 }
 

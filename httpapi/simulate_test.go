@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc"
 )
 
 func TestWhoCanWhole(t *testing.T) {
@@ -86,4 +88,26 @@ func TestSimulateRefused(t *testing.T) {
 	plain.post("/debug/simulate", `{"bundle": {"groups": [{"id": "g", "members": ["new"]}]}, `+query+`}`).fails(403, "forbidden") // before anything is told of who there is
 	large := `{"bundle": {"users": [{"id": "` + strings.Repeat("x", 1<<20) + `"}]}, ` + query + `}`
 	admin.post("/debug/simulate", large).fails(413, "body_too_large")
+}
+
+// Rows are looked at once the caller is known to have the right, and what is wrong with them has an end.
+func TestSimulateEndsItsErrors(t *testing.T) {
+	s := newSite(t)
+	bad := strings.Repeat(`{"id": "a/b", "members": ["\u0000", "\u0000"]},`, 3000)
+	body := func(groups string) string {
+		return `{"bundle": {"groups": [` + strings.TrimSuffix(groups, ",") + `]}, "query": {"bank": "b", "user_id": "a"}}`
+	}
+	s.as("session-of-plain").post("/debug/simulate", body(bad)).fails(403, "forbidden")
+	a := s.admin().post("/debug/simulate", body(bad)).is(400)
+	if n := strings.Count(string(a.body), `"pointer"`); n != svc.MaxErrors+1 || !strings.Contains(string(a.body), "there may be more errors") {
+		t.Errorf("%d errors, %d bytes", n, len(a.body))
+	}
+	s.admin().post("/debug/simulate", body(strings.Repeat(`{"id": "g"},`, 10_000))).is(400)
+	for groups, at := range map[string]string{
+		strings.Repeat(`{"id": "g"},`, 10_001):                                    "/bundle/groups",
+		`{"id": "g", "members": [` + strings.Repeat(`"a",`, 9_999) + `"a"]}`:      "/bundle/groups",
+		`{"id": "g"}], "users": [` + strings.Repeat(`{"id": "u"},`, 9_999) + `{}`: "/bundle/groups",
+	} {
+		s.admin().post("/debug/simulate", body(groups)).refuses(at)
+	}
 }
