@@ -123,7 +123,11 @@ func (s *Service) WhatCan(ctx context.Context, by Principal, who Identity) ([]Ca
 		return nil, err
 	}
 	subject := all.snapshot(AccessQuery{Identity: who}).subject(who)
-	return capabilities(s.compiler.Compile(subject).Capabilities(all.world().Shut())), nil
+	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(all.world().Shut()))
+	if err := ctx.Err(); err != nil {
+		return nil, fault("list what somebody can do", err)
+	}
+	return list, nil
 }
 
 func capabilities(found []policy.Capability) []Capability {

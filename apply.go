@@ -22,7 +22,7 @@ func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error 
 	if by.Kind != KindHost {
 		return forbidden("only the host application writes access")
 	}
-	bundle, err := bundle.normalize(s.compiler)
+	bundle, err := bundle.normalize(s.compiler.Apart(ctx)) // of what is refused nothing is kept
 	if err != nil {
 		return err
 	}

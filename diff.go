@@ -75,11 +75,16 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 // PreviewApply returns what [Service.Apply] of a bundle would change in what everybody may do, and writes nothing. by needs
 // [ActionUsersRead]. Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
 func (s *Service) PreviewApply(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
-	before, after, _, err := s.overlaid(ctx, by, bundle, nil)
+	compiler := s.compiler.Apart(ctx)
+	before, after, _, err := s.overlaid(ctx, by, compiler, bundle, nil)
 	if err != nil {
 		return AccessDiff{}, err
 	}
-	return diff(s.compiler, before, after), nil
+	found := diff(compiler, before, after)
+	if err := ctx.Err(); err != nil {
+		return AccessDiff{}, fault("compare access", err)
+	}
+	return found, nil
 }
 
 // alone returns the rows of a bundle that is all there is.

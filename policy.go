@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -53,11 +55,11 @@ func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolutio
 	if err != nil {
 		return Resolution{}, fault("read access", err)
 	}
-	return s.resolve(snapshot, asked, q), nil
+	return resolve(s.compiler, snapshot, asked, q, math.MaxInt)
 }
 
-// resolve decides a query that was checked, and says why.
-func (s *Service) resolve(snapshot AccessSnapshot, asked AccessQuery, q Query) Resolution {
+// resolve decides a query that was checked, and says why, unless more than so many statements reach the subject.
+func resolve(compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQuery, q Query, most int) (Resolution, error) {
 	who := asked.Identity
 	if who == (Identity{}) {
 		who = snapshot.sender()
@@ -65,12 +67,16 @@ func (s *Service) resolve(snapshot AccessSnapshot, asked AccessQuery, q Query) R
 	provider, _, _ := strings.Cut(q.Sender, ":")
 	subject := snapshot.subject(who)
 	snapshot.narrow(&subject, q.ScopingPolicyID)
-	result := s.compiler.Compile(subject).Explain(policy.Request{
+	rights := compiler.Compile(subject)
+	if rights.Size() > most {
+		return Resolution{}, invalid("", fmt.Sprintf("more than %d statements reach the subject", most))
+	}
+	result := rights.Explain(policy.Request{
 		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
 		Context: policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  policy.CompileBank(snapshot.bankPolicy()),
 	})
-	return snapshot.resolution(who, result)
+	return snapshot.resolution(who, result), nil
 }
 
 // check returns what to read for a query.

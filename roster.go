@@ -8,38 +8,57 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// roster is every row of access, and answers as the store does that holds them. It is not changed.
+// roster is every row of access, and answers as the store does that holds them. It is not changed. What it takes beside the rows is linear in
+// them: who is reached by the attachments of a group is not written down.
 type roster struct {
 	AccessRows                    // each list sorted by its keys
-	reaching   map[string][]int32 // of each user, the attachments that reach it
+	direct     map[string][]int32 // of each user, the attachments to it
+	memberOf   map[string][]int32 // of each user, the groups that something is attached to
+	through    [][]int32          // of each group, the attachments to it
 }
 
 func newRoster(rows AccessRows) *roster {
-	r := &roster{AccessRows: rows, reaching: make(map[string][]int32, len(rows.Users))}
+	r := &roster{
+		AccessRows: rows, direct: map[string][]int32{}, memberOf: make(map[string][]int32, len(rows.Users)), through: make([][]int32, len(rows.Groups)),
+	}
 	for i, a := range rows.Attachments {
 		if _, found := find(rows.Policies, a.PolicyID, Policy.key); !found {
 			continue
 		}
 		if a.Principal.Type == GrantedToUser {
-			r.reach(a.Principal.ID, int32(i))
+			r.direct[a.Principal.ID] = append(r.direct[a.Principal.ID], int32(i))
+		} else if g, found := place(rows.Groups, a.Principal.ID, Group.key); found {
+			r.through[g] = append(r.through[g], int32(i))
+		}
+	}
+	for g, attached := range r.through {
+		if attached == nil {
 			continue
 		}
-		if g, found := find(rows.Groups, a.Principal.ID, Group.key); found {
-			for _, member := range g.Members {
-				r.reach(member, int32(i))
-			}
+		for _, member := range rows.Groups[g].Members {
+			r.memberOf[member] = append(r.memberOf[member], int32(g))
 		}
 	}
 	return r
 }
 
-func (r *roster) reach(user string, attachment int32) {
-	r.reaching[user] = append(r.reaching[user], attachment)
+// reaching returns the attachments that reach a user.
+func (r *roster) reaching(user string) []int32 {
+	all := slices.Clone(r.direct[user])
+	for _, g := range r.memberOf[user] {
+		all = append(all, r.through[g]...)
+	}
+	return all
+}
+
+// place returns where the row of a key is.
+func place[R any](sorted []R, key string, of func(R) string) (i int, found bool) {
+	return slices.BinarySearchFunc(sorted, key, func(row R, key string) int { return strings.Compare(of(row), key) })
 }
 
 // find returns the row of a key.
 func find[R any](sorted []R, key string, of func(R) string) (row R, found bool) {
-	i, found := slices.BinarySearchFunc(sorted, key, func(row R, key string) int { return strings.Compare(of(row), key) })
+	i, found := place(sorted, key, of)
 	if found {
 		row = sorted[i]
 	}
@@ -72,7 +91,7 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 		}
 	}
 	if a.User != nil {
-		for _, i := range r.reaching[a.User.ID] {
+		for _, i := range r.reaching(a.User.ID) {
 			attachment := r.Attachments[i]
 			of, _ := find(r.Policies, attachment.PolicyID, Policy.key)
 			a.Grants = append(a.Grants, Grant{Policy: of, Principal: attachment.Principal, Priority: attachment.Priority})
@@ -87,14 +106,18 @@ func (r *roster) census() *policy.Census {
 	for _, b := range r.BankPolicies {
 		census.Banks = append(census.Banks, policy.Named{ID: b.BankID, Document: b.Document})
 	}
-	alike := map[string][]policy.Member{} // users whom the same attachments reach
+	alike := map[string][]policy.Member{} // users who have the same attachments, and are in the same groups that have any
 	var keys []string
 	for _, u := range r.Users {
 		key := []byte{'+'}
 		if u.Inactive {
 			key[0] = '-'
 		}
-		for _, i := range r.reaching[u.ID] {
+		key = binary.LittleEndian.AppendUint32(key, uint32(len(r.memberOf[u.ID])))
+		for _, i := range r.memberOf[u.ID] {
+			key = binary.LittleEndian.AppendUint32(key, uint32(i))
+		}
+		for _, i := range r.direct[u.ID] {
 			key = binary.LittleEndian.AppendUint32(key, uint32(i))
 		}
 		if alike[string(key)] == nil {

@@ -85,7 +85,7 @@ func (s *Subject) policies() []Named {
 
 // view compiles a party, of which nothing but its documents is kept; nil is denied everything.
 func (c *Compiler) view(p *Party, shut []string) view {
-	v := view{as: first, shut: shut}
+	v := view{as: first, shut: shut, call: c.call}
 	if p != nil && p.Subject.Closed == "" {
 		v.table = c.gather(p.Subject, gather(p.Subject.Grants))
 	}

@@ -27,7 +27,9 @@ const (
 type Compiler struct {
 	documents *cache.Cache[digest, parsed]
 	tables    *cache.Cache[digest, *table]
-	made      atomic.Uint64 // tables
+	made      *atomic.Uint64    // tables
+	apart     map[digest]parsed // the documents of a Compiler that keeps nothing beyond one call; nil: it is none
+	call      Call              // whose end ends what takes long; nil: there is none
 	verdicts  *memo[cell, verdict]
 	asked     *answers // spares finding the classes of strings that were asked about before
 	seed      maphash.Seed
@@ -45,6 +47,7 @@ type parsed struct {
 // NewCompiler returns a Compiler that has kept nothing yet.
 func NewCompiler() *Compiler {
 	return &Compiler{
+		made:      new(atomic.Uint64),
 		documents: cache.New[digest, parsed](keptDocuments, digest.bits),
 		tables:    cache.New[digest, *table](keptTables, digest.bits),
 		verdicts:  newMemo[cell, verdict](keptVerdicts),
@@ -52,6 +55,21 @@ func NewCompiler() *Compiler {
 		seed:      maphash.MakeSeed(),
 	}
 }
+
+// Call is what ends a call early: a [context.Context].
+type Call interface{ Err() error }
+
+// Apart returns a Compiler for one call, which finds what c keeps and adds nothing to it: for documents that may never be stored. It is not
+// safe for concurrent use, and its Rights are for Explain and Capabilities, not for Decide. What takes long ends with the call: then
+// its result is not whole, and the caller looks at the call's Err.
+func (c *Compiler) Apart(call Call) *Compiler {
+	one := *c
+	one.apart, one.call = map[digest]parsed{}, call
+	return &one
+}
+
+// ended reports whether the call is over that something is computed for; nil: it never is.
+func ended(call Call) bool { return call != nil && call.Err() != nil }
 
 func (d digest) bits() uint64 { return binary.LittleEndian.Uint64(d[:]) }
 
@@ -71,17 +89,32 @@ func (c *Compiler) Compile(s Subject) *Rights {
 	var ok bool
 	if r.table, ok = c.tables.Get(key); !ok {
 		r.table = c.compile(s, grants)
-		c.tables.Put(fence, key, r.table)
+		if c.apart == nil {
+			c.tables.Put(fence, key, r.table)
+		}
 	}
 	return r
+}
+
+// Size is how many statements there are, each as often as it reaches the subject: so long is a trace, about.
+func (r *Rights) Size() int {
+	if r.table == nil {
+		return 0
+	}
+	return r.table.statements
 }
 
 // fingerprint is equal for subjects that share a table.
 func fingerprint(s Subject, grants []Grant) (d digest) {
 	h := sha256.New()
 	write(h, string(s.Kind), strconv.Itoa(len(grants)))
+	known := map[string]bool{}
 	for _, g := range grants {
-		write(h, g.PolicyID, g.Group, fmt.Sprint(g.Priority), string(g.Document))
+		write(h, g.PolicyID, g.Group, strconv.FormatInt(g.Priority, 10))
+		if !known[g.PolicyID] { // the document of a policy is the same in all its grants
+			known[g.PolicyID] = true
+			write(h, string(g.Document))
+		}
 	}
 	for _, n := range s.Scoping {
 		write(h, n.ID, string(n.Document))
@@ -101,11 +134,16 @@ func write(h hash.Hash, parts ...string) {
 func (c *Compiler) compile(s Subject, grants []Grant) *table {
 	t := c.gather(s, grants)
 	var actions, banks []string
+	known := map[*Document]bool{}
 	for _, w := range slices.Concat(t.sides...) {
+		t.statements += len(w.statements())
+		if known[w.document] {
+			continue
+		}
+		known[w.document] = true
 		for _, st := range w.statements() {
 			actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
 		}
-		t.statements += len(w.statements())
 	}
 	t.actions = classify(":", append(actions, coveredByRecall...))
 	t.banks = classify("::", banks)
@@ -119,9 +157,13 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 		t.holder = "its owner"
 	}
 	granted := make([]way, 0, len(grants))
+	known := map[string]parsed{} // by policy, of which there is one document
 	for _, g := range grants {
 		w := g.way(t.holder)
-		w.parsed = c.parse(g.Document)
+		if _, is := known[g.PolicyID]; !is {
+			known[g.PolicyID] = c.parse(g.Document)
+		}
+		w.parsed = known[g.PolicyID]
 		granted = append(granted, w)
 	}
 	t.sides = append(t.sides, granted)
@@ -141,7 +183,16 @@ func (c *Compiler) parse(raw []byte) parsed {
 	key := digest(sha256.Sum256(raw))
 	fence := c.documents.Fence(key)
 	p, ok := c.documents.Get(key)
-	if !ok {
+	if !ok && c.apart != nil {
+		p, ok = c.apart[key]
+	}
+	switch {
+	case ok:
+		return p
+	case c.apart != nil:
+		p.document, p.fault = ParseDocument(raw)
+		c.apart[key] = p
+	default:
 		p.document, p.fault = ParseDocument(raw)
 		c.documents.Put(fence, key, p)
 	}

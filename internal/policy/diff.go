@@ -38,11 +38,14 @@ type PartyDiff struct {
 }
 
 // Diff compares two censuses, class by class. A principal that is in one alone is denied everything in the other. What changes
-// from one denial to another does not count.
+// from one denial to another does not count. When the call ends that the Compiler is for, the rest is left out.
 func (c *Compiler) Diff(before, after *Census) Diff {
 	var d Diff
 	changed, shutBefore, shutAfter := changedPolicies(before, after), before.shut(), after.shut()
 	for _, p := range pairs(before, after) {
+		if ended(c.call) {
+			return d
+		}
 		if p.before != nil && p.after != nil && p.before.key == p.after.key && !p.before.hasAny(changed) && slices.Equal(shutBefore, shutAfter) {
 			continue
 		}
@@ -50,7 +53,7 @@ func (c *Compiler) Diff(before, after *Census) Diff {
 			d.Parties = append(d.Parties, PartyDiff{p.members, list})
 		}
 	}
-	d.banks(before.Banks, after.Banks)
+	d.banks(c.call, before.Banks, after.Banks)
 	return d
 }
 

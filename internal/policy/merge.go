@@ -9,8 +9,9 @@ import (
 
 // merged is what allows come to, however they are added.
 type merged struct {
-	sum     Parameters      // but for the tag groups
-	groups  []*match        // that have tag groups, in gathering order
+	sum     Parameters      // of the single values
+	lists   []*match        // that set a list, in no order: parameters joins all of them at once
+	known   *Parameters     // what parameters has returned; nil: something was added since
 	winners [scalars]*match // by slot: whose value is in force
 	matches []*match        // all of them, in gathering order, if they are recorded
 }
@@ -69,24 +70,30 @@ func (m *merged) add(c *match) {
 	retainStrategy.add(m, c)
 	llmModel.add(m, c)
 	llmProvider.add(m, c)
-	m.sum.RetainRoles = union(m.sum.RetainRoles, c.sets.RetainRoles)
-	m.sum.RetainTags = union(m.sum.RetainTags, c.sets.RetainTags)
-	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, c.sets.ExcludeProviders)
-	if c.sets.RecallTagGroups != nil {
-		at, _ := slices.BinarySearchFunc(m.groups, c, (*match).gathered)
-		m.groups = slices.Insert(slices.Clip(m.groups), at, c)
+	if c.sets.hasLists() {
+		m.lists = append(m.lists, c)
 	}
+	m.known = nil
 	if c.lost != nil {
 		m.matches = append(m.matches, c)
 	}
 }
 
-// parameters returns what is given.
+// parameters returns what is given, in n log n of what the matches say. Its lists are shared.
 func (m *merged) parameters() Parameters {
-	p := m.sum
-	for _, c := range m.groups {
-		p.RecallTagGroups = joinGroups(p.RecallTagGroups, c.sets.RecallTagGroups)
+	if m.known != nil {
+		return *m.known
 	}
+	p := m.sum
+	for _, c := range slices.SortedFunc(slices.Values(m.lists), (*match).gathered) {
+		p.RetainRoles = behind(p.RetainRoles, c.sets.RetainRoles)
+		p.RetainTags = behind(p.RetainTags, c.sets.RetainTags)
+		p.ExcludeProviders = behind(p.ExcludeProviders, c.sets.ExcludeProviders)
+		p.RecallTagGroups = behind(p.RecallTagGroups, c.sets.RecallTagGroups)
+	}
+	p.RetainRoles, p.RetainTags, p.ExcludeProviders = distinct(p.RetainRoles), distinct(p.RetainTags), distinct(p.ExcludeProviders)
+	p.RecallTagGroups = distinctGroups(p.RecallTagGroups)
+	m.known = &p
 	return p
 }
 
@@ -96,13 +103,14 @@ func narrowed(sides []*side) Parameters {
 		return sides[0].parameters()
 	}
 	m := sides[0].merged
+	m.sum = sides[0].parameters()
 	for _, s := range sides[1:] {
 		m.narrow(&s.merged)
 	}
-	return m.parameters()
+	return m.sum
 }
 
-// narrow leaves what both m and by give. What they share with other copies stays as it is.
+// narrow leaves in the sum, lists included, what both m and by give. What they share with other copies stays as it is.
 func (m *merged) narrow(by *merged) {
 	recallBudget.narrow(m, by)
 	recallMaxTokens.narrow(m, by)
@@ -110,10 +118,11 @@ func (m *merged) narrow(by *merged) {
 	retainStrategy.narrow(m, by)
 	llmModel.narrow(m, by)
 	llmProvider.narrow(m, by)
-	m.sum.RetainRoles = intersection(m.sum.RetainRoles, by.sum.RetainRoles)
-	m.sum.RetainTags = union(m.sum.RetainTags, by.sum.RetainTags)
-	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, by.sum.ExcludeProviders)
-	m.groups = slices.Concat(m.groups, by.groups)
+	lists := by.parameters()
+	m.sum.RetainRoles = intersection(m.sum.RetainRoles, lists.RetainRoles)
+	m.sum.RetainTags = union(m.sum.RetainTags, lists.RetainTags)
+	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, lists.ExcludeProviders)
+	m.sum.RecallTagGroups = distinctGroups(behind(slices.Clip(m.sum.RecallTagGroups), lists.RecallTagGroups))
 	m.matches = slices.Concat(m.matches, by.matches)
 }
 
@@ -181,14 +190,22 @@ func (f scalar[T]) concede(loser, winner *merged) {
 	}
 }
 
-// union adds to a list that is sorted by code point, which is the order of UTF-8 bytes. It is nil only when both lists are.
-func union(sorted, b []string) []string {
-	if b == nil {
-		return sorted
+// union returns what either list has. It is nil only when both are.
+func union(a, b []string) []string { return distinct(behind(slices.Clip(a), b)) }
+
+// behind appends b to a. It is nil only when both are.
+func behind[T any](a, b []T) []T {
+	if a == nil && b != nil {
+		a = make([]T, 0, len(b))
 	}
-	all := append(append([]string{}, sorted...), b...)
-	slices.Sort(all)
-	return slices.Compact(all)
+	return append(a, b...)
+}
+
+// distinct returns a list sorted by code point, which is the order of UTF-8 bytes, each element once. Nil stays nil. It is not a copy
+// where there is nothing to do.
+func distinct(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // intersection of two sorted lists. One that is not set gives way; two that
@@ -202,28 +219,22 @@ func intersection(a, b []string) []string {
 	}
 	both := []string{}
 	for _, s := range a {
-		if slices.Contains(b, s) {
+		if _, found := slices.BinarySearch(b, s); found {
 			both = append(both, s)
 		}
 	}
 	return both
 }
 
-// joinGroups appends b to a. Of groups that are equal as JSON values the first
-// stays, as it was spelled. It is nil only when both are.
-func joinGroups(a, b []json.RawMessage) []json.RawMessage {
-	if a == nil && b == nil {
-		return nil
-	}
-	all := []json.RawMessage{}
-	seen := map[string]bool{}
-	for _, group := range slices.Concat(a, b) {
-		if key := canonical(group); !seen[key] {
-			seen[key] = true
-			all = append(all, group)
-		}
-	}
-	return all
+// distinctGroups leaves of groups that are equal as JSON values the first, as it was spelled. Nil stays nil.
+func distinctGroups(all []json.RawMessage) []json.RawMessage {
+	seen := make(map[string]bool, len(all))
+	return slices.DeleteFunc(all, func(group json.RawMessage) bool {
+		key := canonical(group)
+		again := seen[key]
+		seen[key] = true
+		return again
+	})
 }
 
 // canonical is the same for equal JSON values. One without a canonical form is

@@ -68,6 +68,11 @@ func (p *Parameters) firstSet() string {
 	return ""
 }
 
+// hasLists reports whether any list is set.
+func (p *Parameters) hasLists() bool {
+	return p.RecallTagGroups != nil || p.RetainRoles != nil || p.RetainTags != nil || p.ExcludeProviders != nil
+}
+
 // check checks the values. The pointer of its error is relative to the object that holds them.
 func (p *Parameters) check() error {
 	return firstError(

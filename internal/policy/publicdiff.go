@@ -35,7 +35,7 @@ func (c *Census) shut() []string {
 }
 
 // banks compares policies of banks.
-func (d *Diff) banks(before, after []Named) {
+func (d *Diff) banks(call Call, before, after []Named) {
 	type policies struct{ before, after *Named }
 	of := map[string]policies{}
 	for i, n := range before {
@@ -46,18 +46,21 @@ func (d *Diff) banks(before, after []Named) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(of)) {
 		if p := of[id]; p.before == nil || p.after == nil || !bytes.Equal(p.before.Document, p.after.Document) {
-			d.bank(id, CompileBank(p.before), CompileBank(p.after))
+			d.bank(call, id, CompileBank(p.before), CompileBank(p.after))
 		}
 	}
 }
 
-func (d *Diff) bank(id string, before, after *Bank) {
-	for _, in := range contexts(before.publicOverrides(), after.publicOverrides()) {
+func (d *Diff) bank(call Call, id string, before, after *Bank) {
+	for _, in := range contexts(call, before.publicOverrides(), after.publicOverrides()) {
+		if ended(call) {
+			return
+		}
 		if list := publicDifferences(id, in, before, after); list != nil {
 			d.Public = append(d.Public, PublicDiff{id, in, list})
 		}
 	}
-	for _, in := range contexts(before.strategyOverrides(), after.strategyOverrides()) {
+	for _, in := range contexts(call, before.strategyOverrides(), after.strategyOverrides()) {
 		b, _ := before.strategy(&in)
 		a, _ := after.strategy(&in)
 		if (b == nil) != (a == nil) || b != nil && *b != *a {
@@ -81,7 +84,7 @@ func (b *Bank) strategyOverrides() map[context]int {
 }
 
 // contexts returns a context for each two overrides, or defaults, of two policies that may be in force together.
-func contexts[T any](before, after map[context]T) []Context {
+func contexts[T any](call Call, before, after map[context]T) []Context {
 	var found []Context
 	var choose func(in Context, left []Scope, before, after map[context]T)
 	choose = func(in Context, left []Scope, before, after map[context]T) { // nil: an override was found
@@ -91,6 +94,9 @@ func contexts[T any](before, after map[context]T) []Context {
 		}
 		scope, broader := left[len(left)-1], left[:len(left)-1]
 		for _, value := range values(scope, before, after) {
+			if ended(call) {
+				return
+			}
 			c, b, a := context{scope, value}, before, after
 			if _, there := before[c]; there {
 				b = nil

@@ -12,6 +12,7 @@ type view struct {
 	// not known.
 	apart  bitset
 	traced bool // the matches are kept
+	call   Call // whose end ends what the view is looked at for; nil: there is none
 }
 
 // row is what views make of a class of banks, by class of actions.
@@ -99,6 +100,9 @@ func (v *view) start() *stance {
 }
 
 func (t *tour) descend(bank int32, r *row, visit func(r *row) (more bool)) (more bool) {
+	if ended(r.views[0].call) {
+		return false
+	}
 	if below := t.row(bank, r); below != nil {
 		if !visit(below) {
 			return false
@@ -169,6 +173,8 @@ func (t *tour) add(r *row, view int, own *own, above *row) (differs bool) {
 		case !own.members.meets(covering) || before[action].denied(): // nothing more matches, or can change anything
 		case v.apart != nil && before[action] == above.stances[0][action] && !own.members.meetsBoth(covering, v.apart):
 			stances[action] = r.stances[0][action]
+		case ended(v.call):
+			return false
 		default:
 			stances[action] = t.stance(v, action, own, before, stances)
 		}
@@ -220,7 +226,7 @@ func (s *stance) with(m *match, side int, shared *stance) *stance {
 func (s *side) with(m *match, shared *side) *side {
 	if s == shared {
 		own := *s
-		own.matches = slices.Clip(own.matches)
+		own.matches, own.lists = slices.Clip(own.matches), slices.Clip(own.lists)
 		s = &own
 	}
 	s.add(m)

@@ -19,7 +19,7 @@ func (r *Rights) Capabilities(shut []string) []Capability {
 	}
 	g := newGrid(shut, r.table, nil)
 	var said registry[Capability]
-	regions := g.whole().regions([]view{{table: r.table, as: first, shut: shut}}, func(r *row, action int32) int32 {
+	regions := g.whole().regions([]view{{table: r.table, as: first, shut: shut, call: r.compiler.call}}, func(r *row, action int32) int32 {
 		outcome, parameters := r.rule(0, action)
 		if outcome == ImplicitDeny {
 			return 0

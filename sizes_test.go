@@ -1,0 +1,274 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+// growing are requests to Simulate and PreviewApply, whose sizes are about linear in n, each larger in one way than is common.
+var growing = map[string]func(n int) svc.Bundle{
+	"tag groups": func(n int) svc.Bundle {
+		return held(times(n, func(i int) string { return granting(`"recall_tag_groups":[{"any":["` + strconv.Itoa(i) + `"]}]`) }))
+	},
+	"equal tag groups": func(n int) svc.Bundle {
+		return held(times(n, func(int) string { return granting(`"recall_tag_groups":[{"any":[1.0]},{"any":[1]}]`) }))
+	},
+	"tag groups of one": func(n int) svc.Bundle {
+		groups := times(n, func(i int) string { return `{"a":` + strconv.Itoa(i) + `}` })
+		return held([]string{granting(`"recall_tag_groups":[` + strings.Join(groups, ",") + `]`)})
+	},
+	"roles": func(n int) svc.Bundle {
+		return held(times(n, func(i int) string { return granting(`"retain_roles":["` + strconv.Itoa(i) + `"]`) }))
+	},
+	"tags": func(n int) svc.Bundle {
+		return held(times(n, func(i int) string {
+			return granting(`"retain_tags":["` + strconv.Itoa(n-i) + `"],"llm_model":"` + strconv.Itoa(i) + `"`)
+		}))
+	},
+	"patterns": func(n int) svc.Bundle {
+		banks := times(n, func(i int) string { return `"b` + strconv.Itoa(i) + `::*"` })
+		return held([]string{`{"effect":"allow","actions":["bank:*"],"banks":["b",` + strings.Join(banks, ",") + `]}`})
+	},
+	"policies": func(n int) svc.Bundle {
+		b := held([]string{granting(`"retain_tags":["a"]`)})
+		for i := range n {
+			id := "p" + strconv.Itoa(i)
+			b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(granting(`"retain_tags":["` + id + `"]`))})
+			b.Attachments = append(b.Attachments, attached(id, svc.GrantedToUser, "u"))
+		}
+		return b
+	},
+	"ways": ways,
+	"a large policy in many ways": func(n int) svc.Bundle {
+		b := ways(n)
+		b.Policies[0].Document = document(`{"effect":"allow","actions":["bank:*"],"banks":["b","` + strings.Repeat("x", 40*n) + `"]}`)
+		return b
+	},
+	"attachments and members": func(n int) svc.Bundle {
+		b := held([]string{granting(`"retain_tags":["a"]`)})
+		b.Groups = []svc.Group{{ID: "g", Members: []string{"u"}}}
+		for i := range n {
+			id := strconv.Itoa(i)
+			b.Users = append(b.Users, svc.User{ID: "u" + id})
+			b.Groups[0].Members = append(b.Groups[0].Members, "u"+id)
+			b.Policies = append(b.Policies, svc.Policy{ID: "p" + id, Document: document()})
+			b.Attachments = append(b.Attachments, attached("p"+id, svc.GrantedToGroup, "g"))
+		}
+		return b
+	},
+	"channels": func(n int) svc.Bundle {
+		b := held(nil)
+		for i := range n {
+			b.Users[0].Channels = append(b.Users[0].Channels, svc.Channel{Provider: "slack", SenderID: strconv.Itoa(i)})
+		}
+		return b
+	},
+	"accounts": func(n int) svc.Bundle {
+		b := held([]string{granting(`"retain_tags":["a"]`)})
+		for i := range n {
+			b.ServiceAccounts = append(b.ServiceAccounts, svc.ServiceAccount{ID: "s" + strconv.Itoa(i), OwnerUserID: "u", ScopingPolicyID: "p"})
+		}
+		return b
+	},
+	"overrides": func(n int) svc.Bundle {
+		b := held([]string{granting(`"retain_tags":["a"]`)})
+		overrides := times(n, func(i int) string { return `{"scope":"topic","value":"` + strconv.Itoa(i) + `","strategy":"s"}` })
+		b.BankPolicies = []svc.BankPolicy{{BankID: "b", Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + strings.Join(overrides, ",") + `]}`)}}
+		return b
+	},
+	"errors": func(n int) svc.Bundle { return svc.Bundle{Users: make([]svc.User, n), Policies: make([]svc.Policy, n)} },
+	"missing": func(n int) svc.Bundle {
+		b := held(nil)
+		for i := range n {
+			b.Attachments = append(b.Attachments, attached("none"+strconv.Itoa(i), svc.GrantedToUser, "nobody"))
+		}
+		return b
+	},
+}
+
+// ways is a policy that reaches a user through many groups.
+func ways(n int) svc.Bundle {
+	b := held([]string{granting(`"retain_tags":["a"]`)})
+	for i := range n {
+		id := "g" + strconv.Itoa(i)
+		b.Groups = append(b.Groups, svc.Group{ID: id, Members: []string{"u"}})
+		b.Attachments = append(b.Attachments, attached("p", svc.GrantedToGroup, id))
+	}
+	return b
+}
+
+func times(n int, of func(i int) string) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = of(i)
+	}
+	return all
+}
+
+func granting(parameters string) string {
+	return `{"effect":"allow","actions":["bank:*"],"banks":["*"],` + parameters + `}`
+}
+
+func document(statements ...string) []byte {
+	return []byte(`{"version":"2026-03-24","statements":[` + strings.Join(statements, ",") + `]}`)
+}
+
+func attached(policy, kind, id string) svc.Attachment {
+	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}}
+}
+
+// held is a user who has a policy.
+func held(statements []string) svc.Bundle {
+	return svc.Bundle{
+		Users: []svc.User{{ID: "u"}}, Policies: []svc.Policy{{ID: "p", Document: document(statements...)}},
+		Attachments: []svc.Attachment{attached("p", svc.GrantedToUser, "u")},
+	}
+}
+
+// allocated is how many bytes something allocates.
+func allocated(do func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return float64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// A request that is twice as large costs about twice as much, whatever makes it large, and so does one that is large in two ways.
+func TestWorkIsLinearInARequest(t *testing.T) {
+	h := newHost(t)
+	names, all := []string{}, slices.Sorted(maps.Keys(growing))
+	for i, name := range all {
+		names = append(names, name, name+"+"+all[(i+1+rand.IntN(len(all)-1))%len(all)])
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			cost := func(n int) float64 {
+				bundle := svc.Bundle{}
+				for part := range strings.SplitSeq(name, "+") {
+					bundle = both(bundle, growing[part](n))
+				}
+				return allocated(func() { _, _ = h.Simulate(t.Context(), svc.Host, bundle, svc.Query{Bank: "b", UserID: "u"}) })
+			}
+			cost(10)
+			if small, large := cost(1000), cost(4000); large > 6*small {
+				t.Errorf("1,000: %.0f bytes, 4,000: %.0f bytes: %.1f times as many", small, large, large/small)
+			}
+		})
+	}
+}
+
+// both puts one bundle behind another, whose rows with the same ids it drops.
+func both(a, b svc.Bundle) svc.Bundle {
+	if len(a.Users) == 0 {
+		return b
+	}
+	rename := func(id string) string {
+		if id == "u" {
+			return id
+		}
+		return "x" + id
+	}
+	a.Users = append(a.Users, b.Users[min(1, len(b.Users)):]...)
+	for _, g := range b.Groups {
+		g.ID = rename(g.ID)
+		a.Groups = append(a.Groups, g)
+	}
+	for _, p := range b.Policies {
+		p.ID = rename(p.ID)
+		a.Policies = append(a.Policies, p)
+	}
+	for _, at := range b.Attachments {
+		at.PolicyID, at.Principal.ID = rename(at.PolicyID), rename(at.Principal.ID)
+		a.Attachments = append(a.Attachments, at)
+	}
+	return a
+}
+
+// What would take minutes if it were quadratic takes a moment. The deadline is generous: it is there to end the test.
+func TestLargeRequests(t *testing.T) {
+	h := newHost(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, n := range map[string]int{"tag groups": 19_000, "equal tag groups": 9_000, "tags": 9_000, "roles": 12_000, "a large policy in many ways": 3_000, "attachments and members": 3_000} {
+		if _, err := h.Simulate(ctx, svc.Host, growing[name](n), svc.Query{Bank: "b", UserID: "u"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := h.PreviewApply(ctx, svc.Host, growing["tag groups"](5_000)); err != nil {
+		t.Error(err)
+	}
+	if err := ctx.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A trace has an end.
+func TestSimulateRefusesTooManyStatements(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	b := ways(1000)
+	b.Policies[0].Document = document(times(19, func(i int) string { return granting(`"llm_model":"m"`) })...)
+	r, err := h.Simulate(t.Context(), svc.Host, b, svc.Query{Bank: "b", UserID: "u"})
+	is.NoErr(err)
+	is.Equal(len(r.Trace), 1001*19)
+	b.Policies[0].Document = document(times(20, func(i int) string { return granting(`"llm_model":"m"`) })...)
+	_, err = h.Simulate(t.Context(), svc.Host, b, svc.Query{Bank: "b", UserID: "u"})
+	wantCode(t, err, svc.CodeInvalid, "")
+}
+
+// What takes long ends with its context: here after the check of the caller, and the read of the store.
+func TestLongWorkEndsWithItsContext(t *testing.T) {
+	h := newHost(t)
+	statement := func(i int) string {
+		return fmt.Sprintf(`{"effect":"allow","actions":["a%d:*"],"banks":["b%d"],"retain_tags":["%d"]}`, i, i, i)
+	}
+	large := held(times(3_000, statement))
+	h.write(t, large)
+	for name, do := range map[string]func(ctx context.Context) error{
+		"preview": func(ctx context.Context) error {
+			_, err := h.PreviewApply(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}})
+			return err
+		},
+		"what can": func(ctx context.Context) error {
+			_, err := h.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u"})
+			return err
+		},
+	} {
+		for looks := range 40 {
+			ctx := &endsAfter{Context: t.Context(), looks: 10 * looks}
+			if err := do(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s after %d looks: %v", name, ctx.looks, err)
+			}
+			if ctx.past > 10 {
+				t.Errorf("%s: %d looks after the end", name, ctx.past)
+			}
+		}
+	}
+}
+
+// endsAfter is a context that ends when it was looked at so often.
+type endsAfter struct {
+	context.Context
+	looks, past int
+}
+
+func (c *endsAfter) Err() error {
+	if c.looks--; c.looks >= 0 {
+		return c.Context.Err()
+	}
+	c.past++
+	return context.Canceled
+}
