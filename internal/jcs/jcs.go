@@ -72,7 +72,7 @@ func (w *writer) value() {
 	case c == '"':
 		w.out = w.text(w.out)
 	case c == '-' || '0' <= c && c <= '9':
-		w.out = appendNumber(w.out, w.word())
+		w.out = AppendNumber(w.out, w.word())
 	default:
 		w.out = append(w.out, w.word()...)
 	}

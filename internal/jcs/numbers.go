@@ -16,9 +16,9 @@ type decimal struct {
 	negative bool
 }
 
-// appendNumber appends lit as ECMAScript writes the double nearest to it if that
+// AppendNumber appends lit as ECMAScript writes the double nearest to it if that
 // text has the very value of lit, and else lit as it is.
-func appendNumber(dst, lit []byte) []byte {
+func AppendNumber(dst, lit []byte) []byte {
 	if isShort(lit) {
 		return append(dst, lit...)
 	}
