@@ -54,7 +54,7 @@ func everyMutation(t *testing.T, h *host) {
 	no(h.PatchTemplate(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")})) // which is so already
 	no(h.RollbackTemplate(ctx, admin, "chat", 1))
 	h.market.put(acme, "chat", content("Chat", "2"))
-	no(h.UpdateTemplate(ctx, admin, "chat", false))
+	no(h.UpdateTemplate(ctx, admin, "chat", svc.UpdateRequest{}))
 	no(nil, h.RemoveSource(ctx, admin, "acme"))
 	no(h.RegisterSource(ctx, admin, svc.RegisterSource{URL: acme + "/new", Alias: ptr("acme")}))
 	no(h.RebindSource(ctx, admin, "acme"))

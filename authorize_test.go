@@ -103,7 +103,7 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 	_, patched := h.PatchTemplate(t.Context(), plain, "nothing", svc.TemplatePatch{})
 	_, installed := h.InstallTemplate(t.Context(), plain, svc.Install{TemplateID: "x", SourceName: "nothing"})
 	_, checked := h.CheckUpdate(t.Context(), plain, "nothing")
-	_, updated := h.UpdateTemplate(t.Context(), plain, "nothing", false)
+	_, updated := h.UpdateTemplate(t.Context(), plain, "nothing", svc.UpdateRequest{})
 	_, issued := h.IssueAPIKey(t.Context(), plain, plain.Identity(), svc.NewAPIKey{})
 	for name, err := range map[string]error{
 		"resolve": resolve, "register": register, "template": template, "create": made, "patch": patched,

@@ -22,7 +22,7 @@ const (
 	EventTemplatePatched    EventAction = "template.patched"
 	EventTemplateUpdated    EventAction = "template.updated"
 	EventTemplateRolledBack EventAction = "template.rolled_back"
-	EventTemplateDiverged   EventAction = "template.diverged" // was what its source gave, and is edited here now; beside patched or rolled_back
+	EventTemplateDiverged   EventAction = "template.diverged" // was what its source gave, and is edited here now; with patched, rolled_back or updated
 	EventTemplateRebound    EventAction = "template.rebound"  // is updated from where its source is now
 	EventTemplateDeleted    EventAction = "template.deleted"
 	EventAPIKeyIssued       EventAction = "api_key.issued"

@@ -77,7 +77,13 @@ func (k KeyCopies) Again(pepper int, closed, unsealed bool) (kept, found any) {
 }
 
 // Merge puts together what two have made of a content.
-var Merge = merge
+func Merge(base, ours, theirs Content) (merged Content, conflicts []string) {
+	merged, conflicts, err := merge(context.Background(), base, ours, theirs)
+	if err != nil {
+		panic(err)
+	}
+	return merged, conflicts
+}
 
 // TemplatesTooLarge reports whether it is known that there are too many templates to keep.
 func TemplatesTooLarge(s *Service) bool {

@@ -108,7 +108,7 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, patched := h.PatchTemplate(ctx, by, "x", svc.TemplatePatch{})
 	_, installed := h.InstallTemplate(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
 	_, checked := h.CheckUpdate(ctx, by, "x")
-	_, updated := h.UpdateTemplate(ctx, by, "x", true)
+	_, updated := h.UpdateTemplate(ctx, by, "x", svc.UpdateRequest{Force: true})
 	_, diffed := h.DiffTemplate(ctx, by, "x")
 	_, rolled := h.RollbackTemplate(ctx, by, "x", 1)
 	_, issued := h.IssueAPIKey(ctx, by, alice.Identity(), svc.NewAPIKey{})

@@ -33,9 +33,9 @@ func TestHistory(t *testing.T) {
 	_, err = h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")})
 	is.NoErr(err)
 	h.market.put(acme, "x", content("X", "2"))
-	updated, err := h.UpdateTemplate(t.Context(), admin, "x", true)
+	updated, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	is.NoErr(err)
-	again, err := h.UpdateTemplate(t.Context(), admin, "x", true) // written again, and the same
+	again, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true}) // written again, and the same
 	is.NoErr(err)
 	is.Equal(again.Template.Version, int64(3))
 

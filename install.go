@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 )
@@ -231,24 +232,70 @@ func (s *Service) latest(ctx context.Context, by Principal, id string) (template
 }
 
 // UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed; when it
-// has, [TemplateConfig].LocalEdits says what becomes of it. force takes the source's content in both cases. Errors: CodeInvalid
-// (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited, CodePrecondition (with
-// ifMatch, a template that has none of these ETags), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
-func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, force bool, ifMatch ...string) (Update, error) {
+// has, in.LocalEdits says what becomes of it, unless in.Resolution settles it in both cases. The content is compared and merged before
+// the store's transaction, and again when somebody else has changed the template meanwhile.
+//
+// Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited,
+// CodePrecondition (with ifMatch, a template that has none of these ETags; with in.Revision, a source that has another), CodeChanged
+// (others keep changing the template, or it comes from elsewhere now), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string) (Update, error) {
+	u, err := s.updater(ctx, by, id, in)
+	if err != nil {
+		return Update{}, err
+	}
 	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
 		return Update{}, err
 	}
-	u := updater{content: content, force: force, ifMatch: ifMatch, edits: s.config.Templates.LocalEdits, check: s.checked, now: s.now()}
+	if u.in.Revision != "" && u.in.Revision != revision {
+		return Update{}, &Error{Code: CodePrecondition, Message: "the source has another revision than the one reviewed: review what it has now"}
+	}
+	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
 	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
+	return s.update(ctx, by, u, template)
+}
+
+// updater checks a request for an update, and lets the host check its content once the caller is authorized.
+func (s *Service) updater(ctx context.Context, by Principal, id string, in UpdateRequest) (*updater, error) {
+	in, err := in.check()
+	if err != nil {
+		return nil, err
+	}
+	in.LocalEdits = cmp.Or(in.LocalEdits, s.config.Templates.LocalEdits)
+	u := &updater{in: in, check: s.checked}
+	if in.Content == nil {
+		return u, nil
+	}
+	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+		return nil, err
+	}
+	var c checker
+	if s.validate(&c, in.Content.Manifest); !c.ok() {
+		return nil, c.err()
+	}
+	u.given, err = in.Content.Revision()
+	return u, fault("digest content", err)
+}
+
+// update makes an update of a template that was just read. When others change it meanwhile, so that the plan does not fit, it
+// is read again.
+func (s *Service) update(ctx context.Context, by Principal, u *updater, template Template) (Update, error) {
 	defer s.changesTemplates()()
-	err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		err := store.ChangeTemplate(ctx, template.TemplateKey, u.change)
-		if !u.result.Updated {
-			return nil, err
+	err := errStale
+	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
+		if try > 0 {
+			if template, err = s.storedTemplate(ctx, template.ID); err != nil {
+				return Update{}, err
+			}
 		}
-		return happened(u.now, EventTemplateUpdated, template.Target()), err
-	})
+		if err = u.prepare(ctx, template); err != nil {
+			break
+		}
+		err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+			err := store.ChangeTemplate(ctx, template.TemplateKey, u.change)
+			return u.events, err
+		})
+	}
 	if errors.Is(err, ErrNotFound) {
 		return Update{}, noTemplate()
 	} else if err != nil {

@@ -113,7 +113,7 @@ func TestSourceFaults(t *testing.T) {
 		h.market.err = fault
 		_, err := h.CheckUpdate(t.Context(), admin, "x")
 		wantCode(t, err, want, "")
-		_, err = h.UpdateTemplate(t.Context(), admin, "x", false)
+		_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 		wantCode(t, err, want, "")
 		e, _ := errors.AsType[*svc.Error](err)
 		if e.Err == nil || e.Message == "" || errors.Is(err, context.Canceled) {
@@ -146,13 +146,13 @@ func TestCheckUpdate(t *testing.T) {
 	c = check()
 	is.Equal(c.HasUpdate, false)
 	is.Equal(c.LatestRevision, nil)
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", true)
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 
 	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
 	_, err = h.CheckUpdate(t.Context(), admin, "x")
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", false)
+	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeNotFound, "")
 	read, err := h.Template(t.Context(), admin, "x")
 	is.NoErr(err)
@@ -162,11 +162,11 @@ func TestCheckUpdate(t *testing.T) {
 	c, err = h.CheckUpdate(t.Context(), admin, "hand")
 	is.NoErr(err)
 	is.Equal(c, svc.UpdateCheck{})
-	_, err = h.UpdateTemplate(t.Context(), admin, "hand", true)
+	_, err = h.UpdateTemplate(t.Context(), admin, "hand", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
 	_, err = h.CheckUpdate(t.Context(), admin, "nothing")
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.UpdateTemplate(t.Context(), admin, "nothing", true)
+	_, err = h.UpdateTemplate(t.Context(), admin, "nothing", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -199,7 +199,7 @@ func TestUpdateTable(t *testing.T) {
 			is.NoErr(err)
 			h.actions()
 
-			update, err := h.UpdateTemplate(t.Context(), admin, "x", c.force)
+			update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: c.force})
 			if c.refused {
 				wantCode(t, err, svc.CodeEdited, "")
 				e, _ := errors.AsType[*svc.Error](err)
@@ -236,13 +236,13 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 		})
 		is.NoErr(err)
 	}
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", false)
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeEdited, "")
 	e, _ := errors.AsType[*svc.Error](err)
 	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
 
 	h.market.during = func() { h.market.during = nil; is.NoErr(h.DeleteTemplate(t.Context(), admin, "x")) }
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", true)
+	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -254,13 +254,13 @@ func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
 		is.NoErr(h.DeleteTemplate(t.Context(), admin, "x"))
 		create(t, h, "x", svc.Content{})
 	}
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", true)
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeChanged, "")
 }
 
 func TestWithoutMarketplace(t *testing.T) {
 	h, _ := withTemplate(t)
 	bare := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
-	_, err := bare.UpdateTemplate(t.Context(), admin, "x", false)
+	_, err := bare.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 }

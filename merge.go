@@ -1,11 +1,10 @@
 package svc
 
 import (
-	"encoding/json"
-	"maps"
+	"context"
 	"slices"
 
-	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/threeway"
 )
 
 // LocalEdits says what [Service.UpdateTemplate] does with a template that was edited here when its source has changed, too.
@@ -22,8 +21,9 @@ const (
 	EditsMerge LocalEdits = "merge"
 )
 
-// merge puts together what two have made of a content. conflicts are the fields in which they cannot be.
-func merge(base, ours, theirs Content) (merged Content, conflicts []string) {
+// merge puts together what two have made of a content. conflicts are the fields in which they cannot be. Its error is that of ctx, or
+// says that a manifest is not valid JSON.
+func merge(ctx context.Context, base, ours, theirs Content) (merged Content, conflicts []string, err error) {
 	field := func(name string, clash bool) {
 		if clash {
 			conflicts = append(conflicts, name)
@@ -40,9 +40,9 @@ func merge(base, ours, theirs Content) (merged Content, conflicts []string) {
 	field("integrations", clash)
 	merged.Tags, clash = either(base.Tags, ours.Tags, theirs.Tags, slices.Equal)
 	field("tags", clash)
-	merged.Manifest, clash = mergeJSON(base.Manifest, ours.Manifest, theirs.Manifest)
+	merged.Manifest, clash, err = threeway.Merge(ctx, base.Manifest, ours.Manifest, theirs.Manifest)
 	field("manifest", clash)
-	return merged.clone(), conflicts
+	return merged.clone(), conflicts, err
 }
 
 // either returns what one of two has made of a value, or that both have, and not alike.
@@ -54,38 +54,4 @@ func either[V any](base, ours, theirs V, equal func(V, V) bool) (v V, clash bool
 		return theirs, false
 	}
 	return ours, true
-}
-
-// mergeJSON merges values, nil where there is none: objects key by key, others whole. What is taken is taken as it is written.
-func mergeJSON(base, ours, theirs json.RawMessage) (merged json.RawMessage, clash bool) {
-	merged, clash = either(base, ours, theirs, sameOrNone)
-	if !clash {
-		return merged, false
-	}
-	of, all := objectsOf([3]json.RawMessage{base, ours, theirs})
-	if !all {
-		return nil, true
-	}
-	b := []byte("{")
-	for _, key := range slices.Sorted(maps.Keys(keysOf(of))) {
-		value, clash := mergeJSON(of[0][key], of[1][key], of[2][key])
-		if clash {
-			return nil, true
-		}
-		if value == nil {
-			continue
-		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(append(jcs.AppendString(b, key), ':'), value...)
-	}
-	return append(b, '}'), false
-}
-
-func sameOrNone(a, b json.RawMessage) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return sameJSON(a, b)
 }

@@ -44,7 +44,7 @@ func TestLocalEdits(t *testing.T) {
 		svc.EditsMerge:     {name: "Ours", manifest: `{"version":"2"}`},
 	} {
 		h := merging(t, edits, base, ours, theirs)
-		update, err := h.UpdateTemplate(t.Context(), admin, "x", false)
+		update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 		is.Equal(svc.ErrorCode(err), want.code)
 		if err != nil {
 			continue
@@ -61,12 +61,12 @@ func TestLocalEdits(t *testing.T) {
 		is.Equal(check.HasUpdate, false)
 
 		h = merging(t, edits, base, ours, base)
-		update, err = h.UpdateTemplate(t.Context(), admin, "x", false)
+		update, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 		is.NoErr(err)
 		is.Equal(update.Updated, false) // nothing to bring
 		is.Equal(update.Template.Name, "Ours")
 		h = merging(t, edits, base, ours, theirs)
-		update, err = h.UpdateTemplate(t.Context(), admin, "x", true)
+		update, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 		is.NoErr(err)
 		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
 	}
@@ -108,7 +108,7 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			h := merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
-			update, err := h.UpdateTemplate(t.Context(), admin, "x", false)
+			update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 			if c.conflicts != nil {
 				wantCode(t, err, svc.CodeEdited, "")
 				is.Equal(fieldsOf(err), c.conflicts)
@@ -144,7 +144,7 @@ func TestMergeIsChecked(t *testing.T) {
 	theirs := content("X", "1")
 	theirs.Manifest = manifest(`{"version":"1","b":1}`)
 	h.market.put(acme, "x", theirs)
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", false)
+	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeEdited, "")
 	is.Equal(fieldsOf(err), []string{"manifest"})
 }

@@ -26,7 +26,7 @@ func TestRebindSource(t *testing.T) {
 		_, err := h.CheckUpdate(t.Context(), admin, "x")
 		wantCode(t, err, svc.CodeSourceMoved, "")
 		for _, force := range []bool{false, true} {
-			_, err = h.UpdateTemplate(t.Context(), admin, "x", force)
+			_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: force})
 			wantCode(t, err, svc.CodeSourceMoved, "")
 		}
 		_, err = h.DiffTemplate(t.Context(), admin, "x")
@@ -46,7 +46,7 @@ func TestRebindSource(t *testing.T) {
 	is.NoErr(err)
 	installed.Origin.URL = elsewhere
 	is.Equal(bound, installed) // and nothing else of it
-	update, err := h.UpdateTemplate(t.Context(), admin, "x", false)
+	update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update.Template.Name, "Evil")
 	is.Equal(update.Template.Origin.URL, elsewhere)
@@ -73,7 +73,7 @@ func TestReboundDuringAnUpdate(t *testing.T) {
 		_, err := h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere)
 		is.NoErr(err)
 	}
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", true)
+	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeChanged, "")
 }
 

@@ -19,7 +19,7 @@ func TestSourceEvents(t *testing.T) {
 	fails := func(err error) error { h.market.err = err; return err }
 	asks := map[string]func(){
 		"check":  func() { _, _ = h.CheckUpdate(t.Context(), admin, "x") },
-		"update": func() { _, _ = h.UpdateTemplate(t.Context(), admin, "x", false) },
+		"update": func() { _, _ = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{}) },
 		"all":    func() { _, _ = h.CheckUpdates(t.Context(), admin, nil) },
 		"browse": func() {
 			h.market.catalog.FetchedAt = time.Now().Add(time.Hour) // just now

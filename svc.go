@@ -186,9 +186,7 @@ func New(config Config) (*Service, error) {
 		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
 		compiler: policy.NewCompiler(), work: tasks.NewGroup(config.Logger), uses: &keyUses{}, failing: &failing{}, checks: &checks{},
 	}
-	switch config.Templates.LocalEdits {
-	case "", EditsConflict, EditsOverwrite, EditsMerge:
-	default:
+	if edits := config.Templates.LocalEdits; edits != "" && !edits.known() {
 		return nil, errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	}
 	if config.Keys.Cached < 0 {

@@ -229,7 +229,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 		},
 		"update": func() error {
 			publish(fmt.Sprint("New ", rand.Uint64()))
-			_, err := k.UpdateTemplate(k.ctx(t), admin, alias, true)
+			_, err := k.UpdateTemplate(k.ctx(t), admin, alias, svc.UpdateRequest{Force: true})
 			return err
 		},
 		"roll back": func() error {

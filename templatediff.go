@@ -3,10 +3,8 @@ package svc
 import (
 	"context"
 	"encoding/json"
-	"maps"
-	"slices"
 
-	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/threeway"
 )
 
 // TemplateDiff is how a template, what was installed of it, and what its source has now differ.
@@ -38,19 +36,14 @@ func (s *Service) DiffTemplate(ctx context.Context, by Principal, id string) (Te
 		return TemplateDiff{}, err
 	}
 	diff := TemplateDiff{CurrentRevision: template.Origin.Revision, LatestRevision: revision}
-	diff.Changes, err = contentChanges(template.Origin.Base, template.Content, content)
-	return diff, fault("compare contents", err)
+	if diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, content); err != nil {
+		return TemplateDiff{}, fault("compare contents", err)
+	}
+	return diff, nil
 }
 
-// Bounds of a diff, so that it is not much longer than the contents.
-const (
-	maxChanges    = 1000
-	maxDiffDepth  = 16
-	maxDiffPrefix = 256 // bytes of a path that is looked into
-)
-
-// contentChanges compares contents as deeply as bounds allow.
-func contentChanges(base, ours, theirs Content) ([]ContentChange, error) {
+// contentChanges compares contents as deeply as the bounds of package threeway allow.
+func contentChanges(ctx context.Context, base, ours, theirs Content) ([]ContentChange, error) {
 	var three [3]json.RawMessage
 	for i, content := range []Content{base, ours, theirs} {
 		text, err := content.canonical()
@@ -59,54 +52,12 @@ func contentChanges(base, ours, theirs Content) ([]ContentChange, error) {
 		}
 		three[i] = text
 	}
-	for depth := maxDiffDepth; ; depth-- {
-		d := differ{changes: []ContentChange{}, bounded: depth > 1}
-		d.compare("", three, depth)
-		if len(d.changes) <= maxChanges || depth == 1 {
-			return d.changes, nil
-		}
+	found, err := threeway.Diff(ctx, three[0], three[1], three[2])
+	changes := make([]ContentChange, len(found))
+	for i, change := range found {
+		changes[i] = ContentChange(change)
 	}
-}
-
-// differ collects the places where three canonical JSON values differ.
-type differ struct {
-	changes []ContentChange
-	bounded bool // it stops where there are too many
-}
-
-func (d *differ) compare(path string, three [3]json.RawMessage, depth int) {
-	if d.bounded && len(d.changes) > maxChanges || sameValue(three[0], three[1]) && sameValue(three[1], three[2]) {
-		return
-	}
-	objects, all := objectsOf(three)
-	if !all || depth == 0 || len(path) > maxDiffPrefix {
-		d.changes = append(d.changes, ContentChange{path, three[0], three[1], three[2]})
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(keysOf(objects))) {
-		d.compare(path+"/"+strictjson.Token(key), [3]json.RawMessage{objects[0][key], objects[1][key], objects[2][key]}, depth-1)
-	}
-}
-
-// objectsOf reads values that are all objects.
-func objectsOf(three [3]json.RawMessage) (objects [3]map[string]json.RawMessage, all bool) {
-	for i, value := range three {
-		if len(value) == 0 || value[0] != '{' || json.Unmarshal(value, &objects[i]) != nil {
-			return objects, false
-		}
-	}
-	return objects, true
-}
-
-// keysOf are those that any of three objects has.
-func keysOf(objects [3]map[string]json.RawMessage) map[string]bool {
-	keys := map[string]bool{}
-	for _, object := range objects {
-		for key := range object {
-			keys[key] = true
-		}
-	}
-	return keys
+	return changes, err
 }
 
 // sameValue compares canonical values, either of which may be missing.

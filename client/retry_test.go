@@ -73,7 +73,7 @@ func TestChangesAreNotTriedAgain(t *testing.T) {
 				func() error { _, err := s.client.PatchTemplate(ctx, "a", svc.TemplatePatch{}); return err },
 				func() error { return s.client.RevokeAPIKey(ctx, "alice", "k") },
 				func() error { return s.client.DeleteTemplate(ctx, "a") },
-				func() error { _, err := s.client.UpdateTemplate(ctx, "a", true); return err },
+				func() error { _, err := s.client.UpdateTemplate(ctx, "a", svc.UpdateRequest{Force: true}); return err },
 				func() error { _, err := s.client.Simulate(ctx, svc.Bundle{}, queries[0]); return err },
 			} {
 				is.Equal(svc.ErrorCode(change()), svc.CodeUnavailable)

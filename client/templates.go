@@ -84,11 +84,18 @@ func updateCheckOf(in updateCheck) svc.UpdateCheck {
 	return check
 }
 
-// UpdateTemplate brings a template to what its source has now; force replaces what was edited here; with ifMatch, only a template
-// with one of these ETags. Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the
-// source), CodeEdited, CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
-func (c *Client) UpdateTemplate(ctx context.Context, id string, force bool, ifMatch ...string) (svc.Update, error) {
-	r := at("POST /admin/templates/{template_id}/update", id).where("force", strconv.FormatBool(force)).match(ifMatch)
+// UpdateTemplate brings a template to what its source has now; in says what becomes of what was edited here; with ifMatch, only a
+// template with one of these ETags. Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from
+// the source), CodeEdited, CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
+func (c *Client) UpdateTemplate(ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string) (svc.Update, error) {
+	r := at("POST /admin/templates/{template_id}/update", id).match(ifMatch).where("force", strconv.FormatBool(in.Force),
+		"resolution", string(in.Resolution), "local_edits", string(in.LocalEdits), "revision", in.Revision)
+	if content := in.Content; content != nil {
+		r = r.with(wire.UpdateTemplate{
+			Name: &content.Name, Manifest: content.Manifest, Description: content.Description, Category: content.Category,
+			Integrations: content.Integrations, Tags: content.Tags,
+		})
+	}
 	return call(ctx, c, r, func(in wire.Update) svc.Update {
 		return svc.Update{
 			Updated: in.Updated, PreviousRevision: orEmpty(in.PreviousRevision), NewRevision: orEmpty(in.NewRevision),

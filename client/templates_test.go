@@ -126,13 +126,13 @@ func TestIfMatch(t *testing.T) {
 	patch := svc.TemplatePatch{Name: new("other")}
 	second := must(s.client.PatchTemplate(ctx, "notes", patch, `"x"`, first.ETag()))
 	_, patched := s.client.PatchTemplate(ctx, "notes", patch, first.ETag())
-	_, updated := s.client.UpdateTemplate(ctx, "notes", true, first.ETag())
+	_, updated := s.client.UpdateTemplate(ctx, "notes", svc.UpdateRequest{Force: true}, first.ETag())
 	_, rolled := s.client.RollbackTemplate(ctx, "notes", 1, first.ETag())
 	for _, err := range []error{patched, updated, rolled, s.client.DeleteTemplate(ctx, "notes", first.ETag())} {
 		is.Equal(svc.ErrorCode(err), svc.CodePrecondition)
 	}
 	s.tick()
-	third := must(s.client.UpdateTemplate(ctx, "notes", true, second.ETag()))
+	third := must(s.client.UpdateTemplate(ctx, "notes", svc.UpdateRequest{Force: true}, second.ETag()))
 	must(s.client.RollbackTemplate(ctx, "notes", 1, third.Template.ETag(), svc.AnyETag))
 }
 
@@ -194,15 +194,15 @@ func TestInstalledTemplate(t *testing.T) {
 	is.Equal(same, must(s.DiffTemplate(ctx, svc.Host, "mail")))
 
 	s.tick()
-	update, err := s.client.UpdateTemplate(ctx, "mine", false)
+	update, err := s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update, svc.Update{
 		Updated: true, PreviousRevision: installed.Origin.Revision, NewRevision: diff.LatestRevision, Template: s.kept("mine"),
 	})
-	update, err = s.client.UpdateTemplate(ctx, "mine", false)
+	update, err = s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update, svc.Update{PreviousRevision: diff.LatestRevision, NewRevision: diff.LatestRevision, Template: s.kept("mine")})
-	update, err = s.client.UpdateTemplate(ctx, "mine", true)
+	update, err = s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{Force: true})
 	is.NoErr(err)
 	is.True(update.Updated)
 

@@ -44,7 +44,12 @@ func TestRequestsOnTheWire(t *testing.T) {
 		{func() error {
 			return second(c.InstallTemplate(ctx, svc.Install{TemplateID: "a", SourceName: "s", SourceScope: "personal", AliasID: new("")}))
 		}, `POST /admin/templates/a/install {"source_name":"s","source_scope":"personal","alias_id":""}`},
-		{func() error { return second(c.UpdateTemplate(ctx, "a", true)) }, `POST /admin/templates/a/update?force=true `},
+		{func() error { return second(c.UpdateTemplate(ctx, "a", svc.UpdateRequest{Force: true})) }, `POST /admin/templates/a/update?force=true `},
+		{func() error {
+			return second(c.UpdateTemplate(ctx, "a", svc.UpdateRequest{
+				Resolution: svc.TakeMerged, LocalEdits: svc.EditsMerge, Revision: "sha256:1", Content: &svc.Content{Tags: []string{"t"}, Manifest: []byte(`{}`)},
+			}))
+		}, `POST /admin/templates/a/update?force=false&local_edits=merge&resolution=merged&revision=sha256%3A1 {"name":"","manifest":{},"tags":["t"]}`},
 		{func() error { return second(c.RegisterSource(ctx, svc.RegisterSource{URL: "u"})) }, `POST /admin/template-sources?view=full {"url":"u"}`},
 		{func() error { return second(c.RegisterSource(ctx, svc.RegisterSource{URL: "u", AuthToken: &secret})) },
 			`POST /admin/template-sources?view=full {"url":"u","auth_token":"a-token-of-a-source"}`},

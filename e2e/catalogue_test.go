@@ -193,7 +193,7 @@ func TestPublishedCatalogueChanges(t *testing.T) {
 		t.Errorf("updates of %v, want %v", have, want)
 	}
 	for _, id := range want {
-		if !must(admin.UpdateTemplate(t.Context(), id, false)).Updated {
+		if !must(admin.UpdateTemplate(t.Context(), id, svc.UpdateRequest{})).Updated {
 			t.Errorf("%s was not updated", id)
 		}
 	}
@@ -280,11 +280,11 @@ func TestRespelledManifests(t *testing.T) {
 			t.Errorf("have %s, want %s", installed.Manifest, c.one)
 		}
 		u.offer(`{"name": "n", "tags": [], "description": null, "unknown": 1, "manifest": ` + c.other + `, "id": "` + id + `"}`)
-		check, updated := must(admin.CheckUpdate(ctx, id)), must(admin.UpdateTemplate(ctx, id, false))
+		check, updated := must(admin.CheckUpdate(ctx, id)), must(admin.UpdateTemplate(ctx, id, svc.UpdateRequest{}))
 		if check.HasUpdate == c.same || updated.Updated == c.same {
 			t.Errorf("%s, then %s: %+v, %+v", c.one, c.other, check, updated)
 		}
-		if have := must(admin.UpdateTemplate(ctx, id, true)).Template.Manifest; len(have) != len(compact(t, c.other)) {
+		if have := must(admin.UpdateTemplate(ctx, id, svc.UpdateRequest{Force: true})).Template.Manifest; len(have) != len(compact(t, c.other)) {
 			t.Errorf("forced: have %s, want %s", have, c.other)
 		}
 	}

@@ -135,7 +135,7 @@ func (c caller) install(id string) error {
 
 // update is UpdateTemplate, for those who need not know what it did.
 func (c caller) update(id string, force bool) error {
-	return failure(c.UpdateTemplate(c.t.Context(), id, force))
+	return failure(c.UpdateTemplate(c.t.Context(), id, svc.UpdateRequest{Force: force}))
 }
 
 // templates are the ids of a list.

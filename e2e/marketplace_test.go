@@ -202,7 +202,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 				t.Fatalf("version %d: %s told: %v, differs: %v", version, id, found[id], differs)
 			}
 			if differs && random.IntN(2) == 0 {
-				if !must(admin.UpdateTemplate(ctx, id, false)).Updated {
+				if !must(admin.UpdateTemplate(ctx, id, svc.UpdateRequest{})).Updated {
 					t.Fatalf("version %d: %s was not updated", version, id)
 				}
 				installed[i] = meant[i]
@@ -282,7 +282,7 @@ func TestRebind(t *testing.T) {
 	}
 	fails(t, failure(admin.RebindSource(ctx, "gone")), svc.CodeNotFound)
 	s.restart()
-	if update := must(s.admin().UpdateTemplate(ctx, "chat", false)); !update.Updated {
+	if update := must(s.admin().UpdateTemplate(ctx, "chat", svc.UpdateRequest{})); !update.Updated {
 		t.Errorf("%+v", update)
 	}
 }

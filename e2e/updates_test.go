@@ -86,7 +86,7 @@ func TestUpdates(t *testing.T) {
 			if isNew := c.upstream == second; check.HasUpdate != isNew || (*check.CurrentRevision == *check.LatestRevision) == isNew {
 				t.Errorf("%+v", check)
 			}
-			update, err := admin.UpdateTemplate(ctx, "mine", c.force)
+			update, err := admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{Force: c.force})
 			after := must(admin.Template(ctx, "mine"))
 			if c.conflict != "" {
 				if fields := fieldsOf(t, err); fields != c.conflict || !reflect.DeepEqual(after, before) {
@@ -104,7 +104,7 @@ func TestUpdates(t *testing.T) {
 			if *after.Description != c.description || (after.Category == nil) != c.edited || slices.Contains(after.Tags, "mine") != c.edited {
 				t.Errorf("after %+v", after)
 			}
-			if !c.edited && must(admin.UpdateTemplate(ctx, "mine", false)).Updated {
+			if !c.edited && must(admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})).Updated {
 				t.Error("updated twice")
 			}
 		})
@@ -128,7 +128,7 @@ func TestUpdatesFollowEachOther(t *testing.T) {
 	fails(t, admin.update("mine", false), svc.CodeEdited)
 	fails(t, admin.update("mine", true), "")
 	must(admin.PatchTemplate(ctx, "mine", svc.TemplatePatch{Name: new("Mine")}))
-	if kept := must(admin.UpdateTemplate(ctx, "mine", false)); kept.Updated || kept.Template.Name != "Mine" {
+	if kept := must(admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})); kept.Updated || kept.Template.Name != "Mine" {
 		t.Errorf("%+v", kept)
 	}
 	u.offer(first)
@@ -165,7 +165,7 @@ func TestUpdateOfWhatIsGone(t *testing.T) {
 	}
 	admin.register(u)
 	u.offer(second)
-	if !must(admin.UpdateTemplate(ctx, "mine", false)).Updated {
+	if !must(admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})).Updated {
 		t.Error("registered again, and not updated")
 	}
 }

@@ -165,18 +165,27 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
-	force, err := r.query.bool("force")
+	in, err := r.query.update()
 	if err != nil {
 		return err
 	}
-	if _, err := decode[struct{}](h, w, r); err != nil {
+	body, err := decode[wire.UpdateTemplate](h, w, r)
+	if err != nil {
 		return err
+	}
+	if !body.Empty() {
+		in.Content = &svc.Content{
+			Description: body.Description, Category: body.Category, Integrations: body.Integrations, Tags: body.Tags, Manifest: body.Manifest,
+		}
+		if body.Name != nil {
+			in.Content.Name = *body.Name
+		}
 	}
 	match, err := r.ifMatch()
 	if err != nil {
 		return err
 	}
-	update, err := h.service.UpdateTemplate(r.Context(), r.by, r.params["template_id"], force, match...)
+	update, err := h.service.UpdateTemplate(r.Context(), r.by, r.params["template_id"], in, match...)
 	if err != nil {
 		return err
 	}
@@ -184,6 +193,17 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 		Updated: update.Updated, PreviousRevision: &update.PreviousRevision, NewRevision: &update.NewRevision,
 		Template: wireTemplate(update.Template),
 	})
+}
+
+// update reads how an update is to be made.
+func (q query) update() (in svc.UpdateRequest, err error) {
+	var resolution, edits string
+	if in.Force, err = q.bool("force"); err != nil {
+		return in, err
+	}
+	err = q.texts(map[string]*string{"resolution": &resolution, "local_edits": &edits, "revision": &in.Revision})
+	in.Resolution, in.LocalEdits = svc.UpdateResolution(resolution), svc.LocalEdits(edits)
+	return in, err
 }
 
 func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {

@@ -164,7 +164,7 @@ func (c *client) askTemplate(ctx context.Context, call *templateCall) templateAn
 }
 
 func (c *client) update(ctx context.Context, call *templateCall) templateAnswer {
-	update, err := c.service.UpdateTemplate(asking(ctx, call), svc.Host, call.id, call.force)
+	update, err := c.service.UpdateTemplate(asking(ctx, call), svc.Host, call.id, svc.UpdateRequest{Force: call.force})
 	if err != nil {
 		return templateAnswer{code: svc.ErrorCode(err), fields: fieldsOf(err)}
 	}

@@ -35,6 +35,21 @@ type InstallTemplate struct {
 	AliasID     *string `json:"alias_id,omitempty"`
 }
 
+// UpdateTemplate is the content that an update gives a template: that of CreateTemplate. Other updates have none.
+type UpdateTemplate struct {
+	Name         *string         `json:"name,omitempty"`
+	Manifest     json.RawMessage `json:"manifest,omitempty"`
+	Description  *string         `json:"description,omitempty"`
+	Category     *string         `json:"category,omitempty"`
+	Integrations []string        `json:"integrations,omitempty"`
+	Tags         []string        `json:"tags,omitempty"`
+}
+
+// Empty reports whether there is no content.
+func (u UpdateTemplate) Empty() bool {
+	return u.Name == nil && u.Manifest == nil && u.Description == nil && u.Category == nil && u.Integrations == nil && u.Tags == nil
+}
+
 // Template is an installed template.
 type Template struct {
 	ID             string          `json:"id"`
