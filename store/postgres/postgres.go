@@ -133,6 +133,7 @@ func Dialect() sqlstore.Dialect {
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   "NOTIFY " + channel,
+		Rows:     256,
 		Classify: classify,
 	}
 }

@@ -100,7 +100,7 @@ func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close
 // Dialect is SQLite's, for hosts that bring pools of their own to [sqlstore.New]. Those must be of SQLite 3.44 or newer, run
 // with foreign_keys on, and begin the transactions that write with BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
-	return sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", OneWriter: true, Classify: classify}
+	return sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", OneWriter: true, Rows: 4, Classify: classify}
 }
 
 // classify finds the errors that pass: locked for longer than the timeout, a disk that is full, failing, or mounted

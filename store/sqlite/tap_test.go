@@ -18,6 +18,7 @@ type tap struct {
 	run     func(conn driver.Conn, query string) error // before each statement; nil: nothing
 	commit  func() error                               // instead of a commit, when it fails; nil: nothing
 	begun   atomic.Int64
+	readied atomic.Int64 // statements that were prepared
 	commits atomic.Int64 // those that succeeded
 }
 
@@ -53,6 +54,7 @@ type tappedConn struct {
 }
 
 func (c tappedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	c.seen.readied.Add(1)
 	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	return tappedStmt{stmt, c, query}, err
 }

@@ -31,7 +31,7 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 		}
 		records := next(*last)
 		for len(records) > 0 {
-			rows := rowsAtOnce(len(records))
+			rows := s.dialect.rowsAtOnce(len(records))
 			if _, err := tx.exec(ctx, `INSERT INTO svc_audit (`+auditColumns+`) VALUES `+values(rows, auditWidth, ""), recordArgs(records[:rows])...); err != nil {
 				return err
 			}

@@ -102,7 +102,7 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 			if end := slices.IndexFunc(rest, func(u svc.KeyUse) bool { return !u.At.Equal(at) }); end >= 0 {
 				rest = rest[:end]
 			}
-			n := rowsAtOnce(len(rest))
+			n := s.dialect.rowsAtOnce(len(rest))
 			if _, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -17,7 +18,7 @@ const (
 	forgotten   = 1024   // how many generations one look forgets at most
 
 	patience      = 500 * time.Millisecond // how long AwaitChange waits
-	changeRows    = 64                     // how many rows of changes one statement writes at most
+	usualRows     = 64                     // what Dialect.Rows means when it is 0
 	changeColumns = 7                      // how many parameters a row has
 )
 
@@ -37,7 +38,7 @@ func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx contex
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
 		targets, err := fn(ctx, tx)
 		if err == nil {
-			err = tx.leave(ctx, targets)
+			err = tx.leave(ctx, targets, s.dialect)
 		}
 		if err == nil && s.mutations.Add(1)%forgetEvery == 1 {
 			err = tx.forget(ctx)
@@ -55,12 +56,12 @@ func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx contex
 
 // leave counts the generation up and keeps the targets under it. Every generation has a row, so that one without is known to
 // be an older program's, or forgotten.
-func (s session) leave(ctx context.Context, targets []svc.Target) error {
+func (s session) leave(ctx context.Context, targets []svc.Target, dialect Dialect) error {
 	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
 		return err
 	}
 	for from := 0; from < len(targets); {
-		rows := rowsAtOnce(len(targets) - from)
+		rows := dialect.rowsAtOnce(len(targets) - from)
 		if _, err := s.exec(ctx, insertChanges(rows), changeArgs(from, targets[from:from+rows])...); err != nil {
 			return err
 		}
@@ -77,8 +78,8 @@ func (s session) forget(ctx context.Context) error {
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement: of a few sizes, as each is prepared.
-func rowsAtOnce(n int) int {
-	for size := changeRows; size > 1; size /= 4 {
+func (d Dialect) rowsAtOnce(n int) int {
+	for size := cmp.Or(d.Rows, usualRows); size > 1; size /= 4 {
 		if n >= size {
 			return size
 		}

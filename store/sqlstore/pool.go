@@ -90,7 +90,7 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 		return err
 	}
 	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
-	if err := fn(ctx, session{pool: p, tx: tx}); err != nil {
+	if err := fn(ctx, p.within(tx)); err != nil {
 		return err
 	}
 	if !options.ReadOnly {

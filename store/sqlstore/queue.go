@@ -214,9 +214,10 @@ func (q *queue) run(tx *sql.Tx, jobs []*job) {
 	if len(jobs) == 1 {
 		do = unguarded
 	}
+	shared := q.pool.within(tx)
 	for ; len(jobs) > 0; jobs = jobs[1:] {
 		j := jobs[0]
-		fault := do(context.WithoutCancel(j.ctx), session{pool: q.pool, tx: tx}, j.call)
+		fault := do(context.WithoutCancel(j.ctx), shared, j.call)
 		if _, lost := errors.AsType[transactionLost](fault); lost {
 			err = fault
 			return

@@ -10,8 +10,14 @@ import (
 
 // session runs statements: on a database, in one of its transactions, or in a transaction of the host.
 type session struct {
-	pool *pool   // nil: the host's, on which nothing is prepared
-	tx   *sql.Tx // nil: each statement is its own
+	pool *pool                // nil: the host's, on which nothing is prepared
+	tx   *sql.Tx              // nil: each statement is its own
+	own  map[string]*sql.Stmt // of tx, each prepared once; nil without a pool or a tx
+}
+
+// within returns a session in a transaction of the pool. It is for one goroutine at a time.
+func (p *pool) within(tx *sql.Tx) session {
+	return session{pool: p, tx: tx, own: map[string]*sql.Stmt{}}
 }
 
 // work is what is done in a transaction: with the context it is given, which need not be that of whoever asked for it.
@@ -31,6 +37,19 @@ func (s session) statement(ctx context.Context, query string) (statement, error)
 	if s.tx == nil {
 		return s.pool.prepare(ctx, query)
 	}
+	if stmt := s.own[query]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := s.prepare(ctx, query)
+	if err == nil {
+		s.own[query] = stmt
+	}
+	return stmt, err
+}
+
+// prepare prepares a query for the transaction, which keeps it to its end: preparing it again for each row of a large
+// mutation would cost a statement of memory a row.
+func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	if stmt := s.pool.statement(query); stmt != nil {
 		return s.tx.StmtContext(ctx, stmt), nil
 	}

@@ -30,6 +30,9 @@ type Dialect struct {
 	// meet then share one transaction, and so one sync of the disk; one that has begun is not interrupted, because
 	// the database would undo more than its own statement.
 	OneWriter bool
+	// Rows is how many rows one statement writes at most: 1, 4, 16, 64 or 256. The time of a driver that looks its parameters up by
+	// name, as SQLite's do, grows with their square. 0: 64.
+	Rows int
 	// Classify says what an error of the driver means: svc.ErrUnavailable when the database cannot be reached or cannot
 	// write just now, svc.ErrChanged when it rolled the transaction back because of others (a serialization failure, a
 	// deadlock), which is tried again, and nil for everything else. It gets errors that wrap the driver's. Nil: no

@@ -1,0 +1,87 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// A transaction prepares each of its statements once, the first one of a Store too: a bundle of many rows costs the
+// preparations of one of few.
+func TestBundlePreparesStatementsOnce(t *testing.T) {
+	is := is.New(t)
+	var readied []int64
+	for _, users := range []int{20, 400} {
+		seen := &tap{}
+		store := tapped(t, migrated(t), seen)
+		is.NoErr(apply(t, store, users))
+		first := seen.readied.Swap(0)
+		is.NoErr(apply(t, store, 2*users))
+		readied = append(readied, first, seen.readied.Load())
+	}
+	is.Equal(readied[2:], readied[:2])
+}
+
+// The driver looks each parameter up by its name, so the time of a statement grows with their square.
+func TestStatementsHaveFewParameters(t *testing.T) {
+	is := is.New(t)
+	most := 0
+	store := tapped(t, migrated(t), &tap{run: func(_ driver.Conn, query string) error {
+		most = max(most, strings.Count(parametersOnce(query), "$"))
+		return nil
+	}})
+	is.NoErr(apply(t, store, 400))
+	is.True(most > 7) // more than one row of changes
+	is.True(most < 32)
+}
+
+func apply(t *testing.T, store *sqlstore.Store, users int) error {
+	t.Helper()
+	service, err := svc.New(svc.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return service.Apply(t.Context(), svc.Host, crowdOf(users))
+}
+
+// crowdOf is a bundle of users, each with a channel.
+func crowdOf(users int) (b svc.Bundle) {
+	for i := range users {
+		id := fmt.Sprintf("user-%06d", i)
+		b.Users = append(b.Users, svc.User{ID: id, Channels: []svc.Channel{{Provider: "telegram", SenderID: id}}})
+	}
+	return b
+}
+
+// BenchmarkBundle applies a bundle of 10,000 users with a channel each to an empty database.
+func BenchmarkBundle(b *testing.B) {
+	bundle := crowdOf(10_000)
+	for b.Loop() {
+		b.StopTimer()
+		store, err := sqlite.Open(context.Background(), b.TempDir()+"/svc.db", sqlite.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		service, err := svc.New(svc.Config{Store: store})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := service.Apply(context.Background(), svc.Host, bundle); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := store.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
