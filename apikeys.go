@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/token"
@@ -22,8 +23,8 @@ type APIKey struct {
 	Disabled    bool      // it is not accepted for now
 	LastUsedAt  time.Time // the minute in which it was accepted last, some seconds late; zero: never
 	RevokedAt   time.Time // it is not accepted any more, nor listed; zero: it is not revoked
-	// ScopingPolicyID is that of an access policy: what its holder may do is narrowed to what that allows, too, as a service
-	// account is by its own. "": it is not narrowed.
+	// ScopingPolicyID is that of an access policy: what its holder may do is narrowed to what that allows, too, with the lesser of their
+	// parameters. The policy sets nothing that the holder has not: see docs/policies.md. "": it is not narrowed.
 	ScopingPolicyID string
 	// Seal authenticates what the key is good for, its row, under the pepper: nil when it is revoked, when there is no pepper, or when
 	// it was not used since rows are sealed.
@@ -39,9 +40,11 @@ type IssuedKey struct {
 // NewAPIKey is the request to issue a key. The zero NewAPIKey is a key without a description that never expires, and may do all
 // that its holder may.
 type NewAPIKey struct {
-	Description     *string
-	ExpiresAt       time.Time // kept to the microsecond; zero: never
-	ScopingPolicyID string    // see [APIKey]; for good. "": the key is not narrowed
+	Description *string
+	ExpiresAt   time.Time // kept to the microsecond; zero: never
+	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller is allowed iam:policies:read, or has that policy: it is attached to
+	// the caller or to one of its groups. Any other is CodeInvalid, like one that does not exist. "": the key is not narrowed.
+	ScopingPolicyID string
 	// IdempotencyKey says which requests of the caller are one, within [IdempotencyPeriod]: 1 to [MaxIdempotencyKeyLength] visible ASCII
 	// characters, better drawn at random. The first that succeeds issues a key, the others get the same, once more; a request that differs
 	// in something else gets CodeKeyReused. The key itself is kept for them, sealed under this and the pepper. "": every request
@@ -183,7 +186,7 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 	}
 	var issued IssuedKey
 	answer, err := once(ctx, request, func() (answer issuedAnswer, err error) {
-		if err := s.checkScoping(ctx, holder, in.ScopingPolicyID); err != nil {
+		if err := s.checkScoping(ctx, by, holder, in.ScopingPolicyID); err != nil {
 			return answer, err
 		}
 		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
@@ -216,17 +219,28 @@ func (s *Service) issuedBefore(holder Identity, in NewAPIKey, answer issuedAnswe
 	return issued, nil
 }
 
-// checkScoping refuses a policy that does not exist.
-func (s *Service) checkScoping(ctx context.Context, holder Identity, policyID string) error {
+// checkScoping refuses a policy that does not exist, and in the same way one that the caller may neither read nor has.
+func (s *Service) checkScoping(ctx context.Context, by Principal, holder Identity, policyID string) error {
 	if policyID == "" {
 		return nil
 	}
-	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: holder, ScopingPolicyID: policyID})
+	unknown := invalid("/scoping_policy_id", "names no policy")
+	asked := AccessQuery{Identity: holder, ScopingPolicyID: policyID}
+	if by.Kind != KindHost {
+		asked.Identity = by.Identity()
+	}
+	snapshot, err := s.store.Access(ctx, asked)
 	if err != nil {
 		return fault("read scoping policy", err)
 	}
+	has := slices.ContainsFunc(snapshot.Grants, func(g Grant) bool { return g.Policy.ID == policyID })
+	if err := s.authorize(ctx, by, ActionPoliciesRead); ErrorCode(err) == CodeForbidden && !has {
+		return unknown
+	} else if err != nil && !has {
+		return err
+	}
 	if snapshot.Narrowing == nil {
-		return invalid("/scoping_policy_id", "names no policy")
+		return unknown
 	}
 	return nil
 }

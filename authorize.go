@@ -11,6 +11,7 @@ import (
 const (
 	ActionUsersRead     = "iam:users:read"
 	ActionUsersWrite    = "iam:users:write"
+	ActionPoliciesRead  = "iam:policies:read"
 	ActionTemplateAdmin = "template:admin"
 	ActionAuditRead     = "iam:audit:read"
 )

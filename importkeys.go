@@ -98,7 +98,7 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 	if err := s.authorizeIssue(ctx, by, holder); err != nil {
 		return APIKey{}, err
 	}
-	if err := s.checkScoping(ctx, holder, in.ScopingPolicyID); err != nil {
+	if err := s.checkScoping(ctx, by, holder, in.ScopingPolicyID); err != nil {
 		return APIKey{}, err
 	}
 	key := s.keys.row(holder, token.Imported(in.Prefix, in.Hash))

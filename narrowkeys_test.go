@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -80,6 +81,44 @@ func TestNarrowedKey(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A narrowing policy gives a bearer nothing that the key's holder has not: no model, no provider, no strategy, and no value where the
+// holder has none.
+func TestNarrowingNeverWidens(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	h.apply(t, `{"policies": [
+		{"id": "tempting", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"],
+			"recall_budget": "high", "recall_max_tokens": 9000, "recall_tag_groups": [{"all": true}], "retain_roles": ["system"], "retain_tags": ["trusted"],
+			"retain_every_n_turns": 1, "retain_strategy": "deep", "llm_model": "largest", "llm_provider": "dearest", "exclude_providers": ["cheap"]}]}},
+		{"id": "own", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"],
+			"recall_budget": "low", "recall_tag_groups": [{"team": "a"}], "retain_roles": ["system", "user"], "retain_tags": ["a"], "retain_every_n_turns": 3,
+			"retain_strategy": "quick", "llm_model": "small", "llm_provider": "cheap", "exclude_providers": ["dearest"]}]}}],
+		"attachments": [{"policy_id": "own", "principal_type": "user", "principal_id": "bob"}],
+		"service_accounts": [{"id": "bot", "owner_user_id": "bob"}]}`)
+	parameters := func(p svc.Principal) string {
+		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+		is.True(d.Allowed())
+		q := svc.Query{UserID: p.ID, Bank: "notes", ScopingPolicyID: p.ScopingPolicyID}
+		if p.Kind == svc.KindServiceAccount {
+			q.UserID, q.ServiceAccountID = "", p.ID
+		}
+		r, err := h.Resolve(t.Context(), svc.Host, q)
+		is.NoErr(err)
+		is.Equal(r.Parameters, d.Parameters())
+		is.Equal(r.EffectiveStrategy, d.Parameters().RetainStrategy)
+		raw, err := json.Marshal(d.Parameters())
+		is.NoErr(err)
+		return string(raw)
+	}
+	is.Equal(parameters(narrowed(t, h, alice, "tempting")), parameters(alice)) // alice has recall_max_tokens alone
+	narrow := `{"recall_budget":"low","recall_max_tokens":null,"recall_tag_groups":[{"team":"a"}],"retain_roles":["system"],"retain_tags":["a"],` +
+		`"retain_every_n_turns":3,"retain_strategy":"quick","llm_model":"small","llm_provider":"cheap","exclude_providers":["cheap","dearest"]}`
+	is.Equal(parameters(narrowed(t, h, bob, "tempting")), narrow)
+	is.Equal(parameters(narrowed(t, h, account("bot"), "tempting")), narrow)
 }
 
 // What changes about a narrowing policy changes what its keys may do, at once.
@@ -253,4 +292,52 @@ func TestResolveNarrowed(t *testing.T) {
 		_, err := h.Resolve(t.Context(), svc.Host, q)
 		wantCode(t, err, svc.CodeInvalid, "scoping_policy_id")
 	}
+}
+
+// A caller narrows keys by policies that it may read, or has. The answer for any other policy is that for one that does not exist.
+func TestNarrowingByPoliciesOfOthers(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	h.apply(t, `{"users": [{"id": "reader"}, {"id": "member"}, {"id": "issuer"}],
+		"groups": [{"id": "team", "members": ["member"]}],
+		"policies": [
+			{"id": "readers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:policies:read"], "banks": ["*"]}]}},
+			{"id": "issuers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:write"], "banks": ["*"]}]}}],
+		"attachments": [
+			{"policy_id": "readers", "principal_type": "user", "principal_id": "reader"},
+			{"policy_id": "issuers", "principal_type": "user", "principal_id": "issuer"},
+			{"policy_id": "recall", "principal_type": "user", "principal_id": "bob"},
+			{"policy_id": "notes", "principal_type": "group", "principal_id": "team"}]}`)
+	vouched := svc.Principal{Kind: svc.KindUser, ID: "dave", Actions: []string{svc.ActionPoliciesRead}}
+	for _, c := range []struct {
+		by  svc.Principal
+		has map[string]bool
+	}{
+		{alice, map[string]bool{"recall": true, "notes": true, "keys": true}}, // iam:*
+		{user("reader"), map[string]bool{"recall": true, "notes": true, "keys": true}},
+		{vouched, map[string]bool{"recall": true, "notes": true, "keys": true}},
+		{bob, map[string]bool{"recall": true}},
+		{user("member"), map[string]bool{"notes": true}},
+		{user("issuer"), nil},
+		{user("nobody"), nil},
+	} {
+		for _, id := range []string{"recall", "notes", "keys", "none"} {
+			_, err := h.IssueMyAPIKey(t.Context(), c.by, svc.NewAPIKey{ScopingPolicyID: id})
+			if c.has[id] {
+				is.NoErr(err)
+				continue
+			}
+			wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+			is.Equal(err.Error(), "/scoping_policy_id: names no policy")
+		}
+	}
+	for _, holder := range []svc.Principal{bob, user("issuer")} { // the caller's own policies count, not those of the holder
+		_, err := h.IssueAPIKey(t.Context(), user("issuer"), holder.Identity(), svc.NewAPIKey{ScopingPolicyID: "recall"})
+		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+	}
+	_, err := h.IssueAPIKey(t.Context(), user("issuer"), bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "issuers"})
+	is.NoErr(err)
+	_, err = h.IssueAPIKey(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "keys"})
+	is.NoErr(err)
 }

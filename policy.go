@@ -165,7 +165,7 @@ func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
 	case a.Narrowing == nil:
 		subject.Closed = cmp.Or(subject.Closed, "the scoping policy "+quote(id)+" that narrows it is gone")
 	default:
-		subject.Scoping = append(subject.Scoping, policy.Named{ID: id, Document: a.Narrowing.Document})
+		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
 	}
 }
 

@@ -68,7 +68,8 @@ const rows = `{
     {"id": "desk", "document": {"version": "2026-03-24", "statements": [
       {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"], "recall_budget": "high", "recall_max_tokens": 4096}]}},
     {"id": "reads", "document": {"version": "2026-03-24", "statements": []}}],
-  "attachments": [{"policy_id": "desk", "principal_type": "group", "principal_id": "team"}],
+  "attachments": [{"policy_id": "desk", "principal_type": "group", "principal_id": "team"},
+    {"policy_id": "reads", "principal_type": "user", "principal_id": "alice"}],
   "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24", "default_strategy": "balanced",
     "public_access": {"default": {"actions": ["bank:recall"], "recall_budget": "low"},
       "overrides": [{"scope": "channel", "value": "#internal"}]}}}]

@@ -55,6 +55,9 @@ func (s *Subject) key() string {
 	for _, n := range s.Scoping {
 		parts = append(parts, "scoping "+strconv.Quote(n.ID))
 	}
+	for _, n := range s.Narrowing {
+		parts = append(parts, "narrowing "+strconv.Quote(n.ID))
+	}
 	var ways []string
 	for _, g := range gather(s.Grants) {
 		ways = append(ways, strconv.Quote(g.PolicyID)+strconv.FormatBool(g.Group == "")+strconv.FormatInt(g.Priority, 10))
@@ -80,7 +83,7 @@ func (s *Subject) policies() []Named {
 	for _, g := range s.Grants {
 		all = append(all, Named{g.PolicyID, g.Document})
 	}
-	return append(all, s.Scoping...)
+	return append(all, s.narrowing()...)
 }
 
 // view compiles a party, of which nothing but its documents is kept; nil is denied everything.

@@ -116,7 +116,8 @@ func fingerprint(s Subject, grants []Grant) (d digest) {
 			write(h, string(g.Document))
 		}
 	}
-	for _, n := range s.Scoping {
+	write(h, strconv.Itoa(len(s.Scoping)))
+	for _, n := range s.narrowing() {
 		write(h, n.ID, string(n.Document))
 	}
 	h.Sum(d[:0])
@@ -167,8 +168,8 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 		granted = append(granted, w)
 	}
 	t.sides = append(t.sides, granted)
-	for _, n := range s.Scoping {
-		w := way{policy: n.ID, words: fmt.Sprintf("scoping policy %q", n.ID)}
+	for i, n := range s.narrowing() {
+		w := way{policy: n.ID, words: fmt.Sprintf("scoping policy %q", n.ID), limits: i >= len(s.Scoping)}
 		w.parsed = c.parse(n.Document)
 		t.sides = append(t.sides, []way{w})
 	}

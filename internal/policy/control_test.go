@@ -211,7 +211,7 @@ func documents(s policy.Subject) (all [][]byte) {
 	for _, g := range s.Grants {
 		all = append(all, g.Document)
 	}
-	for _, n := range s.Scoping {
+	for _, n := range slices.Concat(s.Scoping, s.Narrowing) {
 		all = append(all, n.Document)
 	}
 	return all

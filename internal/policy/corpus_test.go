@@ -49,7 +49,7 @@ type corpusSubject struct {
 	ID      string        `json:"id,omitempty"`
 	Closed  string        `json:"closed,omitempty"`
 	Grants  []corpusGrant `json:"grants,omitempty"`
-	Scoping oneOrMore     `json:"scoping,omitempty"`
+	Scoping oneOrMore     `json:"scoping,omitempty"` // the first of a service account is its own, the others are those of keys
 }
 
 // oneOrMore are written as a string when there is one, and as a list when there are more.
@@ -159,8 +159,13 @@ func (c corpus) subject(t *testing.T, s corpusSubject) policy.Subject {
 	if s.Kind == policy.ServiceAccount {
 		out.ServiceAccountID = s.ID
 	}
-	for _, id := range s.Scoping {
-		out.Scoping = append(out.Scoping, policy.Named{ID: id, Document: c.document(t, id)})
+	for i, id := range s.Scoping {
+		n := policy.Named{ID: id, Document: c.document(t, id)}
+		if i == 0 && s.Kind == policy.ServiceAccount {
+			out.Scoping = []policy.Named{n}
+		} else {
+			out.Narrowing = append(out.Narrowing, n)
+		}
 	}
 	for _, g := range s.Grants {
 		out.Grants = append(out.Grants, policy.Grant{PolicyID: g.Policy, Group: g.Group, Priority: g.Priority, Document: c.document(t, g.Policy)})

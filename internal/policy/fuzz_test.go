@@ -62,6 +62,11 @@ func FuzzDecide(f *testing.F) {
 			{Kind: policy.User, Grants: grants[:2], Scoping: []policy.Named{{ID: "q", Document: another}}},
 			{Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2], Scoping: []policy.Named{{ID: "q", Document: another}}},
 			{Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2], Scoping: []policy.Named{{ID: "q", Document: another}, {ID: "p", Document: document}}},
+			{Kind: policy.User, Grants: grants[:2], Narrowing: []policy.Named{{ID: "q", Document: another}}},
+			{
+				Kind: policy.ServiceAccount, ServiceAccountID: "ci", Grants: grants[:2],
+				Scoping: []policy.Named{{ID: "q", Document: another}}, Narrowing: []policy.Named{{ID: "p", Document: document}},
+			},
 			{Kind: policy.Unmapped},
 		} {
 			rights, want := compiler.Compile(s), policytest.Evaluate(s, q)

@@ -60,7 +60,8 @@ func newGrid(banks []string, one, other *table) *grid {
 
 // parallel reports whether two tables say the same where the same statements match.
 func (t *table) parallel(other *table) bool {
-	return t != nil && other != nil && len(t.sides) == len(other.sides) && !t.broken() && !other.broken()
+	alike := func(a, b []way) bool { return limits(a) == limits(b) }
+	return t != nil && other != nil && slices.EqualFunc(t.sides, other.sides, alike) && !t.broken() && !other.broken()
 }
 
 func (t *table) broken() bool {

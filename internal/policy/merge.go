@@ -105,7 +105,11 @@ func narrowed(sides []*side) Parameters {
 	m := sides[0].merged
 	m.sum = sides[0].parameters()
 	for _, s := range sides[1:] {
-		m.narrow(&s.merged)
+		if s.limits {
+			m.limit(&s.merged)
+		} else {
+			m.narrow(&s.merged)
+		}
 	}
 	return m.sum
 }
@@ -123,6 +127,20 @@ func (m *merged) narrow(by *merged) {
 	m.sum.RetainTags = union(m.sum.RetainTags, lists.RetainTags)
 	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, lists.ExcludeProviders)
 	m.sum.RecallTagGroups = distinctGroups(behind(slices.Clip(m.sum.RecallTagGroups), lists.RecallTagGroups))
+	m.matches = slices.Concat(m.matches, by.matches)
+}
+
+// limit leaves what m gives, or the lesser where by gives less of it. It adds nothing that m does not give.
+func (m *merged) limit(by *merged) {
+	recallBudget.limit(m, by)
+	recallMaxTokens.limit(m, by)
+	retainEveryNTurns.limit(m, by)
+	if m.sum.RetainRoles != nil {
+		m.sum.RetainRoles = intersection(m.sum.RetainRoles, by.sum.RetainRoles)
+	}
+	if m.sum.ExcludeProviders != nil {
+		m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, by.sum.ExcludeProviders)
+	}
 	m.matches = slices.Concat(m.matches, by.matches)
 }
 
@@ -176,6 +194,13 @@ func (f scalar[T]) narrow(m, by *merged) {
 	default:
 		f.concede(m, by)
 		*f.at(&m.sum), m.winners[f.slot] = other, by.winners[f.slot]
+	}
+}
+
+// limit puts the lesser value in force where both set one.
+func (f scalar[T]) limit(m, by *merged) {
+	if *f.at(&m.sum) != nil {
+		f.narrow(m, by)
 	}
 }
 

@@ -94,7 +94,7 @@ func TestMergeIsAssociative(t *testing.T) {
 	spread := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		p, q := w.Principal(), w.Request()
-		if slices.ContainsFunc(p.Subject.Scoping, func(n policy.Named) bool { return w.Policy(n.ID).Statements == nil }) {
+		if slices.ContainsFunc(slices.Concat(p.Subject.Scoping, p.Subject.Narrowing), func(n policy.Named) bool { return w.Policy(n.ID).Statements == nil }) {
 			return
 		}
 		s := p.Subject

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,7 @@ func naive(w *policytest.World, s policy.Subject, q policytest.Request) policy.O
 		a, d := effects(g.PolicyID)
 		allowed, denied = allowed || a, denied || d
 	}
-	for _, n := range s.Scoping {
+	for _, n := range slices.Concat(s.Scoping, s.Narrowing) {
 		a, d := effects(n.ID)
 		allowed, denied = allowed && a, denied || d
 	}
@@ -156,6 +157,11 @@ func everywhere(s policy.Subject, document []byte) []policy.Subject {
 		narrowed.Scoping = slices.Insert(slices.Clone(s.Scoping), i, policy.Named{ID: "narrow", Document: document})
 		out = append(out, narrowed)
 	}
+	for i := range len(s.Narrowing) + 1 {
+		narrowed := s
+		narrowed.Narrowing = slices.Insert(slices.Clone(s.Narrowing), i, policy.Named{ID: "narrow", Document: document})
+		out = append(out, narrowed)
+	}
 	return out
 }
 
@@ -173,7 +179,7 @@ func TestAnotherAllowTakesNothingAway(t *testing.T) {
 			is.Equal(before.Outcome == policy.ExplicitDeny, after.Outcome == policy.ExplicitDeny)
 			if before.Outcome == policy.Allow {
 				is.Equal(after.Outcome, policy.Allow)
-				is.True(noLess(after.Parameters, before.Parameters) || len(p.Subject.Scoping) > 0)
+				is.True(noLess(after.Parameters, before.Parameters) || len(p.Subject.Scoping)+len(p.Subject.Narrowing) > 0)
 			}
 		}
 	})
@@ -203,7 +209,7 @@ func TestNarrowedIsWithin(t *testing.T) {
 		for range 20 {
 			p, q := w.Principal(), w.Request()
 			narrowed := evaluate(p.Subject, q)
-			if p.Kind == policy.Unmapped || narrowed.Outcome != policy.Allow {
+			if p.Kind == policy.Unmapped || narrowed.Outcome != policy.Allow || p.Subject.Narrowing != nil {
 				continue
 			}
 			allowed[len(p.Subject.Scoping)]++
@@ -227,6 +233,64 @@ func TestNarrowedIsWithin(t *testing.T) {
 		}
 	})
 	varied(t, allowed[0], allowed[1], allowed[2])
+}
+
+// TestNarrowingNeverWidens: who is narrowed by a policy of anybody's choice has of every parameter what the holder has, or less, and
+// nothing that the holder has not.
+func TestNarrowingNeverWidens(t *testing.T) {
+	less := map[string]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 5 {
+			p, q := w.Principal(), w.Request()
+			by := w.Statement()
+			by.Effect, by.Actions, by.Banks = "allow", append(by.Actions, "bank:*"), append(by.Banks, "*")
+			for _, document := range [][]byte{policytest.Document(by), w.Policies[w.IntN(len(w.Policies))].Document} {
+				s := p.Subject
+				s.Narrowing = append(slices.Clone(s.Narrowing), policy.Named{ID: "chosen", Document: document})
+				got, holder := evaluate(s, q), evaluate(p.Subject, q)
+				if p.Kind == policy.Unmapped || got.Outcome != policy.Allow {
+					continue
+				}
+				is.Equal(holder.Outcome, policy.Allow)
+				within(is, got.Parameters, holder.Parameters)
+				is.Equal(got.Strategy, holder.Strategy)
+				for _, e := range got.Trace {
+					if e.PolicyID == "chosen" {
+						within(is, policy.Parameters{RetainStrategy: e.Sets.RetainStrategy, LLMModel: e.Sets.LLMModel, LLMProvider: e.Sets.LLMProvider}, policy.Parameters{})
+						is.True(e.Sets.RetainTags == nil && e.Sets.RecallTagGroups == nil)
+					}
+				}
+				counted(less, got.Parameters, holder.Parameters)
+			}
+		}
+	})
+	varied(t, less["budget"], less["tokens"], less["turns"], less["roles"], less["excluded"], less["equal"])
+}
+
+// within fails unless a has what b has, or less, and nothing that b has not.
+func within(is *is.I, a, b policy.Parameters) {
+	is.Helper()
+	is.True((a.RecallBudget == nil) == (b.RecallBudget == nil) && (a.RecallBudget == nil || level(*a.RecallBudget) <= level(*b.RecallBudget)))
+	is.True((a.RecallMaxTokens == nil) == (b.RecallMaxTokens == nil) && (a.RecallMaxTokens == nil || *a.RecallMaxTokens <= *b.RecallMaxTokens))
+	is.True((a.RetainEveryNTurns == nil) == (b.RetainEveryNTurns == nil) && (a.RetainEveryNTurns == nil || *a.RetainEveryNTurns >= *b.RetainEveryNTurns))
+	is.True((a.RetainRoles == nil) == (b.RetainRoles == nil) && subset(a.RetainRoles, b.RetainRoles))
+	is.True((a.ExcludeProviders == nil) == (b.ExcludeProviders == nil) && subset(b.ExcludeProviders, a.ExcludeProviders))
+	is.Equal([]any{a.RetainTags, a.RecallTagGroups, a.RetainStrategy, a.LLMModel, a.LLMProvider}, []any{b.RetainTags, b.RecallTagGroups, b.RetainStrategy, b.LLMModel, b.LLMProvider})
+}
+
+// counted counts in which parameters a is less than b.
+func counted(less map[string]int, a, b policy.Parameters) {
+	for what, so := range map[string]bool{
+		"budget": a.RecallBudget != nil && *a.RecallBudget != *b.RecallBudget,
+		"tokens": a.RecallMaxTokens != nil && *a.RecallMaxTokens != *b.RecallMaxTokens,
+		"turns":  a.RetainEveryNTurns != nil && *a.RetainEveryNTurns != *b.RetainEveryNTurns,
+		"roles":  len(a.RetainRoles) != len(b.RetainRoles), "excluded": len(a.ExcludeProviders) != len(b.ExcludeProviders),
+		"equal": reflect.DeepEqual(a, b),
+	} {
+		if so {
+			less[what]++
+		}
+	}
 }
 
 // TestWhatDoesNotMatchMayGo: a statement that the trace calls "not matched" can be taken out of its policy.
@@ -268,9 +332,11 @@ func rewritten(s policy.Subject, rewrite func(id string, raw []byte) []byte) pol
 	for i := range s.Grants {
 		s.Grants[i].Document = rewrite(s.Grants[i].PolicyID, s.Grants[i].Document)
 	}
-	s.Scoping = slices.Clone(s.Scoping)
-	for i := range s.Scoping {
-		s.Scoping[i].Document = rewrite(s.Scoping[i].ID, s.Scoping[i].Document)
+	for _, narrowing := range []*[]policy.Named{&s.Scoping, &s.Narrowing} {
+		*narrowing = slices.Clone(*narrowing)
+		for i, n := range *narrowing {
+			(*narrowing)[i].Document = rewrite(n.ID, n.Document)
+		}
 	}
 	return s
 }

@@ -18,7 +18,7 @@ type Rights struct {
 type table struct {
 	id             uint64
 	holder         string  // whose the grants are, in words
-	sides          [][]way // the grants, in gathering order, and then each policy that narrows them, by itself
+	sides          [][]way // the grants, in gathering order, and then each policy that narrows them, by itself: Scoping before Narrowing
 	actions, banks *classes
 	statements     int
 }

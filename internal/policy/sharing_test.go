@@ -215,6 +215,8 @@ func TestNearlyEqualSubjects(t *testing.T) {
 		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "q", Document: other}, {ID: "p", Document: allow}}},
 		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "q", Document: other}}},
 		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: none}}},
+		{Kind: policy.User, Grants: one, Narrowing: []policy.Named{{ID: "q", Document: other}}},
+		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: allow}}, Narrowing: []policy.Named{{ID: "q", Document: other}}},
 		{Kind: policy.ServiceAccount, Grants: one},
 		{Kind: policy.ServiceAccount, Grants: one, ServiceAccountID: "ci", Scoping: []policy.Named{{ID: "p", Document: none}}},
 		{Kind: policy.ServiceAccount, Grants: one, ServiceAccountID: "bot", Scoping: []policy.Named{{ID: "p", Document: none}}},

@@ -12,7 +12,14 @@ type side struct {
 	merged
 	allowed, denied place // the first statement that allows, and that denies; zero: there is none
 	broken          *way  // the first policy that does not parse; nil: there is none
+	limits          bool  // it gives nothing: see Subject.Narrowing
 }
+
+// newSide returns the side of some ways, before any statement matches.
+func newSide(ways []way) *side { return &side{broken: broken(ways), limits: limits(ways)} }
+
+// limits reports whether ways are of a policy of Subject.Narrowing.
+func limits(ways []way) bool { return len(ways) > 0 && ways[0].limits }
 
 // place is a statement of a policy that reaches the subject.
 type place struct {
@@ -39,7 +46,7 @@ func (s *side) isSilent() bool { return s.allowed.way == nil }
 
 // examine looks at each statement.
 func examine(ways []way, action, bank string, rec *recorder) *side {
-	s := &side{broken: broken(ways)}
+	s := newSide(ways)
 	for i := range ways {
 		w := &ways[i]
 		if w.fault != nil {

@@ -44,8 +44,16 @@ type Subject struct {
 	// An unmapped sender's are not looked at.
 	Grants []Grant
 	// Scoping are the policies that narrow the grants, in order: each has to allow what they allow. Empty: they count as they are.
+	// Each may set parameters, as a service account's does.
 	Scoping []Named
+	// Narrowing are the policies that narrow what the grants and Scoping come to, in order, as an API key's does: each has to allow it,
+	// and gives nothing. A parameter that is unset stays unset. Budget and max_tokens become the lower, every_n the higher of both
+	// values, roles those that both have, exclude_providers those that either has. The other parameters stay as they are.
+	Narrowing []Named
 }
+
+// narrowing returns all policies that narrow the grants, in order.
+func (s *Subject) narrowing() []Named { return slices.Concat(s.Scoping, s.Narrowing) }
 
 // Request is what is asked for.
 type Request struct {
@@ -66,6 +74,7 @@ type way struct {
 	policy   string
 	via      string // as the trace shows it; "": it narrows, and via is the service account's
 	words    string // as a sentence shows it, after "statement 0 of "
+	limits   bool   // it is one of Subject.Narrowing
 	direct   bool   // attached to the user itself
 	priority int64
 }

@@ -94,7 +94,7 @@ func (v *view) start() *stance {
 	}
 	s := &stance{}
 	for _, ways := range v.table.sides {
-		s.sides = append(s.sides, &side{broken: broken(ways)})
+		s.sides = append(s.sides, newSide(ways))
 	}
 	return s
 }

@@ -41,7 +41,8 @@ type Entry struct {
 	BankPattern   *string `json:"bank_pattern"`
 	Code          string  `json:"code"`
 	Reason        string  `json:"reason"`
-	Sets          Sets    `json:"sets"` // what a matched entry gives; empty otherwise
+	// What a matched entry gives; empty otherwise. Of a policy of Subject.Narrowing, where the request is allowed: what it can lessen.
+	Sets Sets `json:"sets"`
 	// Lost maps each parameter whose value did not prevail to the statement
 	// ("policy#statement") that was the first to prevail over it: of its own side, or
 	// of another side for what was in force until then. Only parameters of which
@@ -56,6 +57,7 @@ type recorder struct {
 	serviceAccount string
 	trace          []Entry           // never nil
 	nothing        map[string]string // what entries lose that are not matched
+	limits         []int             // the entries of Subject.Narrowing
 
 	noAction, noBank, allows, denies string // sentences that entries share, once they are made
 }
@@ -85,6 +87,9 @@ func (r *recorder) add(w *way, statement int, effect Effect, code, reason string
 	if e.Via = w.via; e.Via == "" {
 		e.Via = "scoping:" + r.serviceAccount
 	}
+	if w.limits {
+		r.limits = append(r.limits, len(r.trace)-1)
+	}
 	return e
 }
 
@@ -110,6 +115,39 @@ func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]st
 	return e.Lost
 }
 
+// limit takes out of the entries of Subject.Narrowing what they do not give: all but the limits of parameters that are in force.
+func (r *recorder) limit(inForce *Parameters) {
+	for _, i := range r.limits {
+		e := &r.trace[i]
+		recallBudget.withholdUnset(e, inForce)
+		recallMaxTokens.withholdUnset(e, inForce)
+		retainEveryNTurns.withholdUnset(e, inForce)
+		retainStrategy.withhold(e)
+		llmModel.withhold(e)
+		llmProvider.withhold(e)
+		if inForce.RetainRoles == nil {
+			e.Sets.RetainRoles = nil
+		}
+		if inForce.ExcludeProviders == nil {
+			e.Sets.ExcludeProviders = nil
+		}
+		e.Sets.RetainTags, e.Sets.RecallTagGroups = nil, nil
+	}
+}
+
+// withhold takes the parameter out of an entry.
+func (f scalar[T]) withhold(e *Entry) {
+	*f.at((*Parameters)(&e.Sets)) = nil
+	delete(e.Lost, f.name)
+}
+
+// withholdUnset does so where no value is in force.
+func (f scalar[T]) withholdUnset(e *Entry, inForce *Parameters) {
+	if *f.at(inForce) == nil {
+		f.withhold(e)
+	}
+}
+
 // fault records a document that does not parse.
 func (r *recorder) fault(w *way) {
 	if r != nil {
@@ -124,6 +162,7 @@ func (r *recorder) result(d Decision, bank *Bank) Result {
 		out.Strategy = &strategy
 	}
 	if d.Allowed() {
+		r.limit(&out.Parameters)
 		if out.Strategy != nil && out.Parameters.RetainStrategy == nil {
 			r.strategy(bank)
 		}

@@ -112,7 +112,7 @@ func (w *World) give(member int32, s *Subject, policies map[string]int32) {
 			w.barred.set(member)
 		}
 	}
-	for _, n := range s.Scoping {
+	for _, n := range s.narrowing() {
 		number := policies[n.ID]
 		w.narrowed = append(w.narrowed, narrowing{member, number})
 		if w.policies[number].broken {

@@ -205,6 +205,9 @@ func (c census) count(q question) {
 const (
 	lostByScoping = "lost by a scoping side"
 	lostByFirst   = "lost by the first of two scoping sides"
+
+	lostByNarrowing = "lost by a side that gives nothing"
+	lostToNarrowing = "lost to a side that gives nothing"
 )
 
 // facts are the kinds of questions and answers, and whether this one is of them.
@@ -223,6 +226,11 @@ func facts(q question) map[string]bool {
 		"a closed subject":               s.Closed != "",
 		"a kind that is none":            s.Kind == "robot",
 		"a user narrowed: allow":         outcome(policy.Allow, policy.User) && len(s.Scoping) > 0,
+		"lessened: allow":                q.want.Outcome == policy.Allow && len(s.Narrowing) > 0,
+		"lessened: explicit deny":        q.want.Outcome == policy.ExplicitDeny && len(s.Narrowing) > 0,
+		"lessened: implicit deny":        q.want.Outcome == policy.ImplicitDeny && len(s.Narrowing) > 0,
+		lostByNarrowing:                  false,
+		lostToNarrowing:                  false,
 		"narrowed twice: allow":          q.want.Outcome == policy.Allow && len(s.Scoping) == 2,
 		"narrowed thrice":                len(s.Scoping) == 3,
 		"narrowed twice: implicit deny":  q.want.Outcome == policy.ImplicitDeny && len(s.Scoping) == 2,
@@ -242,7 +250,16 @@ func facts(q question) map[string]bool {
 	for _, s := range scalars {
 		f["lost "+s.name] = false
 	}
+	narrowing := func(id string) bool {
+		return slices.ContainsFunc(s.Narrowing, func(n policy.Named) bool { return n.ID == id })
+	}
 	for _, e := range q.want.Trace {
+		scoping := strings.HasPrefix(e.Via, "scoping:") && narrowing(e.PolicyID)
+		f[lostByNarrowing] = f[lostByNarrowing] || scoping && len(e.Lost) > 0
+		for _, winner := range e.Lost {
+			id, _, _ := strings.Cut(winner, "#")
+			f[lostToNarrowing] = f[lostToNarrowing] || !scoping && narrowing(id)
+		}
 		f["code "+e.Code] = true
 		for name := range e.Lost {
 			f["lost "+name] = true

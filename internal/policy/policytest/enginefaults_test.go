@@ -12,7 +12,14 @@ import (
 
 // engineFaults break what stands around the engine: what it is asked, what it keeps, and what is made of its answer.
 var engineFaults = map[string]func(engine) engine{
-	"scoping is not asked":      subject(func(s *policy.Subject) { s.Scoping = nil }),
+	"scoping is not asked":   subject(func(s *policy.Subject) { s.Scoping = nil }),
+	"narrowing is not asked": subject(func(s *policy.Subject) { s.Narrowing = nil }),
+	"narrowing gives parameters": subject(func(s *policy.Subject) {
+		s.Scoping, s.Narrowing = append(slices.Clone(s.Scoping), s.Narrowing...), nil
+	}),
+	"scoping gives no parameters": subject(func(s *policy.Subject) {
+		s.Scoping, s.Narrowing = nil, append(slices.Clone(s.Scoping), s.Narrowing...)
+	}),
 	"an unknown kind is a user": subject(func(s *policy.Subject) { s.Kind = cmp.Or(kinds[s.Kind], policy.User) }),
 	"an unmapped sender has its grants": subject(func(s *policy.Subject) {
 		if s.Kind == policy.Unmapped {

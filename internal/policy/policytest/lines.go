@@ -58,7 +58,7 @@ func (l *rules) owner(s policy.Subject, q Request) []*line {
 // scopings returns, for each policy that narrows the subject, a line for each of its statements.
 func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
 	var sides [][]*line
-	for _, scoping := range s.Scoping {
+	for _, scoping := range narrowers(s) {
 		lines := l.document(scoping.Document, fmt.Sprintf("scoping policy %q", scoping.ID), q)
 		for _, n := range lines {
 			n.PolicyID, n.Via = scoping.ID, "scoping:"+s.ServiceAccountID
@@ -66,6 +66,11 @@ func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
 		sides = append(sides, lines)
 	}
 	return sides
+}
+
+// narrowers returns the policies that narrow a subject: those that may set something, then those that may not.
+func narrowers(s policy.Subject) []policy.Named {
+	return append(append([]policy.Named{}, s.Scoping...), s.Narrowing...)
 }
 
 // holder is whose the grants are.

@@ -2,6 +2,7 @@ package policytest
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/extsvc/svc/internal/jcs"
@@ -133,8 +134,61 @@ func (l *rules) narrowScalar(out, sofar, scoping *given, s scalar) {
 	if o == nil || n == nil || o == n {
 		return
 	}
-	for _, m := range loser.matching {
-		if m.Lost[s.name] == "" && s.read(&m.gives) == s.read(&loser.Parameters) {
+	loser.lose(s, winner)
+}
+
+// lessen returns what the holder has, less where the narrowing says less. The narrowing's statements keep only what they take part in.
+func (l *rules) lessen(holder, narrowing *given) *given {
+	out := &given{Parameters: holder.Parameters, source: maps.Clone(holder.source)}
+	out.matching = append(append([]*line{}, holder.matching...), narrowing.matching...)
+	for _, s := range scalars {
+		l.lessenScalar(out, holder, narrowing, s)
+	}
+	for _, f := range lists {
+		lesser, can := l.lessenList[f.name]
+		if can && *f.at(&holder.Parameters) != nil {
+			*f.at(&out.Parameters) = lesser(*f.at(&holder.Parameters), *f.at(&narrowing.Parameters))
+			continue
+		}
+		for _, m := range narrowing.matching {
+			*f.at((*policy.Parameters)(&m.Sets)) = nil
+		}
+	}
+	for _, m := range narrowing.matching {
+		m.Sets.RecallTagGroups = nil
+	}
+	return out
+}
+
+// lessenScalar finds the value in force between the holder and a narrowing.
+func (l *rules) lessenScalar(out, holder, narrowing *given, s scalar) {
+	lesser, can := l.lessenScalars[s.name]
+	h, n := s.read(&holder.Parameters), s.read(&narrowing.Parameters)
+	switch {
+	case !can || h == nil:
+		narrowing.drop(s)
+	case n == nil || h == n:
+	case lesser(h, n) == h:
+		narrowing.lose(s, holder)
+	default:
+		s.copy(&out.Parameters, &narrowing.Parameters)
+		out.source[s.name] = narrowing.source[s.name]
+		holder.lose(s, narrowing)
+	}
+}
+
+// drop takes a parameter out of what the statements say that they set.
+func (g *given) drop(s scalar) {
+	for _, m := range g.matching {
+		s.copy((*policy.Parameters)(&m.Sets), &policy.Parameters{})
+		delete(m.Lost, s.name)
+	}
+}
+
+// lose says of the statements whose value was in force that they lost to the winner's, but for those that had lost before.
+func (g *given) lose(s scalar, winner *given) {
+	for _, m := range g.matching {
+		if m.Lost[s.name] == "" && s.read(&m.gives) == s.read(&g.Parameters) {
 			m.Lost[s.name] = winner.source[s.name].ref()
 		}
 	}

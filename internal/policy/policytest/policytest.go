@@ -52,8 +52,12 @@ func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
 		return denial(outcome, f.denial(s, q), entries(trace))
 	}
 	given := l.merge(owner)
-	for _, scoping := range scopings {
-		given = l.narrow(given, l.merge(scoping))
+	for i, scoping := range scopings {
+		if i < len(s.Scoping) {
+			given = l.narrow(given, l.merge(scoping))
+		} else {
+			given = l.lessen(given, l.merge(scoping))
+		}
 	}
 	return l.conclude(f.allowance(), given.Parameters, entries(trace), bank, q)
 }
@@ -95,7 +99,7 @@ func (f findings) denial(s policy.Subject, q Request) string {
 	case f.allowed == nil:
 		return fmt.Sprintf("denied: no policy of %s allows %q on bank %q", holder(s), q.Action, q.Bank)
 	}
-	return fmt.Sprintf("denied: scoping policy %q does not allow %q on bank %q", s.Scoping[slices.Index(f.within, nil)].ID, q.Action, q.Bank)
+	return fmt.Sprintf("denied: scoping policy %q does not allow %q on bank %q", narrowers(s)[slices.Index(f.within, nil)].ID, q.Action, q.Bank)
 }
 
 // allowance is the reason of an allow.

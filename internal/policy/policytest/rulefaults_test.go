@@ -148,6 +148,19 @@ var ruleFaults = map[string]func(*rules){
 	"no roles in common are roles unset":    narrowingList("retain_roles", func(o, s []string) []string { return unsetWhenEmpty(intersection(o, s)) }),
 	"unset roles have nothing in common":    narrowingList("retain_roles", bothSet),
 	"empty roles give way like unset ones":  narrowingList("retain_roles", func(o, s []string) []string { return intersection(unsetWhenEmpty(o), unsetWhenEmpty(s)) }),
+	"a key gets the higher budget":          lessening("recall_budget", higher),
+	"a key gets more tokens":                lessening("recall_max_tokens", higher),
+	"a key retains more often":              lessening("retain_every_n_turns", lower),
+	"a key has the narrowing's strategy":    lessening("retain_strategy", scopings),
+	"a key has the narrowing's model":       lessening("llm_model", scopings),
+	"a key has the narrowing's provider":    lessening("llm_provider", scopings),
+	"a key's budget is not narrowed":        lessening("recall_budget", owners),
+	"a key has all roles of both":           lesseningList("retain_roles", union),
+	"a key's roles are not narrowed":        lesseningList("retain_roles", func(h, _ []string) []string { return h }),
+	"no roles in common are a key's unset":  lesseningList("retain_roles", func(h, n []string) []string { return unsetWhenEmpty(intersection(h, n)) }),
+	"a key has the tags of both":            lesseningList("retain_tags", union),
+	"a key avoids less than its holder":     lesseningList("exclude_providers", intersection),
+	"a key avoids no more than its holder":  lesseningList("exclude_providers", func(h, _ []string) []string { return h }),
 	"roles are merged to what all have":     mergingList("retain_roles", intersection),
 	"the last statement's tags": mergingList("retain_tags", func(a, b []string) []string {
 		if b == nil {
@@ -242,6 +255,14 @@ func ranking(by ...int) func(*rules) {
 
 func narrowing(parameter string, pick func(owner, scoping any) any) func(*rules) {
 	return func(l *rules) { l.narrowScalars[parameter] = pick }
+}
+
+func lessening(parameter string, pick func(holder, narrowing any) any) func(*rules) {
+	return func(l *rules) { l.lessenScalars[parameter] = pick }
+}
+
+func lesseningList(parameter string, join func(holder, narrowing []string) []string) func(*rules) {
+	return func(l *rules) { l.lessenList[parameter] = join }
 }
 
 func owners(owner, _ any) any { return owner }

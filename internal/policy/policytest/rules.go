@@ -22,6 +22,10 @@ type rules struct {
 	narrowList    map[string]func(owner, scoping []string) []string
 	joinGroups    func(a, b []json.RawMessage) []json.RawMessage
 
+	// What is not in these stays as the holder has it.
+	lessenScalars map[string]func(holder, narrowing any) any
+	lessenList    map[string]func(holder, narrowing []string) []string
+
 	scopes []policy.Scope // of overrides, the most specific first
 }
 
@@ -48,6 +52,13 @@ func newLaw() *rules {
 			"retain_roles": intersection, "retain_tags": union, "exclude_providers": union,
 		},
 		joinGroups: concatenation,
+
+		lessenScalars: map[string]func(holder, narrowing any) any{
+			"recall_budget": lower, "recall_max_tokens": lower, "retain_every_n_turns": higher,
+		},
+		lessenList: map[string]func(holder, narrowing []string) []string{
+			"retain_roles": intersection, "exclude_providers": union,
+		},
 
 		scopes: []policy.Scope{policy.Topic, policy.Channel, policy.Provider},
 	}

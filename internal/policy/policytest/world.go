@@ -120,6 +120,12 @@ func (w *World) addOdd() {
 	turned.Scoping = []policy.Named{narrower.Scoping[1], narrower.Scoping[0]}
 	keyed := w.account(account)
 	keyed.Scoping = append(keyed.Scoping, w.scopings(1+w.IntN(2))...)
+	lesser := w.user(second)
+	lesser.Narrowing = w.scopings(1 + w.IntN(2))
+	least := w.account(account)
+	least.Narrowing = w.scopings(1)
+	free := w.account(w.Accounts[len(w.Accounts)-1])
+	free.Narrowing = w.scopings(1)
 	robot := w.user(third)
 	robot.Kind = policy.Kind(w.one("", "robot", "USER"))
 	sender := w.user(third)
@@ -128,7 +134,7 @@ func (w *World) addOdd() {
 	for _, odd := range []Principal{
 		{ID: first.ID, Subject: twice}, {ID: first.ID, Subject: moved}, {ID: account.ID, Subject: rescoped},
 		{ID: second.ID, Subject: narrowed}, {ID: second.ID, Subject: narrower}, {ID: second.ID, Subject: turned},
-		{ID: account.ID, Subject: keyed}, {ID: third.ID, Subject: robot}, {ID: third.ID, Subject: sender},
+		{ID: second.ID, Subject: lesser}, {ID: account.ID, Subject: keyed}, {ID: account.ID, Subject: least}, {ID: "free", Subject: free}, {ID: third.ID, Subject: robot}, {ID: third.ID, Subject: sender},
 	} {
 		odd.Kind, odd.Odd = odd.Subject.Kind, true
 		w.Principals = append(w.Principals, odd)
