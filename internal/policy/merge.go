@@ -135,11 +135,12 @@ func (m *merged) limit(by *merged) {
 	recallBudget.limit(m, by)
 	recallMaxTokens.limit(m, by)
 	retainEveryNTurns.limit(m, by)
+	lists := by.parameters()
 	if m.sum.RetainRoles != nil {
-		m.sum.RetainRoles = intersection(m.sum.RetainRoles, by.sum.RetainRoles)
+		m.sum.RetainRoles = intersection(m.sum.RetainRoles, lists.RetainRoles)
 	}
 	if m.sum.ExcludeProviders != nil {
-		m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, by.sum.ExcludeProviders)
+		m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, lists.ExcludeProviders)
 	}
 	m.matches = slices.Concat(m.matches, by.matches)
 }
