@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -271,4 +272,65 @@ func TestForce(t *testing.T) {
 			t.Errorf("%s: updated %v, want %v", query, have, want)
 		}
 	}
+}
+
+// A conflict is settled, in each way, and stays so.
+func TestUpdateSettles(t *testing.T) {
+	const base, next, mine, both = `{"version": "1", "n": 1.0}`, `{"version": "2"}`, `{"version": "1", "mine": true}`, `{"version": "2", "mine": true}`
+	body := `{"name": "Both", "manifest": ` + both + `, "description": null, "tags": ["a", "a"]}`
+	one, two := revision("Chat", base), revision("Chat", next)
+	for _, c := range []struct{ query, body, name, manifest, edited string }{
+		{"?resolution=theirs", "", "Chat", next, ""},
+		{"?resolution=theirs&force=1", "{}", "Chat", next, ""},
+		{"?resolution=ours&revision=" + two, "", "Chat", mine, "[manifest]"},
+		{"?resolution=merged&revision=" + two, body, "Both", both, "[name tags manifest]"},
+		{"?local_edits=overwrite", "", "Chat", next, ""},
+		{"?local_edits=conflict&resolution=ours", "", "Chat", mine, "[manifest]"},
+	} {
+		s, admin := stocked(t)
+		admin.post(chat+"/install", `{"source_name": "acme"}`).is(200)
+		etag := admin.patch(chat, `{"manifest": `+mine+`}`).is(200).header.Get("ETag")
+		s.market.offer("chat", "Chat", next)
+		admin.post(chat+"/update", "").fails(409, "edited_locally")
+		admin.post(chat+"/update?local_edits=conflict&resolution=", "").fails(409, "edited_locally")
+		admin.with("If-Match", `"other"`, "POST", chat+"/update"+c.query, c.body).fails(412, "precondition_failed")
+
+		a := admin.with("If-Match", etag, "POST", chat+"/update"+c.query, c.body).is(200)
+		template := admin.get(chat).is(200)
+		a.json(fmt.Sprintf(`{"updated": true, "previous_revision": %q, "new_revision": %q, "template": %s}`, one, two, template.body))
+		have := template.value()
+		if manifest := any(parse(t, []byte(c.manifest))); have["name"] != c.name || have["source_revision"] != two || !reflect.DeepEqual(have["manifest"], manifest) {
+			t.Errorf("%s: %s", c.query, template.body)
+		}
+		admin.get(chat + "/check-update").is(200).json(check(false, two, two))
+		s.market.offer("chat", "Chat", `{"version": "3"}`)
+		if again := admin.post(chat+"/update", ""); c.edited == "" {
+			again.is(200)
+		} else if fields := fmt.Sprint(again.fails(409, "edited_locally").value()["fields"]); fields != c.edited {
+			t.Errorf("%s: edited are %s", c.query, fields)
+		}
+	}
+}
+
+func TestUpdateSettlesNot(t *testing.T) {
+	s, admin := stocked(t)
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	admin.patch("/admin/templates/chat", `{"tags": ["mine"]}`).is(200)
+	s.market.offer("chat", "Chat", `{"version": "2"}`)
+	before := string(admin.get("/admin/templates").is(200).body)
+	const whole = `{"name": "x", "manifest": {"version": "1"}}`
+	for _, c := range [][3]string{
+		{"?resolution=mine", "", "resolution"}, {"?resolution=OURS", "", "resolution"}, {"?force=1&resolution=ours", "", "resolution"},
+		{"?force=true&resolution=merged", whole, "resolution"}, {"?resolution=ours&resolution=ours", "", "resolution"},
+		{"?local_edits=keep", "", "local_edits"}, {"?revision=x", "", "revision"}, {"?revision=sha256:" + strings.Repeat("A", 64), "", "revision"},
+		{"", whole, ""}, {"?resolution=ours", `{"tags": []}`, ""}, {"?force=1", `{"name": ""}`, ""},
+		{"?resolution=merged", "", "/name /manifest"}, {"?resolution=merged", "{}", "/name /manifest"}, {"?resolution=merged", `{"name": "x"}`, "/manifest"},
+		{"?resolution=merged", `{"name": "x", "manifest": {}}`, "/manifest/version"}, {"?resolution=merged", `{"id": "x"}`, "/id"},
+		{"?resolution=merged", `{"name": "x", "manifest": null}`, "/manifest"},
+	} {
+		admin.post("/admin/templates/chat/update"+c[0], c[1]).refuses(strings.Split(c[2], " ")...)
+	}
+	admin.post("/admin/templates/chat/update?resolution=ours&revision="+revision("Chat", `{"version": "1", "n": 1.0}`), "").fails(412, "precondition_failed")
+	s.as("session-of-plain").post("/admin/templates/chat/update?resolution=merged", whole).fails(403, "forbidden")
+	admin.get("/admin/templates").is(200).json(before)
 }
