@@ -163,7 +163,8 @@ func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 	return compact
 }
 
-// validate runs the host's own check of a manifest whose form is good; nil: there is none. Call it only for an authorized caller.
+// validate runs the host's own check of a manifest whose form is good; nil: there is none. Call it
+// only for an authorized caller.
 func (s *Service) validate(c *checker, manifest json.RawMessage) {
 	if validate := s.config.Templates.ValidateManifest; validate != nil && manifest != nil {
 		c.host(validate(manifest))

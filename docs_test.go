@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,7 +18,12 @@ import (
 // example returns an example of docs/policies.md.
 func example(t *testing.T, name string) string {
 	t.Helper()
-	page, err := os.ReadFile("docs/policies.md")
+	return exampleOf(t, "docs/policies.md", name)
+}
+
+func exampleOf(t *testing.T, file, name string) string {
+	t.Helper()
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,22 +87,60 @@ func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
 	})
 	is.NoErr(h.Apply(t.Context(), svc.Host, exampleBundle(t, "bundle")))
-	api := httpapi.New(h.Service, httpapi.Options{})
-	ask := func(method, target, body string) map[string]any {
-		r := httptest.NewRequest(method, target, strings.NewReader(body))
-		r.Header.Set("Authorization", "Bearer session")
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		api.ServeHTTP(w, r)
-		is.Equal(w.Code, 200)
-		return object(w.Body.String())
-	}
+	ask := asking(t, h)
 	is.Equal(ask("GET", "/ext/svc/debug/who-can?action=bank:recall&bank=notes", ""), object(example(t, "who-can")))
 
 	answer := ask("POST", "/ext/svc/debug/simulate", example(t, "simulation"))
 	for key, value := range object(example(t, "simulated")) {
 		is.Equal(answer[key], value)
 	}
+}
+
+// asking sends requests to a host's interface.
+func asking(t *testing.T, h *host) func(method, target, body string) map[string]any {
+	api := httpapi.New(h.Service, httpapi.Options{})
+	return func(method, target, body string) map[string]any {
+		t.Helper()
+		r := httptest.NewRequest(method, target, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer session")
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if api.ServeHTTP(w, r); w.Code != 200 {
+			t.Fatalf("%s %s: %d %s", method, target, w.Code, w.Body)
+		}
+		return object(w.Body.String())
+	}
+}
+
+// curls are the method, target and body of each curl in a shell's lines.
+var curls = regexp.MustCompile(`(?s)curl -sS -H "Authorization: Bearer \$KEY"(?: -H 'Content-Type: application/json' -X (\w+))?[ \\\n]+'?http://127.0.0.1:8080([^'\n]+)'?(?:[ \\\n]+-d '([^']*)')?\n`)
+
+// The lines of docs/templates.md that settle a conflict do.
+func TestSettlingInTheDocumentation(t *testing.T) {
+	is := is.New(t)
+	with := func(model string, tags ...string) svc.Content {
+		return svc.Content{Name: "Notes", Integrations: []string{}, Tags: tags, Manifest: manifest(`{"version":"1","model":"` + model + `"}`)}
+	}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
+	})
+	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	is.NoErr(err)
+	h.install(t, "notes", "notes", with("small", "a"))
+	_, err = h.PatchTemplate(t.Context(), admin, "notes", svc.TemplatePatch{Manifest: with("mine").Manifest})
+	is.NoErr(err)
+	h.market.put(acme, "notes", with("large", "a", "b"))
+
+	lines := curls.FindAllStringSubmatch(exampleOf(t, "docs/templates.md", "settle"), -1)
+	is.Equal(len(lines), 2)
+	ask := asking(t, h)
+	is.Equal(ask("GET", lines[0][2], ""), object(exampleOf(t, "docs/templates.md", "template-diff")))
+	answer := ask(lines[1][1], lines[1][2], lines[1][3])
+	is.Equal(answer["updated"], true)
+	settled, err := h.Template(t.Context(), admin, "notes")
+	is.NoErr(err)
+	is.Equal(revision(t, settled.Content), revision(t, with("mine", "a", "b")))
+	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
 }
 
 func object(text string) (v map[string]any) {

@@ -231,13 +231,15 @@ func (s *Service) latest(ctx context.Context, by Principal, id string) (template
 	return template, content, revision, err
 }
 
-// UpdateTemplate brings a template to what its source has now. What was edited here is kept while the source has not changed; when it
-// has, in.LocalEdits says what becomes of it, unless in.Resolution settles it in both cases. The content is compared and merged before
-// the store's transaction, and again when somebody else has changed the template meanwhile.
+// UpdateTemplate brings a template to what its source has now. What was edited here is kept while
+// the source has not changed; when it has, in.LocalEdits says what becomes of it, unless
+// in.Resolution settles it in both cases. The content is compared and merged before the store's
+// transaction, and again when somebody else has changed the template meanwhile.
 //
-// Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited,
-// CodePrecondition (with ifMatch, a template that has none of these ETags; with in.Revision, a source that has another), CodeChanged
-// (others keep changing the template, or it comes from elsewhere now), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+// Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone
+// from the source), CodeEdited, CodePrecondition (with ifMatch, a template that has none of these
+// ETags; with in.Revision, a source that has another), CodeChanged (others keep changing the
+// template, or it comes from elsewhere now), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string) (Update, error) {
 	u, err := s.updater(ctx, by, id, in)
 	if err != nil {
@@ -248,14 +250,18 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, i
 		return Update{}, err
 	}
 	if u.in.Revision != "" && u.in.Revision != revision {
-		return Update{}, &Error{Code: CodePrecondition, Message: "the source has another revision than the one reviewed: review what it has now"}
+		return Update{}, &Error{
+			Code:    CodePrecondition,
+			Message: "the source has another revision than the one reviewed: review what it has now",
+		}
 	}
 	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
 	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
 	return s.update(ctx, by, u, template)
 }
 
-// updater checks a request for an update, and lets the host check its content once the caller is authorized.
+// updater checks a request for an update, and lets the host check its content once the caller is
+// authorized.
 func (s *Service) updater(ctx context.Context, by Principal, id string, in UpdateRequest) (*updater, error) {
 	in, err := in.check()
 	if err != nil {
@@ -277,8 +283,8 @@ func (s *Service) updater(ctx context.Context, by Principal, id string, in Updat
 	return u, fault("digest content", err)
 }
 
-// update makes an update of a template that was just read. When others change it meanwhile, so that the plan does not fit, it
-// is read again.
+// update makes an update of a template that was just read. When others change it meanwhile, so that
+// the plan does not fit, it is read again.
 func (s *Service) update(ctx context.Context, by Principal, u *updater, template Template) (Update, error) {
 	defer s.changesTemplates()()
 	err := errStale

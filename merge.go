@@ -21,8 +21,8 @@ const (
 	EditsMerge LocalEdits = "merge"
 )
 
-// merge puts together what two have made of a content. conflicts are the fields in which they cannot be. Its error is that of ctx, or
-// says that a manifest is not valid JSON.
+// merge puts together what two have made of a content. conflicts are the fields in which they
+// cannot be. Its error is that of ctx, or says that a manifest is not valid JSON.
 func merge(ctx context.Context, base, ours, theirs Content) (merged Content, conflicts []string, err error) {
 	field := func(name string, clash bool) {
 		if clash {

@@ -11,34 +11,41 @@ import (
 
 // UpdateRequest says how an update is made. The zero value is the default.
 type UpdateRequest struct {
-	// Force takes the source's content, whatever was edited here, as [TakeTheirs] does. No other Resolution goes with it.
+	// Force takes the source's content, whatever was edited here, as [TakeTheirs] does. No other
+	// Resolution goes with it.
 	Force bool
 	// Resolution settles what was edited here. "": LocalEdits decides.
 	Resolution UpdateResolution
-	// Content is what [TakeMerged] gives the template: a whole content, checked as that of [CreateTemplate]. Nil with all others.
+	// Content is what [TakeMerged] gives the template: a whole content, checked as that of
+	// [CreateTemplate]. Nil with all others.
 	Content *Content
-	// LocalEdits replaces [TemplateConfig].LocalEdits for this request. "": that of the configuration. A Resolution outdoes it.
+	// LocalEdits replaces [TemplateConfig].LocalEdits for this request. "": that of the
+	// configuration. A Resolution outdoes it.
 	LocalEdits LocalEdits
-	// Revision is that of the source's content that the caller has reviewed, such as [UpdateCheck].LatestRevision. When the source has
-	// another by now, the update is refused with CodePrecondition. "": any revision will do.
+	// Revision is that of the source's content that the caller has reviewed, such as
+	// [UpdateCheck].LatestRevision. When the source has another by now, the update is refused with
+	// CodePrecondition. "": any revision will do.
 	Revision string
 }
 
 // UpdateResolution says how an update settles what was edited here against what the source has.
 type UpdateResolution string
 
-// The resolutions. Each makes the source's content the base, so that it counts as installed: a check finds no update, and what
-// differs from it counts as edited here. What is replaced becomes a version.
+// The resolutions. Each makes the source's content the base, so that it counts as installed: a
+// check finds no update, and what differs from it counts as edited here. What is replaced becomes a
+// version.
 const (
 	// TakeTheirs takes the source's content.
 	TakeTheirs UpdateResolution = "theirs"
 	// KeepOurs keeps the template's content. Where the source has not changed, nothing is written.
 	KeepOurs UpdateResolution = "ours"
-	// TakeMerged takes [UpdateRequest].Content. Where it is there already and the source has not changed, nothing is written.
+	// TakeMerged takes [UpdateRequest].Content. Where it is there already and the source has not
+	// changed, nothing is written.
 	TakeMerged UpdateResolution = "merged"
 )
 
-// check returns the request in one form, with its Force in Resolution, or says what is wrong with its form.
+// check returns the request in one form, with its Force in Resolution, or says what is wrong with
+// its form.
 func (in UpdateRequest) check() (UpdateRequest, error) {
 	var c checker
 	switch in.Resolution {
@@ -89,9 +96,10 @@ func isRevision(text string) bool {
 	return is && err == nil && len(sum) == 32 && digits == strings.ToLower(digits)
 }
 
-// updater decides what an update does to a template. Comparing and merging take time where manifests are large, and nothing waits for
-// them: they are done for the template as it was read, before the store's transaction. That template may have been patched, updated or
-// replaced since, so change looks at it once more.
+// updater decides what an update does to a template. Comparing and merging take time where
+// manifests are large, and nothing waits for them: they are done for the template as it was read,
+// before the store's transaction. That template may have been patched, updated or replaced since,
+// so change looks at it once more.
 type updater struct {
 	in      UpdateRequest
 	given   string  // the revision of in.Content
@@ -144,7 +152,8 @@ func (p *plan) fits(t *Template) bool {
 		p.of.Origin.Base.same(t.Origin.Base)
 }
 
-// diverged reports whether a template whose content has that revision was edited here while its source has changed, and not alike.
+// diverged reports whether a template whose content has that revision was edited here while its
+// source has changed, and not alike.
 func (u *updater) diverged(t *Template, own string) bool {
 	return u.origin.Revision != t.Origin.Revision && own != t.Origin.Revision && own != u.origin.Revision
 }
@@ -198,7 +207,8 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	return true, nil
 }
 
-// decide returns what becomes of a template whose content has the revision own; nil: it stays as it is.
+// decide returns what becomes of a template whose content has the revision own; nil: it stays as it
+// is.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
 	switch u.in.Resolution {

@@ -17,7 +17,8 @@ const (
 	diverged = "template.diverged template/x by admin"
 )
 
-// TestResolutions is what each resolution does, whatever was changed. one is the base, two what the source has now.
+// TestResolutions is what each resolution does, whatever was changed. one is the base, two what the
+// source has now.
 func TestResolutions(t *testing.T) {
 	one, two, mine, both := content("X", "1"), content("X", "2"), content("Mine", "1"), content("Both", "2")
 	for _, c := range []struct {
@@ -120,7 +121,8 @@ func TestUpdateRequestsRefused(t *testing.T) {
 	is.Equal(h.actions(), nil)
 }
 
-// The host checks what a caller has merged, once the caller is known to have the right, and before the source is asked.
+// The host checks what a caller has merged, once the caller is known to have the right, and before
+// the source is asked.
 func TestMergedIsCheckedByTheHost(t *testing.T) {
 	is := is.New(t)
 	checks := 0
@@ -192,7 +194,8 @@ func contested(t *testing.T) (*host, *transacting) {
 	return h, store
 }
 
-// meanwhile patches "x" by another service on the same store, each time to something else, so often.
+// meanwhile patches "x" by another service on the same store, each time to something else, so
+// often.
 func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
 	other := newHost(t, func(c *svc.Config) { c.Store = s.Store })
 	done = new(int)
@@ -244,9 +247,37 @@ func TestMergesNotForEver(t *testing.T) {
 	is.NoErr(err) // nothing new
 
 	h, store = contested(t)
-	store.before = func() { store.before = nil; is.NoErr(store.DeleteTemplate(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: "x"}, nil)) }
+	store.before = func() {
+		store.before = nil
+		is.NoErr(store.DeleteTemplate(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: "x"}, nil))
+	}
 	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeNotFound, "")
+}
+
+// A conflict is settled in a transaction of the host as well, and undone with it.
+func TestResolutionsInATransaction(t *testing.T) {
+	is := is.New(t)
+	merge := content("Both", "2")
+	for _, in := range []svc.UpdateRequest{
+		{Resolution: svc.TakeTheirs}, {Resolution: svc.KeepOurs}, {Resolution: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
+	} {
+		h := merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
+		before, err := h.Template(t.Context(), admin, "x")
+		is.NoErr(err)
+		undone := errors.New("undone")
+		for _, end := range []error{undone, nil} {
+			err = h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+				_, err := h.WithStore(tx).UpdateTemplate(ctx, admin, "x", in)
+				return errors.Join(err, end)
+			})
+			is.True(errors.Is(err, end))
+			after, err := h.store.Template(t.Context(), before.TemplateKey)
+			is.NoErr(err)
+			is.Equal(after.Origin.Revision == before.Origin.Revision, end != nil)
+			is.Equal(after.ETag() == before.ETag(), end != nil)
+		}
+	}
 }
 
 // largest is a manifest of about 1 MiB with one value in it that may differ.
@@ -258,8 +289,12 @@ var largest = map[string]func(v string) string{
 		}
 		return `{"version":"1","v":` + v + b.String() + `}`
 	},
-	"wide array":     func(v string) string { return `{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,{"k":1}`, 120_000) + `]}` },
-	"equal elements": func(v string) string { return `{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, 500_000) + `]}` },
+	"wide array": func(v string) string {
+		return `{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,{"k":1}`, 120_000) + `]}`
+	},
+	"equal elements": func(v string) string {
+		return `{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, 500_000) + `]}`
+	},
 	"deep": func(v string) string {
 		return `{"version":"1","a":` + strings.Repeat(`{"b":0,"a":`, 62) + `{"v":` + v + `,"z":"` + strings.Repeat("z", 1_000_000) + `"}` +
 			strings.Repeat("}", 62) + `}`
@@ -275,7 +310,9 @@ var largest = map[string]func(v string) string{
 		}
 		return `{"version":"1"` + b.String() + `}`
 	},
-	"numbers": func(v string) string { return `{"version":"1","v":` + v + `,"n":[1` + strings.Repeat(`,12.50e-3`, 100_000) + `]}` },
+	"numbers": func(v string) string {
+		return `{"version":"1","v":` + v + `,"n":[1` + strings.Repeat(`,12.50e-3`, 100_000) + `]}`
+	},
 }
 
 func TestLargeManifests(t *testing.T) {

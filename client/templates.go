@@ -84,9 +84,10 @@ func updateCheckOf(in updateCheck) svc.UpdateCheck {
 	return check
 }
 
-// UpdateTemplate brings a template to what its source has now; in says what becomes of what was edited here; with ifMatch, only a
-// template with one of these ETags. Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone from
-// the source), CodeEdited, CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
+// UpdateTemplate brings a template to what its source has now; in says what becomes of what was
+// edited here; with ifMatch, only a template with one of these ETags. Errors: CodeInvalid (made by
+// hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited,
+// CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
 func (c *Client) UpdateTemplate(ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string) (svc.Update, error) {
 	r := at("POST /admin/templates/{template_id}/update", id).match(ifMatch).where("force", strconv.FormatBool(in.Force),
 		"resolution", string(in.Resolution), "local_edits", string(in.LocalEdits), "revision", in.Revision)

@@ -66,8 +66,8 @@ func read(ctx context.Context, base, ours, theirs json.RawMessage) (v versions, 
 	return v, root, nil
 }
 
-// A reader takes in, which is known to be valid and free of white space, apart, and numbers its values: a container by the numbers of
-// what is in it, so that no value is compared with another.
+// A reader takes in, which is known to be valid and free of white space, apart, and numbers its
+// values: a container by the numbers of what is in it, so that no value is compared with another.
 type reader struct {
 	ctx     context.Context
 	in      string

@@ -10,7 +10,8 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// work is how many bytes are allocated while versions of a document, which differ in its first 0, are compared and merged.
+// work is how many bytes are allocated while versions of a document, which differ in its first 0,
+// are compared and merged.
 func work(t testing.TB, doc string) uint64 {
 	t.Helper()
 	at := strings.IndexByte(doc, '0')
@@ -27,7 +28,8 @@ func work(t testing.TB, doc string) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Work grows with the length of the texts: not with its square, nor with the depth of what they hold.
+// Work grows with the length of the texts: not with its square, nor with the depth of what they
+// hold.
 func TestWorkIsLinear(t *testing.T) {
 	for _, shape := range shapes {
 		members := 50_000

@@ -1,8 +1,10 @@
-// Package threeway compares and merges three versions of a JSON value: the base that both sides began with, ours and theirs.
+// Package threeway compares and merges three versions of a JSON value: the base that both sides
+// began with, ours and theirs.
 //
-// Objects are taken key by key, all other values whole. Two values are equal when their canonical forms (package jcs) are. A text is
-// read once and each of its values is looked at a constant number of times, so time and memory grow with the length of the texts,
-// whatever their nesting; sorting the keys of an object adds a logarithm.
+// Objects are taken key by key, all other values whole. Two values are equal when their canonical
+// forms (package jcs) are. A text is read once and each of its values is looked at a constant
+// number of times, so time and memory grow with the length of the texts, whatever their nesting;
+// sorting the keys of an object adds a logarithm.
 package threeway
 
 import (
@@ -28,8 +30,8 @@ const (
 	MaxPrefix  = 256  // bytes of a path that Diff still looks into
 )
 
-// Change is a place where the three versions are not all the same. A value is the part of the text that stands there; nil: that
-// version has nothing there.
+// Change is a place where the three versions are not all the same. A value is the part of the text
+// that stands there; nil: that version has nothing there.
 type Change struct {
 	Path   string // a JSON pointer (RFC 6901)
 	Base   json.RawMessage
@@ -37,11 +39,12 @@ type Change struct {
 	Theirs json.RawMessage
 }
 
-// Diff returns the places where three versions differ, sorted by the keys of their paths, byte by byte. nil: they are equal. Where
-// there would be more than [MaxChanges], or deeper ones than [MaxDepth], the objects above them stand for them, all of one depth.
+// Diff returns the places where three versions differ, sorted by the keys of their paths, byte by
+// byte. nil: they are equal. Where there would be more than [MaxChanges], or deeper ones than
+// [MaxDepth], the objects above them stand for them, all of one depth.
 //
-// A text may be nil, for no value, and is otherwise valid JSON; if it is not, the error is a *strictjson.Error. When ctx ends, Diff
-// returns its error.
+// A text may be nil, for no value, and is otherwise valid JSON; if it is not, the error is a
+// *strictjson.Error. When ctx ends, Diff returns its error.
 func Diff(ctx context.Context, base, ours, theirs json.RawMessage) ([]Change, error) {
 	v, root, err := read(ctx, base, ours, theirs)
 	if err != nil || root.equal() {
@@ -68,7 +71,8 @@ type place struct {
 	values trio
 }
 
-// expand replaces the objects among places by those of their members that differ. nil: there is none, or there would be too many.
+// expand replaces the objects among places by those of their members that differ. nil: there is
+// none, or there would be too many.
 func expand(places []place) []place {
 	var deeper []place
 	expanded := false
@@ -94,9 +98,10 @@ func expand(places []place) []place {
 	return deeper
 }
 
-// Merge takes what one side alone has changed from that side. A value stands in the result as it is written there, and the keys of an
-// object that was put together are sorted byte by byte. Where both have changed the same, and not alike, there is a clash and nothing
-// is merged. Texts and errors are as those of [Diff]; merged is nil for no value, and shares no memory with the texts.
+// Merge takes what one side alone has changed from that side. A value stands in the result as it is
+// written there, and the keys of an object that was put together are sorted byte by byte. Where
+// both have changed the same, and not alike, there is a clash and nothing is merged. Texts and
+// errors are as those of [Diff]; merged is nil for no value, and shares no memory with the texts.
 func Merge(ctx context.Context, base, ours, theirs json.RawMessage) (merged json.RawMessage, clash bool, err error) {
 	v, root, err := read(ctx, base, ours, theirs)
 	if err != nil {
@@ -145,7 +150,8 @@ type trio [3]value
 
 func (t trio) equal() bool { return t[base].class == t[ours].class && t[ours].class == t[theirs].class }
 
-// pick returns the version that a merge takes whole; false: both sides have changed the value, and not alike.
+// pick returns the version that a merge takes whole; false: both sides have changed the value, and
+// not alike.
 func (t trio) pick() (version int, one bool) {
 	switch {
 	case t[base].class == t[theirs].class:

@@ -35,7 +35,8 @@ type InstallTemplate struct {
 	AliasID     *string `json:"alias_id,omitempty"`
 }
 
-// UpdateTemplate is the content that an update gives a template: that of CreateTemplate. Other updates have none.
+// UpdateTemplate is the content that an update gives a template: that of CreateTemplate. Other
+// updates have none.
 type UpdateTemplate struct {
 	Name         *string         `json:"name,omitempty"`
 	Manifest     json.RawMessage `json:"manifest,omitempty"`
