@@ -1,8 +1,10 @@
-// Package barrage sends requests at random to a server of the HTTP interface, and wants each to be answered as the interface says: never
-// by a fault, never by a redirect, every failure by a problem of a known code. Only tests use it.
+// Package barrage sends random requests to a server of the HTTP interface and checks each answer. A
+// 5xx or a redirect is a failure. An answer of 4xx must be a problem with a known code. Only tests
+// use this package.
 //
-// SVC_BARRAGE_TIME says for how long ("1h"); it is a second otherwise, and ten where CI is "true". A failure prints the SVC_BARRAGE_SEED by
-// which the same requests are made again, though not in the same order between clients.
+// SVC_BARRAGE_TIME sets the duration ("1h"). The default is one second, or ten seconds where CI is
+// "true". A failure prints SVC_BARRAGE_SEED: the same seed repeats the requests of each client, but
+// not their order between clients.
 package barrage
 
 import (
@@ -19,10 +21,10 @@ import (
 	"time"
 )
 
-// clients is how many send at once.
+// clients is the number of concurrent clients.
 const clients = 4
 
-// Run sends requests to the interface at base, each by one of the bearers ("" is none).
+// Run sends requests to the interface at base, each with one of the bearers ("" sends none).
 func Run(t *testing.T, client *http.Client, base string, bearers ...string) {
 	t.Helper()
 	seed := seed(t)
@@ -38,7 +40,8 @@ func Run(t *testing.T, client *http.Client, base string, bearers ...string) {
 				ok, err := send(client, request)
 				if err != nil {
 					once.Do(func() {
-						t.Errorf("SVC_BARRAGE_SEED=%d, request %d: %.600s: %v", seed, sent.Load(), request, err)
+						t.Errorf("SVC_BARRAGE_SEED=%d, request %d: %.600s: %v",
+							seed, sent.Load(), request, err)
 					})
 					return
 				}
@@ -49,9 +52,10 @@ func Run(t *testing.T, client *http.Client, base string, bearers ...string) {
 		})
 	}
 	all.Wait()
-	t.Logf("SVC_BARRAGE_SEED=%d: %d requests, %d of them accepted", seed, sent.Load(), accepted.Load())
+	t.Logf("SVC_BARRAGE_SEED=%d: %d requests, %d of them accepted",
+		seed, sent.Load(), accepted.Load())
 	if !t.Failed() && (accepted.Load() == 0 || accepted.Load() == sent.Load()) {
-		t.Error("these requests show nothing")
+		t.Error("the server must accept some of the requests and refuse others")
 	}
 }
 
@@ -83,7 +87,6 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// request is what is sent.
 type request struct {
 	method, url, body string
 	header            http.Header
@@ -93,7 +96,8 @@ func (r request) String() string {
 	return fmt.Sprintf("%s %s %q %q", r.method, r.url, r.header, r.body)
 }
 
-// send reports whether a request was accepted; an answer that none may have is an error.
+// send sends a request and reports whether the server accepted it. It fails for an answer that the
+// interface never gives.
 func send(client *http.Client, r request) (accepted bool, err error) {
 	out, err := http.NewRequest(r.method, r.url, strings.NewReader(r.body))
 	if err != nil {
@@ -101,7 +105,9 @@ func send(client *http.Client, r request) (accepted bool, err error) {
 	}
 	out.Header = r.header
 	direct := *client
-	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	response, err := direct.Do(out)
 	if err != nil {
 		return false, err

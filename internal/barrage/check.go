@@ -9,14 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// codes are those of docs/errors.md that no server gives whose store and sources are well.
+// codes lists the codes of docs/errors.md that a server with a healthy store and healthy sources
+// gives.
 var codes = map[int][]string{
-	400: {"invalid_request"}, 401: {"unauthenticated"}, 403: {"forbidden"}, 404: {"not_found"}, 405: {"method_not_allowed"},
-	409: {"already_exists", "edited_locally", "source_moved", "changed_meanwhile"}, 412: {"precondition_failed"}, 413: {"body_too_large"},
-	415: {"unsupported_media_type"}, 422: {"idempotency_key_reused"},
+	400: {"invalid_request"},
+	401: {"unauthenticated"},
+	403: {"forbidden"},
+	404: {"not_found"},
+	405: {"method_not_allowed"},
+	409: {"already_exists", "edited_locally", "source_moved", "changed_meanwhile"},
+	412: {"precondition_failed"},
+	413: {"body_too_large"},
+	415: {"unsupported_media_type"},
+	422: {"idempotency_key_reused"},
 }
 
-// check wants an answer to be one that the interface may give.
+// check fails for an answer that the interface never gives.
 func check(method string, response *http.Response, body []byte) error {
 	kind := response.Header.Get("Content-Type")
 	switch status := response.StatusCode; {
@@ -25,7 +33,7 @@ func check(method string, response *http.Response, body []byte) error {
 	case response.Header.Get("Location") != "":
 		return fmt.Errorf("%d redirects to %q", status, response.Header.Get("Location"))
 	case response.Header.Get("X-Content-Type-Options") != "nosniff":
-		return fmt.Errorf("%d was not given by the interface: %.300s", status, body)
+		return fmt.Errorf("%d does not come from the interface: %.300s", status, body)
 	case !utf8.Valid(body):
 		return fmt.Errorf("%d is not UTF-8: %q", status, body)
 	case status == 204 || status == 304 || method == http.MethodHead:
@@ -39,7 +47,7 @@ func check(method string, response *http.Response, body []byte) error {
 		}
 		return nil
 	case kind != "application/problem+json":
-		return fmt.Errorf("%d of %q is no problem: %.300s", status, kind, body)
+		return fmt.Errorf("%d of %q is not a problem: %.300s", status, kind, body)
 	}
 	return checkProblem(response.StatusCode, body)
 }
@@ -57,9 +65,9 @@ func checkProblem(status int, body []byte) error {
 	case problem.Status != status || !slices.Contains(codes[status], problem.Code):
 		return fmt.Errorf("%d has an unknown code: %.300s", status, body)
 	case problem.Title != http.StatusText(status) || problem.Detail == "" || problem.Type == "":
-		return fmt.Errorf("%d is not a whole problem: %.300s", status, body)
+		return fmt.Errorf("%d is a problem without type, title or detail: %.300s", status, body)
 	case (status == http.StatusBadRequest) != (len(problem.Errors) > 0):
-		return errors.New("errors belong to a 400, and only there: " + string(body))
+		return errors.New("a 400 must list errors, other answers must not: " + string(body))
 	}
 	return nil
 }

@@ -9,54 +9,69 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// maker makes requests at random: most of them good but for one thing.
+// maker makes random requests. Most of them have at most one fault.
 type maker struct{ *rand.Rand }
 
-// ids are few, so that clients meet at them.
+// ids holds few ids, so that concurrent clients use the same ones.
 var ids = []string{
-	"a", "b", "chat", "acme", "mine", "alice", "plain", "ü", "u%CC%88", "a%20b", "user:a@b", "%2e%2e", "%00", "%ff", "a%2Fb", "%E2%80%AE",
-	"%zz", "", "check-updates", strings.Repeat("x", 129),
+	"a", "b", "chat", "acme", "mine", "alice", "plain", "ü", "u%CC%88", "a%20b", "user:a@b", "%2e%2e",
+	"%00", "%ff", "a%2Fb", "%E2%80%AE", "%zz", "", "check-updates", strings.Repeat("x", 129),
 }
 
-// bodies are good ones, of any endpoint: most are sent to another.
+// bodies holds valid bodies of all endpoints. Most go to an endpoint of another.
 var bodies = []string{
-	"", "{}", `{"url": "https://127.0.0.1/acme"}`, `{"url": "https://127.0.0.1/b", "alias": "b", "auth_token": "t", "description": "d"}`,
+	"", "{}", `{"url": "https://127.0.0.1/acme"}`,
+	`{"url": "https://127.0.0.1/b", "alias": "b", "auth_token": "t", "description": "d"}`,
 	`{"version": 1}`, `{"overlap_seconds": 60}`,
 	`{"id": "a", "name": "n", "manifest": {"version": "1", "n": -1.50e+2}}`,
-	`{"id": "b", "name": "ü", "description": null, "category": "c", "integrations": ["i"], "tags": ["t", "t"], "manifest": {"version": "1", "x": "\ud83d\ude00"}}`,
+	`{"id": "b", "name": "ü", "description": null, "category": "c", "integrations": ["i"], ` +
+		`"tags": ["t", "t"], "manifest": {"version": "1", "x": "\ud83d\ude00"}}`,
 	`{"name": "x", "description": "d", "category": null, "integrations": [], "tags": ["t"]}`,
-	`{"manifest": {"version": "2", "deep": [[[{"a": {}}]]]}}`, `{"source_name": "acme", "source_scope": "server", "alias_id": "mine"}`,
-	`{"description": "d", "expires_at": "2100-12-31T23:59:59Z"}`, `{"description": "d", "expires_at": null, "disabled": true}`,
+	`{"manifest": {"version": "2", "deep": [[[{"a": {}}]]]}}`,
+	`{"source_name": "acme", "source_scope": "server", "alias_id": "mine"}`,
+	`{"description": "d", "expires_at": "2100-12-31T23:59:59Z"}`,
+	`{"description": "d", "expires_at": null, "disabled": true}`,
 	`{"bundle": {"users": [{"id": "a"}]}, "query": {"bank": "b", "user_id": "a"}}`,
 }
 
 var queries = []string{
-	"", "", "?limit=2", "?limit=1&cursor=WyJhIiwiYiJd", "?view=full", "?tag=t&category=c", "?bank=b&user_id=alice",
-	"?bank=b&sender=telegram:1001&topic=x", "?q=chat", "?force=true", "?force=1&force=0", "?bank=",
+	"", "", "?limit=2", "?limit=1&cursor=WyJhIiwiYiJd", "?view=full", "?tag=t&category=c",
+	"?bank=b&user_id=alice", "?bank=b&sender=telegram:1001&topic=x", "?q=chat", "?force=true", "?force=1&force=0", "?bank=",
 }
 
 var tags = []string{"*", `"x"`, `W/"x", "y"`, "x", `"`, ",", "\xff", strings.Repeat(`"x",`, 101)}
 
-// pieces are put into bodies and queries.
+// pieces holds fragments that spoil puts into bodies and queries.
 var pieces = []string{
-	"\x00", "\xff", "\xed\xa0\x80", `\ud800`, `\u0000`, `"`, `\`, "{", "}", "[", "]", ",", ":", "null", "true", "1e400", "-0", "01",
-	"9223372036854775808", "\u2028", "\u202e", "\ufeff", " ", "\n", "%", "&", "=", ";", "+", "é",
-	`"id":`, `"name":`, `{"a":`, strings.Repeat("[", 70), strings.Repeat("x", 5000), "svcu_0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz",
+	"\x00", "\xff", "\xed\xa0\x80", `\ud800`, `\u0000`, `"`, `\`, "{", "}", "[", "]", ",", ":",
+	"null", "true", "1e400", "-0", "01", "9223372036854775808", "\u2028", "\u202e", "\ufeff", " ", "\n", "%", "&", "=", ";", "+", "é",
+	`"id":`, `"name":`, `{"a":`, strings.Repeat("[", 70), strings.Repeat("x", 5000),
+	"svcu_0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz",
+}
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW", "get"}
+
+var contentTypes = []string{
+	"", "text/plain", "application/json; charset=utf-16", "application/merge-patch+json", "a/b;c=\"",
 }
 
 func pick[T any](m *maker, from []T) T { return from[m.IntN(len(from))] }
 
-// one reports true once in n times.
+// one returns true once in n times.
 func (m *maker) one(n int) bool { return m.IntN(n) == 0 }
 
 func (m *maker) request(base string, bearers []string) request {
 	route := pick(m, httpapi.Routes())
-	r := request{method: route.Method, body: m.bodyFor(route), header: http.Header{"Content-Type": {"application/json"}}}
+	r := request{
+		method: route.Method,
+		body:   m.bodyFor(route),
+		header: http.Header{"Content-Type": {"application/json"}},
+	}
 	if m.one(20) {
-		r.method = pick(m, []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW", "get"})
+		r.method = pick(m, methods)
 	}
 	if m.one(50) {
-		r.header.Set("Content-Type", pick(m, []string{"", "text/plain", "application/json; charset=utf-16", "application/merge-patch+json", "a/b;c=\""}))
+		r.header.Set("Content-Type", pick(m, contentTypes))
 	}
 	if bearer := pick(m, bearers); bearer != "" {
 		r.header.Set("Authorization", "Bearer "+bearer)
@@ -65,7 +80,7 @@ func (m *maker) request(base string, bearers []string) request {
 		r.header.Set(pick(m, []string{"If-Match", "If-None-Match"}), pick(m, tags))
 	}
 	r.url = base + m.path(route.Path) + m.query()
-	if _, err := url.Parse(r.url); err != nil { // no client sends it
+	if _, err := url.Parse(r.url); err != nil { // no client can send it
 		r.url = base + route.Path
 	}
 	return r
@@ -89,7 +104,7 @@ func (m *maker) query() string {
 	return query
 }
 
-// bodyFor is one that may be good for a route, and often is not.
+// bodyFor returns a body for a route. It is often not valid there.
 func (m *maker) bodyFor(route httpapi.Route) string {
 	if route.Method == http.MethodGet || route.Method == http.MethodDelete {
 		return ""
@@ -101,7 +116,7 @@ func (m *maker) bodyFor(route httpapi.Route) string {
 	return body
 }
 
-// spoil cuts, doubles or replaces a part of a text, or puts something into it.
+// spoil cuts, doubles or replaces a part of a text, or inserts a piece.
 func (m *maker) spoil(text string) string {
 	from := m.IntN(len(text) + 1)
 	to := min(len(text), from+m.IntN(8))

@@ -1,19 +1,21 @@
-// Package cache keeps copies of what can be had again: a bounded map that readers never wait for, and whose loads are fenced,
-// so that a copy that was read before a change is not found after it.
+// Package cache keeps bounded copies of values that can be loaded again. Readers never wait. Fences
+// keep out stale values: after a change, no reader finds a copy that was loaded before it.
 //
-// Who reads something to keep it takes a [Fence] first. Who changes something calls Drop or Clear once the change can be read:
-// whatever was loaded behind an earlier fence is then gone, also what is put only later.
+// To cache a value, take a [Fence] before loading it. After a change, call Drop or Clear once
+// readers of the original can see the change. Drop and Clear remove every value loaded behind an
+// earlier fence, and refuse such a value when it is put later.
 //
-// [Cache] keeps any values. [Records] keeps small ones of a fixed size, in such numbers that pointers to them would keep the garbage
-// collector busy.
+// [Cache] keeps values of any type. [Records] keeps small values of a fixed size, without pointers:
+// so many pointers would keep the garbage collector busy.
 package cache
 
 import "sync/atomic"
 
-// ways is how many entries share a set: as many pointers as a line of the processor's cache holds, less the set's own fields.
+// ways is the number of entries in a set. Their pointers and the set's own fields fill one line of
+// the processor's cache.
 const ways = 7
 
-// Cache is a bounded map. Use [New]. All methods are safe for concurrent use; no value is copied.
+// Cache is a bounded map. Use [New]. All methods are safe for concurrent use. No value is copied.
 type Cache[K comparable, V any] struct {
 	hash func(K) uint64
 	mask uint64
@@ -26,25 +28,31 @@ type Cache[K comparable, V any] struct {
 }
 
 type set[K comparable, V any] struct {
-	version atomic.Uint32 // of its contents: grows with each Drop
-	next    atomic.Uint32 // the way that is given up next
+	version atomic.Uint32 // grows with each Drop
+	next    atomic.Uint32 // the way to replace next
 	ways    [ways]atomic.Pointer[entry[K, V]]
 }
 
 type entry[K comparable, V any] struct {
 	Fence
-	used  atomic.Bool // since it was last passed over
+	used  atomic.Bool // since place last passed over it
 	key   K
 	value V
 }
 
-// New returns a Cache of at least capacity entries. hash has to spread keys evenly; its low bits choose where one is kept.
+// New returns a Cache of at least capacity entries. hash must spread keys evenly; its low bits
+// choose the set.
 func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 	sets := 1
 	for sets*ways < capacity {
 		sets *= 2
 	}
-	c := &Cache[K, V]{hash: hash, mask: uint64(sets - 1), sets: make([]set[K, V], sets), loads: newLoads[K]()}
+	c := &Cache[K, V]{
+		hash:  hash,
+		mask:  uint64(sets - 1),
+		sets:  make([]set[K, V], sets),
+		loads: newLoads[K](),
+	}
 	c.forgotten.Store(1)
 	return c
 }
@@ -53,15 +61,16 @@ func (c *Cache[K, V]) set(key K) *set[K, V] { return &c.sets[c.hash(key)&c.mask]
 
 func (c *Cache[K, V]) fence(s *set[K, V]) Fence { return Fence{c.era.Load(), s.version.Load()} }
 
-// Fence has to be taken before a value for key is loaded.
+// Fence returns the present fence of a key. Take it before loading the value.
 func (c *Cache[K, V]) Fence(key K) Fence { return c.fence(c.set(key)) }
 
-// Get returns the value that is kept for key. false: none is.
+// Get returns the cached value of a key, or false.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 	return c.Find(c.hash(key), func(other *K) bool { return *other == key })
 }
 
-// Find is Get for who has the hash of a key and can tell the key: one that is large takes longer to copy than to find.
+// Find is Get for a caller that has the hash of a key and can recognize the key. It avoids the copy
+// of a large key, which costs more than the search.
 func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool) {
 	s := &c.sets[hash&c.mask]
 	now := c.fence(s)
@@ -76,7 +85,8 @@ func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool)
 	return value, false
 }
 
-// Put keeps a value that was loaded behind a fence, unless it has become stale since. Another one may have to go for it.
+// Put caches a value that was loaded behind a fence. It does nothing when the fence is no longer
+// the present one. It may replace another entry.
 func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 	s := c.set(key)
 	if now := c.fence(s); fence == now {
@@ -84,7 +94,8 @@ func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 	}
 }
 
-// place finds the way for a key: its own, one that is free, or the next one that was not used since it was last passed over.
+// place returns the way for a key: its own way, a free one, or the next one not used since place
+// last passed over it.
 func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
 	var free *atomic.Pointer[entry[K, V]]
 	for i := range s.ways {
@@ -104,28 +115,32 @@ func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
 	return free
 }
 
-// Moment is a fence for whoever learns only from what was loaded which key it belongs to.
+// Moment is a fence for a load that finds out its key only when it ends.
 type Moment uint64
 
-// Now returns the present moment, which is never 0. What is found after it was taken is as it was found while it lasts, which is until
-// a call of Drop or Clear begins, and at most until one that is under way ends.
+// Now returns the present moment, which is never 0. Values found after Now stay current until the
+// next call of Drop or Clear begins. When a call is under way during Now, they stay current at most
+// until it ends.
 func (c *Cache[K, V]) Now() Moment { return Moment(c.forgotten.Load()) }
 
-// PutSince keeps a value that was loaded since a moment, unless anything was forgotten since.
+// PutSince caches a value that was loaded since a moment. It does nothing when Drop or Clear was
+// called since.
 func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
-	if fence := c.Fence(key); c.Now() == moment { // in this order: what is forgotten from now on takes the fence along
+	// In this order: a Drop or Clear after the call of Fence makes the fence stale.
+	if fence := c.Fence(key); c.Now() == moment {
 		c.Put(fence, key, value)
 	}
 }
 
-// Drop forgets what is kept for key, and is being loaded. Others may go with it.
+// Drop removes the entry of a key and refuses loads of it that are under way. It may remove other
+// entries.
 func (c *Cache[K, V]) Drop(key K) {
 	c.forgotten.Add(1)
 	c.set(key).version.Add(1)
 	c.forgotten.Add(1)
 }
 
-// Clear forgets everything, and whatever is being loaded.
+// Clear removes all entries and refuses all loads that are under way.
 func (c *Cache[K, V]) Clear() {
 	c.forgotten.Add(1)
 	c.era.Add(1)

@@ -40,11 +40,11 @@ func TestDropAndClear(t *testing.T) {
 		fence, moment := c.Fence(1), c.Now()
 		forget(c)
 		_, ok := c.Get(1)
-		is.True(!ok) // what was there is gone
+		is.True(!ok) // the old entry is gone
 		c.Put(fence, 1, "stale")
 		c.PutSince(moment, 1, "stale")
 		_, ok = c.Get(1)
-		is.True(!ok) // and so is what was being loaded
+		is.True(!ok) // the load under way is refused
 		c.PutSince(c.Now(), 1, name)
 		again, _ := c.Get(1)
 		is.Equal(again, name)
@@ -67,7 +67,7 @@ func TestBounded(t *testing.T) {
 	is.True(kept >= 50 && kept <= 200)
 }
 
-// What is used stays, when what is not passes through.
+// Used entries stay while unused ones pass through.
 func TestKeepsWhatIsUsed(t *testing.T) {
 	is := is.New(t)
 	c := cache.New[int, string](1000, spread)
@@ -94,7 +94,7 @@ func TestOneLoads(t *testing.T) {
 	is.True(none == nil && others != nil)
 	c.Drop(1)
 	after, _ := c.Turn(c.Fence(1), 1)
-	is.True(after != nil) // what was begun before is not waited for
+	is.True(after != nil) // a load behind an earlier fence does not block
 	after()
 	done()
 	<-others
@@ -102,7 +102,7 @@ func TestOneLoads(t *testing.T) {
 	is.True(again != nil)
 }
 
-// A reader never finds a value that was read before a change which had ended when the reader began.
+// After a change ends, no new read finds a value that was loaded before it.
 func TestNothingStaleIsFound(t *testing.T) {
 	c := cache.New[int, int64](64, spread)
 	var source, ended [8]atomic.Int64

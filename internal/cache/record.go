@@ -2,23 +2,27 @@ package cache
 
 import "sync/atomic"
 
-// record is a record of a table. Its sequence is odd while it is written, or free, and another one afterwards: who has read the same
-// even one before all else and behind it has read what belongs together.
+// record is one record of a table. Its sequence is odd while the record is free or a writer writes
+// it; each write ends with a new even number. A read is consistent when it loads the same even
+// sequence before and after all fields.
 type record struct {
 	sequence atomic.Uint32
-	next     atomic.Uint32 // of its chain
-	used     atomic.Uint32 // 1: since it was last passed over
-	mark     atomic.Uint64 // the sequence that it belongs to, and the mark
+	next     atomic.Uint32 // the next record of the chain
+	used     atomic.Uint32 // 1: used since place last passed over it
+	mark     atomic.Uint64 // a sequence in the high half, the mark in the low half
 	key      [len(Key{})]atomic.Uint64
 	value    [Words]atomic.Uint64
 }
 
-func (r *record) isOf(key Key) bool { return r.key[0].Load() == key[0] && r.key[1].Load() == key[1] }
+func (r *record) isOf(key Key) bool {
+	return r.key[0].Load() == key[0] && r.key[1].Load() == key[1]
+}
 
-// of returns the key, for whoever writes.
+// of returns the key. Only a writer may call it.
 func (r *record) of() Key { return Key{r.key[0].Load(), r.key[1].Load()} }
 
-// read returns what the record says if it was of the key that it was found by, at that sequence, and is still.
+// read returns the value and mark. ok is false unless the record still has the sequence that find
+// returned.
 func (r *record) read(sequence uint32) (value Value, mark uint32, ok bool) {
 	for i := range value {
 		value[i] = r.value[i].Load()
@@ -27,15 +31,17 @@ func (r *record) read(sequence uint32) (value Value, mark uint32, ok bool) {
 	return value, mark, sequence%2 == 0 && r.sequence.Load() == sequence
 }
 
-// touch notes that the record was used. It may be another key's by now, which then stays a little longer.
+// touch marks the record as used. If the record now has another key, that key stays a little
+// longer.
 func (r *record) touch() {
 	if r.used.Load() == 0 {
 		r.used.Store(1)
 	}
 }
 
-// raise raises the mark of the record that was found at a sequence, and reports whether it was lower. When the record has become
-// another key's since, nothing is raised: the mark, which is written first, belongs to another sequence then.
+// raise raises the mark of a record found at a sequence, and reports whether the mark was lower. A
+// record that has another key since is not changed: a writer stores the mark first, with a new
+// sequence.
 func (r *record) raise(sequence, mark uint32) bool {
 	for {
 		was := r.mark.Load()
@@ -60,7 +66,7 @@ func (r *record) write(key Key, value Value, mark uint32) {
 	r.sequence.Store(writing + 1)
 }
 
-// erase leaves the record as one that is being written.
+// erase clears the record and leaves its sequence odd.
 func (r *record) erase() {
 	r.begin()
 	r.mark.Store(0)

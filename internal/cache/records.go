@@ -12,8 +12,8 @@ const (
 	Words = 7
 
 	shards = 64
-	least  = 16 // records that a shard has room for at first
-	looks  = 4  // at a record that is being written
+	least  = 16 // the first size of a shard's table
+	looks  = 4  // attempts to read a record while a writer writes it
 )
 
 // Key names a record.
@@ -21,16 +21,17 @@ type Key [2]uint64
 
 func (k Key) hash(seed maphash.Seed) uint64 { return maphash.Comparable(seed, k) }
 
-// Value is what a record says. Where words refer to something else, that has to be numbered so that no number ever comes to mean
-// something different: Records knows nothing of it.
+// Value is the content of a record. A word may refer to something else by a number. The caller must
+// never give such a number a second meaning: Records does not check it.
 type Value [Words]uint64
 
-// Records is a bounded map of records without pointers, in which the garbage collector has nothing to look at, however many there are.
-// Its discipline is that of [Cache]; who puts and drops may wait for others who do, but who reads never waits. It takes some 110 to 130
-// bytes a record when it is full, at most twice that before, and nothing until something is put.
+// Records is a bounded map of records without pointers. The garbage collector has nothing to scan
+// in it, however large it is. Fences, Drop and Clear work as in [Cache]. Put and Drop may wait for
+// each other; Get never waits. A full map takes some 110 to 130 bytes a record, a growing one at
+// most twice that, an empty one nothing.
 //
-// Beside its value a record has a mark, a number that is raised while the record stays. Use [NewRecords]. All methods are safe for
-// concurrent use.
+// Each record has a value and a mark: a number that [Records.Raise] can raise while the record
+// stays. Use [NewRecords]. All methods are safe for concurrent use.
 type Records struct {
 	seed   maphash.Seed
 	room   int // records of a shard, at most
@@ -40,18 +41,22 @@ type Records struct {
 	loads[Key]
 }
 
-// shard is a part of the keys, and those who write its records.
+// shard holds a part of the keys. Its mutex serializes writers.
 type shard struct {
 	mu      sync.Mutex
 	version atomic.Uint32         // grows with each Drop
-	table   atomic.Pointer[table] // nil: nothing was put
+	table   atomic.Pointer[table] // nil until the first Put
 }
 
-// NewRecords returns a map of at least capacity records, at least 1: of so many more that all of as many keys have room, though chance
-// gives one shard more of them than another.
+// NewRecords returns a map for at least capacity records, at least 1. It has spare room, because
+// chance gives some shards more keys than others: capacity keys all fit.
 func NewRecords(capacity int) *Records {
 	mean := float64(capacity) / shards
-	return &Records{seed: maphash.MakeSeed(), room: int(math.Ceil(mean + 6*math.Sqrt(mean))), loads: newLoads[Key]()}
+	return &Records{
+		seed:  maphash.MakeSeed(),
+		room:  int(math.Ceil(mean + 6*math.Sqrt(mean))),
+		loads: newLoads[Key](),
+	}
 }
 
 func (r *Records) hash(key Key) uint64 { return key.hash(r.seed) }
@@ -60,10 +65,11 @@ func (r *Records) shard(hash uint64) *shard { return &r.shards[hash%shards] }
 
 func (r *Records) fence(s *shard) Fence { return Fence{r.era.Load(), s.version.Load()} }
 
-// Fence has to be taken before a value for key is loaded.
+// Fence returns the present fence of a key. Take it before loading the value.
 func (r *Records) Fence(key Key) Fence { return r.fence(r.shard(r.hash(key))) }
 
-// Get returns the value and the mark that are kept for key. false: none are, or they are just being written.
+// Get returns the cached value and mark of a key. It returns false when there is none, or when a
+// writer is just writing it.
 func (r *Records) Get(key Key) (value Value, mark uint32, ok bool) {
 	hash, era := r.hash(key), r.era.Load()
 	t := r.shard(hash).table.Load()
@@ -83,7 +89,8 @@ func (r *Records) Get(key Key) (value Value, mark uint32, ok bool) {
 	return Value{}, 0, false
 }
 
-// Raise raises the mark that is kept for key, and reports whether it was lower. It reports so, too, when nothing is kept.
+// Raise raises the mark of a key and reports whether it was lower. Without a cached record it
+// reports true.
 func (r *Records) Raise(key Key, mark uint32) bool {
 	hash := r.hash(key)
 	t := r.shard(hash).table.Load()
@@ -94,8 +101,8 @@ func (r *Records) Raise(key Key, mark uint32) bool {
 	return at == 0 || t.records[at].raise(sequence, mark)
 }
 
-// Put keeps a value and its mark that were loaded behind a fence, unless they have become stale since. Another one may have to go for
-// it.
+// Put caches a value and its mark that were loaded behind a fence. It does nothing when the fence
+// is no longer the present one. It may replace another record.
 func (r *Records) Put(fence Fence, key Key, value Value, mark uint32) {
 	hash := r.hash(key)
 	s := r.shard(hash)
@@ -120,7 +127,8 @@ func (r *Records) Put(fence Fence, key Key, value Value, mark uint32) {
 	t.add(key, hash, value, mark)
 }
 
-// size is that of the table which follows one of a size: twice as much, the last one having all the room.
+// size returns the size of the table after one of size before: about twice as large, and in the end
+// room.
 func (r *Records) size(before int) int {
 	size := r.room
 	for size/2 > max(before, least) {
@@ -129,7 +137,8 @@ func (r *Records) size(before int) int {
 	return size
 }
 
-// Drop forgets what is kept for key, and is being loaded. What is being loaded for others may go with it.
+// Drop removes the record of a key and refuses loads of it that are under way. It may refuse loads
+// of other keys.
 func (r *Records) Drop(key Key) {
 	hash := r.hash(key)
 	s := r.shard(hash)
@@ -141,5 +150,5 @@ func (r *Records) Drop(key Key) {
 	}
 }
 
-// Clear forgets everything, and whatever is being loaded.
+// Clear removes all records and refuses all loads that are under way.
 func (r *Records) Clear() { r.era.Add(1) }

@@ -16,7 +16,7 @@ import (
 
 func key(n int) cache.Key { return cache.Key{uint64(n), uint64(n) * 3} }
 
-// value is all functions of a key and of one number.
+// value returns a value whose words all follow from a key and a number.
 func value(n int, number uint64) (v cache.Value) {
 	for i := range v {
 		v[i] = number<<20 + uint64(n)*uint64(i+1)
@@ -24,7 +24,7 @@ func value(n int, number uint64) (v cache.Value) {
 	return v
 }
 
-// numberIn returns the number of a value of a key. false: it is not whole.
+// numberIn returns the number in a value of a key, or false when the words do not belong together.
 func numberIn(n int, v cache.Value) (number uint64, whole bool) {
 	number = (v[0] - uint64(n)) >> 20
 	return number, v == value(n, number)
@@ -34,7 +34,8 @@ func keep(r *cache.Records, n int, number uint64) {
 	r.Put(r.Fence(key(n)), key(n), value(n, number), uint32(n))
 }
 
-// kept counts those of the first n keys that are found, and fails when one has another's value or mark.
+// kept counts how many of the first n keys are cached. It fails when a key has the value or mark of
+// another.
 func kept(t *testing.T, r *cache.Records, n int) (count int) {
 	t.Helper()
 	for i := range n {
@@ -70,10 +71,10 @@ func TestRecordsDropAndClear(t *testing.T) {
 		fence := r.Fence(key(1))
 		forget(r)
 		_, _, ok := r.Get(key(1))
-		is.True(!ok) // what was there is gone
+		is.True(!ok) // the old record is gone
 		r.Put(fence, key(1), value(1, 10), 0)
 		_, _, ok = r.Get(key(1))
-		is.True(!ok) // and so is what was being loaded
+		is.True(!ok) // the load under way is refused
 		keep(r, 1, 11)
 		r.Put(fence, key(1), value(1, 10), 0)
 		again, _, ok := r.Get(key(1))
@@ -82,7 +83,7 @@ func TestRecordsDropAndClear(t *testing.T) {
 	}
 }
 
-// All that it is made for has room, also after others were dropped, or all.
+// All keys up to the capacity fit, also after Drop and Clear.
 func TestRecordsHoldTheirCapacity(t *testing.T) {
 	for _, capacity := range []int{1, 5000} {
 		r := cache.NewRecords(capacity)
@@ -117,7 +118,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// What is used stays, when what is not passes through.
+// Used records stay while unused ones pass through.
 func TestRecordsKeepWhatIsUsed(t *testing.T) {
 	r := cache.NewRecords(1000)
 	for i := range 100 {
@@ -138,7 +139,7 @@ func TestRecordsKeepWhatIsUsed(t *testing.T) {
 func TestRaise(t *testing.T) {
 	is := is.New(t)
 	r := cache.NewRecords(100)
-	is.True(r.Raise(key(1), 7)) // there is none
+	is.True(r.Raise(key(1), 7)) // nothing is cached
 	r.Put(r.Fence(key(1)), key(1), value(1, 1), 5)
 	is.True(!r.Raise(key(1), 4))
 	is.True(!r.Raise(key(1), 5))
@@ -152,7 +153,7 @@ func TestRaise(t *testing.T) {
 	is.True(r.Raise(key(1), 7))
 }
 
-// Of many who raise a mark to one height one does, while the keys stay.
+// When many callers raise a mark to one height, one of them succeeds, while the keys stay.
 func TestOneRaises(t *testing.T) {
 	r := cache.NewRecords(100)
 	for n := range 10 {
@@ -182,8 +183,7 @@ func TestOneRaises(t *testing.T) {
 	}
 }
 
-// However often records are written, moved, given up and forgotten, who finds one finds the words and the mark of its key, all of one
-// time.
+// Whatever writers do, a reader finds words and a mark of its own key, all of one write.
 func TestRecordsAreWhole(t *testing.T) {
 	small := cache.NewRecords(1)
 	many := make([]int, 3000)
@@ -194,7 +194,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		name    string
 		records *cache.Records
 		keys    []int
-		clear   int // one in so many puts
+		clear   int // once in so many puts
 	}{
 		{"one for one record", small, []int{0}, 1000},
 		{"some for one record", small, rivals(small, 3), 1000},
@@ -207,7 +207,7 @@ func TestRecordsAreWhole(t *testing.T) {
 	}
 }
 
-// rivals returns so many keys for which there is one record together.
+// rivals returns count keys that compete for one record.
 func rivals(r *cache.Records, count int) []int {
 	found := []int{0}
 	for n := 1; len(found) < count; n++ {
@@ -220,7 +220,8 @@ func rivals(r *cache.Records, count int) []int {
 	return found
 }
 
-// upset writes and reads records at once, and counts those that are found, and those of them that are not whole.
+// upset reads and writes records concurrently. It counts the records found, and the torn ones among
+// them.
 func upset(r *cache.Records, keys []int, clear int) (found, torn int64) {
 	var writers, readers sync.WaitGroup
 	var stop atomic.Bool
@@ -262,7 +263,7 @@ func upset(r *cache.Records, keys []int, clear int) (found, torn int64) {
 	return all.Load(), bad.Load()
 }
 
-// A reader never finds a value that was read before a change which had ended when the reader began.
+// After a change ends, no new read finds a value that was loaded before it.
 func TestNoStaleRecordIsFound(t *testing.T) {
 	r := cache.NewRecords(64)
 	var source, ended [8]atomic.Uint64
@@ -309,8 +310,8 @@ func TestNoStaleRecordIsFound(t *testing.T) {
 	readers.Wait()
 }
 
-// BenchmarkRecords measures what a record costs: its bytes, the collector's CPU for a cycle beside so many, and finding one that is in
-// no cache of the processor.
+// BenchmarkRecords measures the cost of a record: its bytes, the CPU time of a garbage collection
+// over so many records, and a Get that misses the processor's caches.
 func BenchmarkRecords(b *testing.B) {
 	for _, n := range []int{1 << 16, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -332,7 +333,8 @@ func BenchmarkRecords(b *testing.B) {
 	}
 }
 
-// collect returns how many bytes are reachable, and the seconds of CPU that the best of ten collections took.
+// collect returns the reachable bytes and the CPU seconds of the fastest of ten garbage
+// collections.
 func collect() (reachable int64, seconds float64) {
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}}
 	seconds = math.Inf(1)

@@ -5,35 +5,43 @@ import (
 	"sync/atomic"
 )
 
-// table is the records of a shard, in chains. Any number may read it while one writes; what a reader finds is whole, but whoever follows
-// a chain that is being changed may be led into another one, and find nothing.
+// table holds the records of a shard in chains. One writer and any number of readers may use it at
+// once. A reader gets consistent records only. A reader on a chain that changes may end up in
+// another chain and find nothing.
 type table struct {
 	era     uint32
 	seed    maphash.Seed
-	heads   []atomic.Uint32 // where each chain begins; 0: it is empty
-	records []record        // the first is never used: 0 is the end of a chain
+	heads   []atomic.Uint32 // the first record of each chain; 0: empty
+	records []record        // records[0] is unused: index 0 ends a chain
 
-	// For whoever writes.
-	fresh uint32 // records that were in use at some time
-	freed uint32 // the chain of those that are not any more
-	hand  uint32 // the record that was looked at last, to be given up
+	// Only writers use these.
+	fresh uint32 // records used so far
+	freed uint32 // the chain of free records
+	hand  uint32 // the record that place looked at last
 }
 
 func newTable(seed maphash.Seed, era uint32, room int) *table {
-	return &table{era: era, seed: seed, heads: make([]atomic.Uint32, 2*room), records: make([]record, 1+room)}
+	return &table{
+		era:     era,
+		seed:    seed,
+		heads:   make([]atomic.Uint32, 2*room),
+		records: make([]record, 1+room),
+	}
 }
 
 func (t *table) room() int { return len(t.records) - 1 }
 
-// full reports whether something has to go for a new record.
+// full reports whether a new record must replace another.
 func (t *table) full() bool { return t.freed == 0 && int(t.fresh) == t.room() }
 
-func (t *table) head(hash uint64) *atomic.Uint32 { return &t.heads[hash>>32*uint64(len(t.heads))>>32] }
+func (t *table) head(hash uint64) *atomic.Uint32 {
+	return &t.heads[hash>>32*uint64(len(t.heads))>>32]
+}
 
-// find returns where the record of a key is, and the sequence that it had then; 0: nowhere.
+// find returns the index of a key's record and its sequence at that time, or index 0.
 func (t *table) find(key Key, hash uint64) (at, sequence uint32) {
 	at = t.head(hash).Load()
-	for range t.records { // who is led astray does not walk forever
+	for range t.records { // the bound stops a reader that changing chains mislead
 		if at == 0 {
 			break
 		}
@@ -46,7 +54,7 @@ func (t *table) find(key Key, hash uint64) (at, sequence uint32) {
 	return 0, 0
 }
 
-// add adds a record for a key that has none.
+// add adds a record. The key must not have one.
 func (t *table) add(key Key, hash uint64, value Value, mark uint32) {
 	at := t.place()
 	t.records[at].used.Store(0)
@@ -54,7 +62,8 @@ func (t *table) add(key Key, hash uint64, value Value, mark uint32) {
 	t.link(at, hash)
 }
 
-// place finds a record that is in no chain: one that is free, or the next one that was not used since it was last passed over.
+// place returns a record in no chain: a free one, or the next one not used since place last passed
+// over it.
 func (t *table) place() uint32 {
 	switch {
 	case t.freed != 0:
@@ -88,7 +97,7 @@ func (t *table) unlink(at uint32, hash uint64) {
 	link.Store(t.records[at].next.Load())
 }
 
-// remove frees the record of a key, if there is one.
+// remove frees the record of a key, if the key has one.
 func (t *table) remove(key Key, hash uint64) {
 	at, _ := t.find(key, hash)
 	if at == 0 {

@@ -1,10 +1,9 @@
-// Package jcs writes JSON in the canonical form of RFC 8785, so that documents
-// of the same content have the same digest however they were formatted.
+// Package jcs writes JSON in the canonical form of RFC 8785. Documents with the same content have
+// the same digest, whatever their formatting.
 //
-// It departs from the RFC in one thing: a number that a double cannot hold
-// stands as it was written, instead of losing digits. So a digest never hides a
-// difference in value. (1e400 and 10e399, equal but both beyond a double, are
-// told apart; that errs on the safe side.)
+// It differs from the RFC in one point: a number that a double cannot hold stays as written instead
+// of losing digits. So a digest never hides a difference in value. (1e400 and 10e399 are equal, but
+// no double holds them: their canonical forms differ, which errs on the safe side.)
 package jcs
 
 import (
@@ -16,21 +15,19 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// deepest is the nesting that is still read; the recursion here ends with it.
+// deepest is the deepest nesting that Canonical reads. It bounds the recursion.
 const deepest = 1000
 
-// Canonical returns the RFC 8785 form of data, which must be valid JSON as
-// strictjson.Compact accepts it, at most 1,000 levels deep; otherwise the error
-// is a *strictjson.Error.
+// Canonical returns the RFC 8785 form of data. data must be valid JSON by the rules of
+// strictjson.Compact, at most 1,000 levels deep; otherwise the error is a *strictjson.Error.
 //
-// Time is linear in the length of data and, at worst, in its depth: an object
-// that is not sorted yet is copied once when it ends, with all that is in it.
+// The time is linear in the length of data and, at worst, in its depth: an object whose keys are
+// not sorted is copied once, with its content, when it ends.
 func Canonical(data []byte) ([]byte, error) {
 	return Append(nil, data)
 }
 
-// Append appends what Canonical returns to dst. On an error dst is returned as
-// it was.
+// Append appends the result of Canonical to dst. On an error it returns dst unchanged.
 func Append(dst, data []byte) ([]byte, error) {
 	in, err := strictjson.Compact(data, deepest)
 	if err != nil {
@@ -41,19 +38,18 @@ func Append(dst, data []byte) ([]byte, error) {
 	return w.out, nil
 }
 
-// Digest is how a text is told from others: "sha256:" and the hex SHA-256 of it. It is one for all that says the same when the text is
-// canonical.
+// Digest returns "sha256:" and the hex SHA-256 of a text. Canonical texts with the same content
+// have the same digest.
 func Digest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// A writer turns in, which is known to be valid and free of white space, into
-// its canonical form.
+// A writer turns in into its canonical form. in must be valid JSON without white space.
 type writer struct {
 	in, out []byte
 	pos     int      // the next byte of in
-	members []member // of all open objects, the innermost one's last
+	members []member // of all open objects; the innermost object's are last
 	scratch []byte
 }
 
@@ -91,8 +87,8 @@ func (w *writer) array() {
 	w.pos++
 }
 
-// object writes the members in the order they come in, each with a comma behind
-// it so that they can change places, and sorts them when it has them all.
+// object writes the members in their order, each with a comma after it so that they can change
+// places. It sorts them at the end.
 func (w *writer) object() {
 	w.out = append(w.out, '{')
 	start, first := len(w.out), len(w.members)
@@ -118,7 +114,7 @@ func (w *writer) object() {
 	w.pos++
 }
 
-// sort puts the members, which are out from start on, into the RFC's order.
+// sort puts the members, which begin at out[start], into the RFC's order.
 func (w *writer) sort(start int, members []member) {
 	byKey := func(a, b member) int { return compare(a.key, b.key) }
 	if slices.IsSortedFunc(members, byKey) {
@@ -132,7 +128,7 @@ func (w *writer) sort(start int, members []member) {
 	}
 }
 
-// text reads a string and appends it in canonical form.
+// text reads a string and appends its canonical form.
 func (w *writer) text(dst []byte) []byte {
 	start, escaped := w.pos, false
 	for w.pos++; w.in[w.pos] != '"'; w.pos++ {
@@ -149,11 +145,11 @@ func (w *writer) text(dst []byte) []byte {
 	return AppendString(dst, w.unquote(lit))
 }
 
-// unquote returns what lit, a valid JSON string, stands for.
+// unquote returns the text that lit, a valid JSON string, stands for.
 func (w *writer) unquote(lit []byte) string {
 	if slices.Contains(lit, '\\') {
 		var s string
-		_ = json.Unmarshal(lit, &s) // cannot fail: strictjson took it
+		_ = json.Unmarshal(lit, &s) // cannot fail: strictjson has checked it
 		return s
 	}
 	return string(lit[1 : len(lit)-1])

@@ -24,7 +24,7 @@ func canonical(t testing.TB, in string) string {
 	return string(out)
 }
 
-// The samples of RFC 8785, but for 333333333.33333329, which the RFC rounds.
+// The samples of RFC 8785, except 333333333.33333329, which the RFC rounds.
 func TestRFCSamples(t *testing.T) {
 	is := is.New(t)
 	is.Equal(canonical(t, `{
@@ -115,8 +115,8 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
-// FuzzCanonical rewrites what it is given with other white space, another order
-// of keys and other escapes: none of that may show in the canonical form.
+// FuzzCanonical rewrites a document with other white space, key order and escapes. The canonical
+// form must stay the same.
 func FuzzCanonical(f *testing.F) {
 	for _, s := range []string{
 		`{"b":[1.0,-0,1e400,0.1],"a":{"\u20ac":"\n","😀":null,"\ufb33":true}}`, `"\ud83d\ude00\/"`, `[[],{}]`, `-0.0`,
@@ -144,7 +144,7 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// disguise writes a document in another way that means the same.
+// disguise writes a document in another way with the same meaning.
 type disguise struct {
 	rand *rand.Rand
 	out  bytes.Buffer

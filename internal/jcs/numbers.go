@@ -5,26 +5,26 @@ import (
 	"strconv"
 )
 
-// longest is how many digits the shortest text of a double can have.
+// longest is the most digits that the shortest text of a double has.
 const longest = 17
 
-// decimal is an exact value, 0.digits × 10^exp. digits begins and ends with
-// another digit than 0, so equal values are equal in both fields; zero has none.
+// decimal is an exact value, 0.digits × 10^exp. digits neither begins nor ends with 0, so equal
+// values have equal fields. Zero has no digits.
 type decimal struct {
 	digits   []byte
 	exp      int64
 	negative bool
 }
 
-// AppendNumber appends lit as ECMAScript writes the double nearest to it if that
-// text has the very value of lit, and else lit as it is.
+// AppendNumber appends lit as ECMAScript writes the double nearest to it, if that text has exactly
+// the value of lit. Otherwise it appends lit unchanged.
 func AppendNumber(dst, lit []byte) []byte {
 	if isShort(lit) {
 		return append(dst, lit...)
 	}
 	d := parse(lit)
 	if len(d.digits) == 0 {
-		return append(dst, '0') // of -0 too, as in ECMAScript
+		return append(dst, '0') // of -0 as well, as in ECMAScript
 	}
 	if !d.survives() {
 		return append(dst, lit...)
@@ -32,8 +32,8 @@ func AppendNumber(dst, lit []byte) []byte {
 	return d.append(dst)
 }
 
-// isShort reports whether lit is a whole number of so few digits that a double holds it and ECMAScript writes it just so. Most
-// numbers are.
+// isShort reports whether lit is an integer so short that a double holds it and ECMAScript writes
+// it the same way. Most numbers are.
 func isShort(lit []byte) bool {
 	if len(lit) > 15 || string(lit) == "-0" {
 		return false
@@ -46,8 +46,8 @@ func isShort(lit []byte) bool {
 	return true
 }
 
-// parse takes a JSON number apart. It computes with lengths and exponents only,
-// so 1e1000000000 costs no more than 1.
+// parse splits a JSON number into sign, digits and exponent. It computes with lengths and exponents
+// only, so 1e1000000000 costs no more than 1.
 func parse(lit []byte) decimal {
 	var d decimal
 	if lit[0] == '-' {
@@ -70,8 +70,8 @@ func parse(lit []byte) decimal {
 	return d
 }
 
-// exponent parses an optional sign and digits. What no double and no literal that
-// fits into memory can make up for stops growing, far from overflow.
+// exponent parses an optional sign and digits. It stops counting far below overflow, at values
+// beyond any double and any literal that fits into memory.
 func exponent(text []byte) (e int64) {
 	const enough = 1e17
 	sign := int64(1)
@@ -86,8 +86,8 @@ func exponent(text []byte) (e int64) {
 	return sign * e
 }
 
-// survives reports whether the shortest text that reads back as the double
-// nearest to d has the value of d.
+// survives reports whether the nearest double keeps the value of d: its shortest text must have the
+// same value.
 func (d decimal) survives() bool {
 	if len(d.digits) > longest || d.exp > 400 || d.exp < -400 {
 		return false
@@ -102,8 +102,8 @@ func (d decimal) survives() bool {
 	return near.exp == d.exp && bytes.Equal(near.digits, d.digits)
 }
 
-// append writes d as Number::toString of ECMA-262 (6.1.6.1.20) does; d.exp is
-// called n there, and its k is the number of digits.
+// append writes d as Number::toString of ECMA-262 (6.1.6.1.20) does; d.exp is its n, and the number
+// of digits is its k.
 func (d decimal) append(dst []byte) []byte {
 	if d.negative {
 		dst = append(dst, '-')

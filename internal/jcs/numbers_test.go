@@ -66,7 +66,7 @@ func TestRFCNumbers(t *testing.T) {
 	}
 }
 
-// encoding/json writes doubles as ECMAScript does, zero's sign aside.
+// encoding/json writes doubles as ECMAScript does, except for the sign of zero.
 func TestDoublesAsECMAScript(t *testing.T) {
 	r := rand.New(rand.NewPCG(8785, 0))
 	for range 50_000 {
@@ -76,7 +76,7 @@ func TestDoublesAsECMAScript(t *testing.T) {
 		}
 		want, err := json.Marshal(f)
 		if err != nil || f == 0 {
-			continue // not a number of JSON
+			continue // not a JSON number
 		}
 		if got := canonical(t, strconv.FormatFloat(f, 'E', -1, 64)); got != string(want) {
 			t.Fatalf("%v: got %s, want %s", f, got, want)
@@ -84,7 +84,7 @@ func TestDoublesAsECMAScript(t *testing.T) {
 	}
 }
 
-// FuzzNumbers holds the canonical texts of two numbers against exact arithmetic.
+// FuzzNumbers compares the canonical texts of two numbers with exact arithmetic.
 func FuzzNumbers(f *testing.F) {
 	for _, s := range []string{"0", "-0.0", "1e2", "100", "0.1", "1E-7", "9007199254740993", "9007199254740992", "1e400", "10e399", "-1.50"} {
 		f.Add(s, "1e2")
@@ -112,8 +112,7 @@ func FuzzNumbers(f *testing.F) {
 
 func shortest(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
-// exact returns the value of a JSON number whose exponent is small enough to
-// compute with, or nil.
+// exact returns the value of a JSON number, or nil when its exponent is too large to compute with.
 func exact(lit string) *big.Rat {
 	_, e, _ := strings.Cut(strings.ToLower(lit), "e")
 	if len(e) > 4 || len(lit) > 100 || !json.Valid([]byte(lit)) || !strings.Contains("-0123456789", lit[:1]) {

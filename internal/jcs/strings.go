@@ -7,13 +7,13 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// letters are the escapes of two characters; every other control character takes
-// six. Nothing above U+001F is escaped but the quote and the backslash.
+// letters holds the two-character escapes; every other control character takes six characters.
+// Above U+001F only the quote and the backslash are escaped.
 var letters = [256]byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': 'r', '"': '"', '\\': '\\'}
 
-// AppendString appends s as one canonical JSON string, as ECMAScript's
-// JSON.stringify writes it (RFC 8785, section 3.2.2.2). s must be valid UTF-8;
-// what is not is copied as it is, so the result is no JSON then.
+// AppendString appends s as one canonical JSON string, as ECMAScript's JSON.stringify writes it
+// (RFC 8785, section 3.2.2.2). s must be valid UTF-8. AppendString copies invalid bytes unchanged;
+// the result is then not JSON.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	from := 0
@@ -47,8 +47,8 @@ func compare(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// rank is the place of r among all code points ordered by UTF-16: those above
-// U+FFFF begin with a surrogate (U+D800 to U+DFFF), so they come before U+E000.
+// rank returns the place of r among all code points in UTF-16 order. Code points above U+FFFF begin
+// with a surrogate (U+D800 to U+DFFF), so they come before U+E000.
 func rank(r rune) rune {
 	if 0xE000 <= r && r <= 0xFFFF {
 		return r + utf8.MaxRune
@@ -56,7 +56,7 @@ func rank(r rune) rune {
 	return r
 }
 
-// AppendStrings appends an array of canonical JSON strings to dst; a nil list is an empty array.
+// AppendStrings appends an array of canonical JSON strings to dst. A nil list gives an empty array.
 func AppendStrings(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, s := range list {

@@ -1,4 +1,4 @@
-// Package seal encrypts small secrets at rest, each bound to the place where it is kept.
+// Package seal encrypts small secrets at rest. Each is bound to the place that stores it.
 package seal
 
 import (
@@ -14,11 +14,12 @@ import (
 // KeySize is the length of a sealing key in bytes.
 const KeySize = chacha20poly1305.KeySize
 
-// ErrOpen is what does not open: the key, the binding or the bytes are others than those of Seal.
-var ErrOpen = errors.New("no sealing key opens it, or it was sealed for another place")
+// ErrOpen means that the key, the binding or the bytes differ from those of Seal.
+var ErrOpen = errors.New("no sealing key opens this secret, or it was sealed for another place")
 
-// Sealer seals with XChaCha20-Poly1305, whose nonces are long enough to be drawn at random. It seals under its first key
-// and opens under each. A nil Sealer has no key: it opens nothing. Safe for concurrent use.
+// Sealer seals with XChaCha20-Poly1305, whose nonces are long enough to be random. It seals with
+// its first key and opens with each key. A nil Sealer has no key and opens nothing. It is safe for
+// concurrent use.
 type Sealer struct{ keys []key }
 
 type key struct {
@@ -26,16 +27,17 @@ type key struct {
 	aead  cipher.AEAD
 }
 
-// New returns a Sealer for a key of [KeySize] bytes.
+// New returns a Sealer with one key of [KeySize] bytes.
 func New(first []byte) (*Sealer, error) { return (&Sealer{}).WithOld(first) }
 
-// WithOld returns a Sealer that also opens what was sealed under old, a key of [KeySize] bytes that s does not have.
+// WithOld returns a Sealer that also opens what old sealed. old must have [KeySize] bytes and
+// differ from the keys of s.
 func (s *Sealer) WithOld(old []byte) (*Sealer, error) {
 	if len(old) != KeySize {
 		return nil, fmt.Errorf("must be %d bytes, not %d", KeySize, len(old))
 	}
 	if slices.ContainsFunc(s.keys, func(k key) bool { return k.bytes == [KeySize]byte(old) }) {
-		return nil, errors.New("is there twice")
+		return nil, errors.New("is listed twice: remove one")
 	}
 	aead, err := chacha20poly1305.NewX(old)
 	if err != nil {
@@ -44,21 +46,22 @@ func (s *Sealer) WithOld(old []byte) (*Sealer, error) {
 	return &Sealer{append(slices.Clip(s.keys), key{[KeySize]byte(old), aead})}, nil
 }
 
-// Seal encrypts secret under the first key. Only the same binding opens it.
+// Seal encrypts secret with the first key. Open needs the same binding.
 func (s *Sealer) Seal(secret, binding []byte) []byte {
 	aead := s.keys[0].aead
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(secret)+aead.Overhead())
-	rand.Read(nonce) // never fails: it ends the program rather
+	rand.Read(nonce) // never fails: it ends the program instead
 	return aead.Seal(nonce, nonce, secret, binding)
 }
 
-// Open decrypts what Seal made. ErrOpen.
+// Open decrypts the result of Seal, or returns ErrOpen.
 func (s *Sealer) Open(sealed, binding []byte) ([]byte, error) {
 	secret, _, err := s.open(sealed, binding)
 	return secret, err
 }
 
-// Reseal returns what is sealed, sealed anew, or nil when it is under the first key already. ErrOpen.
+// Reseal opens sealed and seals it with the first key. It returns nil when the first key had sealed
+// it, or ErrOpen.
 func (s *Sealer) Reseal(sealed, binding []byte) ([]byte, error) {
 	secret, under, err := s.open(sealed, binding)
 	if err != nil || under == 0 {
@@ -67,7 +70,7 @@ func (s *Sealer) Reseal(sealed, binding []byte) ([]byte, error) {
 	return s.Seal(secret, binding), nil
 }
 
-// open decrypts what Seal made, and says which key it is under.
+// open decrypts the result of Seal and returns the index of its key.
 func (s *Sealer) open(sealed, binding []byte) (secret []byte, under int, err error) {
 	if s == nil || len(sealed) < chacha20poly1305.NonceSizeX {
 		return nil, 0, ErrOpen

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// sealer has keys that consist of one byte each.
+// sealer returns a Sealer whose keys repeat one byte each.
 func sealer(t *testing.T, first byte, old ...byte) *seal.Sealer {
 	t.Helper()
 	s, err := seal.New(bytes.Repeat([]byte{first}, seal.KeySize))
@@ -29,7 +29,7 @@ func TestSeal(t *testing.T) {
 	one := sealer(t, 1)
 	sealed := one.Seal([]byte("secret"), []byte("row 1"))
 	is.True(!bytes.Contains(sealed, []byte("secret")))
-	is.True(!bytes.Equal(sealed, one.Seal([]byte("secret"), []byte("row 1")))) // a nonce each
+	is.True(!bytes.Equal(sealed, one.Seal([]byte("secret"), []byte("row 1")))) // each has its own nonce
 
 	for _, s := range []*seal.Sealer{one, sealer(t, 2, 1), sealer(t, 2, 3, 1)} {
 		opened, err := s.Open(sealed, []byte("row 1"))
@@ -71,13 +71,13 @@ func TestReseal(t *testing.T) {
 	row, both := []byte("row 1"), sealer(t, 2, 1)
 	again, err := both.Reseal(sealer(t, 1).Seal([]byte("secret"), row), row)
 	is.NoErr(err)
-	opened, err := sealer(t, 2).Open(again, row) // the old key is not needed any more
+	opened, err := sealer(t, 2).Open(again, row) // without the old key
 	is.NoErr(err)
 	is.Equal(string(opened), "secret")
 
 	again, err = both.Reseal(again, row)
 	is.NoErr(err)
-	is.Equal(again, nil) // it is under the first key
+	is.Equal(again, nil) // the first key had sealed it
 }
 
 func TestOldKeysAreNotShared(t *testing.T) {

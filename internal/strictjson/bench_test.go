@@ -17,7 +17,7 @@ type payload struct {
 	Manifest json.RawMessage `json:"manifest"`
 }
 
-// document is about 200 KB, like a large manifest; indented or not.
+// document returns about 200 KB, like a large manifest.
 func document(indent bool) []byte {
 	var b strings.Builder
 	b.WriteString(`{"id":"t1","tags":["a","b"],"manifest":{"version":"1","steps":[`)
@@ -39,8 +39,8 @@ func document(indent bool) []byte {
 	return out.Bytes()
 }
 
-// BenchmarkCompact reports, beside its own time, how many times that of
-// json.Valid and json.Compact on the same bytes it is.
+// BenchmarkCompact also reports its time as a multiple of json.Valid and json.Compact on the same
+// bytes.
 func BenchmarkCompact(b *testing.B) {
 	var buf bytes.Buffer
 	compact := func(d []byte) {

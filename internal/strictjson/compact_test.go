@@ -128,8 +128,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// A limit beyond what encoding/json reads would let documents in that nothing
-// could decode afterwards.
+// A limit beyond that of encoding/json would accept documents that nothing can decode.
 func TestCompactDepth(t *testing.T) {
 	nest := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	if _, err := strictjson.Compact(nest(10_000), 1<<40); err != nil || !json.Valid(nest(10_000)) {
@@ -191,7 +190,7 @@ func FuzzCompact(f *testing.F) {
 	})
 }
 
-// What is kept of keys is bounded, however deep they are; what is closed does not count.
+// The number of stored keys is bounded at any depth; keys of closed objects do not count.
 func TestTooManyKeys(t *testing.T) {
 	const most = 1 << 18
 	most1, half := string(manyKeys(most-1)), string(manyKeys(most/2))

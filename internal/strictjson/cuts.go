@@ -5,14 +5,14 @@ import (
 	"reflect"
 )
 
-// cut is the value of a raw member, kept apart from the copy: encoding/json
-// would read it two more times, and it is most of a large document.
+// cut is the value of a raw member, kept out of the copy. encoding/json would read it two more
+// times, and it is most of a large document.
 type cut struct {
 	field int // of the outermost struct
 	value json.RawMessage
 }
 
-// The types of the fields that a cut can go into.
+// Fields of these types can take a cut.
 var (
 	rawField         = reflect.TypeFor[json.RawMessage]()
 	optionalRawField = reflect.TypeFor[Optional[json.RawMessage]]()

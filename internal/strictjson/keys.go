@@ -5,21 +5,22 @@ import (
 	"hash/maphash"
 )
 
-// few is how many keys are compared one by one. Most objects have fewer; beyond
-// it an index keeps the cost of each key constant.
+// few is the number of keys to compare one by one. Most objects have fewer. Above it, an index
+// keeps the cost of each key constant.
 const few = 16
 
-// maxKeys is how many keys objects may have that are open at the same time: each takes some hundred bytes to tell it from the others.
+// maxKeys limits the keys of all objects that are open at the same time. Each takes some hundred
+// bytes.
 const maxKeys = 1 << 18
 
 // keySet is the keys of one open object: scanner.keys from first on.
 type keySet struct {
 	first int
-	seed  maphash.Seed   // a new one each time, so that nobody can prepare collisions
+	seed  maphash.Seed   // new each time, so that nobody can prepare collisions
 	index map[uint64]int // hash to position; nil up to few keys
 }
 
-// key reads the key of a member and returns it unescaped. It may be part of in.
+// key reads the key of a member and returns it unescaped. The result may share memory with in.
 func (s *scanner) key() ([]byte, *Error) {
 	if s.peek() != '"' {
 		return nil, s.unexpected()
@@ -36,7 +37,7 @@ func (s *scanner) key() ([]byte, *Error) {
 	return key, nil
 }
 
-// unique adds key to the set and reports whether it is new there.
+// unique adds key to the set and reports whether it was not there before.
 func (s *scanner) unique(set *keySet, key []byte) bool {
 	open := s.keys[set.first:]
 	s.keys = append(s.keys, key)
@@ -52,8 +53,7 @@ func (s *scanner) unique(set *keySet, key []byte) bool {
 		set.index[h] = len(open)
 		return true
 	}
-	// Two keys of one hash are all but never two different keys; when they
-	// are, only looking at all of them tells.
+	// Two different keys almost never have the same hash. When they do, compare with all keys.
 	return !bytes.Equal(open[i], key) && !has(open, key)
 }
 

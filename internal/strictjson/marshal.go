@@ -10,14 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// Marshal returns the JSON of v as encoding/json writes it, without escapes for
-// HTML. What encoding/json would silently change or refuse without saying where
-// is an *Error: a string that is not valid UTF-8, and a json.RawMessage that
-// Compact refuses for another reason than its depth (a nil one is null). Any
-// other error means v itself is of no use here.
+// Marshal returns the JSON of v as encoding/json writes it, without HTML escapes. It returns an
+// *Error for a string that is not valid UTF-8, and for a json.RawMessage that Compact refuses for a
+// reason other than depth: encoding/json would change these silently or not say where they are. A
+// nil json.RawMessage is null. Any other error means that v itself cannot be written.
 //
-// Maps, embedded structs and types with a MarshalJSON of their own, Optional
-// aside, are written without being looked into.
+// Marshal does not look into maps, embedded structs and types with their own MarshalJSON, except
+// Optional.
 func Marshal(v any) ([]byte, error) {
 	if wrong := flaw(reflect.ValueOf(v)); wrong != nil {
 		return nil, wrong
@@ -25,8 +24,8 @@ func Marshal(v any) ([]byte, error) {
 	return encode(v)
 }
 
-// MarshalJSON writes the value or null. The option omitzero in the tag of its
-// field leaves an absent one out.
+// MarshalJSON writes the value or null. To leave out an absent Optional, give its field the tag
+// option omitzero.
 func (o Optional[T]) MarshalJSON() ([]byte, error) {
 	if o.Null || !o.Set {
 		return []byte("null"), nil
@@ -44,7 +43,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// flaw finds the first text in v that cannot be written as it is.
+// flaw returns the first text in v that cannot be written unchanged.
 func flaw(v reflect.Value) *Error {
 	switch v.Kind() {
 	case reflect.String:
@@ -101,7 +100,7 @@ func structFlaw(v reflect.Value) *Error {
 	return nil
 }
 
-// within is the error seen from the object or array around it.
+// within moves an error up to the object or array that has key.
 func (e *Error) within(key string) *Error {
 	return &Error{Pointer: pointer([]string{key}) + e.Pointer, Detail: e.Detail}
 }

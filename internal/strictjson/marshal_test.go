@@ -48,7 +48,7 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// What was written is read as what it was.
+// Unmarshal returns what Marshal wrote.
 func TestMarshalledIsUnmarshalled(t *testing.T) {
 	is := is.New(t)
 	for _, was := range []patch{

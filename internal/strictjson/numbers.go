@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// number reads a number and checks it against the Go kind it goes into.
+// number reads a number and checks that its Go kind can hold it.
 func (s *scanner) number(sh *shape) *Error {
 	start := s.pos
 	if s.in[s.pos] == '-' {
@@ -42,7 +42,7 @@ func (s *scanner) exponent() bool {
 	return s.digits()
 }
 
-// digits reads digits and reports whether there was one.
+// digits reads digits and reports whether there was at least one.
 func (s *scanner) digits() bool {
 	start := s.pos
 	for s.pos < len(s.in) && '0' <= s.in[s.pos] && s.in[s.pos] <= '9' {
@@ -51,11 +51,12 @@ func (s *scanner) digits() bool {
 	return s.pos > start
 }
 
-// holds reports whether a Go number of the shape's kind can take lit.
+// holds returns an error when a Go number of the shape's kind cannot hold lit.
 func (sh *shape) holds(lit []byte) *Error {
 	if sh.number == reflect.Float64 {
 		if _, err := strconv.ParseFloat(string(lit), sh.bits); err != nil {
-			return &Error{Detail: fmt.Sprintf("must fit a floating-point number of %d bits", sh.bits)}
+			detail := fmt.Sprintf("must fit a floating-point number of %d bits", sh.bits)
+			return &Error{Detail: detail}
 		}
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// reasons finds by slow and obvious means all that is wrong with data, which
-// must be what encoding/json takes for valid.
+// reasons finds everything wrong with data by slow and obvious means. encoding/json must accept
+// data.
 func reasons(data []byte, maxDepth int) map[string]bool {
 	found := map[string]bool{}
 	if !utf8.Valid(data) {

@@ -6,25 +6,25 @@ import (
 	"strconv"
 )
 
-// A scanner reads in once and copies what it has read to out. Every method
-// starts at the first byte of the thing it is named after and ends behind it.
+// A scanner reads in once and copies it to out. Every method starts at the first byte of the thing
+// that it is named after and ends behind it.
 //
-// Nobody keeps track of where in the document it is: when something is wrong,
-// each level adds its token to path on the way back up.
+// The scanner does not track its place in the document. On an error, each level adds its token to
+// path on the way back up.
 type scanner struct {
 	in, out []byte
 	pos     int // the next byte to read
-	from    int // in[from:pos] is read and still to be copied
+	from    int // in[from:pos] is read but not copied yet
 
 	depth, limit int
-	keys         [][]byte // of all open objects, the innermost one's last
-	path         []string // tokens of the pointer, innermost first
-	cutting      bool     // raw members of the outermost object are kept apart
+	keys         [][]byte // of all open objects; the innermost object's are last
+	path         []string // pointer tokens, innermost first
+	cutting      bool     // keep raw members of the outermost object out of the copy
 	cuts         []cut
 	broken       bool // in is not JSON, so path points at nothing
 }
 
-// kind is the kind of a JSON value, as a set so that a type can accept several.
+// kind is the kind of a JSON value. It is a set, so that a type can accept several.
 type kind uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	anyKind = object | array | text | number | boolean | null
 )
 
-// kinds tells the kind from a value's first byte; 0 begins no value.
+// kinds maps the first byte of a value to its kind; 0: no value begins with this byte.
 var kinds = [256]kind{
 	'{': object, '[': array, '"': text, 't': boolean, 'f': boolean, 'n': null, '-': number,
 	'0': number, '1': number, '2': number, '3': number, '4': number,
@@ -147,7 +147,7 @@ func (s *scanner) absent(mark int) *Error {
 	return nil
 }
 
-// cut reads the value of a member that began at out[mark] and keeps it apart.
+// cut reads the value of a member that began at out[mark] and keeps it out of the copy.
 func (s *scanner) cut(mark int, sl *slot) *Error {
 	begin := s.flush()
 	if err := s.value(sl); err != nil {
@@ -157,7 +157,7 @@ func (s *scanner) cut(mark int, sl *slot) *Error {
 	value := s.out[begin:len(s.out):len(s.out)]
 	if 2*len(value) < cap(s.out) {
 		value = bytes.Clone(value)
-	} else { // the copy is its, all but: the others get one of their own
+	} else { // most of the copy is free for it; other cuts need their own memory
 		s.out = append(make([]byte, 0, mark+len(s.in)-s.pos), s.out[:mark]...)
 	}
 	s.cuts = append(s.cuts, cut{sl.field, value})
@@ -165,8 +165,7 @@ func (s *scanner) cut(mark int, sl *slot) *Error {
 	return nil
 }
 
-// omit takes the member that began at out[mark] out of the copy, together with
-// one of the commas beside it.
+// omit removes the member that began at out[mark] from the copy, with one comma next to it.
 func (s *scanner) omit(mark int) {
 	s.out, s.from = s.out[:mark], s.pos
 	s.space()
@@ -227,7 +226,7 @@ func (s *scanner) word() *Error {
 	return nil
 }
 
-// peek returns the next byte, at the end 0, which is no part of any JSON text.
+// peek returns the next byte. At the end it returns 0, which is in no JSON text.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.in) {
 		return s.in[s.pos]
@@ -235,14 +234,14 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// space leaves out white space. It is inlined for the common case of none.
+// space skips white space. It is inlined for the common case: none.
 func (s *scanner) space() {
 	if s.pos < len(s.in) && s.in[s.pos] <= ' ' {
 		s.skip()
 	}
 }
 
-// It is kept out of space, which would be too large with it.
+// skip is not part of space, which would then be too large to inline.
 //
 //go:noinline
 func (s *scanner) skip() {
@@ -255,14 +254,14 @@ func (s *scanner) skip() {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// flush copies what was read so far and returns where the copy ends.
+// flush copies the bytes read so far and returns where the copy ends.
 func (s *scanner) flush() int {
 	s.out = append(s.out, s.in[s.from:s.pos]...)
 	s.from = s.pos
 	return len(s.out)
 }
 
-// below notes that err lies one level below, under key.
+// below moves err one level up: it happened under key.
 func (s *scanner) below(key []byte, err *Error) *Error {
 	s.path = append(s.path, string(key))
 	return err

@@ -9,28 +9,28 @@ import (
 	"sync"
 )
 
-// shape is what a Go type asks of a JSON value.
+// shape is what a Go type requires of a JSON value.
 type shape struct {
 	takes  kind
-	must   string           // the detail when it is of another kind
+	must   string           // the detail for a value of another kind
 	fields map[string]*slot // of a struct, by tag; nil for all else
 	elem   *slot            // of a slice, a map, or anything opaque
-	number reflect.Kind     // Int64, Uint64, Float64; Invalid: any number will do
+	number reflect.Kind     // Int64, Uint64 or Float64; Invalid: any number
 	bits   int              // the size of number
 	custom bool             // the type decodes itself
 }
 
-// slot is a place for a value: a shape, and what null means there.
+// slot is a place for a value: a shape, and the meaning of null there.
 type slot struct {
 	*shape
-	accepts  kind         // what the shape takes, and null where it can be told apart
-	seesNull bool         // null is passed on, not taken for absent
+	accepts  kind         // the kinds of the shape; also null where it can be told apart
+	seesNull bool         // pass null on instead of treating it as absent
 	probe    reflect.Type // the type of the place if its shape is custom
-	raw      bool         // the place is a field of a struct that a cut can go into
-	field    int          // its index, where raw
+	raw      bool         // the place is a struct field that can take a cut
+	field    int          // its index, if raw
 }
 
-// opaque takes any value as it is; loose is any, whose numbers become float64.
+// opaque takes any value unchanged. loose takes any value and makes its numbers float64.
 var (
 	opaque = selfSimilar(&shape{})
 	loose  = selfSimilar(&shape{number: reflect.Float64, bits: 64})
@@ -43,7 +43,7 @@ func selfSimilar(sh *shape) *slot {
 	return sl
 }
 
-// member returns the slot for a key, or nil for a key that is unknown.
+// member returns the slot of a key, or nil for an unknown key.
 func (sh *shape) member(key []byte) *slot {
 	if sh.fields == nil {
 		return sh.elem
@@ -51,7 +51,7 @@ func (sh *shape) member(key []byte) *slot {
 	return sh.fields[string(key)]
 }
 
-// mismatch explains a value of kind k where the slot wants another.
+// mismatch returns the error for a value of kind k that the slot does not accept.
 func (s *scanner) mismatch(k kind, sl *slot) *Error {
 	switch {
 	case k == 0:
@@ -62,8 +62,8 @@ func (s *scanner) mismatch(k kind, sl *slot) *Error {
 	return &Error{Detail: sl.must}
 }
 
-// probed reads a value and lets its type decode it once, thrown away, so that
-// the type's own refusal gets a pointer.
+// probed reads a value and lets its type decode it once, into nothing. So an error of the type gets
+// a pointer.
 func (s *scanner) probed(sl *slot) *Error {
 	mark := s.flush()
 	if err := s.raw(kinds[s.peek()], opaque); err != nil {
@@ -94,7 +94,7 @@ func slotFor(t reflect.Type) (*slot, error) {
 	return sl, err
 }
 
-// builder holds the shapes made so far, unfinished ones too: types may recur.
+// builder holds the shapes made so far, including unfinished ones: types may be recursive.
 type builder map[reflect.Type]*shape
 
 func (b builder) slot(t reflect.Type) (*slot, error) {
@@ -155,11 +155,14 @@ func (b builder) fill(sh *shape, t reflect.Type) (err error) {
 	case reflect.Bool:
 		sh.takes, sh.must = boolean, "must be a boolean"
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		sh.takes, sh.must, sh.number, sh.bits = number, "must be an integer", reflect.Int64, t.Bits()
+		sh.takes, sh.must = number, "must be an integer"
+		sh.number, sh.bits = reflect.Int64, t.Bits()
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		sh.takes, sh.must, sh.number, sh.bits = number, "must be an integer", reflect.Uint64, t.Bits()
+		sh.takes, sh.must = number, "must be an integer"
+		sh.number, sh.bits = reflect.Uint64, t.Bits()
 	case reflect.Float32, reflect.Float64:
-		sh.takes, sh.must, sh.number, sh.bits = number, "must be a number", reflect.Float64, t.Bits()
+		sh.takes, sh.must = number, "must be a number"
+		sh.number, sh.bits = reflect.Float64, t.Bits()
 	case reflect.Struct:
 		sh.takes, sh.must = object, "must be an object"
 		return b.structure(sh, t)
@@ -171,7 +174,8 @@ func (b builder) fill(sh *shape, t reflect.Type) (err error) {
 		sh.elem, err = b.slot(t.Elem())
 	case reflect.Map:
 		sh.takes, sh.must = object, "must be an object"
-		if k := t.Key(); k.Kind() != reflect.String || reflect.PointerTo(k).Implements(textDecoder) {
+		k := t.Key()
+		if k.Kind() != reflect.String || reflect.PointerTo(k).Implements(textDecoder) {
 			return fmt.Errorf("type %v is not supported", t)
 		}
 		sh.elem, err = b.slot(t.Elem())

@@ -1,6 +1,5 @@
-// Package strictjson reads JSON that comes from outside: one pass that refuses
-// what encoding/json lets through (duplicate keys, keys in another case, half
-// surrogate pairs, bad UTF-8) and says where it was.
+// Package strictjson reads JSON from outside in one pass. It refuses what encoding/json lets
+// through (duplicate keys, keys in another case, half surrogate pairs, bad UTF-8) and says where.
 package strictjson
 
 import (
@@ -11,16 +10,16 @@ import (
 	"strings"
 )
 
-// deepest is the nesting encoding/json itself stops at. No caller's limit goes
-// beyond it, so the recursion here is bounded whatever it is given.
+// deepest is the deepest nesting that encoding/json reads. It caps every caller's limit, so the
+// recursion here is bounded.
 const deepest = 10_000
 
-// Error says where a document is wrong and why.
+// Error says where a document is wrong, and why.
 //
-// Pointer is an RFC 6901 JSON pointer; "" is the whole document. A document that
-// is not JSON has no parts to point at: its Pointer is "" and Detail names the
-// offset. A key that is not valid text is reported at the object that has it.
-// Detail is a sentence fragment for a person, such as "must be a string".
+// Pointer is an RFC 6901 JSON pointer; "" is the whole document. A document that is not JSON has no
+// parts: its Pointer is "" and Detail names the offset. An error in a key that is not valid text
+// points at the key's object. Detail is a sentence fragment for a person, such as "must be a
+// string".
 type Error struct{ Pointer, Detail string }
 
 func (e *Error) Error() string {
@@ -30,16 +29,17 @@ func (e *Error) Error() string {
 	return e.Pointer + ": " + e.Detail
 }
 
-// Compact checks data and returns a copy without insignificant white space;
-// strings, numbers and the order of keys stay byte for byte. The copy never
-// shares memory with data.
+// Compact checks data and returns a copy without insignificant white space. Strings, numbers and
+// the order of keys stay byte for byte. The copy never shares memory with data.
 //
-// An error is always an *Error. Refused are: empty input, a byte order mark,
-// whatever RFC 8259 does not allow, invalid UTF-8, a \u escape that is half of a
-// surrogate pair, two keys of one object that are equal once unescaped, an
-// object that has more than 262,144 keys together with those that it is in, and
-// arrays and objects nested deeper than maxDepth (a scalar has depth 0; a
-// maxDepth above 10,000 counts as 10,000).
+// Every error is an *Error. Compact refuses:
+//   - empty input, a byte order mark, and everything that RFC 8259 does not allow
+//   - invalid UTF-8, and a \u escape that is half of a surrogate pair
+//   - two keys of one object that are equal once unescaped
+//   - an object that has more than 262,144 keys, together with the keys of the objects around it
+//   - arrays and objects nested deeper than maxDepth
+//
+// A scalar has depth 0. A maxDepth above 10,000 counts as 10,000.
 func Compact(data []byte, maxDepth int) ([]byte, error) {
 	s := newScanner(data, maxDepth)
 	if err := s.scan(opaque); err != nil {
@@ -48,21 +48,18 @@ func Compact(data []byte, maxDepth int) ([]byte, error) {
 	return s.out, nil
 }
 
-// Unmarshal checks data as Compact does, then against the type of v, a non-nil
-// pointer, and decodes it. When data is refused the error is an *Error and v is
-// left alone; any other error means v itself is of no use here.
+// Unmarshal checks data as Compact does and against the type of v, then decodes it into v. v must
+// be a non-nil pointer. When Unmarshal refuses data, it returns an *Error and leaves v unchanged.
+// Any other error means that v itself cannot be decoded into.
 //
-// Where the type is a struct, a key must be the name in the json tag, case
-// included, and no other. A null member is as good as absent: the field keeps
-// its value, also when it is a json.RawMessage; only Optional and other types
-// with an UnmarshalJSON of their own get to see it. As an element of an array or
-// a map, null is refused unless the element is a pointer or opaque, because it
-// could not be told from a zero value afterwards.
+// A key of a struct must be the name in a json tag, case included. A null member counts as absent:
+// the field keeps its value, also when it is a json.RawMessage. Only Optional and other types with
+// their own UnmarshalJSON see null. An array or map refuses a null element unless its elements are
+// pointers or opaque: a null could not be told from a zero value afterwards.
 //
-// Opaque are json.RawMessage, which gets the compacted bytes and shares no
-// memory with data, any, and types with an UnmarshalJSON of their own, whose
-// errors become the Detail. Embedded structs, arrays of fixed length and []byte
-// are not supported.
+// Opaque types are json.RawMessage, any, and types with their own UnmarshalJSON. A json.RawMessage
+// gets the compacted bytes and shares no memory with data. An error of UnmarshalJSON becomes the
+// Detail. Embedded structs, arrays of fixed length and []byte are not supported.
 func Unmarshal(data []byte, maxDepth int, v any) error {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.IsNil() {
@@ -86,14 +83,14 @@ func Unmarshal(data []byte, maxDepth int, v any) error {
 	return nil
 }
 
-// Optional is a field of a patch: it tells absent (the zero Optional), null (Set
-// and Null) and a value (Set) apart. Its values are checked like any of type T.
+// Optional is a field of a patch. It distinguishes absent (the zero Optional), null (Set and Null)
+// and a value (Set). Unmarshal checks its values like any T.
 type Optional[T any] struct {
 	Set, Null bool
 	Value     T
 }
 
-// UnmarshalJSON is called by encoding/json, and only where the key is present.
+// UnmarshalJSON sets o. encoding/json calls it only when the key is present.
 func (o *Optional[T]) UnmarshalJSON(data []byte) error {
 	*o = Optional[T]{Set: true}
 	if string(data) == "null" {
@@ -105,7 +102,7 @@ func (o *Optional[T]) UnmarshalJSON(data []byte) error {
 
 func (Optional[T]) valueType() reflect.Type { return reflect.TypeFor[T]() }
 
-// optional is every Optional, whatever its T.
+// optional is implemented by every Optional, whatever its T.
 type optional interface{ valueType() reflect.Type }
 
 func newScanner(data []byte, maxDepth int) *scanner {
@@ -141,10 +138,10 @@ func (s *scanner) document(root *slot) *Error {
 
 var escapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Token is a key as it stands in a JSON pointer (RFC 6901, section 3).
+// Token returns a key as it stands in a JSON pointer (RFC 6901, section 3).
 func Token(key string) string { return escapes.Replace(key) }
 
-// pointer joins tokens given innermost first.
+// pointer joins tokens, which come innermost first.
 func pointer(path []string) string {
 	var b strings.Builder
 	for i := len(path) - 1; i >= 0; i-- {

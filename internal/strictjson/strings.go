@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// plain holds the bytes that stand for themselves within a string.
+// plain holds the bytes that need no escape in a string.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		t[c] = c != '"' && c != '\\'
@@ -17,7 +17,7 @@ var plain = func() (t [256]bool) {
 func (s *scanner) text() (escaped bool, err *Error) {
 	s.pos++
 	for {
-		in, i := s.in, s.pos // kept in registers: most bytes are read here
+		in, i := s.in, s.pos // in registers: this loop reads most bytes
 		for i < len(in) && plain[in[i]] {
 			i++
 		}
@@ -63,7 +63,7 @@ func (s *scanner) escape() *Error {
 	return s.unexpected()
 }
 
-// unicode reads the rest of a \u escape, and of both halves of a surrogate pair.
+// unicode reads the rest of a \u escape, or of both halves of a surrogate pair.
 func (s *scanner) unicode() *Error {
 	r, ok := hex4(s.in[s.pos+1:])
 	if !ok {
@@ -80,8 +80,7 @@ func (s *scanner) unicode() *Error {
 	return nil
 }
 
-// pair returns the code point of the high half r and the low half that must
-// begin rest as an escape, or -1.
+// pair returns the code point of the high half r and the low half that rest begins with, or -1.
 func pair(r rune, rest []byte) rune {
 	if len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' {
 		return -1
@@ -110,11 +109,12 @@ func hex4(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// short maps the letter of a two-character escape to what it stands for; the
-// others (quote, backslash, solidus) stand for themselves.
-var short = [256]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/'}
+// short maps the letter of a two-character escape to its character.
+var short = [256]byte{
+	'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/',
+}
 
-// unescape returns what b, the inside of a string that text accepted, stands for.
+// unescape returns the text of b, the inside of a string that text accepted.
 func unescape(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {

@@ -48,7 +48,7 @@ type all struct {
 	OptAt   strictjson.Optional[time.Time]       `json:"opt_at"`
 }
 
-// odd takes null for an answer of its own.
+// odd gives null a meaning of its own.
 type odd struct{ got string }
 
 func (o *odd) UnmarshalJSON(b []byte) error {
@@ -159,7 +159,7 @@ func TestNullIsAbsent(t *testing.T) {
 	} {
 		var v all
 		is.NoErr(strictjson.Unmarshal([]byte(in), 64, &v))
-		is.Equal(v, all{}) // and so Raw is nil, not the text null
+		is.Equal(v, all{}) // Raw is nil, not the text null
 	}
 	for _, in := range []string{
 		`{"name":"a","raw":null}`, `{"raw":null,"name":"a"}`, `{"on":null,"name":"a","raw":null}`,
@@ -174,7 +174,7 @@ func TestNullIsAbsent(t *testing.T) {
 	is.Equal(v.Name, "kept")
 }
 
-// Raw members are kept apart while the others are decoded, wherever they stand, and only those of the outermost struct.
+// Raw members of the outermost struct, and only those, are kept out of the copy.
 func TestRawMembers(t *testing.T) {
 	type node struct {
 		Raw    json.RawMessage                      `json:"raw"`
@@ -196,7 +196,7 @@ func TestRawMembers(t *testing.T) {
 		data := []byte(in)
 		var v node
 		is.NoErr(strictjson.Unmarshal(data, 64, &v))
-		var p *node // the fields of what a pointer or an Optional leads to are not those of the value
+		var p *node // the fields behind a pointer or an Optional are not fields of the outermost struct
 		is.NoErr(strictjson.Unmarshal(data, 64, &p))
 		var o strictjson.Optional[node]
 		is.NoErr(strictjson.Unmarshal(data, 64, &o))
@@ -259,7 +259,7 @@ func TestUnmarshalNeedsUsableTarget(t *testing.T) {
 	}
 }
 
-// fickle changes its mind between the check and the decoding.
+// fickle gives one answer to the check and another to the decoding.
 type fickle struct{}
 
 var calls int

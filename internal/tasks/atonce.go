@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// AtOnce calls do with 0 to n-1, at most limit calls at a time, until one fails or ctx ends. It returns when no call is
-// running: the first error, or that of ctx. When a call panics, AtOnce panics with the same cause in the caller's goroutine.
+// AtOnce calls do with 0 to n-1, at most limit calls at a time, until one fails or ctx ends. It
+// returns after the last call has ended, with the first error or that of ctx. When a call panics,
+// AtOnce panics with the same cause in the caller's goroutine.
 func AtOnce(ctx context.Context, n, limit int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -1,5 +1,5 @@
-// Package tasks runs background work until it is stopped, and restarts work that panics. AtOnce does a number of things,
-// a few at a time.
+// Package tasks runs background work until it is stopped, and restarts work that panics. AtOnce
+// makes a number of calls, a few at a time.
 package tasks
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Group is background work that ends together. Its methods are safe for concurrent use.
+// Group is a set of background tasks that end together. Its methods are safe for concurrent use.
 type Group struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -20,7 +20,7 @@ type Group struct {
 	tasks sync.WaitGroup
 }
 
-// NewGroup returns a group without work. log gets a record of each panic.
+// NewGroup returns a group without tasks. It logs each panic to log.
 func NewGroup(log *slog.Logger) *Group {
 	g := &Group{log: log}
 	g.ctx, g.stop = context.WithCancel(context.Background())
@@ -30,8 +30,8 @@ func NewGroup(log *slog.Logger) *Group {
 // restartPause is the time between the panic of a task and its next run.
 const restartPause = time.Second
 
-// Start runs task in its own goroutine until End, which ends its ctx. A task that panics runs again. After End, Start does
-// nothing.
+// Start runs task in its own goroutine until End. End ends the task's ctx. A task that panics runs
+// again after a second. After End, Start does nothing.
 func (g *Group) Start(task func(ctx context.Context)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,11 +45,12 @@ func (g *Group) Start(task func(ctx context.Context)) {
 	})
 }
 
-// panics runs a task, and reports whether it panicked.
+// panics runs a task and reports whether it panicked.
 func (g *Group) panics(task func(ctx context.Context)) (panicked bool) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			g.log.Error("svc: background work panicked, will restart it", "panic", cause, "stack", string(debug.Stack()))
+			g.log.Error("svc: background work panicked, will restart it",
+				"panic", cause, "stack", string(debug.Stack()))
 			panicked = true
 		}
 	}()

@@ -1,9 +1,10 @@
-// Package token is the format of API keys:
+// Package token defines the format of API keys:
 //
 //	prefix + 16-character id + 32-character secret + 6-character CRC-32 of all before it
 //
-// all base62, one word, so that a double click takes it whole and a secret scanner finds it. The last six characters of
-// the id are a tag, keyed, so that an invented id is told from an issued one without looking it up.
+// Everything after the prefix is base62. A key is one word: a double click selects it whole, and a
+// secret scanner finds it. The last six characters of the id are a keyed tag, which tells an
+// invented id from an issued one without a lookup.
 package token
 
 import (
@@ -15,31 +16,32 @@ import (
 )
 
 const (
-	drawnLength  = 10 // of the id, drawn at random: 59 bits
-	tagLength    = 6  // of the id, the tag: 32 bits
+	drawnLength  = 10 // the random part of the id: 59 bits
+	tagLength    = 6  // the tag in the id: 32 bits
 	IDLength     = drawnLength + tagLength
 	SecretLength = 32 // 190 bits
 	sumLength    = 6  // CRC-32
-	// Length is that of a key without its prefix.
+	// Length is the length of a key without its prefix.
 	Length = IDLength + SecretLength + sumLength
 )
 
-// Alphabet is what ids, secrets and checksums are written in.
+// Alphabet holds the characters of ids, secrets and checksums.
 const Alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Token is an API key in its parts.
+// Token is an API key, split into its parts.
 type Token struct{ Prefix, ID, Secret string }
 
-// Tagger computes the keyed tag of the drawn part of an id.
+// Tagger computes the keyed tag of the random part of an id.
 type Tagger func(drawn string) uint32
 
-// New draws a token.
+// New returns a random token.
 func New(prefix string, tag Tagger) Token {
 	drawn := draw(drawnLength)
 	return Token{Prefix: prefix, ID: drawn + encode(tag(drawn)), Secret: draw(SecretLength)}
 }
 
-// Parse splits a key that starts with prefix. It is false for anything that was not made by String: a typo, for one.
+// Parse splits a key that starts with prefix. It returns false for a text that String did not make,
+// such as a key with a typo.
 func Parse(key, prefix string) (Token, bool) {
 	rest, found := strings.CutPrefix(key, prefix)
 	if !found || len(rest) != Length {
@@ -55,8 +57,8 @@ func Parse(key, prefix string) (Token, bool) {
 	return t, encoded(checksum(body)) == [sumLength]byte([]byte(key[len(body):]))
 }
 
-// Imported is the token that stands for a key of another system, of which only a digest is known: its id and its secret follow from
-// that. The id carries no tag.
+// Imported returns the token of a key from another system, of which only a digest is known. The
+// digest determines its id and secret. The id has no tag.
 func Imported(prefix string, digest []byte) Token {
 	sum := sha256.Sum256(append([]byte(prefix+"\x00"), digest...))
 	id := make([]byte, IDLength)
@@ -66,8 +68,8 @@ func Imported(prefix string, digest []byte) Token {
 	return Token{Prefix: prefix, ID: string(id), Secret: hex.EncodeToString(digest)}
 }
 
-// Whole reports whether a text is a key, with whatever prefix, its checksum included. Of texts that only look like one, one in
-// 2^32 passes.
+// Whole reports whether a text is a key with any prefix and a valid checksum. One in 2^32 texts
+// that only look like a key passes.
 func Whole(text string) bool {
 	at := len(text) - Length
 	if at < 1 || text[at-1] != '_' {
@@ -77,13 +79,14 @@ func Whole(text string) bool {
 	return ok
 }
 
-// String is the whole key.
+// String returns the whole key.
 func (t Token) String() string {
 	body := t.Prefix + t.ID + t.Secret
 	return body + encode(checksum(body))
 }
 
-// checksum is the CRC-32 (IEEE) of a text. The standard library's takes bytes, which would be copied to the heap at each check.
+// checksum returns the CRC-32 (IEEE) of a text. The standard library's function takes bytes, and a
+// copy to the heap for each check.
 func checksum(text string) uint32 {
 	crc := ^uint32(0)
 	for i := range len(text) {
@@ -92,7 +95,7 @@ func checksum(text string) uint32 {
 	return ^crc
 }
 
-// Tagged reports whether the id carries that tag.
+// Tagged reports whether the id has the tag that tag computes.
 func (t Token) Tagged(tag Tagger) bool {
 	drawn := t.ID[:drawnLength]
 	return t.ID[drawnLength:] == encode(tag(drawn))
@@ -103,7 +106,7 @@ func encode(n uint32) string {
 	return string(b[:])
 }
 
-// encoded is n in base62, six characters, the most significant first.
+// encoded returns n as six base62 characters, the most significant first.
 func encoded(n uint32) (b [sumLength]byte) {
 	for i := len(b) - 1; i >= 0; i-- {
 		b[i] = Alphabet[n%62]
@@ -119,12 +122,13 @@ var inAlphabet = func() (in [256]bool) {
 	return in
 }()
 
-// draw returns n characters, each as likely as every other: bytes from 248 up would favour the first ones.
+// draw returns n random characters, all equally likely. It skips bytes from 248 up, which would
+// favour the first characters.
 func draw(n int) string {
 	out := make([]byte, 0, n)
 	buf := make([]byte, n+n/4)
 	for len(out) < n {
-		rand.Read(buf) // never fails: it ends the program rather
+		rand.Read(buf) // never fails: it ends the program instead
 		for _, b := range buf {
 			if b < 248 && len(out) < n {
 				out = append(out, Alphabet[b%62])

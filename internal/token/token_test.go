@@ -26,7 +26,7 @@ func TestToken(t *testing.T) {
 	is.True(key != token.New("svcu_", tag).String())
 }
 
-// The last six characters are the CRC-32 that everybody else computes, in base62.
+// The last six characters are the standard CRC-32 in base62.
 func TestChecksum(t *testing.T) {
 	is := is.New(t)
 	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -80,7 +80,7 @@ func swap(key string) string {
 	}
 }
 
-// TestUniform draws 320,000 characters: each of the 62 must come up about as often as every other.
+// TestUniform draws 320,000 characters: each of the 62 must appear about equally often.
 func TestUniform(t *testing.T) {
 	var all strings.Builder
 	for range 10_000 {
