@@ -8,20 +8,21 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Caller is somebody who calls a [Server].
+// Caller is a caller of a [Server], with a bearer.
 type Caller struct {
-	Principal svc.Principal // for methods of the Service; zero for that of [Server.Bearer]
-	Key       svc.Secret    // the bearer that Do sends; "" none
+	Principal svc.Principal // for methods of the Service; zero for callers of [Server.Bearer]
+	Key       svc.Secret    // the bearer that Do sends; "" sends none
 	server    *Server
 }
 
-// User issues a key to a user, who needs no row.
+// User issues a key to a user. The user needs no row.
 func (s *Server) User(id string) *Caller {
 	s.t.Helper()
 	return s.issue(svc.Principal{Kind: svc.KindUser, ID: id})
 }
 
-// Bearer returns a caller who sends that: a token of the host's own Authenticator, a key that the test was issued, or "", which is none.
+// Bearer returns a caller that sends token: a token of the host's own Authenticator, or a key that
+// the test issued. "" sends none.
 func (s *Server) Bearer(token svc.Secret) *Caller { return &Caller{Key: token, server: s} }
 
 func (s *Server) issue(to svc.Principal) *Caller {
@@ -33,21 +34,23 @@ func (s *Server) issue(to svc.Principal) *Caller {
 	return &Caller{Principal: to, Key: issued.Key, server: s}
 }
 
-// Do sends a request to the server, and returns the status and the body of the answer. The path begins with a slash, and may have a
-// query; it is the whole one ("/ext/svc/me/api-keys"), so that routes on the server's Mux are reached, too. A body is JSON;
-// "" is none. Redirects are not followed. Without an answer the test fails, and the status is 0. Any goroutine may call it.
+// Do sends a request to the server and returns the status and body of the answer. The path is the
+// whole path ("/ext/svc/me/api-keys"), so Do also reaches routes on the server's Mux. It begins
+// with a slash and may have a query. A body is JSON; "" sends none. Do does not follow redirects.
+// Without an answer the test fails and the status is 0. Any goroutine may call it.
 func (c *Caller) Do(method, path, body string) (status int, answer string) {
 	t := c.server.t
 	t.Helper()
 	status, answer, err := c.send(method, path, body)
-	if err != nil && t.Context().Err() == nil { // else the test has ended
+	if err != nil && t.Context().Err() == nil { // otherwise the test has ended
 		t.Errorf("svctest: %v", err)
 	}
 	return status, answer
 }
 
 func (c *Caller) send(method, path, body string) (status int, answer string, err error) {
-	request, err := http.NewRequestWithContext(c.server.t.Context(), method, c.server.URL+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(
+		c.server.t.Context(), method, c.server.URL+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/extsvc/svc/svctest"
 )
 
-// TestNothingIsLeft: with the test ends all that a server has begun, also what hangs.
+// TestNothingIsLeft: everything that a server has started ends with the test, including requests
+// that hang.
 func TestNothingIsLeft(t *testing.T) {
 	checked, done := make(chan error, 1), make(chan []string)
-	go pprof.Do(t.Context(), pprof.Labels(label, "yes"), func(context.Context) { // goroutines inherit it
+	go pprof.Do(t.Context(), pprof.Labels(label, "yes"), func(context.Context) { // goroutines inherit the label
 		done <- outside(func(t testing.TB) { leave(t, checked) }).failures
 	})
 	if failures := <-done; len(failures) > 0 {
@@ -40,7 +41,7 @@ func leave(t testing.TB, checked chan<- error) {
 		t.Fatalf("install: %d", got)
 	}
 	asked, _ := acme.Hang()
-	go func() { // whatever its context, it ends
+	go func() { // ends whatever its context
 		_, err := server.Service.CheckUpdate(context.Background(), svc.Host, "notes")
 		checked <- err
 	}()
@@ -53,7 +54,7 @@ func leave(t testing.TB, checked chan<- error) {
 	}
 }
 
-// running is what goroutines there are.
+// running returns the goroutines of the test.
 func running() string {
 	var all strings.Builder
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {

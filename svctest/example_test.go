@@ -10,7 +10,8 @@ import (
 
 const notes = "/ext/svc/admin/templates/notes"
 
-// testTemplates is a test of a host, there called TestTemplates(t *testing.T): a template is installed, and updated.
+// testTemplates is a test of a host, there called TestTemplates(t *testing.T). It installs and
+// updates a template.
 func testTemplates(t testing.TB) {
 	server := svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes", Category: "work"})

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// output is that of a test until it ends. What nobody waits for may log later, which a test does not bear.
+// output is the output of a test, until the test ends. A goroutine may log later, and a test does
+// not accept that.
 type output struct {
 	mu sync.Mutex
 	to io.Writer

@@ -15,21 +15,21 @@ import (
 	"testing"
 )
 
-// Source is a source of templates: a web server with a catalogue that the test changes, and an ETag for each state of it. All methods
-// are safe for concurrent use.
+// Source is a source of templates: a web server whose catalogue the test changes. Each state of the
+// catalogue has its own ETag. All methods are safe for concurrent use.
 type Source struct {
-	URL    string // as it is registered; its name is the last segment
+	URL    string // for registration; its last segment is the source's name
 	Origin string // of URL, for [marketplace.Config.AllowOrigins]
 
 	t       testing.TB
 	mu      sync.Mutex
 	entries []entry
-	status  int    // of every answer; 0: as it should be
-	hold    func() // waits before an answer; nil: there is none
+	status  int    // of every answer; 0: the regular answer
+	hold    func() // waits before an answer; nil: does not wait
 	log     []string
 }
 
-// Template is what a [Source] offers.
+// Template is a template that a [Source] offers.
 type Template struct {
 	ID           string   `json:"id"`
 	Name         string   `json:"name"`                  // "": the ID
@@ -40,19 +40,19 @@ type Template struct {
 	Manifest     string   `json:"-"` // JSON; "": {"version":"1"}
 }
 
-// entry is a template as it is in a catalogue.
+// entry is a template as the catalogue writes it.
 type entry struct {
 	Template
 	Manifest json.RawMessage `json:"manifest"`
 }
 
-// NewSource starts a source of its own, which ends with the test, for a Service that the host builds itself. [Server.Source] is for a
-// [Server].
+// NewSource starts a source for a Service that the host builds itself. The source ends with the
+// test. For a [Server] use [Server.Source].
 func NewSource(t testing.TB, name string, templates ...Template) *Source {
 	return newWeb(t).add(name, templates)
 }
 
-// Put offers a template, in the place of the one with its ID.
+// Put offers a template. It replaces the one with the same ID.
 func (s *Source) Put(template Template) {
 	s.t.Helper()
 	template.Name = cmp.Or(template.Name, template.ID)
@@ -70,21 +70,22 @@ func (s *Source) Put(template Template) {
 	s.entries[i] = entry{template, json.RawMessage(manifest)}
 }
 
-// Remove offers a template no more.
+// Remove withdraws a template.
 func (s *Source) Remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries = slices.DeleteFunc(s.entries, func(e entry) bool { return e.ID == id })
 }
 
-// Fail has every request answered with that status, 503 for one. 0: as it should be, again.
+// Fail makes every request get that status, such as 503. 0 restores the regular answers.
 func (s *Source) Fail(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = status
 }
 
-// Hang has every request wait until release is called, or the test ends. asked is closed when the first comes.
+// Hang makes every request wait until the test calls release or ends. asked is closed when the
+// first request comes.
 func (s *Source) Hang() (asked <-chan struct{}, release func()) {
 	came, over := make(chan struct{}), make(chan struct{})
 	come := sync.OnceFunc(func() { close(came) })
@@ -100,8 +101,9 @@ func (s *Source) Hang() (asked <-chan struct{}, release func()) {
 	return came, sync.OnceFunc(func() { close(over) })
 }
 
-// Requests returns what the source was asked for and how it answered, in order: "GET /templates.json 200", and 304 where nothing
-// had changed since it was asked before. What hangs has no status yet.
+// Requests returns the requests to the source with the status of each answer, in order: "GET
+// /templates.json 200". The status is 304 when nothing has changed since the last request. A
+// request that still waits has no status.
 func (s *Source) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,9 +132,9 @@ func (s *Source) answer(r *http.Request, number int) (status int, tag string, ca
 	defer s.mu.Unlock()
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // manifests stay as they were written
+	encoder.SetEscapeHTML(false) // manifests stay as written
 	if err := encoder.Encode(map[string][]entry{"templates": s.entries}); err != nil {
-		panic(err) // Put lets nothing in that is not JSON
+		panic(err) // Put accepts only JSON
 	}
 	catalog = text.Bytes()
 	tag, status = fmt.Sprintf(`"%x"`, sha256.Sum256(catalog)), http.StatusOK
@@ -148,11 +150,11 @@ func (s *Source) answer(r *http.Request, number int) (status int, tag string, ca
 	return status, tag, catalog
 }
 
-// web is a web server of sources: the first segment of a path is the name of one.
+// web is a web server of sources. The first segment of a path names the source.
 type web struct {
 	t       testing.TB
 	url     string
-	sources *sync.Map // of [*Source] by name
+	sources *sync.Map // [*Source] by name
 }
 
 func newWeb(t testing.TB) web {
@@ -167,7 +169,8 @@ func newWeb(t testing.TB) web {
 
 func (w web) add(name string, templates []Template) *Source {
 	w.t.Helper()
-	source := &Source{URL: w.url + "/" + url.PathEscape(name), Origin: w.url, t: w.t, entries: []entry{}}
+	address := w.url + "/" + url.PathEscape(name)
+	source := &Source{URL: address, Origin: w.url, t: w.t, entries: []entry{}}
 	for _, template := range templates {
 		source.Put(template)
 	}

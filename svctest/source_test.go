@@ -16,7 +16,7 @@ import (
 
 const installNotes = `{"source_name": "acme"}`
 
-// manifest returns that of an answer.
+// manifest returns the manifest in an answer.
 func manifest(answer string) string {
 	var template struct{ Manifest json.RawMessage }
 	if err := json.Unmarshal([]byte(answer), &template); err != nil {
@@ -29,7 +29,7 @@ func TestSource(t *testing.T) {
 	is := is.New(t)
 	server := svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes", Manifest: `{"version": "1", "html": "<b>&"}`}, svctest.Template{ID: "other"})
-	is.Equal(acme.Requests(), nil) // registering asks nobody
+	is.Equal(acme.Requests(), nil) // registration sends no request
 	_, answer := server.Admin.Do("POST", notes+"/install", installNotes)
 	is.Equal(manifest(answer), `{"version":"1","html":"<b>&"}`)
 
@@ -59,7 +59,7 @@ func TestSource(t *testing.T) {
 		Integrations: []string{"i"}, Tags: []string{"t"}, Manifest: json.RawMessage(`{"version":"1"}`)})
 }
 
-// TestListsShowAtOnce: nothing is listed from a copy.
+// TestListsShowAtOnce: lists come from the source, not from the cache.
 func TestListsShowAtOnce(t *testing.T) {
 	is := is.New(t)
 	server := svctest.New(t)
@@ -101,7 +101,7 @@ func TestFail(t *testing.T) {
 	is.Equal(other.Requests(), []string{"GET /templates.json 200"})
 
 	is.Equal(status(server.Admin, "DELETE", sources+"/acme", ""), 204)
-	acme = server.Source("acme", svctest.Template{ID: "new"}) // one in its place
+	acme = server.Source("acme", svctest.Template{ID: "new"}) // a new source under the same name
 	is.Equal(status(server.Admin, "POST", templates+"/new/install", installNotes), 200)
 	is.Equal(len(acme.Requests()), 1)
 }
@@ -119,19 +119,19 @@ func TestHang(t *testing.T) {
 		t.Fatalf("answered %d before it was released", got)
 	}
 	waiting := acme.Requests()
-	is.Equal(status(server.Admin, "GET", notes, ""), 404) // others need not wait
+	is.Equal(status(server.Admin, "GET", notes, ""), 404) // other requests do not wait
 	acme.Put(svctest.Template{ID: "notes", Manifest: `{"version": "2"}`})
 	release()
 	is.Equal(<-answered, 200)
 	_, answer := server.Admin.Do("GET", notes, "")
-	is.Equal(manifest(answer), `{"version":"2"}`) // as the source was when it answered
+	is.Equal(manifest(answer), `{"version":"2"}`) // the source's state when it answered
 	is.Equal(waiting, []string{"GET /templates.json"})
 	is.Equal(acme.Requests(), []string{"GET /templates.json 200"})
 	release() // does nothing
 	is.Equal(status(server.Admin, "GET", notes+"/check-update", ""), 200)
 }
 
-// TestNewSource: a host that builds everything itself has a source to ask.
+// TestNewSource: a host that builds everything itself can use a source.
 func TestNewSource(t *testing.T) {
 	is := is.New(t)
 	acme := svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})

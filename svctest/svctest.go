@@ -1,13 +1,16 @@
-// Package svctest is for the tests of hosts: a running service with users, keys, a clock and sources of templates, in one line.
+// Package svctest starts a whole Service for a host's tests in one line: with users, keys, a clock
+// and sources of templates.
 //
 //	server := svctest.New(t)
-//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: she has no rights
+//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: no rights
 //
-// Nothing of it is a mock: a [Server] is a [svc.Service] over package memstore behind package httpapi, and asks its sources with the
-// client of package marketplace. All requests go over real connections, on the loopback interface.
+// It uses no mocks. A [Server] is a [svc.Service] over package memstore behind package httpapi. It
+// asks its sources with the client of package marketplace. All requests use real connections on the
+// loopback interface.
 //
-// A Server belongs to one test, and ends with it. Servers share nothing, so tests may run in parallel. What a test cannot go on
-// without ends it by Fatalf: call [New], [NewSource] and the methods of a Server in the test's own goroutine.
+// A Server belongs to one test and ends with it. Servers share nothing, so tests may run in
+// parallel. [New], [NewSource] and the methods of a Server end the test with Fatalf when it cannot
+// go on: call them in the test's own goroutine.
 package svctest
 
 import (
@@ -26,17 +29,19 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// Server is a running service with its HTTP interface. Use [New].
+// Server is a running Service with its HTTP interface. Use [New].
 type Server struct {
-	URL     string // without a slash at the end; the interface is under URL + [httpapi.DefaultPrefix]
+	// URL has no final slash. The interface is under URL + [httpapi.DefaultPrefix].
+	URL     string
 	Service *svc.Service
 	API     *httpapi.Handler
-	Mux     *http.ServeMux // serves what is not under that prefix: the host's own routes, which may be added at any time
-	Clock   *Clock
+	// Mux serves the paths outside that prefix: the host's own routes. Add routes at any time.
+	Mux   *http.ServeMux
+	Clock *Clock
 
-	Admin *Caller // the user "admin": may do iam:*, template:* and bank:*, on all banks
-	Alice *Caller // the user "alice": has a row, and no rights
-	Robot *Caller // the service account "robot" of admin: may do what admin may
+	Admin *Caller // user "admin": may do iam:*, template:* and bank:* on all banks
+	Alice *Caller // user "alice": has a row, and no rights
+	Robot *Caller // service account "robot" of admin: has the rights of admin
 
 	t       testing.TB
 	client  *http.Client
@@ -46,7 +51,7 @@ type Server struct {
 	events []svc.Event
 }
 
-// access is who there is.
+// access holds the users, service accounts and policies that every Server starts with.
 const access = `{
   "users": [{"id": "admin"}, {"id": "alice"}],
   "service_accounts": [{"id": "robot", "owner_user_id": "admin"}],
@@ -55,18 +60,26 @@ const access = `{
   "attachments": [{"policy_id": "everything", "principal_type": "user", "principal_id": "admin"}]
 }`
 
-// New starts a Server, which ends with the test. Its logs are in the output of the test, so they are seen when it fails.
+// New starts a Server, which ends with the test. Its logs go to the output of the test, so a
+// failing test shows them.
 //
-// Each edit may change what the service is built from: give it the host's Authenticator, a store with a database behind it, a check of
-// manifests. OnEvent and KnownUser are not called before New returns. An edit that sets Now leaves the Clock without effect; one
-// that sets Marketplace does so to [Server.Source]: make a [NewSource] before.
+// Each edit may change the configuration of the Service: give it the host's Authenticator, a store
+// with a database, a check of manifests. New calls neither OnEvent nor KnownUser before it returns.
+// An edit that sets Now disables the Clock. An edit that sets Marketplace disables [Server.Source]:
+// use [NewSource] instead, before New.
 func New(t testing.TB, edits ...func(*svc.Config)) *Server {
 	t.Helper()
 	s := &Server{Mux: http.NewServeMux(), Clock: &Clock{}, t: t, sources: newWeb(t)}
 	logger := slog.New(slog.NewTextHandler(newOutput(t), nil))
 	config := svc.Config{
-		Store: memstore.New(), Marketplace: newMarket(t, s.sources.url), Logger: logger, Now: s.Clock.Now,
-		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("the pepper of a test")}}, Cached: 1024},
+		Store:       memstore.New(),
+		Marketplace: newMarket(t, s.sources.url),
+		Logger:      logger,
+		Now:         s.Clock.Now,
+		Keys: svc.KeyConfig{
+			Peppers: []svc.Pepper{{Version: "1", Secret: []byte("the pepper of a test")}},
+			Cached:  1024,
+		},
 		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
 	}
 	for _, edit := range edits {
@@ -79,13 +92,15 @@ func New(t testing.TB, edits ...func(*svc.Config)) *Server {
 	server := httptest.NewUnstartedServer(s.API.Ahead(s.Mux))
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	server.Start()
-	t.Cleanup(server.Close) // ahead of the service
+	t.Cleanup(server.Close) // ends before the service
 	s.URL, s.client = server.URL, server.Client()
-	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	return s
 }
 
-// build returns a service that ends with the test.
+// build returns a Service that ends with the test.
 func (s *Server) build(config svc.Config) *svc.Service {
 	s.t.Helper()
 	service, err := svc.New(config)
@@ -96,7 +111,8 @@ func (s *Server) build(config svc.Config) *svc.Service {
 	return service
 }
 
-// populate writes who there is, with a service that has no hooks of the host.
+// populate writes the bundle access and issues the keys, with a Service that has no hooks of the
+// host.
 func (s *Server) populate(config svc.Config) {
 	s.t.Helper()
 	config.OnEvent, config.KnownUser = nil, nil
@@ -107,7 +123,7 @@ func (s *Server) populate(config svc.Config) {
 	_ = s.Service.Close()
 }
 
-// Apply writes a bundle, in JSON: more users and policies, or other ones.
+// Apply writes a bundle of JSON. It adds or replaces users and policies.
 func (s *Server) Apply(bundle string) {
 	s.t.Helper()
 	b, err := svc.ParseBundle([]byte(bundle))
@@ -119,8 +135,8 @@ func (s *Server) Apply(bundle string) {
 	}
 }
 
-// Source starts a source that offers templates, and registers it under that name. What the test makes of it shows at once, also
-// where the service would be content with a catalogue that is a minute old.
+// Source starts a source that offers templates, and registers it under that name. Changes to the
+// source show at once: the Service does not use a cached catalogue here, which may be a minute old.
 func (s *Server) Source(name string, templates ...Template) *Source {
 	s.t.Helper()
 	source := s.sources.add(name, templates)
@@ -131,14 +147,14 @@ func (s *Server) Source(name string, templates ...Template) *Source {
 	return source
 }
 
-// Events returns what the service has announced since New returned, in order.
+// Events returns the events since New returned, in order.
 func (s *Server) Events() []svc.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events)
 }
 
-// record keeps events, and hands them on to the host.
+// record keeps events and passes them to the host.
 func (s *Server) record(tell func(context.Context, svc.Event)) func(context.Context, svc.Event) {
 	return func(ctx context.Context, event svc.Event) {
 		s.mu.Lock()
@@ -150,7 +166,7 @@ func (s *Server) record(tell func(context.Context, svc.Event)) func(context.Cont
 	}
 }
 
-// market is a client that is never content with a copy of a catalogue.
+// market is a client that never uses a cached catalogue.
 type market struct{ *marketplace.Client }
 
 func newMarket(t testing.TB, origin string) market {
@@ -162,6 +178,8 @@ func newMarket(t testing.TB, origin string) market {
 	return market{client}
 }
 
-func (m market) Catalog(ctx context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+func (m market) Catalog(
+	ctx context.Context, from svc.Upstream, _ time.Duration,
+) (svc.Catalog, error) {
 	return m.Client.Catalog(ctx, from, 0)
 }

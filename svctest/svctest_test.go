@@ -107,7 +107,7 @@ func TestEvents(t *testing.T) {
 	server := svctest.New(t, func(c *svc.Config) {
 		c.OnEvent = func(_ context.Context, event svc.Event) { told = append(told, event) }
 	})
-	is.Equal(len(server.Events()), 0) // none of those who are there from the start
+	is.Equal(len(server.Events()), 0) // no events for the initial rows
 	is.Equal(status(server.Alice, "POST", myKeys, "{}"), 201)
 	server.Clock.Advance(time.Minute)
 	server.Apply(staffReads)
@@ -123,7 +123,7 @@ func TestEvents(t *testing.T) {
 	is.Equal(server.Events()[0].Action, svc.EventAPIKeyIssued)
 }
 
-// TestEdits: the host's own parts take the place of those that are there.
+// TestEdits: the host's own parts replace the defaults.
 func TestEdits(t *testing.T) {
 	is := is.New(t)
 	noon := time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
@@ -208,7 +208,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestServersShareNothing: of servers at the same time, each has its own rows, clock, sources and events.
+// TestServersShareNothing: servers that run at the same time have separate rows, clocks, sources
+// and events.
 func TestServersShareNothing(t *testing.T) {
 	is := is.New(t)
 	const servers = 4

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// outside runs a test outside of go test, and returns it when it has ended.
+// outside runs a test outside of go test, and returns it after its end.
 func outside(test func(t testing.TB)) *tb {
 	ctx, cancel := context.WithCancel(context.Background())
 	t, done := &tb{ctx: ctx}, make(chan struct{})
@@ -28,7 +28,7 @@ func outside(test func(t testing.TB)) *tb {
 	return t
 }
 
-// tb is what svctest needs of a test.
+// tb is the part of testing.TB that svctest needs.
 type tb struct {
 	testing.TB
 	ctx      context.Context

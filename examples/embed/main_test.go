@@ -36,7 +36,7 @@ func TestMainIsShort(t *testing.T) {
 			lines = files.Position(f.End()).Line - files.Position(f.Pos()).Line + 1
 		}
 	}
-	is.True(lines > 0 && lines <= 15) // its first and last line included
+	is.True(lines > 0 && lines <= 15) // the first and last line count
 }
 
 func TestSignedIn(t *testing.T) {
@@ -68,7 +68,7 @@ func TestProgramRuns(t *testing.T) {
 	is.Equal(status(t, "http://"+address+"/ext/svc/admin/templates", "correct-horse"), 200)
 }
 
-// status asks until somebody answers.
+// status repeats a request until the server answers.
 func status(t *testing.T, url, bearer string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)

@@ -1,5 +1,6 @@
-// Command jwt is a host whose own sessions are JSON Web Tokens (RFC 7519), beside the API keys of svc: both open the host's own
-// route and the interface. It keeps everything in memory, and prints what to try.
+// Command jwt is a host whose sessions are JSON Web Tokens (RFC 7519). A session token and an API
+// key of svc open the same routes: the host's own and the interface. The program keeps everything
+// in memory and prints requests to try.
 //
 //	go run ./examples/jwt
 package main
@@ -24,17 +25,25 @@ import (
 )
 
 func main() {
-	public, private, _ := ed25519.GenerateKey(nil) // in earnest the private one is where people sign in, and only there
-	session := must(jwt.NewWithClaims(jwt.SigningMethodEdDSA, newClaims("ada", true, time.Now().Add(time.Hour))).SignedString(private))
+	// In production only the sign-in service has the private key.
+	public, private, _ := ed25519.GenerateKey(nil)
+	ada := newClaims("ada", true, time.Now().Add(time.Hour))
+	session := must(jwt.NewWithClaims(jwt.SigningMethodEdDSA, ada).SignedString(private))
 	address := cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8082")
 	fmt.Printf("JWT=%s\nURL=http://%s\n", session, address)
-	for _, try := range []string{"$URL/recall/diary", "-X POST $URL/ext/svc/me/api-keys", "$URL/ext/svc/me/api-keys", "$URL/ext/svc/admin/templates"} {
+	for _, try := range []string{
+		"$URL/recall/diary",
+		"-X POST $URL/ext/svc/me/api-keys",
+		"$URL/ext/svc/me/api-keys",
+		"$URL/ext/svc/admin/templates",
+	} {
 		fmt.Printf("curl -sS -H \"Authorization: Bearer $JWT\" %s\n", try)
 	}
 	log.Fatal(http.ListenAndServe(address, newHost(public)))
 }
 
-// Whose tokens are accepted, and those for whom: one for another service of the same issuer is none here.
+// sessions accepts only tokens from this issuer, for this audience. It refuses a token that the
+// same issuer made for another service.
 const issuer, audience = "https://login.example.com", "https://memory.example.com"
 
 type claims struct {
@@ -43,63 +52,76 @@ type claims struct {
 }
 
 func newClaims(user string, admin bool, until time.Time) claims {
-	return claims{admin, jwt.RegisteredClaims{Issuer: issuer, Audience: jwt.ClaimStrings{audience}, Subject: user, ExpiresAt: jwt.NewNumericDate(until)}}
+	return claims{admin, jwt.RegisteredClaims{
+		Issuer:    issuer,
+		Audience:  jwt.ClaimStrings{audience},
+		Subject:   user,
+		ExpiresAt: jwt.NewNumericDate(until),
+	}}
 }
 
-// sessions accepts what is signed with the other half of key. Which algorithm that is says the host, never the token: with "none", or
-// an HMAC of the public key, anybody could make one.
+// sessions accepts tokens signed with the private half of key. The host fixes the algorithm; the
+// token does not choose it. Otherwise anybody could make a token with "none" or with an HMAC of the
+// public key.
 func sessions(key ed25519.PublicKey) svc.AuthenticatorFunc {
 	parser := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
 		jwt.WithIssuer(issuer), jwt.WithAudience(audience), jwt.WithExpirationRequired())
 	return func(_ context.Context, bearer string) (svc.Principal, error) {
 		var said claims
-		if _, err := parser.ParseWithClaims(bearer, &said, func(*jwt.Token) (any, error) { return key, nil }); err != nil || said.Subject == "" {
+		_, err := parser.ParseWithClaims(bearer, &said, func(*jwt.Token) (any, error) { return key, nil })
+		if err != nil || said.Subject == "" {
 			return svc.Principal{}, svc.ErrUnauthenticated
 		}
 		who := svc.Principal{Kind: svc.KindUser, ID: said.Subject}
-		if said.Admin { // in this request: a key that is issued with the token has nothing of it
+		if said.Admin { // for this request only: a key issued with this token has no such actions
 			who.Actions = []string{"iam:*", "template:*"}
 		}
 		return who, nil
 	}
 }
 
-// access is what the host's users may do: Service.Apply again whenever that changes.
+// access lists what the host's users may do. Call Service.Apply again after each change.
 const access = `{"users": [{"id": "ada"}, {"id": "grace"}],
- "policies": [{"id": "diary", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"]}]}}],
+ "policies": [{"id": "diary", "document": {"version": "2026-03-24", "statements": [
+   {"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"]}]}}],
  "attachments": [{"policy_id": "diary", "principal_type": "user", "principal_id": "ada"}]}`
 
 func newHost(key ed25519.PublicKey) http.Handler {
-	config := svc.Config{Store: memstore.New(), Authenticator: sessions(key), Logger: slog.Default()} // add peppers, and a store that stays
+	// In production add peppers, and use a store with a database.
+	config := svc.Config{Store: memstore.New(), Authenticator: sessions(key), Logger: slog.Default()}
 	service := must(svc.New(config))
-	if err := service.Apply(context.Background(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
+	bundle := must(svc.ParseBundle([]byte(access)))
+	if err := service.Apply(context.Background(), svc.Host, bundle); err != nil {
 		log.Fatal(err)
 	}
 	api := httpapi.New(service, httpapi.Options{Limit: limit(5, 20), Logger: slog.Default()})
 	mux := http.NewServeMux()
-	mux.Handle("GET /recall/{bank}", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, _ := httpapi.PrincipalFrom(r.Context()) // Protect has found out who it is; now, may they?
-		decision, err := service.Decide(r.Context(), who, "bank:recall", r.PathValue("bank"), svc.Context{})
+	recall := func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		who, _ := httpapi.PrincipalFrom(ctx) // Protect has authenticated who; Decide authorizes
+		decision, err := service.Decide(ctx, who, "bank:recall", r.PathValue("bank"), svc.Context{})
 		switch {
-		case err != nil: // never an allow
+		case err != nil: // an error never allows
 			http.Error(w, "try again later", http.StatusServiceUnavailable)
 		case !decision.Allowed():
 			http.Error(w, "forbidden", http.StatusForbidden)
 		default:
 			fmt.Fprintf(w, "%s %s recalls\n", who.Kind, who.ID)
 		}
-	})))
+	}
+	mux.Handle("GET /recall/{bank}", api.Protect(http.HandlerFunc(recall)))
 	return api.Ahead(mux)
 }
 
-// limit lets each principal make so many requests a second, and a burst at once, whichever of its bearers it uses.
+// limit allows each principal `each` requests a second and a burst of `burst`. All bearers of a
+// principal share its limit.
 func limit(each rate.Limit, burst int) func(*http.Request, svc.Principal) time.Duration {
 	var mu sync.Mutex
 	of := map[svc.Identity]*rate.Limiter{}
 	return func(_ *http.Request, by svc.Principal) time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(of) >= 10_000 { // bounded: then all start anew
+		if len(of) >= 10_000 { // bounds the memory: all limits restart
 			clear(of)
 		}
 		if of[by.Identity()] == nil {
@@ -107,7 +129,7 @@ func limit(each rate.Limit, burst int) func(*http.Request, svc.Principal) time.D
 		}
 		reservation := of[by.Identity()].Reserve()
 		if reservation.Delay() > 0 {
-			defer reservation.Cancel() // who is refused has used nothing
+			defer reservation.Cancel() // a refused request uses nothing of the limit
 		}
 		return reservation.Delay()
 	}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// host is a running one, and the key that its tokens are signed with.
+// host is a running host, with the private key that signs its tokens.
 type host struct {
 	t      *testing.T
 	url    string
@@ -45,7 +45,7 @@ func newTestHost(t *testing.T) host {
 	return host{t, server.URL, public, private}
 }
 
-// sign makes a token of claims.
+// sign returns a token with these claims.
 func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string {
 	t.Helper()
 	token, err := jwt.NewWithClaims(method, c).SignedString(key)
@@ -55,7 +55,7 @@ func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string 
 	return token
 }
 
-// session is a good token of a user's.
+// session returns a valid token of a user.
 func (h host) session(user string, admin bool) string {
 	h.t.Helper()
 	return sign(h.t, jwt.SigningMethodEdDSA, h.key, newClaims(user, admin, soon()))
@@ -63,7 +63,7 @@ func (h host) session(user string, admin bool) string {
 
 func soon() time.Time { return time.Now().Add(time.Minute) }
 
-// ask returns the status and the body of an answer, and when to ask again.
+// ask returns the status and body of an answer, and its Retry-After.
 func (h host) ask(bearer, method, path string) (status int, body, later string) {
 	h.t.Helper()
 	request, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, nil)
@@ -98,12 +98,12 @@ func TestSessions(t *testing.T) {
 	is.Equal(status, 200)
 	is.Equal(body, "user ada recalls\n")
 	is.Equal(h.status(h.session("ada", false), "GET", "/recall/secrets"), 403)
-	is.Equal(h.status(h.session("grace", true), "GET", "/recall/diary"), 403) // what is vouched for is of the interface
+	is.Equal(h.status(h.session("grace", true), "GET", "/recall/diary"), 403) // the token's actions hold in the interface only
 	is.Equal(h.status(h.session("ada", false), "GET", "/ext/svc/admin/templates"), 403)
 	is.Equal(h.status(h.session("ada", true), "GET", "/ext/svc/admin/templates"), 200)
 }
 
-// with is good claims with a change.
+// with returns valid claims after a change.
 func with(change func(c *claims)) claims {
 	c := newClaims("ada", true, soon())
 	change(&c)
@@ -146,7 +146,8 @@ func TestNoSessions(t *testing.T) {
 	}
 }
 
-// A key that is issued with a session opens the same routes, without what the session vouched for, until it is revoked.
+// A key issued with a session opens the same routes until it is revoked, but has none of the
+// session's actions.
 func TestKeys(t *testing.T) {
 	is := is.New(t)
 	h := newTestHost(t)
@@ -168,7 +169,7 @@ func TestKeys(t *testing.T) {
 	is.Equal(h.status(session, "GET", "/recall/diary"), 200)
 }
 
-// A limit is of a principal, whichever bearers it has, and of no other.
+// A limit counts all bearers of one principal together, and each principal apart.
 func TestLimit(t *testing.T) {
 	is := is.New(t)
 	h := newTestHost(t)
@@ -184,7 +185,7 @@ func TestLimit(t *testing.T) {
 			is.Equal(status, 200)
 		}
 	}
-	is.True(refused >= 10) // 20 at once, and what comes in while they are made
+	is.True(refused >= 10) // 20 at once, plus those that the rate adds meanwhile
 	is.Equal(h.status(h.session("grace", false), "GET", "/ext/svc/me/api-keys"), 200)
 	time.Sleep(400 * time.Millisecond)
 	is.Equal(h.status(h.session("ada", false), "GET", "/recall/diary"), 200)
@@ -221,7 +222,7 @@ func TestProgramRuns(t *testing.T) {
 	}
 }
 
-// await waits until somebody listens.
+// await waits until the address accepts connections.
 func await(t *testing.T, address string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {

@@ -1,4 +1,5 @@
-// Package observers watches the HTTP interface with OpenTelemetry and with Prometheus: one short [httpapi.Observer] each, to copy.
+// Package observers watches the HTTP interface with OpenTelemetry and Prometheus. Each is one short
+// [httpapi.Observer] to copy.
 package observers
 
 import (
@@ -7,7 +8,7 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// All tells several observers.
+// All passes each observation to several observers.
 type All []httpapi.Observer
 
 // Observe implements [httpapi.Observer].

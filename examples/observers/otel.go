@@ -9,14 +9,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Spans makes a span of each request, below the one that the host's own middleware began, if it did.
+// Spans records a span for each request. The parent is the span of the host's own middleware, if
+// there is one.
 type Spans struct{ trace.Tracer }
 
 // Observe implements [httpapi.Observer].
 func (s Spans) Observe(ctx context.Context, o httpapi.Observation) {
-	_, span := s.Start(ctx, o.Route, trace.WithTimestamp(o.Began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("http.route", o.Route), attribute.Int("http.response.status_code", o.Status),
-		attribute.String("error.type", string(o.Code)), attribute.String("enduser.id", o.Caller.ID)))
+	attributes := trace.WithAttributes(
+		attribute.String("http.route", o.Route),
+		attribute.Int("http.response.status_code", o.Status),
+		attribute.String("error.type", string(o.Code)),
+		attribute.String("enduser.id", o.Caller.ID),
+	)
+	server := trace.WithSpanKind(trace.SpanKindServer)
+	_, span := s.Start(ctx, o.Route, trace.WithTimestamp(o.Began), server, attributes)
 	if o.Err != nil {
 		span.SetStatus(codes.Error, string(o.Code))
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts and times requests by their route, status and code: never by who made them, which could be any number.
+// Metrics counts and times requests by route, status and code. It has no label for the caller: the
+// number of callers has no bound.
 type Metrics struct{ *prometheus.HistogramVec }
 
 // NewMetrics registers the metrics.

@@ -19,10 +19,10 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// setting is how the names of a doomed shop's settings begin.
+// setting is the prefix of the environment variables that configure a doomed shop.
 const setting = "SVC_EXAMPLE_TRANSACTION_"
 
-// TestMain lets a test run this binary as the program itself, and as a shop that is going to be killed.
+// TestMain lets a test run this binary as the program itself, or as a shop that a test kills.
 func TestMain(m *testing.M) {
 	if os.Getenv(setting+"MAIN") != "" {
 		main()
@@ -34,16 +34,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The moments at which a shop may be killed.
+// The moments at which a test kills a shop.
 const (
-	written   = "written" // is the customer's row, but not their key
+	written   = "written" // the customer's row is written, the key is not
 	committed = "committed"
-	delivered = "delivered" // is an event, that is still in the outbox
+	delivered = "delivered" // the event is delivered, and still in the outbox
 	anyMoment = "any"
 )
 
-// doomed signs customers up, two at a time, until it is killed. When its moment has come for the nth time it says so, and one
-// of the two waits for the end. Whom it has signed up it says, too.
+// doomed signs customers up, two at a time, until a test kills it. When its moment comes for the
+// nth time, it prints "now" and one of the two waits to be killed. It prints each customer that it
+// has signed up.
 func doomed(dir string) {
 	round, moment := must(strconv.Atoi(os.Getenv(setting+"ROUND"))), os.Getenv(setting+"MOMENT")
 	var left atomic.Int64
@@ -71,14 +72,14 @@ func doomed(dir string) {
 			}
 		}()
 	}
-	time.Sleep(time.Minute) // whoever should kill it is gone
+	time.Sleep(time.Minute) // no test is left to kill it
 	os.Exit(1)
 }
 
-// now asks to be killed within a time.
+// now asks the test to kill this process within a time.
 func now(within time.Duration) { fmt.Println("now", int64(within)) }
 
-// signUpApart is signUp as it must not be.
+// signUpApart is signUp with a planted fault: two transactions.
 func (s *shop) signUpApart(ctx context.Context, customer string) (svc.Secret, error) {
 	if _, err := s.store.DB().ExecContext(ctx, `INSERT INTO customers (id) VALUES (?)`, customer); err != nil {
 		return "", err
@@ -87,12 +88,14 @@ func (s *shop) signUpApart(ctx context.Context, customer string) (svc.Secret, er
 	return issued.Key, err
 }
 
-// shopConfig is that of the shop of a round, which calls here at each moment, and writes its events to a file.
+// shopConfig returns the configuration of one round's shop. The shop calls here at each moment and
+// writes its events to a file.
 func shopConfig(dir string, round int, here func(moment string)) svc.Config {
 	log := must(os.OpenFile(filepath.Join(dir, "events"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
 	return svc.Config{
 		Logger: slog.New(slog.DiscardHandler),
-		// Who is killed in the midst of a delivery has claimed its events for 30 s. A minute a round ends that.
+		// A shop that dies during a delivery has claimed its events for 30 s. Each round's clock is
+		// a minute later, so the claim has expired.
 		Now: func() time.Time { return time.Now().Add(time.Duration(round) * time.Minute) },
 		KnownUser: func(context.Context, string) (bool, error) {
 			here(written)
@@ -112,7 +115,8 @@ func must[T any](made T, err error) T {
 	return made
 }
 
-// TestKilled: whenever it is killed, a shop has one key for each customer and for nobody else, and tells of each at least once.
+// TestKilled: a kill at any moment leaves one key for each customer and no other key. Each
+// customer's event is delivered at least once.
 func TestKilled(t *testing.T) {
 	rounds := 24
 	if os.Getenv("CI") == "true" {
@@ -123,7 +127,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// The test above must be able to fail.
+// TestKilled must be able to fail.
 func TestKilledFindsTwoTransactions(t *testing.T) {
 	found := strings.Join(killAgainAndAgain(t, 4, "two transactions"), "\n")
 	for _, want := range []string{"has 0 keys", "has 0 events"} {
@@ -133,7 +137,7 @@ func TestKilledFindsTwoTransactions(t *testing.T) {
 	}
 }
 
-// killAgainAndAgain returns what is wrong with a shop that was killed many times.
+// killAgainAndAgain returns what is wrong with a shop after many kills.
 func killAgainAndAgain(t *testing.T, rounds int, fault string) (problems []string) {
 	t.Helper()
 	dir, signedUp := t.TempDir(), map[string]string{}
@@ -159,7 +163,7 @@ func killAgainAndAgain(t *testing.T, rounds int, fault string) (problems []strin
 	return problems
 }
 
-// perCustomer says where there is not one of each customer's, and where there are any of somebody else.
+// perCustomer reports customers without exactly one entry, and entries of unknown customers.
 func perCustomer(what string, customers []string, have map[string]int) (problems []string) {
 	have = maps.Clone(have)
 	for _, customer := range customers {
@@ -174,7 +178,7 @@ func perCustomer(what string, customers []string, have map[string]int) (problems
 	return problems
 }
 
-// reopen opens the shop as the next program does.
+// reopen opens the shop as the next run of the program does.
 func reopen(t *testing.T, dir string, config svc.Config, use func(*shop)) {
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
@@ -188,8 +192,8 @@ func reopen(t *testing.T, dir string, config svc.Config, use func(*shop)) {
 	}
 }
 
-// deliverRest lets the last shop run until no event waits. It returns how many events there were of each customer, by their
-// IDs, and how many came again.
+// deliverRest runs the last shop until the outbox is empty. It returns the number of events of each
+// customer, by event ID, and the number of repeats.
 func deliverRest(t *testing.T, dir string, round int) (events map[string]int, again int) {
 	t.Helper()
 	reopen(t, dir, shopConfig(dir, round, func(string) {}), func(s *shop) {
@@ -219,7 +223,8 @@ func deliverRest(t *testing.T, dir string, round int) (events map[string]int, ag
 	return events, again
 }
 
-// runAndKill lets a shop sign customers up until its moment, and notes whom it told that it did.
+// runAndKill lets a shop sign customers up until its moment, kills it, and notes the customers that
+// it reported.
 func runAndKill(t *testing.T, signedUp map[string]string, settings ...string) {
 	t.Helper()
 	program := exec.Command(os.Args[0])
@@ -237,7 +242,7 @@ func runAndKill(t *testing.T, signedUp map[string]string, settings ...string) {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			break // it is gone; half a line says nothing
+			break // killed; half a line counts as none
 		}
 		switch words := strings.Fields(line); words[0] {
 		case "now":

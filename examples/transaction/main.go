@@ -1,9 +1,11 @@
-// Command transaction is a shop that signs customers up: a row of its own and the customer's API key, in one transaction.
+// Command transaction is a shop that signs customers up. It writes the customer's row and issues
+// the customer's API key in one transaction.
 //
 //	go run ./examples/transaction ada grace
 //
-// It prints their keys, tells of each within a second, and runs until it is interrupted. Kill it in between: a customer
-// without a key, or a key without a customer, is never found, and what was not told is told when it runs again.
+// It prints the keys, reports each event within a second, and runs until it is interrupted. Kill it
+// at any moment: no customer is left without a key, and no key without a customer. The next run
+// reports the events that are still in the outbox.
 package main
 
 import (
@@ -29,13 +31,13 @@ func main() {
 		if key, err := s.signUp(ctx, customer); err != nil {
 			log.Printf("%s is not signed up: %v", customer, err)
 		} else {
-			fmt.Println(customer, string(key)) // the only time that anybody sees it
+			fmt.Println(customer, string(key)) // the key is shown only here
 		}
 	}
 	<-ctx.Done()
 }
 
-// tell is called at least once for each key that was issued. An event that comes twice has the same ID.
+// tell gets the event of each issued key at least once. A repeated event has the same ID.
 func tell(_ context.Context, event svc.Event) {
 	log.Printf("event %s: %s for %s", event.ID, event.Action, event.Target.Holder.ID)
 }

@@ -15,13 +15,14 @@ type shop struct {
 	service *svc.Service
 }
 
-// open opens the database at path; config needs no Store.
+// open opens the database at path. It sets config.Store.
 func open(ctx context.Context, path string, config svc.Config) (*shop, error) {
 	store, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE IF NOT EXISTS customers (id TEXT PRIMARY KEY)`); err != nil {
+	const table = `CREATE TABLE IF NOT EXISTS customers (id TEXT PRIMARY KEY)`
+	if _, err := store.DB().ExecContext(ctx, table); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	config.Store = store
@@ -32,21 +33,23 @@ func open(ctx context.Context, path string, config svc.Config) (*shop, error) {
 	return &shop{store, service}, nil
 }
 
-// close ends the delivery of events before it closes the database.
+// close stops the delivery of events, then closes the database.
 func (s *shop) close() error { return errors.Join(s.service.Close(), s.store.Close()) }
 
-// signUp adds a customer and issues their API key. When it fails, there is neither.
+// signUp adds a customer and issues the customer's API key. An error leaves neither.
 func (s *shop) signUp(ctx context.Context, customer string) (svc.Secret, error) {
 	tx, err := s.store.DB().BeginTx(ctx, nil)
 	if err != nil {
 		return "", err
 	}
-	defer tx.Rollback() // does nothing after the commit
-	if _, err := tx.ExecContext(ctx, `INSERT INTO customers (id) VALUES (?)`, customer); err != nil {
+	defer tx.Rollback() // does nothing after Commit
+	const insert = `INSERT INTO customers (id) VALUES (?)`
+	if _, err := tx.ExecContext(ctx, insert, customer); err != nil {
 		return "", err
 	}
 	inTx := s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
-	issued, err := inTx.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, svc.NewAPIKey{})
+	holder := svc.Identity{Kind: svc.KindUser, ID: customer}
+	issued, err := inTx.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{})
 	if err != nil {
 		return "", err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// openTest opens a shop whose events come through a channel.
+// openTest opens a shop that sends its events to a channel.
 func openTest(t *testing.T) (*shop, <-chan svc.Event) {
 	t.Helper()
 	events := make(chan svc.Event, 100)
@@ -61,7 +61,7 @@ func receive(t *testing.T, events <-chan svc.Event) svc.Event {
 	}
 }
 
-// TestRolledBack: a sign-up that fails after its key was issued leaves nothing, and is not told of.
+// TestRolledBack: a sign-up that fails after the key was issued leaves nothing and sends no event.
 func TestRolledBack(t *testing.T) {
 	is := is.New(t)
 	s, events := openTest(t)
@@ -69,7 +69,7 @@ func TestRolledBack(t *testing.T) {
 		CREATE TRIGGER plan AFTER INSERT ON customers WHEN new.id = 'mallory' BEGIN INSERT INTO plans VALUES ('nobody'); END`)
 	is.NoErr(err)
 	_, err = s.signUp(t.Context(), "mallory")
-	is.True(err != nil) // its commit is refused
+	is.True(err != nil) // the commit fails
 	_, err = s.signUp(t.Context(), "ada")
 	is.NoErr(err)
 	is.Equal(receive(t, events).Target.Holder.ID, "ada")
@@ -78,7 +78,7 @@ func TestRolledBack(t *testing.T) {
 	is.Equal(customers(t, s), []string{"ada"})
 }
 
-// TestRefused: a customer whom the service refuses is not signed up.
+// TestRefused: when the Service refuses a customer, the shop does not sign the customer up.
 func TestRefused(t *testing.T) {
 	is := is.New(t)
 	s, _ := openTest(t)
@@ -87,7 +87,8 @@ func TestRefused(t *testing.T) {
 	is.Equal(len(customers(t, s)), 0)
 }
 
-// TestProgram kills the program after it has printed a key. It has told of it, or its next run does.
+// TestProgram kills the program after it has printed a key. This run or the next one reports the
+// event.
 func TestProgram(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
@@ -98,7 +99,7 @@ func TestProgram(t *testing.T) {
 	is.NoErr(first.Process.Kill())
 	_ = first.Wait() // killed
 	reopen(t, dir, svc.Config{}, func(s *shop) {
-		_, err = s.store.DB().Exec(`UPDATE svc_outbox SET claimed_until = 0`) // the 30 s that it had for telling are over
+		_, err = s.store.DB().Exec(`UPDATE svc_outbox SET claimed_until = 0`) // end the 30 s claim of the killed run
 		is.NoErr(err)
 	})
 
@@ -132,7 +133,7 @@ func program(t *testing.T, dir string, customers ...string) (command *exec.Cmd, 
 	return command, stdout
 }
 
-// customers are those of the shop, and holders the number of keys of each.
+// customers returns the IDs of the shop's customers.
 func customers(t *testing.T, s *shop) (ids []string) {
 	t.Helper()
 	read(t, s, `SELECT id, 0 FROM customers ORDER BY id`, func(id string, _ int) { ids = append(ids, id) })
