@@ -44,12 +44,26 @@ type site struct {
 	service *svc.Service
 	http    *http.Client
 	stop    func()
+
+	open func() (database, error) // nil: the file at path
+}
+
+// database is a store that has to be closed.
+type database interface {
+	svc.Store
+	Close() error
 }
 
 // newSite serves a new database.
 func newSite(t *testing.T, config marketplace.Config) *site {
 	t.Helper()
-	s := &site{t: t, path: filepath.Join(t.TempDir(), "svc.db"), config: config}
+	return newSiteOn(t, config, nil)
+}
+
+// newSiteOn serves the database that open opens.
+func newSiteOn(t *testing.T, config marketplace.Config, open func() (database, error)) *site {
+	t.Helper()
+	s := &site{t: t, path: filepath.Join(t.TempDir(), "svc.db"), config: config, open: open}
 	s.start()
 	if err := s.service.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
 		t.Fatal(err)
@@ -60,7 +74,11 @@ func newSite(t *testing.T, config marketplace.Config) *site {
 
 func (s *site) start() {
 	s.t.Helper()
-	store := must(sqlite.Open(s.t.Context(), s.path, sqlite.Options{}))
+	open := s.open
+	if open == nil {
+		open = func() (database, error) { return sqlite.Open(s.t.Context(), s.path, sqlite.Options{}) }
+	}
+	store := must(open())
 	market := must(marketplace.New(s.config))
 	s.service = must(svc.New(svc.Config{
 		Store: store, Marketplace: market,

@@ -204,7 +204,7 @@ func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {
 	l.end(t)
 }
 
-// While PgBouncer pauses, calls wait, for as long as their contexts say.
+// While PgBouncer pauses, calls wait: here for less than the Store lets them.
 func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)

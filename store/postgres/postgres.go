@@ -29,8 +29,9 @@ type Options struct {
 	MaxIdleTime time.Duration
 	// Timeout is how long a statement may take, the wait for locks included, and a transaction may rest, whatever the
 	// caller's context says. The server ends what takes longer; when it does not answer either, the connection is given up
-	// 5 s later. Both are svc.ErrUnavailable. 0: 30 s. Negative: no limit, so a server that hangs may hang callers
-	// whose contexts have no deadline. Connecting takes 5 s at most, or the connect_timeout of the URL.
+	// 5 s later. Both are svc.ErrUnavailable. 0: 30 s. Negative: no limit. It is for bundles of more than 100 rows and for
+	// the host's own statements: every other call of the Store waits 4 s at most for the server to say something.
+	// Connecting takes 5 s at most, or the connect_timeout of the URL.
 	Timeout time.Duration
 	// SynchronousCommit is PostgreSQL's synchronous_commit: "on", "remote_apply", "remote_write", "local" or "off". "" is
 	// the server's own setting, but "on" where that is weaker. With "off" a crash of the server, and with "local" or
@@ -120,6 +121,10 @@ func (s *Store) Close() error {
 // calls the Store, or a Service on it, needs a second one.
 func (s *Store) DB() *sql.DB { return s.db }
 
+// silence is how long a call waits for a server that says nothing: with what is done before and after, a request is
+// answered within 5 s.
+const silence = 4 * time.Second
+
 // lockKey is the key of the advisory lock that migrations wait for: "svc" and a "1", as bytes.
 const lockKey = 0x73766331
 
@@ -134,6 +139,7 @@ func Dialect() sqlstore.Dialect {
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   "NOTIFY " + channel,
 		Rows:     256,
+		Silence:  silence,
 		Classify: classify,
 	}
 }

@@ -8,8 +8,14 @@ import (
 	"github.com/extsvc/svc"
 )
 
+// manyRows is how many rows a change of access names at most that a request waits for: more are a bundle's.
+const manyRows = 100
+
 // ChangeAccess implements [svc.AccessStore].
 func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+len(named.Policies)+len(named.Attachments)+len(named.BankPolicies) > manyRows {
+		ctx = withoutHurry(ctx)
+	}
 	return s.changeMany(ctx, "change access", func(ctx context.Context, tx session) ([]svc.Target, error) {
 		// Writing this row first makes other changes of access wait, in every database.
 		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'access'`); err != nil {

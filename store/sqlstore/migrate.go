@@ -21,8 +21,9 @@ const versionTable = `CREATE TABLE IF NOT EXISTS svc_migrations (version BIGINT 
 // Migrate makes or upgrades the tables, each step in one transaction. Any number of processes may call it at once. A
 // database that a newer version of this package has upgraded is an error.
 func (s *Store) Migrate(ctx context.Context) error {
+	patient := newPool(s.write.db, nil) // a migration may take its time
 	for current := s.isCurrent(ctx); !current; {
-		err := s.write.transact(ctx, readCommitted, func(ctx context.Context, tx session) (err error) {
+		err := patient.transact(ctx, readCommitted, func(ctx context.Context, tx session) (err error) {
 			current, err = s.dialect.migrate(ctx, tx.tx)
 			return err
 		})

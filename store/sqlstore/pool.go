@@ -10,14 +10,17 @@ import (
 
 // pool is a database and the statements prepared on it, each once.
 type pool struct {
-	db *sql.DB
+	db      *sql.DB
+	silence *silence // bounds the waits for it; nil: nothing does
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt
 	wanted   []string // were run in a transaction before they were prepared
 }
 
-func newPool(db *sql.DB) *pool { return &pool{db: db, prepared: map[string]*sql.Stmt{}} }
+func newPool(db *sql.DB, silence *silence) *pool {
+	return &pool{db: db, silence: silence, prepared: map[string]*sql.Stmt{}}
+}
 
 // statement returns a prepared query, or nil when it is not prepared yet.
 func (p *pool) statement(query string) *sql.Stmt {
@@ -76,7 +79,8 @@ func (p *pool) begin(ctx context.Context, options *sql.TxOptions) (*sql.Tx, erro
 	return p.db.BeginTx(ctx, options)
 }
 
-// commitGrace is how long a commit goes on whose caller has left: nobody else would learn what became of it.
+// commitGrace is how long a commit goes on whose caller has left, unless [Dialect.Silence] ends it before: nobody else would
+// learn what became of it.
 const commitGrace = 5 * time.Second
 
 // transact runs fn in a transaction, which is rolled back when fn fails or panics, or ctx has ended by its end.
@@ -85,12 +89,17 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 	defer end()
 	ends := context.AfterFunc(ctx, end)
 	defer ends()
-	tx, err := p.begin(own, options)
+	own, h, err := p.silence.hear(own)
 	if err != nil {
 		return err
 	}
+	defer h.end()
+	tx, err := p.begin(own, options)
+	if err = h.pause(err); err != nil {
+		return err
+	}
 	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
-	if err := fn(ctx, p.within(tx)); err != nil {
+	if err := fn(own, p.within(tx, h)); err != nil {
 		return err
 	}
 	if !options.ReadOnly {
@@ -99,5 +108,6 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 		}
 		defer context.AfterFunc(ctx, func() { time.AfterFunc(commitGrace, end) })()
 	}
-	return tx.Commit()
+	h.resume()
+	return h.pause(tx.Commit())
 }

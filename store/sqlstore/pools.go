@@ -22,7 +22,7 @@ var (
 	oneState      = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 )
 
-func (p *pools) reading() session { return session{pool: p.read} }
+func (p *pools) reading() session { return session{pool: p.read, silence: p.read.silence} }
 
 func (p *pools) snapshot(ctx context.Context, fn work) error {
 	return p.read.transact(ctx, oneState, fn)

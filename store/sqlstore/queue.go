@@ -214,7 +214,7 @@ func (q *queue) run(tx *sql.Tx, jobs []*job) {
 	if len(jobs) == 1 {
 		do = unguarded
 	}
-	shared := q.pool.within(tx)
+	shared := q.pool.within(tx, nil)
 	for ; len(jobs) > 0; jobs = jobs[1:] {
 		j := jobs[0]
 		fault := do(context.WithoutCancel(j.ctx), shared, j.call)

@@ -13,11 +13,28 @@ type session struct {
 	pool *pool                // nil: the host's, on which nothing is prepared
 	tx   *sql.Tx              // nil: each statement is its own
 	own  map[string]*sql.Stmt // of tx, each prepared once; nil without a pool or a tx
+
+	hearing *hearing // waits for the statements of tx; nil: each waits by itself
+	silence *silence // bounds the wait of each; nil: nothing does
 }
 
-// within returns a session in a transaction of the pool. It is for one goroutine at a time.
-func (p *pool) within(tx *sql.Tx) session {
-	return session{pool: p, tx: tx, own: map[string]*sql.Stmt{}}
+// within returns a session in a transaction of the pool, whose statements h waits for. It is for one goroutine at a time.
+func (p *pool) within(tx *sql.Tx, h *hearing) session {
+	return session{pool: p, tx: tx, own: map[string]*sql.Stmt{}, hearing: h}
+}
+
+// await runs a statement, with a context that ends when the database says nothing for too long.
+func (s session) await(ctx context.Context, run func(ctx context.Context, h *hearing) error) error {
+	if s.hearing != nil && !hasTime(ctx) {
+		s.hearing.resume()
+		return s.hearing.pause(run(ctx, s.hearing))
+	}
+	ctx, h, err := s.silence.hear(ctx)
+	if err != nil {
+		return err
+	}
+	defer h.end()
+	return h.pause(run(ctx, h))
 }
 
 // work is what is done in a transaction: with the context it is given, which need not be that of whoever asked for it.
@@ -76,16 +93,19 @@ func (u unprepared) QueryRowContext(ctx context.Context, args ...any) *sql.Row {
 }
 
 // exec runs a statement and returns how many rows it wrote.
-func (s session) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	stmt, err := s.statement(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	result, err := stmt.ExecContext(ctx, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (s session) exec(ctx context.Context, query string, args ...any) (n int64, err error) {
+	err = s.await(ctx, func(ctx context.Context, _ *hearing) error {
+		stmt, err := s.statement(ctx, query)
+		if err != nil {
+			return err
+		}
+		result, err := stmt.ExecContext(ctx, args...)
+		if err == nil {
+			n, err = result.RowsAffected()
+		}
+		return err
+	})
+	return n, err
 }
 
 // create runs an INSERT that does nothing when the row's key is taken, which is ErrExists.
@@ -139,14 +159,16 @@ func orNil[R any](id string, row R) *R {
 
 // one reads a single row with scan. ErrNotFound when there is none.
 func one[R any](ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any) (R, error) {
-	var zero R
-	stmt, err := s.statement(ctx, query)
-	if err != nil {
-		return zero, err
-	}
-	row, err := scan(stmt.QueryRowContext(ctx, args...))
+	var row R
+	err := s.await(ctx, func(ctx context.Context, _ *hearing) error {
+		stmt, err := s.statement(ctx, query)
+		if err == nil {
+			row, err = scan(stmt.QueryRowContext(ctx, args...))
+		}
+		return err
+	})
 	if errors.Is(err, sql.ErrNoRows) {
-		return zero, svc.ErrNotFound
+		return *new(R), svc.ErrNotFound
 	}
 	return row, err
 }
@@ -164,21 +186,24 @@ func oneOrNil[R any](ctx context.Context, s session, scan func(scanner) (R, erro
 
 // each reads rows with scan, until there are no more or it says that it is enough.
 func each(ctx context.Context, s session, scan func(scanner) (enough bool, err error), query string, args ...any) error {
-	stmt, err := s.statement(ctx, query)
-	if err != nil {
-		return err
-	}
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if enough, err := scan(rows); err != nil || enough {
+	return s.await(ctx, func(ctx context.Context, h *hearing) error {
+		stmt, err := s.statement(ctx, query)
+		if err != nil {
 			return err
 		}
-	}
-	return rows.Err()
+		rows, err := stmt.QueryContext(ctx, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if enough, err := scan(rows); err != nil || enough {
+				return err
+			}
+			h.resume() // a row is an answer
+		}
+		return rows.Err()
+	})
 }
 
 // all reads all rows with scan. The list is never nil.

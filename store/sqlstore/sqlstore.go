@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -33,6 +34,12 @@ type Dialect struct {
 	// Rows is how many rows one statement writes at most: 1, 4, 16, 64 or 256. The time of a driver that looks its parameters up by
 	// name, as SQLite's do, grows with their square. 0: 64.
 	Rows int
+	// Silence is how long the database may say nothing while the Store waits for it: for a connection, for the answer to a
+	// statement, for the next row, for the end of a commit. Then the call is svc.ErrUnavailable, whatever its context says,
+	// its connection is given up, and calls that come before the database answers again fail at once. A transaction that
+	// writes more than 100 rows of access, and a migration, may wait for longer, as the driver lets them. 0, or with
+	// OneWriter: calls wait as long as their contexts say.
+	Silence time.Duration
 	// Classify says what an error of the driver means: svc.ErrUnavailable when the database cannot be reached or cannot
 	// write just now, svc.ErrChanged when it rolled the transaction back because of others (a serialization failure, a
 	// deadlock), which is tried again, and nil for everything else. It gets errors that wrap the driver's. Nil: no
@@ -56,9 +63,10 @@ var _ svc.Store = (*Store)(nil)
 // write must start as ones that write (SQLite: BEGIN IMMEDIATE): some read first. The tables are made by [Store.Migrate].
 // The pools stay the caller's: closing them, once nobody uses the Store, is all that it needs.
 func New(write, read *sql.DB, dialect Dialect) *Store {
-	p := &pools{write: newPool(write), dialect: dialect}
+	silence := dialect.silence(read)
+	p := &pools{write: newPool(write, silence), dialect: dialect}
 	if p.read = p.write; read != write {
-		p.read = newPool(read)
+		p.read = newPool(read, silence)
 	}
 	if dialect.OneWriter {
 		p.queue = &queue{pool: p.write}
@@ -135,6 +143,14 @@ func (s *Store) fault(ctx context.Context, doing string, err error) error {
 		err = fmt.Errorf("%w: %w", means, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// silence returns what bounds the waits for db, nil in a transaction of the host. Nil: nothing does.
+func (d Dialect) silence(db *sql.DB) *silence {
+	if d.Silence <= 0 || d.OneWriter {
+		return nil
+	}
+	return &silence{longest: d.Silence, db: db}
 }
 
 // classify returns svc.ErrUnavailable, svc.ErrChanged or nil.

@@ -24,7 +24,7 @@ import (
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: READ COMMITTED; everybody who writes waits from
 // tx's first mutation to its end, so make it late.
 func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
-	return within(hostTx{tx: tx, uninterrupted: dialect.OneWriter}, dialect)
+	return within(hostTx{tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil)}, dialect)
 }
 
 // Atomically implements [svc.TransactionStore].
@@ -65,9 +65,10 @@ func (inTx) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event
 type hostTx struct {
 	tx            *sql.Tx
 	uninterrupted bool // see Dialect.OneWriter
+	silence       *silence
 }
 
-func (h hostTx) reading() session { return session{tx: h.tx} }
+func (h hostTx) reading() session { return session{tx: h.tx, silence: h.silence} }
 
 func (h hostTx) snapshot(ctx context.Context, fn work) error { return fn(ctx, h.reading()) }
 
@@ -78,7 +79,7 @@ func (h hostTx) transact(ctx context.Context, fn work) error {
 	if h.uninterrupted {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return savepoint(ctx, session{tx: h.tx}, fn)
+	return savepoint(ctx, h.reading(), fn)
 }
 
 // joinedTx is the transaction of calls that are joined. What one of them has written before it failed is undone with all of it.

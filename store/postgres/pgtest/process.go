@@ -27,6 +27,7 @@ type Process struct {
 	ping    func() error        // fails while it does not answer
 	process *os.Process         // nil: it does not run
 	ended   chan struct{}       // is closed when process and those that it made have ended
+	frozen  []int               // the processes that Freeze has stopped
 }
 
 // patience is how long a server may take to start or to end.
@@ -176,6 +177,29 @@ func (p *Process) Kill() {
 // Stop ends the server in good order, without waiting for its clients.
 func (p *Process) Stop() { p.end(p.stop) }
 
+// Freeze stops the server's processes where they stand, as SIGSTOP does: connections stay open, and nothing is answered on
+// them, until [Process.Thaw]. The test is skipped where the server's processes cannot be listed: only Linux lists them.
+func (p *Process) Freeze() {
+	p.t.Helper()
+	_ = syscall.Kill(p.Pid(), syscall.SIGSTOP) // first, so that it starts no more of them
+	p.frozen = append(children(p.Pid()), p.Pid())
+	if len(p.frozen) == 1 {
+		p.Thaw()
+		missing(p.t, "the processes of %s are not known", p.name)
+	}
+	for _, pid := range p.frozen {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+}
+
+// Thaw lets the processes go on that [Process.Freeze] has stopped.
+func (p *Process) Thaw() {
+	for _, pid := range p.frozen {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	p.frozen = nil
+}
+
 // Pid is the server's first process, 0 when it does not run.
 func (p *Process) Pid() int {
 	if p.process == nil {
@@ -190,6 +214,7 @@ func (p *Process) end(signal os.Signal) {
 	if p.process == nil {
 		return
 	}
+	p.Thaw()                     // a process that is stopped does not end
 	_ = p.process.Signal(signal) // it may have ended by itself
 	select {
 	case <-p.ended:

@@ -1,0 +1,67 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// atMost is how long a request may take while the database does not answer: the 5 s that are promised, and what this machine may
+// add to them.
+const atMost = 7 * time.Second
+
+// TestFrozenDatabase stops PostgreSQL where it stands: every request is answered in time, whatever it was about to do.
+func TestFrozenDatabase(t *testing.T) {
+	cluster := pgtest.Start(t)
+	shelf := fstest.MapFS{"templates.json": {Data: []byte(`{"templates": [{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}]}`)}}
+	s := newSiteOn(t, marketplace.Config{Files: map[string]fs.FS{"shelf": shelf}}, func() (database, error) {
+		return postgres.Open(t.Context(), cluster.URL, postgres.Options{MaxOpen: 4})
+	})
+	key, seen := s.restock(), s.admin()
+	fails(t, seen.try(), "")
+	target := func(row row, own string) string {
+		return strings.NewReplacer("{key}", key, "{own}", own).Replace(row.target)
+	}
+	unseen := map[string]string{}
+	for name := range matrix {
+		unseen[name] = s.key("admin")
+	}
+	cluster.Freeze()
+	for _, moment := range []string{"when it happens", "later"} {
+		var group sync.WaitGroup
+		for name, row := range matrix {
+			for who, caller := range map[string]caller{"seen": seen, "unseen": s.as(unseen[name])} {
+				group.Go(func() {
+					method, _, _ := strings.Cut(name, " ")
+					began := time.Now()
+					answer := caller.send(method, target(row, keyID(caller.bearer)), row.body)
+					took := time.Since(began)
+					fromCopies := who == "seen" && answer.status == row.statuses[5] && moment != "later" && method == "GET"
+					if took > atMost || answer.status != 503 && !fromCopies {
+						t.Errorf("%s, %s, %s: answered %d after %s", moment, name, who, answer.status, took)
+					}
+				})
+			}
+		}
+		group.Wait()
+	}
+	cluster.Thaw()
+	for deadline := time.Now().Add(atMost); seen.try() != nil && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for name, row := range matrix {
+		method, _, _ := strings.Cut(name, " ")
+		key = s.restock()
+		admin := s.admin()
+		admin.send(method, target(row, keyID(admin.bearer)), row.body).is(row.statuses[5])
+	}
+}

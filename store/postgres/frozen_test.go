@@ -1,0 +1,193 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// promised is how long a call may wait for a server that does not answer, and patient what this machine may add to it.
+const (
+	promised = 5 * time.Second
+	patient  = promised + 2*time.Second
+)
+
+// calls are one of each kind: statements of their own, snapshots, mutations, and those that wait.
+var calls = map[string]func(ctx context.Context, store svc.Store) error{
+	"read": func(ctx context.Context, store svc.Store) error { _, err := readKey(ctx, store, "none"); return err },
+	"list": func(ctx context.Context, store svc.Store) error {
+		return failure(store.Templates(ctx, svc.TemplatePage{Limit: 10}))
+	},
+	"snapshot": func(ctx context.Context, store svc.Store) error { return failure(store.AllAccess(ctx)) },
+	"changes":  func(ctx context.Context, store svc.Store) error { return failure(store.Changes(ctx, 0)) },
+	"events": func(ctx context.Context, store svc.Store) error {
+		return failure(store.ClaimEvents(ctx, time.Now(), time.Now(), 10))
+	},
+	"mutation": func(ctx context.Context, store svc.Store) error {
+		return store.CreateAPIKey(ctx, svc.APIKey{ID: uuid.NewString()})
+	},
+	"access": func(ctx context.Context, store svc.Store) error { return addUsers(ctx, store, "alice") },
+	"together": func(ctx context.Context, store svc.Store) error {
+		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return addUsers(ctx, tx, "bob") })
+	},
+}
+
+func failure[T any](_ T, err error) error { return err }
+
+// unanswered makes each call several times at once, and returns how long the longest took. All of them are to fail.
+func unanswered(t *testing.T, store svc.Store, times int) time.Duration {
+	t.Helper()
+	var group sync.WaitGroup
+	began := time.Now()
+	for name, call := range calls {
+		for range times {
+			group.Go(func() {
+				err := call(context.Background(), store)
+				if took := time.Since(began); !errors.Is(err, svc.ErrUnavailable) || took > patient {
+					t.Errorf("%s: %v after %s", name, err, took)
+				}
+			})
+		}
+	}
+	group.Wait()
+	return time.Since(began)
+}
+
+// answered makes each call, and wants none to fail.
+func answered(t *testing.T, store svc.Store) {
+	t.Helper()
+	for deadline := time.Now().Add(recovery); ; time.Sleep(10 * time.Millisecond) {
+		if err := calls["read"](t.Context(), store); errors.Is(err, svc.ErrNotFound) || time.Now().After(deadline) {
+			break
+		}
+	}
+	for name, call := range calls {
+		if err := call(t.Context(), store); err != nil && !errors.Is(err, svc.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A server that is stopped, and keeps its connections, holds no call for longer than promised: not those on connections that
+// there are, nor those that wait for one or make one. One that comes later learns at once that the server does not answer.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t)
+	for name, rest := range map[string]time.Duration{"just used": 0, "idle": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			store := open(t, cluster.URL, postgres.Options{MaxOpen: 3})
+			answered(t, store)
+			time.Sleep(rest) // the driver asks whether an idle connection is good
+			cluster.Freeze()
+			defer cluster.Thaw()
+			t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
+			is.True(unanswered(t, store, 1) < time.Second)
+			cluster.Thaw()
+			answered(t, store)
+		})
+	}
+}
+
+// Nobody learns what became of a commit that the server does not answer: it fails within the same time, and is not tried again.
+func TestFrozenCommit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	cluster := pgtest.Start(t)
+	store := open(t, cluster.URL, postgres.Options{})
+	answered(t, store)
+	runs := 0
+	var began time.Time
+	err := store.Atomically(context.Background(), func(ctx context.Context, tx svc.Store) error {
+		runs++
+		err := addUsers(ctx, tx, "carol")
+		cluster.Freeze()
+		began = time.Now()
+		return err
+	})
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(time.Since(began) < patient)
+	is.Equal(runs, 1)
+	cluster.Thaw()
+	answered(t, store)
+}
+
+// A caller who leaves during a commit does not make it last longer.
+func TestFrozenCommitOfACallerWhoLeaves(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	cluster := pgtest.Start(t)
+	store := open(t, cluster.URL, postgres.Options{})
+	ctx, leave := context.WithCancel(t.Context())
+	var began time.Time
+	err := store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		err := addUsers(ctx, tx, "carol")
+		cluster.Freeze()
+		began = time.Now()
+		time.AfterFunc(3*time.Second, leave)
+		return err
+	})
+	is.True(err != nil)
+	is.True(time.Since(began) < patient)
+	cluster.Thaw()
+	answered(t, store)
+}
+
+// A call that waits for a lock for longer than promised fails alone: the server answers others meanwhile.
+func TestLockedIsNotFrozen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{})
+	other, err := pgtest.Open(t, url).Begin()
+	is.NoErr(err)
+	_, err = other.Exec("UPDATE svc_locks SET name = name WHERE name = 'access'")
+	is.NoErr(err)
+	ended := make(chan error)
+	go func() { ended <- addUsers(t.Context(), store, "alice") }()
+	for n := 0; ; n++ {
+		select {
+		case err := <-ended:
+			is.True(errors.Is(err, svc.ErrUnavailable))
+			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "at once"}))
+			is.NoErr(other.Rollback())
+			answered(t, store)
+			return
+		default:
+			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint(n)}))
+		}
+	}
+}
+
+// A bundle may wait for longer than a request.
+func TestBundleWaitsForALock(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{})
+	other, err := pgtest.Open(t, url).Begin()
+	is.NoErr(err)
+	_, err = other.Exec("UPDATE svc_locks SET name = name WHERE name = 'access'")
+	is.NoErr(err)
+	var bundle svc.Bundle
+	for i := range 200 {
+		bundle.Users = append(bundle.Users, svc.User{ID: fmt.Sprint(i)})
+	}
+	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}})
+	is.NoErr(err)
+	time.AfterFunc(promised+time.Second, func() { _ = other.Rollback() })
+	is.NoErr(service.Apply(t.Context(), svc.Host, bundle))
+	is.NoErr(service.Close())
+}
