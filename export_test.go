@@ -28,6 +28,13 @@ func WaitingUses(n int) int {
 	return len(uses.take())
 }
 
+// UsesWaiting returns how many uses of keys wait to be written.
+func (s *Service) UsesWaiting() int {
+	s.uses.mu.Lock()
+	defer s.uses.mu.Unlock()
+	return len(s.uses.waiting)
+}
+
 // CaughtUp reports whether all that has changed in the store, as far as it was heard of, is forgotten.
 func (s *Service) CaughtUp() bool { return s.copies.applied.Load() >= s.copies.heard.Load() }
 

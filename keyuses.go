@@ -58,6 +58,14 @@ func (u *keyUses) add(use keyUse) {
 	u.waiting[use.ID] = use
 }
 
+// moves reports whether a key waits to be hashed again, or has no room to.
+func (u *keyUses) moves(id string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	use, there := u.waiting[id]
+	return use.anew != nil || !there && len(u.waiting) >= keptUses
+}
+
 // take empties the list.
 func (u *keyUses) take() []keyUse {
 	u.mu.Lock()
@@ -69,18 +77,21 @@ func (u *keyUses) take() []keyUse {
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
-// noteUse notes that a key was accepted: the first time in a minute, and not in a transaction of the host. One that was hashed under
-// an older pepper, or before rows were sealed, is hashed anew under the first.
+// noteUse notes that a key was accepted: the first time in a minute, and not in a transaction of the host. A key under an
+// older pepper, or from before rows were sealed, is hashed again under the first one: at its first use, whatever the minute,
+// because its pepper may be retired in the next.
 func (s *Service) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
 	if s.copies == nil {
 		return
 	}
-	minute := minuteOf(now)
-	if minute <= key.used || !s.copies.keys.use(idOf(c.ID), minute) {
+	minute, first := minuteOf(now), ring.peppers[0]
+	noted := minute <= key.used || !s.copies.keys.use(idOf(c.ID), minute)
+	moves := key.pepper != 0 || key.unsealed && first.sealKey != nil
+	if noted && (!moves || s.uses.moves(c.ID)) {
 		return
 	}
 	use := keyUse{KeyUse: KeyUse{ID: c.ID, At: time.Unix(minute*60, 0).UTC()}}
-	if first := ring.peppers[0]; key.pepper != 0 || key.unsealed && first.sealKey != nil {
+	if moves {
 		use.anew = &newHash{holder: key.holder.Identity, old: key.hash, hash: first.hash(key.holder.Kind, c.Token)}
 	}
 	s.uses.add(use)

@@ -192,6 +192,34 @@ func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
 	is.True(!with(one).good(ones))
 }
 
+// A key moves with its first use, also in a minute in which it was used already, by this process or another; and once,
+// however often it is used until then.
+func TestKeysMoveInTheMinuteOfAUse(t *testing.T) {
+	is := is.New(t)
+	one := svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}
+	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
+	h, store, clock := counted(t, func(c *svc.Config) { c.Keys.Peppers = []svc.Pepper{one} })
+	with := func(peppers ...svc.Pepper) *host {
+		return newHost(t, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
+	}
+	key := issue(t, h, alice)
+	is.True(h.good(key))
+	h.FlushUses(t.Context())
+	is.True(!h.read(t, key.ID).LastUsedAt.IsZero())
+
+	both := with(two, one)
+	for range 10 {
+		is.True(both.good(key))
+	}
+	is.Equal(both.UsesWaiting(), 1)
+	both.FlushUses(t.Context())
+	is.Equal(h.read(t, key.ID).Pepper, "2")
+	is.Equal(store.changed, []string{key.ID})
+	is.True(both.good(key))
+	is.Equal(both.UsesWaiting(), 0)
+	is.True(with(two, svc.Pepper{Version: "1", Retired: true}).good(key))
+}
+
 // Under a retired pepper no key is good, whatever is written into the database.
 func TestRetiredPepperChecksNothing(t *testing.T) {
 	is := is.New(t)
