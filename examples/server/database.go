@@ -31,12 +31,18 @@ func openDatabase(ctx context.Context, db string) (database, error) {
 	return sqlite.Open(ctx, db, sqlite.Options{})
 }
 
-// migrations is the script that makes the tables.
-func migrations(db string) string {
-	if isPostgres(db) {
-		return sqlstore.SQL(postgres.Dialect())
+// migrations is the script that brings a database up to date, or with all that makes the tables in an empty one, for which
+// nothing is opened.
+func migrations(ctx context.Context, db string, all bool) (string, error) {
+	switch {
+	case all && isPostgres(db):
+		return sqlstore.SQL(postgres.Dialect()), nil
+	case all:
+		return sqlstore.SQL(sqlite.Dialect()), nil
+	case isPostgres(db):
+		return postgres.Pending(ctx, db, postgres.Options{})
 	}
-	return sqlstore.SQL(sqlite.Dialect())
+	return sqlite.Pending(ctx, db)
 }
 
 // withoutPassword is an address as it may be shown: with a word for whoever knows the password to replace.

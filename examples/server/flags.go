@@ -15,8 +15,9 @@ const usage = `Usage:
 
   server [flags]                                   serve
   server key [flags] -user ID|-service-account ID  print a new API key, also while the server runs
-  server migrate -print [-db FILE|URL]             print the SQL that makes the tables, for a tool of your own;
-                                                   otherwise the server makes them when it starts
+  server migrate -print [-db FILE|URL]             print the SQL that the database lacks, for a tool of your own;
+                                                   otherwise the server makes and upgrades the tables when
+                                                   it starts
 
 Flags of all:
 
@@ -43,6 +44,11 @@ Flags of key:
   -user ID              for this user, who must have a row
   -service-account ID   for this service account
 
+Flags of migrate:
+
+  -print                print, and change nothing
+  -all                  print what an empty database lacks, and open none
+
 The first start prints a key of the user admin, once, and what to try with it. When the key is lost, or that start
 was broken off before it was printed, the command key makes another.
 `
@@ -57,6 +63,7 @@ type options struct {
 	db, keys string
 
 	printMigrations bool // all that the command migrate does
+	allMigrations   bool // whatever the database has
 
 	addr, bundle string
 	allowSources []string
@@ -127,6 +134,7 @@ func parseMigrate(args []string) (options, error) {
 func migrateFlags(o *options) *flag.FlagSet {
 	flags := newFlags(o)
 	flags.BoolVar(&o.printMigrations, "print", false, "")
+	flags.BoolVar(&o.allMigrations, "all", false, "")
 	return flags
 }
 

@@ -30,14 +30,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.printMigrations {
-		_, err = io.WriteString(stdout, migrations(o.db))
-		return err
+		return printMigrations(ctx, o, stdout)
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	if o.issueFor.Kind != "" {
 		return printKey(ctx, o, stdout, log)
 	}
 	return serve(ctx, o, stdout, log)
+}
+
+// printMigrations prints what the database lacks: a comment when that is nothing, so that a script is never empty.
+func printMigrations(ctx context.Context, o options, stdout io.Writer) error {
+	script, err := migrations(ctx, o.db, o.allMigrations)
+	if err != nil {
+		return err
+	}
+	if script == "" {
+		script = "-- The tables are up to date.\n"
+	}
+	_, err = io.WriteString(stdout, script)
+	return err
 }
 
 // exitCode reports an error: 2 for a mistake on the command line, 1 for any other.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,16 +125,69 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 	}
 }
 
-func TestMigrationsArePrinted(t *testing.T) {
+// What an empty database needs is printed without opening one.
+func TestAllMigrationsArePrinted(t *testing.T) {
 	is := is.New(t)
 	for db, dialect := range map[string]sqlstore.Dialect{
-		"none.db": sqlite.Dialect(), "postgres://u:p@127.0.0.1:1/none": postgres.Dialect(), // nothing is opened
+		"none.db": sqlite.Dialect(), "postgres://u:p@127.0.0.1:1/none": postgres.Dialect(),
 	} {
 		var stdout, stderr output
-		is.NoErr(run(t.Context(), []string{"migrate", "-print", "-db", db}, &stdout, &stderr))
+		is.NoErr(run(t.Context(), []string{"migrate", "-print", "-all", "-db", db}, &stdout, &stderr))
 		is.Equal(stdout.String(), sqlstore.SQL(dialect))
 		is.Equal(stderr.String(), "")
 	}
 	_, err := os.Stat("none.db")
 	is.True(os.IsNotExist(err))
+}
+
+// What a database lacks is printed: all, a part, or nothing; and once that was run, the server finds nothing to do.
+func TestMigrationsArePrinted(t *testing.T) {
+	for name, c := range map[string]struct {
+		db, driver string
+		dialect    sqlstore.Dialect
+	}{
+		"SQLite":     {newDB(t), "sqlite", sqlite.Dialect()},
+		"PostgreSQL": {pgtest.Schema(t), "pgx", postgres.Dialect()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			printed := func() string {
+				t.Helper()
+				var stdout output
+				is.NoErr(run(t.Context(), []string{"migrate", "-print", "-db", c.db}, &stdout, &output{}))
+				return stdout.String()
+			}
+			whole := sqlstore.SQL(c.dialect)
+			is.Equal(printed(), whole)
+			if !isPostgres(c.db) {
+				_, err := os.Stat(c.db)
+				is.True(os.IsNotExist(err)) // nothing was made
+			}
+			db, err := sql.Open(c.driver, c.db)
+			is.NoErr(err)
+			defer db.Close()
+			const third = "INSERT INTO svc_migrations (version) VALUES (3);\n"
+			before, after, found := strings.Cut(whole, third)
+			is.True(found)
+			_, err = db.Exec(before + third)
+			is.NoErr(err)
+			is.Equal(printed(), after)
+			_, err = db.Exec(printed())
+			is.NoErr(err)
+			is.Equal(printed(), "-- The tables are up to date.\n")
+			startServer(t, "-db", c.db, "-keys", filepath.Join(t.TempDir(), "keys"))
+			_, err = db.Exec("INSERT INTO svc_migrations (version) VALUES (1000)")
+			is.NoErr(err)
+			err = run(t.Context(), []string{"migrate", "-print", "-db", c.db}, &output{}, &output{})
+			is.True(err != nil && strings.Contains(err.Error(), "1000"))
+		})
+	}
+}
+
+func TestMigrationsOfAServerThatIsNotThere(t *testing.T) {
+	is := is.New(t)
+	err := run(t.Context(), []string{"migrate", "-print", "-db", "postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable"}, &output{}, &output{})
+	is.Equal(exitCode(err, &output{}), 1)
+	is.True(strings.Contains(err.Error(), `database "svc" on 127.0.0.1:1`))
+	is.True(!strings.Contains(err.Error(), "Hunter2Secret"))
 }

@@ -100,6 +100,27 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, options Options) (err 
 	return sqlstore.New(db, db, Dialect()).Migrate(ctx)
 }
 
+// Pending returns the migrations that the database at url lacks, as a script: all of them where it has no tables yet, "" where
+// it lacks none. It changes nothing. [Open] runs them; a script is for hosts with a tool of their own, or whose role may not
+// make tables. A server that cannot be reached is svc.ErrUnavailable. No error shows the password.
+func Pending(ctx context.Context, url string, options Options) (script string, err error) {
+	config, err := parse(url)
+	if err != nil {
+		return "", fmt.Errorf("PostgreSQL database: %w", err)
+	}
+	db := options.pool(config)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err = db.PingContext(ctx); err != nil {
+		err = reason(err)
+	} else {
+		script, err = sqlstore.Pending(ctx, db, Dialect())
+	}
+	if err != nil {
+		err = fmt.Errorf("PostgreSQL database %q on %s: %w", config.Database, server(config), err)
+	}
+	return script, err
+}
+
 // usable finds out now what every call would: that a pooler refuses a setting, or transactions.
 func usable(ctx context.Context, db *sql.DB) error {
 	tx, err := db.BeginTx(ctx, nil)

@@ -75,6 +75,24 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	return s, nil
 }
 
+// Pending returns the migrations that the file at path lacks, as a script: all of them where there is no file, "" where it
+// lacks none. It makes no file and changes nothing. [Open] runs them; a script is for hosts with a tool of their own.
+func Pending(ctx context.Context, path string) (script string, err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return sqlstore.SQL(Dialect()), nil
+	}
+	db := pool(path, 1, "mode=rw")
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if script, err = sqlstore.Pending(ctx, db, Dialect()); err != nil {
+		err = fmt.Errorf("SQLite database %q: %w", path, err)
+	}
+	return script, err
+}
+
 // busyTimeout is how long a statement waits for other connections.
 const busyTimeout = 5 * time.Second
 

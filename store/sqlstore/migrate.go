@@ -61,7 +61,7 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 	migrations := d.migrations()
 	switch {
 	case version > len(migrations):
-		return false, fmt.Errorf("its schema has version %d, but this program knows only %d: it was upgraded by a newer one", version, len(migrations))
+		return false, newer(version, len(migrations))
 	case version == len(migrations):
 		return true, errUnchanged
 	}
@@ -71,6 +71,10 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 		}
 	}
 	return false, nil
+}
+
+func newer(version, known int) error {
+	return fmt.Errorf("its schema has version %d, but this program knows only %d: it was upgraded by a newer one", version, known)
 }
 
 // widened keeps or drops the columns of indexes, in {wide:…}, that only those have whose rows may have any length.
@@ -111,12 +115,49 @@ func (d Dialect) migrations() [][]string {
 	return migrations
 }
 
-// SQL returns the migrations as a script, for hosts that run them with a tool of their own; [Store.Migrate] then finds
-// nothing to do.
-func SQL(dialect Dialect) string {
+// SQL returns all migrations as a script that makes the tables in an empty database, for hosts that run migrations with a
+// tool of their own; [Store.Migrate] then finds nothing to do. [Pending] returns those that a database lacks.
+func SQL(dialect Dialect) string { return dialect.script(0) }
+
+// Pending returns the migrations that the database at db lacks, as a script: all of them where it has no tables yet, "" where
+// it lacks none. It changes nothing. A database that a newer version of this package has upgraded is an error.
+func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
+	s := New(db, db, dialect)
+	version, err := versionOf(ctx, db)
+	if err != nil {
+		return "", s.fault(ctx, "read the version of the database", err)
+	}
+	if known := len(dialect.migrations()); version > known {
+		return "", newer(version, known)
+	}
+	return dialect.script(version), nil
+}
+
+// versionOf returns the version of a database's tables, 0 where there are none: databases do not agree how to ask for that,
+// so it makes the table of versions in a transaction that it undoes.
+func versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
+	if err := db.QueryRowContext(ctx, selectVersion).Scan(&version); err == nil {
+		return version, nil
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback() // what it returns would only hide the cause
+	if _, err := tx.ExecContext(ctx, versionTable); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, selectVersion).Scan(&version)
+	return version, err
+}
+
+// script is the migrations after a version; "" when there is none.
+func (d Dialect) script(version int) string {
 	var b strings.Builder
-	b.WriteString(versionTable + ";\n")
-	for _, migration := range dialect.migrations() {
+	if version == 0 {
+		b.WriteString(versionTable + ";\n")
+	}
+	for _, migration := range d.migrations()[version:] {
 		for _, statement := range migration {
 			b.WriteString("\n" + strings.TrimSpace(statement) + ";\n")
 		}
