@@ -38,7 +38,7 @@ func TestDemoOnPostgres(t *testing.T) {
 			}
 		}
 	}
-	is.True(strings.Contains(server.stdout.String(), "KEY=$(go run ./examples/server key -db "+word(flags[1])+" -keys "+flags[3]+" -user admin)\n"))
+	is.True(strings.Contains(server.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+word(flags[1])+" -keys "+flags[3]+" -user admin)\n"))
 	status, _ := server.get(t, issueKey(t, append(flags, "-user", "alice")...), "/ext/svc/me/api-keys")
 	is.Equal(status, 200)
 }

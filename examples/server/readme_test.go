@@ -34,6 +34,13 @@ func TestReadmeProgram(t *testing.T) {
 	is.Equal(block(t, "```go"), "package main\n"+code)
 }
 
+// TestReadmeCommands: the two commands to begin with stand in blocks of their own, to be copied.
+func TestReadmeCommands(t *testing.T) {
+	is := is.New(t)
+	is.Equal(block(t, "## Try it\n\n```sh"), "go run ./examples/server\n")
+	is.Equal(block(t, "run with\n\n```sh"), "go test work\n")
+}
+
 // TestReadmeAnswer: what the README says that the server answers to its first line is what it answers.
 func TestReadmeAnswer(t *testing.T) {
 	is := is.New(t)

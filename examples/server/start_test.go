@@ -50,7 +50,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 		is.Equal(after, before[path])
 	}
 	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // a key is printed once
-	is.True(strings.Contains(second.stdout.String(), "KEY=$(go run ./examples/server key -db "+db+" -user admin)\n"))
+	is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+db+" -user admin)\n"))
 	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
 }
 

@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -121,11 +124,26 @@ func newKeyCommand(o options, s start) string {
 		user = administrator
 	}
 	db, _ := withoutPassword(o.db)
-	command := "go run ./examples/server key -db " + word(db)
+	command := startedAs(os.Args[0]) + " key -db " + word(db)
 	if o.keys != o.usualKeys() {
 		command += " -keys " + word(o.keys)
 	}
 	return "KEY=$(" + command + " -user " + user + ")"
+}
+
+// madeByGoRun finds the folders where go run puts the program that it makes: a temporary one, or its cache.
+var madeByGoRun = regexp.MustCompile(`/go-build[0-9]+/b001/exe$|/[0-9a-f]{2}/[0-9a-f]{64}-d$`)
+
+// startedAs is the command that started this program, for a shell in the same directory: that of go run, which removes the
+// program that it makes sooner or later, or the program's own path.
+func startedAs(program string) string {
+	if !madeByGoRun.MatchString(filepath.ToSlash(filepath.Dir(program))) {
+		return word(program)
+	}
+	if _, err := os.Stat("examples/server/tryout.go"); err == nil {
+		return "go run ./examples/server"
+	}
+	return "go run github.com/extsvc/svc/examples/server"
 }
 
 // word quotes s when a shell would not take it as it is.

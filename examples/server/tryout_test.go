@@ -3,9 +3,12 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 )
@@ -93,6 +96,57 @@ func TestPrintedLinesWorkAsPrinted(t *testing.T) {
 		}
 	}
 	checkLog(t, server.stderr.String(), len(lines))
+}
+
+// The line that makes another key works as it is printed, however the program was started, and wherever.
+func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(t.TempDir(), "my server")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, c := range map[string]struct {
+		dir     string
+		started []string
+		printed string
+	}{
+		"go run at the root":     {root, []string{"go", "run", "./examples/server"}, "KEY=$(go run ./examples/server key -db "},
+		"go run in its folder":   {".", []string{"go", "run", "."}, "KEY=$(go run github.com/extsvc/svc/examples/server key -db "},
+		"a binary":               {t.TempDir(), []string{binary}, "KEY=$('" + binary + "' key -db "},
+		"a binary nearby":        {filepath.Dir(binary), []string{"./my server"}, "KEY=$('./my server' key -db "},
+		"with a file of secrets": {filepath.Dir(binary), []string{"./my server", "-keys", "my keys"}, "KEY=$('./my server' key -db "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			args := append(c.started[1:], "-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "my.db"))
+			printed, stdout := &output{}, ""
+			cmd := exec.Command(c.started[0], args...)
+			cmd.Dir, cmd.Stdout, cmd.SysProcAttr = c.dir, printed, &syscall.SysProcAttr{Setpgid: true}
+			is.NoErr(cmd.Start())
+			defer func() {
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // go run does not hand it on
+				_ = cmd.Wait()
+			}()
+			for deadline := time.Now().Add(time.Minute); !strings.Contains(stdout, "KEY=$("); stdout = printed.String() {
+				if time.Now().After(deadline) {
+					t.Fatal("the server does not start")
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			line := linesWith(stdout, "KEY=$(")[0]
+			is.True(strings.HasPrefix(line, c.printed))
+			shell := exec.CommandContext(t.Context(), "sh", "-c", line+` && printf %s "$KEY"`)
+			shell.Dir = c.dir
+			key, err := shell.CombinedOutput()
+			is.NoErr(err)
+			server := running{base: listensOn.FindStringSubmatch(stdout)[1]}
+			status, _ := server.get(t, string(key), "/ext/svc/me/api-keys")
+			is.Equal(status, 200)
+		})
+	}
 }
 
 // checkLog checks that every request was logged, and nothing that is nobody's business.
