@@ -104,7 +104,7 @@ type APIKeyPage struct {
 
 // IssueAPIKey issues a key for a user or a service account. The caller needs iam:users:write, must be neither a service account nor
 // narrowed, and must itself have every control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (a user whom Config.KnownUser does not know, a service account without a row), CodeKeyReused.
+// CodeNotFound (a user whom Config.KnownUser does not know, unless by is [Host]; a service account without a row), CodeKeyReused.
 func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -119,8 +119,8 @@ func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity
 	return s.issue(ctx, by, holder, in, now)
 }
 
-// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, or somebody narrowed),
-// CodeKeyReused.
+// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, somebody narrowed, or a user
+// whom Config.KnownUser does not know), CodeKeyReused.
 func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -128,7 +128,7 @@ func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey)
 	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
-	if err := authorizeMe(by); err != nil {
+	if err := s.authorizeMyIssue(ctx, by); err != nil {
 		return IssuedKey{}, err
 	}
 	return s.issue(ctx, by, by.Identity(), in, now)
@@ -259,8 +259,8 @@ func (s *Service) draw(ctx context.Context, holder Identity, store func(*IssuedK
 	return issued, err
 }
 
-// APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones too. The caller needs iam:users:read. The error, if any, is the last
-// thing yielded.
+// APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones too: also of a user whom Config.KnownUser does
+// not know, who may have none. The caller needs iam:users:read. The error, if any, is the last thing yielded.
 func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
 	return s.listKeys(ctx, holder, func() error {
 		if err := checkID(holderField(holder), holder.ID); err != nil {

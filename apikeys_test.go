@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/matryer/is"
@@ -84,14 +85,83 @@ func TestUserKeys(t *testing.T) {
 		who := svc.Identity{Kind: svc.KindUser, ID: id}
 		_, err = h.IssueAPIKey(t.Context(), admin, who, svc.NewAPIKey{})
 		wantCode(t, err, code, "")
-		wantCode(t, lastError(h.APIKeys(t.Context(), admin, who)), code, "")
-		wantCode(t, h.RevokeAPIKey(t.Context(), admin, who, "any"), code, "")
 	}
 	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
 	_, err = h.IssueAPIKey(t.Context(), admin, odd, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
 	wantCode(t, lastError(h.APIKeys(t.Context(), admin, odd)), svc.CodeInvalid, "user_id")
 	wantCode(t, h.RevokeAPIKey(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
+}
+
+// Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.
+func TestKeysOfWhoHasLeft(t *testing.T) {
+	is := is.New(t)
+	left, asked := false, 0
+	h := newHost(t, func(c *svc.Config) {
+		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
+		c.KnownUser = func(_ context.Context, id string) (bool, error) { asked++; return !left || id != "alice", nil }
+	})
+	key, other := issue(t, h, alice), issue(t, h, alice)
+	is.Equal(asked, 0) // the host's own code knows what it does
+	h.issueWith(t, svc.NewAPIKey{IdempotencyKey: "once"})
+	is.True(asked > 0)
+	left = true
+
+	imported := svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}
+	never, on, off := time.Time{}, false, true
+	makes := map[string]func(by svc.Principal) error{
+		"issue": func(by svc.Principal) error {
+			_, err := h.IssueAPIKey(t.Context(), by, alice.Identity(), svc.NewAPIKey{})
+			return err
+		},
+		"import": func(by svc.Principal) error {
+			_, err := h.ImportAPIKey(t.Context(), by, alice.Identity(), imported)
+			return err
+		},
+		"rotate": func(by svc.Principal) error {
+			_, err := h.RotateAPIKey(t.Context(), by, alice.Identity(), key.ID, 0)
+			return err
+		},
+		"enable": func(by svc.Principal) error {
+			_, err := h.PatchAPIKey(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &on})
+			return err
+		},
+		"prolong": func(by svc.Principal) error {
+			_, err := h.PatchAPIKey(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{ExpiresAt: &never})
+			return err
+		},
+	}
+	for name, make := range makes {
+		if err := make(admin); svc.ErrorCode(err) != svc.CodeNotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, issued := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	_, again := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+	_, rotated := h.RotateMyAPIKey(t.Context(), alice, key.ID, 0)
+	_, enabled := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: &on})
+	_, prolonged := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{ExpiresAt: &never})
+	for _, err := range []error{issued, again, rotated, enabled, prolonged} {
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+
+	is.True(h.good(key)) // what ends it is a revocation, or the user's row
+	asked = 0
+	is.Equal(len(collect(t, h.APIKeys(t.Context(), admin, alice.Identity()))), 3)
+	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 3)
+	_, err := h.PatchAPIKey(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &off})
+	is.NoErr(err)
+	is.True(!h.good(key))
+	is.NoErr(h.RevokeAPIKey(t.Context(), admin, alice.Identity(), other.ID))
+	wantCode(t, h.RevokeAPIKey(t.Context(), admin, alice.Identity(), other.ID), svc.CodeNotFound, "")
+	n, err := h.RevokeAPIKeys(t.Context(), admin, alice.Identity())
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(len(collect(t, h.APIKeys(t.Context(), admin, alice.Identity()))), 0)
+	is.Equal(asked, 0)
+	is.NoErr(makes["issue"](svc.Host))
+	is.NoErr(makes["import"](svc.Host))
+	is.Equal(asked, 0)
 }
 
 func TestKeysOfServiceAccounts(t *testing.T) {

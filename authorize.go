@@ -59,11 +59,22 @@ func authorizeMe(by Principal) error {
 	return nil
 }
 
+// authorizeMyIssue lets users pass who may issue, and so prolong, keys of their own.
+func (s *Service) authorizeMyIssue(ctx context.Context, by Principal) error {
+	if err := authorizeMe(by); err != nil {
+		return err
+	}
+	if err := s.checkUser(ctx, by, by.ID); ErrorCode(err) != CodeNotFound {
+		return err
+	}
+	return forbidden("the host application does not know you as a user, so you get no new keys")
+}
+
 // authorizeKeys lets a caller who may do the action, and whom the holder's rights do not exceed when it writes, at the
-// keys of a holder that exists.
+// keys of a holder. The keys of a user who has left are there to be listed and ended, so the host is not asked for the user.
 func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identity, action string) error {
 	if by.Kind == KindHost {
-		return s.checkKnown(ctx, holder)
+		return s.checkAccount(ctx, holder)
 	}
 	caller, err := s.permitted(ctx, by, action)
 	if err != nil {
@@ -74,11 +85,19 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 			return err
 		}
 	}
-	return s.checkKnown(ctx, holder)
+	return s.checkAccount(ctx, holder)
 }
 
-// authorizeIssue lets those pass who may issue, and so change, keys of a holder.
+// authorizeIssue lets those pass who may issue, and so prolong, keys of a holder that the host knows.
 func (s *Service) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
+	if err := s.authorizeChange(ctx, by, holder); err != nil || holder.Kind != KindUser {
+		return err
+	}
+	return s.checkUser(ctx, by, holder.ID)
+}
+
+// authorizeChange lets those pass who may change keys of a holder so that they are good for less.
+func (s *Service) authorizeChange(ctx context.Context, by Principal, holder Identity) error {
 	switch {
 	case by.Kind == KindServiceAccount:
 		return forbidden("a service account issues no keys")
@@ -101,18 +120,24 @@ func (s *Service) withinCeiling(ctx context.Context, caller *policy.Rights, vouc
 	return nil
 }
 
-func (s *Service) checkKnown(ctx context.Context, holder Identity) error {
-	if holder.Kind == KindServiceAccount {
-		_, err := s.store.ServiceAccount(ctx, holder.ID)
-		if errors.Is(err, ErrNotFound) {
-			return notFound("there is no such service account")
-		}
-		return fault("read service account", err)
-	}
-	if s.config.KnownUser == nil {
+// checkAccount refuses a service account without a row.
+func (s *Service) checkAccount(ctx context.Context, holder Identity) error {
+	if holder.Kind != KindServiceAccount {
 		return nil
 	}
-	known, err := s.config.KnownUser(ctx, holder.ID)
+	_, err := s.store.ServiceAccount(ctx, holder.ID)
+	if errors.Is(err, ErrNotFound) {
+		return notFound("there is no such service account")
+	}
+	return fault("read service account", err)
+}
+
+// checkUser refuses a user whom the host does not know. The host itself is not asked about what it does.
+func (s *Service) checkUser(ctx context.Context, by Principal, id string) error {
+	if s.config.KnownUser == nil || by.Kind == KindHost {
+		return nil
+	}
+	known, err := s.config.KnownUser(ctx, id)
 	if err != nil {
 		return fault("ask the host for a user", err)
 	}

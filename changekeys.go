@@ -10,8 +10,8 @@ import (
 // MaxKeyOverlap is how long a key that was rotated can be accepted beside its successor.
 const MaxKeyOverlap = 365 * 24 * time.Hour
 
-// PatchAPIKey changes some fields of a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. A patch
-// that changes nothing writes nothing. Nothing accepts a key that was disabled after this returns. Errors: CodeInvalid,
+// PatchAPIKey changes some fields of a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. Of a user
+// whom Config.KnownUser does not know it disables and describes keys, and does not enable them or move their end (CodeNotFound). A patch that changes nothing writes nothing. Nothing accepts a key that was disabled after this returns. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound (another's key, too).
 func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch) (APIKey, error) {
 	now := s.now()
@@ -21,7 +21,11 @@ func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity
 	if err := c.err(); err != nil {
 		return APIKey{}, err
 	}
-	if err := s.authorizeIssue(ctx, by, holder); err != nil {
+	authorize := s.authorizeIssue
+	if !patch.gives() {
+		authorize = s.authorizeChange
+	}
+	if err := authorize(ctx, by, holder); err != nil {
 		return APIKey{}, err
 	}
 	return s.patchKey(ctx, by, holder, id, patch, now)
@@ -38,6 +42,11 @@ func (s *Service) PatchMyAPIKey(ctx context.Context, by Principal, id string, pa
 	if err := authorizeMe(by); err != nil {
 		return APIKey{}, err
 	}
+	if patch.gives() {
+		if err := s.authorizeMyIssue(ctx, by); err != nil {
+			return APIKey{}, err
+		}
+	}
 	return s.patchKey(ctx, by, by.Identity(), id, patch, now)
 }
 
@@ -53,6 +62,9 @@ func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 		p.ExpiresAt = &at
 	}
 }
+
+// gives reports whether the patch may make a key good for more than it is.
+func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != nil && !*p.Disabled }
 
 // apply returns key as the patch leaves it.
 func (p APIKeyPatch) apply(key APIKey) APIKey {
@@ -132,7 +144,7 @@ func (s *Service) RotateMyAPIKey(ctx context.Context, by Principal, id string, o
 	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
-	if err := authorizeMe(by); err != nil {
+	if err := s.authorizeMyIssue(ctx, by); err != nil {
 		return IssuedKey{}, err
 	}
 	return s.rotate(ctx, by, by.Identity(), id, overlap)

@@ -199,13 +199,22 @@ func TestKeyChangesOfAnUnknownUser(t *testing.T) {
 	s := newSite(t, func(u *setup) {
 		u.KnownUser = func(_ context.Context, id string) (bool, error) { return id == "admin", nil }
 	})
-	key, err := s.service.IssueMyAPIKey(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	key, err := s.service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.admin().patch("/users/alice/api-keys/"+key.ID, `{}`).fails(404, "not_found")
-	s.admin().post("/users/alice/api-keys/"+key.ID+"/rotate", ``).fails(404, "not_found")
-	s.admin().delete("/users/alice/api-keys").fails(404, "not_found")
+	path := "/users/alice/api-keys"
+	s.admin().patch(path+"/"+key.ID, `{"disabled": true, "description": "of somebody who left"}`).is(200)
+	s.admin().patch(path+"/"+key.ID, `{"disabled": false}`).fails(404, "not_found")
+	s.admin().patch(path+"/"+key.ID, `{"expires_at": null}`).fails(404, "not_found")
+	s.admin().post(path+"/"+key.ID+"/rotate", ``).fails(404, "not_found")
+	alice := s.as("session-of-alice")
+	alice.post("/me/api-keys", "").fails(403, "forbidden")
+	alice.post("/me/api-keys/"+key.ID+"/rotate", "").fails(403, "forbidden")
+	alice.patch("/me/api-keys/"+key.ID, `{"disabled": false}`).fails(403, "forbidden")
+	alice.get("/me/api-keys").is(200)
+	s.admin().delete(path).is(204)
+	s.admin().delete(path+"/"+key.ID).fails(404, "not_found")
 }
 
 // A key that is issued with a scoping policy is within it on every route, and says so in the full view.

@@ -27,7 +27,7 @@ var hooks = map[string]struct {
 	}, []string{"GET /nothing", "GET /admin/templates", "DELETE /admin/templates/chat", "POST /me/api-keys", "PUT /me/api-keys"}},
 	"KnownUser": {func(u *setup, call func()) {
 		u.KnownUser = func(context.Context, string) (bool, error) { call(); return true, nil }
-	}, []string{"GET /users/alice/api-keys", "POST /users/alice/api-keys", "POST /users/unseen/api-keys"}},
+	}, []string{"POST /me/api-keys", "POST /users/alice/api-keys", "POST /users/unseen/api-keys"}},
 	"ValidateManifest": {func(u *setup, call func()) {
 		u.Templates.ValidateManifest = func(json.RawMessage) error { call(); return nil }
 	}, []string{

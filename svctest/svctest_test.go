@@ -144,7 +144,7 @@ func TestEdits(t *testing.T) {
 	carol := server.Bearer("session of carol")
 	is.Equal(status(carol, "GET", templates, ""), 200)
 	is.Equal(status(server.Admin, "GET", "/ext/svc/users/carol/api-keys", ""), 200)
-	is.Equal(status(server.Admin, "GET", "/ext/svc/users/alice/api-keys", ""), 404)
+	is.Equal(status(server.Admin, "POST", "/ext/svc/users/alice/api-keys", ""), 404)
 	is.Equal(server.User("carol").Principal.ID, "carol")
 	is.Equal(server.Events()[0].Time, noon)
 

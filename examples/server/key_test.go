@@ -68,7 +68,7 @@ func TestKeyThatCannotBe(t *testing.T) {
 	is.NoErr(startServer(t, "-db", db).stop(t))
 	fail("no such user", "-user", "zoe")
 	fail("no such service account", "-service-account", "cd")
-	fail("user_id: must hold no slash", "-user", "a/b")
+	fail("there is no such user", "-user", "a/b")
 
 	is.NoErr(os.Remove(db + ".keys"))
 	fail("no keys file", "-user", "admin")

@@ -63,7 +63,15 @@ func (h *host) apply(ctx context.Context, data []byte) error {
 	return h.service.Apply(ctx, svc.Host, bundle)
 }
 
+// issue issues a key as the host itself, whom nobody asks whether it knows the user.
 func (h *host) issue(ctx context.Context, holder svc.Identity, description string) (svc.Secret, error) {
+	if holder.Kind == svc.KindUser {
+		if known, err := h.knownUser(ctx, holder.ID); err != nil {
+			return "", err
+		} else if !known {
+			return "", fmt.Errorf("there is no such user: %q has no row", holder.ID)
+		}
+	}
 	issued, err := h.service.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{Description: &description})
 	return issued.Key, err
 }

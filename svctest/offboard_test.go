@@ -1,0 +1,66 @@
+package svctest_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/svctest"
+	"github.com/matryer/is"
+)
+
+// offboard ends what a user can do here. The host's own user is gone already: its Authenticator and KnownUser refuse the id.
+func offboard(ctx context.Context, service *svc.Service, id string) error {
+	gone := svc.Bundle{Users: []svc.User{{ID: id, Inactive: true}}}
+	if err := service.Apply(ctx, svc.Host, gone); err != nil {
+		return err
+	}
+	_, err := service.RevokeAPIKeys(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id})
+	return err
+}
+
+// TestLeaving: after offboard nothing of the user is accepted: no key, no key of an account, no session; and an activated row brings no key back.
+func TestLeaving(t *testing.T) {
+	is := is.New(t)
+	left := false
+	server := svctest.New(t, func(c *svc.Config) {
+		c.KnownUser = func(_ context.Context, id string) (bool, error) { return !left || id != "carol", nil }
+	})
+	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
+	key := func(holder svc.Identity) svc.Secret {
+		issued, err := server.Service.IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+		is.NoErr(err)
+		return issued.Key
+	}
+	carol, ci := key(svc.Identity{Kind: svc.KindUser, ID: "carol"}), key(svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"})
+	good := func(key svc.Secret) bool {
+		_, err := server.Service.Authenticate(t.Context(), string(key))
+		return err == nil
+	}
+	left = true
+	is.True(good(carol) && good(ci)) // KnownUser alone ends nothing
+	is.NoErr(offboard(t.Context(), server.Service, "carol"))
+	is.True(!good(carol) && !good(ci))
+	is.NoErr(offboard(t.Context(), server.Service, "carol")) // twice is no error
+	server.Apply(`{"users": [{"id": "carol"}]}`)
+	is.True(!good(carol))
+	is.True(good(ci)) // the account is hers again: see docs/hosting.md
+}
+
+// TestLeavingSnippet: the function in docs/hosting.md is offboard.
+func TestLeavingSnippet(t *testing.T) {
+	is := is.New(t)
+	docs, err := os.ReadFile("../docs/hosting.md")
+	is.NoErr(err)
+	code, err := os.ReadFile("offboard_test.go")
+	is.NoErr(err)
+	_, section, found := strings.Cut(string(docs), "## When somebody leaves\n")
+	is.True(found)
+	_, snippet, found := strings.Cut(section, "```go\n")
+	is.True(found)
+	snippet, _, _ = strings.Cut(snippet, "```\n")
+	is.True(strings.HasPrefix(snippet, "// offboard ends"))
+	is.True(strings.Contains(string(code), "\n"+strings.ReplaceAll(snippet, "    ", "\t")+"\n"))
+}
