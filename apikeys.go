@@ -69,13 +69,18 @@ type KeyUse struct {
 type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken.
 	CreateAPIKey(ctx context.Context, key APIKey) error
+	// LockAPIKeys counts the holder's keys that are not revoked, up to most. In a transaction it locks them first: another transaction that
+	// calls it for this holder waits until this one ends, in every process, and then counts what this one has written. It is
+	// no mutation: the generation stays.
+	LockAPIKeys(ctx context.Context, holder Identity, most int) (live int, err error)
 	// APIKeys returns a chunk of the holder's keys that are not revoked, newest first (CreatedAt, then ID,
 	// descending), behind page's last row. A chunk of fewer than page.Limit is the end.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
 	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes what change made of its
 	// Description, ExpiresAt, Disabled, RevokedAt, Hash, Pepper and Seal, and nothing else, in one transaction: changes of one
 	// key happen one after the other. change does no I/O and may be called again, with the key read anew; its error is returned as
-	// it is and nothing is written. ErrNotFound when the key is unknown, another's or revoked.
+	// it is and nothing is written. ErrNotFound when the key is unknown, another's or revoked. In a transaction nobody else changes or
+	// revokes the key until the end, also where change returns false.
 	ChangeAPIKey(ctx context.Context, holder Identity, id string, change func(key *APIKey) (write bool, err error)) error
 	// RotateAPIKey does as ChangeAPIKey does, and adds the key that rotate returns, in the same transaction: both, or
 	// neither. ErrExists when the new key's id is taken.
@@ -83,9 +88,9 @@ type APIKeyStore interface {
 	// RevokeAPIKey marks the holder's key as revoked, and forgets its Hash and Seal: no edit of the row brings it back.
 	// ErrNotFound when it is unknown, another's or revoked before.
 	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
-	// RevokeAPIKeys does so with all keys of the holder that are not revoked, as one mutation, and returns their ids,
-	// in no order. Where there are none, nothing is written.
-	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time) (ids []string, err error)
+	// RevokeAPIKeys does so with the newest keys of the holder that are not revoked, at most limit (> 0), as one mutation, and returns their
+	// ids, in no order. Fewer than limit: the holder has no others. Where there are none, nothing is written.
+	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time, limit int) (ids []string, err error)
 	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At. Unknown keys are left out. It is
 	// no mutation: the generation stays.
 	UseAPIKeys(ctx context.Context, uses []KeyUse) error
@@ -104,7 +109,8 @@ type APIKeyPage struct {
 
 // IssueAPIKey issues a key for a user or a service account. The caller needs iam:users:write, must be neither a service account nor
 // narrowed, and must itself have every control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (a user whom Config.KnownUser does not know, unless by is [Host]; a service account without a row), CodeKeyReused.
+// CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account without a row), CodeLimit,
+// CodeKeyReused, and CodeUnauthenticated when the caller's own key has ended.
 func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -119,8 +125,8 @@ func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity
 	return s.issue(ctx, by, holder, in, now)
 }
 
-// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, somebody narrowed, or a user
-// whom Config.KnownUser does not know), CodeKeyReused.
+// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, a narrowed caller, or a
+// user that Config.KnownUser does not know), CodeLimit, CodeKeyReused, and CodeUnauthenticated as [Service.IssueAPIKey].
 func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
@@ -184,6 +190,11 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 	if err != nil {
 		return IssuedKey{}, err
 	}
+	if in.IdempotencyKey != "" { // what is answered without being done is for callers who may do it
+		if err := s.judge(ctx, s.store, by); err != nil {
+			return IssuedKey{}, err
+		}
+	}
 	var issued IssuedKey
 	answer, err := once(ctx, request, func() (answer issuedAnswer, err error) {
 		if err := s.checkScoping(ctx, by, holder, in.ScopingPolicyID); err != nil {
@@ -192,9 +203,9 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
 			s.stamp(&key.APIKey, in, now)
 			answer = issuedAnswer{string(key.Key), now}
-			return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-				return happened(now, EventAPIKeyIssued, key.Target()), request.keep(ctx, store, answer,
-					func(ctx context.Context, store Store) error { return store.CreateAPIKey(ctx, key.APIKey) })
+			return s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, live int) ([]Event, error) {
+				return happened(now, EventAPIKeyIssued, key.Target()), request.keep(ctx, tx, answer,
+					func(ctx context.Context, tx Store) error { return s.createKey(ctx, tx, key.APIKey, live) })
 			})
 		})
 		return answer, fault("issue API key", err)
@@ -206,6 +217,14 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 		return IssuedKey{}, err
 	}
 	return issued, nil
+}
+
+// createKey adds a key to a holder who has so many.
+func (s *Service) createKey(ctx context.Context, tx Store, key APIKey, live int) error {
+	if err := s.room(live); err != nil {
+		return err
+	}
+	return tx.CreateAPIKey(ctx, key)
 }
 
 // issuedBefore returns a key as it was when it was issued.
@@ -262,7 +281,12 @@ func (s *Service) draw(ctx context.Context, holder Identity, store func(*IssuedK
 // APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones too: also of a user whom Config.KnownUser does
 // not know, who may have none. The caller needs iam:users:read. The error, if any, is the last thing yielded.
 func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
-	return s.listKeys(ctx, holder, func() error {
+	return s.APIKeysAfter(ctx, by, holder, time.Time{}, "")
+}
+
+// APIKeysAfter is APIKeys behind a key that was issued then and has that id, which need not be there any more. The zero time: from the start.
+func (s *Service) APIKeysAfter(ctx context.Context, by Principal, holder Identity, issued time.Time, id string) iter.Seq2[APIKey, error] {
+	return s.listKeys(ctx, APIKeyPage{Holder: holder, AfterTime: issued, AfterID: id}, func() error {
 		if err := checkID(holderField(holder), holder.ID); err != nil {
 			return err
 		}
@@ -272,13 +296,24 @@ func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) it
 
 // MyAPIKeys lists the calling user's keys that are not revoked, newest first. The error, if any, is the last thing yielded.
 func (s *Service) MyAPIKeys(ctx context.Context, by Principal) iter.Seq2[APIKey, error] {
-	return s.listKeys(ctx, by.Identity(), func() error { return authorizeMe(by) })
+	return s.MyAPIKeysAfter(ctx, by, time.Time{}, "")
 }
 
-func (s *Service) listKeys(ctx context.Context, holder Identity, allowed func() error) iter.Seq2[APIKey, error] {
-	page := APIKeyPage{Holder: holder, Limit: listChunk}
+// MyAPIKeysAfter is MyAPIKeys behind a key, as [Service.APIKeysAfter].
+func (s *Service) MyAPIKeysAfter(ctx context.Context, by Principal, issued time.Time, id string) iter.Seq2[APIKey, error] {
+	return s.listKeys(ctx, APIKeyPage{Holder: by.Identity(), AfterTime: issued, AfterID: id}, func() error { return authorizeMe(by) })
+}
+
+func (s *Service) listKeys(ctx context.Context, page APIKeyPage, allowed func() error) iter.Seq2[APIKey, error] {
+	page.Limit = listChunk
 	return list(ctx, "list API keys", page.Limit,
-		allowed,
+		func() error {
+			var c checker
+			if c.text("id", page.AfterID, MaxIDLength); c.err() != nil {
+				return c.err()
+			}
+			return allowed()
+		},
 		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
 		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })
 }

@@ -199,6 +199,14 @@ func (s *takenStore) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.Store.CreateAPIKey(ctx, key)
 }
 
+func (s *takenStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		in := &takenStore{tx, s.times}
+		defer func() { s.times = in.times }()
+		return fn(ctx, in)
+	})
+}
+
 func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 3} })
 	issue(t, h, alice)

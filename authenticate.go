@@ -43,7 +43,7 @@ func (s *Service) authenticateKey(ctx context.Context, c claim) (Principal, erro
 		return Principal{}, unauthenticated()
 	}
 	s.noteUse(ring, c, key, now)
-	return Principal{Kind: key.holder.Kind, ID: key.holder.ID, ScopingPolicyID: key.holder.narrowedBy}, nil
+	return Principal{Kind: key.holder.Kind, ID: key.holder.ID, ScopingPolicyID: key.holder.narrowedBy, key: c.ID}, nil
 }
 
 // key returns what is known of the key that is claimed, and of its holder. An id that was never issued is not looked up.

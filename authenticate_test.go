@@ -18,7 +18,7 @@ func TestAuthenticateKey(t *testing.T) {
 	issued := issue(t, h, alice)
 	who, err := h.Authenticate(t.Context(), string(issued.Key))
 	is.NoErr(err)
-	is.Equal(who, alice)
+	is.Equal(who.Identity(), alice.Identity())
 
 	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
 	_, err = h.Authenticate(t.Context(), string(issued.Key))

@@ -10,9 +10,10 @@ import (
 // MaxKeyOverlap is how long a key that was rotated can be accepted beside its successor.
 const MaxKeyOverlap = 365 * 24 * time.Hour
 
-// PatchAPIKey changes some fields of a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. Of a user
-// whom Config.KnownUser does not know it disables and describes keys, and does not enable them or move their end (CodeNotFound). A patch that changes nothing writes nothing. Nothing accepts a key that was disabled after this returns. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (another's key, too).
+// PatchAPIKey changes some fields of a holder's key that is not revoked. The rules for callers are those of [Service.IssueAPIKey].
+// For a user that Config.KnownUser does not know, it disables and describes keys, but does not enable them or move their end
+// (CodeNotFound). A patch that changes nothing writes nothing. Once it returns, a key that it disabled is no longer accepted. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key), CodeUnauthenticated (as IssueAPIKey).
 func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch) (APIKey, error) {
 	now := s.now()
 	var c checker
@@ -31,7 +32,7 @@ func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity
 	return s.patchKey(ctx, by, holder, id, patch, now)
 }
 
-// PatchMyAPIKey changes some fields of a key of the calling user. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// PatchMyAPIKey changes some fields of a key of the calling user. Errors: as [Service.PatchAPIKey].
 func (s *Service) PatchMyAPIKey(ctx context.Context, by Principal, id string, patch APIKeyPatch) (APIKey, error) {
 	now := s.now()
 	var c checker
@@ -82,8 +83,8 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 
 func (s *Service) patchKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time) (APIKey, error) {
 	var patched APIKey
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
-		err = store.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
+	err := s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, _ int) (changed []Event, err error) {
+		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
 			if err := s.changeable(ctx, *key); err != nil {
 				return false, err
 			}
@@ -122,7 +123,8 @@ func (s *Service) noKey(key Target) *Error {
 // successor has the same description, is disabled when the old key is, and lives as long, from now: one that never expires when the
 // old key never did. The old key is accepted for overlap more, but never longer than before; with 0 it is revoked, and nothing
 // accepts it after this returns. Both happen, or neither. Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]),
-// CodeForbidden, CodeNotFound (another's key, too).
+// CodeForbidden, CodeNotFound (another's key, too), CodeLimit (with an overlap the old key counts until it is revoked),
+// CodeUnauthenticated (as IssueAPIKey).
 func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
 	var c checker
 	c.holder(holder)
@@ -136,8 +138,7 @@ func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identit
 	return s.rotate(ctx, by, holder, id, overlap)
 }
 
-// RotateMyAPIKey issues a successor to a key of the calling user: see [Service.RotateAPIKey]. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// RotateMyAPIKey issues a successor to a key of the calling user: see [Service.RotateAPIKey]. Errors: as there.
 func (s *Service) RotateMyAPIKey(ctx context.Context, by Principal, id string, overlap time.Duration) (IssuedKey, error) {
 	var c checker
 	c.rotation(id, overlap)
@@ -164,11 +165,16 @@ func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id 
 		action = EventAPIKeyRevoked
 	}
 	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
-		return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+		return s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, live int) ([]Event, error) {
 			events := append(happened(now, EventAPIKeyIssued, next.Target()), happened(now, action, old)...)
-			return events, store.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
+			return events, tx.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
 				if err := s.changeable(ctx, *old); err != nil {
 					return APIKey{}, err
+				}
+				if overlap > 0 { // without one the holder has no more keys than before
+					if err := s.room(live); err != nil {
+						return APIKey{}, err
+					}
 				}
 				next.succeed(*old, now)
 				if old.retire(now, overlap); overlap > 0 {

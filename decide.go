@@ -136,14 +136,13 @@ func (s *Service) snapshotStanding(who actor, snapshot AccessSnapshot) (*standin
 	case who.Kind == KindUser && user == nil:
 		subject.Closed = ""
 	case who.Kind == KindUser:
-		holder.inactive, holder.keysRest = user.Inactive, user.Inactive
+		holder.inactive = user.Inactive
 	case who.Kind == KindServiceAccount && account == nil:
-		subject.Closed, holder.keysRest = "", true
+		subject.Closed = ""
 	case who.Kind == KindServiceAccount:
-		holder.inactive, holder.keysRest = account.Inactive, account.Inactive || user == nil || user.Inactive
-	default:
-		holder.keysRest = true
+		holder.inactive = account.Inactive
 	}
+	holder.keysRest = snapshot.keysRest(who.Identity)
 	snapshot.narrow(&subject, who.narrowedBy)
 	holder.rights = s.compiler.Compile(subject)
 	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}

@@ -17,6 +17,7 @@ const (
 	CodeForbidden       Code = "forbidden"              // a known caller who may not do this
 	CodeNotFound        Code = "not_found"              // no such thing, or not the caller's to see
 	CodeExists          Code = "already_exists"         // the id or name is taken
+	CodeLimit           Code = "limit_reached"          // there are as many of these as are allowed
 	CodeEdited          Code = "edited_locally"         // an update would overwrite local edits; Fields names them
 	CodePrecondition    Code = "precondition_failed"    // the thing is not what the caller has seen of it
 	CodeKeyReused       Code = "idempotency_key_reused" // the idempotency key came with another request before

@@ -82,11 +82,12 @@ func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*
 func (s *brokenStore) RotateAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error {
 	return s.err
 }
-func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time) ([]string, error) {
+func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, int) ([]string, error) {
 	return nil, s.err
 }
-func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
-func (s *brokenStore) User(context.Context, string) (svc.User, error)            { return svc.User{}, s.err }
+func (s *brokenStore) LockAPIKeys(context.Context, svc.Identity, int) (int, error) { return 0, s.err }
+func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error)   { return nil, s.err }
+func (s *brokenStore) User(context.Context, string) (svc.User, error)              { return svc.User{}, s.err }
 func (s *brokenStore) ServiceAccount(context.Context, string) (svc.ServiceAccount, error) {
 	return svc.ServiceAccount{}, s.err
 }

@@ -76,8 +76,8 @@ func (k KeyImport) claim(bearer string) claim {
 // ImportAPIKey takes over a key of another system, which is accepted from then on like one issued here: its users go on with
 // what they have. Who may call it is as for [Service.IssueAPIKey]. What is kept is a hash of the hash, under the pepper. The key's
 // ID follows from the hash, without the pepper; [Service.RotateAPIKey] replaces the key by one of our own. An invented bearer with the prefix costs a read of
-// the store, where one of our own form costs none. Errors: CodeInvalid, CodeForbidden, CodeNotFound (as IssueAPIKey), CodeExists (it
-// was taken over before, whether or not it was revoked since).
+// the store, where one of our own form costs none. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated
+// (as IssueAPIKey), CodeExists (it was taken over before, whether or not it was revoked since).
 func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identity, in ImportedKey) (APIKey, error) {
 	now := s.now()
 	var c checker
@@ -103,8 +103,8 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 	}
 	key := s.keys.row(holder, token.Imported(in.Prefix, in.Hash))
 	s.stamp(&key, in.NewAPIKey, now)
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(now, EventAPIKeyImported, key.Target()), store.CreateAPIKey(ctx, key)
+	err := s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, live int) ([]Event, error) {
+		return happened(now, EventAPIKeyImported, key.Target()), s.createKey(ctx, tx, key, live)
 	})
 	if errors.Is(err, ErrExists) {
 		return APIKey{}, taken("hash", "this key was taken over before")

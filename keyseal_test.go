@@ -26,6 +26,10 @@ func (s *editedStore) Access(ctx context.Context, query svc.AccessQuery) (svc.Ac
 	return snapshot, err
 }
 
+func (s *editedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &editedStore{tx, s.edit}) })
+}
+
 func (s *editedStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 		s.edit(key)

@@ -37,6 +37,10 @@ func (s *slowStore) ChangeAccess(ctx context.Context, names svc.AccessNames, cha
 	return s.hold(s.Store.ChangeAccess(ctx, names, change))
 }
 
+func (s *slowStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.hold(s.Store.Atomically(ctx, fn))
+}
+
 // AwaitChange sleeps until somebody has heard of a change.
 func (s *slowStore) AwaitChange(ctx context.Context, _ int64) error {
 	<-ctx.Done()

@@ -79,6 +79,10 @@ type KeyConfig struct {
 	Peppers []Pepper
 	// Imports are the keys of other systems that [Service.ImportAPIKey] takes over. None: only keys issued here are accepted.
 	Imports []KeyImport
+	// MaxPerHolder is how many keys a user or a service account has at most: all that are listed, so expired and disabled ones as well, and
+	// no revoked ones. One more answers [CodeLimit], to [Host] as well. A holder that has more already keeps them. It holds
+	// exactly, in all processes that have the same number. 0: [DefaultMaxKeysPerHolder]. Not negative.
+	MaxPerHolder int
 	// Cached is how many keys, at least, are kept in memory for checking; 0: 65,536. Each takes about 130 bytes, of a million 110, once it is
 	// used, and no time of the garbage collector. As many holders are kept with them, at least 16,384 and at most 65,536, which take some
 	// 500 bytes each and more with rights of their own.
@@ -183,6 +187,7 @@ func New(config Config) (*Service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
+	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
 	s := &Service{
 		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
 		compiler: policy.NewCompiler(), work: tasks.NewGroup(config.Logger), uses: &keyUses{}, failing: &failing{}, checks: &checks{},
@@ -192,6 +197,9 @@ func New(config Config) (*Service, error) {
 	}
 	if config.Keys.Cached < 0 {
 		return nil, errors.New("svc: Config.Keys.Cached must not be negative")
+	}
+	if config.Keys.MaxPerHolder < 0 {
+		return nil, errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
 	}
 	if config.Templates.Cached < 0 {
 		return nil, errors.New("svc: Config.Templates.Cached must not be negative")

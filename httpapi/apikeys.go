@@ -3,7 +3,6 @@ package httpapi
 import (
 	"iter"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,11 +17,15 @@ func (r *request) holder() svc.Identity {
 }
 
 func (h *Handler) listUserKeys(w http.ResponseWriter, r *request) error {
-	return sendKeys(w, r, h.service.APIKeys(r.Context(), r.by, r.holder()))
+	return sendKeys(w, r, func(issued time.Time, id string) iter.Seq2[svc.APIKey, error] {
+		return h.service.APIKeysAfter(r.Context(), r.by, r.holder(), issued, id)
+	})
 }
 
 func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
-	return sendKeys(w, r, h.service.MyAPIKeys(r.Context(), r.by))
+	return sendKeys(w, r, func(issued time.Time, id string) iter.Seq2[svc.APIKey, error] {
+		return h.service.MyAPIKeysAfter(r.Context(), r.by, issued, id)
+	})
 }
 
 func (h *Handler) issueUserKey(w http.ResponseWriter, r *request) error {
@@ -189,7 +192,7 @@ func (h *Handler) revokeMyKeys(w http.ResponseWriter, r *request) error {
 }
 
 // sendKeys answers with a list of keys, in the view that was asked for.
-func sendKeys(w http.ResponseWriter, r *request, keys iter.Seq2[svc.APIKey, error]) error {
+func sendKeys(w http.ResponseWriter, r *request, keysAfter func(issued time.Time, id string) iter.Seq2[svc.APIKey, error]) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -198,9 +201,11 @@ func sendKeys(w http.ResponseWriter, r *request, keys iter.Seq2[svc.APIKey, erro
 	if err != nil {
 		return err
 	}
-	if p.after != nil {
-		keys = behind(keys, p.after)
+	issued, id, err := keyAfter(p)
+	if err != nil {
+		return err
 	}
+	keys := keysAfter(issued, id)
 	if full {
 		return sendPage(w, r, p, "[", "]", keys, wireFullAPIKey, keyPosition)
 	}
@@ -212,15 +217,16 @@ func keyPosition(k svc.APIKey) []string {
 	return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID}
 }
 
-// behind leaves out the keys up to a position. A holder has few.
-func behind(keys iter.Seq2[svc.APIKey, error], after []string) iter.Seq2[svc.APIKey, error] {
-	return func(yield func(svc.APIKey, error) bool) {
-		for key, err := range keys {
-			if (err != nil || slices.Compare(keyPosition(key), after) < 0) && !yield(key, err) {
-				return
-			}
-		}
+// keyAfter reads what keyPosition has written. The zero time: from the start.
+func keyAfter(p page) (issued time.Time, id string, err error) {
+	if p.after == nil {
+		return issued, "", nil
 	}
+	issued, err = time.Parse(wire.TimeFormat, p.after[0])
+	if err != nil || issued.IsZero() || issued.Format(wire.TimeFormat) != p.after[0] {
+		return issued, "", invalid("cursor", notACursor)
+	}
+	return issued, p.after[1], nil
 }
 
 func wireAPIKey(k svc.APIKey) wire.APIKey {

@@ -50,6 +50,23 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 	return by, err
 }
 
+// judgeAgain authenticates the caller of a request again whose body has come: that may be long after its headers, and the bearer may have
+// ended meanwhile.
+func (h *Handler) judgeAgain(r *request) error {
+	if r.ContentLength == 0 {
+		return nil // there was nothing to wait for
+	}
+	by, err := h.authenticate(r.Request)
+	if err != nil {
+		return err
+	}
+	if by.Identity() != r.by.Identity() {
+		return challenge(true) // the bearer is somebody else's by now: the path was not opened for them
+	}
+	r.by = by
+	return nil
+}
+
 // bearerOf returns the bearer (RFC 6750, section 2.1) of a request's one Authorization header, "" when there is none.
 func bearerOf(r *http.Request) string {
 	headers := r.Header.Values("Authorization")

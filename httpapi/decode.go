@@ -20,13 +20,22 @@ func invalid(field, message string) *svc.Error {
 	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
 }
 
-// decode reads a request's JSON body, strictly. An empty one leaves T at its zero value, which
+// decode reads a request's JSON body, strictly, and judges the bearer again. An empty body leaves T at its zero value, which
 // is refused further on where something is required.
-func decode[T any](h *Handler, w http.ResponseWriter, r *request) (T, error) {
-	var in T
+func decode[T any](h *Handler, w http.ResponseWriter, r *request) (in T, err error) {
 	body, err := h.body(w, r)
-	if err != nil || len(body) == 0 {
+	if err != nil {
 		return in, err
+	}
+	if err := h.judgeAgain(r); err != nil {
+		return in, err
+	}
+	return parse[T](body)
+}
+
+func parse[T any](body []byte) (in T, err error) {
+	if len(body) == 0 {
+		return in, nil
 	}
 	err = strictjson.Unmarshal(body, svc.MaxNesting, &in)
 	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {

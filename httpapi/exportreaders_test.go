@@ -50,5 +50,9 @@ func body[T any](text []byte) (any, error) {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", contentType)
-	return decode[T](&Handler{maxBody: DefaultMaxBody}, httptest.NewRecorder(), &request{Request: r})
+	read, err := (&Handler{maxBody: DefaultMaxBody}).body(httptest.NewRecorder(), &request{Request: r})
+	if err != nil {
+		return nil, err
+	}
+	return parse[T](read)
 }

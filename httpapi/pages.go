@@ -24,6 +24,8 @@ const (
 // MaxList is how many rows a list has at most that is asked for without a limit: a Link leads to the others.
 const MaxList = 10_000
 
+const notACursor = "must be one that a Link of this list had"
+
 // page is the part of a list that a client asks for.
 type page struct {
 	limit int      // 0: all of it, up to MaxList
@@ -50,7 +52,7 @@ func (q query) page() (p page, err error) {
 		return p, nil
 	}
 	if p.after = positionOf(cursor); p.after == nil {
-		return p, invalid("cursor", "must be one that a Link of this list had")
+		return p, invalid("cursor", notACursor)
 	}
 	return p, nil
 }

@@ -28,6 +28,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeNotFound:        http.StatusNotFound,
 	codeMethodNotAllowed:    http.StatusMethodNotAllowed,
 	svc.CodeExists:          http.StatusConflict,
+	svc.CodeLimit:           http.StatusConflict,
 	svc.CodeEdited:          http.StatusConflict,
 	svc.CodeChanged:         http.StatusConflict,
 	svc.CodeSourceMoved:     http.StatusConflict,

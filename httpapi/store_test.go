@@ -129,11 +129,11 @@ func (s *store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string
 	return s.Store.RotateAPIKey(ctx, holder, id, rotate)
 }
 
-func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	if err := s.check("RevokeAPIKeys"); err != nil {
 		return nil, err
 	}
-	return s.Store.RevokeAPIKeys(ctx, holder, at)
+	return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
 }
 
 func (s *store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {

@@ -75,11 +75,11 @@ func (s *talkative) RevokeAPIKey(ctx context.Context, holder svc.Identity, id st
 	return errors.Join(s.tell(holder, id), s.Store.RevokeAPIKey(ctx, holder, id, at))
 }
 
-func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	if err := s.tell(holder); err != nil {
 		return nil, err
 	}
-	return s.Store.RevokeAPIKeys(ctx, holder, at)
+	return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
 }
 
 // UseAPIKeys never panics: it is called in the background, where that would end the program.

@@ -117,8 +117,8 @@ func (b *broken) RevokeAPIKey(ctx context.Context, holder svc.Identity, id strin
 	return unless(b.write(), func() error { return b.Store.RevokeAPIKey(ctx, holder, id, at) })
 }
 
-func (b *broken) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
-	return instead(b.write(), func() ([]string, error) { return b.Store.RevokeAPIKeys(ctx, holder, at) })
+func (b *broken) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+	return instead(b.write(), func() ([]string, error) { return b.Store.RevokeAPIKeys(ctx, holder, at, limit) })
 }
 
 func (b *broken) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {

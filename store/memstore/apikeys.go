@@ -23,6 +23,23 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return nil
 }
 
+// LockAPIKeys implements [svc.APIKeyStore]. A transaction has locked the whole store.
+func (s *Store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (live int, err error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	for _, key := range s.keys {
+		if live == most {
+			break
+		}
+		if key.Holder == holder && key.RevokedAt.IsZero() {
+			live++
+		}
+	}
+	return live, nil
+}
+
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 	if err := s.lock(ctx); err != nil {
@@ -120,20 +137,24 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 }
 
 // RevokeAPIKeys implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	var live []svc.APIKey
+	for _, key := range s.keys {
+		if key.Holder == holder && key.RevokedAt.IsZero() {
+			live = append(live, key)
+		}
+	}
+	slices.SortFunc(live, newestFirst)
 	var ids []string
 	var targets []svc.Target
-	for id, key := range s.keys {
-		if key.Holder != holder || !key.RevokedAt.IsZero() {
-			continue
-		}
+	for _, key := range live[:min(limit, len(live))] {
 		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
-		put(s, s.keys, id, key)
-		ids, targets = append(ids, id), append(targets, key.Target())
+		put(s, s.keys, key.ID, key)
+		ids, targets = append(ids, key.ID), append(targets, key.Target())
 	}
 	if len(ids) > 0 {
 		s.changed(targets...)

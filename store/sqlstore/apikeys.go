@@ -23,6 +23,29 @@ func (s session) createKey(ctx context.Context, key svc.APIKey) error {
 		microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt), key.ScopingPolicyID, key.Seal)
 }
 
+// LockAPIKeys implements [svc.APIKeyStore]. Where there is one writer its transaction is the lock.
+func (s *Store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (live int, err error) {
+	err = s.transact(ctx, "lock API keys", func(ctx context.Context, tx session) error {
+		if !s.dialect.OneWriter {
+			// Writing the row first makes others who lock it wait; what they have written is seen by the next statement.
+			if err := tx.hit(ctx, `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
+				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`, holder.Kind, holder.ID); err != nil {
+				return err
+			}
+		}
+		live, err = tx.countKeys(ctx, holder, most)
+		return err
+	})
+	return live, err
+}
+
+// countKeys counts the holder's keys that are not revoked, up to most: in an index, and no further.
+func (s session) countKeys(ctx context.Context, holder svc.Identity, most int) (int, error) {
+	n, err := one(ctx, s, scanNumber, `SELECT COUNT(*) FROM (SELECT k.id FROM svc_api_keys k
+		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL LIMIT ($3 + 0)) live`, holder.Kind, holder.ID, most)
+	return int(n), err
+}
+
 func microOrNull(t time.Time) any {
 	if t.IsZero() {
 		return nil

@@ -72,23 +72,44 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 }
 
 // RevokeAPIKeys implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) (ids []string, err error) {
+func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
 	err = s.changeMany(ctx, "revoke API keys", func(ctx context.Context, tx session) ([]svc.Target, error) {
-		ids, err = all(ctx, tx, scanText, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
-			WHERE holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL RETURNING id`, at.UnixMicro(), holder.Kind, holder.ID)
-		if err == nil && len(ids) == 0 {
-			err = errUnchanged
+		if ids, err = tx.revokeKeys(ctx, holder, at, limit); err != nil {
+			return nil, err
+		}
+		if len(ids) == 0 {
+			return nil, errUnchanged
 		}
 		targets := make([]svc.Target, len(ids))
 		for i, id := range ids {
 			targets[i] = svc.APIKey{ID: id, Holder: holder}.Target()
 		}
-		return targets, err
+		return targets, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return ids, nil
+}
+
+// revokeKeys revokes keys until there are no more, or limit of them. One statement may revoke fewer than there are: others may have revoked
+// some of those that it waited for.
+func (s session) revokeKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
+	for {
+		some, err := all(ctx, s, scanText, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
+			WHERE id IN (SELECT k.id FROM svc_api_keys k WHERE k.holder_kind = $2 AND k.holder_id = $3 AND k.revoked_at IS NULL
+			ORDER BY k.created_at DESC, k.id DESC LIMIT ($4 + 0)) AND revoked_at IS NULL RETURNING id`,
+			at.UnixMicro(), holder.Kind, holder.ID, limit-len(ids))
+		if err != nil {
+			return nil, err
+		}
+		if ids = append(ids, some...); len(ids) == limit {
+			return ids, nil
+		}
+		if left, err := s.countKeys(ctx, holder, 1); err != nil || left == 0 {
+			return ids, err
+		}
+	}
 }
 
 // UseAPIKeys implements [svc.APIKeyStore]. Rows are written in one order, so that those who write the same ones seldom meet.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -157,6 +158,11 @@ var changeAccessRules = []rule{
 		})
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.apply(upheaval())
+	}},
+	{"in a transaction nobody else changes access after ChangeAccess, though it wrote nothing", func(c *checker) {
+		c.holds(func(ctx context.Context, tx svc.Store) error {
+			return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, nil })
+		}, func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) })
 	}},
 	{"ChangeAccess writes nothing when change returns an empty bundle, whatever it did to the rows it was handed", func(c *checker) {
 		c.apply(household())

@@ -1,7 +1,12 @@
 package storetest
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -155,7 +160,7 @@ var changeAPIKeyRules = []rule{
 			c.ok(c.CreateAPIKey(c.ctx, newKey(string(other.Kind)+other.ID, other, at(0))))
 		}
 		before := c.generation()
-		ids, err := c.RevokeAPIKeys(c.ctx, alice, at(5))
+		ids, err := c.RevokeAPIKeys(c.ctx, alice, at(5), 1000)
 		c.ok(err)
 		slices.Sort(ids)
 		slices.Sort(want)
@@ -171,10 +176,85 @@ var changeAPIKeyRules = []rule{
 		for _, other := range others {
 			c.same("keys of another", len(c.keys(other, 10)), 1)
 		}
-		ids, err = c.RevokeAPIKeys(c.ctx, alice, at(6))
+		ids, err = c.RevokeAPIKeys(c.ctx, alice, at(6), 1000)
 		c.ok(err)
 		c.same("ids of none", len(ids), 0)
 		c.same("generation after none", c.generation(), before+1)
+	}},
+	{"RevokeAPIKeys revokes no more than limit, the newest keys first, and fewer only where no others are left", func(c *checker) {
+		var want []string
+		for i := range 8 {
+			key := newKey(odd[i], alice, at(int64(i/3)))
+			c.ok(c.CreateAPIKey(c.ctx, key))
+		}
+		for _, key := range c.keys(alice, 10) {
+			want = append(want, key.ID)
+		}
+		for _, size := range []int{3, 3, 2, 0} {
+			ids, err := c.RevokeAPIKeys(c.ctx, alice, at(5), 3)
+			c.ok(err)
+			slices.Sort(ids)
+			slices.Sort(want[:size])
+			c.same("ids", ids, want[:size])
+			want = want[size:]
+			c.same("keys left", keyIDs(c.keys(alice, 10)), want)
+		}
+	}},
+	{"LockAPIKeys counts the holder's keys that are not revoked, up to most, and is no mutation", func(c *checker) {
+		for i, id := range []string{"a", "b", "c", "d"} {
+			key := newKey(id, alice, at(0))
+			key.Disabled, key.ExpiresAt = i == 1, at(int64(i))
+			c.ok(c.CreateAPIKey(c.ctx, key))
+		}
+		c.ok(c.RevokeAPIKey(c.ctx, alice, "c", at(1)))
+		for _, other := range others {
+			c.ok(c.CreateAPIKey(c.ctx, newKey(string(other.Kind)+other.ID, other, at(0))))
+		}
+		before := c.generation()
+		for most, want := range map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 3, 1000: 3} {
+			live, err := c.LockAPIKeys(c.ctx, alice, most)
+			c.ok(err)
+			c.same(fmt.Sprint("keys, up to ", most), live, want)
+		}
+		live, err := c.LockAPIKeys(c.ctx, svc.Identity{Kind: svc.KindUser, ID: "nobody"}, 10)
+		c.ok(err)
+		c.same("keys of nobody", live, 0)
+		c.same("generation", c.generation(), before)
+	}},
+	{"of several transactions that lock a holder's keys and add one, each counts what those before it have added", func(c *checker) {
+		const most = 3
+		won := 0
+		for _, err := range race(func(i int) error {
+			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				live, err := tx.LockAPIKeys(ctx, alice, most)
+				if err != nil || live == most {
+					return cmp.Or(err, errRefused)
+				}
+				time.Sleep(time.Millisecond)
+				return tx.CreateAPIKey(ctx, newKey(string(rune('a'+i)), alice, at(0)))
+			})
+		}) {
+			if err == nil {
+				won++
+			} else {
+				c.is("Atomically", err, errRefused)
+			}
+		}
+		c.same("keys that were added", won, most)
+		c.same("keys", len(c.keys(alice, 10)), most)
+	}},
+	{"in a transaction nobody else revokes or changes a key that ChangeAPIKey has read, though it was not written", func(c *checker) {
+		for i, others := range []func(id string) error{
+			func(id string) error { return c.RevokeAPIKey(c.ctx, alice, id, at(1)) },
+			func(id string) error { return c.ChangeAPIKey(c.ctx, alice, id, disable) },
+			func(string) error { return second(c.RevokeAPIKeys(c.ctx, alice, at(1), 10)) },
+		} {
+			id := fmt.Sprint(i)
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
+			c.holds(func(ctx context.Context, tx svc.Store) error {
+				return tx.ChangeAPIKey(ctx, alice, id, func(*svc.APIKey) (bool, error) { return false, nil })
+			}, func() error { return others(id) })
+		}
 	}},
 	{"UseAPIKeys keeps the latest use of each key, whatever the order, and is no mutation", func(c *checker) {
 		want := map[string]time.Time{}
@@ -202,6 +282,28 @@ var changeAPIKeyRules = []rule{
 		c.same("generation", c.generation(), before)
 		c.same("unknown key", c.access(svc.AccessQuery{KeyID: "unknown"}).Key, (*svc.APIKey)(nil))
 	}},
+}
+
+// holds expects that what others do waits for the end of a transaction, which has called hold. They get a moment to go wrong in.
+func (c *checker) holds(hold func(ctx context.Context, tx svc.Store) error, others func() error) {
+	var started, ended atomic.Bool
+	waited := make(chan error, 1)
+	c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+		if err := hold(ctx, tx); err != nil || started.Swap(true) {
+			return err
+		}
+		go func() {
+			err := others()
+			if err == nil && !ended.Load() {
+				err = errors.New("it did not wait for the end of the transaction")
+			}
+			waited <- err
+		}()
+		time.Sleep(20 * time.Millisecond)
+		ended.Store(true)
+		return nil
+	}))
+	c.ok(<-waited)
 }
 
 // disable is a change of a key.

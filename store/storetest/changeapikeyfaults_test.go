@@ -160,8 +160,8 @@ var changeAPIKeyFaults = map[string]func(*store){
 		}
 	},
 	"all keys are revoked one by one": func(s *store) {
-		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time) (ids []string, err error) {
-			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: 1000})
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
+			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: limit})
 			for _, key := range keys {
 				err = cmp.Or(err, s.Store.RevokeAPIKey(ctx, holder, key.ID, at))
 				ids = append(ids, key.ID)
@@ -170,15 +170,59 @@ var changeAPIKeyFaults = map[string]func(*store){
 		}
 	},
 	"the keys of all who have one id are revoked": func(s *store) {
-		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
-			ids, err := s.Store.RevokeAPIKeys(ctx, holder, at)
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+			ids, err := s.Store.RevokeAPIKeys(ctx, holder, at, limit)
 			if err != nil {
 				return nil, err
 			}
-			_, err = s.Store.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, at)
+			_, err = s.Store.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, at, limit)
 			return ids, err
 		}
 	},
+	"all keys are revoked at once, whatever the limit": func(s *store) {
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, _ int) ([]string, error) {
+			return s.Store.RevokeAPIKeys(ctx, holder, at, 1000)
+		}
+	},
+	"fewer keys are revoked than there are": func(s *store) {
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+			return s.Store.RevokeAPIKeys(ctx, holder, at, max(1, limit-1))
+		}
+	},
+	"revoked keys are counted": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
+		live, err := s.Store.LockAPIKeys(ctx, holder, most)
+		snapshot, failed := s.Store.Access(ctx, svc.AccessQuery{KeyID: "c"})
+		if snapshot.Key != nil && snapshot.Key.Holder == holder {
+			live = min(live+1, most)
+		}
+		return live, cmp.Or(err, failed)
+	}),
+	"keys are counted without end": lockFault(func(ctx context.Context, s *store, holder svc.Identity, _ int) (int, error) {
+		return s.Store.LockAPIKeys(ctx, holder, 1000)
+	}),
+	"the keys of all who have one id are counted": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
+		live, err := s.Store.LockAPIKeys(ctx, holder, most)
+		account, failed := s.Store.LockAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, most)
+		return min(live+account, most), cmp.Or(err, failed)
+	}),
+	"a count of keys is a mutation": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
+		_, err := s.Store.KeepValue(ctx, "locked", nil)
+		live, failed := s.Store.LockAPIKeys(ctx, holder, most)
+		return live, cmp.Or(err, failed)
+	}),
+	"a transaction counts the keys that there were before it": joins(func(good svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			live, err := good.LockAPIKeys(ctx, alice, 1000)
+			if err != nil {
+				return err
+			}
+			return atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				return fn(ctx, broken(lockFault(func(_ context.Context, _ *store, _ svc.Identity, most int) (int, error) {
+					return min(live, most), nil
+				}))(tx))
+			})
+		}
+	}),
 	"the last write of a use is kept": func(s *store) {
 		var mu sync.Mutex
 		last := map[string]time.Time{}
@@ -213,7 +257,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"revoking all keys leaves their hashes": func(s *store) {
 		var mu sync.Mutex
 		was := map[string]svc.APIKey{}
-		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: 1000})
 			if err != nil {
 				return nil, err
@@ -223,7 +267,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			for _, key := range keys {
 				was[key.ID] = svc.APIKey{Hash: key.Hash}
 			}
-			return s.Store.RevokeAPIKeys(ctx, holder, at)
+			return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
 		}
 		s.access = remembering(s, &mu, was)
 	},
@@ -232,6 +276,15 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key keeps the old hash": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Hash = before.Hash }),
 	"a change of a key keeps the old seal": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Seal = before.Seal }),
 	"a change of a key keeps its pepper":   changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Pepper = before.Pepper }),
+}
+
+// lockFault is a fault in how keys are counted.
+func lockFault(count func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error)) func(*store) {
+	return func(s *store) {
+		s.lockAPIKeys = func(ctx context.Context, holder svc.Identity, most int) (int, error) {
+			return count(ctx, s, holder, most)
+		}
+	}
 }
 
 // revocationLeaves is a fault in what of a key goes with its revocation.

@@ -87,7 +87,8 @@ type store struct {
 	createAPIKey     func(context.Context, svc.APIKey) error
 	changeAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
 	rotateAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error
-	revokeAPIKeys    func(context.Context, svc.Identity, time.Time) ([]string, error)
+	revokeAPIKeys    func(context.Context, svc.Identity, time.Time, int) ([]string, error)
+	lockAPIKeys      func(context.Context, svc.Identity, int) (int, error)
 	useAPIKeys       func(context.Context, []svc.KeyUse) error
 	apiKeys          func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
 	revokeAPIKey     func(context.Context, svc.Identity, string, time.Time) error
@@ -122,7 +123,8 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			installations: good.Installations, rebindTemplates: good.RebindTemplates,
 			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
 			changeAPIKey: good.ChangeAPIKey, rotateAPIKey: good.RotateAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
-			user: good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
+			lockAPIKeys: good.LockAPIKeys,
+			user:        good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
 			appendAudit: good.AppendAudit, auditRecords: good.AuditRecords,
@@ -187,8 +189,11 @@ func (s *store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string
 func (s *store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
 	return s.rotateAPIKey(ctx, holder, id, rotate)
 }
-func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time) ([]string, error) {
-	return s.revokeAPIKeys(ctx, holder, at)
+func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+	return s.revokeAPIKeys(ctx, holder, at, limit)
+}
+func (s *store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (int, error) {
+	return s.lockAPIKeys(ctx, holder, most)
 }
 func (s *store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 	return s.useAPIKeys(ctx, uses)

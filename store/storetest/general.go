@@ -133,7 +133,7 @@ func mutations() []call {
 		{"ChangeAPIKey", func(ctx context.Context, s svc.Store) error { return s.ChangeAPIKey(ctx, alice, "k", disable) }, []svc.Target{key.Target()}},
 		{"RotateAPIKey", func(ctx context.Context, s svc.Store) error { return s.RotateAPIKey(ctx, alice, "k", beside(next)) }, []svc.Target{key.Target(), next.Target()}},
 		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "k", at(1)) }, []svc.Target{key.Target()}},
-		{"RevokeAPIKeys", func(ctx context.Context, s svc.Store) error { return second(s.RevokeAPIKeys(ctx, alice, at(1))) }, []svc.Target{next.Target()}},
+		{"RevokeAPIKeys", func(ctx context.Context, s svc.Store) error { return second(s.RevokeAPIKeys(ctx, alice, at(1), 10)) }, []svc.Target{next.Target()}},
 		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error { return s.DeleteTemplate(ctx, templateKey("t"), nil) }, template},
 		{"DeleteSource", func(ctx context.Context, s svc.Store) error { return s.DeleteSource(ctx, sourceKey("s")) }, source},
 	}
@@ -170,6 +170,7 @@ func reads() []call {
 		{name: "APIKeys", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.APIKeys(ctx, svc.APIKeyPage{Holder: alice, Limit: 10}))
 		}},
+		{name: "LockAPIKeys", do: func(ctx context.Context, s svc.Store) error { return second(s.LockAPIKeys(ctx, alice, 10)) }},
 		{name: "User", do: func(ctx context.Context, s svc.Store) error { return second(s.User(ctx, "alice")) }},
 		{name: "ServiceAccount", do: func(ctx context.Context, s svc.Store) error { return second(s.ServiceAccount(ctx, "bot")) }},
 		{name: "Access", do: func(ctx context.Context, s svc.Store) error {
@@ -224,7 +225,7 @@ func refusals() []call {
 		}},
 		{name: "RevokeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error { return s.RevokeAPIKey(ctx, alice, "revoked", at(1)) }},
 		{name: "RevokeAPIKeys of who has none", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1)))
+			return second(s.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1), 10))
 		}},
 		{name: "ChangeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error { return s.ChangeAPIKey(ctx, alice, "revoked", disable) }},
 		{name: "ChangeAPIKey without a change", do: func(ctx context.Context, s svc.Store) error {
