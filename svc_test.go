@@ -209,21 +209,21 @@ func TestNewNamesTheField(t *testing.T) {
 		return svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{SealingKey: keys[0], OldSealingKeys: keys[1:]}}
 	}
 	for field, config := range map[string]svc.Config{
-		"Config.Store":                     {},
-		"Config.Sources.SealingKey: ":      sealing([]byte("short")),
-		"Config.Sources.OldSealingKeys: ":  sealing(nil, keyA),
-		"OldSealingKeys[0]: must be 32":    sealing(keyA, nil),
-		"OldSealingKeys[1]: must be 32":    sealing(keyA, keyB, []byte("short")),
-		"OldSealingKeys[0]: is there":      sealing(keyA, keyA),
-		"OldSealingKeys[2]: is there":      sealing(keyA, keyB, keyC, keyB),
-		"Config.Keys: the prefix \"A\"":    {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
-		"UserPrefix and Service":           {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
-		"Config.Keys.Cached":               {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
-		"Config.Templates.Cached":          {Store: memstore.New(), Templates: svc.TemplateConfig{Cached: -1}},
-		"Config.Keys.Peppers[0].Secret":    pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
-		"Config.Keys.Peppers[0].Version":   pepper(svc.Pepper{Version: "not one", Secret: long}),
-		"Config.Keys.Peppers[0].Retired":   pepper(svc.Pepper{Version: "1", Retired: true}),
-		"Config.Keys.Peppers[1].Version: ": pepper(svc.Pepper{Version: "1", Secret: long}, svc.Pepper{Version: "1", Secret: long}),
+		"Config.Store":                       {},
+		"Config.Sources.SealingKey: ":        sealing([]byte("short")),
+		"Config.Sources.OldSealingKeys: ":    sealing(nil, keyA),
+		"OldSealingKeys[0]: must be 32":      sealing(keyA, nil),
+		"OldSealingKeys[1]: must be 32":      sealing(keyA, keyB, []byte("short")),
+		"OldSealingKeys[0]: is listed twice": sealing(keyA, keyA),
+		"OldSealingKeys[2]: is listed twice": sealing(keyA, keyB, keyC, keyB),
+		"Config.Keys: the prefix \"A\"":      {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
+		"UserPrefix and Service":             {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
+		"Config.Keys.Cached":                 {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
+		"Config.Templates.Cached":            {Store: memstore.New(), Templates: svc.TemplateConfig{Cached: -1}},
+		"Config.Keys.Peppers[0].Secret":      pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
+		"Config.Keys.Peppers[0].Version":     pepper(svc.Pepper{Version: "not one", Secret: long}),
+		"Config.Keys.Peppers[0].Retired":     pepper(svc.Pepper{Version: "1", Retired: true}),
+		"Config.Keys.Peppers[1].Version: ":   pepper(svc.Pepper{Version: "1", Secret: long}, svc.Pepper{Version: "1", Secret: long}),
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: got %v", field, err)

@@ -46,7 +46,7 @@ var routes = []route{
 	{Route{"PATCH", "/admin/templates/{template_id}"}, (*Handler).patchTemplate, nil},
 	{Route{"DELETE", "/admin/templates/{template_id}"}, (*Handler).deleteTemplate, nil},
 	{Route{"POST", "/admin/templates/{template_id}/install"}, (*Handler).installTemplate, nil},
-	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, queryKeys{"force"}},
+	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, queryKeys{"force", "local_edits", "resolution", "revision"}},
 	{Route{"GET", "/admin/templates/{template_id}/check-update"}, (*Handler).checkUpdate, nil},
 	{Route{"GET", "/admin/templates/{template_id}/diff"}, (*Handler).diffTemplate, nil},
 	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory, nil},
