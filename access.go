@@ -19,8 +19,8 @@ type User struct {
 
 // Channel is a sender in a messaging system: "telegram" and "12345". It belongs to at most one user.
 type Channel struct {
-	Provider string
-	SenderID string
+	Provider string // an id without a colon
+	SenderID string // 1 to MaxIDLength printable characters, slashes too, and not "." or ".."
 }
 
 // Group is a set of users that policies can be attached to.
@@ -67,7 +67,7 @@ const (
 
 // BankPolicy says how a bank treats senders that are nobody's, and which strategies it uses.
 type BankPolicy struct {
-	BankID   string
+	BankID   string // 1 to MaxIDLength printable characters, slashes too
 	Document json.RawMessage
 }
 

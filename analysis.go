@@ -56,7 +56,7 @@ func (s *Service) WhoCan(ctx context.Context, by Principal, action, bank string)
 	var c checker
 	action = orElse(action, ActionRecall)
 	c.id("action", action)
-	c.id("bank", bank)
+	c.foreign("bank", bank)
 	if err := c.err(); err != nil {
 		return Reach{}, err
 	}

@@ -255,7 +255,7 @@ func TestAnalysisRefuses(t *testing.T) {
 	user := plain.Identity()
 	for _, c := range []struct {
 		field, action, bank string
-	}{{"bank", "", ""}, {"bank", "", "a/b"}, {"action", "\x00", "b"}} {
+	}{{"bank", "", ""}, {"bank", "", "a\u202eb"}, {"action", "\x00", "b"}} {
 		_, err := h.WhoCan(t.Context(), plain, c.action, c.bank)
 		wantCode(t, err, svc.CodeInvalid, c.field)
 	}

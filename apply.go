@@ -104,10 +104,11 @@ func (ch Channel) check(c *checker, at string) {
 	if strings.Contains(ch.Provider, ":") {
 		c.add(at+"/provider", "must hold no colon, which ends the provider of a sender")
 	}
-	if ch.SenderID == "" {
-		c.add(at+"/sender_id", "is required")
+	if ch.SenderID == "." || ch.SenderID == ".." {
+		c.add(at+"/sender_id", `must not be "." or ".."`)
+	} else {
+		c.foreign(at+"/sender_id", ch.SenderID)
 	}
-	c.text(at+"/sender_id", ch.SenderID, MaxIDLength)
 }
 
 func (g *Group) normalize(c *checker, at string) {
@@ -139,7 +140,7 @@ func (a *Attachment) normalize(c *checker, at string) {
 }
 
 func (b *BankPolicy) normalize(c *checker, at string) {
-	c.id(at+"/bank_id", b.BankID)
+	c.foreign(at+"/bank_id", b.BankID)
 	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
 		_, err := policy.ParseBankDocument(raw)
 		return err

@@ -85,7 +85,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"/attachments/0/policy_id", `{"groups":[{"id":"g"}],"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"g"}]}`},
 		{"/attachments/0/principal_id", `{"policies":[{"id":"p","document":` + doc + `}],"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"g"}]}`},
 		{"/attachments/0/principal_id", `{"policies":[{"id":"p","document":` + doc + `}],"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"u"}]}`},
-		{"/bank_policies/0/bank_id", `{"bank_policies":[{"bank_id":"a/b","document":{"version":"2026-03-24"}}]}`},
+		{"/bank_policies/0/bank_id", `{"bank_policies":[{"bank_id":"a\u202eb","document":{"version":"2026-03-24"}}]}`},
 		{"/bank_policies/0/document/default_strategy", `{"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":7}}]}`},
 		{"/users/0/Id", `{"users":[{"Id":"a"}]}`},
 		{"/users/0/is_active", `{"users":[{"id":"a","is_active":1}]}`},

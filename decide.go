@@ -73,7 +73,7 @@ func (s *Service) standing(ctx context.Context, who actor, bank string) (*standi
 		}
 	}
 	var c checker
-	if c.id("bank", bank); c.err() != nil {
+	if c.foreign("bank", bank); c.err() != nil {
 		return nil, nil, c.err()
 	}
 	if who.Kind != KindUnmapped && idProblem(who.ID) != "" {

@@ -17,11 +17,11 @@ const ActionRecall = "bank:recall"
 
 // Query asks what somebody may do. ServiceAccountID beats UserID beats Sender; one of them is required.
 type Query struct {
-	Bank             string // required
+	Bank             string // required; like Channel and Topic 1 to MaxIDLength printable characters, slashes too
 	Action           string // "" means ActionRecall
 	ServiceAccountID string
 	UserID           string
-	Sender           string // "provider:id", split at the first colon; its provider is the context's
+	Sender           string // "provider:id", an id and 1 to MaxIDLength printable characters, split at the first colon; its provider is the context's
 	Channel, Topic   string // the context, for overrides; "" none
 	// ScopingPolicyID is that of a policy that narrows the user or service account, as a key's does; "" none.
 	ScopingPolicyID string
@@ -86,20 +86,17 @@ func (q Query) check() (AccessQuery, error) {
 	if q.Bank == "" {
 		c.add("bank", "is required")
 	} else {
-		c.id("bank", q.Bank)
+		c.foreign("bank", q.Bank)
 	}
 	if q.Action != "" {
 		c.id("action", q.Action)
 	}
 	provider, sender, _ := strings.Cut(q.Sender, ":")
 	if q.Sender != "" {
-		if provider == "" || sender == "" {
-			c.add("sender", `must be "provider:id"`)
-		}
-		c.text("sender", q.Sender, 2*MaxIDLength+1)
+		c.sender("sender", provider, sender)
 	}
-	c.text("channel", q.Channel, MaxIDLength)
-	c.text("topic", q.Topic, MaxIDLength)
+	c.optionalForeign("channel", q.Channel)
+	c.optionalForeign("topic", q.Topic)
 	if q.UserID != "" {
 		c.id("user_id", q.UserID)
 	}
@@ -121,6 +118,17 @@ func (q Query) check() (AccessQuery, error) {
 		}
 	}
 	return asked, c.err()
+}
+
+// sender refuses what is not "provider:id", an id and a name of others.
+func (c *checker) sender(field, provider, id string) {
+	if provider == "" || id == "" {
+		c.add(field, `must be "provider:id"`)
+	} else if problem := idProblem(provider); problem != "" {
+		c.add(field, "must have a provider that is an id, which "+problem)
+	} else {
+		c.foreign(field, id)
+	}
 }
 
 // sender is whom a channel belongs to: an active user, or nobody.

@@ -88,7 +88,7 @@ func TestResolveRefuses(t *testing.T) {
 		q     svc.Query
 	}{
 		{"bank", svc.Query{UserID: "a"}},
-		{"bank", svc.Query{UserID: "a", Bank: "a/b"}},
+		{"bank", svc.Query{UserID: "a", Bank: "a\u202eb"}},
 		{"action", svc.Query{UserID: "a", Bank: "b", Action: "\n"}},
 		{"user_id", svc.Query{Bank: "b"}},
 		{"user_id", svc.Query{Bank: "b", UserID: "\xff"}},

@@ -14,7 +14,7 @@ import (
 
 // Limits on what is accepted. Characters are Unicode code points.
 const (
-	MaxIDLength          = 128     // characters of an id or name that can stand in a path
+	MaxIDLength          = 128     // characters of an id or name that can stand in a path, and of a bank, channel, topic or sender
 	MaxNameLength        = 1024    // characters of a display name, and bytes of a template's name, which lists are sorted by
 	MaxDescriptionLength = 4096    // characters of a description
 	MaxLabels            = 100     // tags, and integrations, of a template
@@ -73,6 +73,23 @@ func (c *checker) lookup(field, id string) {
 	}
 }
 
+// foreign refuses what is no name of something that others name: a bank, a channel, a topic, a sender. Slashes may be in it, and
+// an API key may not.
+func (c *checker) foreign(field, name string) {
+	if problem := foreignProblem(name); problem != "" {
+		c.add(field, problem)
+	} else if token.Whole(name) {
+		c.add(field, "must not be an API key")
+	}
+}
+
+// optionalForeign is foreign for what may be absent: "".
+func (c *checker) optionalForeign(field, name string) {
+	if name != "" {
+		c.foreign(field, name)
+	}
+}
+
 func (c *checker) text(field, s string, limit int) {
 	if problem := textProblem(s, limit); problem != "" {
 		c.add(field, problem)
@@ -111,17 +128,23 @@ func checkID(field, id string) error {
 // idProblem says why id cannot stand in a path, or "". Ids are compared byte by byte and never normalized.
 func idProblem(id string) string {
 	switch {
-	case id == "":
-		return fmt.Sprintf("must be 1 to %d characters", MaxIDLength)
 	case id == "." || id == "..":
 		return `must not be "." or ".."`
 	case strings.ContainsAny(id, `/\`):
 		return "must hold no slash or backslash"
 	}
-	if problem := textProblem(id, MaxIDLength); problem != "" {
+	return foreignProblem(id)
+}
+
+// foreignProblem says why a name is not 1 to MaxIDLength printable characters, or "".
+func foreignProblem(name string) string {
+	if name == "" {
+		return fmt.Sprintf("must be 1 to %d characters", MaxIDLength)
+	}
+	if problem := textProblem(name, MaxIDLength); problem != "" {
 		return problem
 	}
-	if strings.ContainsFunc(id, unprintable) {
+	if strings.ContainsFunc(name, unprintable) {
 		return "must hold no control, format or bidi characters"
 	}
 	return ""

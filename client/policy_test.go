@@ -73,7 +73,7 @@ func TestSimulateRefuses(t *testing.T) {
 		fields []string
 	}{
 		{svc.Bundle{}, svc.Query{Bank: "a"}, []string{"user_id"}},
-		{svc.Bundle{}, svc.Query{Bank: "/", UserID: "alice", Action: ".."}, []string{"bank", "action"}},
+		{svc.Bundle{}, svc.Query{Bank: "\n", UserID: "alice", Action: ".."}, []string{"bank", "action"}},
 		{svc.Bundle{Users: []svc.User{{ID: ""}, {ID: "a/b"}}}, svc.Query{Sender: "x"}, []string{"bank", "sender", "/users/0/id", "/users/1/id"}},
 		{svc.Bundle{Policies: []svc.Policy{{ID: "p"}}}, queries[0], []string{"/policies/0/document"}},
 		{svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: json.RawMessage(`{"a":`)}}}, queries[0], []string{"/policies/0/document"}},

@@ -210,6 +210,10 @@ func TestResolveRefused(t *testing.T) {
 		"?bank=b&user_id=a&topic=%00":          {"topic"},
 		"?bank=b&user_id=a&channel=%ff":        {"channel"},
 		"?bank=b&user_id=a&action=%00":         {"action"},
+		"?bank=b%0A&user_id=a":                 {"bank"},
+		"?bank=b&sender=a%2Fb:1":               {"sender"},
+		"?bank=b&sender=a:%E2%80%AE":           {"sender"},
+		"?bank=b&user_id=a&channel=" + long:    {"channel"},
 	} {
 		admin.get("/debug/resolve" + query).refuses(places...)
 	}
@@ -217,4 +221,8 @@ func TestResolveRefused(t *testing.T) {
 	s.as("session-of-plain").get("/debug/resolve?bank=b&user_id=plain").fails(403, "forbidden")
 	s.as(s.key("reader")).get("/debug/resolve?bank=b&user_id=plain").is(200)
 	admin.get("/debug/resolve?bank=" + url.QueryEscape(strings.Repeat("ü", 128)) + "&user_id=user:x@y").is(200)
+	for _, name := range []string{"b%20c%2F%C3%BC", "%5C", "%2F", ".", "..", "a%2F..%2Fb", strings.Repeat("%F0%9F%98%80", 128)} {
+		admin.get("/debug/resolve?bank=" + name + "&sender=telegram:" + name + "&channel=" + name + "&topic=" + name).is(200)
+		admin.get("/debug/who-can?bank=" + name).is(200)
+	}
 }

@@ -136,6 +136,16 @@ var changeAccessRules = []rule{
 			}
 		}
 	}},
+	{"users, channels, members, attachments and bank policies are written and found, however long their names are, with slashes too", func(c *checker) {
+		b := longNames()
+		c.apply(b)
+		c.same("rows", c.current(allOf(b)), b)
+		user, bank := b.Users[0], b.BankPolicies[0]
+		snapshot := c.access(svc.AccessQuery{Channel: user.Channels[0], BankID: bank.BankID})
+		c.same("the holder of a channel", snapshot.User, &svc.User{ID: user.ID, DisplayName: user.DisplayName})
+		c.same("the policy of a bank", snapshot.BankPolicy, &bank)
+		c.same("number of grants", len(snapshot.Grants), 1)
+	}},
 	{"ChangeAccess writes rows and what they refer to in one bundle", func(c *checker) {
 		b := household()
 		c.apply(b)
@@ -193,6 +203,19 @@ var changeAccessRules = []rule{
 		}
 		c.same("number of members", len(c.current(svc.AccessNames{Groups: []string{"g"}}).Groups[0].Members), racers*5)
 	}},
+}
+
+// longNames are rows whose names are as long as they may be, of characters of 4 bytes that nothing makes shorter.
+func longNames() svc.Bundle {
+	id := func(seed uint64) string { return noise(seed, svc.MaxIDLength, '\U00020000', 40_000) }
+	foreign := func(seed uint64) string { return `/\` + noise(seed, svc.MaxIDLength-3, '\U00020000', 40_000) + "/" }
+	return svc.Bundle{
+		Users:        []svc.User{{ID: id(1), DisplayName: id(1), Channels: []svc.Channel{{Provider: id(2), SenderID: foreign(3)}}}},
+		Groups:       []svc.Group{{ID: id(4), DisplayName: id(4), Members: []string{id(1)}}},
+		Policies:     []svc.Policy{newPolicy(id(5))},
+		Attachments:  []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
+		BankPolicies: []svc.BankPolicy{{BankID: foreign(6), Document: json.RawMessage(`{"n":1.0}`)}},
+	}
 }
 
 // upheaval changes and adds rows of every kind in household.

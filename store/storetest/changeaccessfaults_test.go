@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -40,6 +41,12 @@ var changeAccessFaults = map[string]func(*store){
 			if len(b.Groups[i].Members) == 0 {
 				b.Groups[i].Members = []string{"alice"}
 			}
+		}
+	}),
+	"banks are files in a directory": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
+		b.BankPolicies = slices.Clone(b.BankPolicies)
+		for i := range b.BankPolicies {
+			b.BankPolicies[i].BankID = path.Base(b.BankPolicies[i].BankID)
 		}
 	}),
 	"attachments are written once": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
