@@ -59,7 +59,7 @@ func TestForeignNames(t *testing.T) {
 
 			reach, err := h.WhoCan(t.Context(), svc.Host, "", name)
 			is.NoErr(err)
-			is.Equal(reach.Users.Slice(), []string{"alice"})
+			is.Equal(reach.Users, []string{"alice"})
 			can, err := h.WhatCan(t.Context(), svc.Host, alice.Identity())
 			is.NoErr(err)
 			is.Equal(can[0].Bank, name)

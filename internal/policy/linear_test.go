@@ -19,11 +19,15 @@ func TestTimeIsLinear(t *testing.T) {
 	for name, unit := range map[string]string{"colon": ":", "star": "*", "colons": "::", "segments": "a::", "letters": "a"} {
 		for what, do := range map[string]func(text string) func(){"decide": deciding, "explain": explaining, "compile": compiling} {
 			t.Run(what+"/"+name, func(t *testing.T) {
-				short, long := fastest(20, do(strings.Repeat(unit, 10<<10/len(unit)))), fastest(5, do(strings.Repeat(unit, 160<<10/len(unit))))
-				t.Logf("10 KB: %v, 160 KB: %v", short, long)
-				if ratio := float64(long) / float64(short); ratio > 100 {
-					t.Errorf("160 KB take %.1f times as long as 10 KB", ratio)
+				ten, more := do(strings.Repeat(unit, 10<<10/len(unit))), do(strings.Repeat(unit, 160<<10/len(unit)))
+				short, long := fastest(20, ten), fastest(5, more)
+				for range 20 { // other work may have taken the processor
+					if long < 100*short {
+						return
+					}
+					long = min(long, fastest(1, more))
 				}
+				t.Errorf("10 KB take %v, 160 KB %v", short, long)
 			})
 		}
 	}
