@@ -82,6 +82,16 @@ func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at t
 	return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
 }
 
+// Atomically tells what the store of the transaction is told, too.
+func (s *talkative) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		in := &talkative{Store: tx}
+		in.fail.Store(s.fail.Load())
+		defer func() { s.calls.Add(in.calls.Load()) }()
+		return fn(ctx, in)
+	})
+}
+
 // UseAPIKeys never panics: it is called in the background, where that would end the program.
 func (s *talkative) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) (err error) {
 	defer func() {

@@ -27,6 +27,11 @@ func TestEveryAnswer(t *testing.T) {
 	s.send("admin", "POST", "/debug/simulate", `{
 	  "bundle": {"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]},
 	  "query": {"bank": "support", "user_id": "alice"}}`).is(409) // it is bob's
+	key := s.play(crowded).key
+	for bearer, keys := range map[string]string{"alice": "/me/api-keys", "admin": "/users/alice/api-keys"} {
+		s.send(bearer, "POST", keys, `{}`).is(409)
+		s.send(bearer, "POST", keys+"/"+key+"/rotate", `{"overlap_seconds": 9}`).is(409)
+	}
 	for _, promise := range s.contract.Unseen() {
 		t.Errorf("not seen: %s", promise)
 	}

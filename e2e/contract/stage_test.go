@@ -49,7 +49,8 @@ type scene struct {
 	key     string      // the id of one of alice's keys
 }
 
-// setting is what there is: nothing, a source, all that the examples of the document are about, or that with the source elsewhere.
+// setting is what there is: nothing, a source, all that the examples of the document are about, that with the source elsewhere, or
+// that where a holder has one key at most.
 type setting int
 
 const (
@@ -57,6 +58,7 @@ const (
 	shelved
 	stocked
 	moved
+	crowded
 )
 
 // rows are who there is in every scene.
@@ -96,13 +98,17 @@ func (s *stage) play(what setting) *scene {
 	s.t.Helper()
 	c := &scene{store: &broken{Store: memstore.New()}, shelf: &shelf{}}
 	c.store.faults.Store(&faults{})
+	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1}
+	if what == crowded {
+		keys.MaxPerHolder = 1
+	}
 	c.offer("Take notes.")
 	quiet := slog.New(slog.DiscardHandler)
 	c.service = must(svc.New(svc.Config{
 		Store: c.store, Marketplace: c.shelf, Logger: quiet, Authenticator: svc.AuthenticatorFunc(sessions),
 		KnownUser: func(context.Context, string) (bool, error) { return what != empty, nil },
 		Now:       func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) },
-		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1},
+		Keys:      keys,
 		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
 		Events:    svc.EventConfig{Keep: what != empty},
 	}))

@@ -93,6 +93,11 @@ func (s *writeBehind) CreateAPIKey(_ context.Context, key svc.APIKey) error {
 	return s.later(func(ctx context.Context) error { return s.Store.CreateAPIKey(ctx, key) })
 }
 
+// Atomically joins no calls, so that keys are written late.
+func (s *writeBehind) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return fn(ctx, s)
+}
+
 func (s *writeBehind) RevokeAPIKey(_ context.Context, holder svc.Identity, id string, at time.Time) error {
 	return s.later(func(ctx context.Context) error { return s.Store.RevokeAPIKey(ctx, holder, id, at) })
 }

@@ -179,13 +179,14 @@ var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 type heldKey struct {
 	svc.IssuedKey
 	service *svc.Service
+	by      svc.Principal // who came by it when it was good; Kind "" when nobody has asked
 }
 
 func (c *client) actOnKey(ctx context.Context) {
 	slot := &c.history.keys[c.random.IntN(len(c.history.keys))]
 	key := slot.Load()
-	do := pick(c.random, "issue", "authenticate", "authenticate", "authenticate", "authenticate", "revoke", "revoke another's")
-	if key == nil {
+	do := pick(c.random, "issue", "authenticate", "authenticate", "issue by it", "issue by it", "revoke", "revoke another's")
+	if key == nil || do == "issue by it" && key.by.Kind == "" {
 		do = "issue"
 	}
 	called := time.Since(c.began)
@@ -196,10 +197,15 @@ func (c *client) actOnKey(ctx context.Context) {
 		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, svc.NewAPIKey{}); err != nil {
 			return // whatever became of it: nobody will use it
 		}
-		key = &heldKey{issued, c.service}
+		key = &heldKey{IssuedKey: issued, service: c.service}
+		if by, err := c.service.Authenticate(ctx, string(issued.Key)); err == nil {
+			key.by = by
+		}
 		slot.Store(key)
 	case "authenticate":
 		_, err = key.service.Authenticate(ctx, string(key.Key))
+	case "issue by it": // in either service: a revocation counts at once, in all of them
+		_, err = c.service.IssueMyAPIKey(ctx, key.by, svc.NewAPIKey{})
 	case "revoke":
 		err = key.service.RevokeAPIKey(ctx, svc.Host, alice, key.ID)
 	case "revoke another's":

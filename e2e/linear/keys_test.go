@@ -12,12 +12,12 @@ type keyState string
 // keyCall is one call about one key.
 type keyCall struct {
 	id string
-	do string // issue, authenticate, revoke or revoke another's
+	do string // issue, authenticate, issue by it, revoke or revoke another's
 }
 
 func (c keyCall) subject() string { return c.id }
 func (c keyCall) kind() string    { return c.do }
-func (c keyCall) reads() bool     { return c.do == "authenticate" }
+func (c keyCall) reads() bool     { return c.do == "authenticate" || c.do == "issue by it" } // as for this key
 func (c keyCall) String() string  { return c.do }
 
 // keyAnswer is what a call returned.
@@ -45,11 +45,11 @@ func (s keyState) after(call keyCall) (keyState, keyAnswer) {
 	switch {
 	case call.do == "issue":
 		return "good", keyAnswer{}
-	case s == "good" && call.do == "authenticate":
+	case s == "good" && (call.do == "authenticate" || call.do == "issue by it"):
 		return s, keyAnswer{}
 	case s == "good" && call.do == "revoke":
 		return "revoked", keyAnswer{}
-	case call.do == "authenticate":
+	case call.do == "authenticate", call.do == "issue by it":
 		return s, keyAnswer{svc.CodeUnauthenticated}
 	}
 	return s, keyAnswer{svc.CodeNotFound}

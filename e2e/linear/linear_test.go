@@ -106,6 +106,12 @@ func number(t *testing.T, name string, fallback int) int {
 // lets others go first: that is in the midst of every call that writes.
 func serve(t *testing.T, name string, stores ...svc.Store) []*svc.Service {
 	t.Helper()
+	return serveLimited(t, name, 1<<20, stores...)
+}
+
+// serveLimited is serve where a holder has so many keys at most.
+func serveLimited(t *testing.T, name string, mostKeys int, stores ...svc.Store) []*svc.Service {
+	t.Helper()
 	var ticks atomic.Int64
 	cached := 0
 	if name == kept {
@@ -119,7 +125,7 @@ func serve(t *testing.T, name string, stores ...svc.Store) []*svc.Service {
 				defer runtime.Gosched()
 				return time.UnixMicro(ticks.Add(1))
 			},
-			Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+			Keys:      svc.KeyConfig{MaxPerHolder: mostKeys, Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 			Templates: svc.TemplateConfig{Cached: cached},
 		})
 		if err != nil {

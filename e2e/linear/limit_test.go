@@ -1,0 +1,109 @@
+package linear_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/extsvc/svc"
+)
+
+// Several clients of two Services issue keys to one holder at once: it gets exactly as many as are allowed.
+func TestKeysAreNeverTooMany(t *testing.T) {
+	const most = 5
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			services := serveLimited(t, name, most, open(t)...)
+			for round := range 5 {
+				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
+				codes := together(services, func(service *svc.Service, _ int) error {
+					var err error
+					for range 2 {
+						_, err = service.IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+					}
+					return err
+				})
+				if n := count(t, services[0], holder); n != most || codes[svc.CodeLimit] == 0 || codes[""]+codes[svc.CodeLimit] != clients {
+					t.Fatalf("there are %d keys, want %d: %v", n, most, codes)
+				}
+			}
+		})
+	}
+}
+
+// Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is left, and none comes.
+func TestNoKeySurvivesAllOfThem(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			services := serveLimited(t, name, 1000, open(t)...)
+			for round := range 5 {
+				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
+				first, err := services[0].IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun := make(chan struct{}, clients)
+				together(services, func(service *svc.Service, i int) error {
+					if i == 0 {
+						for range clients - 1 {
+							<-begun
+						}
+						if _, err := service.RevokeAPIKeys(t.Context(), svc.Host, holder); err != nil {
+							t.Error(err)
+						}
+						if n := count(t, services[len(services)-1], holder); n > 0 {
+							t.Errorf("%d keys are left", n)
+						}
+						return nil
+					}
+					key, err := first.Key, error(nil)
+					for n := 0; n < 100 && err == nil; n++ { // each is issued by the one before
+						var by svc.Principal
+						if by, err = service.Authenticate(t.Context(), string(key)); err == nil {
+							var issued svc.IssuedKey
+							issued, err = service.IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+							key = issued.Key
+						}
+						if n == 0 {
+							begun <- struct{}{}
+						}
+					}
+					return err
+				})
+				if n := count(t, services[0], holder); n > 0 {
+					t.Fatalf("%d keys survived", n)
+				}
+			}
+		})
+	}
+}
+
+const clients = 8
+
+// together lets clients of the services do something at once, and counts how they were answered.
+func together(services []*svc.Service, do func(service *svc.Service, i int) error) map[svc.Code]int {
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[svc.Code]int{}
+	for i := range clients {
+		group.Go(func() {
+			code := svc.ErrorCode(do(services[i%len(services)], i))
+			mu.Lock()
+			defer mu.Unlock()
+			codes[code]++
+		})
+	}
+	group.Wait()
+	return codes
+}
+
+func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
+	t.Helper()
+	for _, err := range service.APIKeys(t.Context(), svc.Host, holder) {
+		if err != nil {
+			t.Error(err)
+		}
+		n++
+	}
+	return n
+}

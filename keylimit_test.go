@@ -1,0 +1,163 @@
+package svc_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+func limited(most int) func(*svc.Config) {
+	return func(c *svc.Config) {
+		c.Keys.MaxPerHolder, c.Keys.Imports = most, []svc.KeyImport{{Prefix: "sk-"}}
+	}
+}
+
+// A holder has no more keys than are allowed, whoever issues them. Disabled and expired ones count, revoked ones do not.
+func TestKeysPerHolder(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, limited(3))
+	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: h.now().Add(2 * time.Second)})
+	other := issue(t, h, alice)
+	_, err := h.PatchMyAPIKey(t.Context(), alice, other.ID, svc.APIKeyPatch{Disabled: new(true)})
+	is.NoErr(err)
+	once := svc.NewAPIKey{IdempotencyKey: "once"}
+	third, err := h.IssueMyAPIKey(t.Context(), alice, once)
+	is.NoErr(err)
+	for name, issue := range map[string]func() error{
+		"issue": func() error {
+			_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+			return err
+		},
+		"issue mine": func() error { _, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{}); return err },
+		"import": func() error {
+			_, err := h.ImportAPIKey(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
+			return err
+		},
+		"rotate with an overlap": func() error { _, err := h.RotateMyAPIKey(t.Context(), alice, key.ID, time.Hour); return err },
+	} {
+		t.Log(name)
+		wantCode(t, issue(), svc.CodeLimit, "")
+	}
+	is.Equal(len(keysOf(t, h)), 3)
+	_, err = h.RotateMyAPIKey(t.Context(), alice, "0123456789abcdef", time.Hour)
+	wantCode(t, err, svc.CodeNotFound, "")
+	again, err := h.IssueMyAPIKey(t.Context(), alice, once)
+	is.NoErr(err)
+	is.Equal(again.Key, third.Key)
+	_, err = h.RotateMyAPIKey(t.Context(), alice, key.ID, 0) // one for one
+	is.NoErr(err)
+	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, other.ID))
+	issue(t, h, alice)
+	issue(t, h, user("bob"))
+	is.Equal(len(keysOf(t, h)), 3)
+}
+
+func TestKeysPerHolderByDefault(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for range svc.DefaultMaxKeysPerHolder {
+		issue(t, h, alice)
+	}
+	_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	wantCode(t, err, svc.CodeLimit, "")
+	_, err = svc.New(svc.Config{Store: h.store, Keys: svc.KeyConfig{MaxPerHolder: -1}})
+	is.True(err != nil)
+}
+
+// chunks counts the keys of each revocation of many, and calls after behind each.
+type chunks struct {
+	svc.Store
+	sizes *[]int
+	after func()
+}
+
+func (s chunks) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+	ids, err := s.Store.RevokeAPIKeys(ctx, holder, at, limit)
+	*s.sizes = append(*s.sizes, len(ids))
+	return ids, err
+}
+
+func (s chunks) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	before := len(*s.sizes)
+	err := s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, chunks{tx, s.sizes, s.after}) })
+	if len(*s.sizes) > before && s.after != nil {
+		s.after()
+	}
+	return err
+}
+
+// Many keys are revoked in chunks, each a transaction that tells of its own keys once it is committed. When ctx ends in between what was
+// revoked stays revoked, and a repetition does the rest. In a transaction of the host all are part of that.
+func TestAllKeysAreRevokedInChunks(t *testing.T) {
+	is := is.New(t)
+	var sizes []int
+	var after func()
+	h := newHost(t, limited(700), func(c *svc.Config) {
+		c.Store = chunks{c.Store, &sizes, func() {
+			if after != nil {
+				after()
+			}
+		}}
+	})
+	fill := func() {
+		sizes = nil
+		for len(keysOf(t, h)) < 700 {
+			for range 700 - len(keysOf(t, h)) {
+				issue(t, h, alice)
+			}
+		}
+		h.actions()
+	}
+	fill()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := 0
+	after = func() {
+		is.Equal(len(h.actions()), told) // of the chunk before
+		told = 256
+		if len(sizes) == 2 {
+			cancel()
+		}
+	}
+	n, err := h.RevokeMyAPIKeys(ctx, alice)
+	wantCode(t, err, svc.CodeUnavailable, "")
+	is.True(n == 256 || n == 512) // a store may find that ctx has ended by the end of the second
+	is.Equal(len(keysOf(t, h)), 700-n)
+	after = nil
+	rest, err := h.RevokeMyAPIKeys(t.Context(), alice)
+	is.NoErr(err)
+	is.Equal(n+rest, 700)
+	is.Equal(len(keysOf(t, h)), 0)
+	for _, size := range sizes {
+		is.True(size <= 256)
+	}
+
+	fill()
+	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		n, err := h.WithStore(tx).RevokeMyAPIKeys(ctx, alice)
+		if n != 700 {
+			return fmt.Errorf("%d were revoked", n)
+		}
+		return err
+	}))
+	is.Equal(len(keysOf(t, h)), 0)
+}
+
+// A list begins behind a position, of a key that need not be there any more.
+func TestKeysAfter(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for range 5 {
+		issue(t, h, alice)
+	}
+	all := keysOf(t, h)
+	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, all[1].ID))
+	is.Equal(collect(t, h.MyAPIKeysAfter(t.Context(), alice, all[1].CreatedAt, all[1].ID)), all[2:])
+	is.Equal(collect(t, h.APIKeysAfter(t.Context(), svc.Host, alice.Identity(), all[3].CreatedAt, all[3].ID)), all[4:])
+	is.Equal(collect(t, h.MyAPIKeysAfter(t.Context(), alice, time.Time{}, "")), keysOf(t, h))
+	wantCode(t, lastError(h.MyAPIKeysAfter(t.Context(), alice, all[0].CreatedAt, "a\x00")), svc.CodeInvalid, "id")
+}
