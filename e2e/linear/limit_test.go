@@ -1,9 +1,13 @@
 package linear_test
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -72,6 +76,79 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 				})
 				if n := count(t, services[0], holder); n > 0 {
 					t.Fatalf("%d keys survived", n)
+				}
+			}
+		})
+	}
+}
+
+// pausing is a store that is told when a key is about to be created in a transaction.
+type pausing struct {
+	svc.Store
+	during *func()
+}
+
+func (s pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, pausing{tx, s.during}) })
+}
+
+func (s pausing) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	if *s.during != nil {
+		(*s.during)()
+	}
+	return s.Store.CreateAPIKey(ctx, key)
+}
+
+// What ends a key, or makes its holder inactive, in one process waits for what that key is issuing in another, and is seen by what comes after.
+func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
+	for _, name := range []string{"SQLite", "PostgreSQL"} {
+		t.Run(name, func(t *testing.T) {
+			var during func()
+			both := stores[name](t)
+			services := serve(t, name, pausing{both[0], &during}, both[1])
+			for how, end := range map[string]func(holder svc.Identity, id string) error{
+				"revoke": func(holder svc.Identity, id string) error {
+					return services[1].RevokeAPIKey(t.Context(), svc.Host, holder, id)
+				},
+				"revoke all": func(holder svc.Identity, _ string) error {
+					_, err := services[1].RevokeAPIKeys(t.Context(), svc.Host, holder)
+					return err
+				},
+				"disable": func(holder svc.Identity, id string) error {
+					_, err := services[1].PatchAPIKey(t.Context(), svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
+					return err
+				},
+				"rotate": func(holder svc.Identity, id string) error {
+					_, err := services[1].RotateAPIKey(t.Context(), svc.Host, holder, id, 0)
+					return err
+				},
+				"deactivate a user without a row": func(holder svc.Identity, _ string) error {
+					return services[1].Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
+				},
+			} {
+				holder := svc.Identity{Kind: svc.KindUser, ID: how}
+				key := must(services[0].IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+				by := must(services[0].Authenticate(t.Context(), string(key.Key)))
+				var acknowledged atomic.Bool
+				ended := make(chan error, 1)
+				during = sync.OnceFunc(func() {
+					go func() {
+						err := end(holder, key.ID)
+						acknowledged.Store(true)
+						ended <- err
+					}()
+					time.Sleep(50 * time.Millisecond) // in which it may go wrong
+					if acknowledged.Load() {
+						t.Errorf("%s: acknowledged while the key issues one", how)
+					}
+				})
+				_, err := services[0].IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+				during = nil
+				if err := cmp.Or(err, <-ended); err != nil {
+					t.Fatalf("%s: %v", how, err)
+				}
+				if _, err := services[0].IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+					t.Errorf("%s: issued afterwards: %v", how, err)
 				}
 			}
 		})
