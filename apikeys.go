@@ -69,18 +69,21 @@ type KeyUse struct {
 type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken.
 	CreateAPIKey(ctx context.Context, key APIKey) error
-	// LockAPIKeys counts the holder's keys that are not revoked, up to most. In a transaction it locks them first: another transaction that
-	// calls it for this holder waits until this one ends, in every process, and then counts what this one has written. It is
-	// no mutation: the generation stays.
+	// LockAPIKeys counts the holder's keys that are not revoked, up to most. In a transaction it
+	// locks them first: another transaction that calls it for this holder waits until this one
+	// ends, in every process, and then counts what this one has written. It is no mutation: the
+	// generation stays.
 	LockAPIKeys(ctx context.Context, holder Identity, most int) (live int, err error)
 	// APIKeys returns a chunk of the holder's keys that are not revoked, newest first (CreatedAt, then ID,
 	// descending), behind page's last row. A chunk of fewer than page.Limit is the end.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
-	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes what change made of its
-	// Description, ExpiresAt, Disabled, RevokedAt, Hash, Pepper and Seal, and nothing else, in one transaction: changes of one
-	// key happen one after the other. change does no I/O and may be called again, with the key read anew; its error is returned as
-	// it is and nothing is written. ErrNotFound when the key is unknown, another's or revoked. In a transaction nobody else changes or
-	// revokes the key until the end, also where change returns false.
+	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes
+	// what change made of its Description, ExpiresAt, Disabled, RevokedAt, Hash, Pepper and Seal,
+	// and nothing else, in one transaction: changes of one key happen one after the other. change
+	// does no I/O and may be called again, with the key read anew; its error is returned as it is
+	// and nothing is written. ErrNotFound when the key is unknown, another's or revoked. In a
+	// transaction nobody else changes or revokes the key until the end, also where change returns
+	// false.
 	ChangeAPIKey(ctx context.Context, holder Identity, id string, change func(key *APIKey) (write bool, err error)) error
 	// RotateAPIKey does as ChangeAPIKey does, and adds the key that rotate returns, in the same transaction: both, or
 	// neither. ErrExists when the new key's id is taken.
@@ -88,8 +91,9 @@ type APIKeyStore interface {
 	// RevokeAPIKey marks the holder's key as revoked, and forgets its Hash and Seal: no edit of the row brings it back.
 	// ErrNotFound when it is unknown, another's or revoked before.
 	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
-	// RevokeAPIKeys does so with the newest keys of the holder that are not revoked, at most limit (> 0), as one mutation, and returns their
-	// ids, in no order. Fewer than limit: the holder has no others. Where there are none, nothing is written.
+	// RevokeAPIKeys does so with the newest keys of the holder that are not revoked, at most limit
+	// (> 0), as one mutation, and returns their ids, in no order. Fewer than limit: the holder has
+	// no others. Where there are none, nothing is written.
 	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time, limit int) (ids []string, err error)
 	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At. Unknown keys are left out. It is
 	// no mutation: the generation stays.
@@ -284,7 +288,8 @@ func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) it
 	return s.APIKeysAfter(ctx, by, holder, time.Time{}, "")
 }
 
-// APIKeysAfter is APIKeys behind a key that was issued then and has that id, which need not be there any more. The zero time: from the start.
+// APIKeysAfter is APIKeys behind a key that was issued then and has that id, which need not be
+// there any more. The zero time: from the start.
 func (s *Service) APIKeysAfter(ctx context.Context, by Principal, holder Identity, issued time.Time, id string) iter.Seq2[APIKey, error] {
 	return s.listKeys(ctx, APIKeyPage{Holder: holder, AfterTime: issued, AfterID: id}, func() error {
 		if err := checkID(holderField(holder), holder.ID); err != nil {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 )
 
-// DefaultMaxKeysPerHolder is how many API keys that are not revoked a holder has at most, unless [KeyConfig].MaxPerHolder says otherwise.
+// DefaultMaxKeysPerHolder is how many API keys that are not revoked a holder has at most, unless
+// [KeyConfig].MaxPerHolder says otherwise.
 const DefaultMaxKeysPerHolder = 1000
 
-// mutateKeys is mutate for what makes or changes a key of a holder. In the transaction that writes it locks the keys of the holder,
-// and judges the caller again: a caller whose key has ended since it was authenticated gets CodeUnauthenticated, and nothing
-// is written. live is how many keys of the holder are not revoked, counted up to the most that are allowed.
+// mutateKeys is mutate for what makes or changes a key of a holder. In the transaction that writes
+// it locks the keys of the holder, and judges the caller again: a caller whose key has ended since
+// it was authenticated gets CodeUnauthenticated, and nothing is written. live is how many keys of
+// the holder are not revoked, counted up to the most that are allowed.
 //
 // These locks are held until the transaction ends, and each has one job:
 //
@@ -77,8 +79,8 @@ func (s *Service) ended(by Principal) error {
 	return unauthenticated()
 }
 
-// keysRest reports whether nobody may act with the keys of a holder, whom the snapshot is about: it, or its owner, is inactive, or it is a
-// service account that is gone. A user needs no row.
+// keysRest reports whether nobody may act with the keys of a holder, whom the snapshot is about:
+// it, or its owner, is inactive, or it is a service account that is gone. A user needs no row.
 func (a AccessSnapshot) keysRest(holder Identity) bool {
 	switch user, account := a.User, a.ServiceAccount; holder.Kind {
 	case KindUser:

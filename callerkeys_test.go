@@ -40,7 +40,8 @@ func makers(h *host, by svc.Principal, id string) map[string]func(context.Contex
 	}
 }
 
-// A caller whose key has ended makes and changes no key, though it was good when the caller was authenticated.
+// A caller whose key has ended makes and changes no key, though it was good when the caller was
+// authenticated.
 func TestEndedKeysMakeNothing(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *host, svc.IssuedKey){
 		"revoked": func(t *testing.T, h *host, key svc.IssuedKey) {

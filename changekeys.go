@@ -119,12 +119,13 @@ func (s *Service) noKey(key Target) *Error {
 	return notFound("there is no such API key")
 }
 
-// RotateAPIKey issues a successor to a holder's key that is not revoked: who may call it is as for [Service.IssueAPIKey]. The
-// successor has the same description, is disabled when the old key is, and lives as long, from now: one that never expires when the
-// old key never did. The old key is accepted for overlap more, but never longer than before; with 0 it is revoked, and nothing
-// accepts it after this returns. Both happen, or neither. Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]),
-// CodeForbidden, CodeNotFound (another's key, too), CodeLimit (with an overlap the old key counts until it is revoked),
-// CodeUnauthenticated (as IssueAPIKey).
+// RotateAPIKey issues a successor to a holder's key that is not revoked: who may call it is as for
+// [Service.IssueAPIKey]. The successor has the same description, is disabled when the old key is,
+// and lives as long, from now: one that never expires when the old key never did. The old key is
+// accepted for overlap more, but never longer than before; with 0 it is revoked, and nothing
+// accepts it after this returns. Both happen, or neither. Errors: CodeInvalid (an overlap below 0
+// or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound (another's key, too), CodeLimit (with an
+// overlap the old key counts until it is revoked), CodeUnauthenticated (as IssueAPIKey).
 func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
 	var c checker
 	c.holder(holder)
@@ -138,7 +139,8 @@ func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identit
 	return s.rotate(ctx, by, holder, id, overlap)
 }
 
-// RotateMyAPIKey issues a successor to a key of the calling user: see [Service.RotateAPIKey]. Errors: as there.
+// RotateMyAPIKey issues a successor to a key of the calling user: see [Service.RotateAPIKey].
+// Errors: as there.
 func (s *Service) RotateMyAPIKey(ctx context.Context, by Principal, id string, overlap time.Duration) (IssuedKey, error) {
 	var c checker
 	c.rotation(id, overlap)

@@ -73,11 +73,13 @@ func (k KeyImport) claim(bearer string) claim {
 	return claim{token.Imported(k.Prefix, digest), "", true}
 }
 
-// ImportAPIKey takes over a key of another system, which is accepted from then on like one issued here: its users go on with
-// what they have. Who may call it is as for [Service.IssueAPIKey]. What is kept is a hash of the hash, under the pepper. The key's
-// ID follows from the hash, without the pepper; [Service.RotateAPIKey] replaces the key by one of our own. An invented bearer with the prefix costs a read of
-// the store, where one of our own form costs none. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated
-// (as IssueAPIKey), CodeExists (it was taken over before, whether or not it was revoked since).
+// ImportAPIKey takes over a key of another system, which is accepted from then on like one issued
+// here: its users go on with what they have. Who may call it is as for [Service.IssueAPIKey]. What
+// is kept is a hash of the hash, under the pepper. The key's ID follows from the hash, without the
+// pepper; [Service.RotateAPIKey] replaces the key by one of our own. An invented bearer with the
+// prefix costs a read of the store, where one of our own form costs none. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated (as IssueAPIKey), CodeExists (it
+// was taken over before, whether or not it was revoked since).
 func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identity, in ImportedKey) (APIKey, error) {
 	now := s.now()
 	var c checker

@@ -17,7 +17,8 @@ func limited(most int) func(*svc.Config) {
 	}
 }
 
-// A holder has no more keys than are allowed, whoever issues them. Disabled and expired ones count, revoked ones do not.
+// A holder has no more keys than are allowed, whoever issues them. Disabled and expired ones count,
+// revoked ones do not.
 func TestKeysPerHolder(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, limited(3))
@@ -91,8 +92,9 @@ func (s chunks) Atomically(ctx context.Context, fn func(context.Context, svc.Sto
 	return err
 }
 
-// Many keys are revoked in chunks, each a transaction that tells of its own keys once it is committed. When ctx ends in between what was
-// revoked stays revoked, and a repetition does the rest. In a transaction of the host all are part of that.
+// Many keys are revoked in chunks, each a transaction that tells of its own keys once it is
+// committed. When ctx ends in between what was revoked stays revoked, and a repetition does the
+// rest. In a transaction of the host all are part of that.
 func TestAllKeysAreRevokedInChunks(t *testing.T) {
 	is := is.New(t)
 	var sizes []int

@@ -29,13 +29,15 @@ const (
 	outboxDelete = 5 * time.Second // for forgetting a batch
 )
 
-// WithStore returns a Service that works on store, which belongs to one transaction of the host (package sqlstore has
-// one: Tx), so that a key is issued if and only if the host's own row is written. What it does is seen by others after the
-// host's commit, and as if another process had done it. Its events go into the outbox of the same transaction; the
-// Service that it was made from delivers them after the commit, within about a second, at least once: an [Event]'s ID
-// tells a second delivery. The copy ends with the transaction and needs no Close. When a method of it fails with anything
-// but a refusal ([CodeInvalid], [CodeUnauthenticated], [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited],
-// [CodePrecondition], [CodeSourceMoved], [CodeKeyReused]), roll the transaction back.
+// WithStore returns a Service that works on store, which belongs to one transaction of the host
+// (package sqlstore has one: Tx), so that a key is issued if and only if the host's own row is
+// written. What it does is seen by others after the host's commit, and as if another process had
+// done it. Its events go into the outbox of the same transaction; the Service that it was made from
+// delivers them after the commit, within about a second, at least once: an [Event]'s ID tells a
+// second delivery. The copy ends with the transaction and needs no Close. When a method of it fails
+// with anything but a refusal ([CodeInvalid], [CodeUnauthenticated], [CodeForbidden],
+// [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition], [CodeSourceMoved],
+// [CodeKeyReused]), roll the transaction back.
 func (s *Service) WithStore(store Store) *Service {
 	return &Service{
 		config: s.config, store: store, keys: s.keys, sealer: s.sealer,

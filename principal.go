@@ -18,8 +18,9 @@ type Identity struct {
 	ID   string // "" for [Host]
 }
 
-// Principal is the caller of a [Service] method. One that [Service.Authenticate] returns remembers the issued key that it came by, so hand it
-// on as it is: with that key it makes and changes keys only as long as the key is accepted.
+// Principal is the caller of a [Service] method. One that [Service.Authenticate] returns remembers
+// the issued key that it came by, so hand it on as it is: with that key it makes and changes keys
+// only as long as the key is accepted.
 type Principal struct {
 	Kind Kind
 	ID   string
@@ -33,7 +34,8 @@ type Principal struct {
 	// key brings its own; an [Authenticator] may set one. Actions do not count beside it. "": p is not narrowed.
 	ScopingPolicyID string
 
-	// key is the id of the issued key that the caller came by; "" none. What makes or changes a key judges that key again.
+	// key is the id of the issued key that the caller came by; "" none. What makes or changes a key
+	// judges that key again.
 	key string
 }
 
@@ -63,10 +65,11 @@ func (p Principal) vouched() []string {
 // Authenticator finds the principal behind a bearer token that is not a key issued here: the host's sessions, its
 // OAuth tokens, its administrator's password.
 //
-// Authenticate returns a user or a service account, [ErrUnauthenticated] (wrapped or not) when it does not accept the
-// bearer, or any other error when it cannot tell just now, which answers 503. It is called concurrently. Package httpapi calls it twice for a
-// request that has a body: when the headers have come, and when the body has. So a bearer must be good for more than one
-// call, and an Authenticator that is slow should remember what it has found for a moment.
+// Authenticate returns a user or a service account, [ErrUnauthenticated] (wrapped or not) when it
+// does not accept the bearer, or any other error when it cannot tell just now, which answers 503.
+// It is called concurrently. Package httpapi calls it twice for a request that has a body: when the
+// headers have come, and when the body has. So a bearer must be good for more than one call, and an
+// Authenticator that is slow should remember what it has found for a moment.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }

@@ -47,13 +47,14 @@ func (s *Service) storeRevocation(ctx context.Context, by Principal, key APIKey,
 	})
 }
 
-// RevokeAPIKeys revokes all keys of a holder, and returns how many there were: nothing accepts one of them after this
-// returns, nor a key that was issued with one of them. Who may call it, and its errors, are those of RevokeAPIKey; that there is no
-// key is no error.
+// RevokeAPIKeys revokes all keys of a holder, and returns how many there were: nothing accepts one
+// of them after this returns, nor a key that was issued with one of them. Who may call it, and its
+// errors, are those of RevokeAPIKey; that there is no key is no error.
 //
-// Many keys are revoked a few hundred at a time, each time in a transaction of its own, so that others who write need not wait for
-// all of them; in a transaction of the host all are part of that. When it fails, or ctx ends, the keys that it has revoked,
-// whose number it returns beside the error, stay revoked: call it again for the others.
+// Many keys are revoked a few hundred at a time, each time in a transaction of its own, so that
+// others who write need not wait for all of them; in a transaction of the host all are part of
+// that. When it fails, or ctx ends, the keys that it has revoked, whose number it returns beside
+// the error, stay revoked: call it again for the others.
 func (s *Service) RevokeAPIKeys(ctx context.Context, by Principal, holder Identity) (int, error) {
 	if err := checkID(holderField(holder), holder.ID); err != nil {
 		return 0, err
@@ -64,8 +65,8 @@ func (s *Service) RevokeAPIKeys(ctx context.Context, by Principal, holder Identi
 	return s.revokeAll(ctx, by, holder)
 }
 
-// RevokeMyAPIKeys revokes all keys of the calling user, the one that it calls with included, and returns how many there were: see
-// [Service.RevokeAPIKeys]. Errors: CodeForbidden.
+// RevokeMyAPIKeys revokes all keys of the calling user, the one that it calls with included, and
+// returns how many there were: see [Service.RevokeAPIKeys]. Errors: CodeForbidden.
 func (s *Service) RevokeMyAPIKeys(ctx context.Context, by Principal) (int, error) {
 	if err := authorizeMe(by); err != nil {
 		return 0, err
@@ -76,13 +77,16 @@ func (s *Service) RevokeMyAPIKeys(ctx context.Context, by Principal) (int, error
 // revokeChunk is how many keys are revoked in one transaction at most.
 const revokeChunk = 256
 
-// revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues meanwhile survives it: that takes the lock
-// of the holder's keys, and looks whether its own key is revoked. So it commits before a chunk takes the lock, and the chunk
-// sees the new key; or it comes after, and finds its own key revoked once the last chunk is committed.
+// revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues
+// meanwhile survives it: that takes the lock of the holder's keys, and looks whether its own key is
+// revoked. So it commits before a chunk takes the lock, and the chunk sees the new key; or it comes
+// after, and finds its own key revoked once the last chunk is committed.
 //
-// Between two chunks others get as much time as the last one took, because SQLite does not queue writers of several processes.
+// Between two chunks others get as much time as the last one took, because SQLite does not queue
+// writers of several processes.
 func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) (revoked int, err error) {
-	// A holder without keys is not locked: the lock may leave its id in the store, and the id may be a key, pasted into the wrong place.
+	// A holder without keys is not locked: the lock may leave its id in the store, and the id may
+	// be a key, pasted into the wrong place.
 	if some, err := s.store.APIKeys(ctx, APIKeyPage{Holder: holder, Limit: 1}); err != nil {
 		return 0, fault("revoke API keys", err)
 	} else if len(some) == 0 {
@@ -104,8 +108,9 @@ func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) 
 	}
 }
 
-// revokeSome revokes a chunk of a holder's keys, and returns how many there were. It does not judge the caller's key again: a chunk may have
-// revoked that very key, and a revocation never waits for an Apply.
+// revokeSome revokes a chunk of a holder's keys, and returns how many there were. It does not judge
+// the caller's key again: a chunk may have revoked that very key, and a revocation never waits for
+// an Apply.
 func (s *Service) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
 	by.key = ""
 	err = s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, _ int) (events []Event, err error) {

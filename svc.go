@@ -79,9 +79,11 @@ type KeyConfig struct {
 	Peppers []Pepper
 	// Imports are the keys of other systems that [Service.ImportAPIKey] takes over. None: only keys issued here are accepted.
 	Imports []KeyImport
-	// MaxPerHolder is how many keys a user or a service account has at most: all that are listed, so expired and disabled ones as well, and
-	// no revoked ones. One more answers [CodeLimit], to [Host] as well. A holder that has more already keeps them. It holds
-	// exactly, in all processes that have the same number. 0: [DefaultMaxKeysPerHolder]. Not negative.
+	// MaxPerHolder is how many keys a user or a service account has at most: all that are
+	// listed, so expired and disabled ones as well, and no revoked ones. One more answers
+	// [CodeLimit], to [Host] as well. A holder that has more already keeps them. The limit holds
+	// exactly when all processes have the same. Each issued key costs a count up to it, in an
+	// index. 0: [DefaultMaxKeysPerHolder]. Not negative.
 	MaxPerHolder int
 	// Cached is how many keys, at least, are kept in memory for checking; 0: 65,536. Each takes about 130 bytes, of a million 110, once it is
 	// used, and no time of the garbage collector. As many holders are kept with them, at least 16,384 and at most 65,536, which take some

@@ -50,8 +50,8 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 	return by, err
 }
 
-// judgeAgain authenticates the caller of a request again whose body has come: that may be long after its headers, and the bearer may have
-// ended meanwhile.
+// judgeAgain authenticates the caller of a request again whose body has come: that may be long
+// after its headers, and the bearer may have ended meanwhile.
 func (h *Handler) judgeAgain(r *request) error {
 	if r.ContentLength == 0 {
 		return nil // there was nothing to wait for

@@ -20,8 +20,8 @@ func invalid(field, message string) *svc.Error {
 	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
 }
 
-// decode reads a request's JSON body, strictly, and judges the bearer again. An empty body leaves T at its zero value, which
-// is refused further on where something is required.
+// decode reads a request's JSON body, strictly, and judges the bearer again. An empty body leaves T
+// at its zero value, which is refused further on where something is required.
 func decode[T any](h *Handler, w http.ResponseWriter, r *request) (in T, err error) {
 	body, err := h.body(w, r)
 	if err != nil {

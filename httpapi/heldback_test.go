@@ -14,8 +14,8 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// A bearer that ends while its request's body is on the way does nothing: on no route, however the body is framed, and whether the bearer is a
-// key or the host's.
+// A bearer that ends while its request's body is on the way does nothing: on no route, however the
+// body is framed, and whether the bearer is a key or the host's.
 func TestBodiesHeldBack(t *testing.T) {
 	const session = "session-of-admin"
 	var over atomic.Bool

@@ -49,8 +49,8 @@ type scene struct {
 	key     string      // the id of one of alice's keys
 }
 
-// setting is what there is: nothing, a source, all that the examples of the document are about, that with the source elsewhere, or
-// that where a holder has one key at most.
+// setting is what there is: nothing, a source, all that the examples of the document are about,
+// that with the source elsewhere, or that where a holder has one key at most.
 type setting int
 
 const (

@@ -12,7 +12,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Several clients of two Services issue keys to one holder at once: it gets exactly as many as are allowed.
+// Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
+// allowed.
 func TestKeysAreNeverTooMany(t *testing.T) {
 	const most = 5
 	for name, open := range stores {
@@ -35,7 +36,8 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 	}
 }
 
-// Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is left, and none comes.
+// Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is
+// left, and none comes.
 func TestNoKeySurvivesAllOfThem(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +101,8 @@ func (s pausing) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.Store.CreateAPIKey(ctx, key)
 }
 
-// What ends a key, or makes its holder inactive, in one process waits for what that key is issuing in another, and is seen by what comes after.
+// What ends a key, or makes its holder inactive, in one process waits for what that key is issuing
+// in another, and is seen by what comes after.
 func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
 	for _, name := range []string{"SQLite", "PostgreSQL"} {
 		t.Run(name, func(t *testing.T) {

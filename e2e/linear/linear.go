@@ -1,6 +1,8 @@
-// Package linear has no code, only a test: whatever several clients do at once to a few templates and keys, through one
-// Service or two over the same database, every answer is one that they could have had by coming one after the other. A key stays
-// with one of the two: the other may accept it for a moment after its revocation, but issues nothing by it. One more Service keeps templates in memory.
+// Package linear has no code, only a test: whatever several clients do at once to a few templates
+// and keys, through one Service or two over the same database, every answer is one that they could
+// have had by coming one after the other. A key stays with one of the two: the other may accept it
+// for a moment after its revocation, but issues nothing by it. One more Service keeps templates in
+// memory.
 //
 // Each history is a few dozen calls with random contents, on ids of its own; porcupine looks for an order that explains
 // its answers. There are 30 histories over the stores together, 200 when CI is "true", or as many as

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -64,6 +65,10 @@ func TestPlans(t *testing.T) {
 		},
 		"using svc_templates_source": func() error {
 			_, err := store.RebindTemplates(t.Context(), key, "https://new.example")
+			return err
+		},
+		"using svc_api_keys_holder": func() error {
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{AfterTime: time.Now(), AfterID: "a", Limit: 1})
 			return err
 		},
 		"using svc_source_files_kept": func() error {

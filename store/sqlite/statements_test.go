@@ -75,6 +75,10 @@ func TestPlans(t *testing.T) {
 		"USING COVERING INDEX svc_source_files_kept (scope=? AND owner=? AND name=?": func() error {
 			return store.KeepSourceFile(t.Context(), key, svc.SourceFile{Path: "a"})
 		},
+		"USING INDEX svc_api_keys_holder (holder_kind=? AND holder_id=? AND (created_at,id)<(?,?))": func() error {
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{AfterTime: time.Now(), AfterID: "a", Limit: 1})
+			return err
+		},
 		"USING INDEX svc_audit_actor (actor_id=? AND number<?)": func() error {
 			_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{ActorKind: "user", ActorID: "a", Since: time.Now()}, Limit: 10})
 			return err

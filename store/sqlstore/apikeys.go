@@ -27,7 +27,8 @@ func (s session) createKey(ctx context.Context, key svc.APIKey) error {
 func (s *Store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (live int, err error) {
 	err = s.transact(ctx, "lock API keys", func(ctx context.Context, tx session) error {
 		if !s.dialect.OneWriter {
-			// Writing the row first makes others who lock it wait; what they have written is seen by the next statement.
+			// Writing the row first makes others who lock it wait; what they have written is seen
+			// by the next statement.
 			if err := tx.hit(ctx, `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
 				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`, holder.Kind, holder.ID); err != nil {
 				return err

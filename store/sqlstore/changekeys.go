@@ -92,8 +92,8 @@ func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.
 	return ids, nil
 }
 
-// revokeKeys revokes keys until there are no more, or limit of them. One statement may revoke fewer than there are: others may have revoked
-// some of those that it waited for.
+// revokeKeys revokes keys until there are no more, or limit of them. One statement may revoke fewer
+// than there are: others may have revoked some of those that it waited for.
 func (s session) revokeKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
 	for {
 		some, err := all(ctx, s, scanText, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL

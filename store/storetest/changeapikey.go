@@ -284,7 +284,8 @@ var changeAPIKeyRules = []rule{
 	}},
 }
 
-// holds expects that what others do waits for the end of a transaction, which has called hold. They get a moment to go wrong in.
+// holds expects that what others do waits for the end of a transaction, which has called hold. They
+// get a moment to go wrong in.
 func (c *checker) holds(hold func(ctx context.Context, tx svc.Store) error, others func() error) {
 	var started, ended atomic.Bool
 	waited := make(chan error, 1)
