@@ -59,6 +59,7 @@ func TestStoreFaults(t *testing.T) {
 			t.Run(c.name+"/"+call, func(t *testing.T) {
 				s, admin := stocked(t, keeping)
 				admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+				s.key("alice") // that there is one to revoke
 				before := s.everything(admin)
 				for _, r := range requests {
 					s.store.plant(func(called string) error {

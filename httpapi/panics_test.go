@@ -128,6 +128,7 @@ func TestHooksThatPanic(t *testing.T) {
 func TestStoreThatPanicsIsNotStuck(t *testing.T) {
 	s, admin := stocked(t, keeping)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	s.key("alice") // that there is one to revoke
 	for call, requests := range touching {
 		for _, r := range requests {
 			s.store.plant(func(called string) error {
