@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -164,7 +165,7 @@ func (s *Service) everybody(ctx context.Context) (*everybody, error) {
 		return all, nil
 	}
 	all, err := s.readEverybody(ctx)
-	if err == nil {
+	if err == nil && cache.Size(all.AccessRows) <= maxEverybody {
 		s.copies.everybody.Put(fence, struct{}{}, all)
 	}
 	return all, err
@@ -179,5 +180,11 @@ func (s *Service) readEverybody(ctx context.Context) (*everybody, error) {
 		s.copies.hear(rows.Generation)
 	}
 	r := newRoster(rows)
-	return &everybody{r, sync.OnceValue(func() *policy.World { return s.compiler.World(r.census()) })}, nil
+	return &everybody{r, sync.OnceValue(func() *policy.World {
+		world := s.compiler.World(r.census())
+		if s.copies != nil && cache.Size(r.AccessRows)+world.Size() > maxEverybody {
+			s.copies.everybody.Clear()
+		}
+		return world
+	})}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/tasks"
 )
 
@@ -111,10 +112,11 @@ type sourceCheck struct {
 	installed  []Installation
 }
 
-// checks are what came of the last comparison with each source.
+// checks are what came of the last comparison with each source. When they become too large all are forgotten.
 type checks struct {
-	mu   sync.Mutex
-	last map[SourceKey]*sourceCheck
+	mu    sync.Mutex
+	last  map[SourceKey]*sourceCheck
+	bytes int64 // of all that was kept since they were forgotten
 }
 
 // of returns what came of the last comparison of just these, or nil.
@@ -136,8 +138,11 @@ func (c *checks) keep(check *sourceCheck) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last == nil {
-		c.last = map[SourceKey]*sourceCheck{}
+	if c.bytes += cache.Size(check); c.last == nil || c.bytes > maxChecks {
+		c.last, c.bytes = map[SourceKey]*sourceCheck{}, cache.Size(check)
+	}
+	if c.bytes > maxChecks {
+		return
 	}
 	c.last[check.report.Source] = check
 }

@@ -25,6 +25,14 @@ const (
 	keptBanks    = 1 << 14
 )
 
+// How many bytes the copies take at most that are not kept by row, and the rights and banks of a Compiler: [policy.MaxKept]. What is larger is
+// read for each request.
+const (
+	maxEverybody = 256 << 20 // all rows of access, and what is compiled from them
+	maxInstalled = 64 << 20  // where all templates came from
+	maxChecks    = 64 << 20  // what came of the last comparisons with sources
+)
+
 // copies are what a Service keeps of the store, so that most requests need no call of it. What this process changes is dropped
 // before the call that changed it returns; a follower of the store's changes drops what others do.
 //
@@ -57,6 +65,9 @@ type standing struct {
 	generation int64
 }
 
+// standingBytes is what a standing takes beside the table of its rights: itself, the rights, and the reason why they are closed.
+const standingBytes = 512
+
 // nobody is whom a key that was never issued belongs to.
 var nobody = &standing{keysRest: true}
 
@@ -66,8 +77,9 @@ type bankCopy struct {
 	generation int64
 }
 
-// newCopies makes room for the copies of so many keys, and for so many bytes of templates.
-func newCopies(keys, templates int) *copies {
+// newCopies makes room for the copies of so many keys, and for so many bytes of templates. Holders and banks count in the budget of what
+// the compiler keeps, with which they share nearly all.
+func newCopies(keys, templates int, budget *cache.Budget) *copies {
 	holders := min(max(keys, leastHolders), mostHolders)
 	c := &copies{
 		seed:      maphash.MakeSeed(),
@@ -77,8 +89,13 @@ func newCopies(keys, templates int) *copies {
 		templates: newTemplateCopies(templates),
 		epoch:     time.Now(),
 	}
-	c.holders = cache.New[actor, *standing](holders, func(who actor) uint64 { return c.hash(who.ID) }) // see drop
-	c.banks = cache.New[string, bankCopy](keptBanks, c.hash)
+	hashOf := func(who actor) uint64 { return c.hash(who.ID) } // see drop
+	c.holders = cache.NewWithin(holders, hashOf, budget, func(who actor, s *standing) (int64, *cache.Share) {
+		return standingBytes + cache.Size(who), s.rights.Share()
+	})
+	c.banks = cache.NewWithin(keptBanks, c.hash, budget, func(id string, b bankCopy) (int64, *cache.Share) {
+		return cache.Allocated(len(id)), b.policy.Share()
+	})
 	return c
 }
 

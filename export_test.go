@@ -101,3 +101,6 @@ func TemplatesTooLarge(s *Service) bool {
 
 // KeepsTemplates reports whether reads of templates are answered from memory.
 func KeepsTemplates(s *Service) bool { return s.templateList() != nil }
+
+// Kept is how many bytes are kept of what was compiled from policies.
+func Kept(s *Service) int64 { return s.compiler.Budget().Used() }

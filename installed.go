@@ -1,6 +1,10 @@
 package svc
 
-import "context"
+import (
+	"context"
+
+	"github.com/extsvc/svc/internal/cache"
+)
 
 // installed are the templates of the server that came from sources. It is not changed.
 type installed struct {
@@ -25,7 +29,7 @@ func (s *Service) installed(ctx context.Context) (*installed, error) {
 	}
 	v, _ := s.copies.view()
 	all, err := s.readInstalled(ctx, v.generation)
-	if err == nil {
+	if err == nil && cache.Size(all.bySource) <= maxInstalled {
 		s.copies.installed.Put(fence, struct{}{}, all)
 	}
 	return all, err

@@ -10,6 +10,9 @@ import (
 	"github.com/extsvc/svc/internal/seal"
 )
 
+// maxFailing is how many failing sources are remembered: some 300 bytes each, and at most 10 MiB.
+const maxFailing = 1 << 13
+
 // failing are the sources that failed when this process asked them last, by when they were registered.
 type failing struct {
 	mu      sync.Mutex
@@ -28,7 +31,7 @@ func (f *failing) turned(up Upstream, fails bool) bool {
 		delete(f.sources, up.Source)
 		return true
 	}
-	if f.sources == nil {
+	if f.sources == nil || len(f.sources) == maxFailing { // removed ones stay: forget all, and tell once more of those that still fail
 		f.sources = map[SourceKey]time.Time{}
 	}
 	f.sources[up.Source] = up.Registered

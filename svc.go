@@ -206,7 +206,7 @@ func New(config Config) (*Service, error) {
 	if config.Templates.Cached < 0 {
 		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
 	}
-	s.copies = newCopies(cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached)
+	s.copies = newCopies(cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached, s.compiler.Budget())
 	var err error
 	if s.keys, err = newKeyring(config.Keys); err != nil {
 		return nil, err

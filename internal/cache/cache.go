@@ -9,7 +9,10 @@
 // so many pointers would keep the garbage collector busy.
 package cache
 
-import "sync/atomic"
+import (
+	"reflect"
+	"sync/atomic"
+)
 
 // ways is the number of entries in a set. Their pointers and the set's own fields fill one line of
 // the processor's cache.
@@ -21,6 +24,11 @@ type Cache[K comparable, V any] struct {
 	mask uint64
 	era  atomic.Uint32
 	sets []set[K, V]
+
+	budget *Budget                                          // nil: the number of entries is all that bounds it
+	weigh  func(key K, value V) (bytes int64, share *Share) // of an entry, beside itself
+	hand   atomic.Uint32                                    // the set that is given up next
+	size   int64                                            // of an entry itself
 
 	forgotten atomic.Uint64 // grows when a call of Drop or Clear begins, and when it ends
 
@@ -38,6 +46,9 @@ type entry[K comparable, V any] struct {
 	used  atomic.Bool // since place last passed over it
 	key   K
 	value V
+
+	bytes int64
+	share *Share
 }
 
 // New returns a Cache of at least capacity entries. hash must spread keys evenly; its low bits
@@ -54,6 +65,15 @@ func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 		loads: newLoads[K](),
 	}
 	c.forgotten.Store(1)
+	return c
+}
+
+// NewWithin is New for a cache whose entries count in a budget: with what they take beside an entry itself, as weigh says. Values that are too
+// large for the budget are not kept.
+func NewWithin[K comparable, V any](capacity int, hash func(K) uint64, budget *Budget, weigh func(key K, value V) (bytes int64, share *Share)) *Cache[K, V] {
+	c := New[K, V](capacity, hash)
+	c.budget, c.weigh, c.size = budget, weigh, Allocated(int(reflect.TypeFor[entry[K, V]]().Size()))
+	budget.Join(c.giveUp)
 	return c
 }
 
@@ -89,8 +109,45 @@ func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool)
 // the present one. It may replace another entry.
 func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 	s := c.set(key)
-	if now := c.fence(s); fence == now {
-		s.place(key, now).Store(&entry[K, V]{Fence: fence, key: key, value: value})
+	now := c.fence(s)
+	if fence != now {
+		return
+	}
+	e := &entry[K, V]{Fence: fence, key: key, value: value}
+	if c.budget == nil {
+		s.place(key, now).Store(e)
+		return
+	}
+	e.bytes, e.share = c.weigh(key, value)
+	if e.bytes += c.size; !c.budget.Takes(e.bytes + e.share.Bytes()) {
+		return
+	}
+	c.budget.Hold(e.bytes, e.share)
+	c.left(s.place(key, now).Swap(e))
+	c.budget.Fit()
+}
+
+// left is called with an entry that is not kept any more; nil: none was.
+func (c *Cache[K, V]) left(e *entry[K, V]) {
+	if e != nil {
+		c.budget.Release(e.bytes, e.share)
+	}
+}
+
+// giveUp gives up, in the next sets, what is stale or was not used since it was last passed over.
+func (c *Cache[K, V]) giveUp() {
+	for range max(1, len(c.sets)/parts) {
+		s := &c.sets[uint64(c.hand.Add(1))&c.mask]
+		now := c.fence(s)
+		for i := range s.ways {
+			e := s.ways[i].Load()
+			if e == nil || e.Fence == now && e.used.Swap(false) {
+				continue
+			}
+			if s.ways[i].CompareAndSwap(e, nil) {
+				c.left(e)
+			}
+		}
 	}
 }
 

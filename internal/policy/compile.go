@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/maphash"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -22,8 +23,11 @@ const (
 	keptLength    = 512 // bytes of the strings of one ask
 )
 
+// MaxKept is how many bytes a Compiler keeps at most, with what others keep in its Budget.
+const MaxKept = 128 << 20
+
 // Compiler turns subjects into rights, so that what is equal is parsed once, kept once and decided once. What it keeps is
-// bounded, whatever it is asked. Use [NewCompiler]. It is safe for concurrent use.
+// bounded in number and in bytes, whatever it is asked. Use [NewCompiler]. It is safe for concurrent use.
 type Compiler struct {
 	documents *cache.Cache[digest, parsed]
 	tables    *cache.Cache[digest, *table]
@@ -33,6 +37,7 @@ type Compiler struct {
 	verdicts  *memo[cell, verdict]
 	asked     *answers // spares finding the classes of strings that were asked about before
 	seed      maphash.Seed
+	budget    *cache.Budget
 }
 
 // digest is the SHA-256 of what was compiled.
@@ -42,18 +47,37 @@ type digest [sha256.Size]byte
 type parsed struct {
 	document *Document
 	fault    error
+	share    *cache.Share // of both
+}
+
+func parseApart(raw []byte) parsed {
+	document, fault := ParseDocument(raw)
+	return parsed{document, fault, cache.NewShare(cache.Size(document) + cache.Size(fault))}
 }
 
 // NewCompiler returns a Compiler that has kept nothing yet.
-func NewCompiler() *Compiler {
+func NewCompiler() *Compiler { return newCompiler(MaxKept) }
+
+func newCompiler(most int64) *Compiler {
+	budget := cache.NewBudget(most)
 	return &Compiler{
-		made:      new(atomic.Uint64),
-		documents: cache.New[digest, parsed](keptDocuments, digest.bits),
-		tables:    cache.New[digest, *table](keptTables, digest.bits),
-		verdicts:  newMemo[cell, verdict](keptVerdicts),
-		asked:     newAnswers(keptAsked),
-		seed:      maphash.MakeSeed(),
+		made: new(atomic.Uint64), seed: maphash.MakeSeed(), budget: budget,
+		documents: cache.NewWithin(keptDocuments, digest.bits, budget, func(_ digest, p parsed) (int64, *cache.Share) { return 0, p.share }),
+		tables:    cache.NewWithin(keptTables, digest.bits, budget, func(_ digest, t *table) (int64, *cache.Share) { return 0, t.share }),
+		verdicts:  newMemo(keptVerdicts, budget, func(_ cell, v *verdict) *cache.Share { return v.share }),
+		asked:     newAnswers(keptAsked, budget),
 	}
+}
+
+// Budget is what bounds the bytes that are kept, for whoever keeps Rights, or Banks, of this Compiler: they share much.
+func (c *Compiler) Budget() *cache.Budget { return c.budget }
+
+// Share is what keeping the rights takes.
+func (r *Rights) Share() *cache.Share {
+	if r == nil || r.table == nil {
+		return nil
+	}
+	return r.table.share
 }
 
 // Call is what ends a call early: a [context.Context].
@@ -148,7 +172,33 @@ func (c *Compiler) compile(s Subject, grants []Grant) *table {
 	}
 	t.actions = classify(":", append(actions, coveredByRecall...))
 	t.banks = classify("::", banks)
+	t.share = cache.NewShare(t.size(), t.documents()...)
 	return t
+}
+
+// size is about how many bytes a table takes without its documents.
+func (t *table) size() int64 {
+	n := cache.Size(t.actions) + cache.Size(t.banks) + cache.Allocated(int(reflect.TypeFor[table]().Size()))
+	for _, ways := range t.sides {
+		n += cache.Allocated(cap(ways) * int(reflect.TypeFor[way]().Size()))
+		for _, w := range ways {
+			n += cache.Allocated(len(w.words)) + cache.Allocated(len(w.via))
+		}
+	}
+	return n
+}
+
+// documents returns the shares of its documents, each once.
+func (t *table) documents() []*cache.Share {
+	var all []*cache.Share
+	known := map[*cache.Share]bool{}
+	for _, w := range slices.Concat(t.sides...) {
+		if !known[w.share] {
+			known[w.share] = true
+			all = append(all, w.share)
+		}
+	}
+	return all
 }
 
 // gather returns a table that knows no classes yet.
@@ -191,10 +241,10 @@ func (c *Compiler) parse(raw []byte) parsed {
 	case ok:
 		return p
 	case c.apart != nil:
-		p.document, p.fault = ParseDocument(raw)
+		p = parseApart(raw)
 		c.apart[key] = p
 	default:
-		p.document, p.fault = ParseDocument(raw)
+		p = parseApart(raw)
 		c.documents.Put(fence, key, p)
 	}
 	return p

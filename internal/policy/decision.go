@@ -1,6 +1,10 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/extsvc/svc/internal/cache"
+)
 
 // Outcome is how a request is decided.
 type Outcome string
@@ -28,6 +32,12 @@ type verdict struct {
 	// final says that nobody may vouch for what it denies: the subject is closed, or a document that may hold a deny does
 	// not parse.
 	final bool
+	share *cache.Share // of what is kept; nil: it is for one call, or always there
+}
+
+// size is about how many bytes a verdict takes. What it shares with documents counts: it stays when they go.
+func (v *verdict) size() int64 {
+	return cache.Size(v) + cache.Allocated(len(v.reason("", "")))
 }
 
 // because is the reason that does not depend on the request.

@@ -1,17 +1,63 @@
 package policy
 
-import "sync/atomic"
+import (
+	"reflect"
+	"sync/atomic"
+
+	"github.com/extsvc/svc/internal/cache"
+)
 
 // slots are where what was found once, and never changes, is remembered. There is a bounded number of them: something new may take
 // that of something older, which has to be found again.
 type slots[T any] struct {
-	all  []atomic.Pointer[T]
-	mask uint64
+	all    []atomic.Pointer[T]
+	mask   uint64
+	budget *cache.Budget                      // nil: their number is all that bounds them
+	shares func(*T) (one, other *cache.Share) // of what is remembered
+	size   int64                              // of one
+	hand   atomic.Uint64                      // the slot that is given up next
 }
 
 // newSlots returns size of them, which is a power of two.
-func newSlots[T any](size int) slots[T] {
-	return slots[T]{make([]atomic.Pointer[T], size), uint64(size - 1)}
+func newSlots[T any](size int) *slots[T] {
+	return &slots[T]{all: make([]atomic.Pointer[T], size), mask: uint64(size - 1)}
+}
+
+// within has them count in a budget, with what they share with others.
+func (s *slots[T]) within(budget *cache.Budget, size int, shares func(*T) (one, other *cache.Share)) *slots[T] {
+	s.budget, s.shares, s.size = budget, shares, cache.Allocated(size+int(reflect.TypeFor[T]().Size()))
+	budget.Join(s.giveUp)
+	return s
+}
+
+// giveUp empties the next slots.
+func (s *slots[T]) giveUp() {
+	for range max(1, len(s.all)/64) {
+		s.left(s.all[s.hand.Add(1)&s.mask].Swap(nil))
+	}
+}
+
+func (s *slots[T]) entered(v *T) {
+	if s.budget != nil {
+		one, other := s.shares(v)
+		s.budget.Hold(s.size, one)
+		s.budget.Hold(0, other)
+	}
+}
+
+func (s *slots[T]) fit() {
+	if s.budget != nil {
+		s.budget.Fit()
+	}
+}
+
+// left is called with what is not remembered any more; nil: nothing was.
+func (s *slots[T]) left(v *T) {
+	if v != nil && s.budget != nil {
+		one, other := s.shares(v)
+		s.budget.Release(s.size, one)
+		s.budget.Release(0, other)
+	}
 }
 
 // first and second return the two slots where something with that hash may be.
@@ -23,20 +69,26 @@ func (s *slots[T]) put(hash uint64, v *T) {
 	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
 		place = other
 	}
-	place.Store(v)
+	s.entered(v)
+	s.left(place.Swap(v))
+	s.fit()
 }
 
 // memo remembers values by their keys.
-type memo[K comparable, V any] struct{ slots[remembered[K, V]] }
+type memo[K comparable, V any] struct{ *slots[remembered[K, V]] }
 
 type remembered[K comparable, V any] struct {
 	key   K
 	value *V
 }
 
-// newMemo returns a memo for size values, which is a power of two.
-func newMemo[K comparable, V any](size int) *memo[K, V] {
-	return &memo[K, V]{newSlots[remembered[K, V]](size)}
+// newMemo returns a memo for size values, which is a power of two, in a budget; nil: their number is all that bounds them.
+func newMemo[K comparable, V any](size int, budget *cache.Budget, share func(K, *V) *cache.Share) *memo[K, V] {
+	m := &memo[K, V]{newSlots[remembered[K, V]](size)}
+	if budget != nil {
+		m.within(budget, 0, func(r *remembered[K, V]) (one, other *cache.Share) { return share(r.key, r.value), nil })
+	}
+	return m
 }
 
 func (m *memo[K, V]) get(hash uint64, key K) *V {
@@ -89,10 +141,14 @@ func (a *answer) to(table uint64, action, bank string) bool {
 }
 
 // answers remembers answers.
-type answers struct{ slots[answer] }
+type answers struct{ *slots[answer] }
 
 // newAnswers has room for size answers, which is a power of two.
-func newAnswers(size int) *answers { return &answers{newSlots[answer](size)} }
+func newAnswers(size int, budget *cache.Budget) *answers {
+	return &answers{newSlots[answer](size).within(budget, keptLength, func(a *answer) (one, other *cache.Share) {
+		return a.verdict.share, a.policy.Share()
+	})}
+}
 
 func (m *answers) get(hash, table uint64, action, bank string) *answer {
 	a := m.first(hash).Load()
@@ -106,7 +162,11 @@ func (m *answers) get(hash, table uint64, action, bank string) *answer {
 
 // replace puts an answer where another one to the same request is, if it is still there.
 func (m *answers) replace(hash uint64, old, by *answer) {
-	if !m.first(hash).CompareAndSwap(old, by) {
-		m.second(hash).CompareAndSwap(old, by)
+	m.entered(by)
+	if m.first(hash).CompareAndSwap(old, by) || m.second(hash).CompareAndSwap(old, by) {
+		m.left(old)
+	} else {
+		m.left(by)
 	}
+	m.fit()
 }

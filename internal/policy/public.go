@@ -3,6 +3,9 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"sync"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
 // Bank is the policy of a bank, ready to be asked. It cannot be changed. A nil one stands for none. Use [CompileBank].
@@ -15,6 +18,27 @@ type Bank struct {
 	openings   map[context]*opening // to unmapped senders, by override
 	open       *opening             // where no override matches; nil: nothing
 	strategies map[context]int      // the index of each override
+
+	weighed sync.Once
+	share   *cache.Share // when it is weighed
+}
+
+// openingBytes is what the sentences of an opening take, beside the bank's id.
+const openingBytes = 512
+
+// Share is what keeping the policy takes.
+func (b *Bank) Share() *cache.Share {
+	if b == nil {
+		return nil
+	}
+	b.weighed.Do(func() {
+		n := cache.Size(b.document) + cache.Size(b.openings) + cache.Size(b.open) + cache.Size(b.strategies) + cache.Size(b.fault)
+		if b.fault != nil {
+			n += cache.Allocated(len(b.fault.Error()))
+		}
+		b.share = cache.NewShare(n + int64((len(b.openings)+2)*(openingBytes+4*len(b.id))))
+	})
+	return b.share
 }
 
 // opening is what unmapped senders may do in one context.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
 // Rights are what a subject may do. They cannot be changed and are safe for concurrent use. Use [Compiler.Compile].
@@ -21,6 +23,7 @@ type table struct {
 	sides          [][]way // the grants, in gathering order, and then each policy that narrows them, by itself: Scoping before Narrowing
 	actions, banks *classes
 	statements     int
+	share          *cache.Share
 }
 
 // trace returns an empty trace with room for what the statements and the bank's policy come to.
@@ -115,6 +118,7 @@ func (r *Rights) ofClass(action, bank string) *verdict {
 	v := r.compiler.verdicts.get(hash, key)
 	if v == nil {
 		v = r.table.judge(action, bank, nil)
+		v.share = cache.NewShare(v.size())
 		r.compiler.verdicts.put(hash, key, v)
 	}
 	return v

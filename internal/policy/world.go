@@ -2,11 +2,17 @@ package policy
 
 import (
 	"maps"
+	"reflect"
 	"slices"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
-// keptReaches is how many answers a World remembers: each takes a bit for every principal.
-const keptReaches = 1 << 8
+// How many answers a World remembers: each takes a bit for every principal, and the statements that match.
+const (
+	keptReaches = 1 << 8
+	reachBytes  = 8 << 20 // that they take together, at most; the last one may take more
+)
 
 // World is a census that can be asked who may do something. It cannot be changed and is safe for concurrent use. Use
 // [Compiler.World].
@@ -43,7 +49,7 @@ type owned struct {
 func (c *Compiler) World(census *Census) *World {
 	closed := func(p Party) bool { return p.Subject.Closed != "" }
 	open := &Census{Parties: slices.DeleteFunc(slices.Clone(census.Parties), closed)}
-	w := &World{bankPolicies: map[string]*Bank{}, shut: census.shut(), reaches: newMemo[cell, reach](keptReaches)}
+	w := &World{bankPolicies: map[string]*Bank{}, shut: census.shut()}
 	for i := range census.Banks {
 		w.bankPolicies[census.Banks[i].ID] = CompileBank(&census.Banks[i])
 	}
@@ -54,7 +60,35 @@ func (c *Compiler) World(census *Census) *World {
 			w.give(members[m], &open.Parties[i].Subject, policies)
 		}
 	}
+	w.reaches = newMemo[cell, reach](w.room(), nil, nil)
 	return w
+}
+
+// reachSize is how many bytes an answer takes at most.
+func (w *World) reachSize() int64 {
+	return cache.Allocated(8*len(w.barred)) + cache.Allocated(len(w.statements)*int(reflect.TypeFor[Cited]().Size()))
+}
+
+// room is how many answers there is room for.
+func (w *World) room() int {
+	n := keptReaches
+	for n > 1 && int64(n)*w.reachSize() > reachBytes {
+		n /= 2
+	}
+	return n
+}
+
+// Size is about how many bytes it takes, with all the answers that it may come to remember.
+func (w *World) Size() int64 {
+	n := cache.Size(w.index) + cache.Size(w.users) + cache.Size(w.accounts) + cache.Size(w.statements) + cache.Size(w.policies)
+	return n + cache.Size(w.narrowed) + cache.Size(w.barred) + cache.Size(w.shut) + w.banksSize() + int64(w.room())*w.reachSize()
+}
+
+func (w *World) banksSize() (n int64) {
+	for id, b := range w.bankPolicies {
+		n += cache.Allocated(len(id)) + b.Share().Bytes() + 64
+	}
+	return n
 }
 
 // admit numbers the members.

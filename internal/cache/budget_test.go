@@ -1,0 +1,154 @@
+package cache_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/matryer/is"
+)
+
+// thing is a value that shares most of what it takes with others.
+type thing struct {
+	text  string
+	share *cache.Share
+}
+
+func weighThing(_ int, v thing) (int64, *cache.Share) { return int64(len(v.text)), v.share }
+
+// What all caches of a budget hold together stays within it, whoever puts, drops and clears meanwhile, and nothing is counted that is gone.
+func TestBudgetHolds(t *testing.T) {
+	is := is.New(t)
+	const most = 1 << 20
+	b := cache.NewBudget(most)
+	caches := []*cache.Cache[int, thing]{
+		cache.NewWithin(10_000, spread, b, weighThing), cache.NewWithin(7, spread, b, weighThing), cache.NewWithin(100, spread, b, weighThing),
+	}
+	part := cache.NewShare(50_000)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 20_000 {
+				c, key := caches[rand.IntN(len(caches))], rand.IntN(3000)
+				switch n := rand.IntN(1000); {
+				case n == 0:
+					c.Clear()
+				case n < 100:
+					c.Drop(key)
+				case n < 300:
+					c.Get(key)
+				default:
+					c.Put(c.Fence(key), key, thing{strings.Repeat("x", i%5000), cache.NewShare(int64(n), part)})
+				}
+			}
+		})
+	}
+	all.Wait()
+	caches[0].Put(caches[0].Fence(1), 1, thing{})
+	is.True(b.Used() <= most)
+	is.True(b.Used() > 0)
+	b.Drain()
+	is.Equal(b.Used(), int64(0))
+}
+
+// What entries share counts once, while one of them is there.
+func TestShareCountsOnce(t *testing.T) {
+	is := is.New(t)
+	b := cache.NewBudget(1 << 30)
+	part := cache.NewShare(1000)
+	one, other := cache.NewShare(10, part), cache.NewShare(20, part)
+	is.Equal(one.Bytes(), int64(1010))
+	b.Hold(1, one)
+	b.Hold(2, one)
+	b.Hold(3, other)
+	b.Hold(4, nil)
+	is.Equal(b.Used(), int64(1+2+3+4+10+20+1000))
+	b.Release(1, one)
+	b.Release(3, other)
+	is.Equal(b.Used(), int64(2+4+10+1000))
+	b.Release(2, one)
+	is.Equal(b.Used(), int64(4))
+}
+
+// A value that would drive out all the others is not kept.
+func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
+	is := is.New(t)
+	b := cache.NewBudget(1 << 20)
+	c := cache.NewWithin(100, spread, b, weighThing)
+	c.Put(c.Fence(1), 1, thing{text: "small"})
+	c.Put(c.Fence(2), 2, thing{share: cache.NewShare(1 << 19)})
+	_, large := c.Get(2)
+	_, small := c.Get(1)
+	is.True(!large && small)
+}
+
+// What was used lately stays, and what was not goes.
+func TestBudgetKeepsWhatIsUsed(t *testing.T) {
+	is := is.New(t)
+	b := cache.NewBudget(1 << 20)
+	c := cache.NewWithin(10_000, spread, b, weighThing)
+	c.Put(c.Fence(-1), -1, thing{text: "used"})
+	for i := range 20_000 {
+		c.Get(-1)
+		c.Put(c.Fence(i), i, thing{text: strings.Repeat("x", 100)})
+	}
+	_, ok := c.Get(-1)
+	is.True(ok)
+}
+
+// Size is what a value takes on the heap, and at most thrice that.
+func TestSizeIsHonest(t *testing.T) {
+	type row struct {
+		ID    string
+		Email *string
+		Tags  []string
+		Raw   [][]byte
+		By    map[string]int
+	}
+	word := func(n int) string { return strings.Repeat("x", n) }
+	for name, of := range map[string]func(i int) any{
+		"strings": func(i int) any {
+			s := make([]string, 0, 10)
+			return &row{ID: word(i%40 + 1), Tags: append(s, word(9), word(i%100))}
+		},
+		"pointers": func(i int) any {
+			s := word(20)
+			return &row{Email: &s}
+		},
+		"raw":  func(i int) any { return &row{Raw: [][]byte{[]byte(word(i % 300)), []byte(word(24))}} },
+		"long": func(i int) any { return &row{ID: word(10_000)} },
+		"map": func(i int) any {
+			r := &row{By: map[string]int{}}
+			for k := range i % 50 {
+				r.By[word(k)] = k
+			}
+			return r
+		},
+	} {
+		const n = 5000
+		all := make([]any, n)
+		before := heap()
+		for i := range all {
+			all[i] = of(i)
+		}
+		real, said := heap()-before, int64(0)
+		for _, v := range all {
+			said += cache.Size(v)
+		}
+		t.Logf("%s: %d bytes, estimated %d", name, real, said)
+		if said < real*9/10 || said > 3*real {
+			t.Errorf("%s: %d bytes, estimated %d", name, real, said)
+		}
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,66 @@
+package cache
+
+import (
+	"reflect"
+	"time"
+)
+
+// Size returns about how many bytes of the heap are reached from a value, which must hold no cycle and no channel: not less than there are,
+// and not many times more. What is reached twice counts twice. A function counts as what a small closure takes.
+func Size(v any) int64 { return behind(reflect.ValueOf(v)) }
+
+// Allocated returns about how many bytes an allocation of n takes, as the allocator rounds them.
+func Allocated(n int) int64 {
+	if n == 0 {
+		return 0
+	}
+	return int64(n+n/8+15) &^ 7
+}
+
+const (
+	closureBytes = 64
+	entryBytes   = 16 // of a map, beside a key and a value, with the room that is left free
+)
+
+// behind returns the bytes that a value refers to; its own are part of whatever holds it.
+func behind(v reflect.Value) (n int64) {
+	if !v.IsValid() || v.Type() == reflect.TypeFor[time.Time]() { // all times have their location in common
+		return 0
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return Allocated(v.Len())
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			n = Allocated(int(v.Elem().Type().Size())) + behind(v.Elem())
+		}
+	case reflect.Func:
+		n = closureBytes
+	case reflect.Struct:
+		for i := range v.NumField() {
+			n += behind(v.Field(i))
+		}
+	case reflect.Slice:
+		n = Allocated(v.Cap() * int(v.Type().Elem().Size()))
+		fallthrough
+	case reflect.Array:
+		for i := 0; i < v.Len() && refers(v.Type().Elem()); i++ {
+			n += behind(v.Index(i))
+		}
+	case reflect.Map:
+		n = entryBytes + 2*int64(v.Len())*(entryBytes+int64(v.Type().Key().Size()+v.Type().Elem().Size()))
+		for entries := v.MapRange(); entries.Next(); {
+			n += behind(entries.Key()) + behind(entries.Value())
+		}
+	}
+	return n
+}
+
+// refers reports whether a value of a type may refer to more.
+func refers(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.String, reflect.Pointer, reflect.Interface, reflect.Func, reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
+		return true
+	}
+	return false
+}

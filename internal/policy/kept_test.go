@@ -1,0 +1,140 @@
+package policy_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/matryer/is"
+)
+
+// bulky are documents that take much of something, each n of it, no two alike.
+var bulky = map[string]func(i, n int) string{
+	"statements": func(i, n int) string {
+		return allows(strings.Repeat(`{"effect":"deny","actions":["a"],"banks":["b"]},`, n) + fmt.Sprintf(`{"effect":"allow","actions":["a"],"banks":["b%d"]}`, i))
+	},
+	"patterns": func(i, n int) string {
+		var banks strings.Builder
+		for k := range n {
+			fmt.Fprintf(&banks, `,"bank-%d-%d::*"`, i, k)
+		}
+		return allows(`{"effect":"allow","actions":["a"],"banks":["b"` + banks.String() + `]}`)
+	},
+	"tags": func(i, n int) string {
+		return allows(fmt.Sprintf(`{"effect":"allow","actions":["a"],"banks":["*"],"retain_tags":["%d"%s]}`, i, strings.Repeat(`,"a tag"`, n)))
+	},
+	"tag groups": func(i, n int) string {
+		return allows(fmt.Sprintf(`{"effect":"allow","actions":["a"],"banks":["*"],"recall_tag_groups":[{"a":%d}%s]}`, i, strings.Repeat(`,{"b":1}`, n)))
+	},
+	"parameters": func(i, n int) string {
+		return allows(strings.Repeat(fmt.Sprintf(`{"effect":"allow","actions":["a"],"banks":["b"],"llm_model":"m%d","recall_max_tokens":7,"retain_roles":["r"]},`, i), n) +
+			`{"effect":"deny","actions":["a"],"banks":["b"]}`)
+	},
+}
+
+func allows(statements string) string {
+	return `{"version":"2026-03-24","statements":[` + statements + `]}`
+}
+
+func held(document string) policy.Subject {
+	return policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte(document)}}}
+}
+
+// What a compiler says it keeps is at least what that takes on the heap, and not many times more.
+func TestKeptIsHonest(t *testing.T) {
+	for name, document := range bulky {
+		c := policy.NewSmallCompiler(1 << 40)
+		before, said := heap(), c.Budget().Used()
+		for i := range 40 {
+			rights := c.Compile(held(document(i, 1000)))
+			for k := range 20 {
+				rights.Decide(fmt.Sprint("a", k%3), fmt.Sprint("b", i+k), &policy.Context{}, nil)
+			}
+		}
+		real := heap() - before
+		said = c.Budget().Used() - said
+		runtime.KeepAlive(c)
+		t.Logf("%s: %d bytes, estimated %d", name, real, said)
+		if said < real*9/10 || said > 4*real {
+			t.Errorf("%s: %d bytes, estimated %d", name, real, said)
+		}
+	}
+}
+
+// What banks' policies say they take is that, too.
+func TestBanksAreHonest(t *testing.T) {
+	const n = 40
+	all := make([]*policy.Bank, n)
+	overrides := func(of string) string {
+		var list strings.Builder
+		for k := range 1000 {
+			fmt.Fprintf(&list, `{"scope":"topic","value":"t%d",%s},`, k, of)
+		}
+		return strings.TrimSuffix(list.String(), ",")
+	}
+	for _, document := range []string{
+		`{"version":"2026-03-24","strategy_overrides":[` + overrides(`"strategy":"s"`) + `]}`,
+		`{"version":"2026-03-24","public_access":{"overrides":[` + overrides(`"actions":["bank:recall","bank:reflect"],"recall_max_tokens":3`) + `]}}`,
+	} {
+		before := heap()
+		for i := range all {
+			all[i] = policy.CompileBank(&policy.Named{ID: fmt.Sprint("bank", i), Document: []byte(document)})
+		}
+		real, said := heap()-before, int64(0)
+		for _, b := range all {
+			said += b.Share().Bytes()
+		}
+		t.Logf("%d bytes, estimated %d", real, said)
+		if said < real*9/10 || said > 4*real {
+			t.Errorf("%d bytes, estimated %d", real, said)
+		}
+	}
+}
+
+// However much is compiled and decided, what is kept has a bound, on the heap too.
+func TestKeptIsBounded(t *testing.T) {
+	is := is.New(t)
+	const most = 16 << 20
+	c, before := policy.NewSmallCompiler(most), heap()
+	for i := range 300 {
+		for _, document := range bulky {
+			rights := c.Compile(held(document(i, 300)))
+			for k := range 4 {
+				rights.Decide(fmt.Sprint("a", k), fmt.Sprint("b", i, k), &policy.Context{}, nil)
+			}
+		}
+		is.True(c.Budget().Used() <= most)
+	}
+	is.True(c.Budget().Used() > most/2)
+	grown := heap() - before
+	t.Logf("%d bytes, estimated %d", grown, c.Budget().Used())
+	is.True(grown < 2*most)
+	runtime.KeepAlive(c)
+}
+
+// A compiler for one call answers alike, finds what is kept, and adds nothing.
+func TestApartKeepsNothing(t *testing.T) {
+	is := is.New(t)
+	c := policy.NewCompiler()
+	request := policy.Request{Action: "a", Bank: "b7"}
+	want := c.Compile(held(bulky["tags"](7, 10))).Explain(request)
+	kept := c.Budget().Used()
+	for _, document := range bulky {
+		apart := c.Apart(nil)
+		is.NoErr(apart.Check([]byte(document(7, 10))))
+		apart.Compile(held(document(7, 10))).Explain(request)
+		is.True(apart.Check([]byte(`{}`)) != nil)
+	}
+	is.Equal(c.Apart(nil).Compile(held(bulky["tags"](7, 10))).Explain(request), want)
+	is.Equal(c.Budget().Used(), kept)
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
