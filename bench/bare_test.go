@@ -10,8 +10,8 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// bare is the driver by itself: the statements of package sqlstore, prepared, without anything around them. That they are
-// the same is checked: see TestSameStatements.
+// bare is the driver alone: the prepared statements of package sqlstore, with nothing around them.
+// TestSameStatements checks that they are the same.
 type bare struct {
 	write, read *sql.DB
 
@@ -124,7 +124,8 @@ func (b *bare) close() error {
 	return errors.Join(b.read.Close(), b.write.Close())
 }
 
-// mutate is what every mutation is: a transaction that counts the generation up and says what changed.
+// mutate runs a mutation as every mutation runs: in a transaction that increments the generation
+// and records the change.
 func (b *bare) mutate(ctx context.Context, t svc.Target, do func(tx *sql.Tx) error) error {
 	tx, err := b.write.BeginTx(ctx, readCommitted)
 	if err != nil {
@@ -149,7 +150,7 @@ func (b *bare) mutate(ctx context.Context, t svc.Target, do func(tx *sql.Tx) err
 	return tx.Commit()
 }
 
-// fromMicro returns a time as it is stored.
+// fromMicro converts a stored time.
 func fromMicro(micro int64) time.Time { return time.UnixMicro(micro).UTC() }
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}

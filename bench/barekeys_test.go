@@ -8,7 +8,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// keyRow is the columns of a key.
+// keyRow holds the columns of a key.
 type keyRow struct {
 	svc.APIKey
 	created                    int64
@@ -21,7 +21,7 @@ func (r *keyRow) columns() []any {
 		&r.expires, &r.disabled, &r.lastUsed, &r.ScopingPolicyID, &r.Seal}
 }
 
-// accessRow is the columns of a key, its holder, and what reaches the holder.
+// accessRow holds the columns of a key, its holder, and the holder's rights.
 type accessRow struct {
 	generation                                   int64
 	bank, scopingDocument, narrowing             []byte
@@ -32,7 +32,7 @@ type accessRow struct {
 	key                                          keyRow
 }
 
-// boundary stands between the texts of policies; as long as one that is drawn.
+// boundary separates the texts of policies. It is as long as a random one.
 const boundary = "##########"
 
 // lookUp reads a key and its holder.

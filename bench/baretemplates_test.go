@@ -8,7 +8,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// contentRow is the columns of a content, all null where there is none.
+// contentRow holds the columns of a content; all are null where there is none.
 type contentRow struct {
 	name, description, category  *string
 	integrations, tags, manifest []byte
@@ -29,7 +29,7 @@ func (r *contentRow) content() (c svc.Content, err error) {
 	return c, json.Unmarshal(r.tags, &c.Tags)
 }
 
-// templateRow is the columns of a template.
+// templateRow holds the columns of a template.
 type templateRow struct {
 	key                                       svc.TemplateKey
 	content                                   contentRow
@@ -43,7 +43,7 @@ func (r *templateRow) columns() []any {
 		&r.scope, &r.owner, &r.name, &r.origin, &r.revision, &r.url, &r.installed, &r.updated, &r.version)
 }
 
-// template is the row as a store returns it.
+// template returns the row as a store returns it.
 func (r *templateRow) template() (svc.Template, error) {
 	t := svc.Template{TemplateKey: r.key, Version: r.version, InstalledAt: fromMicro(r.installed), UpdatedAt: fromMicro(r.updated)}
 	var err error

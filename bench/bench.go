@@ -1,3 +1,3 @@
-// Package bench has no code, only benchmarks: what a call of the service costs beside the bare driver call that does the
-// same. See README.md.
+// Package bench contains only benchmarks. They compare the cost of a call of the Service with the
+// bare driver call that does the same. See README.md.
 package bench

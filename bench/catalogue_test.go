@@ -10,11 +10,11 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// catalogue is the file of a source whose templates have inline manifests of some size.
+// catalogue is the file of a source with inline manifests of some size.
 type catalogue struct {
 	body     []byte
-	versions []int // where the version of each manifest is
-	edition  int   // counts the changes
+	versions []int // the position of each manifest's version
+	edition  int   // the number of changes
 }
 
 const (
@@ -23,7 +23,7 @@ const (
 	edited       = 100 // one template in so many changes with each edition
 )
 
-// newCatalogue returns a catalogue of so many templates, each of which takes about so many bytes.
+// newCatalogue returns a catalogue of so many templates, each of about size bytes.
 func newCatalogue(templates, size int) *catalogue {
 	var c catalogue
 	c.body = append(c.body, `{"templates":[`...)
@@ -57,7 +57,7 @@ func (c *catalogue) edit(l *loopback) {
 	})
 }
 
-// entry is what a file says of a template.
+// entry is a template in the file.
 type entry struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
@@ -74,7 +74,7 @@ func (e entry) content() svc.Content {
 	}
 }
 
-// entries reads a file as anybody would.
+// entries decodes a file as any client can.
 func entries(body []byte) ([]entry, error) {
 	var file struct {
 		Templates []entry `json:"templates"`
@@ -83,7 +83,7 @@ func entries(body []byte) ([]entry, error) {
 	return file.Templates, err
 }
 
-// stocked returns a site whose only templates are all that a source offers, in one transaction.
+// stocked returns a site whose templates are exactly the source's, installed in one transaction.
 func stocked(tb testing.TB, l *loopback) *site {
 	tb.Helper()
 	ctx := tb.Context()

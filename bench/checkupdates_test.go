@@ -12,7 +12,8 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// BenchmarkCheckUpdates asks about 10,000 templates that came from one source, whose catalogue has so many bytes.
+// BenchmarkCheckUpdates checks 10,000 templates from one source for updates. The catalogue has so
+// many bytes.
 func BenchmarkCheckUpdates(b *testing.B) {
 	for _, mb := range []int{5, 20} {
 		b.Run(fmt.Sprintf("%dMB", mb), func(b *testing.B) {
@@ -26,7 +27,7 @@ func BenchmarkCheckUpdates(b *testing.B) {
 	}
 }
 
-// TestCheckUpdates checks what is measured, with fewer templates.
+// TestCheckUpdates checks the measured calls, with fewer templates.
 func TestCheckUpdates(t *testing.T) {
 	const templates = 300
 	c := newCatalogue(templates, 512)
@@ -45,7 +46,8 @@ func TestCheckUpdates(t *testing.T) {
 	}
 }
 
-// checkUnchanged measures a call when neither the catalogue nor what is installed has changed since the last.
+// checkUnchanged measures a call when neither the catalogue nor the installed templates have
+// changed since the last.
 func (s *site) checkUnchanged(b *testing.B, l *loopback) {
 	again := func() error { return check(b.Context(), s.service, offered, 0) }
 	if err := again(); err != nil {
@@ -54,12 +56,13 @@ func (s *site) checkUnchanged(b *testing.B, l *loopback) {
 	comparedToConfirming(b, l, again)
 }
 
-// checkCold measures what the first call costs a process.
+// checkCold measures the first call of a process.
 func (s *site) checkCold(b *testing.B, l *loopback) {
 	comparedToConfirming(b, l, func() error { return s.checkAnew(b.Context(), l, offered, 0) })
 }
 
-// comparedToConfirming measures a call that makes one request by one request of the like that anybody could make.
+// comparedToConfirming measures a call that makes one request, against one such request of a plain
+// client.
 func comparedToConfirming(b *testing.B, l *loopback, call func() error) {
 	floor := l.plain(b)
 	if err := errors.Join(l.confirmed(floor.confirm), l.confirmed(call)); err != nil {
@@ -69,7 +72,7 @@ func comparedToConfirming(b *testing.B, l *loopback, call func() error) {
 	b.ReportMetric(1, "requests")
 }
 
-// checkAnew opens the database, and asks.
+// checkAnew opens the database and checks for updates.
 func (s *site) checkAnew(ctx context.Context, l *loopback, checked, updates int) (err error) {
 	store, err := sqlite.Open(ctx, s.place, sqlite.Options{})
 	if err != nil {
@@ -109,7 +112,7 @@ func (s *site) checkChanged(b *testing.B, l *loopback, c *catalogue) {
 		}})
 }
 
-// check asks a service.
+// check asks a Service for updates and checks the counts.
 func check(ctx context.Context, service *svc.Service, checked, updates int) error {
 	report, err := service.CheckUpdates(ctx, svc.Host, nil)
 	if err == nil && (report.Checked != checked || len(report.Templates) != updates) {
@@ -118,15 +121,15 @@ func check(ctx context.Context, service *svc.Service, checked, updates int) erro
 	return err
 }
 
-// compared tells what has changed as anybody would who trusts the source: the file is decoded, and the bytes of
-// each manifest are hashed.
+// compared finds the changes as a client that trusts the source can: it decodes the file and hashes
+// the bytes of each manifest.
 type compared struct {
 	*plain
 	installed map[string][sha256.Size]byte
 	latest    []entry
 }
 
-// newCompared knows what the source has now as what is installed.
+// newCompared takes the source's present templates as the installed ones.
 func newCompared(tb testing.TB, l *loopback) *compared {
 	c := &compared{plain: l.plain(tb), installed: map[string][sha256.Size]byte{}}
 	var err error
@@ -139,7 +142,7 @@ func newCompared(tb testing.TB, l *loopback) *compared {
 	return c
 }
 
-// updates returns what is not as it is installed.
+// updates returns the entries that differ from the installed templates.
 func (c *compared) updates() (changed []entry, err error) {
 	news, err := c.ask()
 	if err != nil {
@@ -163,7 +166,7 @@ func (c *compared) check(updates int) error {
 	return errors.Join(err, equal(len(changed), updates))
 }
 
-// sameUpdates checks that the service tells of what the other way tells of.
+// sameUpdates checks that the Service and compared report the same updates.
 func (s *site) sameUpdates(ctx context.Context, floor *compared) error {
 	changed, err := floor.updates()
 	if err != nil {

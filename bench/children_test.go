@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// childVariable holds, in a child of this program, what the child does and what it needs for that, by the line.
+// childVariable holds, in a child of this program, the name of its task and the arguments, one a
+// line.
 const childVariable = "SVC_BENCH_CHILD"
 
-// children are what a child of this program can do.
+// children are the tasks that a child of this program can run.
 var children = map[string]func(args []string) error{
 	"be slow": beSlowInChild,
 	"look up": lookUpInChild,
@@ -21,7 +22,7 @@ var children = map[string]func(args []string) error{
 	"serve":   serveInChild,
 }
 
-// runAsChild does what a child is there for, if this process is one.
+// runAsChild runs the task of a child, if this process is one.
 func runAsChild() bool {
 	name, rest, _ := strings.Cut(os.Getenv(childVariable), "\n")
 	do, is := children[name]
@@ -35,7 +36,7 @@ func runAsChild() bool {
 	return true
 }
 
-// child is a process of this program that is told things, and tells some, by the line. It ends when its input does.
+// child is a process of this program. It reads and prints lines. It ends when its input ends.
 type child struct {
 	command *exec.Cmd
 	in      io.WriteCloser
@@ -59,7 +60,7 @@ func startChild(does string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// tell lets the child go on.
+// tell makes the child go on.
 func (c *child) tell() error {
 	_, err := io.WriteString(c.in, "\n")
 	return err

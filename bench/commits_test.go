@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOneCommit checks that a mutation on SQLite is one commit, and so one sync of the disk: that is what its write-ahead
-// log holds.
+// TestOneCommit checks that a mutation on SQLite is one commit, and so one sync of the disk. It
+// reads the write-ahead log.
 func TestOneCommit(t *testing.T) {
 	s := siteOf(t, sqliteEngine, small)
 	for _, f := range figures {
@@ -38,7 +38,8 @@ func TestOneCommit(t *testing.T) {
 	}
 }
 
-// commits returns how many there are in the write-ahead log of a file (https://www.sqlite.org/fileformat.html, section 4).
+// commits returns the number of commits in the write-ahead log of a file
+// (https://www.sqlite.org/fileformat.html, section 4).
 func commits(t *testing.T, path string) int {
 	t.Helper()
 	const header, frameHeader = 32, 24

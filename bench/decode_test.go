@@ -15,8 +15,9 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// BenchmarkDecode compares reading and decoding the body of a request that creates a template, as package httpapi does it, with decoding
-// the same bytes leniently: into the same struct, whose manifest is kept as it is, and into a map.
+// BenchmarkDecode compares package httpapi's reading and decoding of a request that creates a
+// template with a lenient decoding of the same bytes: into the same struct, which keeps the
+// manifest unchanged, and into a map.
 func BenchmarkDecode(b *testing.B) {
 	for _, size := range []int{manifestSize, 209_000} {
 		body := []byte(`{"id":"one","name":"One","description":"What it is for","category":"a","tags":["a","b"],"integrations":["mail"],"manifest":` + makeManifest(size, 3) + `}`)

@@ -15,8 +15,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// BenchmarkDigest compares the revision of a content with the hash of what a library of RFC 8785 makes of the same object, which
-// it has as text.
+// BenchmarkDigest compares the revision of a content with the hash that a library of RFC 8785 leads
+// to, given the same object as text.
 func BenchmarkDigest(b *testing.B) {
 	for _, size := range []int{4 << 10, 200 << 10} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
@@ -38,7 +38,7 @@ func BenchmarkDigest(b *testing.B) {
 	}
 }
 
-// TestDigest checks that both digest alike what doubles hold.
+// TestDigest checks that both give the same digest when doubles hold all numbers.
 func TestDigest(t *testing.T) {
 	for seed := range uint64(50) {
 		if err := sameDigest(mixedContent(3000, seed)); err != nil {
@@ -59,7 +59,7 @@ func peerDigest(object []byte) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), err
 }
 
-// objectOf is the object that a revision is of.
+// objectOf returns the object that a revision digests.
 func objectOf(c svc.Content) []byte {
 	object := map[string]any{
 		"name": c.Name, "description": c.Description, "category": c.Category, "integrations": c.Integrations, "tags": c.Tags,
@@ -67,13 +67,14 @@ func objectOf(c svc.Content) []byte {
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(err) // it was made here
+		panic(err) // this program made it
 	}
 	return text
 }
 
-// mixedContent returns a content of about that size, with something of everything that JSON has: keys in another order than that of RFC
-// 8785, escapes, several scripts, and numbers that doubles hold, written in several ways.
+// mixedContent returns a content of about that size with all forms of JSON: keys in another order
+// than that of RFC 8785, escapes, several scripts, and numbers that doubles hold, written in
+// several ways.
 func mixedContent(size int, seed uint64) svc.Content {
 	draw := rand.New(rand.NewPCG(8785, seed))
 	words := strings.Fields(`plain words as prose has them Zusammenfassung für „alle“ 今日 😀 \"quoted\" two\nlines \u00e9\u20ac a\/b`)

@@ -25,15 +25,15 @@ import (
 type engine struct {
 	name    string
 	dialect sqlstore.Dialect
-	check   func() error                                             // whether there is one
-	place   func(name string) (string, error)                        // a new, empty database: its path or address
+	check   func() error                                             // fails when the database is missing
+	place   func(name string) (string, error)                        // makes an empty database; returns its path or address
 	open    func(place string) (closingStore, error)                 // as a host does
-	connect func(place string, seen *observer) (write, read *sql.DB) // pools like those that open makes; seen may be nil
+	connect func(place string, seen *observer) (write, read *sql.DB) // returns pools like those of open; seen may be nil
 
 	numbers string // the integers from 1 to %d, as n(i)
 	random  string // 16 random characters
 	hash    string // 32 bytes
-	settle  string // is run after seeding
+	settle  string // runs after seeding
 }
 
 type closingStore interface {
@@ -41,7 +41,7 @@ type closingStore interface {
 	Close() error
 }
 
-// pool returns connections that are kept, seen unless that is nil.
+// pool returns connections that stay open. seen, unless nil, observes them.
 func pool(connector driver.Connector, size int, seen *observer) *sql.DB {
 	if seen != nil {
 		connector = observedConnector{connector, seen}
@@ -71,7 +71,7 @@ var sqliteEngine = engine{
 	settle:  `PRAGMA wal_checkpoint(TRUNCATE)`,
 }
 
-// fileConnector connects to a SQLite file by its driver's name for it.
+// fileConnector connects to a SQLite file, given the driver's name for it.
 type fileConnector string
 
 func (c fileConnector) Connect(context.Context) (driver.Conn, error) {
@@ -96,7 +96,7 @@ var postgresEngine = engine{
 	connect: func(address string, seen *observer) (write, read *sql.DB) {
 		config, err := pgx.ParseConfig(address)
 		if err != nil {
-			panic(err) // open took it
+			panic(err) // open accepted it
 		}
 		db := pool(stdlib.GetConnector(*config), 10, seen)
 		return db, db
@@ -131,7 +131,7 @@ func inPostgres(statement string) (err error) {
 	return err
 }
 
-// schemas are those to drop at the end.
+// schemas are the schemas to drop at the end.
 var schemas []string
 
 // newSchema makes a schema and returns an address that leads into it.

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// figure is one comparison of the service with the bare driver.
+// figure is one comparison of the Service with the bare driver.
 type figure struct {
 	name string
-	// on returns the sides: floors, and the service last.
+	// on returns the sides: the floors, and the Service last.
 	on func(ctx context.Context, s *site) comparison
 }
 
@@ -21,11 +21,11 @@ type figure struct {
 type comparison struct {
 	sides []side
 	same  func() error // checks that all sides return, or write, the same
-	exact bool         // the service runs just the statements of the first floor
+	exact bool         // the Service runs exactly the statements of the first floor
 	done  func() error // cleans up; nil: nothing to clean
 }
 
-// figures are all that are measured on every engine and size.
+// figures are measured on every engine and size.
 var figures = []figure{
 	{"key-lookup", keyLookup},
 	{"authenticate", authenticateKey},
@@ -47,7 +47,7 @@ var figures = []figure{
 
 var allEngines = []engine{sqliteEngine, postgresEngine}
 
-// BenchmarkService compares the service with the bare driver.
+// BenchmarkService compares the Service with the bare driver.
 func BenchmarkService(b *testing.B) {
 	for _, e := range allEngines {
 		for _, size := range []size{small, large} {
@@ -79,15 +79,15 @@ func (f figure) run(b *testing.B, s *site) {
 	}
 }
 
-// trips returns how often a call of the service goes to the database, after checking that an exact figure's floor goes there
-// with the same statements.
+// trips returns how often a call of the Service goes to the database. For an exact figure it first
+// checks that the floor runs the same statements.
 func (f figure) trips(tb testing.TB, s *site) (int, error) {
 	tb.Helper()
 	seen := &observer{}
 	c := f.on(tb.Context(), s.observed(tb, seen))
 	first, last := c.sides[0], c.sides[len(c.sides)-1]
 	var service, floor []string
-	for range 2 { // the first prepares
+	for range 2 { // the first run prepares
 		var err error
 		if service, err = observe(seen, last); err != nil {
 			return 0, err
@@ -116,8 +116,8 @@ func observe(seen *observer, s side) ([]string, error) {
 	return seen.of(s.call)
 }
 
-// TestSameStatements checks the floors, so that a ratio compares like with like: they run the statements that the service
-// runs, and get the same rows.
+// TestSameStatements checks that the floors run the statements of the Service and get the same
+// rows, so that a ratio compares like with like.
 func TestSameStatements(t *testing.T) {
 	for _, e := range allEngines {
 		t.Run(e.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestSameStatements(t *testing.T) {
 	}
 }
 
-// equal fails unless what the service has is what the floor has.
+// equal fails unless the Service and the floor have the same result.
 func equal(service, floor any) error {
 	if !reflect.DeepEqual(service, floor) {
 		return fmt.Errorf("the service has\n\t%.2000s\nand its floor\n\t%.2000s", fmt.Sprint(service), fmt.Sprint(floor))

@@ -15,10 +15,10 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// catalogLimit is that of marketplace.Limits, if the host says nothing.
+// catalogLimit is the default limit in marketplace.Limits.
 const catalogLimit = 32 << 20
 
-// floods are answers of some size, the one as it is and the other compressed.
+// floods are answers of some size, plain and compressed.
 var floods = map[string]func(size int) http.HandlerFunc{
 	"body": func(size int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { pour(size, w.Write) }
@@ -35,7 +35,7 @@ var floods = map[string]func(size int) http.HandlerFunc{
 	},
 }
 
-// pour writes a catalogue that does not end, until it is enough or nobody reads on.
+// pour writes a catalogue without an end, up to size bytes or until the reader stops.
 func pour(size int, write func([]byte) (int, error)) {
 	piece := []byte(`{"templates":[` + strings.Repeat(" ", 64<<10))
 	for sent := 0; sent < size; {
@@ -47,8 +47,8 @@ func pour(size int, write func([]byte) (int, error)) {
 	}
 }
 
-// BenchmarkFlood measures what a source that answers with 1 GiB makes a client keep in memory at most, beyond what was there before;
-// and one whose catalogue is as large as it may be.
+// BenchmarkFlood measures a client's peak of memory, beyond what was reachable before. The source
+// answers with 1 GiB, or with the largest catalogue allowed.
 func BenchmarkFlood(b *testing.B) {
 	for name, answer := range floods {
 		b.Run(name, func(b *testing.B) { peakOf(b, answer(1<<30), refused) })
@@ -82,7 +82,7 @@ func peakOf(b *testing.B, answer http.HandlerFunc, want func(error) error) {
 	b.ReportMetric(float64(peak)/catalogLimit, "x-limit")
 }
 
-// refused checks that an answer was refused for what it is.
+// refused checks that an answer was refused for its size.
 func refused(err error) error {
 	if svc.ErrorCode(err) != svc.CodeSourceFailed || !strings.Contains(err.Error(), fmt.Sprintf("larger than %d bytes", catalogLimit)) {
 		return errors.Join(errors.New("it is not refused for its size"), err)
@@ -90,7 +90,7 @@ func refused(err error) error {
 	return nil
 }
 
-// TestFloods checks that what is measured is refused.
+// TestFloods checks that the client refuses the measured answers.
 func TestFloods(t *testing.T) {
 	for name, answer := range floods {
 		source := httptest.NewServer(answer(catalogLimit * 5 / 4))

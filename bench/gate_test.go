@@ -7,7 +7,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// gate is a store that counts how often it is asked for a key, and can be closed to that.
+// gate is a store that counts look-ups of keys and can refuse them.
 type gate struct {
 	svc.Store
 	reads  atomic.Int64

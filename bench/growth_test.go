@@ -6,8 +6,9 @@ import (
 	"github.com/extsvc/svc/bench/internal/measure"
 )
 
-// BenchmarkGrowth compares the large database with the small one, for the service and for the bare driver. What finds its
-// rows in an index grows with the depth of the index and the coldness of its pages, as the bare driver's key-lookup shows.
+// BenchmarkGrowth compares the large database with the small one, for the Service and for the bare
+// driver. The time to find rows in an index grows with the depth of the index and with its uncached
+// pages, as the bare driver's key-lookup shows.
 func BenchmarkGrowth(b *testing.B) {
 	for _, e := range allEngines {
 		b.Run(e.name, func(b *testing.B) {

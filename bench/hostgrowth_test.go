@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// What a host may gain at most. The target of both sizes is 2 MB, which is missed: see README.md. These keep them from growing unseen.
+// Limits of what a host may gain. The target of both sizes is 2 MB, which is missed: see README.md.
+// These limits stop unnoticed growth.
 const (
 	mostModules  = 5
 	mostGrowth   = 3_900_000 // bytes, as go build links it
-	mostStripped = 2_900_000 // without symbols and what debuggers read
+	mostStripped = 2_900_000 // without symbols and debug information
 )
 
-// TestHostGrowth checks what a host gains that mounts the interface: by how much its binary grows, and how many modules its go.sum names.
+// TestHostGrowth checks what a host gains from mounting the interface: the growth of its binary and
+// the modules in its go.sum.
 func TestHostGrowth(t *testing.T) {
 	host := newHost(t)
 	if n := host.modules(); n > mostModules {
@@ -46,7 +48,7 @@ func BenchmarkHostGrowth(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// host is a module that requires nothing but this project.
+// host is a module that requires only this project.
 type host struct {
 	testing.TB
 	folder string
@@ -78,7 +80,7 @@ func (h host) run(args ...string) {
 	}
 }
 
-// modules counts what go.sum names.
+// modules counts the modules in go.sum.
 func (h host) modules() int {
 	h.Helper()
 	sums, err := os.ReadFile(filepath.Join(h.folder, "go.sum"))
@@ -93,7 +95,7 @@ func (h host) modules() int {
 	return len(names)
 }
 
-// size returns how many bytes the binary of that host has.
+// size returns the bytes of that host's binary.
 func (h host) size(name, flags string) int64 {
 	h.Helper()
 	binary := filepath.Join(h.folder, fmt.Sprint(name, len(flags)))

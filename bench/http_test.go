@@ -15,7 +15,8 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// http20 compares a list over HTTP, the caller's authentication included, with the same statements for its rows.
+// http20 compares a list over HTTP, including the caller's authentication, with the same statements
+// for its rows.
 func http20(ctx context.Context, s *site) comparison {
 	api := httpapi.New(s.service, httpapi.Options{})
 	return comparison{
@@ -31,7 +32,8 @@ func http20(ctx context.Context, s *site) comparison {
 	}
 }
 
-// httpAll compares the list of all templates over HTTP with scanning the same columns, at once and in the same chunks.
+// httpAll compares the list of all templates over HTTP with scanning the same columns, in one
+// statement and in the same chunks.
 func httpAll(ctx context.Context, s *site) comparison {
 	api, all := httpapi.New(s.service, httpapi.Options{}), min(s.templates, httpapi.MaxList)
 	return comparison{
@@ -48,14 +50,14 @@ func httpAll(ctx context.Context, s *site) comparison {
 		},
 		same: func() error {
 			if s.large {
-				return nil // checked on the small one, in full
+				return nil // the small site checks all of it
 			}
 			return s.sameAnswer(ctx, api, svc.TemplateFilter{}, s.templates)
 		},
 	}
 }
 
-// serve asks for a list of templates.
+// serve requests a list of templates.
 func serve(ctx context.Context, api http.Handler, filter svc.TemplateFilter, w http.ResponseWriter) error {
 	query := url.Values{}
 	if filter.Category != "" {
@@ -74,7 +76,7 @@ func serve(ctx context.Context, api http.Handler, filter svc.TemplateFilter, w h
 type discard struct {
 	header  http.Header
 	status  int
-	between func(piece []byte) // is called before each piece; nil: nothing is
+	between func(piece []byte) // called before each piece; nil: no call
 }
 
 func (d *discard) Header() http.Header {

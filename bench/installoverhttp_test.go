@@ -11,8 +11,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// BenchmarkInstallOverHTTP compares an installation from a source that has not changed with asking whether it has, and the
-// insert of the same rows.
+// BenchmarkInstallOverHTTP compares an installation from an unchanged source with one conditional
+// request and the insert of the same rows.
 func BenchmarkInstallOverHTTP(b *testing.B) {
 	for _, e := range allEngines {
 		b.Run(e.name, func(b *testing.B) {
@@ -66,13 +66,13 @@ func installOverHTTP(tb testing.TB, e engine) comparison {
 			return err
 		}},
 	}
-	if err := sides[1].call(); err != nil { // the first gets the file
+	if err := sides[1].call(); err != nil { // the first call fetches the file
 		tb.Fatal(err)
 	}
 	return comparison{sides: sides, same: func() error { return s.sameInstalled(ctx, l, sides, &fromBare, &fromService) }}
 }
 
-// sameInstalled checks that both sides write the same, and make one request each.
+// sameInstalled checks that both sides write the same and make one request each.
 func (s *site) sameInstalled(ctx context.Context, l *loopback, sides []side, fromBare, fromService *string) error {
 	if err := errors.Join(l.confirmed(sides[0].call), l.confirmed(sides[1].call)); err != nil {
 		return err

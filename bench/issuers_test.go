@@ -10,11 +10,11 @@ import (
 
 const (
 	issuers    = 16
-	keysAnBout = 4 // that an issuer issues in a row
+	keysAnBout = 4 // keys that an issuer issues in a row
 )
 
-// BenchmarkIssuers compares 16 that issue keys at once with the same keys in one transaction each, which the driver
-// commits one after the other.
+// BenchmarkIssuers compares 16 concurrent issuers with the same keys in one transaction each, which
+// the driver commits one after the other.
 func BenchmarkIssuers(b *testing.B) {
 	for _, e := range allEngines {
 		b.Run(e.name, func(b *testing.B) {
@@ -46,7 +46,7 @@ func BenchmarkIssuers(b *testing.B) {
 	}
 }
 
-// issuesAll checks that what issues at once issues every key.
+// issuesAll checks that concurrent issuers issue every key.
 func (s *site) issuesAll(ctx context.Context, service side) error {
 	const count = `SELECT COUNT(*) FROM svc_api_keys`
 	var before, after int
@@ -55,7 +55,7 @@ func (s *site) issuesAll(ctx context.Context, service side) error {
 	return errors.Join(err, equal(after-before, issuers*keysAnBout))
 }
 
-// atOnce calls issue from 16 goroutines, each some times, with another number each time.
+// atOnce calls issue from 16 goroutines, some times each, with another number each time.
 func atOnce(issue func(i int) error) error {
 	return together(issuers, func(issuer int) error {
 		var err error

@@ -9,7 +9,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// controlPlane is the bank that a look-up of a key reads the policy of.
+// controlPlane is the bank whose policy a look-up of a key reads.
 const controlPlane = "*"
 
 func keyLookup(ctx context.Context, s *site) comparison {
@@ -21,8 +21,8 @@ func keyLookup(ctx context.Context, s *site) comparison {
 	}}}
 }
 
-// authenticateKey compares all that a bearer costs which is not remembered, hashing included, with reading its row. In a
-// transaction of the host nothing is remembered.
+// authenticateKey compares the whole cost of an uncached bearer, including hashing, with reading
+// its row. In a transaction of the host nothing is cached.
 func authenticateKey(ctx context.Context, s *site) comparison {
 	forgetful := s.service.WithStore(s.store)
 	return comparison{exact: true, same: func() error { return s.sameKey(ctx) }, sides: []side{s.bareLookUp(ctx), {
@@ -33,7 +33,7 @@ func authenticateKey(ctx context.Context, s *site) comparison {
 	}}}
 }
 
-// verifyKey compares a bearer that is remembered with hashing its bytes once.
+// verifyKey compares a cached bearer with hashing its bytes once.
 func verifyKey(ctx context.Context, s *site) comparison {
 	const hot = 1000
 	next := 0
@@ -79,8 +79,8 @@ func (s *site) sameKey(ctx context.Context) error {
 	return nil
 }
 
-// readPrincipal compares reading a key, its holder, all that the holder's decisions are made from and a bank's policy with one
-// look-up.
+// readPrincipal compares one look-up with reading a key, its holder, everything that decides for
+// the holder, and a bank's policy.
 func readPrincipal(ctx context.Context, s *site) comparison {
 	key := s.issued[0]
 	read := func() (svc.AccessSnapshot, error) {

@@ -17,7 +17,7 @@ import (
 // loopback is a source on the loopback interface: a server of one file, with an ETag.
 type loopback struct {
 	*httptest.Server
-	requests, sent atomic.Int64 // sent: those that were answered with the file
+	requests, sent atomic.Int64 // sent: those answered with the file
 
 	mu   sync.RWMutex
 	body []byte
@@ -48,7 +48,7 @@ func (l *loopback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// change lets edit change the file while nobody reads it.
+// change lets edit change the file while no request reads it.
 func (l *loopback) change(tag string, edit func(body []byte)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *loopback) change(tag string, edit func(body []byte)) {
 	l.tag = tag
 }
 
-// confirmed checks that a call makes one request, which is answered with 304.
+// confirmed checks that a call makes one request and gets 304.
 func (l *loopback) confirmed(call func() error) error {
 	requests, sent := l.requests.Load(), l.sent.Load()
 	err := call()
@@ -66,7 +66,7 @@ func (l *loopback) confirmed(call func() error) error {
 	return err
 }
 
-// url is that of the source.
+// url is the URL of the source.
 func (l *loopback) url() string { return l.Server.URL + "/acme" }
 
 // market returns a client that may ask the source.
@@ -74,7 +74,7 @@ func (l *loopback) market() (*marketplace.Client, error) {
 	return marketplace.New(marketplace.Config{AllowOrigins: []string{l.Server.URL}})
 }
 
-// plain asks the source as anybody would.
+// plain is a plain client of the source.
 type plain struct {
 	http.Client
 	from *loopback
@@ -93,7 +93,7 @@ func (l *loopback) plain(tb testing.TB) *plain {
 	return p
 }
 
-// ask asks for the file unless it is as it was.
+// ask requests the file unless it is unchanged.
 func (p *plain) ask() (changed bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, p.from.url()+"/templates.json", nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *plain) ask() (changed bool, err error) {
 	return false, fmt.Errorf("status %d", answer.StatusCode)
 }
 
-// confirm asks for a file that has not changed.
+// confirm requests a file that has not changed.
 func (p *plain) confirm() error {
 	changed, err := p.ask()
 	if changed {
@@ -129,7 +129,8 @@ func (p *plain) confirm() error {
 	return err
 }
 
-// from gives the site a service over the same store that installs from a source, and registers that as "acme".
+// from gives the site a Service over the same store that installs from a source, and registers the
+// source as "acme".
 func (s *site) from(tb testing.TB, l *loopback) svc.Source {
 	tb.Helper()
 	err := s.service.Close()

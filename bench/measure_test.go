@@ -15,8 +15,9 @@ type side struct {
 	before func(calls int) error // prepares a batch of calls, unmeasured; nil: nothing to prepare
 }
 
-// compare measures sides in turn and reports what the last one, the service, costs in terms of each of the others: the least
-// of all rounds in terms of the least, because whatever else the machine does can only add to either.
+// compare measures sides in turn and reports the cost of the last one, the Service, as a multiple
+// of each other side. It divides the best rounds of both: other load on the machine can only add to
+// either.
 func compare(b *testing.B, sides ...side) {
 	b.Helper()
 	report(b, sides, alternate(b, sides, measure.Alike))
@@ -39,8 +40,8 @@ func report(b *testing.B, sides []side, costs []float64) {
 	}
 }
 
-// alternate returns what a call of each side takes, in µs, in its best round. calls says how many of them each side has in a
-// round.
+// alternate returns the µs that a call of each side takes in its best round. calls gives the number
+// of calls of each side in a round.
 func alternate(b *testing.B, sides []side, calls func(*testing.B, []measure.Side) []int) []float64 {
 	b.Helper()
 	var measured []measure.Side

@@ -18,8 +18,9 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// BenchmarkListMemory measures what a list of all templates over HTTP keeps in memory at most, beyond what was there before:
-// what is reachable each time that a piece of it is sent. The driver's own memory outside of Go's heap is not in it.
+// BenchmarkListMemory measures the peak of reachable memory during a list of all templates over
+// HTTP, beyond what was reachable before. It looks each time that a piece is sent. The driver's
+// memory outside Go's heap does not count.
 func BenchmarkListMemory(b *testing.B) {
 	for _, e := range allEngines {
 		for _, size := range []size{small, large} {
@@ -41,7 +42,7 @@ func BenchmarkListMemory(b *testing.B) {
 	}
 }
 
-// listMemory returns the most that was reachable, and all that was allocated, in bytes.
+// listMemory returns the peak of reachable bytes, and all bytes allocated.
 func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err error) {
 	api := httpapi.New(s.service, httpapi.Options{})
 	before, allocatedBefore := measure.Heap()
@@ -62,7 +63,8 @@ func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err erro
 	return peak, now - allocatedBefore, nil
 }
 
-// BenchmarkResident measures the memory of a process of its own that has opened a SQLite file and authenticated keys.
+// BenchmarkResident measures the memory of a separate process that has opened a SQLite file and
+// authenticated keys.
 func BenchmarkResident(b *testing.B) {
 	for _, size := range []size{small, large} {
 		b.Run(size.name, func(b *testing.B) {
@@ -98,7 +100,7 @@ func residentInChild(path, keys string) (before, after float64, err error) {
 	return before, after, errors.Join(err, c.end())
 }
 
-// lookUpInChild authenticates keys and prints what memory this process has, before and afterwards.
+// lookUpInChild authenticates keys and prints the memory of this process before and after.
 func lookUpInChild(args []string) error {
 	before, err := resident()
 	after, failed := lookUp(args[0], args[1])
@@ -109,7 +111,7 @@ func lookUpInChild(args []string) error {
 	return err
 }
 
-// lookUp authenticates 10,000 times and returns what memory this process has then, in MiB.
+// lookUp authenticates 10,000 times and returns the memory of this process then, in MiB.
 func lookUp(path, keys string) (float64, error) {
 	ctx := context.Background()
 	store, err := sqlite.Open(ctx, path, sqlite.Options{})

@@ -8,7 +8,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// missKey compares a bearer that the service has forgotten with the same statement, and with reading the row of the key alone.
+// missKey compares a bearer that is no longer cached with the same statement, and with reading the
+// row of the key alone.
 func missKey(ctx context.Context, s *site) comparison {
 	f := &forgetful{site: s, store: &gate{Store: s.store}}
 	next := 0
@@ -29,16 +30,17 @@ func missKey(ctx context.Context, s *site) comparison {
 	}
 }
 
-// forgetful is services that are asked for each key once, and forget all of them then.
+// forgetful is a set of Services. Each call looks up another key, and then all caches are emptied.
 type forgetful struct {
 	*site
 	store    *gate
 	services []*svc.Service
 	next     int
-	read     int64 // how often the store had been asked for a key when the calls began
+	read     int64 // look-ups in the store before the calls
 }
 
-// begin makes the services forget, of which there are as many as the keys are too few for the calls.
+// begin empties the caches of the Services. There are several when the calls are more than the
+// keys.
 func (f *forgetful) begin(ctx context.Context, calls int) error {
 	if err := f.check(); err != nil {
 		return err
@@ -57,11 +59,11 @@ func (f *forgetful) begin(ctx context.Context, calls int) error {
 	return nil
 }
 
-// fresh is how many keys there are for calls: all but the first.
+// fresh returns the number of keys for calls: all but the first.
 func (f *forgetful) fresh() int { return len(f.issued) - 1 }
 
-// forget counts the generation up so far that nobody can tell what has changed, and shows it to the services with a key that is
-// not known. They are up to date again when they answer from memory.
+// forget raises the generation so far that no Service can know the changes. An unknown key shows
+// this to each Service. A Service is up to date again when it answers from memory.
 func (f *forgetful) forget(ctx context.Context) error {
 	unknown, err := makeKeys(ctx, 1, ofPrincipal)
 	if err != nil {

@@ -13,12 +13,13 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// pair is a request that the service answers, and a bare handler as well, which sends the same bytes with the same headers.
+// pair is a request that the Service and a bare handler answer. The bare handler sends the same
+// bytes with the same headers.
 type pair struct {
 	name   string
-	path   string // of the service, with its query
-	etag   string // of what the caller has already; "" nothing
-	inARow int    // requests are measured together
+	path   string // of the Service, with its query
+	etag   string // of the caller's copy; "": none
+	inARow int    // requests measured together
 }
 
 var pairs = []pair{
@@ -26,13 +27,13 @@ var pairs = []pair{
 	{name: "own-keys", path: httpapi.DefaultPrefix + "/me/api-keys", inARow: 2000},
 }
 
-// bare is the path of the bare handler.
+// bare returns the path of the bare handler.
 func (p pair) bare() string { return replayed + p.path }
 
-// replayed is what the paths of bare handlers begin with.
+// replayed begins the paths of bare handlers.
 const replayed = "/bare"
 
-// handlers returns the handler of both sides of all pairs.
+// handlers returns one handler for both sides of all pairs.
 func handlers(service *svc.Service) http.Handler {
 	api := httpapi.New(service, httpapi.Options{})
 	mux := http.NewServeMux()
@@ -45,10 +46,10 @@ func handlers(service *svc.Service) http.Handler {
 	return mux
 }
 
-// replay is all bare handlers: it asks for an answer once, and has it at hand from then on.
+// replay is all bare handlers. It requests an answer once and then repeats it from memory.
 type replay struct {
 	of      http.Handler
-	answers sync.Map // by the request: *httptest.ResponseRecorder
+	answers sync.Map // by request: *httptest.ResponseRecorder
 }
 
 func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +76,7 @@ func (p pair) request(ctx context.Context, path, key string) *http.Request {
 	return r
 }
 
-// status is that of both answers.
+// status is the status of both answers.
 func (p pair) status() int {
 	if p.etag != "" {
 		return http.StatusNotModified

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// peers are other ways to verify keys, with so many of them stored: those of programs that issue keys as well, written anew
-// by what their sources say. A library is in package tokens: what it imports would be in the memory of this program.
+// peers are other ways to verify keys, with so many stored. Programs that also issue keys are
+// reimplemented here after their sources. A library is in package tokens: its imports would count
+// in the memory of this program.
 var peers = []peer{
 	{"gitea", gitea},
 	{"gitea-remembered", giteaRemembered},
@@ -42,21 +43,21 @@ func (p peer) verifier(tb testing.TB, stored int) verifier {
 }
 
 const (
-	slowKeys   = 32 // how many there are, where making one takes milliseconds
+	slowKeys   = 32 // stored keys, where making one takes milliseconds
 	iterations = 10_000
 	derived    = 50 // bytes
 )
 
 var errRefused = errors.New("the key is refused")
 
-// TestPeers checks that each of them accepts its keys and refuses others.
+// TestPeers checks that each peer accepts its keys and refuses others.
 func TestPeers(t *testing.T) {
 	for _, p := range peers {
 		peer := p.verifier(t, slowKeys)
 		for i, key := range peer.keys[:3] {
 			other := []byte(key)
 			other[12] ^= 1
-			for range 2 { // the second may be remembered
+			for range 2 { // the second call may use the cache
 				if err := peer.verify(key); err != nil {
 					t.Errorf("%s refuses key %d: %v", peer.name, i, err)
 				}
@@ -68,7 +69,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// slowHash is what Gitea and Grafana keep of a secret.
+// slowHash returns the hash that Gitea and Grafana store for a secret.
 func slowHash(secret, salt string) (string, error) {
 	hash, err := pbkdf2.Key(sha256.New, secret, []byte(salt), iterations, derived)
 	return hex.EncodeToString(hash), err
@@ -81,7 +82,8 @@ func same(a, b string) error {
 	return nil
 }
 
-// peerRows is a SQLite table of what a peer keeps of its keys, which are found by a number, by a part of the key or by its hash.
+// peerRows is a SQLite table of a peer's keys. It finds a row by a number, by a part of the key or
+// by its hash.
 type peerRows struct{ byID, byPart, byHash *sql.Stmt }
 
 type peerRow struct {
@@ -89,7 +91,7 @@ type peerRow struct {
 	hash, salt string
 }
 
-// newPeerRows returns the rows of the keys, and as many others as are wanted.
+// newPeerRows stores the rows of the keys, and other rows up to stored.
 func newPeerRows(ctx context.Context, stored int, rows []peerRow, parts []string) (*peerRows, error) {
 	write, read := sqliteEngine.connect(filepath.Join(scratch, "peer-"+rand.Text()+".db"), nil)
 	_, err := write.ExecContext(ctx, `CREATE TABLE keys (id INTEGER PRIMARY KEY, hash TEXT UNIQUE, salt TEXT, part TEXT)`)
@@ -117,7 +119,8 @@ func find(by *sql.Stmt, value any) (row peerRow, err error) {
 	return row, err
 }
 
-// giteaRows makes keys as Gitea does: 40 hexadecimal characters, hashed with a salt each, found by the last eight.
+// giteaRows makes keys as Gitea does: 40 hexadecimal characters, each hashed with a salt and found
+// by the last eight.
 func giteaRows(ctx context.Context, stored int) (keys []string, rows *peerRows, err error) {
 	var hashed []peerRow
 	var parts []string
@@ -143,7 +146,7 @@ func (r *peerRows) giteaKey(key string) (peerRow, error) {
 	return row, errors.Join(err, same(hash, row.hash))
 }
 
-// gitea verifies a key that it does not remember.
+// gitea verifies keys that are not cached.
 func gitea(ctx context.Context, stored int) (verifier, error) {
 	keys, rows, err := giteaRows(ctx, stored)
 	return verifier{keys: keys, verify: func(key string) error {
@@ -152,8 +155,8 @@ func gitea(ctx context.Context, stored int) (verifier, error) {
 	}}, err
 }
 
-// giteaRemembered remembers which row a key belongs to, and reads the row each time. Gitea remembers 20 keys unless it is told
-// otherwise; here all are.
+// giteaRemembered caches which row a key belongs to, and reads the row each time. Gitea caches 20
+// keys by default; here all are cached.
 func giteaRemembered(ctx context.Context, stored int) (verifier, error) {
 	keys, rows, err := giteaRows(ctx, stored)
 	known, failed := lru.New[string, peerRow](stored)
@@ -174,7 +177,7 @@ func giteaRemembered(ctx context.Context, stored int) (verifier, error) {
 	return verifier{keys: keys, verify: verify}, errors.Join(err, failed)
 }
 
-// bcrypted is bcrypt at its usual cost of 10, the row at hand.
+// bcrypted is bcrypt at its usual cost of 10, with the hash at hand.
 func bcrypted(context.Context, int) (verifier, error) {
 	v := verifier{}
 	hashes := map[string][]byte{}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// grafana verifies keys as Grafana does those of service accounts: a prefix, a secret and the checksum of both, which is the salt. The
-// row is found by the hash, and nothing is remembered.
+// grafana verifies keys as Grafana does for service accounts: a prefix, a secret, and the checksum
+// of both, which is the salt. It finds the row by the hash and caches nothing.
 func grafana(ctx context.Context, stored int) (verifier, error) {
 	v := verifier{}
 	var hashed []peerRow

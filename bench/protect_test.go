@@ -17,8 +17,9 @@ import (
 // holderOfOne is a user who has one key.
 var holderOfOne = svc.Identity{Kind: svc.KindUser, ID: "somebody"}
 
-// BenchmarkHandlers compares handlers with bare ones that send the same answers: what the call of a handler takes, and what the
-// process of a server takes of the processor for a request, when it comes on one connection, and when others come at once.
+// BenchmarkHandlers compares handlers with bare ones that send the same answers. It measures the
+// time of a handler's call, and a server's processor time for a request, on one connection and with
+// other connections at once.
 func BenchmarkHandlers(b *testing.B) {
 	s := ownSite(b, sqliteEngine, "handlers")
 	issued, err := s.service.IssueAPIKey(b.Context(), svc.Host, holderOfOne, svc.NewAPIKey{})
@@ -30,7 +31,8 @@ func BenchmarkHandlers(b *testing.B) {
 	}
 }
 
-// run compares the pair in each way: with a service of that variant here, and with one like it in a process of its own.
+// run compares the pair in each way: with a Service of that variant in this process, and with one
+// in a separate process.
 func (p pair) run(b *testing.B, s *site, variant, key string) {
 	b.Run(p.name+"/called", func(b *testing.B) { p.called(b, s, variant, key) })
 	for _, connections := range []int{1, 16} {
@@ -38,7 +40,8 @@ func (p pair) run(b *testing.B, s *site, variant, key string) {
 	}
 }
 
-// same checks that both sides answer alike, but for the name of the request, and without the key only the bare one.
+// same checks that both sides give the same answer, except for the name of the request. Without the
+// key only the bare side answers.
 func (p pair) same(ctx context.Context, handler http.Handler, key string) error {
 	bare, service, refused := httptest.NewRecorder(), httptest.NewRecorder(), httptest.NewRecorder()
 	handler.ServeHTTP(bare, p.request(ctx, p.bare(), key))
@@ -60,7 +63,7 @@ func (p pair) called(b *testing.B, s *site, variant, key string) {
 	if err := errors.Join(err, failed); err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(quiet) // what the service remembers, it has read
+	time.Sleep(quiet) // until the Service has read what it caches
 	calling := func(name, path string) measure.Side {
 		r := p.request(b.Context(), path, key)
 		w := &discard{}
@@ -81,7 +84,8 @@ func (p pair) called(b *testing.B, s *site, variant, key string) {
 	b.ReportMetric(float64(trips), "trips")
 }
 
-// trips returns how often the service goes to the database for a request: the least of some, because it looks for changes on its own.
+// trips returns how often the Service goes to the database for a request. It takes the least of
+// some, because the Service also looks for changes by itself.
 func (p pair) trips(b *testing.B, s *site, variant, key string) (int, error) {
 	seen := &observer{}
 	handler := handlers(s.observed(b, seen).variant(b, variant))
@@ -100,14 +104,14 @@ func (p pair) trips(b *testing.B, s *site, variant, key string) (int, error) {
 	return least, nil
 }
 
-// report reports what a request costs, in ns, on both sides.
+// report reports the cost of a request on both sides, in ns.
 func (pair) report(b *testing.B, costs []float64) {
 	b.ReportMetric(costs[0]/1000, "µs-bare")
 	b.ReportMetric(costs[1]/1000, "µs-service")
 	b.ReportMetric(costs[1]/costs[0], "x-bare")
 }
 
-// asked asks a server of its own.
+// asked sends requests to a separate server.
 func (p pair) asked(b *testing.B, place, variant, key string, connections int) {
 	server, err := startServer(place, variant)
 	if err != nil {
@@ -116,7 +120,7 @@ func (p pair) asked(b *testing.B, place, variant, key string, connections int) {
 	if _, err := server.asker(p.request(b.Context(), p.path, key), p.status()); err != nil {
 		b.Fatal(err)
 	}
-	server.settle(b) // what it remembers, it has read
+	server.settle(b) // until the Service has read what it caches
 	asking := func(name, path string) measure.Side {
 		askers := make([]*asker, connections)
 		for i := range askers {

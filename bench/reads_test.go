@@ -14,10 +14,10 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// read is for reading over HTTP: what is read is all there is.
+// read is the size for reads over HTTP: the database holds only what is read.
 var read = size{name: "read", keys: 1000, templates: 1000, known: 100}
 
-// variants are the services that reads are measured with.
+// variants are the Services to measure reads with.
 var variants = map[string]func(svc.Config) svc.Config{
 	"": func(c svc.Config) svc.Config { return c },
 	"-kept-in-memory": func(c svc.Config) svc.Config {
@@ -26,7 +26,7 @@ var variants = map[string]func(svc.Config) svc.Config{
 	},
 }
 
-// variant returns such a service over the same store.
+// variant returns such a Service over the same store.
 func (s *site) variant(tb testing.TB, name string) *svc.Service {
 	tb.Helper()
 	service, err := svc.New(variants[name](config(s.store)))
@@ -41,7 +41,7 @@ func (s *site) variant(tb testing.TB, name string) *svc.Service {
 	return service
 }
 
-// reads are the endpoints that read and ask no source, on a site that was prepared.
+// reads returns the endpoints that read and ask no source, on a prepared site.
 func reads(ctx context.Context, s *site) ([]pair, error) {
 	one, err := s.service.Template(ctx, svc.Host, templateID(1))
 	const admin = httpapi.DefaultPrefix + "/admin/"
@@ -59,13 +59,14 @@ func reads(ctx context.Context, s *site) ([]pair, error) {
 	}, err
 }
 
-// unmeasured are the endpoints that read, but not here alone, and the audit log, which is kept where it is asked for.
+// unmeasured lists the reading endpoints that are not measured here, and the audit log, which the
+// interface keeps only where it is requested.
 var unmeasured = []string{
 	"/admin/template-sources/{name}/templates", "/admin/source-templates",
 	"/admin/templates/{template_id}/check-update", "/admin/templates/{template_id}/diff", "/admin/events",
 }
 
-// reader makes a site ready for reading, and returns the key of a user who may read all.
+// reader prepares a site for reading, and returns the key of a user who may read everything.
 func reader(ctx context.Context, s *site) (key string, err error) {
 	if err := s.service.Apply(ctx, svc.Host, svc.Bundle{
 		Users:       []svc.User{{ID: "reader"}},
@@ -78,7 +79,7 @@ func reader(ctx context.Context, s *site) (key string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for i := range 9 { // there is one already
+	for i := range 9 { // one exists
 		alias := fmt.Sprint("shop-", i)
 		_, failed := s.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://shop.example/" + alias, Alias: &alias})
 		if exists := svc.ErrorCode(failed) == svc.CodeExists; !exists {
@@ -93,7 +94,8 @@ func reader(ctx context.Context, s *site) (key string, err error) {
 	return string(issued.Key), err
 }
 
-// BenchmarkReads compares the endpoints that read with bare handlers that send the same bytes with the same headers.
+// BenchmarkReads compares the endpoints that read with bare handlers that send the same bytes with
+// the same headers.
 func BenchmarkReads(b *testing.B) {
 	s := siteOf(b, sqliteEngine, read)
 	key, err := reader(b.Context(), s)
@@ -113,7 +115,8 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
-// TestReads checks that every endpoint which reads is measured, unless it is known not to be, and that both sides answer alike.
+// TestReads checks that every reading endpoint is measured or listed in unmeasured, and that both
+// sides give the same answer.
 func TestReads(t *testing.T) {
 	s := siteOf(t, sqliteEngine, read)
 	key, err := reader(t.Context(), s)
@@ -140,8 +143,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestListBuffer checks what a list of 1,000 templates of 4 KB takes beside what the service takes for it: a buffer of 64 KB at most, and
-// nothing for each row.
+// TestListBuffer checks the memory of a list of 1,000 templates of 4 KB, beyond that of the
+// Service: a buffer of 64 KB at most, and nothing for each row.
 func TestListBuffer(t *testing.T) {
 	s := siteOf(t, sqliteEngine, read)
 	key, err := reader(t.Context(), s)

@@ -13,14 +13,14 @@ import (
 	"github.com/extsvc/svc/bench/internal/measure"
 )
 
-// remembered is how many keys a Service remembers, of a hundredth as many holders.
+// remembered is the number of keys that a Service caches. They have a hundredth as many holders.
 var remembered = flag.Int("remembered", 1<<16, "how many keys are remembered")
 
-// BenchmarkRemembered measures a service that remembers as many keys as it can, beside none: bytes in memory, and what one
-// collection of garbage takes of the processor.
+// BenchmarkRemembered compares a Service with a full cache of keys with an empty one: bytes in
+// memory, and the processor time of one garbage collection.
 func BenchmarkRemembered(b *testing.B) {
 	ctx := b.Context()
-	s := ownSite(b, sqliteEngine, "remembered") // whose rows are outside of Go's memory
+	s := ownSite(b, sqliteEngine, "remembered") // its rows are outside Go's memory
 	tokens, err := s.unusedKeys(ctx, *remembered)
 	if err != nil {
 		b.Fatal(err)
@@ -39,14 +39,14 @@ func BenchmarkRemembered(b *testing.B) {
 	b.ReportMetric(m.collection.Seconds()*1000, "ms-collection")
 }
 
-// memorized is what a service costs that remembers keys, and how many of them it does.
+// memorized is the cost of a Service that caches keys, and their number.
 type memorized struct {
 	keys       int
 	bytes      float64
 	collection time.Duration
 }
 
-// memorize shows a service all keys.
+// memorize makes a Service cache all keys.
 func (s *site) memorize(ctx context.Context, tokens []string) (m memorized, err error) {
 	before, _ := measure.Heap()
 	without, err := measure.Collection()
@@ -69,7 +69,7 @@ func (s *site) memorize(ctx context.Context, tokens []string) (m memorized, err 
 	after, _ := measure.Heap()
 	with, err := measure.Collection()
 	m.bytes, m.collection = float64(after)-float64(before), with-without
-	store.closed.Store(true) // what is answered now is remembered
+	store.closed.Store(true) // from now on only cached keys are accepted
 	for _, token := range tokens {
 		if _, err := service.Authenticate(ctx, token); err == nil {
 			m.keys++
@@ -78,7 +78,8 @@ func (s *site) memorize(ctx context.Context, tokens []string) (m memorized, err 
 	return m, err
 }
 
-// unusedKeys adds keys whose use is not noted, because it was already: what waits to be written is no copy of a key.
+// unusedKeys adds keys whose use is already recorded: otherwise the uses that wait to be written
+// would count.
 func (s *site) unusedKeys(ctx context.Context, n int) ([]string, error) {
 	keys, err := makeKeys(ctx, n, func(i int) svc.Identity {
 		return svc.Identity{Kind: svc.KindUser, ID: userID(1 + i%max(1, n/100))}

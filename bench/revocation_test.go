@@ -20,8 +20,8 @@ var (
 	rest        = flag.Duration("rest", time.Millisecond, "how long each of its readers rests between uses of all keys that are being revoked")
 )
 
-// BenchmarkRevocation revokes keys, one after the other, while 16 readers use those that are being revoked: in the process of the
-// readers, and in another one that has only the database in common with it.
+// BenchmarkRevocation revokes keys one after the other while 16 readers use them: in the readers'
+// process, and in another process over the same database.
 func BenchmarkRevocation(b *testing.B) {
 	for _, e := range allEngines {
 		for _, place := range places {
@@ -40,8 +40,9 @@ func BenchmarkRevocation(b *testing.B) {
 	}
 }
 
-// places are where keys are revoked, and how long after that a call begins that is expected to refuse them: at once in the same
-// process; in another one for 99 in 100 when the database wakes it, else within the second after which it asks; and for all.
+// places are where keys are revoked, and the delay after which a new call must be refused. In the
+// same process that is none. In another process it is the time for 99 in 100 keys when the database
+// notifies the Service, otherwise the second of its polling; and the time for all keys.
 var places = []struct {
 	name   string
 	revoke func(w *watch, ctx context.Context) error
@@ -65,7 +66,8 @@ func newWatch(b *testing.B, e engine) *watch {
 	return &watch{site: s, keys: keys, watched: make([]watched, len(keys))}
 }
 
-// run has all keys revoked while readers use them, and ends when each has been refused and used again for a while.
+// run revokes all keys while readers use them. It ends when each key has been refused and then used
+// again for a while.
 func (w *watch) run(b *testing.B, revoke func(w *watch, ctx context.Context) error) {
 	b.Helper()
 	for _, key := range w.keys {
@@ -87,7 +89,7 @@ func (w *watch) run(b *testing.B, revoke func(w *watch, ctx context.Context) err
 	}
 }
 
-// report reports when keys were refused for the first time, and when they were accepted for the last.
+// report reports when keys were first refused and last accepted.
 func (w *watch) report(b *testing.B) {
 	b.Helper()
 	refused, accepted := w.latencies()
@@ -134,7 +136,7 @@ func (w *watch) revokeThere(context.Context) error {
 	return c.end()
 }
 
-// revokeInChild revokes keys of the principal, and prints for each when that had returned.
+// revokeInChild revokes keys of the principal, and prints for each when the call had returned.
 func revokeInChild(args []string) error {
 	ctx := context.Background()
 	list, err := os.ReadFile(args[2])

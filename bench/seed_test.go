@@ -12,11 +12,11 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// size is how many rows there are.
+// size is the number of rows.
 type size struct {
 	name            string
 	keys, templates int
-	known           int // of the keys, how many are known whole
+	known           int // keys whose whole text is known
 	large           bool
 }
 
@@ -24,29 +24,29 @@ var (
 	small = size{name: "small", keys: 10_000, templates: 1_000, known: 1_000}
 	large = size{name: "large", keys: 1_000_000, templates: 100_000, known: 10_000, large: true}
 
-	// For verifying alone: every key is in use, and one of a thousand is.
+	// For verification alone: every key is in use, or one in a thousand.
 	used   = size{name: "used", keys: 10_000, templates: 100, known: 10_000}
 	stored = size{name: "stored", keys: 1_000_000, templates: 100, known: 1_000}
 )
 
-// content is what is known of a database's rows.
+// content is the known content of a database.
 type content struct {
 	size
 	issued []svc.IssuedKey
-	next   int // counts, so that what is looked up differs from call to call
+	next   int // a counter, so that each call looks up another row
 }
 
 const (
 	keysPerUser  = 10
-	labelled     = 20 // how many templates there are of one category, and of one tag
-	groups       = 5  // those of the principal
+	labelled     = 20 // templates of one category, and of one tag
+	groups       = 5  // of the principal
 	manifestSize = 4 << 10
 )
 
 // manifest is an object of 4 KB.
 var manifest = makeManifest(manifestSize, 2)
 
-// makeManifest returns an object of about that size, about as compressible as English.
+// makeManifest returns an object of about that size that compresses about as well as English.
 func makeManifest(size int, seed uint64) string {
 	words := strings.Fields("the agent remembers what was said and asks again when a plan of last week is due or somebody new has joined")
 	draw := rand.New(rand.NewPCG(1, seed))
@@ -72,7 +72,7 @@ func (s *site) anyKey() svc.IssuedKey {
 	return s.issued[s.next*7919%len(s.issued)]
 }
 
-// anyLabel is the number of a category, and of a tag, that 20 templates have.
+// anyLabel returns the number of a category, and of a tag, that 20 templates have.
 func (s *site) anyLabel() int {
 	s.next++
 	return 1 + s.next*31%(s.templates/labelled-1)
@@ -94,7 +94,8 @@ func (s *site) seed() error {
 	return err
 }
 
-// fill runs a statement in which {n} stands for the numbers up to n, {random} and {hash} for the engine's own.
+// fill runs a statement in which {n} stands for the numbers up to n, {random} and {hash} for the
+// engine's own expressions.
 func (s *site) fill(ctx context.Context, n int, statement string, args ...any) error {
 	own := strings.NewReplacer("{n}", fmt.Sprintf(s.numbers, n), "{random}", s.random, "{hash}", s.hash)
 	_, err := s.bare.write.ExecContext(ctx, own.Replace(statement), args...)
@@ -115,7 +116,7 @@ func (s *site) seedKeys(ctx context.Context) error {
 			return err
 		}
 	}
-	s.issued, err = makeKeys(ctx, s.known, func(i int) svc.Identity { // the first one is the principal's
+	s.issued, err = makeKeys(ctx, s.known, func(i int) svc.Identity { // the first key is the principal's
 		return svc.Identity{Kind: svc.KindUser, ID: userID(1 + i*keysPerUser%(s.keys/keysPerUser))}
 	})
 	if err != nil {
@@ -139,10 +140,10 @@ func (s *site) insert(ctx context.Context, keys []svc.IssuedKey) error {
 	return tx.Commit()
 }
 
-// ofPrincipal makes all keys the principal's.
+// ofPrincipal makes the principal the holder of every key.
 func ofPrincipal(int) svc.Identity { return principal }
 
-// makeKeys returns keys as the service makes them, kept by nobody.
+// makeKeys returns keys as the Service makes them, without storing them.
 func makeKeys(ctx context.Context, n int, holder func(i int) svc.Identity) (keys []svc.IssuedKey, err error) {
 	maker, err := svc.New(config(memstore.New()))
 	if err != nil {
@@ -159,7 +160,8 @@ func makeKeys(ctx context.Context, n int, holder func(i int) svc.Identity) (keys
 	return keys, nil
 }
 
-// seedTemplates adds templates whose names are in another order than their ids; each second one was installed.
+// seedTemplates adds templates whose names are in another order than their ids. Every second one is
+// installed.
 func (s *site) seedTemplates(ctx context.Context) error {
 	return errors.Join(
 		s.fill(ctx, s.templates, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
@@ -183,7 +185,8 @@ func (s *site) seedTemplates(ctx context.Context) error {
 // principal is a user with groups and policies.
 var principal = svc.Identity{Kind: svc.KindUser, ID: userID(1)}
 
-// principalBundle gives the principal five groups, and ten policies: five of its own, and one of each group.
+// principalBundle gives the principal five groups and ten policies: five of its own and one of each
+// group.
 func principalBundle() svc.Bundle {
 	b := svc.Bundle{
 		Users:        []svc.User{{ID: principal.ID, DisplayName: "User"}},

@@ -19,13 +19,13 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// server is a process of its own that answers both sides of all pairs.
+// server is a separate process that answers both sides of all pairs.
 type server struct {
 	*child
 	address string
 }
 
-// startServer starts one over a SQLite file, with a service of that variant.
+// startServer starts a server over a SQLite file, with a Service of that variant.
 func startServer(place, variant string) (*server, error) {
 	c, err := startChild("serve", place, variant)
 	if err != nil {
@@ -35,17 +35,17 @@ func startServer(place, variant string) (*server, error) {
 	return s, c.hear(&s.address)
 }
 
-// spent returns what the server took of the processor so far.
+// spent returns the server's processor time so far.
 func (s *server) spent() (time.Duration, error) {
 	var ns int64
 	err := s.tell()
 	return time.Duration(ns), errors.Join(err, s.hear(&ns))
 }
 
-// quiet is how long a server is looked at to tell whether it does anything.
+// quiet is the time over which a server must be idle.
 const quiet = 250 * time.Millisecond
 
-// settle waits until the server has next to nothing to do.
+// settle waits until the server is almost idle.
 func (s *server) settle(b *testing.B) {
 	b.Helper()
 	before, err := s.spent()
@@ -63,7 +63,8 @@ func (s *server) settle(b *testing.B) {
 	b.Fatal("the server does not come to rest")
 }
 
-// serveInChild serves pairs until its input ends, and prints for each line of it what this process took of the processor.
+// serveInChild serves pairs until its input ends. For each line of input it prints the processor
+// time of this process.
 func serveInChild(args []string) error {
 	store, err := sqlite.Open(context.Background(), args[0], sqlite.Options{})
 	if err != nil {
@@ -95,12 +96,12 @@ func serveInChild(args []string) error {
 	return errors.Join(err, service.Close(), store.Close())
 }
 
-// asker asks for one thing again and again on a connection that it keeps.
+// asker repeats one request on a connection that it keeps.
 type asker struct {
 	net.Conn
 	request []byte
-	answer  []byte // as long as each of them
-	status  string // the first line of each of them
+	answer  []byte // as long as each answer
+	status  string // the first line of each answer
 }
 
 func (s *server) asker(r *http.Request, status int) (*asker, error) {
@@ -126,7 +127,7 @@ func (s *server) asker(r *http.Request, status int) (*asker, error) {
 	return a, nil
 }
 
-// ask asks some times. All answers have the same length.
+// ask sends the request some times. All answers have the same length.
 func (a *asker) ask(times int) error {
 	if err := a.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err

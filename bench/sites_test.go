@@ -14,7 +14,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// site is a database with rows in it, a service over it, and the bare driver beside that.
+// site is a database with rows, a Service over it, and the bare driver.
 type site struct {
 	engine
 	content
@@ -24,10 +24,10 @@ type site struct {
 	bare    *bare
 }
 
-// sites are shared by all benchmarks of the run; their databases live until its end.
+// sites are shared by all benchmarks of the run. Their databases live until its end.
 var sites = map[string]*site{}
 
-// siteOf returns the site of that engine and size. It is seeded when it is first asked for.
+// siteOf returns the site of that engine and size. The first call seeds it.
 func siteOf(tb testing.TB, e engine, s size) *site {
 	tb.Helper()
 	if err := e.check(); err != nil {
@@ -67,7 +67,7 @@ func newSite(e engine, s size, name string) (*site, error) {
 	return site, site.seed()
 }
 
-// observed returns the same database, with a store and a bare driver that are seen.
+// observed returns the same database with an observed store and bare driver.
 func (s *site) observed(tb testing.TB, seen *observer) *site {
 	tb.Helper()
 	write, read := s.connect(s.place, seen)
@@ -87,7 +87,7 @@ func (s *site) observed(tb testing.TB, seen *observer) *site {
 	return &other
 }
 
-// ownSite returns a site with hardly a row, for one benchmark alone.
+// ownSite returns a nearly empty site for one benchmark alone.
 func ownSite(tb testing.TB, e engine, name string) *site {
 	tb.Helper()
 	if err := e.check(); err != nil {
@@ -106,14 +106,14 @@ func ownSite(tb testing.TB, e engine, name string) *site {
 	return s
 }
 
-// ownSites counts, so that no two have one place.
+// ownSites counts these sites, so that each has its own place.
 var ownSites int
 
 func (s *site) close() error {
 	return errors.Join(s.service.Close(), s.bare.close(), s.store.(closingStore).Close())
 }
 
-// scratch is the folder of the files.
+// scratch is the directory of the files.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -138,7 +138,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// config is that of every service that is measured: a host that is set up well.
+// config is the configuration of every measured Service: that of a well configured host.
 func config(store svc.Store) svc.Config {
 	return svc.Config{
 		Store: store, Marketplace: shelf{}, Authenticator: svc.AuthenticatorFunc(authenticate), Logger: slog.New(slog.DiscardHandler),

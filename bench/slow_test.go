@@ -20,12 +20,13 @@ import (
 const (
 	slowClients = 500
 	slowStep    = time.Second // between two bytes of a request, and two reads of an answer
-	quickReads  = 2000        // are timed together
+	quickReads  = 2000        // requests timed together
 	quickAtOnce = 2
 )
 
-// BenchmarkSlowClients compares the time until a template was read, for the slowest of 100, with the same while 500 connections are slow:
-// half of them never come to the end of their request, half of them read a list of 1,000 templates so slowly that it never ends.
+// BenchmarkSlowClients compares the time to read a template, for the slowest of 100, with and
+// without 500 slow connections. Half of these never end their request. The other half reads a list
+// of 1,000 templates so slowly that it never ends.
 func BenchmarkSlowClients(b *testing.B) {
 	s := siteOf(b, sqliteEngine, read)
 	key, err := reader(b.Context(), s)
@@ -46,7 +47,7 @@ func BenchmarkSlowClients(b *testing.B) {
 					b.Fatal(err)
 				}
 				slow.expect(b, slowClients)
-				server.settle(b) // it has begun answers, and can send no more of them
+				server.settle(b) // it has begun its answers and can send no more
 				beside = min(beside, server.p99(b, key))
 				if err := slow.tell(); err != nil {
 					b.Fatal(err)
@@ -55,7 +56,7 @@ func BenchmarkSlowClients(b *testing.B) {
 				if err := slow.end(); err != nil {
 					b.Fatal(err)
 				}
-				server.settle(b) // it sees that they are gone
+				server.settle(b) // until it has noticed that they are gone
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(alone, "µs-p99-alone")
@@ -68,7 +69,7 @@ func BenchmarkSlowClients(b *testing.B) {
 	}
 }
 
-// expect hears how many connections are open.
+// expect checks the number of open connections that the child reports.
 func (c *child) expect(b *testing.B, want int64) {
 	b.Helper()
 	var open int64
@@ -77,7 +78,7 @@ func (c *child) expect(b *testing.B, want int64) {
 	}
 }
 
-// p99 returns how long, in µs, the slowest of 100 readers of a template waits for its answer.
+// p99 returns the µs that the slowest of 100 readers of a template waits for its answer.
 func (s *server) p99(b *testing.B, key string) float64 {
 	b.Helper()
 	one := pair{path: httpapi.DefaultPrefix + "/admin/templates/" + templateID(1)}
@@ -104,14 +105,15 @@ func (s *server) p99(b *testing.B, key string) float64 {
 	return float64(all[len(all)*99/100].Nanoseconds()) / 1000
 }
 
-// beSlowInChild opens slow connections and tells how many are open: when all of them are slow, and for each line of its input.
+// beSlowInChild opens slow connections. It prints the number of open ones when all are slow, and
+// for each line of its input.
 func beSlowInChild(args []string) error {
 	var open atomic.Int64
 	slow := make(chan error, slowClients)
 	for i := range slowClients {
 		conn, err := net.Dial("tcp", args[0])
 		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // or much of an answer would be under way
+			err = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // otherwise much of an answer would be under way
 		}
 		if err != nil {
 			return err
@@ -120,7 +122,7 @@ func beSlowInChild(args []string) error {
 		open.Add(1)
 		go func() {
 			defer open.Add(-1)
-			time.Sleep(time.Duration(i) * slowStep / slowClients) // they do not move all at the same time
+			time.Sleep(time.Duration(i) * slowStep / slowClients) // so that they do not all move at once
 			head := "GET " + httpapi.DefaultPrefix + "/admin/templates HTTP/1.1\r\nHost: " + args[0] + "\r\nAuthorization: Bearer " + args[1] + "\r\n"
 			if i%2 == 0 {
 				trickle(conn, head, slow)

@@ -52,7 +52,7 @@ func bothFilters(label int) svc.TemplateFilter {
 	return svc.TemplateFilter{Category: categoryFilter(label).Category, Tag: tagFilter(label).Tag}
 }
 
-// commonTagFilter asks for a tag that every template has.
+// commonTagFilter selects a tag that every template has.
 func commonTagFilter(label int) svc.TemplateFilter {
 	return svc.TemplateFilter{Category: categoryFilter(label).Category, Tag: "everything"}
 }
@@ -77,7 +77,8 @@ func listOf(filter func(label int) svc.TemplateFilter) func(context.Context, *si
 	}
 }
 
-// list1000 compares the first 1,000 templates with the same statements, and with one for all of them.
+// list1000 compares the first 1,000 templates with the same statements, and with one statement for
+// all of them.
 func list1000(ctx context.Context, s *site) comparison {
 	const limit = 1000
 	return comparison{
@@ -99,7 +100,7 @@ func list1000(ctx context.Context, s *site) comparison {
 	}
 }
 
-// first stops a list behind its first rows.
+// first stops a list after its first rows.
 func first[R any](limit int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		n := 0
@@ -147,7 +148,8 @@ func (s *site) sameList(ctx context.Context, filter svc.TemplateFilter, limit in
 	return errors.Join(err, equal(len(service), limit), equal(service, floor))
 }
 
-// installTemplate compares an installation, from a source that answers at once, with one insert of the same rows.
+// installTemplate compares an installation from a source that answers at once with one insert of
+// the same rows.
 func installTemplate(ctx context.Context, s *site) comparison {
 	next := func() string {
 		s.next++

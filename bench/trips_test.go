@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// observer notes what is asked of a database: every statement that is run, BEGIN and COMMIT. With prepared
+// observer records what a database is asked to do: every statement, BEGIN and COMMIT. With prepared
 // statements each is one round trip.
 type observer struct {
 	mu    sync.Mutex
@@ -20,7 +20,7 @@ func (o *observer) note(trip string) {
 	o.trips = append(o.trips, strings.Join(strings.Fields(trip), " "))
 }
 
-// of returns what call asks of the database.
+// of returns what call asks the database to do.
 func (o *observer) of(call func() error) ([]string, error) {
 	o.trips = nil
 	err := call()

@@ -11,14 +11,15 @@ import (
 	"github.com/extsvc/svc/bench/internal/measure"
 )
 
-// verifier is a way to verify API keys, and good ones.
+// verifier is a way to verify API keys, with valid ones.
 type verifier struct {
 	name   string
 	keys   []string
-	verify func(key string) error // of one key after the other. It is safe for concurrent use.
+	verify func(key string) error // one key; safe for concurrent use
 }
 
-// BenchmarkVerify compares the ways to verify a key, each with the floor, which hashes its bytes once, and with ours, which remembers it.
+// BenchmarkVerify compares each way to verify a key with the floor, which hashes its bytes once,
+// and with ours, which caches it.
 func BenchmarkVerify(b *testing.B) {
 	for _, size := range []size{used, stored} {
 		b.Run(fmt.Sprint(size.keys), func(b *testing.B) {
@@ -53,7 +54,7 @@ func compareVerifiers(b *testing.B, verifiers ...verifier) {
 	b.ReportMetric(testing.AllocsPerRun(10, func() { _ = call() }), "allocs")
 }
 
-// inTurn returns a call that verifies one key after the other, from that one on.
+// inTurn returns a call that verifies one key after the other, starting at from.
 func (v verifier) inTurn(from int) func() error {
 	next := from % len(v.keys)
 	return func() error {
@@ -65,7 +66,7 @@ func (v verifier) inTurn(from int) func() error {
 	}
 }
 
-// verifier returns the service as one, which has seen all of the keys.
+// verifier returns the Service as a verifier that has cached all keys.
 func (s *site) verifier(b *testing.B) verifier {
 	b.Helper()
 	v := verifier{name: "ours", verify: func(key string) error {
@@ -84,7 +85,7 @@ func (s *site) verifier(b *testing.B) verifier {
 	return v
 }
 
-// floorOf hashes the same keys once each, and compares nothing.
+// floorOf hashes the same keys once each and compares nothing.
 func floorOf(v verifier) verifier {
 	secret := make([]byte, sha256.Size)
 	return verifier{name: "floor", keys: v.keys, verify: func(key string) error {
@@ -97,12 +98,13 @@ func floorOf(v verifier) verifier {
 
 const (
 	cores      = 2
-	volleySize = 1000 // how many keys are verified in a row
+	volleySize = 1000 // keys verified in a row
 )
 
-// BenchmarkVerifyScales compares verifying keys one after the other with doing so on two cores at once, which would be twice as
-// fast if the cores shared nothing. The floor shares only what the machine does. When others work on the machine there are not always
-// two cores to be had: what the keys take of the processor tells how it would scale if there were.
+// BenchmarkVerifyScales compares verifying keys one after the other with verifying on two cores at
+// once. That would be twice as fast if the cores shared nothing. The floor shares only what the
+// machine shares. On a busy machine two cores are not always free: the processor time of the keys
+// then shows how it would scale.
 func BenchmarkVerifyScales(b *testing.B) {
 	if runtime.GOMAXPROCS(0) < cores {
 		b.Skip("NOT MEASURED: there is one core")

@@ -12,28 +12,28 @@ import (
 
 const (
 	readers = 16
-	ahead   = 16               // how many keys are used that are still to be revoked, so that each of them is in use by then
-	since   = 6 * time.Second  // how long all of the keys are used when all are revoked
-	hope    = 30 * time.Second // and how long at most, while one is good still
+	ahead   = 16               // keys used before their revocation, so that each is in use by then
+	since   = 6 * time.Second  // all keys are used for so long after the last revocation
+	hope    = 30 * time.Second // the most time of that while one key is still valid
 )
 
-// watch is what readers see of keys that are being revoked in order.
+// watch is what readers see of keys that are revoked in order.
 type watch struct {
 	*site
 	keys    []svc.IssuedKey
 	watched []watched
 
-	first, last atomic.Int64 // the first key that was not refused yet, and how many are revoked
-	ended       atomic.Int64 // when all were; 0: not yet
+	first, last atomic.Int64 // the first key not refused yet; the number of revoked keys
+	ended       atomic.Int64 // the time when all were revoked; 0: not yet
 	calls       atomic.Int64
-	again       atomic.Int64 // how often a key was accepted by a call that began after another one was refused
+	again       atomic.Int64 // keys accepted by a call that began after a refusal
 }
 
-// watched is what is known of a key: when its revocation had returned, when it was refused for the first time, and when the last
-// call began that was accepted; 0: not yet.
+// watched holds times of a key: the return of its revocation, its first refusal, and the start of
+// the last accepted call. 0: not yet.
 type watched struct{ revoked, refused, accepted atomic.Int64 }
 
-// now is the time, in ns, on the clock that all processes of a machine share.
+// now returns the time in ns, on the clock that all processes of a machine share.
 func now() int64 { return time.Now().UnixNano() }
 
 func (w *watch) revoked(i int, at int64) {
@@ -41,8 +41,8 @@ func (w *watch) revoked(i int, at int64) {
 	w.last.Store(int64(i + 1))
 }
 
-// read uses keys until all have been revoked for some time: those that are being revoked just now, and between them one that was
-// refused before; in the end, all of them.
+// read uses keys until some time after the last revocation: those under revocation, with a refused
+// one now and then, and in the end all of them.
 func (w *watch) read(ctx context.Context, reader int) error {
 	past := reader
 	for {
@@ -53,7 +53,7 @@ func (w *watch) read(ctx context.Context, reader int) error {
 			case first == len(w.keys) && after > since:
 				return nil
 			case after > hope:
-				return fmt.Errorf("key %d is good still", first)
+				return fmt.Errorf("key %d is still valid", first)
 			}
 			first = 0
 		}
@@ -73,7 +73,7 @@ func (w *watch) read(ctx context.Context, reader int) error {
 	}
 }
 
-// advance moves on to the first key that was not refused yet.
+// advance moves on to the first key not refused yet.
 func (w *watch) advance() {
 	first := w.first.Load()
 	next := first
@@ -83,7 +83,7 @@ func (w *watch) advance() {
 	w.first.CompareAndSwap(first, next)
 }
 
-// use authenticates with a key, and compares with what is known of it.
+// use authenticates with a key and records the result.
 func (w *watch) use(ctx context.Context, i int) error {
 	k := &w.watched[i]
 	begun := now()
@@ -105,7 +105,8 @@ func (w *watch) use(ctx context.Context, i int) error {
 	return nil
 }
 
-// late is how many keys were accepted by a call that began later than that after the revocation had returned.
+// late returns the number of keys accepted by a call that began more than bound after the
+// revocation had returned.
 func (w *watch) late(bound time.Duration) (n int) {
 	for i := range w.watched {
 		if k := &w.watched[i]; k.accepted.Load() > k.revoked.Load()+int64(bound) {
@@ -115,8 +116,8 @@ func (w *watch) late(bound time.Duration) (n int) {
 	return n
 }
 
-// latencies are how long after the revocation had returned a key was refused for the first time, and how long after it the last call
-// began that accepted it, both in ascending order. What was before it counts as none.
+// latencies returns the times from the return of a revocation to the first refusal, and to the
+// start of the last accepted call, both in ascending order. An earlier time counts as 0.
 func (w *watch) latencies() (refused, accepted []time.Duration) {
 	for i := range w.watched {
 		k := &w.watched[i]

@@ -5,7 +5,8 @@ import (
 	"github.com/casbin/casbin/v2/model"
 )
 
-// casbinModel has a rule for each pair of an action pattern and a bank pattern. keyMatch covers what the patterns cover.
+// casbinModel has a rule for each pair of an action pattern and a bank pattern. keyMatch covers the
+// same as the patterns.
 const casbinModel = `
 [request_definition]
 r = act, bank
@@ -20,7 +21,8 @@ e = some(where (p.eft == allow)) && !some(where (p.eft == deny))
 m = keyMatch(r.act, p.act) && keyMatch(r.bank, p.bank)
 `
 
-// casbinEnforcer is an Enforcer or a CachedEnforcer. The denies come first, because the first that matches ends the search.
+// casbinEnforcer is an Enforcer or a CachedEnforcer. The denies come first, because the first match
+// ends the search.
 type casbinEnforcer struct {
 	enforce func(asked ...any) (bool, error)
 }
@@ -51,7 +53,7 @@ func newCachedEnforcer(w *workload) (*casbin.CachedEnforcer, error) {
 		return nil, err
 	}
 	for _, effect := range []string{deny, allow} {
-		if _, err := e.AddPoliciesEx(casbinRules(w.statements, effect)); err != nil { // leaves out what is there already
+		if _, err := e.AddPoliciesEx(casbinRules(w.statements, effect)); err != nil { // skips rules that exist
 			return nil, err
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 )
 
-// cedarSet has one Cedar policy for each statement: a literal is compared with the action or resource, a prefix by "like" with
-// its name in the context. (Prefixes as groups of entities took three times as long.)
+// cedarSet has one Cedar policy for each statement. It compares a literal with the action or
+// resource, and a prefix by "like" with the name in the context. (Prefixes as groups of entities
+// took three times as long.)
 type cedarSet struct{ *cedar.PolicySet }
 
 func newCedar(w *workload) (engine, error) {

@@ -7,15 +7,15 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// BenchmarkCompile measures how long it takes until a subject's rights can be asked: the first of its kind, and one whose equal
-// has been compiled.
+// BenchmarkCompile measures the time to compile a subject's rights: of the first subject with these
+// policies, and of another with equal ones.
 func BenchmarkCompile(b *testing.B) {
 	for _, s := range sizes {
 		subject := workloadOf(s).subject
 		b.Run(s.String()+"/first", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				b.StopTimer() // a compiler has room for much
+				b.StopTimer() // a compiler takes much memory
 				compiler := newCompiler()
 				b.StartTimer()
 				compiler.compile(subject)
@@ -28,12 +28,12 @@ func BenchmarkCompile(b *testing.B) {
 			for b.Loop() {
 				compiler.compile(subject)
 			}
-			first.Decide("", "") // so that it is in memory until here
+			first.Decide("", "") // keeps it in memory until here
 		})
 	}
 }
 
-// BenchmarkFirst measures the first decision of each pair of an action and a bank, beside the later ones.
+// BenchmarkFirst compares the first decision of each pair of an action and a bank with later ones.
 func BenchmarkFirst(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(s.String(), func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkFirst(b *testing.B) {
 	}
 }
 
-// colds are engines that nobody has asked yet.
+// colds are engines without a decision so far.
 type colds struct {
 	subject policy.Subject
 	pairs   []query

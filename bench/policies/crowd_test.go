@@ -6,16 +6,17 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// crowdSize is what each principal of a crowd has: policies of a pool that has ten times as many.
+// crowdSize is the size of each principal of a crowd. Its policies come from a pool ten times as
+// large.
 var crowdSize = size{20, 10}
 
-// crowd is many principals, some of whom have the same policies.
+// crowd is many principals, some with the same policies.
 type crowd struct {
 	subjects   []policy.Subject
 	statements [][]statement // of each subject
 }
 
-// newCrowd returns so many principals that have so many different sets of policies.
+// newCrowd returns so many principals with so many different sets of policies.
 func newCrowd(principals, sets int) crowd {
 	m := newMaker(crowdSize.policies * crowdSize.statements)
 	pool := m.policies(10*crowdSize.policies, crowdSize.statements)
@@ -34,13 +35,13 @@ func newCrowd(principals, sets int) crowd {
 	}
 	for i := range principals - sets {
 		s := c.subjects[i]
-		s.Grants = slices.Clone(s.Grants) // equal, and not the same
+		s.Grants = slices.Clone(s.Grants) // equal, but not the same slice
 		c.subjects, c.statements = append(c.subjects, s), append(c.statements, c.statements[i])
 	}
 	return c
 }
 
-// engines compiles what each principal may do.
+// engines compiles the rights of each principal.
 func (c crowd) engines(with compiler) []engine {
 	out := make([]engine, len(c.subjects))
 	for i, s := range c.subjects {

@@ -8,7 +8,7 @@ import (
 	"github.com/extsvc/svc/bench/internal/measure"
 )
 
-// BenchmarkDecide compares every engine with the floor and, unless it is ours, with ours.
+// BenchmarkDecide compares every engine with the floor and with ours.
 func BenchmarkDecide(b *testing.B) {
 	for _, s := range sizes {
 		for _, c := range contestants[1:] {
@@ -33,7 +33,7 @@ func (c contestant) decide(b *testing.B, w *workload) {
 	b.ReportMetric(passes[own].allocations(), "allocs")
 }
 
-// BenchmarkFlat compares ours, and the floor, at the largest size with the same at the smallest.
+// BenchmarkFlat compares the largest size with the smallest, for ours and for the floor.
 func BenchmarkFlat(b *testing.B) {
 	small, large := workloadOf(sizes[0]), workloadOf(sizes[len(sizes)-1])
 	both := []contestant{theFloor, theOurs}
@@ -42,15 +42,16 @@ func BenchmarkFlat(b *testing.B) {
 	b.ReportMetric(costs[2]/costs[0], "x-floor-grows")
 }
 
-// pass is asking an engine all of the queries.
+// pass asks an engine all queries.
 type pass struct {
 	name    string
 	engine  engine
 	queries []query
-	allowed int // of the queries
+	allowed int // the number of allowed queries
 }
 
-// longPass bounds what an engine is asked in one pass: as many queries as it answers in that time, and fewQueries at least.
+// longPass limits the queries of one pass to those that an engine answers in that time, but
+// fewQueries at least.
 const (
 	longPass   = 20 * time.Millisecond
 	fewQueries = 256
@@ -92,7 +93,7 @@ func (p pass) run() error {
 	return nil
 }
 
-// alternate returns what a decision takes in each of the passes, in ns, in its best round.
+// alternate returns the ns that a decision takes in each pass, in its best round.
 func alternate(b *testing.B, passes []pass) []float64 {
 	b.Helper()
 	var sides []measure.Side
@@ -106,7 +107,7 @@ func alternate(b *testing.B, passes []pass) []float64 {
 	return costs
 }
 
-// allocations returns how many a decision makes.
+// allocations returns the number of allocations of a decision.
 func (p pass) allocations() float64 {
 	var err error
 	n := testing.AllocsPerRun(1, func() { err = p.run() })

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// engine decides for one principal. It is asked by one goroutine at a time.
+// engine decides for one principal. One goroutine at a time uses it.
 type engine interface {
 	Decide(action, bank string) bool
 }
 
-// contestant makes an engine out of a principal's policies.
+// contestant makes an engine from a principal's policies.
 type contestant struct {
 	name string
 	make func(w *workload) (engine, error)
@@ -21,7 +21,7 @@ var (
 	theOurs  = contestant{"ours", newOurs}
 )
 
-// contestants are all that are measured, the floor first.
+// contestants are all measured engines, the floor first.
 var contestants = []contestant{
 	theFloor,
 	theOurs,
@@ -34,7 +34,7 @@ var contestants = []contestant{
 	{"opa-data", newOPAData},
 }
 
-// TestEnginesAgree checks that all engines decide every query as the rules say.
+// TestEnginesAgree checks that all engines decide every query as the rules do.
 func TestEnginesAgree(t *testing.T) {
 	for _, s := range sizes {
 		for _, c := range contestants {
@@ -48,7 +48,8 @@ func TestEnginesAgree(t *testing.T) {
 	}
 }
 
-// on returns the engine after checking that it decides every query as the rules say. It has been asked everything by then.
+// on returns the engine after checking that it decides every query as the rules do. It has decided
+// everything once by then.
 func (c contestant) on(tb testing.TB, w *workload) engine {
 	tb.Helper()
 	e, err := c.make(w)
@@ -70,7 +71,7 @@ func agrees(e engine, queries []query, want []outcome) error {
 	return nil
 }
 
-// TestDisagreementIsFound checks that one wrong decision is enough.
+// TestDisagreementIsFound checks that the check finds one wrong decision.
 func TestDisagreementIsFound(t *testing.T) {
 	w := workloadOf(sizes[0])
 	for _, i := range []int{0, asked / 2, asked - 1} {

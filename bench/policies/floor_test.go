@@ -1,7 +1,7 @@
 package policies_test
 
-// floor is two look-ups in Go maps, by action and by bank, and a bit for what was decided before where the two meet. It knows no
-// other actions and banks than those that it is asked for.
+// floor makes two look-ups in Go maps, by action and by bank, and reads a bit that holds the
+// decision for the pair. It knows only the actions and banks of the queries.
 type floor struct {
 	actions, banks map[string]uint
 	decided        []uint64 // a bit for each pair
@@ -22,7 +22,7 @@ func newFloor(w *workload) (engine, error) {
 	return f, nil
 }
 
-// number numbers the names in the order in which they come.
+// number numbers the names in order of appearance.
 func number(names map[string]uint, name string) {
 	if _, ok := names[name]; !ok {
 		names[name] = uint(len(names))

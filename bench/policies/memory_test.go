@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	askers   = 50        // how many principals ask for every pair
-	invented = 1_000_000 // actions and banks that nobody has heard of
+	askers   = 50        // principals that ask for every pair
+	invented = 1_000_000 // unknown actions and banks
 )
 
-// BenchmarkMemory measures what stays in memory: of principals, of decisions, and of questions that make no sense.
+// BenchmarkMemory measures what stays in memory: of principals, of decisions, and of queries about
+// unknown names.
 func BenchmarkMemory(b *testing.B) {
 	b.Run("principals/shared", func(b *testing.B) { principalMemory(b, newCrowd(principals, attachments)) })
 	b.Run("principals/distinct", func(b *testing.B) { principalMemory(b, newCrowd(attachments, attachments)) })
@@ -59,8 +60,8 @@ func inventedMemory(b *testing.B, w *workload) {
 	b.ReportMetric(grown/1024, "KiB")
 }
 
-// grows returns by how many bytes the memory in use grows, at most, while work is done with what begin returns. Both that and
-// what work returns stay in use.
+// grows returns the most bytes by which the memory in use grows while work runs with the result of
+// begin. Both that and the result of work stay in use.
 func grows[T any](b *testing.B, begin func() T, work func(T) any) float64 {
 	b.Helper()
 	most := 0.0

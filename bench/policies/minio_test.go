@@ -2,8 +2,8 @@ package policies_test
 
 import minio "github.com/minio/pkg/v3/policy"
 
-// minioPolicy is the policies merged, which MinIO does at every request and is done beforehand here: a statement is a
-// statement, a bank a bucket, "::*" at its end a wildcard.
+// minioPolicy is the merged policies. MinIO merges at every request; here it is done before. A
+// statement is a statement, a bank is a bucket, "::*" at its end is a wildcard.
 type minioPolicy struct{ minio.Policy }
 
 func newMinio(w *workload) (engine, error) {

@@ -10,10 +10,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
 
-// opaQuery is a prepared query. The data is kept as it is evaluated, and the input is made as such.
+// opaQuery is a prepared query. Data and input are in the form that OPA evaluates.
 type opaQuery struct{ rego.PreparedEvalQuery }
 
-// newOPARules has a Rego rule for each pair of an action pattern and a bank pattern, of the expressions that OPA indexes.
+// newOPARules has a Rego rule for each pair of an action pattern and a bank pattern, in expressions
+// that OPA indexes.
 func newOPARules(w *workload) (engine, error) {
 	var module strings.Builder
 	module.WriteString("package svc\ndefault allowed := false\nallowed if { not deny; allow }\n")
@@ -27,7 +28,7 @@ func newOPARules(w *workload) (engine, error) {
 	return newOPA(module.String(), map[string]any{})
 }
 
-// opaCovers is the expression that is true of what the pattern covers.
+// opaCovers returns the expression that is true when the pattern covers ref.
 func opaCovers(pattern, ref string) string {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return fmt.Sprintf("startswith(%s, %q)", ref, prefix)
@@ -35,7 +36,7 @@ func opaCovers(pattern, ref string) string {
 	return fmt.Sprintf("%s == %q", ref, pattern)
 }
 
-// opaModule looks the patterns that could cover what is asked up in the data.
+// opaModule looks up, in the data, the patterns that may cover the query.
 const opaModule = `package svc
 default allowed := false
 allowed if {

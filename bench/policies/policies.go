@@ -1,3 +1,3 @@
-// Package policies has no code, only benchmarks: what a decision costs in this project, in other policy engines that are
-// given the same policies, and in two look-ups in Go maps. See docs/performance.md.
+// Package policies contains only benchmarks. They compare a decision of this project with other
+// policy engines on the same policies, and with two look-ups in Go maps. See docs/performance.md.
 package policies

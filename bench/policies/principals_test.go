@@ -10,10 +10,11 @@ import (
 
 const (
 	principals  = 10_000
-	attachments = 200 // how many different sets of policies they have
+	attachments = 200 // different sets of policies
 )
 
-// BenchmarkPrincipals measures decisions for 10,000 principals taken at random, beside those for one that has as many policies.
+// BenchmarkPrincipals compares decisions for 10,000 principals, in random order, with those for one
+// that has as many policies.
 func BenchmarkPrincipals(b *testing.B) {
 	w := workloadOf(crowdSize)
 	one := pass{engine: theOurs.on(b, w), queries: fresh(w.queries)}
@@ -39,14 +40,14 @@ type request struct {
 	query
 }
 
-// rush is requests in no order.
+// rush is requests in random order.
 type rush struct {
 	engines  []engine // of each principal
 	requests []request
 	allowed  int
 }
 
-// newRush draws 16 times as many requests as there are queries, and checks how each is decided.
+// newRush draws 16 times as many requests as there are queries, and checks each decision.
 func newRush(c crowd, queries []query) (*rush, error) {
 	r, out := rand.New(rand.NewPCG(seed, principals)), &rush{engines: c.engines(newCompiler())}
 	for range 16 {

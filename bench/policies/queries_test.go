@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// asked is how many pairs of an action and a bank every engine is asked for.
+// asked is the number of pairs of an action and a bank in the queries.
 const asked = 4096
 
-// query is one of them.
+// query is one such pair.
 type query struct{ action, bank string }
 
-// mix is what the rules say of each sixteen queries in turn, in some order.
+// mix holds the outcomes of each sixteen queries, in some order.
 var mix = slices.Concat(
 	slices.Repeat([]outcome{allowed}, 8),
 	slices.Repeat([]outcome{denied}, 3),
 	slices.Repeat([]outcome{unmatched}, 5),
 )
 
-// drawer draws queries that statements have something to say about, and others.
+// drawer draws queries that the statements match, and others.
 type drawer struct {
 	*maker
 	statements []statement
 }
 
-// queries draws them, and says what becomes of each.
+// queries draws the queries with their outcomes.
 func (d *drawer) queries() (queries []query, want []outcome) {
 	for len(want) < asked {
 		want = append(want, mix...)
@@ -38,7 +38,7 @@ func (d *drawer) queries() (queries []query, want []outcome) {
 	return queries, want
 }
 
-// query draws until the rules say what is wanted.
+// query draws until the rules give the wanted outcome.
 func (d *drawer) query(want outcome) query {
 	for {
 		if q := d.any(); decide(d.statements, q.action, q.bank) == want {
@@ -82,5 +82,5 @@ func (d *drawer) bankOf(s statement) string {
 	return pattern
 }
 
-// unseen returns a name that no policy has.
+// unseen returns a name in no policy.
 func (d *drawer) unseen() string { return fmt.Sprintf("unseen-%d", d.IntN(256)) }

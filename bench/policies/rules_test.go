@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// outcome is what the rules say of a query.
+// outcome is the rules' answer to a query.
 type outcome int
 
 const (
 	unmatched outcome = iota // no statement matches: denied
-	denied                   // one denies
+	denied                   // a statement denies
 	allowed
 )
 
-// decide is the rules, as plainly as can be. Every engine is held against it.
+// decide is the rules in their plainest form. Every engine is compared with it.
 func decide(statements []statement, action, bank string) outcome {
 	out := unmatched
 	for _, s := range statements {
@@ -40,7 +40,7 @@ func covers(pattern, name string) bool {
 	return pattern == name
 }
 
-// spell writes out which actions the patterns cover, for engines in which no literal covers others.
+// spell lists the actions that the patterns cover, for engines in which no literal covers others.
 func spell(actions []string) []string {
 	if !slices.Contains(actions, "bank:recall") {
 		return actions
@@ -48,7 +48,7 @@ func spell(actions []string) []string {
 	return distinct(slices.Concat(actions, []string{"bank:memories:list", "bank:memories:get"}))
 }
 
-// distinct returns the strings in order, without those that were there before.
+// distinct returns the strings in order, without repeats.
 func distinct(of []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(of, func(s string) bool {

@@ -9,7 +9,8 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// service decides as a host has it decide: for a principal, with a look at whether what is remembered still holds.
+// service decides as a host's call does: for a principal, with a check that the cached rights are
+// still current.
 type service struct {
 	*svc.Service
 	user svc.Principal

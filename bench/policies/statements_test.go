@@ -15,7 +15,7 @@ const (
 	deny  = "deny"
 )
 
-// statement is one as a document has it.
+// statement is a statement of a document.
 type statement struct {
 	Effect          string   `json:"effect"`
 	Actions         []string `json:"actions"`
@@ -35,7 +35,7 @@ func document(statements []statement) []byte {
 	return raw
 }
 
-// maker makes statements. The more of them it is meant for, the more actions and banks it knows.
+// maker makes statements. The more statements, the more actions and banks it uses.
 type maker struct {
 	*rand.Rand
 	tools, projects int
@@ -46,7 +46,7 @@ func newMaker(statements int) *maker {
 	return &maker{Rand: rand.New(rand.NewPCG(seed, uint64(statements))), tools: 4 + statements/10, projects: 5 + statements/4}
 }
 
-// policies returns so many policies, the statements of each.
+// policies returns the statements of so many policies.
 func (m *maker) policies(n, statements int) [][]statement {
 	out := make([][]statement, n)
 	for i := range out {
@@ -57,7 +57,7 @@ func (m *maker) policies(n, statements int) [][]statement {
 	return out
 }
 
-// statement returns the next. One in ten denies.
+// statement returns the next statement. One in ten denies.
 func (m *maker) statement() statement {
 	s := statement{Effect: allow, Actions: m.some(m.actionPattern), Banks: m.some(m.bankPattern)}
 	if m.made++; m.made%10 == 0 {
@@ -89,7 +89,7 @@ func (m *maker) actionPattern() string {
 	return m.action()
 }
 
-// action returns one that policies name.
+// action returns an action that policies name.
 func (m *maker) action() string {
 	if m.IntN(2) == 0 {
 		return m.tool() + m.one(":run", ":read", ":configure")
@@ -110,7 +110,7 @@ func (m *maker) bankPattern() string {
 	return m.bank()
 }
 
-// bank returns one that policies name.
+// bank returns a bank that policies name.
 func (m *maker) bank() string { return m.project() + m.one("", "", "::notes", "::team::notes") }
 
 func (m *maker) tool() string    { return fmt.Sprintf("tool-%d", m.IntN(m.tools)) }
@@ -118,7 +118,7 @@ func (m *maker) project() string { return fmt.Sprintf("project-%d", m.IntN(m.pro
 
 func (m *maker) one(of ...string) string { return of[m.IntN(len(of))] }
 
-// some returns one to three patterns, none of them twice.
+// some returns one to three different patterns.
 func (m *maker) some(pattern func() string) []string {
 	var out []string
 	for range 1 + m.IntN(3) {

@@ -10,15 +10,15 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// size says how many policies a principal has, and how many statements each of them.
+// size is the number of a principal's policies, and of statements in each.
 type size struct{ policies, statements int }
 
 func (s size) String() string { return fmt.Sprintf("%dx%d", s.policies, s.statements) }
 
-// sizes are measured, the smallest first.
+// sizes are the measured sizes, the smallest first.
 var sizes = []size{{5, 4}, {20, 10}, {100, 20}}
 
-// workload is a principal's policies and what is asked of them.
+// workload is a principal's policies and its queries.
 type workload struct {
 	size
 	policies   [][]statement
@@ -60,8 +60,9 @@ func grant(r *rand.Rand, n int, document []byte) policy.Grant {
 	return g
 }
 
-// fresh returns the queries in strings of their own, as those of requests are: no engine has kept them, so none can know them
-// again by their address. They lie one after the other, so that what was in memory before does not matter.
+// fresh returns the queries in new strings, as requests have them: no engine has kept them and can
+// recognize them by address. They lie one after the other, so that the earlier state of memory does
+// not matter.
 func fresh(queries []query) []query {
 	var text strings.Builder
 	for _, q := range queries {
@@ -78,7 +79,7 @@ func fresh(queries []query) []query {
 	return out
 }
 
-// TestWorkload checks that the queries are what docs/performance.md says.
+// TestWorkload checks the claims of docs/performance.md about the queries.
 func TestWorkload(t *testing.T) {
 	for _, s := range sizes {
 		w := workloadOf(s)
@@ -104,7 +105,7 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// known says how the policies know a bank: by its name, by a prefix of it alone, or not at all.
+// known returns how the policies know a bank: by its name, only by a prefix, or not at all.
 func (w *workload) known(bank string) string {
 	kind := "unknown"
 	for _, s := range w.statements {
@@ -120,7 +121,7 @@ func (w *workload) known(bank string) string {
 	return kind
 }
 
-// pairs returns the queries, each once.
+// pairs returns the queries without repeats.
 func (w *workload) pairs() []query {
 	seen := map[query]bool{}
 	return slices.DeleteFunc(slices.Clone(w.queries), func(q query) bool {

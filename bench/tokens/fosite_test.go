@@ -11,8 +11,8 @@ import (
 	"github.com/ory/fosite/token/hmac"
 )
 
-// newFosite verifies opaque access tokens with github.com/ory/fosite: their HMAC-SHA512/256, their record in memory, their
-// expiry. There is no other process to hear of revocations from.
+// newFosite verifies opaque access tokens with github.com/ory/fosite: their HMAC-SHA512/256, their
+// record in memory, their expiry. There is no other process that could revoke one.
 func newFosite(tb testing.TB) verifier {
 	tb.Helper()
 	ctx := tb.Context()

@@ -1,2 +1,3 @@
-// Package tokens has no code, only benchmarks: verifying keys beside libraries that verify opaque tokens. See ../README.md.
+// Package tokens contains only benchmarks. They compare the verification of keys with libraries
+// that verify opaque tokens. See ../README.md.
 package tokens

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	stored        = 10_000 // tokens, all of them in use
+	stored        = 10_000 // tokens, all in use
 	tokensPerUser = 10
 )
 
-// verifier is a way to verify tokens, and good ones.
+// verifier is a way to verify tokens, with valid ones.
 type verifier struct {
 	tokens []string
 	verify func(token string) error
@@ -36,7 +36,7 @@ func BenchmarkVerify(b *testing.B) {
 	})
 }
 
-// TestVerifiers checks that each of them accepts its tokens and refuses others.
+// TestVerifiers checks that each accepts its tokens and refuses others.
 func TestVerifiers(t *testing.T) {
 	for name, v := range map[string]verifier{"ours": newOurs(t), "fosite": newFosite(t)} {
 		for i, token := range v.tokens[:3] {
@@ -61,7 +61,7 @@ func (v verifier) side(name string) measure.Side {
 	}}
 }
 
-// newOurs returns a service that has seen all of its keys.
+// newOurs returns a Service that has cached all of its keys.
 func newOurs(tb testing.TB) verifier {
 	tb.Helper()
 	service, err := svc.New(svc.Config{
@@ -96,7 +96,7 @@ func newOurs(tb testing.TB) verifier {
 	return v
 }
 
-// floorOf hashes the same tokens, and compares nothing.
+// floorOf hashes the same tokens and compares nothing.
 func floorOf(v verifier) verifier {
 	secret := make([]byte, sha256.Size)
 	v.verify = func(token string) error {

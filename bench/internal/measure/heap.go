@@ -6,16 +6,19 @@ import (
 	"time"
 )
 
-// Heap returns how many bytes are reachable, and how many were ever allocated.
+// Heap returns the reachable bytes, and all bytes ever allocated.
 func Heap() (reachable, allocated uint64) {
 	runtime.GC()
-	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+	}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// Peak returns how many bytes the heap's objects took at most while call ran, garbage that was not collected yet included, beyond what
-// was reachable before.
+// Peak returns the most bytes of heap objects while call runs, beyond those reachable before. It
+// includes garbage that is not collected yet.
 func Peak(call func()) uint64 {
 	before, _ := Heap()
 	done, most := make(chan struct{}), make(chan uint64)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Processor returns what this process took of the processor so far, what the kernel did for it included.
+// Processor returns the processor time of this process so far, including the kernel's work for it.
 func Processor() (time.Duration, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
@@ -15,9 +15,10 @@ func Processor() (time.Duration, error) {
 
 const collections = 15
 
-// Collection returns what a collection of the garbage, of which there is none, takes of the processor in the best of some rounds:
-// what marking all that is reachable costs, with everything that the collector does beside. Nobody else may be at work in this process.
-// The runtime's own figures count the time in which other processes had the processor.
+// Collection returns the processor time of one garbage collection without garbage, in the best of
+// some rounds. This is the cost of marking everything reachable, with all other work of the
+// collector. Nothing else may run in this process. The runtime's own figures are not used: they
+// include time in which other processes had the processor.
 func Collection() (time.Duration, error) {
 	runtime.GC()
 	best := time.Duration(0)

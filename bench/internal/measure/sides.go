@@ -1,5 +1,5 @@
-// Package measure compares ways to do the same thing within one run, so that what else the machine does meets all of them
-// alike, and tells what is in memory.
+// Package measure compares ways to do the same thing within one run, so that other load on the
+// machine meets all of them alike. It also measures memory.
 package measure
 
 import (
@@ -15,16 +15,17 @@ type Side struct {
 	Name   string
 	Call   func() error
 	Before func(calls int) error // prepares a batch of calls, unmeasured; nil: nothing to prepare
-	// Clock tells what was spent so far, of what a call takes; nil: the time that passes.
+	// Clock returns the amount spent so far of the measured resource. nil: elapsed time.
 	Clock func() (time.Duration, error)
 }
 
-// batch is how long, in ns, the calls of a side that are measured together take: long enough for the clock, and short enough
-// that some batches are disturbed by nothing.
+// batch is the time in ns of the calls of a side that are measured together. It is long enough for
+// the clock, and short enough that some batches run undisturbed.
 const batch = 5_000_000
 
-// Alternate returns what a call of each side takes, in ns, in its best round: whatever else the machine does can only add to
-// it. In a round each side has its number of calls, and each round begins with another side.
+// Alternate returns the ns that a call of each side takes in its best round: other load on the
+// machine can only add to it. In a round each side makes its number of calls. Each round begins
+// with another side.
 func Alternate(b *testing.B, sides []Side, calls []int) []float64 {
 	b.Helper()
 	costs := slices.Repeat([]float64{math.Inf(1)}, len(sides))
@@ -38,14 +39,15 @@ func Alternate(b *testing.B, sides []Side, calls []int) []float64 {
 	return costs
 }
 
-// Alike warms the sides up and gives all of them the number of calls that makes a batch of the fastest.
+// Alike warms the sides up. It gives all of them the number of calls that makes a batch of the
+// fastest.
 func Alike(b *testing.B, sides []Side) []int {
 	b.Helper()
 	return slices.Repeat([]int{calibrate(b, sides)}, len(sides))
 }
 
-// Apart warms the sides up and gives each of them the number of calls that makes a batch of its own: for sides of which one
-// takes a thousand times as long as another.
+// Apart warms the sides up and gives each the number of calls that makes a batch of its own. Use it
+// when one side takes a thousand times as long as another.
 func Apart(b *testing.B, sides []Side) []int {
 	b.Helper()
 	calls := make([]int, len(sides))
@@ -55,7 +57,7 @@ func Apart(b *testing.B, sides []Side) []int {
 	return calls
 }
 
-// calibrate returns how many calls make a batch of the fastest.
+// calibrate returns the number of calls that makes a batch of the fastest.
 func calibrate(b *testing.B, sides []Side) int {
 	b.Helper()
 	for calls := 1; ; calls *= 4 {
@@ -70,7 +72,7 @@ func calibrate(b *testing.B, sides []Side) int {
 	}
 }
 
-// measure returns the ns that a call takes. The garbage of whoever came before is gone.
+// measure returns the ns that a call takes. It first collects the garbage of earlier sides.
 func (s Side) measure(b *testing.B, calls int) float64 {
 	b.Helper()
 	if s.Before != nil {
@@ -88,7 +90,7 @@ func (s Side) measure(b *testing.B, calls int) float64 {
 	return float64((s.now(b) - start).Nanoseconds()) / float64(calls)
 }
 
-// epoch is what the time that passes counts from.
+// epoch is the start of the elapsed time.
 var epoch = time.Now()
 
 func (s Side) now(b *testing.B) time.Duration {

@@ -1,4 +1,4 @@
-// A host that serves nothing of ours.
+// A host without svc.
 package main
 
 import (

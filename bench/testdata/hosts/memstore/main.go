@@ -15,5 +15,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(http.ListenAndServe(":8080", httpapi.New(service, httpapi.Options{}).Ahead(http.NewServeMux())))
+	handler := httpapi.New(service, httpapi.Options{}).Ahead(http.NewServeMux())
+	log.Fatal(http.ListenAndServe(":8080", handler))
 }

@@ -1,4 +1,4 @@
-// The same host, with the interface over SQL. There is no driver: hosts have one.
+// The same host, with the interface over SQL but without a driver: hosts have one.
 package main
 
 import (
@@ -20,5 +20,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(http.ListenAndServe(":8080", httpapi.New(service, httpapi.Options{}).Ahead(http.NewServeMux())))
+	handler := httpapi.New(service, httpapi.Options{}).Ahead(http.NewServeMux())
+	log.Fatal(http.ListenAndServe(":8080", handler))
 }
