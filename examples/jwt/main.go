@@ -68,7 +68,8 @@ func sessions(key ed25519.PublicKey) svc.AuthenticatorFunc {
 		jwt.WithIssuer(issuer), jwt.WithAudience(audience), jwt.WithExpirationRequired())
 	return func(_ context.Context, bearer string) (svc.Principal, error) {
 		var said claims
-		_, err := parser.ParseWithClaims(bearer, &said, func(*jwt.Token) (any, error) { return key, nil })
+		keyOf := func(*jwt.Token) (any, error) { return key, nil }
+		_, err := parser.ParseWithClaims(bearer, &said, keyOf)
 		if err != nil || said.Subject == "" {
 			return svc.Principal{}, svc.ErrUnauthenticated
 		}
@@ -88,7 +89,11 @@ const access = `{"users": [{"id": "ada"}, {"id": "grace"}],
 
 func newHost(key ed25519.PublicKey) http.Handler {
 	// In production add peppers, and use a store with a database.
-	config := svc.Config{Store: memstore.New(), Authenticator: sessions(key), Logger: slog.Default()}
+	config := svc.Config{
+		Store:         memstore.New(),
+		Authenticator: sessions(key),
+		Logger:        slog.Default(),
+	}
 	service := must(svc.New(config))
 	bundle := must(svc.ParseBundle([]byte(access)))
 	if err := service.Apply(context.Background(), svc.Host, bundle); err != nil {

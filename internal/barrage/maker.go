@@ -36,7 +36,8 @@ var bodies = []string{
 
 var queries = []string{
 	"", "", "?limit=2", "?limit=1&cursor=WyJhIiwiYiJd", "?view=full", "?tag=t&category=c",
-	"?bank=b&user_id=alice", "?bank=b&sender=telegram:1001&topic=x", "?q=chat", "?force=true", "?force=1&force=0", "?bank=",
+	"?bank=b&user_id=alice", "?bank=b&sender=telegram:1001&topic=x",
+	"?q=chat", "?force=true", "?force=1&force=0", "?bank=",
 }
 
 var tags = []string{"*", `"x"`, `W/"x", "y"`, "x", `"`, ",", "\xff", strings.Repeat(`"x",`, 101)}
@@ -44,7 +45,8 @@ var tags = []string{"*", `"x"`, `W/"x", "y"`, "x", `"`, ",", "\xff", strings.Rep
 // pieces holds fragments that spoil puts into bodies and queries.
 var pieces = []string{
 	"\x00", "\xff", "\xed\xa0\x80", `\ud800`, `\u0000`, `"`, `\`, "{", "}", "[", "]", ",", ":",
-	"null", "true", "1e400", "-0", "01", "9223372036854775808", "\u2028", "\u202e", "\ufeff", " ", "\n", "%", "&", "=", ";", "+", "é",
+	"null", "true", "1e400", "-0", "01", "9223372036854775808",
+	"\u2028", "\u202e", "\ufeff", " ", "\n", "%", "&", "=", ";", "+", "é",
 	`"id":`, `"name":`, `{"a":`, strings.Repeat("[", 70), strings.Repeat("x", 5000),
 	"svcu_0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz",
 }
@@ -52,7 +54,8 @@ var pieces = []string{
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW", "get"}
 
 var contentTypes = []string{
-	"", "text/plain", "application/json; charset=utf-16", "application/merge-patch+json", "a/b;c=\"",
+	"", "text/plain", "application/json; charset=utf-16",
+	"application/merge-patch+json", "a/b;c=\"",
 }
 
 func pick[T any](m *maker, from []T) T { return from[m.IntN(len(from))] }
