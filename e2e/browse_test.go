@@ -9,7 +9,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// offers is what the source "acme" is said to offer, as "id installed_as behind", each, and whether that is stale.
+// offers returns the templates that the source "acme" offers, each as "id installed_as behind", and
+// whether the list is stale.
 func (c caller) offers() string {
 	c.t.Helper()
 	offered := must(c.SourceTemplates(c.t.Context(), "acme", svc.CatalogFilter{}))
@@ -46,7 +47,7 @@ func TestBrowse(t *testing.T) {
 	must(admin.InstallTemplate(ctx, svc.Install{TemplateID: "file", SourceName: "acme", AliasID: new("mine")}))
 	want("installed", "chat [chat] false; file [mine] false"+bad)
 
-	// A copy that is young is enough to look at, and an update asks the source.
+	// The list may come from a young cached copy; an update asks the source.
 	u.answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	want("while the source is away", "chat [chat] false; file [mine] false"+bad)
 	fails(t, failure(admin.CheckUpdate(ctx, "chat")), svc.CodeSourceFailed)
@@ -58,7 +59,7 @@ func TestBrowse(t *testing.T) {
 	}
 	want("asked", "chat [chat] true; file [mine] false; false")
 
-	// The name stays, and what it leads to is another source.
+	// Another source takes the same name.
 	fails(t, admin.RemoveSource(ctx, "acme"), "")
 	fails(t, failure(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{})), svc.CodeNotFound)
 	admin.register(other)

@@ -18,7 +18,7 @@ import (
 
 const published = "agent-memory"
 
-// entry is a template as a catalogue publishes it.
+// entry is a template in a published catalogue.
 type entry struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
@@ -34,7 +34,7 @@ type catalogue struct {
 	Templates []entry `json:"templates"`
 }
 
-// readPublished returns the files of the published catalogue. Without it, the test is skipped.
+// readPublished returns the files of the published catalogue, or skips the test when there is none.
 func readPublished(t *testing.T) map[string]string {
 	t.Helper()
 	dir := findCatalogues(t)
@@ -80,7 +80,7 @@ func findCatalogues(t *testing.T) string {
 	}
 }
 
-// read returns the catalogue in files, with the manifests in their place, compact and otherwise byte by byte.
+// read returns the catalogue in files, with compact manifests inline and otherwise unchanged.
 func read(t *testing.T, files map[string]string) []entry {
 	t.Helper()
 	var published catalogue
@@ -152,7 +152,7 @@ func TestPublishedCatalogue(t *testing.T) {
 	}
 }
 
-// updates are the ids of the templates that have one.
+// updates returns the ids of the templates that have an update.
 func (c caller) updates(entries []entry) []string {
 	c.t.Helper()
 	updates := []string{}
@@ -207,7 +207,7 @@ func TestPublishedCatalogueChanges(t *testing.T) {
 	}
 }
 
-// inline drops the files of manifests.
+// inline removes the files of manifests.
 func inline(entries []entry) []entry {
 	entries = slices.Clone(entries)
 	for i := range entries {
@@ -216,8 +216,8 @@ func inline(entries []entry) []entry {
 	return entries
 }
 
-// respell publishes the same in other words: keys in another order, other white space, other escapes, numbers spelled
-// otherwise, manifests in the catalogue, an empty list for none.
+// respell publishes the same content in another form: other key order, white space, escapes and
+// numbers, inline manifests, an empty list for none.
 func (u *upstream) respell(t *testing.T, entries []entry) {
 	entries = inline(entries)
 	for i := range entries {
@@ -230,7 +230,7 @@ func (u *upstream) respell(t *testing.T, entries []entry) {
 	u.put("templates.json", string(must(json.MarshalIndent(map[string]any{"a": 1, "templates": entries}, " ", "\t"))))
 }
 
-// otherwise spells whole numbers with a fraction and others with an exponent.
+// otherwise writes integers with a fraction, and other numbers with an exponent.
 func otherwise(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -250,7 +250,7 @@ func otherwise(value any) any {
 	return value
 }
 
-// Numbers and escapes in a manifest that a published one may not have.
+// A published manifest may not have these numbers and escapes.
 func TestRespelledManifests(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()

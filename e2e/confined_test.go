@@ -127,7 +127,7 @@ func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 	}
 }
 
-// A name that leads to this machine can be seen to be forbidden only when it is dialled.
+// Only the dialled address shows that a name leads to this machine.
 func TestForbiddenAddressBehindAName(t *testing.T) {
 	name, address := nameOfThisMachine(t)
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
@@ -155,7 +155,7 @@ func TestForbiddenAddressBehindAName(t *testing.T) {
 	}
 }
 
-// nameOfThisMachine is a name, other than localhost, of an address that is not public.
+// nameOfThisMachine returns a name, other than localhost, of a non-public address.
 func nameOfThisMachine(t *testing.T) (name, address string) {
 	t.Helper()
 	hostname, _ := os.Hostname()

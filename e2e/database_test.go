@@ -35,7 +35,7 @@ func TestManifestsDigitForDigitInAFile(t *testing.T) {
 	}
 }
 
-// What a row says is the same however it is reached, and stays so when the database is opened again.
+// A row has the same content on every path to it, also after the database is reopened.
 func TestTextsInAFile(t *testing.T) {
 	s, ctx := newSite(t, marketplace.Config{}), t.Context()
 	admin := s.admin()
@@ -77,7 +77,7 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 			in.Category = new("third")
 		}
 		if n%10 == 0 {
-			in.Manifest = []byte(`{"version": "` + strings.Repeat("x", 100_000) + `"}`) // chunks end early, too
+			in.Manifest = []byte(`{"version": "` + strings.Repeat("x", 100_000) + `"}`) // chunks also end early
 		}
 		must(admin.CreateTemplate(t.Context(), in))
 	}
@@ -100,7 +100,7 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 	}
 }
 
-// A filtered list follows what a patch and an update change: names, tags and categories.
+// A filtered list follows a patch and an update: names, tags and categories.
 func TestFiltersFollowChanges(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()

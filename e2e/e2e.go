@@ -1,6 +1,7 @@
-// Package e2e has no code, only tests: of the interface over real HTTP, real database files, real sources and real
-// processes.
+// Package e2e contains only tests: of the interface over real HTTP, real database files, real
+// sources and real processes.
 //
-// The published catalogue is looked for in shared/catalogues of a directory above this one, or in the directory that
-// SVC_CATALOGUES names; its test is skipped without it, unless CI is "true".
+// A test reads the published catalogue from the directory SVC_CATALOGUES, or else from
+// shared/catalogues of a parent directory. Without the catalogue the test is skipped; where CI is
+// "true" it fails.
 package e2e

@@ -107,21 +107,21 @@ func (s *site) restart() {
 	s.start()
 }
 
-// key issues a key of a user.
+// key issues a key to a user.
 func (s *site) key(user string) string { return s.keyOf(svc.KindUser, user) }
 
 func (s *site) keyOf(kind svc.Kind, id string) string {
 	return string(must(s.service.IssueAPIKey(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})).Key)
 }
 
-// keyID is the id within a key.
+// keyID returns the id in a key.
 func keyID(key string) string { return key[5:21] }
 
 func (s *site) as(bearer string) caller { return newCaller(s.t, s.http, s.url, bearer) }
 
 func (s *site) admin() caller { return s.as(s.key("admin")) }
 
-// caller is the Go client with one bearer, and sends as well what that would not.
+// caller is the Go client with one bearer. It can also send requests that the client never sends.
 type caller struct {
 	*client.Client
 	t      *testing.T
@@ -136,7 +136,7 @@ func newCaller(t *testing.T, http *http.Client, url, bearer string) caller {
 
 func as(c caller, bearer string) caller { return newCaller(c.t, c.http, c.url, bearer) }
 
-// try reports why the caller is not let in; nil: it is.
+// try returns the error of a request with the bearer, or nil.
 func (c caller) try() error {
 	return failure(all(c.MyAPIKeys(c.t.Context())))
 }
@@ -151,12 +151,12 @@ func (c caller) install(id string) error {
 	return failure(c.InstallTemplate(c.t.Context(), svc.Install{TemplateID: id, SourceName: "acme"}))
 }
 
-// update is UpdateTemplate, for those who need not know what it did.
+// update is UpdateTemplate without its result.
 func (c caller) update(id string, force bool) error {
 	return failure(c.UpdateTemplate(c.t.Context(), id, svc.UpdateRequest{Force: force}))
 }
 
-// templates are the ids of a list.
+// templates returns the ids of a list.
 func (c caller) templates(filter svc.TemplateFilter) []string {
 	ids := []string{}
 	for template, err := range c.Templates(c.t.Context(), filter) {
@@ -166,7 +166,7 @@ func (c caller) templates(filter svc.TemplateFilter) []string {
 	return ids
 }
 
-// all are the elements of a list.
+// all returns the elements of a list.
 func all[T any](list iter.Seq2[T, error]) (elements []T, err error) {
 	for element, err := range list {
 		if err != nil {
@@ -177,10 +177,10 @@ func all[T any](list iter.Seq2[T, error]) (elements []T, err error) {
 	return elements, nil
 }
 
-// failure is the error of a call whose result does not matter.
+// failure returns the error of a call without its result.
 func failure[T any](_ T, err error) error { return err }
 
-// fails wants an error of this code; "": none.
+// fails checks that an error has this code; "" expects no error.
 func fails(t *testing.T, err error, code svc.Code) {
 	t.Helper()
 	if svc.ErrorCode(err) != code {
@@ -211,7 +211,7 @@ func (c caller) send(method, target, body string) answer {
 	return a
 }
 
-// answer is one answer; its status is 0 when there was none.
+// answer is an answer; status 0 means that there was none.
 type answer struct {
 	t       *testing.T
 	request string
@@ -234,12 +234,12 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// upstream is a web server with files that a test changes.
+// upstream is a web server whose files a test changes.
 type upstream struct {
 	*httptest.Server
 	mu      sync.Mutex
 	files   map[string]string
-	handler http.HandlerFunc // instead of the files, when set
+	handler http.HandlerFunc // if set, replaces the files
 }
 
 func newUpstream(t *testing.T, files map[string]string) *upstream {
@@ -280,12 +280,12 @@ func (u *upstream) answer(handler http.HandlerFunc) {
 	u.handler = handler
 }
 
-// offer makes a catalogue of entries.
+// offer publishes a catalogue of entries.
 func (u *upstream) offer(entries ...string) {
 	u.put("templates.json", `{"templates": [`+strings.Join(entries, ",")+`]}`)
 }
 
-// trusting is a marketplace that may fetch from servers.
+// trusting returns the configuration of a marketplace that may fetch from servers.
 func trusting(servers ...*upstream) marketplace.Config {
 	var config marketplace.Config
 	for _, u := range servers {
@@ -294,7 +294,7 @@ func trusting(servers ...*upstream) marketplace.Config {
 	return config
 }
 
-// register trusts the server as "acme".
+// register registers the server as the source "acme".
 func (c caller) register(u *upstream) {
 	c.t.Helper()
 	fails(c.t, failure(c.RegisterSource(c.t.Context(), svc.RegisterSource{URL: u.URL + "/acme"})), "")

@@ -42,7 +42,7 @@ func redirect(status int, to string) http.HandlerFunc {
 	}
 }
 
-// wait ends when the client is gone, or at last after a while.
+// wait waits until the client is gone, with a time limit.
 func wait(r *http.Request) {
 	select {
 	case <-r.Context().Done():
@@ -50,7 +50,7 @@ func wait(r *http.Request) {
 	}
 }
 
-// hijacked answers with bytes that are no HTTP.
+// hijacked answers with bytes that are not HTTP.
 func hijacked(answer string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -64,7 +64,8 @@ func hijacked(answer string) http.HandlerFunc {
 
 const goodCatalogue = `{"templates": [` + first + `]}`
 
-// hostile are sources that answer badly, by how. other is a good server that the host does not allow.
+// hostile returns sources that answer badly, by name. other is a good server that the host does not
+// allow.
 func hostile(other string) map[string]http.HandlerFunc {
 	bomb := zip(100)
 	return map[string]http.HandlerFunc{
@@ -139,7 +140,7 @@ func encoded(encoding string, body []byte) http.HandlerFunc {
 	}
 }
 
-// hanging are sources that do not answer in time, by how.
+// hanging holds sources that do not answer in time, by name.
 var hanging = map[string]http.HandlerFunc{
 	"before headers": func(_ http.ResponseWriter, r *http.Request) { wait(r) },
 	"in headers": func(w http.ResponseWriter, _ *http.Request) {
@@ -166,8 +167,8 @@ var hanging = map[string]http.HandlerFunc{
 	},
 }
 
-// wantSourceFault wants what holds whenever a source is at fault: for every request that asks it, the code, a sentence that
-// names the source and nothing inside, and nothing written.
+// wantSourceFault checks the rules for a faulty source. Every request that asks it fails with the
+// code and a sentence that names the source and nothing internal. Nothing is written.
 func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
 	t.Helper()
 	_, check := c.CheckUpdate(t.Context(), "mine")
@@ -184,7 +185,7 @@ func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
 	}
 }
 
-// wantSaid wants an error of this code, which says something, and returns all it says.
+// wantSaid checks that an error has this code and contains a text. It returns the error's text.
 func wantSaid(t *testing.T, err error, code svc.Code, something string) string {
 	t.Helper()
 	fails(t, err, code)
@@ -226,7 +227,7 @@ func TestSourceThatIsNotThere(t *testing.T) {
 	admin.wantSourceFault(t, svc.CodeSourceFailed)
 }
 
-// What a source sends must not fill this process's memory.
+// A large answer of a source must not fill the memory of this process.
 func TestLargeAnswersAreNotKept(t *testing.T) {
 	u, admin := installed(t)
 	u.answer(endless)
@@ -243,7 +244,8 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 	}
 }
 
-// badEntries are entries of a catalogue that cannot be installed; the first three are told by their index, for want of an id.
+// badEntries are catalogue entries that cannot be installed. The first three have no id, so errors
+// name their index.
 var badEntries = map[string]string{
 	"no-name":      `{"id": "no-name", "manifest": {"version": "1"}}`,
 	"no-manifest":  `{"id": "no-manifest", "name": "n"}`,

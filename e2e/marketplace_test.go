@@ -18,7 +18,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// tagging makes a server answer conditional requests, and returns what it is asked: "path status".
+// tagging makes a server answer conditional requests. asked returns its requests as "path status".
 func (u *upstream) tagging() (asked func() []string) {
 	var mu sync.Mutex
 	var list []string
@@ -57,7 +57,7 @@ func wantAsked(t *testing.T, have []string, want ...string) {
 	}
 }
 
-// A restart costs a 304 for each file, and no more.
+// A restart costs one 304 for each file, and nothing else.
 func TestRestartCostsA304(t *testing.T) {
 	u := newUpstream(t, map[string]string{"f.json": `{"version": "1"}`})
 	u.offer(first, `{"id": "file", "name": "File", "manifest_file": "f.json"}`)
@@ -81,7 +81,7 @@ func TestRestartCostsA304(t *testing.T) {
 	fails(t, admin.update("file", false), "")
 	wantAsked(t, asked(), "templates.json 304", "f.json 200")
 
-	// Registered anew, it starts with nothing.
+	// A source registered again starts with an empty cache.
 	fails(t, admin.RemoveSource(ctx, "acme"), "")
 	admin.register(u)
 	s.restart()
@@ -89,7 +89,7 @@ func TestRestartCostsA304(t *testing.T) {
 	wantAsked(t, asked(), "templates.json 200")
 }
 
-// All that is installed is checked with one request, and what is told is what differs.
+// One request checks all installed templates and reports those that differ.
 func TestCheckUpdatesAsksOnce(t *testing.T) {
 	const n = 300
 	u := newUpstream(t, map[string]string{})
@@ -137,8 +137,8 @@ func TestCheckUpdatesAsksOnce(t *testing.T) {
 	want(0, `source "acme": its catalogue answered 500`)
 }
 
-// Over 20 versions of a catalogue, told are just the templates that say something else than what is installed: not those that are only
-// written otherwise, and none is missed.
+// Over 20 versions of a catalogue, the report names exactly the templates whose content differs
+// from the installed one. A template that is only written differently is not in it.
 func TestHistoryOfACatalogue(t *testing.T) {
 	const n = 40
 	random := rand.New(rand.NewPCG(20, 26))
@@ -146,7 +146,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 	u.tagging()
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
-	var meant, installed [n]map[string]any // what entries say
+	var meant, installed [n]map[string]any // the contents of entries
 	offer := func() {
 		var entries []string
 		for _, entry := range meant {
@@ -155,7 +155,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 				t.Fatal(err)
 			}
 			written := string(text)
-			switch random.IntN(4) { // written otherwise
+			switch random.IntN(4) { // written differently
 			case 0:
 				written = strings.ReplaceAll(written, `,"`, ",\n  \"")
 			case 1:
@@ -215,7 +215,8 @@ func TestHistoryOfACatalogue(t *testing.T) {
 	t.Logf("%d comparisons over 20 versions, %d updates told, none falsely, none missed", compared, told)
 }
 
-// A signed catalogue is taken from whoever has the key alone, and never an older one again, also after a restart.
+// The client accepts a signed catalogue only from the holder of the key, and never an older one
+// again, also after a restart.
 func TestSignedSource(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	u := newUpstream(t, map[string]string{})
@@ -242,7 +243,7 @@ func TestSignedSource(t *testing.T) {
 		t.Errorf("the plain view is %s", text)
 	}
 	for range 2 {
-		publish(4, "4") // signed, once
+		publish(4, "4") // the signature of the earlier version
 		err := admin.update("chat", false)
 		fails(t, err, svc.CodeSourceFailed)
 		if !strings.Contains(err.Error(), "has the serial 4, and one with 5 was accepted before") {

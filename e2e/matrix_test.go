@@ -13,13 +13,13 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// callers are the columns of the matrix: no bearer, one that is wrong, a user without rights, a service account of the
-// administrator that is scoped to reading users, one that is not, and the administrator.
+// callers are the columns of the matrix: no bearer, a wrong one, a user without rights, two service
+// accounts of the administrator (one scoped to reading users), and the administrator.
 var callers = []string{"none", "bad", "plain", "narrow", "robot", "admin"}
 
-// row is one request, and what each caller is answered.
+// row is one request, with the status for each caller.
 type row struct {
-	target, body string // {key}: an id of one of alice's keys; {own}: of the caller's
+	target, body string // {key}: the id of one of alice's keys; {own}: of the caller's
 	statuses     [6]int
 }
 
@@ -65,7 +65,7 @@ var matrix = map[string]row{
 	"DELETE /me/api-keys/{key_id}":      {"/me/api-keys/{own}", "", [6]int{401, 401, 204, 403, 403, 204}},
 }
 
-// mismatches names the routes without a row, and the rows without a route.
+// mismatches returns the routes without a row and the rows without a route.
 func mismatches(routes []httpapi.Route, rows map[string]row) []string {
 	var wrong []string
 	left := maps.Clone(rows)
@@ -89,7 +89,7 @@ func TestMatrixIsWhole(t *testing.T) {
 	}
 }
 
-// The check above must be able to fail.
+// TestMatrix must be able to fail.
 func TestMatrixNoticesWhatIsMissing(t *testing.T) {
 	routes := append(httpapi.Routes()[1:], httpapi.Route{Method: "GET", Path: "/new"}, httpapi.Route{Method: "GET", Path: "/me/api-keys"})
 	want := []string{"GET /debug/resolve is no route", "GET /me/api-keys has no row", "GET /new has no row"}
@@ -111,7 +111,7 @@ func TestMatrix(t *testing.T) {
 				key := s.restock()
 				own := keyID(s.key("alice"))
 				if who == "plain" || who == "admin" {
-					own, bearers[who] = keyID(s.key(who)), s.key(who) // another each time: some requests revoke it
+					own, bearers[who] = keyID(s.key(who)), s.key(who) // a new one each time: some requests revoke it
 				}
 				target := strings.NewReplacer("{key}", key, "{own}", own).Replace(row.target)
 				method, _, _ := strings.Cut(name, " ")
@@ -123,7 +123,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// restock puts everything back that a request may have changed, and returns the id of a key of alice's.
+// restock restores everything that a request may have changed. It returns the id of a key of
+// alice's.
 func (s *site) restock() string {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -138,7 +139,8 @@ func (s *site) restock() string {
 	return keyID(s.key("alice"))
 }
 
-// Every row holds for a path that has a slash too many, for another method, and for HEAD where there is GET.
+// Every row also holds for a path with an extra slash, for another method, and for HEAD where there
+// is GET.
 func TestMatrixAroundTheRoutes(t *testing.T) {
 	s := newSite(t, marketplace.Config{})
 	admin, nobody := s.admin(), s.as("")

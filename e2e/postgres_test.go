@@ -18,7 +18,7 @@ import (
 
 func TestServerOnPostgres(t *testing.T) {
 	binary := buildServer(t)
-	t.Chdir(t.TempDir()) // where the keys file is made
+	t.Chdir(t.TempDir()) // the server makes its keys file there
 	t.Run("killed", func(t *testing.T) { testKilled(t, binary, pgtest.Schema(t)) })
 	t.Chdir(t.TempDir())
 	t.Run("two over one database", func(t *testing.T) { testTwo(t, binary, pgtest.Schema(t)) })
@@ -26,14 +26,15 @@ func TestServerOnPostgres(t *testing.T) {
 	t.Run("the database dies", func(t *testing.T) { testDatabaseDies(t, binary) })
 }
 
-// persistent writes until it is stopped, and goes on where it is refused with 503 and Retry-After: any other answer is wrong.
+// persistent writes until it is stopped. It goes on after a 503 with Retry-After; every other
+// failure is an error.
 type persistent struct {
 	admin caller
 	stop  chan struct{}
 
 	mu      sync.Mutex
-	issued  []string // keys that were acknowledged
-	revoked []string // likewise
+	issued  []string // acknowledged keys
+	revoked []string // acknowledged revocations
 	refused int
 }
 
@@ -84,7 +85,7 @@ func (p *persistent) counts() (issued, refused int) {
 	return len(p.issued), p.refused
 }
 
-// await waits until so many more keys were issued.
+// await waits for so many more keys.
 func (p *persistent) await(more int, within time.Duration) {
 	p.admin.t.Helper()
 	before, _ := p.counts()
@@ -97,8 +98,8 @@ func (p *persistent) await(more int, within time.Duration) {
 	}
 }
 
-// testDatabaseDies kills PostgreSQL under a server that goes on: it answers 503 meanwhile, is good again within five seconds of the
-// restart, and has lost nothing.
+// testDatabaseDies kills PostgreSQL under a running server. The server answers 503 meanwhile,
+// recovers within five seconds of the restart, and has lost nothing.
 func testDatabaseDies(t *testing.T, binary string) {
 	cluster := pgtest.Start(t)
 	server := run(t, binary, cluster.URL)
@@ -128,7 +129,7 @@ func testDatabaseDies(t *testing.T, binary string) {
 			t.Errorf("a key was revoked, and is answered with %v", err)
 		}
 	}
-	maybe := 0 // revocations that were refused may have happened
+	maybe := 0 // refused revocations may have taken effect
 	for _, key := range p.issued {
 		switch code := svc.ErrorCode(as(admin, key).try()); {
 		case gone[key], code == "":
@@ -144,7 +145,7 @@ func testDatabaseDies(t *testing.T, binary string) {
 	t.Logf("%d issued, %d revoked, %d refused", len(p.issued), len(p.revoked), p.refused)
 }
 
-// wantHealth asks the server's health check, which needs no bearer.
+// wantHealth checks the server's health check, which needs no bearer.
 func wantHealth(t *testing.T, c caller, status int) {
 	t.Helper()
 	response, err := c.http.Get(strings.TrimSuffix(c.url, httpapi.DefaultPrefix) + "/healthz")
@@ -157,7 +158,7 @@ func wantHealth(t *testing.T, c caller, status int) {
 	}
 }
 
-// wantUnavailable wants reads and writes to be answered with 503 and Retry-After.
+// wantUnavailable checks that reads and writes get 503 with Retry-After.
 func wantUnavailable(t *testing.T, admin caller) {
 	t.Helper()
 	for _, target := range []string{"/me/api-keys", "/admin/templates", "/debug/resolve?bank=b&user_id=alice"} {

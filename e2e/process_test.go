@@ -24,7 +24,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// buildServer builds examples/server as it stands.
+// buildServer builds examples/server.
 func buildServer(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "server")
@@ -41,11 +41,11 @@ func buildServer(t *testing.T) string {
 	return binary
 }
 
-// process is a server that runs as a process of its own.
+// process is a server in its own process.
 type process struct {
 	command *exec.Cmd
 	url     string
-	key     string // of the administrator, when it was printed
+	key     string // of the administrator, when the server printed it
 	stderr  *bytes.Buffer
 }
 
@@ -96,7 +96,7 @@ func run(t *testing.T, binary, db string) *process {
 	}
 }
 
-// newClient is for a process.
+// newClient returns a client for a process.
 func newClient(t *testing.T, timeout time.Duration) *http.Client {
 	return &http.Client{Timeout: timeout, Transport: contract.Transport(t, &http.Transport{MaxIdleConnsPerHost: clients})}
 }
@@ -112,19 +112,19 @@ func answers(client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusUnauthorized
 }
 
-// kill ends the process as kill -9 does, and waits until it is gone.
+// kill ends the process as kill -9 does, and waits for its end.
 func (p *process) kill() {
 	_ = p.command.Process.Kill()
 	_ = p.command.Wait()
 }
 
-// ledger is what a server has acknowledged.
+// ledger holds what a server has acknowledged.
 type ledger struct {
 	mu                     sync.Mutex
 	there, gone            map[string]bool // template ids
 	good, revoked          map[string]bool // keys
 	descriptions           map[string]string
-	unsure                 map[string]bool // asked for, never answered
+	unsure                 map[string]bool // requested, never answered
 	acknowledged, attempts int
 }
 
@@ -132,7 +132,7 @@ func newLedger() *ledger {
 	return &ledger{there: map[string]bool{}, gone: map[string]bool{}, good: map[string]bool{}, revoked: map[string]bool{}, descriptions: map[string]string{}, unsure: map[string]bool{}}
 }
 
-// write keeps writing until the server is gone, and notes what it acknowledged.
+// write writes until the server is gone, and notes what it acknowledged.
 func (l *ledger) write(admin caller, writer string) {
 	ctx := admin.t.Context()
 	for n := 0; ; n++ {
@@ -160,7 +160,7 @@ func (l *ledger) write(admin caller, writer string) {
 	}
 }
 
-// step does one request. It is false when the server is gone.
+// step makes one request. It returns false when the server is gone.
 func (l *ledger) step(admin caller, what string, do func() error, note func()) bool {
 	err := do()
 	l.mu.Lock()
@@ -178,7 +178,7 @@ func (l *ledger) step(admin caller, what string, do func() error, note func()) b
 	return true
 }
 
-// losses names what was acknowledged, and is not so.
+// losses returns the acknowledged operations whose effect is missing.
 func (l *ledger) losses(admin caller) []string {
 	admin.t.Helper()
 	var lost []string
@@ -219,7 +219,8 @@ func TestServer(t *testing.T) {
 	t.Run("two over one file", func(t *testing.T) { testTwo(t, binary, filepath.Join(t.TempDir(), "svc.db")) })
 }
 
-// testKilled ends the server in the midst of writing, again and again: what was acknowledged is there.
+// testKilled kills the server again and again while it writes. Everything acknowledged must be
+// there.
 func testKilled(t *testing.T, binary, db string) {
 	p := run(t, binary, db)
 	if p.key == "" {
@@ -254,7 +255,7 @@ func testKilled(t *testing.T, binary, db string) {
 	t.Logf("%d requests were acknowledged, %d were not", l.acknowledged, l.attempts-l.acknowledged)
 }
 
-// testTwo has two servers that share a database, as at an upgrade without a pause.
+// testTwo runs two servers over one database, as during an upgrade without downtime.
 func testTwo(t *testing.T, binary, db string) {
 	p := run(t, binary, db)
 	one, ctx := newCaller(t, newClient(t, 10*time.Second), p.url, p.key), t.Context()
@@ -276,7 +277,7 @@ func testTwo(t *testing.T, binary, db string) {
 	}
 }
 
-// The check above must be able to fail.
+// testKilled must be able to fail.
 func TestLedgerNoticesLosses(t *testing.T) {
 	s := newSite(t, marketplace.Config{})
 	admin := s.admin()

@@ -2,5 +2,5 @@
 
 package e2e_test
 
-// raceEnabled: processes are built with the race detector as well.
+// raceEnabled builds processes with the race detector as well.
 const raceEnabled = false

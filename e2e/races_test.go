@@ -15,7 +15,7 @@ import (
 
 const clients = 8
 
-// together calls do from 8 clients at once and counts how they failed; "": they did not.
+// together calls do from 8 clients at once and counts the codes of their errors; "": no error.
 func together(do func(i int) error) map[svc.Code]int {
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -34,7 +34,7 @@ func together(do func(i int) error) map[svc.Code]int {
 	return codes
 }
 
-// wantOne wants one client to have come first, and all others to be told so.
+// wantOne checks that one client succeeded, and that all others got the code others.
 func wantOne(t *testing.T, doing string, codes map[svc.Code]int, others svc.Code) {
 	t.Helper()
 	if len(codes) != 2 || codes[""] != 1 || codes[others] != clients-1 {
@@ -82,7 +82,8 @@ func TestPatchesOfDifferentFieldsAllHold(t *testing.T) {
 	}
 }
 
-// An edit is never lost: either it is in the way of the update, or it is made to what the update brought.
+// An update never loses an edit: it conflicts with the edit, or the edit changes the updated
+// template.
 func TestPatchAgainstUpdate(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
@@ -109,7 +110,8 @@ func TestPatchAgainstUpdate(t *testing.T) {
 	}
 }
 
-// An update never brings back what was deleted, and an installation after it is its own.
+// An update never brings a deleted template back. A template installed after the deletion is
+// independent of it.
 func TestDeleteAgainstUpdate(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
@@ -135,7 +137,7 @@ func TestDeleteAgainstUpdate(t *testing.T) {
 	}
 }
 
-// A request that begins after a revocation was answered is never accepted.
+// The server never accepts a request that begins after the answer to a revocation.
 func TestRevokeAgainstUse(t *testing.T) {
 	s := newSite(t, marketplace.Config{})
 	admin := s.admin()
@@ -179,7 +181,7 @@ func TestRevokeAgainstUse(t *testing.T) {
 	}
 }
 
-// Lists that are read while everything changes are whole, in order, and no id twice.
+// Lists read during changes are complete and in order, with no id twice.
 func TestListsWhileEverythingChanges(t *testing.T) {
 	admin, ctx := newSite(t, marketplace.Config{}).admin(), t.Context()
 	for i := range 80 {

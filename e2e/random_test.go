@@ -15,7 +15,8 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// Requests at random to a database in a file. There is no marketplace: what is random must not reach beyond this machine.
+// Random requests go to a database in a file. There is no marketplace: random requests must not
+// leave this machine.
 func TestRandomRequestsToAFile(t *testing.T) {
 	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
 	defer store.Close()

@@ -15,23 +15,23 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// unsealedColumns of a key's row say nothing of what the key is good for.
+// unsealedColumns of a key's row do not affect what the key may do.
 var unsealedColumns = []string{"description", "last_used_at"}
 
-// edits are what each other column is set to. A column that is in neither list fails the test.
+// edits holds a new value for each other column. A column in neither list fails the test.
 var edits = map[string]string{
 	"id": "'0000000000000000'", "holder_kind": "'service_account'", "holder_id": "'root'", "prefix": "'svcu_other'",
 	"hash": "(SELECT hash FROM svc_api_keys WHERE description = 'another')", "pepper": "'2'", "created_at": "created_at - 1",
 	"revoked_at": "1", "expires_at": "NULL", "disabled": "1 - disabled", "scoping_policy_id": "''", "seal": "NULL",
 }
 
-// sealedSite is a Service over a database, and what it says to its log.
+// sealedSite is a Service over a database, with its log.
 type sealedSite struct {
 	*svc.Service
 	t   *testing.T
 	db  *sql.DB
 	log bytes.Buffer
-	new func() *svc.Service // another one, which has remembered nothing
+	new func() *svc.Service // another Service with an empty cache
 }
 
 func newSealedSite(t *testing.T, store svc.Store, db *sql.DB) *sealedSite {
@@ -72,14 +72,14 @@ func (s *sealedSite) execute(statement string) {
 	}
 }
 
-// columns are those of the table of keys.
+// columns returns the columns of the table of keys.
 func (s *sealedSite) columns() []string {
 	rows := must(s.db.Query(`SELECT * FROM svc_api_keys LIMIT 0`))
 	defer rows.Close()
 	return must(rows.Columns())
 }
 
-// good reports whether a Service that has remembered nothing accepts a key.
+// good reports whether a Service with an empty cache accepts a key.
 func (s *sealedSite) good(key svc.IssuedKey) bool {
 	_, err := s.new().Authenticate(s.t.Context(), string(key.Key))
 	if err != nil && svc.ErrorCode(err) != svc.CodeUnauthenticated {
@@ -114,7 +114,7 @@ func (s *sealedSite) test() {
 			s.t.Errorf("accepted when its %s is edited", column)
 		}
 		reported := strings.Contains(s.log.String(), key.ID)
-		if silent := column == "id" || column == "revoked_at"; reported == silent { // those need no seal to be refused
+		if silent := column == "id" || column == "revoked_at"; reported == silent { // these are refused without a seal
 			s.t.Errorf("%s is edited, and the log is %q", column, s.log.String())
 		}
 	}
@@ -128,7 +128,7 @@ func (s *sealedSite) test() {
 	}
 }
 
-// A key's row that was edited in the database is refused and reported, whichever column it was.
+// The Service refuses and reports a key's row edited in the database, whichever the column.
 func TestEditedRows(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))

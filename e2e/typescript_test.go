@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// steps are what typescript/drive.ts prints when all goes well.
+// steps are the lines that typescript/drive.ts prints on success.
 const steps = `a source is registered
 what it offers is listed
 a template is installed
@@ -31,10 +31,10 @@ and refused once it is revoked
 a list is read by pages
 `
 
-// TestTypeScript generates a client from the document as the server hands it out, and does the main job with it. Mistakes of a caller
-// are mistakes in the types.
+// TestTypeScript generates a client from the document that the server serves, and runs the main
+// tasks with it. A caller's mistakes are type errors.
 //
-// Without Node.js, or where its packages cannot be had, it is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
+// Without Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
 func TestTypeScript(t *testing.T) {
 	p := newProgram(t)
 	u := newUpstream(t, map[string]string{})
@@ -49,7 +49,7 @@ func TestTypeScript(t *testing.T) {
 	}
 }
 
-// takingFiles makes a server take files by PUT.
+// takingFiles makes a server accept files by PUT.
 func (u *upstream) takingFiles() {
 	u.answer(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/acme/")
@@ -89,7 +89,7 @@ func newProgram(t *testing.T) program {
 	return p
 }
 
-// needNode wants npm, and a Node.js that package.json allows.
+// needNode checks for npm and for a Node.js that package.json allows.
 func (p program) needNode() {
 	p.t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {
@@ -105,7 +105,7 @@ func (p program) needNode() {
 	}
 }
 
-// missing skips a test that has no Node.js, or fails it where that is required.
+// missing skips a test that has no Node.js, or fails it where Node.js is required.
 func (p program) missing(format string, args ...any) {
 	p.t.Helper()
 	if os.Getenv("SVC_REQUIRE_NODE") == "1" {
@@ -121,7 +121,7 @@ func (p program) write(name string, data []byte) {
 	}
 }
 
-// run runs a command to its end, and returns what it printed.
+// run runs a command to its end and returns its output.
 func (p program) run(name string, args ...string) string {
 	p.t.Helper()
 	out, err := p.try(name, args...)
@@ -153,7 +153,8 @@ var (
 	announced = regexp.MustCompile(`// (TS\d+): `)
 )
 
-// compile wants the errors that mistakes.ts announces, each in its line, and no other.
+// compile checks that the compiler reports exactly the errors that mistakes.ts announces, each in
+// its line.
 func (p program) compile() {
 	p.t.Helper()
 	missed := map[string]bool{}
@@ -169,7 +170,7 @@ func (p program) compile() {
 	for line := range strings.Lines(out) {
 		found := reported.FindStringSubmatch(line)
 		if found == nil {
-			continue // goes on with the line before
+			continue // the error goes on from the line before
 		}
 		at := fmt.Sprintf("%s line %s: %s", found[1], found[2], found[3])
 		if !missed[at] {

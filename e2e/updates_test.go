@@ -42,17 +42,18 @@ func installedWithin(t *testing.T, limits marketplace.Limits) (*upstream, caller
 	return u, admin
 }
 
-// TestUpdates is the table of updates: what the source did, what was done here, and what an update makes of it.
+// TestUpdates is the table of updates: the source's change, the local edits, and the result of the
+// update.
 func TestUpdates(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		upstream    string              // "": unchanged
-		patches     []svc.TemplatePatch // done here
+		patches     []svc.TemplatePatch // local edits
 		force       bool
 		updated     bool
-		description string // afterwards, if it was not in conflict
-		edited      bool   // afterwards
-		conflict    string // the fields that are in the way
+		description string // after an update without conflict
+		edited      bool   // edited locally afterwards
+		conflict    string // the fields in conflict
 	}{
 		{name: "nothing changed, forced", force: true, updated: true, description: "one"},
 		{name: "nothing changed", description: "one"},
@@ -111,7 +112,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// fieldsOf are the fields whose edits are in the way of an update.
+// fieldsOf returns the fields whose edits conflict with the update.
 func fieldsOf(t *testing.T, err error) string {
 	t.Helper()
 	fails(t, err, svc.CodeEdited)
@@ -119,7 +120,8 @@ func fieldsOf(t *testing.T, err error) string {
 	return fmt.Sprint(conflict.Fields)
 }
 
-// After edits were kept and then overruled, the next comparison is with what is installed now.
+// After edits were kept and then overruled, the next update compares with the content installed
+// then.
 func TestUpdatesFollowEachOther(t *testing.T) {
 	u, admin := installed(t)
 	ctx := t.Context()

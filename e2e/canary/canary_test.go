@@ -42,20 +42,21 @@ var (
 	robot = svc.Principal{Kind: svc.KindServiceAccount, ID: "robot"}
 )
 
-// site is a service over a database, served over HTTP, of which everything is kept.
+// site is a Service over a database, served over HTTP. Tests keep everything that it sends and
+// writes.
 type site struct {
 	t        *testing.T
 	hunt     hunt
 	evidence evidence
 	secrets  int
 	starts   int
-	cached   []string // answers with a key that may be kept by somebody on their way
+	cached   []string // answers with a key that a cache on the way may keep
 	db       database
 	upstream *upstream
 
 	config  svc.Config
 	store   *talkative
-	session atomic.Pointer[func(bearer string) error] // what becomes of a bearer that is none of the host's; nil: it is refused
+	session atomic.Pointer[func(bearer string) error] // handles a bearer that is not the host's; nil: refuse it
 	service *svc.Service
 	client  *http.Client
 	url     string
@@ -81,7 +82,8 @@ func newSite(t *testing.T, db database, peppers ...svc.Pepper) *site {
 	return s
 }
 
-// start serves the database, as a program that starts does, a minute later than the one before: uses of keys are noted by the minute.
+// start serves the database as a new run of the program does. Its clock is a minute later than the
+// last, because uses of keys are noted by the minute.
 func (s *site) start(peppers ...svc.Pepper) {
 	s.t.Helper()
 	s.starts++
@@ -127,13 +129,13 @@ func (s *site) start(peppers ...svc.Pepper) {
 	}
 }
 
-// own is a route of the host's, which tells all that it knows of the caller.
+// own is a route of the host that returns everything it knows of the caller.
 func own(w http.ResponseWriter, r *http.Request) {
 	who, _ := httpapi.PrincipalFrom(r.Context())
 	_, _ = fmt.Fprintf(w, "%+v %#v", who, who)
 }
 
-// echo answers as it is asked to: what no answer should.
+// echo returns what the request asks for, including what an answer must never contain.
 func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Echo", r.FormValue("header"))
 	status, _ := strconv.Atoi(r.FormValue("status"))
@@ -141,7 +143,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.FormValue("body"))
 }
 
-// authenticate knows the host's sessions.
+// authenticate accepts the host's sessions.
 func (s *site) authenticate(_ context.Context, bearer string) (svc.Principal, error) {
 	if user, ours := strings.CutPrefix(bearer, "session-of-"); ours {
 		return svc.Principal{Kind: svc.KindUser, ID: user}, nil
@@ -152,20 +154,20 @@ func (s *site) authenticate(_ context.Context, bearer string) (svc.Principal, er
 	return svc.Principal{}, svc.ErrUnauthenticated
 }
 
-// secret makes something a secret: it must not be found.
+// secret marks a text as a secret, which must not be found.
 func (s *site) secret(what, secret string) string {
 	s.secrets++
 	s.hunt.seek(fmt.Sprintf("%s %d", what, s.secrets), secret)
 	return secret
 }
 
-// key makes the secret part of a key one.
+// key marks the secret part of a key.
 func (s *site) key(key svc.Secret) string {
 	s.secret("key", string(key[21:53]))
 	return string(key)
 }
 
-// issue issues a key in Go, and keeps what can be seen of it.
+// issue issues a key in Go and keeps the results.
 func (s *site) issue(who svc.Principal) string {
 	s.t.Helper()
 	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
@@ -176,7 +178,7 @@ func (s *site) issue(who svc.Principal) string {
 	return s.key(issued.Key)
 }
 
-// seen keeps what fmt, encoding/json and log/slog show of a value.
+// seen keeps what fmt, encoding/json and log/slog make of a value.
 func (s *site) seen(values ...any) {
 	for _, value := range values {
 		s.evidence.value("values", value)
@@ -184,7 +186,7 @@ func (s *site) seen(values ...any) {
 	}
 }
 
-// keep keeps an error, and what came with it.
+// keep keeps an error and the values returned with it.
 func (s *site) keep(err error, values ...any) {
 	s.evidence.fault(err)
 	s.seen(values...)
@@ -193,7 +195,7 @@ func (s *site) keep(err error, values ...any) {
 	}
 }
 
-// listener keeps every answer, but for the key in one that issues it.
+// listener keeps every answer, but not the key in the answer that issues it.
 type listener struct {
 	site *site
 	next http.RoundTripper
@@ -211,7 +213,7 @@ func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// withoutKey takes the key out of the one place where it belongs.
+// withoutKey removes the key from the one field where it belongs.
 func (l listener) withoutKey(response *http.Response, body []byte) []byte {
 	var issued struct {
 		Key svc.Secret `json:"api_key"`
@@ -225,7 +227,6 @@ func (l listener) withoutKey(response *http.Response, body []byte) []byte {
 	return bytes.Replace(body, []byte(`"api_key":"`+l.site.key(issued.Key)+`"`), nil, 1)
 }
 
-// answer is what a request was answered with.
 type answer struct {
 	status int
 	header http.Header
@@ -239,7 +240,8 @@ func (a answer) text(key string) string {
 	return text
 }
 
-// ask sends a request, whose target is behind the prefix and goes out byte by byte, and wants a status; 0: any.
+// ask sends a request and checks its status; 0 accepts any. The target follows the prefix and goes
+// out unchanged.
 func (s *site) ask(status int, bearer, method, target, body string, edits ...func(*http.Request)) answer {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url, strings.NewReader(body))
@@ -272,7 +274,7 @@ func (s *site) ask(status int, bearer, method, target, body string, edits ...fun
 	return a
 }
 
-// clean fails the test for every secret that is found.
+// clean fails the test for every secret found.
 func (s *site) clean() {
 	s.t.Helper()
 	for _, answer := range s.cached {

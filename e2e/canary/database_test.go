@@ -19,21 +19,22 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// database is where a site keeps its rows.
+// database is the database of a site.
 type database interface {
 	open() svc.Store
-	close() // does nothing when it is closed
+	close() // a second call does nothing
 	db() (*sql.DB, sqlstore.Dialect)
-	settle() // writes all to the place where it stays
-	// running adds its files as they are while it is open, holdRows are the places that have rows in them then.
+	settle() // writes everything to its final place
+	// running adds the database's files while it is open. holdRows names the places that hold rows
+	// then.
 	running(e *evidence)
 	holdRows() (places []string)
-	// stopped adds the files that stay when it is closed, and for PostgreSQL stops the server.
+	// stopped adds the files that remain after close. For PostgreSQL it stops the server.
 	stopped(e *evidence)
 	keepRows() (places []string)
 }
 
-// databases are tests over each kind of database.
+// databases runs a test over each kind of database.
 func databases(t *testing.T, test func(t *testing.T, db database)) {
 	t.Run("SQLite", func(t *testing.T) { test(t, &file{t: t, path: filepath.Join(t.TempDir(), "svc.db")}) })
 	t.Run("PostgreSQL", func(t *testing.T) { test(t, &cluster{t: t, server: pgtest.Start(t, "log_statement=all")}) })
@@ -69,7 +70,7 @@ func (f *file) db() (*sql.DB, sqlstore.Dialect) { return f.store.DB(), sqlite.Di
 
 func (f *file) settle() { execute(f.t, f.store.DB(), `PRAGMA wal_checkpoint(PASSIVE)`) }
 
-// running reads the files in another process: in this one it would drop SQLite's locks.
+// running reads the files in another process: this process would lose SQLite's locks.
 func (f *file) running(e *evidence) {
 	f.t.Helper()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
@@ -89,7 +90,7 @@ func (f *file) stopped(e *evidence) {
 func (f *file) holdRows() []string { return []string{"svc.db, open", "svc.db-wal, open"} }
 func (f *file) keepRows() []string { return []string{"files, closed"} }
 
-// cluster is a PostgreSQL server of its own, which logs every statement with its parameters.
+// cluster is a separate PostgreSQL server, which logs every statement with its parameters.
 type cluster struct {
 	t      *testing.T
 	server *pgtest.Cluster
@@ -147,7 +148,7 @@ func execute(t *testing.T, db *sql.DB, statement string, args ...any) {
 	}
 }
 
-// files adds all files below a directory, each to the place of its path.
+// files adds all files below a directory. place gives the place of each path.
 func (e *evidence) files(t *testing.T, dir string, place func(path string) string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -156,7 +157,7 @@ func (e *evidence) files(t *testing.T, dir string, place func(path string) strin
 		}
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // of a server that runs
+			return nil // a running server removes files
 		} else if err != nil {
 			return err
 		}

@@ -1,19 +1,20 @@
-// Package canary looks for secrets where they have no business. It is tests alone.
+// Package canary looks for secrets in places where they must not be. It contains only tests.
 //
-// The whole life of API keys and of a source's access token is gone through over HTTP, mistakes and faults included, and all that
-// the service says and leaves behind is kept: logs, events, errors, answers, what fmt shows of values, and the files of the
-// database. Then no twelve characters of a secret in a row may be in it, in any usual encoding, but in the one answer that issues a
-// key.
+// The tests go through the whole life of API keys and of a source's access token over HTTP,
+// including mistakes and faults. They keep everything that the Service sends and writes: logs,
+// events, errors, answers, what fmt shows of values, and the files of the database. Then no twelve
+// characters in a row of a secret may appear there, in any usual encoding. The one exception is the
+// answer that issues a key.
 //
 //	hunt_test.go      the search
-//	evidence_test.go  what is searched
-//	canary_test.go    the service that is watched
-//	life_test.go      what is done with it: keys and sources
-//	upstream_test.go  the source, which repeats what it is told
+//	evidence_test.go  the texts and files to search
+//	canary_test.go    the service under test
+//	life_test.go      the life of keys and sources
+//	upstream_test.go  the source, which repeats what it gets
 //	pastes_test.go    keys in every place where they do not belong
-//	faults_test.go    stores and authenticators that fail, and say all that they were told
-//	hashes_test.go    what is stored is no credential
-//	refusals_test.go  keys that are not good are refused alike
-//	database_test.go  the databases, and their files
-//	plants_test.go    a secret that is planted in each place is found there
+//	faults_test.go    stores and authenticators that fail and repeat all that they get
+//	hashes_test.go    a stored value is not a credential
+//	refusals_test.go  the server refuses all bad keys alike
+//	database_test.go  the databases and their files
+//	plants_test.go    the search finds a secret planted in each place
 package canary

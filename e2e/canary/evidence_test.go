@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// evidence is what was said and left behind, by where. Its zero value is empty.
+// evidence holds the kept texts by place. Its zero value is empty.
 type evidence struct {
 	mu     sync.Mutex
 	places map[string][]byte
@@ -27,14 +27,14 @@ func (e *evidence) add(place string, text []byte) {
 	e.places[place] = append(append(e.places[place], text...), '\n')
 }
 
-// forget lets go of all that there is.
+// forget removes all texts.
 func (e *evidence) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.places = nil
 }
 
-// writer adds what is written to a place.
+// writer returns a writer that adds to a place.
 func (e *evidence) writer(place string) io.Writer {
 	return writerFunc(func(p []byte) { e.add(place, p) })
 }
@@ -43,8 +43,8 @@ type writerFunc func(p []byte)
 
 func (w writerFunc) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-// value adds what fmt and encoding/json make of a value. (Other verbs than %v make fmt look behind pointers, into what others may be
-// using.)
+// value adds what fmt and encoding/json make of a value. (With verbs other than %v, fmt looks
+// behind pointers, into memory that other goroutines may use.)
 func (e *evidence) value(place string, v any) {
 	e.add(place, fmt.Appendf(nil, "%v\n%+v\n%#v", v, v, v))
 	if text, err := json.Marshal(v); err == nil {
@@ -52,7 +52,7 @@ func (e *evidence) value(place string, v any) {
 	}
 }
 
-// fault adds an error, and all that it wraps.
+// fault adds an error and everything that it wraps.
 func (e *evidence) fault(err error) {
 	if err == nil {
 		return
@@ -68,7 +68,7 @@ func (e *evidence) fault(err error) {
 	}
 }
 
-// leaks are the secrets in what there is, by where.
+// leaks returns the secrets found, by place.
 func (e *evidence) leaks(h *hunt) map[string][]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *evidence) leaks(h *hunt) map[string][]string {
 	return leaks
 }
 
-// has wants some text to be in a place, or nothing was looked at.
+// has fails when a place does not hold a text: then the search had nothing to search.
 func (e *evidence) has(t *testing.T, place, text string) {
 	t.Helper()
 	e.mu.Lock()
@@ -91,7 +91,7 @@ func (e *evidence) has(t *testing.T, place, text string) {
 	}
 }
 
-// An error is looked through to its end, and a value as deep as fmt does.
+// The evidence holds the whole chain of an error, and a value as deep as fmt goes.
 func TestEvidenceIsWhole(t *testing.T) {
 	const secret = "q7RkT0vW2mZx9LcHs4YdBn8EjUa5PgFi"
 	var h hunt
@@ -119,7 +119,7 @@ func TestEvidenceIsWhole(t *testing.T) {
 	}
 }
 
-// silent is an error that says nothing of what it wraps.
+// silent is an error whose text says nothing of the error that it wraps.
 type silent struct{ error }
 
 func (silent) Error() string                 { return "silent" }

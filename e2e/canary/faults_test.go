@@ -14,14 +14,15 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// talkative is a store that can be made to fail with all that it is told, as databases do: "Key (id)=(…) already exists".
+// talkative is a store that can fail with everything that it was given, as databases do: "Key
+// (id)=(…) already exists".
 type talkative struct {
 	svc.Store
-	fail  atomic.Pointer[func(told string) error] // nil: it works
+	fail  atomic.Pointer[func(told string) error] // nil: does not fail
 	calls atomic.Int64
 }
 
-// tell is called with what the store was told.
+// tell calls fail with the arguments of a call.
 func (s *talkative) tell(told ...any) error {
 	s.calls.Add(1)
 	fail := s.fail.Load()
@@ -92,7 +93,7 @@ func (s *talkative) Atomically(ctx context.Context, fn func(context.Context, svc
 	})
 }
 
-// UseAPIKeys never panics: it is called in the background, where that would end the program.
+// UseAPIKeys never panics: a panic in the background would end the program.
 func (s *talkative) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -107,7 +108,7 @@ func (s *talkative) Access(ctx context.Context, query svc.AccessQuery) (svc.Acce
 	return snapshot, errors.Join(s.tell(query, snapshot, snapshot.Key), err)
 }
 
-// touching are requests that go through to the store.
+// touching lists requests that reach the store.
 var touching = []struct{ method, target, body string }{
 	{"GET", "/me/api-keys", ""},
 	{"POST", "/me/api-keys", ""},
@@ -125,7 +126,7 @@ var touching = []struct{ method, target, body string }{
 	{"KEY", "/me/api-keys", ""},
 }
 
-// fail lets the store and the host's Authenticator fail in every way.
+// fail makes the store and the host's Authenticator fail in every way.
 func (s *site) fail() {
 	s.t.Helper()
 	ways := []func(told string) error{
@@ -151,7 +152,8 @@ func (s *site) fail() {
 	}))
 }
 
-// failSessions lets the host's Authenticator fail with the bearer that it was given: some keys get there, mistyped at their start.
+// failSessions makes the host's Authenticator fail with its bearer. Keys mistyped at the start
+// reach it.
 func (s *site) failSessions(ways []func(told string) error) {
 	key := s.issue(alice)
 	for _, way := range ways {
@@ -167,18 +169,18 @@ func (s *site) failSessions(ways []func(told string) error) {
 
 // try authenticates a bearer in Go.
 func (s *site) try(bearer string) (err error) {
-	defer func() { _ = recover() }() // the host's own
+	defer func() { _ = recover() }() // a panic of the host's own Authenticator
 	_, err = s.service.Authenticate(s.t.Context(), bearer)
 	return err
 }
 
-// closeInTheMiddle closes the store under a service that goes on.
+// closeInTheMiddle closes the store while the Service goes on.
 func (s *site) closeInTheMiddle(peppers []svc.Pepper) {
 	s.t.Helper()
 	way := func(told string) error { return errors.New("not written: " + told) }
 	s.ask(200, s.issue(admin), "GET", "/me/api-keys", "")
 	s.store.fail.Store(&way)
-	s.stop() // the use cannot be written
+	s.stop() // cannot write the use
 	s.start(peppers...)
 	seen, unseen := s.issue(admin), s.issue(admin)
 	s.ask(200, seen, "GET", "/me/api-keys", "")

@@ -12,7 +12,8 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// stored tries what is stored of a key as a credential: whoever reads the database has none.
+// stored tries the stored values of a key as credentials: a reader of the database must not get
+// one.
 func (s *site) stored(key string) {
 	s.t.Helper()
 	snapshot, err := s.store.Access(s.t.Context(), svc.AccessQuery{KeyID: key[5:21]})
@@ -29,7 +30,8 @@ func (s *site) stored(key string) {
 	}
 }
 
-// forms are what somebody could make of a row: the hash in every encoding, by itself and as the secret of a key that is well-formed.
+// forms returns the credentials that a reader could build from a row: the hash in every encoding,
+// alone and as the secret of a well-formed key.
 func forms(key svc.APIKey) []string {
 	var forms []string
 	for _, text := range []string{
@@ -48,7 +50,8 @@ func forms(key svc.APIKey) []string {
 	return forms
 }
 
-// cuts are the pieces of a text that are as long as a secret, without what no key can hold.
+// cuts returns the pieces of a text that have the length of a secret, without characters that no
+// key has.
 func cuts(text string) (pieces []string) {
 	text = strings.NewReplacer("+", "", "/", "", "-", "", "_", "", "=", "", `\`, "").Replace(text)
 	for i := range max(0, len(text)-token.SecretLength+1) {
@@ -57,7 +60,7 @@ func cuts(text string) (pieces []string) {
 	return pieces
 }
 
-// accepted reports whether a bearer is, in Go or over HTTP where it can be sent.
+// accepted reports whether the Service accepts a bearer, in Go or over HTTP.
 func (s *site) accepted(bearer string) bool {
 	_, err := s.service.Authenticate(s.t.Context(), bearer)
 	if strings.ContainsFunc(bearer, func(r rune) bool { return r <= ' ' || r > '~' }) {

@@ -9,19 +9,20 @@ import (
 	"testing"
 )
 
-// window is how many characters of a secret in a row are too many.
+// window is the number of characters in a row that counts as a leak.
 const window = 12
 
-// hunt looks for secrets, whole or in parts, in texts and files of any kind. Its zero value looks for none.
+// hunt searches texts and files of any kind for secrets, whole or in part. Its zero value finds
+// nothing.
 type hunt struct {
 	begins  [1 << 16]bool              // by the first two bytes of needles
 	needles map[[window]byte][]spotted // by their first bytes
 }
 
-// spotted is a part of a secret in some encoding.
+// spotted is a part of a secret in an encoding.
 type spotted struct{ secret, encoding, text string }
 
-// seek looks for all parts of a secret from now on. The name is what a find is called.
+// seek adds a secret to the search. Finds have its name.
 func (h *hunt) seek(name, secret string) {
 	if h.needles == nil {
 		h.needles = map[[window]byte][]spotted{}
@@ -35,7 +36,7 @@ func (h *hunt) seek(name, secret string) {
 	}
 }
 
-// encodings are the ways in which a part of a secret may stand in something longer.
+// encodings returns the ways in which a longer text may contain part.
 func encodings(part []byte) map[string]string {
 	texts := map[string]string{
 		"raw":            string(part),
@@ -51,13 +52,14 @@ func encodings(part []byte) map[string]string {
 	return texts
 }
 
-// within is what part looks like when so many bytes come before it in what is encoded, whatever they are and whatever follows.
+// within returns the encoding of part after so many other bytes, without the characters that depend
+// on its neighbours.
 func within(encoding *base64.Encoding, before int, part []byte) string {
 	text := encoding.EncodeToString(append(make([]byte, before), part...))
 	return text[(before*8+5)/6 : (before+len(part))*8/6]
 }
 
-// find returns the secrets of which a part is in text, each in one encoding once, with what stands around it.
+// find returns the secrets with a part in text, each once per encoding, with the text around it.
 func (h *hunt) find(text []byte) (finds []string) {
 	seen := map[string]bool{}
 	for i := 0; i+window <= len(text); i++ {
@@ -76,7 +78,7 @@ func (h *hunt) find(text []byte) (finds []string) {
 	return finds
 }
 
-// The search must be able to find: every encoding at every offset, and no less than a window.
+// The search must find every encoding at every offset, and nothing shorter than a window.
 func TestHuntFinds(t *testing.T) {
 	const secret = "q7RkT0vW2mZx9LcHs4YdBn8EjUa5PgFi"
 	var h hunt

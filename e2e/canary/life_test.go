@@ -23,14 +23,14 @@ var (
 func TestSecretsAreNowhereElse(t *testing.T) {
 	for name, peppers := range map[string][2][]svc.Pepper{
 		"no pepper": {},
-		"a pepper":  {{older}, {newer, older}}, // what is used under the second list is hashed anew
+		"a pepper":  {{older}, {newer, older}}, // the Service rehashes keys used under the second list
 	} {
 		t.Run(name, func(t *testing.T) {
 			databases(t, func(t *testing.T, db database) {
 				s := newSite(t, db, peppers[0]...)
 				s.ownTransaction()
 				begun := s.beginKeys()
-				s.stop() // when keys were used is written
+				s.stop() // writes when keys were used
 				s.start(peppers[1]...)
 				s.endKeys(begun)
 				s.liveSource()
@@ -39,7 +39,7 @@ func TestSecretsAreNowhereElse(t *testing.T) {
 				s.stop()
 				s.start(peppers[1]...)
 				s.hashedAnew(begun.root, peppers[1])
-				db.running(&s.evidence) // before keys are pasted: PostgreSQL is made to log what is looked for
+				db.running(&s.evidence) // before keys are pasted: that makes PostgreSQL log secrets
 				s.pasteKeys()
 				s.fail()
 				s.closeInTheMiddle(peppers[1])
@@ -56,7 +56,7 @@ func TestSecretsAreNowhereElse(t *testing.T) {
 	}
 }
 
-// told are texts that are there when all was gone through, by place.
+// told lists texts that must be there at the end, by place.
 var told = [][2]string{
 	{"log, JSON", "a value"}, {"log, text", "a value"}, {"log, text", "read API key: duplicate key: "}, {"log, text", "unavailable: connection lost: "}, {"log, text", "panic: told "},
 	{"log, text", "checked just now, try again later: duplicate key: "}, {"log, text", "connection refused"}, {"log, text", "not written: "}, {"log, text", "database is closed"},
@@ -87,13 +87,13 @@ func (s *site) ownTransaction() {
 	}
 }
 
-// keys are those of a life, which the program's end divides.
+// keys holds the keys of a life. The program ends and starts again in the middle of it.
 type keys struct {
-	root, bot             string // admin's and robot's
-	one, two, three, four answer // those that issued alice's; four is disabled
+	root, bot             string // of admin and of robot
+	one, two, three, four answer // the answers that issued alice's keys; four is disabled
 }
 
-// beginKeys issues keys, lists, changes, uses and mistakes them.
+// beginKeys issues, lists, changes and uses keys, and makes mistakes with them.
 func (s *site) beginKeys() keys {
 	s.t.Helper()
 	root, bot := s.issue(admin), s.issue(robot)
@@ -124,7 +124,7 @@ func (s *site) beginKeys() keys {
 	return keys{root, bot, one, two, three, four}
 }
 
-// endKeys rotates and revokes them.
+// endKeys rotates and revokes the keys.
 func (s *site) endKeys(k keys) {
 	s.t.Helper()
 	root, one, two, key := k.root, k.one, k.two, k.one.text("api_key")
@@ -147,7 +147,7 @@ func (s *site) endKeys(k keys) {
 	s.leak(root, k.bot)
 }
 
-// hashedAnew wants a key that was used to be hashed under the first pepper.
+// hashedAnew checks that the Service has rehashed a used key with the first pepper.
 func (s *site) hashedAnew(key string, peppers []svc.Pepper) {
 	s.t.Helper()
 	snapshot, err := s.store.Access(s.t.Context(), svc.AccessQuery{KeyID: key[5:21]})
@@ -157,7 +157,7 @@ func (s *site) hashedAnew(key string, peppers []svc.Pepper) {
 	s.seen(snapshot, snapshot.Key)
 }
 
-// ownRoute makes a request one for the host's own route.
+// ownRoute sends a request to the host's own route.
 func (s *site) ownRoute(bearer string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.URL.Opaque = "/own"
@@ -165,7 +165,7 @@ func (s *site) ownRoute(bearer string) func(*http.Request) {
 	}
 }
 
-// keysInGo does in Go what HTTP does, and what it does not.
+// keysInGo does in Go what HTTP offers, and what only Go offers.
 func (s *site) keysInGo() {
 	ctx := s.t.Context()
 	issued, err := s.service.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{IdempotencyKey: "repeated"})
@@ -187,7 +187,7 @@ func listed[T any](s *site, list iter.Seq2[T, error]) {
 	}
 }
 
-// leak tells of keys that somebody has found.
+// leak reports keys that somebody has found.
 func (s *site) leak(root, bot string) {
 	s.t.Helper()
 	found := []string{bot, s.issue(alice), s.issue(alice)[:40], root[:21] + bot[21:], "nothing", ""}
@@ -198,7 +198,7 @@ func (s *site) leak(root, bot string) {
 	s.ask(401, bot, "GET", "/users/alice/api-keys", "")
 }
 
-// mistaken are ways to get a key wrong: other's is another one.
+// mistaken returns wrong forms of a key. other is another key.
 func mistaken(key, other string) []string {
 	parts := token.Token{Prefix: key[:5], ID: key[5:21], Secret: other[21:53]}
 	typo := []byte(key)
@@ -209,7 +209,7 @@ func mistaken(key, other string) []string {
 	}
 }
 
-// liveSource goes through the life of a source that wants a token, and answers badly with it.
+// liveSource goes through the life of a source that needs a token and repeats it in bad answers.
 func (s *site) liveSource() {
 	root := s.issue(admin)
 	secret := s.secret("source token", "q7RkT0vW2mZx9LcHs4YdBn8EjUa5PgFi")
@@ -246,7 +246,7 @@ func (s *site) liveSource() {
 	s.ask(204, root, "DELETE", "/admin/template-sources/acme", "")
 }
 
-// reseal moves a token to where it cannot be opened.
+// reseal moves a sealed token to another place, where no key opens it.
 func (s *site) reseal() {
 	db, _ := s.db.db()
 	execute(s.t, db, `UPDATE svc_sources SET url = 'https://example.com/moved'`)

@@ -9,7 +9,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// paste is a request with a key where it does not belong: KEY.
+// paste is a request with a key, written KEY, in a place where it does not belong.
 type paste struct {
 	status               int
 	method, target, body string
@@ -90,7 +90,7 @@ var pastes = []paste{
 	{405, "KEY", "/me/api-keys", ""},
 }
 
-// pasteKeys sends all of that with a key that is good.
+// pasteKeys sends all pastes with a valid key.
 func (s *site) pasteKeys() {
 	s.t.Helper()
 	root, key := s.issue(admin), s.issue(alice)
@@ -115,10 +115,10 @@ func (s *site) pasteKeys() {
 	s.pasteInGo(key)
 	s.ask(401, "", "GET", "/me/api-keys", "", func(r *http.Request) { r.Header["Authorization"] = []string{"Bearer " + key, "Bearer " + key} })
 	s.ask(401, "", "GET", "/me/api-keys", "", func(r *http.Request) { r.Header.Set("Authorization", key) })
-	s.ask(200, key, "GET", "/me/api-keys", "") // good to the end
+	s.ask(200, key, "GET", "/me/api-keys", "") // the key is still valid
 }
 
-// pasteInGo puts a key in wrong places of Go's methods.
+// pasteInGo passes a key to Go methods in wrong places.
 func (s *site) pasteInGo(key string) {
 	ctx := s.t.Context()
 	listed(s, s.service.APIKeys(ctx, admin, svc.Identity{Kind: svc.KindUser, ID: key}))

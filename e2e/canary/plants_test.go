@@ -15,7 +15,7 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// A secret that is planted in one place is found there, and nowhere else.
+// The search finds a planted secret in its place and nowhere else.
 func TestPlantsAreFound(t *testing.T) {
 	databases(t, func(t *testing.T, db database) {
 		s := newSite(t, db, older)
@@ -48,10 +48,10 @@ func TestPlantsAreFound(t *testing.T) {
 	})
 }
 
-// made is a new secret.
+// made returns a new secret.
 func made() string { return token.New("", func(string) uint32 { return 0 }).Secret }
 
-// echo is answered with what it says.
+// echo makes the server answer with a text.
 func (s *site) echo(with url.Values) {
 	s.t.Helper()
 	response, err := s.client.Get(s.url + "/echo?" + with.Encode())
@@ -61,7 +61,7 @@ func (s *site) echo(with url.Values) {
 	_ = response.Body.Close()
 }
 
-// wantFound wants secrets to be found in these places and no others.
+// wantFound checks that the search finds secrets in these places and no others.
 func wantFound(t *testing.T, s *site, places []string) {
 	t.Helper()
 	slices.Sort(places)
@@ -70,7 +70,7 @@ func wantFound(t *testing.T, s *site, places []string) {
 	}
 }
 
-// plantRows writes a secret with SQL: as text, and as bytes.
+// plantRows writes a secret with SQL, as text and as bytes.
 func plantRows(t *testing.T, s *site) {
 	pool, dialect := s.db.db()
 	texts, bytes := made(), made()
@@ -97,7 +97,7 @@ func plantRows(t *testing.T, s *site) {
 	find("a row of bytes, closed", bytes, s.db.stopped, s.db.keepRows())
 }
 
-// An answer that issues a key and may be cached is noticed.
+// The test notices an answer that issues a key and may be cached.
 func TestCachedAnswersAreNoticed(t *testing.T) {
 	s := newSite(t, &file{t: t, path: t.TempDir() + "/svc.db"})
 	s.ask(201, "session-of-alice", "POST", "/me/api-keys", "")

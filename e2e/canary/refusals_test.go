@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// Of a key that is not good nothing is told: neither that there was one, nor why it is none now.
+// A refusal does not tell whether a bad key ever existed, or why it is bad.
 func TestRefusalsAreAlike(t *testing.T) {
 	databases(t, func(t *testing.T, db database) {
 		s := newSite(t, db, older)
@@ -53,7 +53,7 @@ func (s *site) revoke(key string) {
 	}
 }
 
-// count asks with a bearer, and counts the calls of the store. The answer has no date.
+// count sends a bearer and counts the calls of the store. The answer has no date.
 func (s *site) count(bearer string) (answer, int64) {
 	s.t.Helper()
 	before := s.store.calls.Load()

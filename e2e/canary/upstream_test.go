@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// upstream is a source that offers the template "chat", or answers as a test says.
+// upstream is a source that offers the template "chat", or answers with a test's handler.
 type upstream struct {
 	*httptest.Server
 	mu             sync.Mutex
@@ -42,21 +42,21 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler(w, strings.TrimPrefix(authorization, "Bearer "))
 }
 
-// with sets how it answers from now on; nil: well.
+// with sets the handler of all later answers; nil restores the regular answers.
 func (u *upstream) with(handler func(w http.ResponseWriter, bearer string)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.handler = handler
 }
 
-// saw reports whether somebody has asked with that authorization.
+// saw reports whether a request had that Authorization header.
 func (u *upstream) saw(authorization string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.Contains(u.authorizations, authorization)
 }
 
-// echoing are sources that answer badly, by how, with the bearer that they were asked with: TOKEN.
+// echoing holds bad answers of sources, by name. They contain the request's bearer: TOKEN.
 var echoing = map[string]func(w http.ResponseWriter, bearer string){
 	"an error":               text(500, `{"error": "TOKEN"}`),
 	"a refusal":              text(401, `TOKEN`),

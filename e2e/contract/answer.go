@@ -9,10 +9,10 @@ import (
 	"strconv"
 )
 
-// carried are the headers that belong to HTTP itself, or are said in another way.
+// carried lists headers that belong to HTTP itself, or that the document describes elsewhere.
 var carried = []string{"Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding"}
 
-// checkAnswer says what of an answer is not in the document.
+// checkAnswer returns an error for a part of an answer that the document does not have.
 func (c *Contract) checkAnswer(o operation, e Exchange) error {
 	answer := o.get("responses", strconv.Itoa(e.Status)).followed()
 	if answer.value == nil {
@@ -30,7 +30,7 @@ func (c *Contract) checkHeaders(answer node, header http.Header, hosts []string)
 			return fmt.Errorf("there is no %s", name)
 		}
 		if len(values) > 1 {
-			return fmt.Errorf("%s is there %d times", name, len(values))
+			return fmt.Errorf("%s appears %d times", name, len(values))
 		}
 		for _, value := range values {
 			if err := c.schemas.checkText(documented.get("schema"), value); err != nil {

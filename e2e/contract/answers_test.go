@@ -10,8 +10,9 @@ import (
 	"github.com/extsvc/svc/e2e/contract"
 )
 
-// TestEveryAnswer gets from a server every answer that the document of the interface promises, for each operation: each status, and
-// each code of a problem. The requests are the examples of the document. Those that are not seen are listed.
+// TestEveryAnswer gets every answer that the document promises from a server: each status of each
+// operation, and each code of a problem. It sends the examples of the document. It lists the
+// promised answers that it did not get.
 func TestEveryAnswer(t *testing.T) {
 	s := newStage(t)
 	samples := s.contract.Samples()
@@ -26,7 +27,7 @@ func TestEveryAnswer(t *testing.T) {
 	s.play(stocked)
 	s.send("admin", "POST", "/debug/simulate", `{
 	  "bundle": {"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]},
-	  "query": {"bank": "support", "user_id": "alice"}}`).is(409) // it is bob's
+	  "query": {"bank": "support", "user_id": "alice"}}`).is(409) // it belongs to bob
 	key := s.play(crowded).key
 	for bearer, keys := range map[string]string{"alice": "/me/api-keys", "admin": "/users/alice/api-keys"} {
 		s.send(bearer, "POST", keys, `{}`).is(409)
@@ -37,7 +38,7 @@ func TestEveryAnswer(t *testing.T) {
 	}
 }
 
-// target is that of a sample in a scene: with all that is optional, or without.
+// target returns the target of a sample in a scene, with or without the optional parts.
 func (c *scene) target(sample contract.Sample, optional bool) string {
 	if c.key == "" {
 		return sample.Target(optional)
@@ -45,14 +46,14 @@ func (c *scene) target(sample contract.Sample, optional bool) string {
 	return strings.Replace(sample.Target(optional), "3kP0xUaB7cJ5t0Qz", c.key, 1)
 }
 
-// try sends a sample in a scene, with all that is optional.
+// try sends a sample in a scene, with all optional parts.
 func (s *stage) try(c *scene, sample contract.Sample) answer {
 	s.t.Helper()
 	target := c.target(sample, true)
 	return s.send(entitled(target), sample.Method, target, sample.Body, sample.Header...)
 }
 
-// succeed sends a sample in every setting. In one of them it has to do what it is for.
+// succeed sends a sample in every setting. It must succeed in one of them.
 func (s *stage) succeed(sample contract.Sample) {
 	s.t.Helper()
 	good := false
@@ -67,7 +68,7 @@ func (s *stage) succeed(sample contract.Sample) {
 	}
 }
 
-// failSources sends a sample while sources cannot be asked.
+// failSources sends a sample while the sources fail.
 func (s *stage) failSources(sample contract.Sample) {
 	s.t.Helper()
 	for _, fault := range []error{errors.New("connection refused"), context.DeadlineExceeded} {
@@ -79,7 +80,7 @@ func (s *stage) failSources(sample contract.Sample) {
 	}
 }
 
-// refuse sends samples that have something wrong with them, or come from the wrong people.
+// refuse sends faulty samples, and samples from callers without rights.
 func (s *stage) refuse(samples []contract.Sample) {
 	s.t.Helper()
 	c := s.play(stocked)
@@ -110,14 +111,15 @@ func (s *stage) refuse(samples []contract.Sample) {
 	}
 }
 
-// failStore sends a sample while the store fails: in all, for a while, or in the changes that others are in the way of.
+// failStore sends a sample while the store fails: for every call, for a while, or for writes that
+// conflict.
 func (s *stage) failStore(sample contract.Sample) {
 	s.t.Helper()
 	fire := errors.New("the disk is on fire")
 	for _, what := range []setting{shelved, stocked} {
 		for _, f := range []faults{{fire, fire}, {svc.ErrUnavailable, svc.ErrUnavailable}, {nil, svc.ErrChanged}} {
 			c := s.play(what)
-			s.send(entitled(c.target(sample, true)), "GET", "/nothing", "").is(404) // who it is will be known
+			s.send(entitled(c.target(sample, true)), "GET", "/nothing", "").is(404) // the Service caches the caller
 			c.store.faults.Store(&f)
 			if a := s.try(c, sample); what == stocked && f.reads != nil && a.status < 500 {
 				s.t.Errorf("%s: answered %d while the store fails with %v", a.request, a.status, f.reads)
@@ -126,7 +128,7 @@ func (s *stage) failStore(sample contract.Sample) {
 	}
 }
 
-// turnPages reads lists of two rows by one.
+// turnPages reads lists of two rows, one row a page.
 func (s *stage) turnPages() {
 	s.t.Helper()
 	s.play(stocked)
@@ -145,7 +147,7 @@ func (s *stage) turnPages() {
 	}
 }
 
-// elsewhere sends what is no operation.
+// elsewhere sends requests that match no operation.
 func (s *stage) elsewhere() {
 	s.t.Helper()
 	c := s.play(stocked)

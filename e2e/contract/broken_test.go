@@ -9,19 +9,19 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// broken is a store that fails when it is told to, in all that requests ask of it.
+// broken is a store that fails on request, in every method that requests use.
 type broken struct {
 	svc.Store
 	faults atomic.Pointer[faults]
 }
 
-// faults are what a store fails with; nil: it works.
+// faults are the errors of a store; nil: it works.
 type faults struct{ reads, writes error }
 
 func (b *broken) read() error  { return b.faults.Load().reads }
 func (b *broken) write() error { return b.faults.Load().writes }
 
-// instead is a call, unless there is an error.
+// instead returns err, or calls call when err is nil.
 func instead[T any](err error, call func() (T, error)) (T, error) {
 	if err != nil {
 		var none T
@@ -129,7 +129,7 @@ func (b *broken) AllAccess(ctx context.Context) (svc.AccessRows, error) {
 	return instead(b.read(), func() (svc.AccessRows, error) { return b.Store.AllAccess(ctx) })
 }
 
-// shelf is a marketplace with one template, at any address. It fails when it is told to.
+// shelf is a marketplace with one template at any address. It fails on request.
 type shelf struct {
 	content atomic.Pointer[svc.Content]
 	fault   atomic.Pointer[error]

@@ -1,10 +1,14 @@
-// Package contract holds HTTP traffic to the OpenAPI document of the interface. A client whose Transport it is fails its test when an
-// answer is not in the document (its status, a header, a key of its body), or when the server does what a request asks that is not.
+// Package contract checks HTTP traffic against the OpenAPI document of the interface. Use its
+// Transport in a client of a test. The test fails when the document does not have an answer: its
+// status, a header, a key of its body. The test also fails when the server does not refuse a
+// request that the document does not have.
 //
-// The schemas of OpenAPI 3.1 are JSON Schema, and are checked as such, each compiled once.
+// The schemas of OpenAPI 3.1 are JSON Schema. The package compiles each once and checks values
+// against it.
 //
-// The tests of this package get from a server every answer that the document promises, by the examples in the document, which fit and
-// work; and spoil those in every place, to see that the document refuses what the server refuses.
+// The tests of this package send the examples of the document, which fit and work, and get every
+// promised answer from a server. They also change the examples in every place, to see that document
+// and server refuse the same requests.
 package contract
 
 import (
@@ -18,19 +22,19 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// Contract is a document, and what was seen of it. It is safe for concurrent use.
+// Contract is a document and the answers seen so far. It is safe for concurrent use.
 type Contract struct {
 	root       node
 	prefix     string // the path of the document's server
 	operations []operation
-	elsewhere  operation // what requests get that are no operation
+	elsewhere  operation // for requests that match no operation
 	schemas    *schemas
 
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-// operation is one of the document's.
+// operation is an operation of the document.
 type operation struct {
 	node
 	method string
@@ -40,17 +44,17 @@ type operation struct {
 
 // Exchange is a request and its answer.
 type Exchange struct {
-	Method, Target string // as they were sent: the target with its query, and with the prefix of the server
+	Method, Target string // as sent; Target has the server's prefix and the query
 	RequestHeader  http.Header
 	RequestBody    []byte
 
 	Status int
 	Header http.Header
-	Hosts  []string // headers that the host application adds, also where the document has none
+	Hosts  []string // headers of the host application; the document need not have them
 	Body   []byte
 }
 
-// New reads a document whose one server is a path.
+// New reads a document. Its one server must be a path.
 func New(document []byte) (*Contract, error) {
 	root, err := decode(document)
 	if err != nil {
@@ -62,8 +66,10 @@ func New(document []byte) (*Contract, error) {
 	for _, path := range c.root.get("paths").keys() {
 		for _, method := range c.root.get("paths", path).keys() {
 			c.operations = append(c.operations, operation{
-				node: c.root.get("paths", path, method), method: strings.ToUpper(method), path: strings.Split(path, "/"),
-				name: strings.ToUpper(method) + " " + path,
+				node:   c.root.get("paths", path, method),
+				method: strings.ToUpper(method),
+				path:   strings.Split(path, "/"),
+				name:   strings.ToUpper(method) + " " + path,
 			})
 		}
 	}
@@ -73,10 +79,10 @@ func New(document []byte) (*Contract, error) {
 	return c, nil
 }
 
-// ours is the contract that the interface serves.
+// ours is the Contract of the interface's own document.
 var ours = sync.OnceValue(Ours)
 
-// Ours returns a contract of its own with the document that the interface serves.
+// Ours returns a new Contract with the document that the interface serves.
 func Ours() *Contract {
 	c, err := New(httpapi.OpenAPI(httpapi.DefaultPrefix))
 	if err != nil {
@@ -85,27 +91,30 @@ func Ours() *Contract {
 	return c
 }
 
-// Check says what is wrong with an exchange, and remembers what was right. What goes on beside the server's path, and the document
-// itself, is not looked at.
+// Check returns an error when an exchange breaks the contract; otherwise it records the answer. It
+// ignores requests outside the server's path, and requests for the document itself.
 func Check(e Exchange) error { return ours().Check(e) }
 
-// Check is the function of that name, for one contract.
+// Check is the package's Check for one Contract.
 func (c *Contract) Check(e Exchange) error {
 	path, query, _ := strings.Cut(e.Target, "?")
 	path, below := strings.CutPrefix(path, c.prefix)
-	if !below || path == "/openapi.json" && (e.Method == http.MethodGet || e.Method == http.MethodHead) {
+	reads := e.Method == http.MethodGet || e.Method == http.MethodHead
+	if !below || path == "/openapi.json" && reads {
 		return nil
 	}
 	if e.Status == http.StatusExpectationFailed && e.RequestHeader.Get("Expect") != "" {
-		return nil // by net/http, which asks no handler then
+		return nil // by net/http, which calls no handler then
 	}
 	o := c.find(e.Method, path)
 	if err := c.checkAnswer(o, e); err != nil {
-		return fmt.Errorf("%s %s: the answer %d is not in the document: %w", e.Method, e.Target, e.Status, err)
+		return fmt.Errorf("%s %s: the answer %d is not in the document: %w",
+			e.Method, e.Target, e.Status, err)
 	}
 	refused := e.Status >= 400 && e.Status < 500
 	if err := c.checkRequest(o, path, query, e); err != nil && !refused {
-		return fmt.Errorf("%s %s: answered %d, though the request is not in the document: %w", e.Method, e.Target, e.Status, err)
+		return fmt.Errorf("%s %s: answered %d, though the request is not in the document: %w",
+			e.Method, e.Target, e.Status, err)
 	}
 	c.see(o, e)
 	return nil
@@ -120,7 +129,7 @@ func (c *Contract) Enum(keys ...string) []string {
 	return all
 }
 
-// find returns the operation that a request is for: of several the one whose path has a literal first where the others have none.
+// find returns the operation of a request. When several match, the first literal segment decides.
 func (c *Contract) find(method, path string) operation {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -140,7 +149,7 @@ func (o operation) covers(segments []string) bool {
 	})
 }
 
-// closer reports whether o has a literal first where other, which covers the same path, has none.
+// closer reports whether o has a literal first where other, which matches the same path, has none.
 func (o operation) closer(other operation) bool {
 	for i := range o.path {
 		if mine, its := isParameter(o.path[i]), isParameter(other.path[i]); mine != its {

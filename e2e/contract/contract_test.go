@@ -19,12 +19,12 @@ const (
 	  "errors": [{"pointer": "", "detail": "no"}]}`
 )
 
-// failed is a problem.
+// failed returns a problem.
 func failed(status, title, code string) string {
 	return strings.NewReplacer("404", status, "Not Found", title, "not_found", code).Replace(problem)
 }
 
-// listed is a good exchange.
+// listed returns a valid exchange.
 func listed() contract.Exchange {
 	return exchange("GET", "/me/api-keys", "", 200, keys)
 }
@@ -52,7 +52,7 @@ const template = `{"id": "x", "name": "X", "description": null, "category": null
   "source_name": null, "source_scope": null, "source_owner": null, "source_revision": null, "installed_at": "2026-01-02T03:04:05.000000Z",
   "updated_at": "2026-01-02T03:04:05.000000Z", "manifest": {"version": "1"}}`
 
-// tagged is an exchange about a template, under conditions.
+// tagged returns an exchange about a template, with conditions.
 func tagged(method, sent string, status int, body string, conditions ...string) contract.Exchange {
 	e := exchange(method, "/admin/templates/x", sent, status, body)
 	e.Header.Set("ETag", `"a-b"`)
@@ -65,13 +65,13 @@ func tagged(method, sent string, status int, body string, conditions ...string) 
 	return e
 }
 
-// without is an exchange whose answer has no such header.
+// without returns an exchange whose answer lacks a header.
 func without(e contract.Exchange, header string) contract.Exchange {
 	e.Header.Del(header)
 	return e
 }
 
-// page is a list with a Link.
+// page returns a list with a Link.
 func page(target, link string) contract.Exchange {
 	e := exchange("GET", target, "", 200, `[]`)
 	e.Header.Set("Link", link)
@@ -108,7 +108,7 @@ func TestGoodExchanges(t *testing.T) {
 	}
 }
 
-// Each of these has one thing that is not in the document.
+// Each of these answers has one thing that the document does not have.
 func TestBadAnswers(t *testing.T) {
 	with := func(change func(e *contract.Exchange)) contract.Exchange {
 		e := listed()
@@ -163,7 +163,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// What is not in the document may be asked for, and not be done.
+// A request may break the document, but the server must refuse it.
 func TestBadRequests(t *testing.T) {
 	const update = `{"has_update": false, "current_revision": null, "latest_revision": null, "source_name": null, "source_scope": null}`
 	const created = `{"id": "x", "api_key": "y", "description": null}`
@@ -216,7 +216,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// told is a test that is told of errors.
+// told is a test that records errors.
 type told struct {
 	testing.TB
 	errors []string

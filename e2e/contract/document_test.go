@@ -14,7 +14,8 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// Another reader of OpenAPI finds nothing wrong with the document. It takes no null for any value, so it is not asked about examples.
+// Another OpenAPI reader finds no fault in the document. That reader accepts null for no value, so
+// it does not check examples.
 func TestDocumentIsOpenAPI(t *testing.T) {
 	loader := openapi3.NewLoader()
 	document, err := loader.LoadFromData(httpapi.OpenAPI("/ext/svc"))
@@ -38,7 +39,7 @@ func readDocument(t *testing.T) any {
 	return document
 }
 
-// visit calls do with every object in a value, and where it is.
+// visit calls do with every object in a value and the object's place.
 func visit(value any, at string, do func(at string, object map[string]any)) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -53,7 +54,7 @@ func visit(value any, at string, do func(at string, object map[string]any)) {
 	}
 }
 
-// Every parameter, header, request and answer with a body has an example, and the example is what its schema says.
+// Every parameter, header, request and answer with a body has an example that fits its schema.
 func TestExamplesFit(t *testing.T) {
 	document, examples := readDocument(t), 0
 	compiler := jsonschema.NewCompiler()
@@ -88,7 +89,7 @@ func TestExamplesFit(t *testing.T) {
 	}
 }
 
-// What is defined once is used somewhere.
+// Every definition is used.
 func TestNothingIsDefinedInVain(t *testing.T) {
 	document := readDocument(t)
 	used := map[string]bool{}
@@ -106,7 +107,7 @@ func TestNothingIsDefinedInVain(t *testing.T) {
 	}
 }
 
-// What people read ends as a sentence does, and no line of the file is too long to read.
+// Texts end like sentences, and no line of the file is too long.
 func TestDocumentReadsWell(t *testing.T) {
 	visit(readDocument(t), "", func(at string, object map[string]any) {
 		text, is := object["description"].(string)

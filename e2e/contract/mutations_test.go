@@ -11,8 +11,9 @@ import (
 	"github.com/extsvc/svc/e2e/contract"
 )
 
-// TestMutations spoils the examples of the document in every place, one at a time: what the document refuses the server refuses with
-// 400, and what the server refuses with 400 the document refuses, too, as far as a schema can say it.
+// TestMutations changes the examples of the document in every place, one at a time. The server must
+// answer 400 to what the document refuses. The document must refuse what the server answers with
+// 400, as far as a schema can say it.
 func TestMutations(t *testing.T) {
 	s := newStage(t)
 	tried, c := map[bool]int{}, s.play(stocked)
@@ -24,7 +25,7 @@ func TestMutations(t *testing.T) {
 			if tried[refused]++; refused != (a.status == 400) && (refused || !a.unsaid()) {
 				t.Errorf("%s: %.300s: answered %d, and refused by the document: %v", m.what, a.request, a.status, refused)
 			}
-			if a.status < 400 && sample.Method != "GET" { // what fails has changed nothing
+			if a.status < 400 && sample.Method != "GET" { // a failed request has changed nothing
 				c = s.play(stocked)
 			}
 		}
@@ -34,24 +35,24 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// inWords is what the document says only in words, as the answers say it.
+// inWords lists rules that the document gives only in words, as answers state them.
 var inWords = []string{
 	"is required, or sa_id or sender", "is required, because the URL has no path to take a name from",
 	"names no policy", "that does not exist", "must be one that a Link of this list had", "must hold no control, format or bidi characters",
 }
 
-// unsaid reports whether an answer refuses something that no schema can.
+// unsaid reports whether an answer refuses something that no schema can express.
 func (a answer) unsaid() bool {
 	return slices.ContainsFunc(inWords, func(words string) bool { return strings.Contains(string(a.body), words) })
 }
 
-// mutation is a spoiled request.
+// mutation is a changed request.
 type mutation struct {
 	what, target, body string
 	headers            []contract.Value
 }
 
-// mutatedTargets spoil each parameter of a sample.
+// mutatedTargets changes each parameter of a sample.
 func mutatedTargets(sample contract.Sample) []mutation {
 	var all []mutation
 	add := func(what string) {
@@ -93,7 +94,7 @@ func mutatedTargets(sample contract.Sample) []mutation {
 	return all
 }
 
-// mutatedHeaders spoil each header of a sample, all of which are lists of entity tags.
+// mutatedHeaders changes each header of a sample. All are lists of entity tags.
 func mutatedHeaders(sample contract.Sample) []mutation {
 	var all []mutation
 	for _, header := range sample.Header {
@@ -108,7 +109,7 @@ func mutatedHeaders(sample contract.Sample) []mutation {
 	return all
 }
 
-// mutatedBodies spoil each value in the body of a sample.
+// mutatedBodies changes each value in the body of a sample.
 func mutatedBodies(sample contract.Sample) []mutation {
 	if sample.Body == "" {
 		return nil
@@ -125,13 +126,13 @@ func mutatedBodies(sample contract.Sample) []mutation {
 	return all
 }
 
-// others are values of every type, for places where one of another may stand.
+// others holds values of every type.
 var others = []any{
 	nil, true, 7, -1, 1.5, 1e300, "", "x", "a/b", "a*", "a:b", "a\x00", strings.Repeat("x", 5000),
 	[]any{}, []any{nil}, []any{"x", 7}, []any{strings.Repeat("x", 200)}, slices.Repeat([]any{"x"}, 101), map[string]any{}, map[string]any{"x": 1},
 }
 
-// mutate calls do with a value in which one place differs, for every place.
+// mutate calls do with copies of a value, each changed in one place.
 func mutate(value any, what string, do func(what string, spoiled any)) {
 	for i, other := range others {
 		do(fmt.Sprint(what, " is other ", i), other)

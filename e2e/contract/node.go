@@ -14,14 +14,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// node is a place in the document; its value is nil where there is nothing.
+// node is a place in the document. Its value is nil where the document has nothing.
 type node struct {
 	root    any
 	pointer string // RFC 6901
 	value   any
 }
 
-// get goes down, key by key, through references.
+// get goes down, key by key, and follows references.
 func (n node) get(keys ...string) node {
 	for _, key := range keys {
 		n = n.followed().child(key)
@@ -42,7 +42,7 @@ func (n node) child(key string) node {
 	return next
 }
 
-// followed is what a reference leads to; anything else is that itself.
+// followed returns the target of a reference, or the node itself.
 func (n node) followed() node {
 	object, _ := n.value.(map[string]any)
 	ref, is := object["$ref"].(string)
@@ -56,13 +56,13 @@ func (n node) followed() node {
 	return target
 }
 
-// keys are those of an object, sorted.
+// keys returns the keys of an object, sorted.
 func (n node) keys() []string {
 	object, _ := n.followed().value.(map[string]any)
 	return slices.Sorted(maps.Keys(object))
 }
 
-// elements are those of an array.
+// elements returns the elements of an array.
 func (n node) elements() []node {
 	array, _ := n.followed().value.([]any)
 	all := make([]node, len(array))
@@ -79,7 +79,7 @@ func (n node) text() string {
 
 func (n node) is(value bool) bool { return n.value == value }
 
-// decode reads one JSON value, its numbers as they are written.
+// decode reads one JSON value and keeps numbers as written.
 func decode(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("it is not UTF-8")
@@ -87,10 +87,12 @@ func decode(data []byte) (any, error) {
 	return jsonschema.UnmarshalJSON(bytes.NewReader(data))
 }
 
-// scalars are the values that a text can stand for in a parameter or a header. Numbers are whole ones.
+// scalars returns the values that a text in a parameter or header can mean. Numbers are integers
+// only.
 func scalars(text string) []any {
 	all := []any{text}
-	if value, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(value, 10) == text {
+	value, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && strconv.FormatInt(value, 10) == text {
 		all = append(all, json.Number(text))
 	}
 	if text == "true" || text == "false" {

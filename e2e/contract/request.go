@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// checkRequest says what of a request is not in the document. There are no wrong requests elsewhere.
+// checkRequest returns an error for a part of a request that the document does not have. A request
+// that matches no operation is never wrong.
 func (c *Contract) checkRequest(o operation, path, query string, e Exchange) error {
 	if o.path == nil {
 		return nil
@@ -47,8 +48,8 @@ func checkKeys(o operation, query url.Values) error {
 	return nil
 }
 
-// checkParameter checks the one of some values that a parameter names; those of the path are called "path name". A header that is there
-// several times is one list (RFC 9110, section 5.3).
+// checkParameter checks the values of one parameter. Parameters of the path are called "path name".
+// Several headers of one name are one list (RFC 9110, section 5.3).
 func (c *Contract) checkParameter(parameter node, values url.Values, header http.Header) error {
 	name := parameter.get("name").text()
 	given := values[name]
@@ -97,7 +98,7 @@ func (c *Contract) checkRequestBody(documented node, header http.Header, body []
 	return c.schemas.check(content.get("schema"), value)
 }
 
-// unescaped is a segment of a path, or of none when it cannot be one.
+// unescaped returns a segment of a path, or "" when it is not valid.
 func unescaped(segment string) string {
 	text, err := url.PathUnescape(segment)
 	if err != nil {

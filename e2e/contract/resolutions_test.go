@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// corpus is what is read of a file of worked decisions.
+// corpus is the part of a file of worked decisions that this test reads.
 type corpus struct {
 	Policies     map[string]json.RawMessage
 	BankPolicies map[string]json.RawMessage `json:"bank_policies"`
@@ -22,16 +22,17 @@ type corpus struct {
 				Policy, Group string
 				Priority      int64
 			}
-			Scoping any // an id, or several
+			Scoping any // one id, or several
 		}
 		Asks struct{ Action, Bank, Provider, Channel, Topic string }
 	}
 }
 
-// object is one of JSON.
+// object is a JSON object.
 type object map[string]any
 
-// simulation is the request that asks about the case of that number. false: it is about something that cannot be stored, or asked for.
+// simulation returns the request for a numbered case. It returns false for a case that cannot be
+// stored or requested.
 func (c corpus) simulation(number int) (object, bool) {
 	this := c.Cases[number]
 	who, asks := this.Who, this.Asks
@@ -75,7 +76,7 @@ func (c corpus) simulation(number int) (object, bool) {
 	return object{"bundle": bundle, "query": query}, who.Closed == "" && asks.Action != "" && len(narrowing) < 2
 }
 
-// documents are those of some names.
+// documents returns the documents of some names.
 func documents(key string, all map[string]json.RawMessage, names []string) []object {
 	rows := []object{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -100,7 +101,8 @@ func texts(value any) []string {
 	return nil
 }
 
-// TestResolutions asks for all worked decisions over HTTP: answers of every kind are in the document, which has each code of a trace.
+// TestResolutions asks for all worked decisions over HTTP. The document must have all answers, and
+// the answers must have every trace code of the document.
 func TestResolutions(t *testing.T) {
 	files, err := filepath.Glob("../../internal/policy/testdata/policies/*.json")
 	if err != nil {
@@ -108,7 +110,7 @@ func TestResolutions(t *testing.T) {
 	}
 	s := newStage(t)
 	s.play(empty)
-	asked, codes := 0, map[string]bool{"document_invalid": true} // of what cannot be stored
+	asked, codes := 0, map[string]bool{"document_invalid": true} // of documents that cannot be stored
 	for _, name := range files {
 		var c corpus
 		if err := json.Unmarshal(must(os.ReadFile(name)), &c); err != nil {

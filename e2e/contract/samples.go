@@ -8,24 +8,25 @@ import (
 	"strings"
 )
 
-// Sample is a request as the examples of the document show it.
+// Sample is a request built from the examples of the document.
 type Sample struct {
 	Operation string // "POST /me/api-keys"
 	Method    string
-	Path      []Value // behind the prefix: the segments, literal or examples
+	Path      []Value // after the prefix: literal segments or examples
 	Query     []Value
 	Header    []Value
-	Body      string // "" none
+	Body      string // "": none
 }
 
 // Value is a segment of a path, a parameter of a query, or a header.
 type Value struct {
-	Name     string // "" a literal segment
+	Name     string // "": a literal segment
 	Text     string
 	Required bool
 }
 
-// Samples are all requests that the document shows, with all their parameters; one for each example of a body.
+// Samples returns all requests that the document shows, with all parameters: one for each example
+// of a body.
 func (c *Contract) Samples() []Sample {
 	var all []Sample
 	for _, o := range c.operations {
@@ -43,7 +44,7 @@ func (c *Contract) Samples() []Sample {
 		}
 		examples := o.get("requestBody", "content", "application/json", "examples")
 		for _, name := range examples.keys() {
-			body, _ := json.Marshal(examples.get(name, "value").value) // it was read from JSON
+			body, _ := json.Marshal(examples.get(name, "value").value) // it came from JSON
 			sample.Body = string(body)
 			all = append(all, sample)
 		}
@@ -55,7 +56,7 @@ func (c *Contract) Samples() []Sample {
 	return all
 }
 
-// shown is what stands for a segment of the operation's path.
+// shown returns the value of a segment of the operation's path.
 func (o operation) shown(segment string) Value {
 	for _, parameter := range o.get("parameters").elements() {
 		if isParameter(segment) && parameter.get("name").text() == strings.Trim(segment, "{}") {
@@ -66,10 +67,14 @@ func (o operation) shown(segment string) Value {
 }
 
 func exampleOf(parameter node) Value {
-	return Value{parameter.get("name").text(), fmt.Sprint(parameter.get("example").value), parameter.get("required").is(true)}
+	return Value{
+		Name:     parameter.get("name").text(),
+		Text:     fmt.Sprint(parameter.get("example").value),
+		Required: parameter.get("required").is(true),
+	}
 }
 
-// Target is where a sample goes: with all that is optional, or with none of it.
+// Target returns the target of a sample, with all optional parameters or with none.
 func (s Sample) Target(optional bool) string {
 	var b strings.Builder
 	for _, segment := range s.Path {
@@ -78,19 +83,22 @@ func (s Sample) Target(optional bool) string {
 	between := "?"
 	for _, parameter := range s.Query {
 		if parameter.Required || optional {
-			b.WriteString(between + url.QueryEscape(parameter.Name) + "=" + url.QueryEscape(parameter.Text))
+			name, text := url.QueryEscape(parameter.Name), url.QueryEscape(parameter.Text)
+			b.WriteString(between + name + "=" + text)
 			between = "&"
 		}
 	}
 	return b.String()
 }
 
-// Refuses says what of a request, whose target is behind the prefix and whose body is JSON, is not in the document; nil: it is all there.
+// Refuses returns an error for a part of a request that the document does not have, or nil. The
+// target follows the prefix; the body is JSON.
 func (c *Contract) Refuses(method, target, body string, headers ...Value) error {
 	path, query, _ := strings.Cut(target, "?")
 	header := http.Header{"Content-Type": {"application/json"}}
 	for _, h := range headers {
 		header.Set(h.Name, h.Text)
 	}
-	return c.checkRequest(c.find(method, path), path, query, Exchange{RequestHeader: header, RequestBody: []byte(body)})
+	e := Exchange{RequestHeader: header, RequestBody: []byte(body)}
+	return c.checkRequest(c.find(method, path), path, query, e)
 }

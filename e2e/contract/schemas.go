@@ -7,14 +7,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// schemas are those of a document, compiled when they are first asked for.
+// schemas holds the schemas of a document, each compiled on first use.
 type schemas struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	compiled map[string]*jsonschema.Schema // by pointer
 }
 
-// documentURL is what the document is called; nothing is fetched.
+// documentURL names the document. Nothing fetches it.
 const documentURL = "https://svc.example/openapi.json"
 
 func newSchemas(root any) *schemas {
@@ -23,7 +23,7 @@ func newSchemas(root any) *schemas {
 	compiler.AssertFormat()
 	compiler.UseLoader(jsonschema.SchemeURLLoader{})
 	if err := compiler.AddResource(documentURL, root); err != nil {
-		panic(err) // the address is good, and used once
+		panic(err) // the address is valid and used once
 	}
 	return &schemas{compiler: compiler, compiled: map[string]*jsonschema.Schema{}}
 }
@@ -50,7 +50,7 @@ func (s *schemas) at(pointer string) (*jsonschema.Schema, error) {
 	return schema, err
 }
 
-// checkText checks a parameter or a header, which may stand for a string, a number or a truth value.
+// checkText checks a parameter or a header. Its text may mean a string, a number or a boolean.
 func (s *schemas) checkText(at node, text string) error {
 	var first error
 	for _, value := range scalars(text) {

@@ -9,8 +9,8 @@ import (
 
 const problemType = "application/problem+json"
 
-// promises are all answers of an operation: "GET /me/api-keys 200", of a problem with its code; and the headers that an answer may have or
-// not: "GET /me/api-keys 200 Link".
+// promises returns all answers of an operation: "GET /me/api-keys 200", with the code of a problem.
+// It also returns the optional headers: "GET /me/api-keys 200 Link".
 func (o operation) promises() []string {
 	var all []string
 	for _, status := range o.get("responses").keys() {
@@ -30,12 +30,12 @@ func (o operation) promises() []string {
 	return all
 }
 
-// see remembers an answer. The code of one to HEAD is not known, so nothing is.
+// see records an answer. It ignores answers to HEAD, whose code is not known.
 func (c *Contract) see(o operation, e Exchange) {
 	name := o.name + " " + strconv.Itoa(e.Status)
 	if e.Header.Get("Content-Type") == problemType {
 		var problem struct{ Code string }
-		_ = json.Unmarshal(e.Body, &problem) // it has been read before
+		_ = json.Unmarshal(e.Body, &problem) // checkAnswer has read it
 		name += " " + problem.Code
 	}
 	c.mu.Lock()
@@ -46,7 +46,7 @@ func (c *Contract) see(o operation, e Exchange) {
 	}
 }
 
-// Unseen lists the answers that the document promises and that were not seen yet, sorted.
+// Unseen returns the promised answers not seen yet, sorted.
 func (c *Contract) Unseen() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// stage is a server that plays one scene after the other, each with a service of its own, to those who know the contract.
+// stage is a server that plays one scene after the other, each with its own Service. Its clients
+// check the contract.
 type stage struct {
 	t        *testing.T
 	contract *contract.Contract
@@ -39,18 +40,18 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// scene is a service, and what there is before the first request.
+// scene is a Service with its initial rows.
 type scene struct {
 	service *svc.Service
 	store   *broken
 	shelf   *shelf
 	api     http.Handler
-	wait    atomic.Bool // everybody has to
+	wait    atomic.Bool // everybody has to wait
 	key     string      // the id of one of alice's keys
 }
 
-// setting is what there is: nothing, a source, all that the examples of the document are about,
-// that with the source elsewhere, or that where a holder has one key at most.
+// setting is the initial state of a scene: nothing; a source; everything that the document's
+// examples use; that, with the source at another address; or that, where a holder has one key at most.
 type setting int
 
 const (
@@ -61,7 +62,7 @@ const (
 	crowded
 )
 
-// rows are who there is in every scene.
+// rows are the principals of every scene.
 const rows = `{
   "users": [{"id": "alice"}, {"id": "bob", "channels": [{"provider": "telegram", "sender_id": "1001"}]}],
   "groups": [{"id": "team", "members": ["alice"]}],
@@ -77,10 +78,11 @@ const rows = `{
       "overrides": [{"scope": "channel", "value": "#internal"}]}}}]
 }`
 
-// maxBody is the limit of a body in every scene.
+// maxBody is the body limit in every scene.
 const maxBody = 10_000
 
-// sessions are those of the host: of its administrator, of a user, and of a service account, neither of which may do anything.
+// sessions accepts the host's sessions: its administrator, and a user and a service account without
+// rights.
 func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	switch bearer {
 	case "admin":
@@ -127,7 +129,7 @@ func (s *stage) play(what setting) *scene {
 	return c
 }
 
-// stock fills a scene: in the end there is a template that was edited here and that its source has changed.
+// stock fills a scene. The last setting has a template edited locally whose source has changed.
 func (c *scene) stock(ctx context.Context, what setting) error {
 	if err := c.service.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
 		return err
@@ -154,12 +156,12 @@ func (c *scene) stock(ctx context.Context, what setting) error {
 	return err
 }
 
-// offer is what the source has.
+// offer sets the template that the source offers.
 func (c *scene) offer(prompt string) {
 	c.shelf.content.Store(&svc.Content{Name: "Notes", Manifest: []byte(`{"version":"1","prompt":"` + prompt + `"}`)})
 }
 
-// entitled is somebody who may do what an operation needs: its own keys are alice's.
+// entitled returns a caller with the rights for an operation. For its own keys that is alice.
 func entitled(target string) string {
 	if strings.HasPrefix(target, "/me/") {
 		return "alice"
@@ -167,7 +169,7 @@ func entitled(target string) string {
 	return "admin"
 }
 
-// barred is somebody who may not.
+// barred returns a caller without the rights.
 func barred(target string) string {
 	if strings.HasPrefix(target, "/me/") {
 		return "ci"
@@ -175,7 +177,6 @@ func barred(target string) string {
 	return "alice"
 }
 
-// answer is one of the server's.
 type answer struct {
 	t       *testing.T
 	request string
@@ -184,7 +185,7 @@ type answer struct {
 	body    []byte
 }
 
-// send asks for something in the scene that is played now. A body is JSON unless a header says otherwise.
+// send sends a request to the present scene. A body is JSON unless a header says otherwise.
 func (s *stage) send(bearer, method, target, body string, headers ...contract.Value) answer {
 	s.t.Helper()
 	request := must(http.NewRequest(method, s.url+target, strings.NewReader(body)))
@@ -206,7 +207,7 @@ func (s *stage) send(bearer, method, target, body string, headers ...contract.Va
 	return answer{s.t, asked, response.StatusCode, response.Header, must(io.ReadAll(response.Body))}
 }
 
-// is wants a status.
+// is checks the status.
 func (a answer) is(status int) {
 	a.t.Helper()
 	if a.status != status {

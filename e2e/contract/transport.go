@@ -8,26 +8,29 @@ import (
 	"testing"
 )
 
-// transport checks all that goes through it.
+// transport checks every exchange that passes through it.
 type transport struct {
 	t        testing.TB
 	contract *Contract
 	next     http.RoundTripper
-	hosts    []string // headers that the host application adds
+	hosts    []string // headers of the host application
 }
 
-// Transport returns one that fails the test at every exchange that is not in the document of the interface. hosts are the headers that
-// the host application adds to answers.
+// Transport returns a transport that fails the test at every exchange that breaks the contract of
+// the interface. hosts are the headers that the host application adds to answers.
 func Transport(t testing.TB, next http.RoundTripper, hosts ...string) http.RoundTripper {
 	return ours().Transport(t, next, hosts...)
 }
 
-// Transport is the function of that name, for one contract.
-func (c *Contract) Transport(t testing.TB, next http.RoundTripper, hosts ...string) http.RoundTripper {
+// Transport is the package's Transport for one Contract.
+func (c *Contract) Transport(
+	t testing.TB, next http.RoundTripper, hosts ...string,
+) http.RoundTripper {
 	return &transport{t: t, contract: c, next: next, hosts: hosts}
 }
 
-// RoundTrip reads each answer to its end. One that is cut off is handed on as it is: the client finds out.
+// RoundTrip reads each answer to its end. It passes on an answer that is cut off: the client then
+// sees the error.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.t.Helper()
 	r, sent, err := withBody(r)
@@ -54,14 +57,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// CloseIdleConnections is what [http.Client] calls.
+// CloseIdleConnections implements the method that [http.Client] calls.
 func (t *transport) CloseIdleConnections() {
 	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }
 
-// withBody returns a request like r, and what its body holds.
+// withBody returns a request like r and the content of its body.
 func withBody(r *http.Request) (*http.Request, []byte, error) {
 	if r.Body == nil {
 		return r, nil, nil
@@ -76,7 +79,7 @@ func withBody(r *http.Request) (*http.Request, []byte, error) {
 	return again, body, nil
 }
 
-// target is what a request asks for, as it is sent.
+// target returns the request's target as sent.
 func target(r *http.Request) string {
 	return strings.TrimPrefix(r.URL.RequestURI(), r.URL.Scheme+"://"+r.URL.Host)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// database is one that was opened again after a crash.
+// database is a database reopened after a crash.
 type database struct {
 	store   svc.Store
 	service *svc.Service
@@ -22,7 +22,7 @@ type database struct {
 	keeps   bool // records of events
 }
 
-// reopen opens a database as a host would.
+// reopen opens a database as a host does.
 func (j job) reopen(ctx context.Context) (*database, error) {
 	keeps := j.Fault.keeps()
 	j.Fault = sound
@@ -42,8 +42,9 @@ func (d *database) close() error {
 	return err
 }
 
-// check opens a database again, compares it with the ledger, notes every problem and closes it. Settled, what was under way
-// is taken as it was found: nothing may change any more what was tried before.
+// check reopens a database, compares it with the ledger, notes every problem and closes it. With
+// settle, check accepts the present state of operations under way: what was tried before may not
+// change any more.
 func (l *ledger) check(ctx context.Context, j job, settle bool) {
 	d, err := j.reopen(ctx)
 	if err == nil {
@@ -89,7 +90,7 @@ func (l *ledger) compare(ctx context.Context, d *database, settle bool) error {
 	return nil
 }
 
-// checkFile asks SQLite itself.
+// checkFile runs SQLite's own check.
 func (l *ledger) checkFile(ctx context.Context, db *sql.DB) error {
 	o := observation{db: db}
 	err := o.rows(ctx, `PRAGMA integrity_check`, func(answer string, _ []string) {
@@ -128,7 +129,7 @@ func (l *ledger) checkStates(found observation) {
 	}
 }
 
-// checkFeed compares the change feed with what was acknowledged since the last settlement.
+// checkFeed compares the change feed with the operations acknowledged since the last settlement.
 func (l *ledger) checkFeed(changes svc.Changes) {
 	if changes.Generation < l.seen {
 		l.problemLocked("order: the generation was %d and is %d", l.seen, changes.Generation)
@@ -156,8 +157,8 @@ func (l *ledger) checkFeed(changes svc.Changes) {
 	}
 }
 
-// checkRecords compares the records of events with the mutations since the last settlement: each has one of those that are told. It
-// returns the newest.
+// checkRecords compares the records of events with the mutations since the last settlement. Each
+// mutation has one record. It returns the newest.
 func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditMark, error) {
 	if !d.keeps {
 		return svc.AuditMark{}, nil
@@ -178,7 +179,7 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 			break
 		}
 		kept[object(record.Target)] = true
-		if told(record.Event) && record.Action != svc.EventTemplateDiverged { // that comes beside another
+		if told(record.Event) && record.Action != svc.EventTemplateDiverged { // that record comes together with another
 			recorded++
 		}
 	}
@@ -193,7 +194,7 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 	return check.Newest, nil
 }
 
-// checkKeys authenticates with every key that was acknowledged.
+// checkKeys authenticates with every acknowledged key.
 func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
 	for name, e := range l.objects {
 		if e.token == "" || e.attempt != nil {
@@ -215,7 +216,7 @@ func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
 	return nil
 }
 
-// settle takes what was under way as it was found.
+// settle accepts the state found for each operation under way.
 func (l *ledger) settle(found observation, generation int64) {
 	for name, e := range l.objects {
 		before := e.state

@@ -11,8 +11,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// client is one goroutine of a worker. It works on objects that it made itself, so that only one operation
-// is under way on each.
+// client is one goroutine of a worker. It uses only objects that it made itself, so each object has
+// one operation under way at most.
 type client struct {
 	*worker
 	number, made int
@@ -27,7 +27,7 @@ type liveTemplate struct {
 	id      string
 	state   templateState
 	there   bool
-	version int // the last that was used
+	version int // the last version used
 }
 
 type liveBundle struct {
@@ -39,7 +39,7 @@ type liveBundle struct {
 const (
 	stateGood    = "good"
 	stateRevoked = "revoked"
-	stateHosted  = "hosted" // a good key, and the host's row with it
+	stateHosted  = "hosted" // a valid key and the host's row with it
 )
 
 // outboxAction is an action whose event waits for the host's commit.
@@ -57,7 +57,7 @@ func (c *client) run() {
 	}
 }
 
-// name returns an id that was never used before.
+// name returns an id that is new.
 func (c *client) name(kind string) string {
 	c.made++
 	return fmt.Sprintf("%s-%s-%d-%d", kind, c.Run, c.number, c.made)
@@ -124,7 +124,7 @@ func (c *client) newTemplate() {
 	c.add(&liveTemplate{id: c.name("t")})
 }
 
-// recreate adds a template under the id of one that was deleted.
+// recreate adds a template under the id of a deleted one.
 func (c *client) recreate() { c.withTemplate(false, c.add) }
 
 // add creates a template by hand or installs it.
@@ -184,7 +184,8 @@ func (c *client) deleteTemplate() {
 	})
 }
 
-// withTemplate takes a random template that is there, or is not, out of the list and hands it on.
+// withTemplate takes a random template out of the list and passes it to fn. there selects existing
+// or deleted templates.
 func (c *client) withTemplate(there bool, fn func(*liveTemplate)) {
 	if len(c.templates) == 0 {
 		return
@@ -205,7 +206,7 @@ func (c *client) change(t *liveTemplate, action svc.EventAction, after templateS
 	c.keep(t, ok)
 }
 
-// keep puts a template back into the list, unless nobody knows what became of it.
+// keep puts a template back into the list, unless the outcome of its operation is unknown.
 func (c *client) keep(t *liveTemplate, acknowledged bool) {
 	if acknowledged || !c.outcomeUnknown() {
 		c.templates = append(c.templates, t)

@@ -10,20 +10,21 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// absent is the state of what is not there.
+// absent is the state of an object that does not exist.
 const absent = "absent"
 
-// torn is how the state of what is there by halves starts.
+// torn begins the state of an object with only some of its rows.
 const torn = "torn:"
 
-// templateState is what versions a template's parts have. The texts (name, description, tags …) always agree.
+// templateState holds the versions of a template's parts. The texts (name, description, tags …)
+// always have one version.
 type templateState struct{ texts, manifest, base int } // base 0: made by hand
 
 func (s templateState) String() string {
 	return fmt.Sprintf("texts=%d,manifest=%d,base=%d", s.texts, s.manifest, s.base)
 }
 
-// content is what a template says when its texts have one version and its manifest another.
+// content returns a template's content with these versions of texts and manifest.
 func content(id string, texts, manifest int) svc.Content {
 	text := fmt.Sprintf("%s v%d", id, texts)
 	return svc.Content{
@@ -34,7 +35,7 @@ func content(id string, texts, manifest int) svc.Content {
 	}
 }
 
-// fill is a text that makes some manifests long: rows of many pages are written by halves more easily.
+// fill returns a text that makes some manifests long: rows of many pages tear more easily.
 func fill(id string, version int) string {
 	size := 50
 	if (len(id)+version)%4 == 0 {
@@ -43,7 +44,7 @@ func fill(id string, version int) string {
 	return strings.Repeat(fmt.Sprintf("%s/%d ", id, version), size/10)
 }
 
-// bundle is rows of every kind that all say the same version.
+// bundle returns rows of every kind, all of one version.
 func bundle(id string, version int) svc.Bundle {
 	text := versioned(version)
 	return svc.Bundle{
@@ -60,8 +61,8 @@ func bundle(id string, version int) svc.Bundle {
 
 func versioned(version int) string { return fmt.Sprintf("v%d", version) }
 
-// object names what a target belongs to: ids are unique over all kinds, a key is known by its holder and the rows of a bundle
-// have one id.
+// object returns the name of a target's object. Ids are unique over all kinds; a key goes by its
+// holder; all rows of a bundle share an id.
 func object(t svc.Target) string {
 	if t.Kind == svc.TargetAPIKey {
 		return t.Holder.ID

@@ -18,15 +18,15 @@ import (
 
 // disk is a file system (ext4) on an image file, mounted through a loop device.
 //
-// The image file is what has reached the disk: writes of the mounted file system wait in its page cache until a sync
-// or the kernel's own writeback brings them to the loop device, and only then are they in the image. So a copy of the image at one
-// moment is what a power cut at that moment leaves. Nothing may be read by way of the loop device itself: it has a
-// page cache of its own, which the disk does not.
+// The image file holds the bytes that have reached the disk. Writes of the mounted file system wait
+// in its page cache until a sync or the kernel's own writeback sends them to the loop device. So a
+// copy of the image is the state after a power cut at that moment. Do not read through the loop
+// device itself: it has a page cache of its own, and the disk does not.
 type disk struct {
 	image, mounted, device string
 }
 
-// shelf is where images are kept: a file system in memory, which copies them fast.
+// shelf keeps images in a file system in memory, which copies them fast.
 type shelf struct {
 	dir   string
 	blank string // an image with an empty file system
@@ -35,11 +35,13 @@ type shelf struct {
 
 const (
 	diskSize = 64 << 20
-	// commitSeconds keeps the kernel from writing back by itself while a test runs, which would hide a missing sync.
+	// commitSeconds stops the kernel's own writeback during a test, which would hide a missing
+	// sync.
 	commitSeconds = 300
 )
 
-// newShelf makes a shelf for a test that makes so many crashes, or skips it where nothing can be mounted.
+// newShelf makes a shelf for a test with so many crashes. It skips the test where mounting is not
+// possible.
 func newShelf(t testing.TB, crashes int) *shelf {
 	t.Helper()
 	s := &shelf{dir: mountMemory(t, "1g", crashes)}
@@ -56,7 +58,7 @@ func newShelf(t testing.TB, crashes int) *shelf {
 	return s
 }
 
-// mountMemory mounts a file system in memory, or skips the test where nothing can be mounted.
+// mountMemory mounts a file system in memory. It skips the test where mounting is not possible.
 func mountMemory(t testing.TB, size string, crashes int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,7 +72,7 @@ func mountMemory(t testing.TB, size string, crashes int) string {
 	return dir
 }
 
-// unmount is sure to unmount, and says when it had to be forced.
+// unmount always unmounts, and reports when it had to use force.
 func unmount(t testing.TB, dir string) {
 	t.Helper()
 	var err error
@@ -104,7 +106,7 @@ func (s *shelf) image() string {
 	return filepath.Join(s.dir, fmt.Sprintf("%d.img", s.made))
 }
 
-// mount mounts an image, which replays the file system's journal if need be.
+// mount mounts an image. The file system replays its journal if it must.
 func (s *shelf) mount(t testing.TB, image string) *disk {
 	t.Helper()
 	d := &disk{image: image, mounted: image + ".mounted"}
@@ -117,7 +119,7 @@ func (s *shelf) mount(t testing.TB, image string) *disk {
 	return d
 }
 
-// discard throws the disk away; nobody may use it any more. The loop device goes with the mount.
+// discard removes the disk, which must not be in use. The loop device goes with the mount.
 func (d *disk) discard(t testing.TB) {
 	t.Helper()
 	if d.mounted == "" {
@@ -132,7 +134,7 @@ func (d *disk) discard(t testing.TB) {
 
 func (d *disk) path(name string) string { return filepath.Join(d.mounted, name) }
 
-// cut returns the disk as a power cut would leave it now.
+// cut returns the disk after a power cut now.
 func (d *disk) cut(t testing.TB, s *shelf) *disk {
 	t.Helper()
 	image := s.image()
@@ -151,10 +153,11 @@ func (d *disk) cut(t testing.TB, s *shelf) *disk {
 	return nil
 }
 
-// writes is what a device has written.
+// writes counts what a device has written.
 type writes struct{ requests, sectors, underWay uint64 }
 
-// writes reads the device's counters. A copy between two equal ones, with nothing under way, is of one moment.
+// writes reads the device's counters. A copy between two equal readings, with nothing under way, is
+// consistent.
 func (d *disk) writes() (writes, error) {
 	text, err := os.ReadFile("/sys/block/" + d.device + "/stat")
 	if err != nil {
@@ -167,15 +170,16 @@ func (d *disk) writes() (writes, error) {
 	return w, err
 }
 
-// How much of a file is written back at once, and how (see sync_file_range(2)).
+// The extent and mode of one writeback (see sync_file_range(2)).
 const (
 	spillPages   = 8
 	pageSize     = 4096
 	writeAndWait = 1 | 2 | 4
 )
 
-// spill writes some pages of the files back that were not synced, as the kernel may at any time and in any order: what a power cut
-// leaves then is neither the old state nor the new one. The file system's own journal follows, or does not.
+// spill writes back some unsynced pages of the files, as the kernel may at any time and in any
+// order. A power cut then leaves neither the old state nor the new one. The file system's own
+// journal may or may not follow.
 func (d *disk) spill(files ...string) error {
 	for _, name := range files {
 		if err := spillPart(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -211,13 +215,13 @@ func spillPart(path string) error {
 	return nil
 }
 
-// How to seek to data and holes (see lseek(2)).
+// Modes of lseek(2) for data and holes.
 const (
 	seekData = 3
 	seekHole = 4
 )
 
-// copySparse copies a file, without its holes.
+// copySparse copies a file without its holes.
 func copySparse(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

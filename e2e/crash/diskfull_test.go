@@ -15,16 +15,16 @@ import (
 
 const (
 	fillsPerDisk = 3
-	keysEach     = 10 // how many good keys there must be before the disk is full
-	failuresEach = 20 // how many operations must fail before there is space again
+	keysEach     = 10 // valid keys before the disk gets full
+	failuresEach = 20 // failures before there is space again
 )
 
 func TestFullDisks(t *testing.T) {
 	fillLoop(t, sound, fills.count()).holds(t)
 }
 
-// fillLoop fills the disk under a worker, and makes space again, which the worker takes up by itself; or the worker is
-// killed while there is none.
+// fillLoop fills the disk under a worker. Then it makes space again and the worker goes on, or it
+// kills the worker while the disk is full.
 func fillLoop(t testing.TB, planted fault, fills int) *result {
 	return loop(t, planted, fills, func(l *ledger, left int) (filled int) {
 		dir := mountMemory(t, "48m", left)
@@ -55,7 +55,7 @@ func fillLoop(t testing.TB, planted fault, fills int) *result {
 	})
 }
 
-// fillUp writes a file until there is no space left.
+// fillUp writes a file until the disk is full.
 func fillUp(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -73,8 +73,8 @@ func fillUp(path string) error {
 	return file.Close()
 }
 
-// awaitFailures returns when operations have failed for want of space, revocations among them: each as unavailable, because
-// every other failure is a problem.
+// awaitFailures waits until operations have failed for lack of space, including revocations. Each
+// must fail as unavailable: every other failure is a problem.
 func (l *ledger) awaitFailures(t testing.TB, planted fault) {
 	t.Helper()
 	before, refused := l.failures("unavailable"), l.count(&l.refused)
@@ -83,7 +83,7 @@ func (l *ledger) awaitFailures(t testing.TB, planted fault) {
 	})
 }
 
-// awaitRevocation returns when the worker has revoked a key.
+// awaitRevocation waits until the worker has revoked a key.
 func (l *ledger) awaitRevocation(t testing.TB) {
 	t.Helper()
 	before := l.count(&l.revoked)

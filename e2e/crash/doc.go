@@ -1,16 +1,17 @@
-// Package crash kills processes that write, and disks under them, and checks that what was acknowledged is there afterwards
-// and that nothing is there by halves. It is tests alone:
+// Package crash kills writing processes and cuts the power of their disks. It checks that every
+// acknowledged operation is still there, and that none is there in part. It contains only tests:
 //
-//	kill_test.go      SQLite: the process is killed (kill -9) and the file opened again
+//	kill_test.go      SQLite: kill the process (kill -9) and reopen the file
 //	powercut_test.go  SQLite: the disk keeps what was written through and forgets the rest
-//	postgres_test.go  PostgreSQL: the whole cluster is killed and started again under a worker that goes on
-//	diskfull_test.go  SQLite: no space is left, and then there is space again
-//	faults_test.go    every loop finds the faults that are planted for it
+//	postgres_test.go  PostgreSQL: kill the whole cluster and restart it under a worker that goes on
+//	diskfull_test.go  SQLite: the disk gets full, then has space again
+//	faults_test.go    every loop finds the faults planted for it
 //
-// A worker process runs operations of a Service and writes each into the ledger before it starts and after it was
-// acknowledged. The ledger is a pipe to the test, which outlives the worker, and the oracle: after each crash an object is
-// in the state that was acknowledged last, or in that of the one operation under way. Each mutation has its record, and the chain of
-// these is whole.
+// A worker process runs operations of a Service. It writes each into the ledger before the start
+// and after the acknowledgement. The ledger is a pipe to the test, which outlives the worker, and
+// it is the oracle. After each crash an object must be in the state acknowledged last, or in that
+// of the one operation under way. Each mutation must have its record, and the chain of records must
+// be whole.
 //
 //	go test ./crash                     the short form, less than a minute
 //	CI=true go test ./crash             what CI runs; a loop that cannot run fails there

@@ -4,7 +4,7 @@ package crash
 
 import "testing"
 
-// A fault must be found within so many crashes.
+// A loop must find a fault within so many crashes.
 const (
 	killsToFind = 200
 	cutsToFind  = 100
@@ -25,7 +25,8 @@ func TestKillsFindTornRecords(t *testing.T) {
 
 func TestKillsFindTornHosts(t *testing.T) { killLoop(t, tornHost, killsToFind).finds(t, "torn") }
 
-// TestKillsFindNoMissingSync shows why processes that are killed are not enough: what they wrote is in the kernel.
+// TestKillsFindNoMissingSync shows why killing processes is not enough: the kernel keeps what they
+// wrote.
 func TestKillsFindNoMissingSync(t *testing.T) {
 	killLoop(t, syncNormal, 10).holds(t)
 }
@@ -38,7 +39,8 @@ func TestCutsFindNormalSync(t *testing.T) { cutLoop(t, syncNormal, cutsToFind).f
 
 func TestCutsFindNoSync(t *testing.T) { cutLoop(t, syncOff, cutsToFind).finds(t, "lost") }
 
-// TestCutsFindTornFiles shows that cuts find what is written back in another order, beside what is not written at all.
+// TestCutsFindTornFiles shows that cuts find pages written back in another order, not only missing
+// ones.
 func TestCutsFindTornFiles(t *testing.T) { cutLoop(t, tornFile, 2*cutsToFind).finds(t, "torn") }
 
 func TestFullDisksFindFalseAcknowledgements(t *testing.T) {
@@ -46,5 +48,5 @@ func TestFullDisksFindFalseAcknowledgements(t *testing.T) {
 }
 
 func TestClusterKillsFindAsynchronousCommits(t *testing.T) {
-	clusterLoop(t, asyncWAL, clusterKillsToFind).finds(t, "lost", "order") // a lost commit takes its generation along
+	clusterLoop(t, asyncWAL, clusterKillsToFind).finds(t, "lost", "order") // a lost commit also loses its generation
 }

@@ -14,9 +14,9 @@ const (
 	clients       = 4
 	killsPerFile  = 15
 	killAtStart   = 5   // one in so many kills comes while the worker opens its database
-	killLate      = 8   // and one in so many after a longer time, in which the log is written back
+	killLate      = 8   // one in so many comes later, while SQLite writes its log back
 	usualLoad     = 60  // acknowledgements before a kill, at most
-	lateLoad      = 500 // and before a late one
+	lateLoad      = 500 // acknowledgements before a late kill, at most
 	moment        = 5 * time.Millisecond
 	openingWithin = 150 * time.Millisecond
 )
@@ -25,7 +25,7 @@ func TestKilledProcesses(t *testing.T) {
 	killLoop(t, sound, kills.count()).holds(t)
 }
 
-// killLoop kills workers at random moments and opens their file again.
+// killLoop kills workers at random moments and reopens their file.
 func killLoop(t testing.TB, planted fault, kills int) *result {
 	return loop(t, planted, kills, func(l *ledger, left int) (killed int) {
 		j := job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db"), Clients: clients, Fault: planted}
@@ -41,7 +41,7 @@ func killLoop(t testing.TB, planted fault, kills int) *result {
 	})
 }
 
-// untilRandom returns at a random moment.
+// untilRandom waits until a random moment.
 func (p *process) untilRandom() error {
 	load := usualLoad
 	switch {
@@ -57,7 +57,7 @@ func (p *process) untilRandom() error {
 	return p.work(rand.N(load))
 }
 
-// work returns a random moment after so many more acknowledgements.
+// work waits for so many more acknowledgements, then until a random moment.
 func (p *process) work(acks int) error {
 	end := time.Now().Add(patience)
 	for goal := p.ledger.count(&p.ledger.acks) + acks; p.ledger.sound() && p.ledger.count(&p.ledger.acks) < goal; {

@@ -18,66 +18,66 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// pen writes the ledger, in the worker. Each line is one write, which a pipe takes whole or not at all.
+// pen writes the ledger in the worker. Each line is one write: a pipe takes it whole or not at all.
 type pen struct {
 	file *os.File
 	last atomic.Int64
 }
 
-const maxLine = 1000 // bytes, less than PIPE_BUF
+const maxLine = 1000 // bytes; less than PIPE_BUF
 
 func (p *pen) line(words ...string) {
 	text := strings.ReplaceAll(strings.Join(words, " "), "\n", " ")
 	if _, err := p.file.WriteString(text[:min(len(text), maxLine)] + "\n"); err != nil {
-		os.Exit(3) // nobody listens any more
+		os.Exit(3) // the test is gone
 	}
 }
 
-// try announces an operation that is to bring an object into a state, and returns its number.
+// try announces an operation that brings an object into a state. It returns the operation's number.
 func (p *pen) try(object string, action, state string) string {
 	number := strconv.FormatInt(p.last.Add(1), 10)
 	p.line("try", number, object, action, state)
 	return number
 }
 
-// ledger is what is known of every object, in the test.
+// ledger is the test's knowledge of every object.
 type ledger struct {
 	writer *os.File // the workers' end of the pipe, kept open
 	reader *os.File
 
 	mayFail bool     // operations may fail as unavailable
-	ignored []string // kinds of problems that are none here
+	ignored []string // kinds of problems to ignore
 
 	mu       sync.Mutex
 	objects  map[string]*entry
-	tries    map[string]*attempt // those under way, by number
+	tries    map[string]*attempt // under way, by number
 	marks    map[string]chan struct{}
 	heard    map[string]chan struct{} // closed at the next line that starts with that word
 	problems []string
 	acks     int // of this database
 	fails    map[string]int
-	happened int           // of the operations under way at crashes
-	undone   int           // the others of them
-	revoked  int           // revocations that were acknowledged
-	refused  int           // and those that were not
+	happened int           // operations under way at a crash that took effect
+	undone   int           // operations under way at a crash that did not
+	revoked  int           // acknowledged revocations
+	refused  int           // refused revocations
 	since    int64         // the generation at the last settlement
-	seen     int64         // the greatest generation that a worker has read
+	seen     int64         // the highest generation that a worker has read
 	mark     svc.AuditMark // the newest record at the last settlement
 	changes  int           // acknowledged since the last settlement
-	tried    int           // tried since then
+	tried    int           // tried since the last settlement
 }
 
-// entry is what is known of an object.
+// entry is the knowledge of one object.
 type entry struct {
 	name    string
 	state   string   // acknowledged last
 	token   string   // of an API key
-	attempt *attempt // under way, or of unknown outcome; nil: none
+	attempt *attempt // under way, or with unknown outcome; nil: none
 	changed bool     // since the last settlement
-	told    bool     // an event told of it
+	told    bool     // an event has reported it
 }
 
-// attempt is an operation that was announced.
+// attempt is an announced operation.
 type attempt struct {
 	entry         *entry
 	action, state string
@@ -113,7 +113,7 @@ func (l *ledger) read() {
 	}
 }
 
-// sync returns when everything that was written before is in the ledger: a pipe keeps the order.
+// sync waits until the ledger holds everything written before. A pipe keeps the order.
 func (l *ledger) sync() error {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -197,7 +197,7 @@ func (l *ledger) ack(number string, detail []string) {
 	l.acks++
 }
 
-// hold makes the state that was tried the one that must be found.
+// hold makes the attempted state the required one.
 func (a *attempt) hold(l *ledger) {
 	if !a.held {
 		l.changes++
@@ -219,7 +219,7 @@ func (l *ledger) fail(number, code, text string) {
 	}
 }
 
-// event makes what was told of hold, as an acknowledgement does. One that is told a second time, later, changes nothing.
+// event acknowledges the change that an event reports. A repeated event changes nothing.
 func (l *ledger) event(name, action string) {
 	e := l.objects[name]
 	if e == nil {
@@ -233,7 +233,7 @@ func (l *ledger) event(name, action string) {
 	}
 }
 
-// hear returns a channel that is closed when a line starts with that word.
+// hear returns a channel that closes when a line starts with that word.
 func (l *ledger) hear(word string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,14 +255,14 @@ func (l *ledger) problemLocked(format string, args ...any) {
 	}
 }
 
-// count returns a number that the reader of the ledger counts up.
+// count returns a counter of the ledger's reader.
 func (l *ledger) count(counter *int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return *counter
 }
 
-// good returns how many keys are known to be good.
+// good returns the number of valid keys.
 func (l *ledger) good() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

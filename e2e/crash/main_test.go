@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// inCI reports whether this runs where a loop that cannot run is a failure.
+// inCI makes a loop that cannot run a failure.
 var inCI = os.Getenv("CI") == "true"
 
-// crashes is how many crashes a loop makes: a flag, else a variable, else the short form or CI's.
+// crashes is the number of crashes of a loop: from a flag, a variable, or the default of the short
+// form or CI.
 type crashes struct {
 	flag      *int
 	variable  string
@@ -48,7 +49,7 @@ func (c crashes) count() int {
 	return c.short
 }
 
-// asked returns how many crashes were asked for, or 0.
+// asked returns the requested number of crashes, or 0.
 func (c crashes) asked() int {
 	if *c.flag > 0 {
 		return *c.flag
@@ -60,8 +61,8 @@ func (c crashes) asked() int {
 	return n
 }
 
-// shortForm is how long a loop of the sound store goes on unless CI runs it or somebody asked for a number of crashes: on a slow
-// machine it makes fewer, and says how many.
+// shortForm limits the time of a loop over the sound store, except in CI or when a number of
+// crashes was requested. On a slow machine the loop makes fewer crashes and reports how many.
 const shortForm = 15 * time.Second
 
 func inShortForm() bool {
@@ -71,7 +72,8 @@ func inShortForm() bool {
 // skipped counts the crashes that could not be made.
 var skipped int
 
-// skip ends a test that cannot make its crashes here, loudly; in CI it fails.
+// skip skips a test that cannot make its crashes here, with a clear message. In CI it fails the
+// test.
 func skip(t testing.TB, crashes int, why error) {
 	t.Helper()
 	if inCI {
@@ -104,8 +106,8 @@ func TestMain(m *testing.M) {
 // apartVariable is set in the namespace that [apart] makes.
 const apartVariable = "SVC_CRASH_APART"
 
-// apart runs the tests again, in a mount namespace of their own: their mounts and loop devices go with it, however they
-// end. It reports whether that could be had.
+// apart runs the tests again in their own mount namespace, so their mounts and loop devices go with
+// it, whatever happens. It reports whether that was possible.
 func apart() (code int, ran bool) {
 	runtime.LockOSThread() // the tests end with their parent, which is this thread
 	again := exec.Command(os.Args[0], os.Args[1:]...)
@@ -115,22 +117,22 @@ func apart() (code int, ran bool) {
 	if err := again.Start(); err != nil {
 		return 0, false
 	}
-	_ = again.Wait() // how it ended is in its state
+	_ = again.Wait() // its state has the result
 	if !again.ProcessState.Exited() {
 		return 1, true
 	}
 	return again.ProcessState.ExitCode(), true
 }
 
-// result is what a loop found.
+// result is the result of a loop.
 type result struct {
 	crashes, acks, revoked, failed int
-	happened, undone               int // of the operations under way at crashes that were settled
+	happened, undone               int // settled operations that were under way at a crash
 	problems                       []string
 	took                           time.Duration
 }
 
-// add takes over what a ledger has counted.
+// add adds the counts of a ledger.
 func (r *result) add(l *ledger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +149,8 @@ func (r *result) String() string {
 		r.crashes, r.acks, r.revoked, r.failed, r.happened, r.undone, len(r.problems), r.took.Round(time.Millisecond))
 }
 
-// loop runs lives, each a database of its own with some crashes, until there were enough crashes or there is a problem.
+// loop runs lives until it has enough crashes or finds a problem. Each life is a database of its
+// own with some crashes.
 func loop(t testing.TB, planted fault, crashes int, life func(l *ledger, crashes int) int) *result {
 	t.Helper()
 	r, start := &result{}, time.Now()
@@ -163,7 +166,7 @@ func loop(t testing.TB, planted fault, crashes int, life func(l *ledger, crashes
 	return r
 }
 
-// holds fails the test when a loop found a problem, or nothing was acknowledged in it.
+// holds fails the test when a loop found a problem or acknowledged nothing.
 func (r *result) holds(t testing.TB) {
 	t.Helper()
 	t.Log(r)
@@ -177,7 +180,7 @@ func (r *result) holds(t testing.TB) {
 	}
 }
 
-// finds fails the test unless a loop found a problem of that kind.
+// finds fails the test unless a loop found a problem of these kinds.
 func (r *result) finds(t testing.TB, kinds ...string) {
 	t.Helper()
 	for _, problem := range r.problems {

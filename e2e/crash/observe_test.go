@@ -14,14 +14,15 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// observation is what a database holds: the state of each object, read row by row from the tables themselves.
+// observation is the content of a database: the state of each object, read row by row from the
+// tables.
 type observation struct {
 	db     *sql.DB
 	states map[string]string
-	outbox map[string]bool // the objects whose events wait
+	outbox map[string]bool // objects whose events are in the outbox
 }
 
-// observe reads all tables. A state starts with [torn] when rows that belong together do not agree.
+// observe reads all tables. A state starts with [torn] when related rows do not agree.
 func observe(ctx context.Context, db *sql.DB) (observation, error) {
 	o := observation{db: db, states: map[string]string{}, outbox: map[string]bool{}}
 	for _, read := range []func(context.Context) error{o.readSources, o.readKeys, o.readTemplates, o.readBundles} {
@@ -34,7 +35,7 @@ func observe(ctx context.Context, db *sql.DB) (observation, error) {
 
 const null = "NULL"
 
-// rows reads a query whose first column is an id. The other columns come as text.
+// rows runs a query whose first column is an id. The other columns come as text.
 func (o observation) rows(ctx context.Context, query string, row func(id string, columns []string)) error {
 	rows, err := o.db.QueryContext(ctx, query)
 	if err != nil {
@@ -73,7 +74,7 @@ func (o observation) readSources(ctx context.Context) error {
 	})
 }
 
-// readKeys reads keys, and the host's rows and outbox events that belong to some of them.
+// readKeys reads keys, with the host's rows and outbox events of some of them.
 func (o observation) readKeys(ctx context.Context) error {
 	hosted := map[string]bool{}
 	if err := o.rows(ctx, `SELECT id FROM host_rows`, func(id string, _ []string) {
@@ -110,7 +111,7 @@ func (o observation) readKeys(ctx context.Context) error {
 	})
 }
 
-// readTemplates compares each template, its tags and its base with what their versions say.
+// readTemplates compares each template, its tags and its base with the content of their versions.
 func (o observation) readTemplates(ctx context.Context) error {
 	tags, bases := map[string][]string{}, map[string][]string{}
 	err := o.rows(ctx, `SELECT id, name, tag FROM svc_template_tags`, func(id string, columns []string) {
@@ -143,7 +144,7 @@ type templateRows struct {
 	row    []string // name, description, category, integrations, tags, manifest
 	origin []string // source id, revision
 	tags   []string
-	base   []string // as row; nil: none
+	base   []string // like row; nil: none
 }
 
 func (t templateRows) state() string {
@@ -207,7 +208,7 @@ var bundleQueries = map[string]string{
 	"bank policy":     `SELECT bank_id, document FROM svc_bank_policies`,
 }
 
-// bundleRows are the rows that bundleQueries find of a bundle.
+// bundleRows returns what bundleQueries find of a bundle.
 func bundleRows(id string, version int) map[string]string {
 	b, text := bundle(id, version), versioned(version)
 	return map[string]string{

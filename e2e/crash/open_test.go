@@ -49,7 +49,7 @@ func (j job) openPostgres(ctx context.Context) (svc.Store, *hostDB, error) {
 	return store, &hostDB{store.DB(), func(tx *sql.Tx) svc.Store { return sqlstore.Tx(tx, postgres.Dialect()) }}, nil
 }
 
-// pool is a host's own pool of a SQLite file.
+// pool opens a host's own pool of a SQLite file.
 func pool(path, synchronous string) *sql.DB {
 	settings := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		"busy_timeout(5000)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(" + synchronous + ")",

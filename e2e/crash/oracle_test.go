@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// damages are statements that undo a part of what was acknowledged, and the kind of problem that each is. What is lost is lost
-// from a whole table: a single row may be one that was under way at the kill, and may be missing.
+// damages are statements that undo a part of the acknowledged state, with the kind of the resulting
+// problem. They delete a whole table: a single row may be one under way at the kill, which may be
+// missing.
 var damages = []struct{ kind, statement string }{
 	{"lost", `DELETE FROM svc_api_keys WHERE holder_id LIKE 'k-%'`},
 	{"lost", `UPDATE svc_api_keys SET revoked_at = NULL`},
@@ -44,7 +45,8 @@ var damages = []struct{ kind, statement string }{
 	{"order", `DELETE FROM svc_changes`},
 }
 
-// TestOracle shows that every kind of damage is a problem, an event of the outbox that nobody was told of included.
+// TestOracle shows that every kind of damage is a problem, including an outbox event that was never
+// delivered.
 func TestOracle(t *testing.T) {
 	j := job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db"), Clients: clients, Run: "0"}
 	l, err := newLedger()
@@ -87,7 +89,8 @@ func TestOracle(t *testing.T) {
 	must(t, l.close())
 }
 
-// TestOracleHearsEvents shows that an event is an acknowledgement, and must not be missing or untrue.
+// TestOracleHearsEvents shows that an event counts as an acknowledgement: it must be neither
+// missing nor untrue.
 func TestOracleHearsEvents(t *testing.T) {
 	for _, c := range []struct{ kind, lines string }{
 		{"event", "try 1 k-1 api_key.issued good\nack 1 x\n"},

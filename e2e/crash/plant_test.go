@@ -10,10 +10,9 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// fault is something wrong that is planted in a worker.
+// fault is a fault planted in a worker.
 type fault string
 
-// The faults.
 const (
 	sound      fault = ""
 	ackEarly   fault = "acknowledged before the commit"
@@ -37,11 +36,11 @@ func (f fault) synchronous() string {
 	return "full"
 }
 
-// ignored are the kinds of problems that the fault causes before its own.
+// ignored returns the kinds of problems that the fault causes before its own.
 func (f fault) ignored() []string {
 	switch f {
 	case tornRows:
-		return []string{"order"} // each half counts the generation up
+		return []string{"order"} // each half increments the generation
 	case tornFile:
 		return []string{"lost", "order"}
 	}
@@ -63,10 +62,11 @@ func (f fault) plant(store svc.Store) svc.Store {
 	return store
 }
 
-// keeps reports whether records of events are kept with the fault: those in single calls of the store are for when none are.
+// keeps reports whether the Service keeps records of events with the fault. Faults in single calls
+// of the store need a Service without records.
 func (f fault) keeps() bool { return f != ackEarly && f != ackFailed && f != tornRows }
 
-// writeBehind acknowledges keys and revocations, and writes them a moment later, in order.
+// writeBehind acknowledges keys and revocations and writes them a moment later, in order.
 type writeBehind struct {
 	svc.Store
 	mu   sync.Mutex
@@ -84,7 +84,7 @@ func (s *writeBehind) later(write func(ctx context.Context) error) error {
 			<-before
 		}
 		time.Sleep(time.Millisecond)
-		_ = write(context.Background()) // nobody is told: that is the fault
+		_ = write(context.Background()) // nobody gets the error: that is the fault
 	}()
 	return nil
 }
@@ -102,7 +102,7 @@ func (s *writeBehind) RevokeAPIKey(_ context.Context, holder svc.Identity, id st
 	return s.later(func(ctx context.Context) error { return s.Store.RevokeAPIKey(ctx, holder, id, at) })
 }
 
-// optimist takes it that revocations succeed.
+// optimist reports every revocation as done.
 type optimist struct{ svc.Store }
 
 func (s optimist) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
@@ -110,7 +110,7 @@ func (s optimist) RevokeAPIKey(ctx context.Context, holder svc.Identity, id stri
 	return nil
 }
 
-// tearer writes in two transactions what belongs into one.
+// tearer writes in two transactions what belongs in one.
 type tearer struct{ svc.Store }
 
 func (s tearer) CreateTemplate(ctx context.Context, template svc.Template) error {
@@ -140,7 +140,7 @@ func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	})
 }
 
-// divider joins no calls.
+// divider runs each call of a transaction by itself.
 type divider struct{ svc.Store }
 
 func (s divider) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {

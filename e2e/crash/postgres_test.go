@@ -24,7 +24,8 @@ func TestKilledClusters(t *testing.T) {
 	clusterLoop(t, sound, clusterKills.count()).holds(t)
 }
 
-// clusterLoop kills all processes of a PostgreSQL cluster under a worker, which goes on by itself when it is started again.
+// clusterLoop kills all processes of a PostgreSQL cluster under a worker. The worker goes on when
+// the cluster runs again.
 func clusterLoop(t testing.TB, planted fault, kills int) *result {
 	cluster := startCluster(t, kills)
 	var slowest time.Duration
@@ -66,7 +67,8 @@ func startCluster(t testing.TB, kills int) *pgtest.Cluster {
 	return pgtest.Start(t)
 }
 
-// killCluster kills the first process of a cluster and all of its children, so that none can write down what it knows.
+// killCluster kills the first process of a cluster and all its children, so that none can still
+// write.
 func killCluster(cluster *pgtest.Cluster) error {
 	children, err := childrenOf(cluster.Pid())
 	if err != nil {
@@ -75,7 +77,7 @@ func killCluster(cluster *pgtest.Cluster) error {
 	for _, pid := range append([]int{cluster.Pid()}, children...) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // may have ended
 	}
-	cluster.Kill() // returns when it is gone
+	cluster.Kill() // returns when it has ended
 	return nil
 }
 

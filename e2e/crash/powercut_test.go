@@ -12,15 +12,15 @@ import (
 
 const (
 	cutsPerDisk = 20
-	rebootEach  = 3 // after one in so many cuts the machine starts from what was left; else the old one goes on
-	spillEach   = 2 // before one in so many cuts the kernel has written some of the rest back
+	rebootEach  = 3 // one in so many cuts restarts the machine from the cut disk; otherwise the old one goes on
+	spillEach   = 2 // before one in so many cuts the kernel writes some pages back
 )
 
 func TestPowerCuts(t *testing.T) {
 	cutLoop(t, sound, cuts.count()).holds(t)
 }
 
-// cutLoop takes the disk away under a worker at random moments and opens the file on what is left of it.
+// cutLoop cuts the power of a worker's disk at random moments, and opens the file on the rest.
 func cutLoop(t testing.TB, planted fault, cuts int) *result {
 	shelf := newShelf(t, cuts)
 	return loop(t, planted, cuts, func(l *ledger, left int) (cut int) {
@@ -35,7 +35,7 @@ func cutLoop(t testing.TB, planted fault, cuts int) *result {
 	})
 }
 
-// machine is a worker and the disk it works on.
+// machine is a worker and its disk.
 type machine struct {
 	shelf   *shelf
 	disk    *disk
@@ -59,8 +59,8 @@ func (m *machine) runOn(t testing.TB) {
 	must(t, m.process.untilRandom())
 }
 
-// cut checks what a power cut would leave now. Then either the machine starts from that, or what has happened since
-// the start of the check has not.
+// cut checks the disk after a power cut now. Then the machine starts from that disk, or the old
+// machine goes on and the ledger forgets the check.
 func (m *machine) cut(t testing.TB) {
 	t.Helper()
 	must(t, m.process.stop())
@@ -80,7 +80,7 @@ func (m *machine) cut(t testing.TB) {
 	m.disk = left
 }
 
-// halt ends the worker and throws its disk away.
+// halt ends the worker and discards its disk.
 func (m *machine) halt(t testing.TB) {
 	t.Helper()
 	if m.process != nil {
@@ -90,8 +90,8 @@ func (m *machine) halt(t testing.TB) {
 	m.disk.discard(t)
 }
 
-// TestDiskForgets shows that a cut leaves what was synced and nothing else: otherwise the loop above could not see that
-// a sync is missing.
+// TestDiskForgets shows that a cut leaves exactly what was synced. Otherwise cutLoop could not see
+// a missing sync.
 func TestDiskForgets(t *testing.T) {
 	shelf := newShelf(t, 2)
 	d := shelf.empty(t)

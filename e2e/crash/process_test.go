@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// process is a worker, seen from the test.
+// process is a worker as the test sees it.
 type process struct {
 	ledger *ledger
 	cmd    *exec.Cmd
@@ -26,7 +26,7 @@ type process struct {
 	killed bool
 }
 
-// start starts a worker. It is killed when the test ends, at the latest.
+// start starts a worker, which ends with the test at the latest.
 func (l *ledger) start(t testing.TB, j job) *process {
 	t.Helper()
 	encoded, err := json.Marshal(j)
@@ -38,7 +38,7 @@ func (l *ledger) start(t testing.TB, j job) *process {
 	p.cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded))
 	p.cmd.ExtraFiles = []*os.File{l.writer}
 	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a stopped one could not hear that the test has ended
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a stopped worker could not notice the end of the test
 	if p.orders, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +46,14 @@ func (l *ledger) start(t testing.TB, j job) *process {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // it is killed, which is an error
+		_ = p.cmd.Wait() // a kill is an error
 		close(p.exited)
 	}()
 	t.Cleanup(p.kill)
 	return p
 }
 
-// kill ends the worker at once, and returns when it has ended. It is a problem when it has ended before.
+// kill ends the worker at once and waits for its end. A worker that has ended before is a problem.
 func (p *process) kill() {
 	select {
 	case <-p.exited:
@@ -69,7 +69,7 @@ func (p *process) kill() {
 
 const patience = 30 * time.Second
 
-// awaitReady returns when the worker has opened its database.
+// awaitReady waits until the worker has opened its database.
 func (p *process) awaitReady() error { return p.await(p.ready, "ready") }
 
 func (p *process) await(heard <-chan struct{}, what string) error {
@@ -84,7 +84,7 @@ func (p *process) await(heard <-chan struct{}, what string) error {
 	}
 }
 
-// order makes the worker pause or resume, and returns when it does.
+// order makes the worker pause or resume, and waits until it has.
 func (p *process) order(word string) error {
 	heard := p.ledger.hear(word + "d")
 	if _, err := io.WriteString(p.orders, word+"\n"); err != nil {
@@ -93,7 +93,7 @@ func (p *process) order(word string) error {
 	return p.await(heard, word+"d")
 }
 
-// stop stops the worker where it is, and returns when none of its threads runs or is inside the kernel.
+// stop stops the worker and waits until none of its threads runs or is inside the kernel.
 func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err

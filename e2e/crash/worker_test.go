@@ -22,14 +22,14 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// workerVariable holds the job of a worker, which makes the test binary one.
+// workerVariable holds the job of a worker. It turns the test binary into one.
 const workerVariable = "SVC_CRASH_WORKER"
 
-// job is what a worker is started for.
+// job describes the work of a worker.
 type job struct {
 	Driver  string // "sqlite" or "postgres"
 	Address string // the file or URL
-	Run     string // starts the ids of what this worker makes
+	Run     string // the prefix of all ids of this worker
 	Clients int
 	Fault   fault
 }
@@ -43,10 +43,10 @@ type worker struct {
 	host    *hostDB
 	market  *market
 	pen     *pen
-	gate    sync.RWMutex // held for writing while the worker pauses
+	gate    sync.RWMutex // locked for writing while the worker pauses
 }
 
-// work is the whole of a worker process.
+// work runs a worker process to its end.
 func work(encoded string) error {
 	w := &worker{market: &market{}, pen: &pen{file: os.NewFile(3, "ledger")}}
 	if err := json.Unmarshal([]byte(encoded), &w.job); err != nil {
@@ -73,7 +73,7 @@ func work(encoded string) error {
 	return nil
 }
 
-// obey does what the test says on standard input, and ends with the test.
+// obey follows the commands on standard input, and ends with the test.
 func (w *worker) obey() {
 	orders := bufio.NewScanner(os.Stdin)
 	for orders.Scan() {
@@ -112,7 +112,7 @@ func told(event svc.Event) bool {
 
 const administrator = "the administrator"
 
-// newService is a Service as workers and checks use it.
+// newService returns a Service for workers and checks.
 func newService(store svc.Store, market svc.Marketplace, onEvent func(context.Context, svc.Event), keep bool) (*svc.Service, error) {
 	return svc.New(svc.Config{
 		Store: store, Marketplace: market, OnEvent: onEvent, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{Keep: keep},
@@ -126,7 +126,8 @@ func newService(store svc.Store, market svc.Marketplace, onEvent func(context.Co
 	})
 }
 
-// run runs an operation between its two lines in the ledger, and reports whether it was acknowledged.
+// run runs an operation between its two lines in the ledger. It reports whether the Service
+// acknowledged it.
 func (w *worker) run(object, action, state string, operation func(ctx context.Context) (detail string, err error)) bool {
 	w.gate.RLock()
 	defer w.gate.RUnlock()
@@ -146,8 +147,8 @@ func (w *worker) run(object, action, state string, operation func(ctx context.Co
 	return false
 }
 
-// outcomeUnknown reports whether an operation that failed may have happened. SQLite runs in the worker: there
-// it has not.
+// outcomeUnknown reports whether a failed operation may have taken effect. With SQLite it has not:
+// SQLite runs in the worker.
 func (w *worker) outcomeUnknown() bool { return w.Driver == "postgres" }
 
 // revoke revokes a user's key over HTTP.
@@ -178,13 +179,13 @@ func (w *worker) issueHosted(ctx context.Context, holder string) error {
 	if err != nil {
 		return hostFault(err)
 	}
-	defer tx.Rollback() // does nothing after the commit
+	defer tx.Rollback() // does nothing after Commit
 	if _, err := tx.ExecContext(ctx, `INSERT INTO host_rows (id) VALUES ($1)`, holder); err != nil {
 		return hostFault(err)
 	}
 	if w.Fault == tornHost {
 		err := tx.Commit()
-		time.Sleep(time.Millisecond) // in which a crash shows
+		time.Sleep(time.Millisecond) // leaves time for a crash to show
 		return errors.Join(err, w.issue(ctx, w.service, holder))
 	}
 	if err := w.issue(ctx, w.service.WithStore(w.host.transaction(tx)), holder); err != nil {
@@ -200,7 +201,7 @@ func (w *worker) issue(ctx context.Context, service *svc.Service, holder string)
 
 func user(id string) svc.Identity { return svc.Identity{Kind: svc.KindUser, ID: id} }
 
-// hostFault is an error of the host's own statements, which no Service has told apart.
+// hostFault classifies an error of the host's own statements, which the Service never sees.
 func hostFault(err error) error {
 	if err == nil {
 		return nil
@@ -208,7 +209,7 @@ func hostFault(err error) error {
 	return &svc.Error{Code: svc.CodeUnavailable, Message: "the host's transaction", Err: err}
 }
 
-// follow reads the change feed as another process would, and puts the generations into the ledger.
+// follow reads the change feed as another process does, and writes the generations into the ledger.
 func (w *worker) follow() {
 	ctx := context.Background()
 	for since := int64(0); ; {
@@ -223,7 +224,7 @@ func (w *worker) follow() {
 	}
 }
 
-// market is a Marketplace whose templates have the version that was last asked for.
+// market is a Marketplace whose templates have the version requested last.
 type market struct{ versions sync.Map }
 
 func (*market) CheckURL(string) error { return nil }
@@ -252,7 +253,7 @@ type hostDB struct {
 
 const hostTable = `CREATE TABLE IF NOT EXISTS host_rows (id TEXT NOT NULL PRIMARY KEY)`
 
-// number returns the last number of a text.
+// number returns the last number in a text.
 func number(text string) int {
 	var n int
 	digits := text[strings.LastIndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })+1:]

@@ -11,22 +11,23 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience is how long the order of one template's or key's calls is looked for. It takes milliseconds.
+// patience limits the search for an order of one template's or key's calls. It usually takes
+// milliseconds.
 const patience = 10 * time.Second
 
-// call is what a client asked for, and answer what it got.
+// A call is a client's request, an answer is its result.
 type (
 	call interface {
 		comparable
 		fmt.Stringer
-		subject() string // which template or key it is about: they know nothing of each other
+		subject() string // the template or key; subjects are independent of each other
 		kind() string
-		reads() bool // it changes nothing
+		reads() bool // changes nothing
 	}
 	answer interface {
 		fmt.Stringer
 		kind() string
-		unknown() bool // nobody knows what became of the call: it was done, will be, or never
+		unknown() bool // the outcome is unknown: the call took effect, will, or never does
 	}
 	state[S any, C call, A answer] interface {
 		comparable
@@ -34,7 +35,7 @@ type (
 	}
 )
 
-// moment is one call, with the times since the history's start.
+// moment is one call with its times since the start of the history.
 type moment[C call, A answer] struct {
 	client           int
 	call             C
@@ -42,17 +43,17 @@ type moment[C call, A answer] struct {
 	called, answered time.Duration
 }
 
-// tally is what checks have looked at.
+// tally counts what checks have seen.
 type tally struct {
 	histories, calls int
-	overlaps         int            // calls that began before an earlier one about the same was answered
-	answers          map[string]int // by call and code
-	took             time.Duration  // to find the orders
+	overlaps         int            // calls that began before the answer to an earlier one on the same subject
+	answers          map[string]int // calls by kind and code
+	took             time.Duration  // time to find the orders
 }
 
 func newTally() *tally { return &tally{answers: map[string]int{}} }
 
-// missing names what should have happened many times, and has not happened.
+// missing returns what should have happened many times and has not happened.
 func (sum *tally) missing() (missing []string) {
 	for _, kind := range strings.Split("create ok,create already_exists,read ok,read not_found,patch ok,patch not_found,"+
 		"install ok,install already_exists,update ok,update not_found,update invalid_request,update edited_locally,"+
@@ -76,8 +77,8 @@ func (sum *tally) String() string {
 		sum.histories, sum.calls, sum.overlaps, sum.took.Round(time.Millisecond), strings.Join(answers, ", "))
 }
 
-// check looks for an order of the calls about each template or key that explains their answers. It returns "", or
-// those of the first for which there is none.
+// check looks for an order of each subject's calls that explains their answers. It returns "", or
+// the calls of the first subject without such an order.
 func check[S state[S, C, A], C call, A answer](moments []moment[C, A], sum *tally) string {
 	began := time.Now()
 	defer func() { sum.took += time.Since(began) }()
@@ -112,7 +113,8 @@ func model[S state[S, C, A], C call, A answer]() porcupine.Model {
 	return m.ToModel()
 }
 
-// operations are the moments for porcupine. What nobody knows the end of may happen until the end of the history, and after.
+// operations returns the moments for porcupine. A call with an unknown outcome may take effect
+// until the end of the history, or after it.
 func operations[C call, A answer](moments []moment[C, A]) []porcupine.Operation {
 	var list []porcupine.Operation
 	for _, m := range moments {
@@ -126,7 +128,7 @@ func operations[C call, A answer](moments []moment[C, A]) []porcupine.Operation 
 	return list
 }
 
-// overlaps counts the calls that began before an earlier one was answered.
+// overlaps counts the calls that began before the answer to an earlier one.
 func overlaps[C call, A answer](moments []moment[C, A]) (n int) {
 	var answered time.Duration
 	for _, m := range moments {

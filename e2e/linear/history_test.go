@@ -12,18 +12,19 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// history is some clients that call at once, and what they were answered.
+// history is a set of clients that call concurrently, and their answers.
 type history struct {
 	name    string
 	seed    uint64
 	began   time.Time
-	ids     []string                  // of templates, few
-	keys    []atomic.Pointer[heldKey] // that are in use just now, few
+	ids     []string                  // of templates; few
+	keys    []atomic.Pointer[heldKey] // keys in use; few
 	clients []*client
 }
 
-// newHistory lets 4 to 6 clients call the services, in turn, and returns when they have been answered. The calls follow
-// from the seed, though how they meet does not. After some calls a client rests, for that long at most; 0: nobody does.
+// newHistory lets 4 to 6 clients call the services, in turn, and waits for the answers. The seed
+// determines the calls, but not their interleaving. After some calls a client rests for at most
+// rest; 0: never.
 func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service, rest time.Duration) *history {
 	random := rand.New(rand.NewPCG(seed, 0))
 	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[heldKey], 2)}
@@ -55,7 +56,7 @@ func newHistory(ctx context.Context, seed uint64, name string, services []*svc.S
 	return h
 }
 
-// violation is "", or the calls that no order explains.
+// violation returns "", or the calls that no order explains.
 func (h *history) violation(sum *tally) string {
 	var templates []moment[templateCall, templateAnswer]
 	var keys []moment[keyCall, keyAnswer]
@@ -73,7 +74,7 @@ func (h *history) violation(sum *tally) string {
 	return found
 }
 
-// client is one of those who call at once.
+// client is one of the concurrent clients.
 type client struct {
 	*history
 	number    int
@@ -84,7 +85,7 @@ type client struct {
 	keys      []moment[keyCall, keyAnswer]
 }
 
-// act does one call. One in twelve is given up early.
+// act makes one call. It cancels one in twelve early.
 func (c *client) act(ctx context.Context) {
 	if c.random.IntN(12) == 0 {
 		var end func()
@@ -115,7 +116,8 @@ func (c *client) actOnTemplate(ctx context.Context) {
 	c.templates = append(c.templates, moment[templateCall, templateAnswer]{c.number, call, answer, called, time.Since(c.began)})
 }
 
-// edit is a value for one of the fields, which may be what is there already, and null where that is allowed.
+// edit returns a value for one field. It may equal the present value, or be null where the field
+// allows that.
 func (c *client) edit() edit {
 	e := edit{c.random.IntN(len(fields)), c.text()}
 	switch {
@@ -129,7 +131,7 @@ func (c *client) edit() edit {
 	return e
 }
 
-// text is a JSON text: often one that nobody else writes, otherwise one of two.
+// text returns a JSON text: often one that no other client writes, otherwise one of two.
 func (c *client) text() string {
 	if c.serial++; c.random.IntN(3) == 0 {
 		return fmt.Sprintf(`"common %d"`, c.random.IntN(2))
@@ -175,7 +177,8 @@ func (c *client) update(ctx context.Context, call *templateCall) templateAnswer 
 
 var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 
-// heldKey is a key, and the Service that it stays with: another one may accept it for a moment after its revocation.
+// heldKey is a key and its Service. Another Service may accept the key for a moment after its
+// revocation.
 type heldKey struct {
 	svc.IssuedKey
 	service *svc.Service
@@ -195,7 +198,7 @@ func (c *client) actOnKey(ctx context.Context) {
 	case "issue":
 		var issued svc.IssuedKey
 		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, svc.NewAPIKey{}); err != nil {
-			return // whatever became of it: nobody will use it
+			return // whatever the outcome, nobody will use it
 		}
 		key = &heldKey{IssuedKey: issued, service: c.service}
 		if by, err := c.service.Authenticate(ctx, string(issued.Key)); err == nil {

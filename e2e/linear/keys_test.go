@@ -6,10 +6,10 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// keyState is what became of a key: "" before it is issued, "good" or "revoked".
+// keyState is the state of a key: "" before it is issued, "good" or "revoked".
 type keyState string
 
-// keyCall is one call about one key.
+// keyCall is a call about one key.
 type keyCall struct {
 	id string
 	do string // issue, authenticate, issue by it, revoke or revoke another's
@@ -20,7 +20,7 @@ func (c keyCall) kind() string    { return c.do }
 func (c keyCall) reads() bool     { return c.do == "authenticate" || c.do == "issue by it" } // as for this key
 func (c keyCall) String() string  { return c.do }
 
-// keyAnswer is what a call returned.
+// keyAnswer is the result of a call.
 type keyAnswer struct{ code svc.Code }
 
 func (a keyAnswer) unknown() bool { return a.code == svc.CodeUnavailable }
@@ -28,7 +28,7 @@ func (a keyAnswer) unknown() bool { return a.code == svc.CodeUnavailable }
 func (a keyAnswer) kind() string   { return cmp.Or(string(a.code), "ok") }
 func (a keyAnswer) String() string { return a.kind() }
 
-// step returns what a key may be after a call, if it may answer so.
+// step returns the possible states after a call with this answer, or none.
 func (s keyState) step(call keyCall, have keyAnswer) []keyState {
 	after, want := s.after(call)
 	switch {
@@ -40,7 +40,7 @@ func (s keyState) step(call keyCall, have keyAnswer) []keyState {
 	return []keyState{after}
 }
 
-// after is the rules: what a call makes of a key, and what it answers.
+// after holds the rules: the new state and the answer of a call.
 func (s keyState) after(call keyCall) (keyState, keyAnswer) {
 	switch {
 	case call.do == "issue":

@@ -1,14 +1,14 @@
-// Package linear has no code, only a test: whatever several clients do at once to a few templates
-// and keys, through one Service or two over the same database, every answer is one that they could
-// have had by coming one after the other. A key stays with one of the two: the other may accept it
-// for a moment after its revocation, but issues nothing by it. One more Service keeps templates in
-// memory.
+// Package linear contains one test, of linearizability: several clients call one or two Services
+// over the same database concurrently, on a few templates and keys. Every answer must be one that
+// the clients could get by calling one after the other. Each key stays with one of the two
+// Services, because the other may accept it for a moment after its revocation, but issues nothing by it. One
+// more Service caches templates in memory.
 //
-// Each history is a few dozen calls with random contents, on ids of its own; porcupine looks for an order that explains
-// its answers. There are 30 histories over the stores together, 200 when CI is "true", or as many as
-// SVC_LINEAR_HISTORIES says: 100000 take about an hour. A failure prints the SVC_LINEAR_SEED that repeats its
-// calls, though not how they met.
+// A history is a few dozen calls with random contents, on its own ids. porcupine looks for an order
+// that explains the answers. The test runs 30 histories over all stores together, or 200 when CI is
+// "true". SVC_LINEAR_HISTORIES sets another number; 100000 take about an hour. A failure prints
+// SVC_LINEAR_SEED, which repeats the calls but not their interleaving.
 //
-// PostgreSQL is the one at SVC_TEST_POSTGRES, or on this machine; without one its part is skipped, unless
-// SVC_REQUIRE_POSTGRES is "1".
+// PostgreSQL is the server at SVC_TEST_POSTGRES, or on this machine. Without one, its part is
+// skipped; where SVC_REQUIRE_POSTGRES is "1", it fails.
 package linear

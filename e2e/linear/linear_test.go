@@ -18,13 +18,15 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// kept is the store of a Service that keeps templates in memory. There is one: another would answer what was before a moment ago.
+// kept is the store of a Service that caches templates in memory. There is only one such Service: a
+// second one would return the state of a moment ago.
 const kept = "memory, templates kept"
 
-// restsOf are how long clients rest in between: templates are read into memory while nobody changes them.
+// restsOf holds how long clients rest: the Service reads templates into memory while nobody changes
+// them.
 var restsOf = map[string]time.Duration{kept: 2 * time.Millisecond}
 
-// stores open a new store; databases twice, as two processes do.
+// stores open a new store. A database opens twice, as in two processes.
 var stores = map[string]func(*testing.T) []svc.Store{
 	"memory": func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
 	kept:     func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
@@ -57,10 +59,10 @@ func opened[S interface {
 	return store
 }
 
-// enough histories have everything happen, many times.
+// enough is the number of histories after which everything has happened many times.
 const enough = 50
 
-// TestLinearizable has a Service over each store.
+// TestLinearizable tests a Service over each store.
 func TestLinearizable(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +81,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// histories is how many there are, over the stores together.
+// histories returns the number of histories over all stores together.
 func histories(t *testing.T) int {
 	if os.Getenv("CI") == "true" {
 		return number(t, "SVC_LINEAR_HISTORIES", 200)
@@ -102,8 +104,9 @@ func number(t *testing.T, name string, fallback int) int {
 	return n
 }
 
-// serve returns a Service over each store, with the shelf registered. Their clock never shows the same time twice, and who looks at it
-// lets others go first: that is in the midst of every call that writes.
+// serve returns a Service over each store, with the shelf registered. Their clock never shows the
+// same time twice. Each reading of the clock yields to other goroutines, in the middle of every
+// call that writes.
 func serve(t *testing.T, name string, stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	return serveLimited(t, name, 1<<20, stores...)

@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// A check must be able to fail: stores with a fault are found out, soon.
+// The check must be able to fail: it soon finds a store with a fault.
 func TestFaultsAreFound(t *testing.T) {
 	for name, open := range stores {
 		for fault, plant := range faults {
@@ -27,12 +27,12 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// So is a list from before a change, where templates are read from it.
+// It also finds a Service that reads templates from an outdated list.
 func TestStaleListsAreFound(t *testing.T) {
 	findOut(t, kept, []svc.Store{&listing{Store: memstore.New()}})
 }
 
-// soon is how many histories it may take to find a fault.
+// soon is the number of histories in which the check must find a fault.
 const soon = 100
 
 func findOut(t *testing.T, name string, faulty []svc.Store) {
@@ -71,7 +71,7 @@ func (s forgetful) ChangeTemplate(ctx context.Context, key svc.TemplateKey, chan
 	})
 }
 
-// remembering answers what it read a moment ago.
+// remembering answers with what it read a moment ago.
 type remembering struct {
 	svc.Store
 	mu   sync.Mutex
@@ -98,7 +98,7 @@ func (s *remembering) Access(ctx context.Context, query svc.AccessQuery) (svc.Ac
 	return snapshot, err
 }
 
-// listing lists what was there a list before.
+// listing returns the result of the list before.
 type listing struct {
 	svc.Store
 	mu    sync.Mutex

@@ -12,10 +12,11 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// shelf is the marketplace. What it has is up to whoever asks, so that it is no part of what is to be in order.
+// shelf is the marketplace. The caller decides what it has, so the shelf is not part of the checked
+// state.
 type shelf struct{}
 
-// entries are what can be installed.
+// entries can be installed.
 var entries = []string{"chat", "notes"}
 
 // published is a version of an entry.
@@ -26,14 +27,14 @@ func published(entry string, version int) svc.Content {
 	}
 }
 
-// handMade is what a client creates, with an edited name.
+// handMade is a template that a client creates, with an edited name.
 func handMade(e edit) svc.Content {
 	return svc.Content{Name: strings.Trim(e.value, `"`), Integrations: []string{}, Tags: []string{"mine"}, Manifest: json.RawMessage(`{"version":"1"}`)}
 }
 
 type askingKey struct{}
 
-// asking lets the shelf have what the call says, and the call know what it was asked for.
+// asking gives the shelf the version in call, and notes in call which entry was requested.
 func asking(ctx context.Context, call *templateCall) context.Context {
 	return context.WithValue(ctx, askingKey{}, call)
 }
@@ -43,7 +44,7 @@ func (shelf) CheckURL(string) error { return nil }
 func (shelf) Template(ctx context.Context, _ svc.Upstream, id string) (svc.Content, error) {
 	call := ctx.Value(askingKey{}).(*templateCall)
 	call.fetched = id
-	time.Sleep(rand.N(time.Millisecond)) // asking takes its time
+	time.Sleep(rand.N(time.Millisecond)) // a request takes its time
 	return published(id, call.version), nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// content is a svc.Content as JSON texts, in the order of fields: comparable.
+// content is a svc.Content as JSON texts, in the order of fields. It is comparable.
 type content [6]string
 
 var fields = [6]string{"name", "description", "category", "integrations", "tags", "manifest"}
@@ -22,7 +22,7 @@ func contentOf(c svc.Content) content {
 	return texts
 }
 
-// differences names the fields that are not the same.
+// differences returns the names of the fields that differ.
 func (c content) differences(other content) string {
 	var names []string
 	for i, name := range fields {
@@ -33,14 +33,14 @@ func (c content) differences(other content) string {
 	return strings.Join(names, " ")
 }
 
-// row is a template, or that there is none. It is comparable.
+// row is a template, or its absence. It is comparable.
 type row struct {
 	there bool
 	content
-	entry              string // of the source, from which it was installed; "" made by hand
+	entry              string // of the source; "": made by hand
 	base               content
 	revision           string // of base
-	installed, updated int64  // when; unknown after a call of which nobody knows what became
+	installed, updated int64  // times; unknown after a call with an unknown outcome
 }
 
 const unknown = -1
@@ -64,7 +64,7 @@ func (r row) String() string {
 		strings.Join(r.content[:], " "), r.entry, r.installed, r.updated, strings.Join(r.base[:], " "))
 }
 
-// become is what installing or updating writes.
+// become returns the row that an installation or update writes.
 func (r row) become(entry string, version int) row {
 	published := published(entry, version)
 	r.there, r.entry, r.content, r.base, r.revision = true, entry, contentOf(published), contentOf(published), must(published.Revision())
@@ -100,14 +100,14 @@ func decode[T any](text string) (value T) {
 	return value
 }
 
-// templateCall is one call about one template.
+// templateCall is a call about one template.
 type templateCall struct {
 	id      string
 	do      string // create, read, patch, install, update or delete
-	edit    edit   // of a patch; the name of what is created
+	edit    edit   // of a patch, or the name of a new template
 	entry   string // to install
-	version int    // that the source has, when it is asked
-	fetched string // the entry that the source was asked for; "" it was not
+	version int    // the source's version at the time of the request
+	fetched string // the entry requested from the source; "": none
 	force   bool
 }
 
@@ -129,10 +129,10 @@ func (c templateCall) String() string {
 	return c.do
 }
 
-// templateAnswer is what a call returned. It is comparable.
+// templateAnswer is the result of a call. It is comparable.
 type templateAnswer struct {
 	code    svc.Code
-	fields  string // that are in an update's way
+	fields  string // that conflict with an update
 	row     row
 	updated bool
 	// The revisions before and after an update.
@@ -150,7 +150,7 @@ func (a templateAnswer) String() string {
 	return fmt.Sprintf("ok %v (updated: %t)", a.row, a.updated)
 }
 
-// step returns what a template may be after a call, if it may answer so.
+// step returns the possible rows after a call with this answer, or none.
 func (r row) step(call templateCall, have templateAnswer) []row {
 	if have.unknown() {
 		after, _ := r.after(call, unknown)
@@ -169,7 +169,7 @@ func (r row) step(call templateCall, have templateAnswer) []row {
 	return []row{after}
 }
 
-// after is the rules: what a call at a time makes of a template, and what it answers.
+// after holds the rules: the new row and the answer of a call at a time.
 func (r row) after(call templateCall, at int64) (row, templateAnswer) {
 	switch {
 	case r.there && (call.do == "create" || call.do == "install"):
@@ -197,7 +197,7 @@ func (r row) update(call templateCall, at int64) (row, templateAnswer) {
 	switch {
 	case r.entry == "" && call.fetched == "":
 		return r, templateAnswer{code: svc.CodeInvalid}
-	case r.entry != call.fetched: // made by hand or installed anew, while the source was asked
+	case r.entry != call.fetched: // replaced by hand or by an installation while the source was asked
 		return r, templateAnswer{code: svc.CodeChanged}
 	}
 	latest := r.become(r.entry, call.version)

@@ -1,4 +1,5 @@
-// The main job through a client whose types were generated from the document: one line is printed for each step that went well.
+// Runs the main tasks through a client whose types are generated from the document. It prints one
+// line for each step that succeeds.
 import assert from "node:assert/strict";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./svc.js";
@@ -6,16 +7,16 @@ import type { components, paths } from "./svc.js";
 type FullAPIKey = components["schemas"]["FullAPIKey"];
 type RegisterSource = components["schemas"]["RegisterSource"];
 type Template = components["schemas"]["Template"];
-type Manifest = components["schemas"]["Manifest"] & Record<string, unknown>; // the generator knows but "version"
+type Manifest = components["schemas"]["Manifest"] & Record<string, unknown>; // the generator knows only "version"
 
 const environment = (name: string) => process.env[name] ?? assert.fail(`${name} is not set`);
 const baseUrl = environment("SVC_URL");
-const catalogue = environment("SVC_CATALOGUE"); // takes PUT, too
+const catalogue = environment("SVC_CATALOGUE"); // also takes PUT
 
 const as = (bearer: string) => createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${bearer}` } });
 const admin = as(environment("SVC_KEY"));
 
-// offer makes the catalogue offer one template.
+// offer publishes one template in the catalogue.
 async function offer(manifest: Manifest) {
   const templates = [{ id: "chat", name: "Chat", description: "Talks", tags: ["t"], manifest }];
   const put = await fetch(`${catalogue}/templates.json`, { method: "PUT", body: JSON.stringify({ templates }) });
@@ -64,7 +65,7 @@ async function patches() {
   assert.deepEqual([data.name, data.description, data.tags], ["Chat", null, ["a", "b"]]);
 }
 
-// matches sends If-Match: an entity tag of before the patch, then one that is good.
+// matches sends If-Match: first the entity tag from before the patch, then the present one.
 async function matches(stale: string) {
   const refused = await admin.PATCH("/admin/templates/{template_id}", {
     params: { path, header: { "If-Match": stale } }, body: { name: "Stale" },
@@ -89,7 +90,7 @@ async function checks() {
   assert(report, error?.detail);
   assert.equal(report.checked, 1);
   for (const each of report.templates) {
-    assert(each.has_update); // the type says that there is a revision, then
+    assert(each.has_update); // in this case the type has a revision
     assert.deepEqual([each.template_id, each.latest_revision.slice(0, 7)], ["our chat", "sha256:"]);
   }
   assert.equal(report.templates.length, 1);
@@ -99,7 +100,8 @@ type Failure = NonNullable<Awaited<ReturnType<typeof update>>["error"]>;
 
 const update = (force?: boolean) => admin.POST("/admin/templates/{template_id}/update", { params: { path, query: { force } } });
 
-// reason tells the failures of an update apart by their code. The types want every code that the document has for it.
+// reason switches on the code of a failed update. The types require every code that the document
+// has for an update.
 function reason(failure: Failure): string {
   switch (failure.code) {
     case "edited_locally":
@@ -158,7 +160,7 @@ async function keys() {
   step("and refused once it is revoked");
 }
 
-// pages follows Link until there is none.
+// pages follows Link until an answer has none.
 async function pages() {
   const made = ["page 1", "page 2", "page 3", "page 4"];
   for (const id of made) {

@@ -1,4 +1,5 @@
-// A line that ends with the number of an error has a mistake that the generated types catch; no other line has one. It never runs.
+// Each line that ends with the number of an error has a mistake that the generated types catch.
+// No other line has one. This program never runs.
 import createClient from "openapi-fetch";
 import type { components, paths } from "./svc.js";
 
