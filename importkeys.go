@@ -116,6 +116,45 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 	return key, nil
 }
 
+// leastMasked is how many characters behind a prefix of imports, at least, may be a key.
+const leastMasked = 16
+
+// MaskImportedKeys returns the text with "***" for what may be a key of another system: a prefix of Config.Keys.Imports, which stays, and at
+// least 16 visible characters behind it that are no quotes, brackets or separators. It is for logs and answers that
+// repeat what a caller has sent.
+func (s *Service) MaskImportedKeys(text string) string {
+	for i := range s.keys.imports {
+		text = maskBehind(text, s.keys.imports[i].Prefix)
+	}
+	return text
+}
+
+// maskBehind masks what may be keys with that prefix.
+func maskBehind(text, prefix string) string {
+	var out strings.Builder
+	for {
+		before, behind, found := strings.Cut(text, prefix)
+		if out.WriteString(before); !found {
+			return out.String()
+		}
+		out.WriteString(prefix)
+		end := strings.IndexFunc(behind, endsKey)
+		if end < 0 {
+			end = len(behind)
+		}
+		if end >= leastMasked {
+			out.WriteString(masked)
+			behind = behind[end:]
+		}
+		text = behind
+	}
+}
+
+// endsKey reports whether a character stands behind a key rather than in it.
+func endsKey(r rune) bool {
+	return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"'`,;&?<>(){}[]\\", r)
+}
+
 func (r *keyring) imported(prefix string) bool {
 	return slices.ContainsFunc(r.imports, func(rule KeyImport) bool { return rule.Prefix == prefix })
 }

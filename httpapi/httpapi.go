@@ -120,7 +120,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
 	defer h.tell(a, r, time.Now())
 	defer h.recover(a, r)
-	a.identify(r)
+	h.identify(a, r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := h.serve(a, r); err != nil {

@@ -35,14 +35,14 @@ type Observation struct {
 const requestIDHeader = "X-Request-Id"
 
 // identify names a request, once: as the host has named it, else as the client has, else anew.
-func (a *answer) identify(r *http.Request) {
+func (h *Handler) identify(a *answer, r *http.Request) {
 	if a.requestID != "" {
 		return
 	}
 	if a.requestID = a.Header().Get(requestIDHeader); a.requestID != "" {
 		return
 	}
-	if a.requestID = r.Header.Get(requestIDHeader); !isRequestID(a.requestID) || len(r.Header.Values(requestIDHeader)) > 1 {
+	if a.requestID = r.Header.Get(requestIDHeader); !h.isRequestID(a.requestID) || len(r.Header.Values(requestIDHeader)) > 1 {
 		a.requestID = rand.Text()
 	}
 	a.named = true
@@ -50,9 +50,9 @@ func (a *answer) identify(r *http.Request) {
 }
 
 // isRequestID reports whether an id of a client may be taken over into headers and logs: it is no key, either.
-func isRequestID(id string) bool {
+func (h *Handler) isRequestID(id string) bool {
 	const marks = "-_.:/+=@~"
-	return 0 < len(id) && len(id) <= 128 && maskKeys(id) == id && !strings.ContainsFunc(id, func(r rune) bool {
+	return 0 < len(id) && len(id) <= 128 && h.mask(id) == id && !strings.ContainsFunc(id, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(marks, r))
 	})
 }

@@ -49,9 +49,9 @@ const retryAfter = "1"
 // fail answers with a problem. It is the only place that does. An answer that was begun is cut off, so that nobody takes half
 // of it for the whole.
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
-	problem := problemOf(err)
+	problem := h.problemOf(err)
 	a.code = svc.Code(problem.Code)
-	a.identify(r)
+	h.identify(a, r)
 	if problem.Status >= http.StatusInternalServerError || a.begun {
 		a.err = err
 	}
@@ -89,7 +89,7 @@ func setHeaders(header http.Header, status int, err error) {
 	header.Set("Cache-Control", "no-store")
 }
 
-func problemOf(err error) wire.Problem {
+func (h *Handler) problemOf(err error) wire.Problem {
 	first := firstError(err)
 	status, known := statuses[first.Code]
 	if !known {
@@ -97,10 +97,10 @@ func problemOf(err error) wire.Problem {
 	}
 	p := wire.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
-		Detail: detail(first), Code: string(first.Code), Fields: first.Fields,
+		Detail: h.detail(first), Code: string(first.Code), Fields: first.Fields,
 	}
 	if status == http.StatusBadRequest {
-		p.Errors = fieldsOf(err)
+		p.Errors = h.fieldsOf(err)
 	}
 	return p
 }
@@ -114,18 +114,18 @@ func firstError(err error) *svc.Error {
 }
 
 // detail is the sentence of an error: the field by its plain name, then what is wrong with it.
-func detail(e *svc.Error) string {
+func (h *Handler) detail(e *svc.Error) string {
 	sentence := e.Message
-	if name := strings.ReplaceAll(strings.Trim(clip(e.Field), "/"), "/", "."); name != "" && e.Code == svc.CodeInvalid {
+	if name := strings.ReplaceAll(strings.Trim(h.clip(e.Field), "/"), "/", "."); name != "" && e.Code == svc.CodeInvalid {
 		sentence = name + " " + sentence
 	}
 	return sentence + "."
 }
 
 // clip keeps a pointer into a caller's own body from being as long as the body, and from repeating a key.
-func clip(field string) string {
+func (h *Handler) clip(field string) string {
 	const most = 200
-	if field = maskKeys(field); len(field) <= most {
+	if field = h.mask(field); len(field) <= most {
 		return field
 	}
 	return strings.ToValidUTF8(field[:most], "") + "…"
@@ -133,6 +133,9 @@ func clip(field string) string {
 
 // leastSecret is how many letters and digits, at least, behind _ and an id look like an API key, mistyped perhaps.
 const leastSecret = 30
+
+// mask masks what looks like an API key, of another system as well.
+func (h *Handler) mask(text string) string { return maskKeys(h.service.MaskImportedKeys(text)) }
 
 // maskKeys masks what looks like an API key, but for its id: that may be shown, to whoever has to revoke it.
 func maskKeys(text string) string {
@@ -157,16 +160,16 @@ func maskKeys(text string) string {
 }
 
 // fieldsOf lists what is wrong with each field, from every svc.Error in the tree.
-func fieldsOf(err error) []wire.ProblemField {
+func (h *Handler) fieldsOf(err error) []wire.ProblemField {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []wire.ProblemField
 		for _, one := range joined.Unwrap() {
-			all = append(all, fieldsOf(one)...)
+			all = append(all, h.fieldsOf(one)...)
 		}
 		return all
 	}
 	e := firstError(err)
-	name := clip(e.Field)
+	name := h.clip(e.Field)
 	if name == "" || strings.HasPrefix(name, "/") {
 		return []wire.ProblemField{{Detail: e.Message, Pointer: &name}}
 	}
