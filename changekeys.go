@@ -32,7 +32,8 @@ func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity
 	return s.patchKey(ctx, by, holder, id, patch, now)
 }
 
-// PatchMyAPIKey changes some fields of a key of the calling user. Errors: as [Service.PatchAPIKey].
+// PatchMyAPIKey changes some fields of a key of the calling user. A key does not move its own end to a later time
+// (CodeForbidden), so that a rotated key ends when its overlap does. Errors: as [Service.PatchAPIKey].
 func (s *Service) PatchMyAPIKey(ctx context.Context, by Principal, id string, patch APIKeyPatch) (APIKey, error) {
 	now := s.now()
 	var c checker
@@ -67,6 +68,11 @@ func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 // gives reports whether the patch may make a key good for more than it is.
 func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != nil && !*p.Disabled }
 
+// prolongs reports whether the patch moves the end of a key to later.
+func (p APIKeyPatch) prolongs(key APIKey) bool {
+	return p.ExpiresAt != nil && !key.ExpiresAt.IsZero() && (p.ExpiresAt.IsZero() || p.ExpiresAt.After(key.ExpiresAt))
+}
+
 // apply returns key as the patch leaves it.
 func (p APIKeyPatch) apply(key APIKey) APIKey {
 	if p.Description != nil {
@@ -87,6 +93,9 @@ func (s *Service) patchKey(ctx context.Context, by Principal, holder Identity, i
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
 			if err := s.changeable(ctx, *key); err != nil {
 				return false, err
+			}
+			if by.key == id && patch.prolongs(*key) {
+				return false, forbidden("a key does not move its own end to later: use another way in")
 			}
 			changed = nil
 			if patched = patch.apply(*key); !patched.sameSettings(*key) {

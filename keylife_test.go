@@ -315,3 +315,36 @@ func TestRotateIsRefused(t *testing.T) {
 	wantCode(t, err, svc.CodeForbidden, "")
 	is.True(h.good(key))
 }
+
+// A key that was rotated lives as long as the rotation says: it does not move its own end to later, nor does any other key move its own.
+func TestKeyDoesNotProlongItself(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h := newHost(t, clock.configure)
+	old := issue(t, h, alice)
+	p := h.principal(t, old)
+	next, err := h.RotateMyAPIKey(t.Context(), p, old.ID, time.Hour)
+	is.NoErr(err)
+	end := clock.now().Add(time.Hour)
+	at := func(d time.Duration) *time.Time { return ptr(end.Add(d)) }
+	for _, later := range []*time.Time{at(time.Microsecond), at(1000 * time.Hour), {}} {
+		_, err := h.PatchMyAPIKey(t.Context(), p, old.ID, svc.APIKeyPatch{ExpiresAt: later})
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	is.Equal(h.read(t, old.ID).ExpiresAt, end)
+	for _, allowed := range []svc.APIKeyPatch{
+		{Description: &svc.TextPatch{Value: ptr("old")}}, {ExpiresAt: at(0)}, {ExpiresAt: at(-time.Minute)},
+	} {
+		_, err := h.PatchMyAPIKey(t.Context(), p, old.ID, allowed)
+		is.NoErr(err)
+	}
+	_, err = h.PatchMyAPIKey(t.Context(), h.principal(t, next), old.ID, svc.APIKeyPatch{ExpiresAt: at(time.Minute)})
+	is.NoErr(err) // its holder may, by another key or a session
+	clock.in(time.Hour + time.Minute)
+	is.True(!h.good(old))
+
+	h.apply(t, narrowWorld)
+	mine := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour)})
+	_, err = h.PatchAPIKey(t.Context(), h.principal(t, mine), alice.Identity(), mine.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+	wantCode(t, err, svc.CodeForbidden, "") // as an administrator of its own holder's keys neither
+}

@@ -113,12 +113,13 @@ func parseQuery(raw string) (query, error) {
 // mostUnknown is how many wrong keys of a query an answer names.
 const mostUnknown = 10
 
-// check refuses the keys that a route does not know, and those that are given twice.
-func (q query) check(known queryKeys) error {
+// check refuses the keys that a route does not know, and those that are given twice. clip shortens and masks a key
+// for a message.
+func (q query) check(known queryKeys, clip func(string) string) error {
 	var wrong []error
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(known, key) {
-			wrong = append(wrong, unknownKey(key, known))
+			wrong = append(wrong, unknownKey(key, known, clip))
 		} else if _, err := q.text(key); err != nil {
 			wrong = append(wrong, err)
 		}
@@ -131,7 +132,7 @@ func (q query) check(known queryKeys) error {
 
 // unknownKey says which keys there are instead. A key that would look like a pointer into the body is
 // quoted in the words.
-func unknownKey(key string, known queryKeys) error {
+func unknownKey(key string, known queryKeys, clip func(string) string) error {
 	problem := "is not a parameter of this path, which takes "
 	if len(known) == 0 {
 		problem += "none"

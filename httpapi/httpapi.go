@@ -150,7 +150,7 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	r.Pattern = a.route
 	query, err := parseQuery(r.URL.RawQuery)
 	if err == nil {
-		err = query.check(route.query)
+		err = query.check(route.query, h.clip)
 	}
 	if err != nil {
 		return err
