@@ -47,7 +47,7 @@ type NewAPIKey struct {
 	ScopingPolicyID string
 	// IdempotencyKey says which requests of the caller are one, within [IdempotencyPeriod]: 1 to [MaxIdempotencyKeyLength] visible ASCII
 	// characters, better drawn at random. The first that succeeds issues a key, the others get the same, once more; a request that differs
-	// in something else gets CodeKeyReused. The key itself is kept for them, sealed under this and the pepper. "": every request
+	// in something else gets CodeKeyReused, and so does every one once the key was revoked. The key itself is kept for them, sealed under this and the pepper. "": every request
 	// issues a key.
 	IdempotencyKey string
 }
@@ -215,7 +215,7 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 		return answer, fault("issue API key", err)
 	})
 	if err == nil && answer.Key != string(issued.Key) {
-		issued, err = s.issuedBefore(holder, in, answer)
+		issued, err = s.issuedBefore(ctx, holder, in, answer)
 	}
 	if err != nil {
 		return IssuedKey{}, err
@@ -231,11 +231,18 @@ func (s *Service) createKey(ctx context.Context, tx Store, key APIKey, live int)
 	return tx.CreateAPIKey(ctx, key)
 }
 
-// issuedBefore returns a key as it was when it was issued.
-func (s *Service) issuedBefore(holder Identity, in NewAPIKey, answer issuedAnswer) (IssuedKey, error) {
+// issuedBefore returns a key as it was when it was issued, unless it was revoked since.
+func (s *Service) issuedBefore(ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer) (IssuedKey, error) {
 	t, ok := token.Parse(answer.Key, s.keys.prefixes[holder.Kind])
 	if !ok {
 		return IssuedKey{}, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "this idempotency key came when keys had another prefix"}
+	}
+	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: t.ID})
+	if err != nil {
+		return IssuedKey{}, fault("read API key", err)
+	}
+	if snapshot.Key == nil || !snapshot.Key.RevokedAt.IsZero() {
+		return IssuedKey{}, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "the API key of this request was revoked since: draw another idempotency key"}
 	}
 	issued := IssuedKey{Key: Secret(answer.Key), APIKey: s.keys.row(holder, t)}
 	s.stamp(&issued.APIKey, in, answer.At)

@@ -20,7 +20,7 @@ const (
 	CodeLimit           Code = "limit_reached"          // there are as many of these as are allowed
 	CodeEdited          Code = "edited_locally"         // an update would overwrite local edits; Fields names them
 	CodePrecondition    Code = "precondition_failed"    // the thing is not what the caller has seen of it
-	CodeKeyReused       Code = "idempotency_key_reused" // the idempotency key came with another request before
+	CodeKeyReused       Code = "idempotency_key_reused" // the idempotency key came with another request before, or issued a key that was revoked since
 	CodeSourceMoved     Code = "source_moved"           // a source is not where a template was installed from, and was not re-bound
 	CodeChanged         Code = "changed_meanwhile"      // somebody else changed the same thing; try again
 	CodeSourceFailed    Code = "source_failed"          // a source could not be reached or answered badly

@@ -270,3 +270,31 @@ func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 	_, err = h.ImportAPIKey(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
 	wantCode(t, err, svc.CodeInvalid, "prefix")
 }
+
+// A key that was revoked is not handed out again, however it was revoked.
+func TestRepeatedRequestOfARevokedKey(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	in := svc.NewAPIKey{IdempotencyKey: "once"}
+	for name, revoke := range map[string]func(id string) error{
+		"one": func(id string) error { return h.RevokeMyAPIKey(t.Context(), alice, id) },
+		"all": func(string) error {
+			_, err := h.RevokeMyAPIKeys(t.Context(), alice)
+			return err
+		},
+		"rotated": func(id string) error {
+			_, err := h.RotateMyAPIKey(t.Context(), alice, id, 0)
+			return err
+		},
+	} {
+		in.IdempotencyKey = name
+		key := h.issueWith(t, in)
+		_, err := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+		is.NoErr(err)
+		is.Equal(h.issueWith(t, in).Key, key.Key) // it is still there, and may be enabled again
+		is.NoErr(revoke(key.ID))
+		issued, err := h.IssueMyAPIKey(t.Context(), alice, in)
+		wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
+		is.Equal(issued, svc.IssuedKey{})
+	}
+}
