@@ -1,8 +1,10 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -18,7 +20,11 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 		last = cloneRecord(s.audit[n-1])
 	}
 	for _, record := range next(last) {
-		s.audit = append(s.audit, cloneRecord(record))
+		latest := record.Time
+		if n := len(s.auditLatest); n > 0 && s.auditLatest[n-1].After(latest) {
+			latest = s.auditLatest[n-1]
+		}
+		s.audit, s.auditLatest = append(s.audit, cloneRecord(record)), append(s.auditLatest, latest)
 	}
 	return nil
 }
@@ -30,7 +36,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 	}
 	defer s.mu.Unlock()
 	var chunk []svc.AuditRecord
-	for _, record := range slices.Backward(s.audit) {
+	for _, record := range slices.Backward(s.within(page.AuditFilter)) {
 		if len(chunk) == page.Limit {
 			break
 		}
@@ -39,6 +45,18 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 		}
 	}
 	return chunk, nil
+}
+
+// within returns the records among which those of a filter are, by their numbers and times.
+func (s *Store) within(filter svc.AuditFilter) []svc.AuditRecord {
+	from, to := 0, len(s.audit)
+	if filter.Before != 0 {
+		to, _ = slices.BinarySearchFunc(s.audit, filter.Before, func(r svc.AuditRecord, number int64) int { return cmp.Compare(r.Number, number) })
+	}
+	if !filter.Since.IsZero() {
+		from, _ = slices.BinarySearchFunc(s.auditLatest, filter.Since, time.Time.Compare)
+	}
+	return s.audit[min(from, to):to]
 }
 
 func wanted(r svc.AuditRecord, filter svc.AuditFilter) bool {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -43,6 +44,8 @@ type rows struct {
 	outbox  map[uuid.UUID]outboxed
 	answers map[string]svc.Answer // by key
 	audit   []svc.AuditRecord     // by number
+
+	auditLatest []time.Time // of each record: the latest time of it and of those before
 }
 
 var _ svc.Store = (*Store)(nil)

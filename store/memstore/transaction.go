@@ -45,8 +45,10 @@ func (j *journal) run() {
 // transaction leads back from, too.
 func (s *Store) begin() *journal {
 	j := &journal{}
-	generation, changes, channels, audit := s.generation, s.changes, s.channels, s.audit
-	j.add(func() { s.generation, s.changes, s.channels, s.audit = generation, changes, channels, audit })
+	generation, changes, channels, audit, latest := s.generation, s.changes, s.channels, s.audit, s.auditLatest
+	j.add(func() {
+		s.generation, s.changes, s.channels, s.audit, s.auditLatest = generation, changes, channels, audit, latest
+	})
 	if s.undo != nil {
 		s.undo.add(j.run)
 	}

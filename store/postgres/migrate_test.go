@@ -278,3 +278,25 @@ func schema(t *testing.T, url string) []string {
 	}
 	return list
 }
+
+// Records that an older program has kept are found by their times, which may go back.
+func TestUpgradeFindsRecordsByTime(t *testing.T) {
+	is := is.New(t)
+	url, db := atVersion(t, 7)
+	for number, happened := range []int64{100, 300, 200, 400} {
+		_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, action, target_kind, target_id,
+			target_scope, target_owner, target_holder_kind, target_holder_id, hash)
+			VALUES ($1, '0195ff80-0000-7000-8000-000000000000', $2, 'user', 'a', 'x', 'user', 'a', '', '', '', '', '')`, number+1, happened)
+		is.NoErr(err)
+	}
+	store := open(t, url, postgres.Options{})
+	for since, want := range map[int64][]int64{0: {4, 3, 2, 1}, 100: {4, 3, 2, 1}, 101: {4, 3, 2}, 201: {4, 2}, 301: {4}, 401: nil} {
+		list, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{Since: time.UnixMicro(since).UTC()}, Limit: 10})
+		is.NoErr(err)
+		var numbers []int64
+		for _, record := range list {
+			numbers = append(numbers, record.Number)
+		}
+		is.Equal(numbers, want)
+	}
+}

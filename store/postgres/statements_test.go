@@ -94,6 +94,25 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// TestPlanOfRecordsSince: records since a time are a range of numbers, whose first one is found in an index.
+func TestPlanOfRecordsSince(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url, seen := migrated(t), &recorder{statements: map[string]bool{}}
+	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
+	_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{Since: time.Now()}, Limit: 10})
+	is.NoErr(err)
+	plan := explain(t, planner(t, url), seen.last)
+	for _, want := range []string{
+		`Index (Only )?Scan using svc_audit_latest on svc_audit .*\s+Index Cond: \(latest >= `,
+		`Index Scan Backward using svc_audit_pkey on svc_audit .*\s+Index Cond: \(\(number < .* AND \(number >= `,
+	} {
+		if !regexp.MustCompile(want).MatchString(plan) {
+			t.Errorf("%s\n\n%s\n\nis not %s", seen.last, plan, want)
+		}
+	}
+}
+
 // traced opens a pool of a host that tells what it runs.
 func traced(t *testing.T, url string, seen *recorder) *sql.DB {
 	t.Helper()

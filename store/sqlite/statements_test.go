@@ -80,7 +80,7 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 		"USING INDEX svc_audit_actor (actor_id=? AND number<?)": func() error {
-			_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{ActorKind: "user", ActorID: "a", Since: time.Now()}, Limit: 10})
+			_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{ActorKind: "user", ActorID: "a"}, Limit: 10})
 			return err
 		},
 		"USING INDEX svc_audit_target (target_id=? AND number<?)": func() error {
@@ -102,6 +102,30 @@ func TestPlans(t *testing.T) {
 		for _, search := range searches {
 			if !strings.Contains(search, want) {
 				t.Errorf("%s\n\n%s\n\nis not all %s", last, plan, want)
+			}
+		}
+	}
+}
+
+// TestPlanOfRecordsSince: records since a time, and those of an actor, are a range of numbers, whose first one is found in an
+// index.
+func TestPlanOfRecordsSince(t *testing.T) {
+	is := is.New(t)
+	path, last := migrated(t), ""
+	store := tapped(t, path, &tap{run: func(_ driver.Conn, query string) error {
+		last = query
+		return nil
+	}})
+	for actor, numbers := range map[string]string{
+		"":  "USING INDEX sqlite_autoindex_svc_audit_1 (number>? AND number<?)",
+		"a": "USING INDEX svc_audit_actor (actor_id=? AND number>? AND number<?)",
+	} {
+		_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{ActorID: actor, Since: time.Now(), Until: time.Now()}, Limit: 10})
+		is.NoErr(err)
+		plan := explain(t, raw(t, path), last)
+		for _, want := range []string{numbers, "USING COVERING INDEX svc_audit_latest (latest>?)"} {
+			if !strings.Contains(plan, want) || walks.MatchString(plan) {
+				t.Errorf("%s\n\n%s\n\nis not %s", last, plan, want)
 			}
 		}
 	}

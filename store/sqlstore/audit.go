@@ -6,13 +6,16 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
 
+// Records are numbered in the order of their commits, and their times may go back. The column latest is the latest time of a
+// record and of all before it, which never goes back: so the first record that can be as late as a time is found in an index.
 const (
-	auditColumns = `number, ` + eventColumns + `, previous, hash`
-	auditWidth   = 14
+	auditColumns = `number, ` + eventColumns + `, previous, hash, latest`
+	auditWidth   = 15
 )
 
 // AppendAudit implements [svc.AuditStore].
@@ -22,14 +25,14 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'audit'`); err != nil {
 			return err
 		}
-		last, err := oneOrNil(ctx, tx, scanRecord, `SELECT `+auditColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
+		last, err := oneOrNil(ctx, tx, scanRow, `SELECT `+auditColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
 		if err != nil {
 			return err
 		}
 		if last == nil {
-			last = &svc.AuditRecord{}
+			last = &auditRow{latest: math.MinInt64}
 		}
-		records := next(*last)
+		records := last.followedBy(next(last.AuditRecord))
 		for len(records) > 0 {
 			rows := s.dialect.rowsAtOnce(len(records))
 			if _, err := tx.exec(ctx, `INSERT INTO svc_audit (`+auditColumns+`) VALUES `+values(rows, auditWidth, ""), recordArgs(records[:rows])...); err != nil {
@@ -41,21 +44,42 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 	})
 }
 
-func recordArgs(records []svc.AuditRecord) (args []any) {
-	for _, r := range records {
+// auditRow is a record as it is kept.
+type auditRow struct {
+	svc.AuditRecord
+	latest int64
+}
+
+// followedBy returns the rows of records that come after r.
+func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
+	rows := make([]auditRow, len(records))
+	for i, record := range records {
+		r = auditRow{record, max(r.latest, record.Time.UnixMicro())}
+		rows[i] = r
+	}
+	return rows
+}
+
+func recordArgs(rows []auditRow) (args []any) {
+	for _, r := range rows {
 		args = append(args, r.Number)
-		args = append(append(args, eventArgs(r.Event)...), r.Previous, r.Hash)
+		args = append(append(args, eventArgs(r.Event)...), r.Previous, r.Hash, r.latest)
 	}
 	return args
 }
 
-func scanRecord(row scanner) (r svc.AuditRecord, err error) {
+func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
-	if err := row.Scan(slices.Concat([]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash})...); err != nil {
+	if err := row.Scan(slices.Concat([]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.latest})...); err != nil {
 		return r, err
 	}
 	r.Event, err = e.event()
 	return r, err
+}
+
+func scanRecord(row scanner) (svc.AuditRecord, error) {
+	r, err := scanRow(row)
+	return r.AuditRecord, err
 }
 
 // AuditRecords implements [svc.AuditStore].
@@ -64,6 +88,9 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 	chunk, err := all(ctx, s.db.reading(), scanRecord, query, args...)
 	return chunk, s.fault(ctx, "list records", err)
 }
+
+// firstSince leaves out the records before the first that can be as late as $1, without looking at them.
+const firstSince = ` AND number >= COALESCE((SELECT number FROM svc_audit WHERE latest >= $1 ORDER BY latest, number LIMIT 1), 9223372036854775807)`
 
 func selectRecords(page svc.AuditPage) (query string, args []any) {
 	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE number < $1`
@@ -86,6 +113,7 @@ func selectRecords(page svc.AuditPage) (query string, args []any) {
 	}
 	if !page.Since.IsZero() {
 		where("happened_at >=", page.Since.UnixMicro())
+		query += strings.ReplaceAll(firstSince, "$1", "$"+strconv.Itoa(len(args)))
 	}
 	if !page.Until.IsZero() {
 		where("happened_at <", page.Until.UnixMicro())

@@ -45,6 +45,17 @@ var auditFaults = map[string]func(*store){
 	"until is ignored":                     asked(func(p *svc.AuditPage) { p.Until = time.Time{} }),
 	"a record of the time since is not in": asked(func(p *svc.AuditPage) { p.Since = shifted(p.Since) }),
 	"a record of the time until is in":     asked(func(p *svc.AuditPage) { p.Until = shifted(p.Until) }),
+	"times are taken to be in order": func(s *store) {
+		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+			chunk, err := s.Store.AuditRecords(ctx, svc.AuditPage{AuditFilter: svc.AuditFilter{Before: page.Before}, Limit: 1000})
+			early := slices.IndexFunc(chunk, func(r svc.AuditRecord) bool { return r.Time.Before(page.Since) })
+			if page.Since.IsZero() || early < 0 {
+				return s.Store.AuditRecords(ctx, page)
+			}
+			chunk = slices.DeleteFunc(chunk[:early], func(r svc.AuditRecord) bool { return !fits(r, page.AuditFilter) })
+			return chunk[:min(len(chunk), page.Limit)], err
+		}
+	},
 	"the newest record is not handed out": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, _ svc.AuditRecord) []svc.AuditRecord {
 		return next(svc.AuditRecord{})
 	}),
