@@ -16,6 +16,14 @@ const flushAt = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
+// Pages are gathered whole, and their buffers are kept apart: at most 16 MiB of them.
+const (
+	keptPages   = 8
+	largestPage = 2 * pageBytes // as large as one is kept
+)
+
+var pageBuffers = make(chan []byte, keptPages)
+
 // appender is an answer that writes itself.
 type appender interface{ Append([]byte) []byte }
 
@@ -81,6 +89,23 @@ func withBuffer(write func([]byte) ([]byte, error)) error {
 	b, err := write((*pooled)[:0])
 	if *pooled = b; cap(b) <= 4*flushAt {
 		buffers.Put(pooled)
+	}
+	return err
+}
+
+// withPageBuffer is withBuffer for a page of a list, which may be large.
+func withPageBuffer(write func([]byte) ([]byte, error)) error {
+	var b []byte
+	select {
+	case b = <-pageBuffers:
+	default:
+	}
+	b, err := write(b[:0])
+	if cap(b) <= largestPage {
+		select {
+		case pageBuffers <- b:
+		default:
+		}
 	}
 	return err
 }

@@ -28,3 +28,15 @@ func QueryKeys(of Route) []string {
 	}
 	return nil
 }
+
+// KeptPages returns how many bytes of buffers are kept for pages, and lets go of them.
+func KeptPages() (bytes int) {
+	for {
+		select {
+		case b := <-pageBuffers:
+			bytes += cap(b)
+		default:
+			return bytes
+		}
+	}
+}

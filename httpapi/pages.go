@@ -74,7 +74,7 @@ func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open
 	if p.limit == 0 {
 		p.limit = MaxList
 	}
-	return withBuffer(func(b []byte) ([]byte, error) {
+	return withPageBuffer(func(b []byte) ([]byte, error) {
 		b = append(b, open...)
 		var last R
 		n := 0
