@@ -85,6 +85,9 @@ const commitGrace = 5 * time.Second
 
 // transact runs fn in a transaction, which is rolled back when fn fails or panics, or ctx has ended by its end.
 func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) error {
+	if err := ctx.Err(); err != nil {
+		return err // own would end a moment later
+	}
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ends := context.AfterFunc(ctx, end)
