@@ -3,6 +3,7 @@ package svc
 import (
 	"encoding/json"
 	"errors"
+	"math"
 
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -60,9 +61,13 @@ type (
 // ParseBundle reads the JSON form of a [Bundle], strictly: unknown, duplicate and case-variant keys and wrong types are
 // errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent; display_name defaults to the id, is_active to
 // true. What the rows mean is for [Service.Apply] to check.
-func ParseBundle(data []byte) (Bundle, error) {
+func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
+
+// ParseBundleWithin is ParseBundle, but refuses more than so many rows, at the first that is too many: each channel and each member
+// counts as one. It takes no more memory than such a bundle needs: for bundles of callers who are not known to have any right.
+func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
-	if err := strictjson.Unmarshal(data, MaxNesting, &in); err != nil {
+	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
 		if at, ok := errors.AsType[*strictjson.Error](err); ok {
 			return Bundle{}, invalid(at.Pointer, at.Detail)
 		}

@@ -272,3 +272,24 @@ func (c *endsAfter) Err() error {
 	c.past++
 	return context.Canceled
 }
+
+// A bundle is refused before its rows take memory: those who send one may have no right at all.
+func TestParseBundleWithin(t *testing.T) {
+	is := is.New(t)
+	for list, row := range map[string]string{"users": `{}`, "groups": `{"id":"g","members":["a","b"]}`, "attachments": `{}`} {
+		rows := strings.TrimSuffix(strings.Repeat(row+",", (1<<20)/(len(row)+1)), ",")
+		data := []byte(`{"` + list + `":[` + rows + `]}`)
+		var err error
+		cost := allocated(func() { _, err = svc.ParseBundleWithin(data, 10_000) })
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.True(cost < 4<<20)
+		_, err = svc.ParseBundle(data)
+		is.NoErr(err)
+	}
+	_, err := svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4)
+	is.NoErr(err)
+	_, err = svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)
+	wantCode(t, err, svc.CodeInvalid, "/users/1")
+	_, err = svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
+	is.NoErr(err)
+}

@@ -37,7 +37,7 @@ func parse[T any](body []byte) (in T, err error) {
 	if len(body) == 0 {
 		return in, nil
 	}
-	err = strictjson.Unmarshal(body, svc.MaxNesting, &in)
+	err = strictjson.UnmarshalWithin(body, svc.MaxNesting, MaxBundleRows, &in)
 	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
 		return in, invalid(wrong.Pointer, bodyProblem(wrong))
 	}

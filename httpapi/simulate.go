@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -13,36 +12,6 @@ import (
 // MaxBundleRows is how many rows a bundle in a request has at most: of all its lists together, each channel and each member counting as one.
 const MaxBundleRows = 10_000
 
-// checkRows refuses a bundle that has too many rows, at the list that is too many.
-func checkRows(bundle svc.Bundle) error {
-	rows := 0
-	for _, list := range []struct {
-		name string
-		rows int
-	}{
-		{"users", len(bundle.Users)},
-		{"groups", len(bundle.Groups)},
-		{"service_accounts", len(bundle.ServiceAccounts)},
-		{"policies", len(bundle.Policies)},
-		{"attachments", len(bundle.Attachments)},
-		{"bank_policies", len(bundle.BankPolicies)},
-		{"users", total(bundle.Users, func(u svc.User) int { return len(u.Channels) })},
-		{"groups", total(bundle.Groups, func(g svc.Group) int { return len(g.Members) })},
-	} {
-		if rows += list.rows; rows > MaxBundleRows {
-			return invalid("/"+list.name, fmt.Sprintf("has too many rows: a bundle has at most %d, with channels and members", MaxBundleRows))
-		}
-	}
-	return nil
-}
-
-func total[R any](rows []R, of func(R) int) (n int) {
-	for _, row := range rows {
-		n += of(row)
-	}
-	return n
-}
-
 func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	in, err := decode[wire.Simulation](h, w, r)
 	if err != nil {
@@ -51,10 +20,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	if in.Bundle == nil {
 		return invalid("/bundle", "is required")
 	}
-	bundle, err := svc.ParseBundle(in.Bundle)
-	if err == nil {
-		err = checkRows(bundle)
-	}
+	bundle, err := svc.ParseBundleWithin(in.Bundle, MaxBundleRows)
 	if err != nil {
 		return within("/bundle", "/query/", err)
 	}

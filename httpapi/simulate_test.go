@@ -104,9 +104,9 @@ func TestSimulateEndsItsErrors(t *testing.T) {
 	}
 	s.admin().post("/debug/simulate", body(strings.Repeat(`{"id": "g"},`, 10_000))).is(400)
 	for groups, at := range map[string]string{
-		strings.Repeat(`{"id": "g"},`, 10_001):                                    "/bundle/groups",
-		`{"id": "g", "members": [` + strings.Repeat(`"a",`, 9_999) + `"a"]}`:      "/bundle/groups",
-		`{"id": "g"}], "users": [` + strings.Repeat(`{"id": "u"},`, 9_999) + `{}`: "/bundle/groups",
+		strings.Repeat(`{"id": "g"},`, 10_001):                                    "/bundle/groups/10000",
+		`{"id": "g", "members": [` + strings.Repeat(`"a",`, 9_999) + `"a"]}`:      "/bundle/groups/0/members/9999",
+		`{"id": "g"}], "users": [` + strings.Repeat(`{"id": "u"},`, 9_999) + `{}`: "/bundle/users/9999",
 	} {
 		s.admin().post("/debug/simulate", body(groups)).refuses(at)
 	}

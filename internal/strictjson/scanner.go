@@ -17,6 +17,7 @@ type scanner struct {
 	from    int // in[from:pos] is read but not copied yet
 
 	depth, limit int
+	elements     int      // elements of arrays that may still come, outside of opaque values
 	keys         [][]byte // of all open objects; the innermost object's are last
 	path         []string // pointer tokens, innermost first
 	cutting      bool     // keep raw members of the outermost object out of the copy
@@ -187,7 +188,7 @@ func (s *scanner) array(sh *shape) *Error {
 		return s.close()
 	}
 	for i := 0; ; i++ {
-		if err := s.value(sh.elem); err != nil {
+		if err := s.element(sh); err != nil {
 			s.path = append(s.path, strconv.Itoa(i))
 			return err
 		}
@@ -202,6 +203,15 @@ func (s *scanner) array(sh *shape) *Error {
 			return s.unexpected()
 		}
 	}
+}
+
+func (s *scanner) element(sh *shape) *Error {
+	if sh.elem.shape != sh { // it is not opaque
+		if s.elements--; s.elements < 0 {
+			return &Error{Detail: "is one element too many"}
+		}
+	}
+	return s.value(sh.elem)
 }
 
 func (s *scanner) close() *Error {

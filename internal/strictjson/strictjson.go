@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 )
@@ -61,6 +62,12 @@ func Compact(data []byte, maxDepth int) ([]byte, error) {
 // gets the compacted bytes and shares no memory with data. An error of UnmarshalJSON becomes the
 // Detail. Embedded structs, arrays of fixed length and []byte are not supported.
 func Unmarshal(data []byte, maxDepth int, v any) error {
+	return UnmarshalWithin(data, maxDepth, math.MaxInt, v)
+}
+
+// UnmarshalWithin is Unmarshal, but refuses more than so many elements of arrays together, those in opaque values aside: an element of a few
+// bytes may take a hundred times as many once it is decoded.
+func UnmarshalWithin(data []byte, maxDepth, maxElements int, v any) error {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.IsNil() {
 		return fmt.Errorf("strictjson: decode into %T: not a non-nil pointer", v)
@@ -70,6 +77,7 @@ func Unmarshal(data []byte, maxDepth int, v any) error {
 		return fmt.Errorf("strictjson: decode into %T: %w", v, err)
 	}
 	s := newScanner(data, maxDepth)
+	s.elements = maxElements
 	s.cutting = p.Elem().Kind() == reflect.Struct && !root.seesNull
 	if bad := s.scan(root); bad != nil {
 		return bad
