@@ -20,6 +20,9 @@ func largeBundle(i int) svc.Bundle {
 
 // Nothing is kept of simulations, previews, comparisons and linting, nor of what is refused, to whomever.
 func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
+	if raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
 	is := is.New(t)
 	h := newHost(t)
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
@@ -51,11 +54,14 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 
 // However large the policies of banks and holders are that are asked about, the copies of them have a bound.
 func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
+	if raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
 	is := is.New(t)
 	h := newHost(t)
 	overrides := strings.Join(times(10_000, func(n int) string { return fmt.Sprintf(`{"scope":"topic","value":"%d","strategy":"s"}`, n) }), ",")
 	most := int64(0)
-	for i := range 120 {
+	for i := range 80 {
 		id := fmt.Sprint("b", i)
 		h.write(t, svc.Bundle{
 			Users:        []svc.User{{ID: "u" + id}},

@@ -53,7 +53,7 @@ func statementAt(policy, statement int) string {
 // classes finds what only a look at every class of requests can tell.
 func (l *linter) classes() {
 	r := l.everybodyActive()
-	found := l.compiler.Lint(r.census())
+	found := l.compiler.Lint(r.census(nil))
 	policies, accounts := positions(l.bundle.Policies, Policy.key), positions(l.bundle.ServiceAccounts, ServiceAccount.key)
 	for _, n := range found.Needless {
 		f := Finding{Code: FindingNeedless, Pointer: statementAt(policies[n.Policy], n.Statement), Policy: n.Policy, Statement: n.Statement}

@@ -100,8 +100,8 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 	return a
 }
 
-// census groups everybody by their policies.
-func (r *roster) census() *policy.Census {
+// census groups everybody by their policies. It is not whole when the call ends that it is for; nil: there is none.
+func (r *roster) census(call policy.Call) *policy.Census {
 	census := &policy.Census{}
 	for _, b := range r.BankPolicies {
 		census.Banks = append(census.Banks, policy.Named{ID: b.BankID, Document: b.Document})
@@ -126,6 +126,9 @@ func (r *roster) census() *policy.Census {
 		alike[string(key)] = append(alike[string(key)], policy.Member{Kind: policy.User, ID: u.ID})
 	}
 	for _, key := range keys {
+		if call != nil && call.Err() != nil {
+			return census
+		}
 		r.add(census, alike[key]...)
 	}
 	for _, a := range r.ServiceAccounts {

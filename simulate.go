@@ -25,6 +25,9 @@ func (s *Service) Simulate(ctx context.Context, by Principal, overlay Bundle, q 
 	if err != nil {
 		return Resolution{}, err
 	}
+	if err := ctx.Err(); err != nil {
+		return Resolution{}, fault("simulate", err)
+	}
 	r, err := resolve(compiler, after.snapshot(asked), asked, q, MaxSimulatedStatements)
 	if err != nil {
 		return Resolution{}, err

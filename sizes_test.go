@@ -148,6 +148,9 @@ func allocated(do func()) float64 {
 
 // A request that is twice as large costs about twice as much, whatever makes it large, and so does one that is large in two ways.
 func TestWorkIsLinearInARequest(t *testing.T) {
+	if raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
 	h := newHost(t)
 	names, all := []string{}, slices.Sorted(maps.Keys(growing))
 	for i, name := range all {
@@ -199,6 +202,9 @@ func both(a, b svc.Bundle) svc.Bundle {
 
 // What would take minutes if it were quadratic takes a moment. The deadline is generous: it is there to end the test.
 func TestLargeRequests(t *testing.T) {
+	if raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
 	h := newHost(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -275,6 +281,9 @@ func (c *endsAfter) Err() error {
 
 // A bundle is refused before its rows take memory: those who send one may have no right at all.
 func TestParseBundleWithin(t *testing.T) {
+	if raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
 	is := is.New(t)
 	for list, row := range map[string]string{"users": `{}`, "groups": `{"id":"g","members":["a","b"]}`, "attachments": `{}`} {
 		rows := strings.TrimSuffix(strings.Repeat(row+",", (1<<20)/(len(row)+1)), ",")

@@ -9,7 +9,8 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// MaxBundleRows is how many rows a bundle in a request has at most: of all its lists together, each channel and each member counting as one.
+// MaxBundleRows is how many rows a bundle in a request has at most: of all its lists together, each channel and each member counting as one. No
+// body has more elements in its arrays, those of manifests and documents aside.
 const MaxBundleRows = 10_000
 
 func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
