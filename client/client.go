@@ -1,8 +1,18 @@
 // Package client calls the HTTP interface that package httpapi serves.
 //
-//	c, err := client.New(client.Config{BaseURL: "https://example.com/ext/svc", Token: token})
-//	…
-//	for template, err := range c.Templates(ctx, svc.TemplateFilter{Tag: "mail"}) {
+//	c, err := client.New(client.Config{BaseURL: url + "/ext/svc", Token: token})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//
+// A list is read row by row:
+//
+//	for template, err := range c.Templates(ctx, svc.TemplateFilter{Tag: "work"}) {
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		fmt.Println(template.ID, string(template.Manifest))
+//	}
 //
 // There is one method for each route, named as that of [svc.Service] that the route calls, with the same types. What a type holds
 // beyond what the interface tells (a key's hash, what was installed of a template) is zero.

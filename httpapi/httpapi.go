@@ -1,7 +1,7 @@
 // Package httpapi serves a [svc.Service] over HTTP: it translates, and decides nothing.
 //
-//	api := httpapi.New(service, httpapi.Options{})
-//	http.ListenAndServe(":8080", api.Ahead(mux))
+//	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
+//	log.Fatal(http.ListenAndServe(addr, api.Ahead(mux)))
 //
 // Every request is authenticated by its bearer before anything else, its path included; only the OpenAPI document, openapi.json,
 // is for everybody. Answers are JSON; every failure is application/problem+json (RFC 9457) with a stable code.

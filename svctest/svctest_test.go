@@ -54,6 +54,15 @@ func TestCallers(t *testing.T) {
 	is.True(!d.Allowed())
 }
 
+// The comment of the package shows this.
+func TestFirstLines(t *testing.T) {
+	server := svctest.New(t)
+	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: she has no rights
+	if status != 403 {
+		t.Error(status, answer)
+	}
+}
+
 func TestDo(t *testing.T) {
 	is := is.New(t)
 	server := svctest.New(t)

@@ -104,8 +104,11 @@ var random = regexp.MustCompile(`svcu_[0-9A-Za-z]+|"id":"[0-9A-Za-z]{16}"|"fetch
 func (s *site) exchange(route httpapi.Route, id, escaped, key string) exchange {
 	s.t.Helper()
 	target := strings.NewReplacer("{name}", escaped, "{template_id}", escaped, "{user_id}", escaped, "{key_id}", key).Replace(route.Path)
-	if strings.HasPrefix(route.Path, "/debug/") && route.Method == "GET" {
+	switch route.Path {
+	case "/debug/resolve":
 		target += "?bank=b&user_id=" + url.QueryEscape(id)
+	case "/debug/who-can":
+		target += "?bank=" + url.QueryEscape(id)
 	}
 	body := strings.ReplaceAll(bodies[route.Method+" "+route.Path], "{id}", strings.ReplaceAll(id, `"`, `\"`))
 	return exchange{route, escaped, key != escaped, s.ask(route.Method, s.path()+target, bearer, body)}

@@ -2,12 +2,9 @@ package main
 
 import (
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/matryer/is"
 )
 
 func page(t *testing.T) string {
@@ -19,21 +16,7 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// What docs/hosting.md shows of a file here is in it.
-func TestSnippets(t *testing.T) {
-	is := is.New(t)
-	shown := regexp.MustCompile("(?s)<!-- examples/mounts/(\\S+) -->\n```go\n(.*?)```").FindAllStringSubmatch(page(t), -1)
-	is.Equal(len(shown), 6)
-	for _, one := range shown {
-		file, err := os.ReadFile(one[1])
-		is.NoErr(err)
-		if !strings.Contains(string(file), one[2]) {
-			t.Errorf("%s has not\n%s", one[1], one[2])
-		}
-	}
-}
-
-// What it says that routers answer before authentication is what they answer: see TestNobodyIsAnsweredUnknown.
+// What docs/hosting.md says that routers answer before authentication is what they answer: see TestNobodyIsAnsweredUnknown.
 func TestTableOfRouters(t *testing.T) {
 	text := page(t)
 	for row, names := range map[string][]string{

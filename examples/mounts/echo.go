@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
@@ -15,4 +16,19 @@ func withEcho(api *httpapi.Handler) http.Handler {
 	e.GET("/", echo.WrapHandler(http.HandlerFunc(home)))
 	e.GET("/whoami", echo.WrapHandler(http.HandlerFunc(whoami)), echo.WrapMiddleware(api.Protect))
 	return e
+}
+
+// recall is a route of the host's own, behind Protect. An error that is nil would be an answer of 200, to a denied caller too.
+func recall(service *svc.Service) echo.HandlerFunc {
+	return func(c *echo.Context) error {
+		who, _ := httpapi.PrincipalFrom(c.Request().Context())
+		d, err := service.Decide(c.Request().Context(), who, "bank:recall", c.Param("bank"), svc.Context{})
+		if err != nil { // never an allow
+			return echo.ErrServiceUnavailable
+		}
+		if !d.Allowed() {
+			return echo.ErrForbidden
+		}
+		return c.String(http.StatusOK, "recalls")
+	}
 }

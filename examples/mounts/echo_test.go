@@ -2,9 +2,14 @@ package main
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
 	"github.com/labstack/echo/v5"
+	"github.com/matryer/is"
 )
 
 var byEcho = early{outside: "404", bare: "404", escaped: "404"}
@@ -32,5 +37,27 @@ func onEcho(config echo.RouterConfig, mount func(*echo.Echo, http.Handler)) func
 		e.GET("/", echo.WrapHandler(http.HandlerFunc(home)))
 		mount(e, api)
 		return e
+	}
+}
+
+// A caller who may not recall is refused: an error, not nil, comes of a denial.
+func TestRecallWithEcho(t *testing.T) {
+	is := is.New(t)
+	service := newService(t, memstore.New())
+	bundle := must(svc.ParseBundle([]byte(`{"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [
+		{"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"]}]}}], "users": [{"id": "admin"}],
+		"attachments": [{"policy_id": "p", "principal_type": "user", "principal_id": "admin"}]}`)))
+	is.NoErr(service.Apply(t.Context(), svc.Host, bundle))
+	api, e := httpapi.New(service, httpapi.Options{}), echo.New()
+	e.GET("/recall/:bank", recall(service), echo.WrapMiddleware(api.Protect))
+	for path, want := range map[string]int{"/recall/diary": 200, "/recall/other": 403, "/recall/%00": 503} {
+		for with, status := range map[string]int{bearer: want, "": 401, "wrong": 401} {
+			r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
+			r.Header.Set("Authorization", "Bearer "+with)
+			e.ServeHTTP(w, r)
+			if w.Code != status {
+				t.Errorf("%s by %q: %d, want %d", path, with, w.Code, status)
+			}
+		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package storetest is the contract of [svc.Store] as a table of rules, for whoever writes a store:
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) svc.Store { return mystore.New(t.TempDir()) })
+//		storetest.Run(t, func(*testing.T) svc.Store { return memstore.New() })
 //	}
 //
 // Run it with the race detector. With -short it leaves out the rules that take long.

@@ -1,0 +1,209 @@
+package svc_test
+
+import (
+	"fmt"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// snippet is Go that a page or a doc comment shows.
+type snippet struct {
+	at    string // "docs/hosting.md:22"
+	from  string // the file that the line above names; "": any
+	lines []string
+}
+
+// code is every Go file of this repository by its path, each line without its indentation. All are compiled: by go test, or go vet.
+type code map[string][]string
+
+// TestSnippetsCompile: all Go that the documentation shows stands in a file that is compiled, line by line.
+func TestSnippetsCompile(t *testing.T) {
+	files, pages := sources(t)
+	shown := 0
+	for name, text := range pages {
+		for _, s := range inPage(name, text) {
+			if shown++; !files.have(s) {
+				t.Errorf("%s: no Go file (%q) has these lines:\n%s", s.at, s.from, strings.Join(s.lines, "\n"))
+			}
+		}
+	}
+	if shown < 20 {
+		t.Errorf("only %d snippets were found in pages", shown)
+	}
+	inComments := 0
+	for name := range files {
+		for _, s := range inDocs(t, name) {
+			if inComments++; !files.have(s) {
+				t.Errorf("%s: no Go file has these lines:\n%s", s.at, strings.Join(s.lines, "\n"))
+			}
+		}
+	}
+	if inComments < 4 {
+		t.Errorf("only %d snippets were found in comments", inComments)
+	}
+}
+
+// What does not stand in a file is found, however it is written down.
+func TestSnippetsThatDoNotCompile(t *testing.T) {
+	files := code{"a/a.go": plain("package a\n\nfunc f() {\n\tx := 1\n\t_ = x\n}\n"), "b.go": plain("package b\n\nvar y = 2\n")}
+	for page, good := range map[string]bool{
+		"```go\nx := 1\n_ = x\n```\n":                            true,
+		"```go\nfunc f() {\n    x := 1\n```\n":                   true,
+		"- a list:\n\n  ```go\n  x := 1\n  ```\n":                true,
+		"<!-- a/a.go -->\n```go\nx := 1\n```\n":                  true,
+		"```sh\nx := 3\n```\n":                                   true,
+		"```go\nx := 3\n```\n":                                   false,
+		"```go\nx := 1\n\n_ = x\n```\n":                          false,
+		"```go\nx := 1\nx := 1\n```\n":                           false,
+		"```go\nx :=\n```\n":                                     false,
+		"```go\nx := 1\n…\n_ = x\n```\n":                         false,
+		"```go\n```\n":                                           false,
+		"```golang\nx := 3\n```\n":                               false,
+		"```Go\nx := 3\n```\n":                                   false,
+		"~~~go\nx := 3\n~~~\n":                                   false,
+		"````go\nx := 3\n````\n":                                 false,
+		"``` go\nx := 3\n```\n":                                  false,
+		"```go\nx := 3\n":                                        false,
+		"  ```go\n  x := 3\n  ```\n":                             false,
+		"<!-- b.go -->\n```go\nx := 1\n```\n":                    false,
+		"<!-- none.go -->\n```go\nx := 1\n```\n":                 false,
+		"```sh\nls\n```\n<!-- a/a.go -->\n```go\nvar y = 2\n```": false,
+	} {
+		bad := slices.ContainsFunc(inPage("p.md", page), func(s snippet) bool { return !files.have(s) })
+		if bad == good {
+			t.Errorf("good is %v of\n%s", good, page)
+		}
+	}
+	if len(inComment("a.go:1", "Run:\n\n\tx := 3\n")) != 1 || len(inComment("a.go:1", "Run:\n\n\tgo run ./x\n")) != 0 {
+		t.Error("a comment's code is not told from its commands")
+	}
+}
+
+// sources reads all Go files, and all pages.
+func sources(t *testing.T) (code, map[string]string) {
+	t.Helper()
+	files, pages := code{}, map[string]string{}
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || d.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		if kind := path.Ext(name); !d.Type().IsRegular() || kind != ".go" && kind != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if path.Ext(name) == ".md" {
+			pages[name] = string(text)
+		} else {
+			files[name] = plain(string(text))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, pages
+}
+
+// plain are the lines of a text without their indentation.
+func plain(text string) []string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return lines
+}
+
+// have reports whether a snippet stands in the file that it names, or in any.
+func (c code) have(s snippet) bool {
+	if s.from != "" {
+		return holds(c[s.from], s.lines)
+	}
+	for _, lines := range c {
+		if holds(lines, s.lines) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether some lines stand in others, one behind the other.
+func holds(all, some []string) bool {
+	if len(some) == 0 {
+		return false
+	}
+	for i := range len(all) - len(some) + 1 {
+		if slices.Equal(all[i:i+len(some)], some) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	fence = regexp.MustCompile("^\\s*(```+|~~~+)\\s*(\\w*)")
+	named = regexp.MustCompile(`^<!-- (\S+\.go) -->$`)
+)
+
+// inPage are the blocks of Go in a page of Markdown, one that does not end as well.
+func inPage(name, text string) (all []snippet) {
+	lines := plain(text)
+	for i := 0; i < len(lines); i++ {
+		opened := fence.FindStringSubmatch(lines[i])
+		if opened == nil {
+			continue
+		}
+		s := snippet{at: fmt.Sprintf("%s:%d", name, i+1)}
+		if i > 0 {
+			if file := named.FindStringSubmatch(lines[i-1]); file != nil {
+				s.from = file[1]
+			}
+		}
+		begin := i + 1
+		for i++; i < len(lines) && lines[i] != opened[1]; i++ {
+		}
+		if language := strings.ToLower(opened[2]); language == "go" || language == "golang" {
+			s.lines = lines[begin:min(i, len(lines))]
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// inDocs are the snippets in the comments of a file.
+func inDocs(t *testing.T, name string) (all []snippet) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, filepath.FromSlash(name), nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range file.Comments {
+		all = append(all, inComment(set.Position(group.Pos()).String(), group.Text())...)
+	}
+	return all
+}
+
+// isGo finds what commands, lists of files, drawings and JSON have not.
+var isGo = regexp.MustCompile(`:=|\bfunc[ (]|\bsvc\.|^\s*(package|import|type|var|return) `)
+
+// inComment are the blocks of code in a comment that are Go. No file has them in its own comments: those begin with slashes.
+func inComment(at, text string) (all []snippet) {
+	for _, block := range new(comment.Parser).Parse(text).Content {
+		if code, is := block.(*comment.Code); is && isGo.MatchString(code.Text) {
+			all = append(all, snippet{at: at, lines: plain(code.Text)})
+		}
+	}
+	return all
+}
