@@ -15,13 +15,14 @@ import (
 // ActionRecall is the action that a [Query] without one asks about.
 const ActionRecall = "bank:recall"
 
-// Query asks what somebody may do. ServiceAccountID beats UserID beats Sender; one of them is required.
+// Query asks what somebody may do. ServiceAccountID beats UserID beats Sender; one of them is required. Bank, Channel, Topic
+// and the id of a Sender are 1 to MaxIDLength printable characters, in which slashes may be; all else are ids.
 type Query struct {
-	Bank             string // required; like Channel and Topic 1 to MaxIDLength printable characters, slashes too
+	Bank             string // required
 	Action           string // "" means ActionRecall
 	ServiceAccountID string
 	UserID           string
-	Sender           string // "provider:id", an id and 1 to MaxIDLength printable characters, split at the first colon; its provider is the context's
+	Sender           string // "provider:id", split at the first colon; its provider is the context's
 	Channel, Topic   string // the context, for overrides; "" none
 	// ScopingPolicyID is that of a policy that narrows the user or service account, as a key's does; "" none.
 	ScopingPolicyID string
@@ -95,8 +96,7 @@ func (q Query) check() (AccessQuery, error) {
 	if q.Sender != "" {
 		c.sender("sender", provider, sender)
 	}
-	c.optionalForeign("channel", q.Channel)
-	c.optionalForeign("topic", q.Topic)
+	c.context(q)
 	if q.UserID != "" {
 		c.id("user_id", q.UserID)
 	}
@@ -120,6 +120,16 @@ func (q Query) check() (AccessQuery, error) {
 	return asked, c.err()
 }
 
+// context refuses a channel or a topic that is no name.
+func (c *checker) context(q Query) {
+	if q.Channel != "" {
+		c.lookupForeign("channel", q.Channel)
+	}
+	if q.Topic != "" {
+		c.lookupForeign("topic", q.Topic)
+	}
+}
+
 // sender refuses what is not "provider:id", an id and a name of others.
 func (c *checker) sender(field, provider, id string) {
 	if provider == "" || id == "" {
@@ -127,7 +137,7 @@ func (c *checker) sender(field, provider, id string) {
 	} else if problem := idProblem(provider); problem != "" {
 		c.add(field, "must have a provider that is an id, which "+problem)
 	} else {
-		c.foreign(field, id)
+		c.lookupForeign(field, id)
 	}
 }
 

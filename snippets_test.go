@@ -22,10 +22,11 @@ type snippet struct {
 	lines []string
 }
 
-// code is every Go file of this repository by its path, each line without its indentation. All are compiled: by go test, or go vet.
+// code is every Go file of this repository by its path, each line without its indentation. go test and
+// go vet compile all of them.
 type code map[string][]string
 
-// TestSnippetsCompile: all Go that the documentation shows stands in a file that is compiled, line by line.
+// TestSnippetsCompile: all Go that the documentation shows stands, line by line, in a file that is compiled.
 func TestSnippetsCompile(t *testing.T) {
 	files, pages := sources(t)
 	shown := 0
@@ -198,7 +199,8 @@ func inDocs(t *testing.T, name string) (all []snippet) {
 // isGo finds what commands, lists of files, drawings and JSON have not.
 var isGo = regexp.MustCompile(`:=|\bfunc[ (]|\bsvc\.|^\s*(package|import|type|var|return) `)
 
-// inComment are the blocks of code in a comment that are Go. No file has them in its own comments: those begin with slashes.
+// inComment are the blocks of code in a comment that are Go. The comment itself does not have these
+// lines: its own begin with slashes.
 func inComment(at, text string) (all []snippet) {
 	for _, block := range new(comment.Parser).Parse(text).Content {
 		if code, is := block.(*comment.Code); is && isGo.MatchString(code.Text) {

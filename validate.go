@@ -14,7 +14,7 @@ import (
 
 // Limits on what is accepted. Characters are Unicode code points.
 const (
-	MaxIDLength          = 128     // characters of an id or name that can stand in a path, and of a bank, channel, topic or sender
+	MaxIDLength          = 128     // characters of an id or name, and of a bank, channel, topic or sender
 	MaxNameLength        = 1024    // characters of a display name, and bytes of a template's name, which lists are sorted by
 	MaxDescriptionLength = 4096    // characters of a description
 	MaxLabels            = 100     // tags, and integrations, of a template
@@ -73,20 +73,17 @@ func (c *checker) lookup(field, id string) {
 	}
 }
 
-// foreign refuses what is no name of something that others name: a bank, a channel, a topic, a sender. Slashes may be in it, and
-// an API key may not.
+// foreign is id for what others name: a bank, a channel, a topic, a sender. Slashes may be in its name.
 func (c *checker) foreign(field, name string) {
-	if problem := foreignProblem(name); problem != "" {
-		c.add(field, problem)
-	} else if token.Whole(name) {
+	if c.lookupForeign(field, name); token.Whole(name) {
 		c.add(field, "must not be an API key")
 	}
 }
 
-// optionalForeign is foreign for what may be absent: "".
-func (c *checker) optionalForeign(field, name string) {
-	if name != "" {
-		c.foreign(field, name)
+// lookupForeign is foreign for what is only looked for.
+func (c *checker) lookupForeign(field, name string) {
+	if problem := foreignProblem(name); problem != "" {
+		c.add(field, problem)
 	}
 }
 

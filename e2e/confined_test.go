@@ -25,6 +25,7 @@ func TestManifestFileStaysInItsSource(t *testing.T) {
 		"../m.json", "a/../../m.json", "..", ".", "/m.json", "//" + u.Listener.Addr().String() + "/m.json", "%2e%2e/m.json", "..%2fm.json", "%2e%2e%2fm.json", "a/%2E./../m.json",
 		"..%5cm.json", `..\\m.json`, "%252e%252e/m.json", "..;/m.json", "..;x=1/m.json", "a/..%00/m.json", ".%2e/m.json", "a/./m.json", "a//m.json",
 		other.URL + "/acme/m.json", "http:m.json", "file:///etc/passwd", "data:application/json,{}", "m.json?x", "m.json#x", "?", "#", " ", "a\\u0000", "．．/m.json", "..／m.json",
+		"..∕m.json", "..%e2%88%95m.json", "..⁄m.json", "a∕..∕..∕m.json", "․․∕m.json",
 	} {
 		t.Run(file, func(t *testing.T) {
 			asked = nil
@@ -113,7 +114,8 @@ func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 		"ftp://example.com/acme", "file:///etc/acme", "fs://none/acme", "//example.com/acme", "example.com/acme", "https:///acme", "https:acme", "javascript:alert(1)", "acme",
 		"https://user:password@example.com/acme", "https://user@example.com/acme", "https://example.com/acme?x=1", "https://example.com/acme#x", "https://example.com/a/../acme",
 		"https://example.com/%2e%2e/acme", "https://example.com:0/acme", "https://example.com:99999/acme", "https://exa mple.com/acme", "https://example.com\\acme", "https://１２７.0.0.1/acme",
-		"https://example.com/acme\u202e", "https://%31%32%37.0.0.1/acme",
+		"https://example.com/a∕b", "https://example.com/%E2%88%95acme", "https://example.com∕acme", "https://example.com:22/acme", "https://example.com:25/acme",
+		"https://example.com:6667/acme", "https://example.com/acme\u202e", "https://%31%32%37.0.0.1/acme",
 	} {
 		if err := register(address); svc.ErrorCode(err) != svc.CodeInvalid || strings.Contains(err.Error(), "password@") {
 			t.Errorf("%s: answered %v", address, err)

@@ -52,7 +52,7 @@ var pastes = []paste{
 
 	{400, "GET", "/me/api-keys?view=KEY", ""},
 	{400, "GET", "/me/api-keys?view=full&view=KEY", ""},
-	{200, "GET", "/me/api-keys?KEY=KEY", ""},
+	{400, "GET", "/me/api-keys?KEY=KEY", ""},
 	{400, "GET", "/me/api-keys?%zzKEY", ""},
 	{400, "GET", "/me/api-keys?a;KEY", ""},
 	{200, "GET", "/admin/templates?tag=KEY", ""},

@@ -18,7 +18,7 @@ func withEcho(api *httpapi.Handler) http.Handler {
 	return e
 }
 
-// recall is a route of the host's own, behind Protect. An error that is nil would be an answer of 200, to a denied caller too.
+// recall is a route of the host's own, behind Protect. A denial is an error: nil would be an answer of 200.
 func recall(service *svc.Service) echo.HandlerFunc {
 	return func(c *echo.Context) error {
 		who, _ := httpapi.PrincipalFrom(c.Request().Context())

@@ -8,10 +8,11 @@ import (
 // They are asked for on controlBank.
 var controlPlane = []string{"iam:*", "template:*"}
 
-// allControl is what a host vouches for that vouches for all of the control plane. It is no pattern of a policy.
+// allControl is the pattern of a host that vouches for all of the control plane. No policy may have it.
 const allControl = "*"
 
-// ValidVouch reports what is wrong with a pattern that a host vouches for: it is "*" or what [ValidAction] accepts.
+// ValidVouch reports what is wrong with a pattern that a host vouches for: it is "*", or a valid one of
+// a policy ([ValidAction]).
 func ValidVouch(pattern string) error {
 	if pattern == allControl {
 		return nil
@@ -19,7 +20,8 @@ func ValidVouch(pattern string) error {
 	return ValidAction(pattern)
 }
 
-// vouches reports whether a pattern that the host vouches for covers an action. An invalid one covers nothing.
+// vouches reports whether a pattern that the host vouches for covers an action. An invalid one covers
+// nothing.
 func vouches(pattern, action string) bool {
 	if pattern == allControl {
 		_, administers := firstAction(controlPlane, action)
