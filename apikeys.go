@@ -23,8 +23,9 @@ type APIKey struct {
 	Disabled    bool      // it is not accepted for now
 	LastUsedAt  time.Time // the minute in which it was accepted last, some seconds late; zero: never
 	RevokedAt   time.Time // it is not accepted any more, nor listed; zero: it is not revoked
-	// ScopingPolicyID is that of an access policy: what its holder may do is narrowed to what that allows, too, with the lesser of their
-	// parameters. The policy sets nothing that the holder has not: see docs/policies.md. "": it is not narrowed.
+	// ScopingPolicyID is that of an access policy: what its holder may do is narrowed to what that
+	// allows, too, with the lesser of their parameters. The policy sets nothing that the holder has
+	// not: see docs/policies.md. "": it is not narrowed.
 	ScopingPolicyID string
 	// Seal authenticates what the key is good for, its row, under the pepper: nil when it is revoked, when there is no pepper, or when
 	// it was not used since rows are sealed.
@@ -42,12 +43,14 @@ type IssuedKey struct {
 type NewAPIKey struct {
 	Description *string
 	ExpiresAt   time.Time // kept to the microsecond; zero: never
-	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller is allowed iam:policies:read, or has that policy: it is attached to
-	// the caller or to one of its groups. Any other is CodeInvalid, like one that does not exist. "": the key is not narrowed.
+	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller is allowed
+	// iam:policies:read, or has that policy: it is attached to the caller or to one of its groups.
+	// Any other is CodeInvalid, like one that does not exist. "": the key is not narrowed.
 	ScopingPolicyID string
 	// IdempotencyKey says which requests of the caller are one, within [IdempotencyPeriod]: 1 to [MaxIdempotencyKeyLength] visible ASCII
 	// characters, better drawn at random. The first that succeeds issues a key, the others get the same, once more; a request that differs
-	// in something else gets CodeKeyReused, and so does every one once the key was revoked. The key itself is kept for them, sealed under this and the pepper. "": every request
+	// in something else gets CodeKeyReused, and so does every one once the key was revoked. The key
+	// itself is kept for them, sealed under this and the pepper. "": every request
 	// issues a key.
 	IdempotencyKey string
 }
@@ -249,7 +252,8 @@ func (s *Service) issuedBefore(ctx context.Context, holder Identity, in NewAPIKe
 	return issued, nil
 }
 
-// checkScoping refuses a policy that does not exist, and in the same way one that the caller may neither read nor has.
+// checkScoping refuses a policy that does not exist, and in the same way one that the caller may
+// neither read nor has.
 func (s *Service) checkScoping(ctx context.Context, by Principal, holder Identity, policyID string) error {
 	if policyID == "" {
 		return nil
@@ -289,8 +293,9 @@ func (s *Service) draw(ctx context.Context, holder Identity, store func(*IssuedK
 	return issued, err
 }
 
-// APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones too: also of a user whom Config.KnownUser does
-// not know, who may have none. The caller needs iam:users:read. The error, if any, is the last thing yielded.
+// APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones
+// too: also of a user whom Config.KnownUser does not know, who may have none. The caller needs
+// iam:users:read. The error, if any, is the last thing yielded.
 func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
 	return s.APIKeysAfter(ctx, by, holder, time.Time{}, "")
 }

@@ -135,7 +135,7 @@ func (r AuditRecord) intact() bool { return bytes.Equal(r.Hash, r.digest()) }
 // the chains that there are.
 func (r AuditRecord) canonical() []byte {
 	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
-	b = appendIdentity(append(b, `,"actor":`...), r.Actor)
+	b = appendActor(append(b, `,"actor":`...), r.Actor, r.ActorKey)
 	b = append(b, `,"id":"`+r.ID.String()+`","number":`...)
 	b = strconv.AppendInt(b, r.Number, 10)
 	b = appendOrNull(append(b, `,"previous":`...), hex.EncodeToString(r.Previous))
@@ -146,6 +146,18 @@ func (r AuditRecord) canonical() []byte {
 	b = appendOrNull(append(b, `,"scope":`...), string(r.Target.Scope))
 	b = r.Time.UTC().AppendFormat(append(b, `},"time":"`...), "2006-01-02T15:04:05.000000Z")
 	return append(b, `"}`...)
+}
+
+// appendActor appends an identity, and its key where there is one: records from before there were
+// any have none.
+func appendActor(b []byte, who Identity, key string) []byte {
+	if key == "" {
+		return appendIdentity(b, who)
+	}
+	b = appendOrNull(append(b, `{"id":`...), who.ID)
+	b = jcs.AppendString(append(b, `,"key_id":`...), key)
+	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
+	return append(b, '}')
 }
 
 func appendIdentity(b []byte, who Identity) []byte {

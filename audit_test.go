@@ -391,3 +391,42 @@ func must[T any](value T, err error) T {
 	}
 	return value
 }
+
+// A record of a key names the key, and one of what was done with a key names that: so it can be told what a key that leaked has done.
+func TestRecordsNameTheKey(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
+	h.apply(t, narrowWorld)
+	first := issue(t, h, alice)
+	by := h.principal(t, first)
+	issued, err := h.IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+	is.NoErr(err)
+	_, err = h.PatchMyAPIKey(t.Context(), by, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(err)
+	next, err := h.RotateMyAPIKey(t.Context(), by, issued.ID, 0)
+	is.NoErr(err)
+	imported, err := h.ImportAPIKey(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
+	is.NoErr(err)
+	is.NoErr(h.RevokeAPIKey(t.Context(), by, bob.Identity(), imported.ID))
+	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, next.ID)) // in a session of the host
+	_, err = h.CreateTemplate(t.Context(), by, svc.CreateTemplate{ID: "notes", Content: content("Notes", "1")})
+	is.NoErr(err)
+	_, err = h.RevokeMyAPIKeys(t.Context(), by)
+	is.NoErr(err)
+
+	var all []string
+	for _, r := range collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetAPIKey})) {
+		all = append(all, fmt.Sprintf("%s %s by %s", r.Action, r.Target.ID, r.ActorKey))
+	}
+	slices.Reverse(all)
+	is.Equal(all, []string{
+		"api_key.issued " + first.ID + " by ", "api_key.issued " + issued.ID + " by " + first.ID, "api_key.changed " + issued.ID + " by " + first.ID,
+		"api_key.issued " + next.ID + " by " + first.ID, "api_key.revoked " + issued.ID + " by " + first.ID,
+		"api_key.imported " + imported.ID + " by " + first.ID, "api_key.revoked " + imported.ID + " by " + first.ID,
+		"api_key.revoked " + next.ID + " by ", "api_key.revoked " + first.ID + " by " + first.ID,
+	})
+	for _, r := range collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetTemplate, TargetID: "notes"})) {
+		is.Equal(r.ActorKey, first.ID)
+	}
+	h.wantSound(t)
+}

@@ -71,7 +71,8 @@ func (s *Service) authorizeMyIssue(ctx context.Context, by Principal) error {
 }
 
 // authorizeKeys lets a caller who may do the action, and whom the holder's rights do not exceed when it writes, at the
-// keys of a holder. The keys of a user who has left are there to be listed and ended, so the host is not asked for the user.
+// keys of a holder. The keys of a user who has left are there to be listed and ended, so the host
+// is not asked for the user.
 func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identity, action string) error {
 	if by.Kind == KindHost {
 		return s.checkAccount(ctx, holder)
@@ -88,7 +89,8 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 	return s.checkAccount(ctx, holder)
 }
 
-// authorizeIssue lets those pass who may issue, and so prolong, keys of a holder that the host knows.
+// authorizeIssue lets those pass who may issue, and so prolong, keys of a holder that the host
+// knows.
 func (s *Service) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
 	if err := s.authorizeChange(ctx, by, holder); err != nil || holder.Kind != KindUser {
 		return err
@@ -132,7 +134,8 @@ func (s *Service) checkAccount(ctx context.Context, holder Identity) error {
 	return fault("read service account", err)
 }
 
-// checkUser refuses a user whom the host does not know. The host itself is not asked about what it does.
+// checkUser refuses a user whom the host does not know. The host itself is not asked about what it
+// does.
 func (s *Service) checkUser(ctx context.Context, by Principal, id string) error {
 	if s.config.KnownUser == nil || by.Kind == KindHost {
 		return nil

@@ -23,10 +23,18 @@ const DefaultMaxKeysPerHolder = 1000
 //   - The lock on the caller's own key ([APIKeyStore].ChangeAPIKey): a revocation of it comes before, and is seen, or after.
 //
 // A bearer of the host's Authenticator, and the host itself, have no key here.
-func (s *Service) mutateKeys(ctx context.Context, by Principal, holder Identity, write func(ctx context.Context, tx Store, live int) ([]Event, error)) error {
+func (s *Service) mutateKeys(ctx context.Context, by Principal, holder Identity, write keyMutation) error {
+	return s.mutateLocked(ctx, by, by, holder, write)
+}
+
+// keyMutation writes keys of a holder that has live keys, and returns the events.
+type keyMutation func(ctx context.Context, tx Store, live int) ([]Event, error)
+
+// mutateLocked is mutateKeys, which judges another principal than the one that signs the events.
+func (s *Service) mutateLocked(ctx context.Context, by, judged Principal, holder Identity, write keyMutation) error {
 	return s.mutate(ctx, by, func(ctx context.Context, store Store) (events []Event, err error) {
 		err = store.Atomically(ctx, func(ctx context.Context, tx Store) error {
-			live, err := s.lockKeys(ctx, tx, by, holder)
+			live, err := s.lockKeys(ctx, tx, judged, holder)
 			if err != nil {
 				return err
 			}

@@ -61,11 +61,14 @@ type Target struct {
 
 // Event is one committed mutation. It holds no secret.
 type Event struct {
-	ID     uuid.UUID // a UUIDv7 (RFC 9562), so events of one process sort by time
-	Time   time.Time // UTC, microseconds: what the rows were stamped with
-	Actor  Identity
-	Action EventAction
-	Target Target
+	ID    uuid.UUID // a UUIDv7 (RFC 9562), so events of one process sort by time
+	Time  time.Time // UTC, microseconds: what the rows were stamped with
+	Actor Identity
+	// ActorKey is the ID of the issued key that Actor came by; "": it came by none, but by the
+	// host's Authenticator or in the host's own code.
+	ActorKey string
+	Action   EventAction
+	Target   Target
 }
 
 // happened returns events, which have no ID and no Actor yet.
@@ -113,7 +116,7 @@ func (s *Service) mutateAndKeep(ctx context.Context, by Principal, write mutatio
 // signs completes events that are p's doing.
 func (p Principal) signs(events []Event) []Event {
 	for i := range events {
-		events[i].ID, events[i].Actor = uuid.Must(uuid.NewV7()), p.Identity()
+		events[i].ID, events[i].Actor, events[i].ActorKey = uuid.Must(uuid.NewV7()), p.Identity(), p.key
 	}
 	return events
 }

@@ -119,9 +119,9 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 // leastMasked is how many characters behind a prefix of imports, at least, may be a key.
 const leastMasked = 16
 
-// MaskImportedKeys returns the text with "***" for what may be a key of another system: a prefix of Config.Keys.Imports, which stays, and at
-// least 16 visible characters behind it that are no quotes, brackets or separators. It is for logs and answers that
-// repeat what a caller has sent.
+// MaskImportedKeys returns the text with "***" for what may be a key of another system: a prefix of
+// Config.Keys.Imports, which stays, and at least 16 visible characters behind it that are no
+// quotes, brackets or separators. It is for logs and answers that repeat what a caller has sent.
 func (s *Service) MaskImportedKeys(text string) string {
 	for i := range s.keys.imports {
 		text = maskBehind(text, s.keys.imports[i].Prefix)

@@ -204,3 +204,21 @@ func TestKeysFromBeforeRowsWereSealed(t *testing.T) {
 	is.True(!with(false).good(unused))
 	is.True(with(true).good(unused))
 }
+
+// While keys from before there was a pepper are accepted, who can write the database can make keys, and take over those that there are:
+// docs/keys.md says so. It ends when they are retired.
+func TestKeysWithoutPepperCanBeForged(t *testing.T) {
+	is := is.New(t)
+	old := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
+	made := issue(t, old, bob) // as a writer of the database makes one, who reads the key of ids there
+	own := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}
+	forge := func(peppers ...svc.Pepper) *host {
+		return newHost(t, func(c *svc.Config) {
+			c.Keys.Peppers = append([]svc.Pepper{own}, peppers...)
+			c.Store = &editedStore{old.store, func(k *svc.APIKey) { k.Holder = alice.Identity() }}
+		})
+	}
+	is.Equal(forge(svc.Pepper{}).principal(t, made).Identity(), alice.Identity())
+	is.True(!forge(svc.Pepper{Retired: true}).good(made))
+	is.True(!forge().good(made))
+}

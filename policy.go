@@ -30,7 +30,9 @@ type Query struct {
 
 // Resolution is a decision and its reasons.
 type Resolution struct {
-	TenantID          string  // the user's id, "sa:<id>" or "_unmapped"
+	// TenantID is the user's id, "sa:<id>" or "_unmapped": a name to show. A user may have such an
+	// id, so decide by PrincipalType and ResolvedUserID.
+	TenantID          string
 	PrincipalType     Kind    // KindUser, KindServiceAccount or KindUnmapped
 	ResolvedUserID    *string // the user, or the service account's owner; nil: nobody known
 	Outcome           Outcome

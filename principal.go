@@ -29,8 +29,8 @@ type Principal struct {
 	// A stored deny still wins over them; an issued key never carries any. Nil: it vouches for none. With any other "*",
 	// or an empty pattern, Authenticate fails with [CodeInternal] and an Err that quotes the pattern.
 	Actions []string
-	// ScopingPolicyID is that of an access policy which narrows what p may do, in this request only: both must allow, and it gives p
-	// no parameter that p has not. An issued
+	// ScopingPolicyID is that of an access policy which narrows what p may do, in this request
+	// only: both must allow, and it gives p no parameter that p has not. An issued
 	// key brings its own; an [Authenticator] may set one. Actions do not count beside it. "": p is not narrowed.
 	ScopingPolicyID string
 

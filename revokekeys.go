@@ -112,8 +112,7 @@ func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) 
 // the caller's key again: a chunk may have revoked that very key, and a revocation never waits for
 // an Apply.
 func (s *Service) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
-	by.key = ""
-	err = s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, _ int) (events []Event, err error) {
+	err = s.mutateLocked(ctx, by, Principal{}, holder, func(ctx context.Context, tx Store, _ int) (events []Event, err error) {
 		now := s.now()
 		ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
 		for _, id := range ids {

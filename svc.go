@@ -50,9 +50,11 @@ type Config struct {
 	Marketplace Marketplace
 	// Authenticator is asked about every bearer that is not a key issued here. Nil: only issued keys are accepted.
 	Authenticator Authenticator
-	// KnownUser tells whether the host has a user of that id: an unknown one gets no keys. It is asked before a key is issued, imported,
-	// rotated, enabled or given another end, on all ways but for [Host]. Listing, disabling and revoking do not ask it, nor does
-	// Authenticate: the keys of a user who has left are good until they are revoked. Nil: every id is a user's. It is called concurrently.
+	// KnownUser tells whether the host has a user of that id: an unknown one gets no keys. It is
+	// asked before a key is issued, imported, rotated, enabled or given another end, on all ways
+	// but for [Host]. Listing, disabling and revoking do not ask it, nor does Authenticate: the
+	// keys of a user who has left are good until they are revoked. Nil: every id is a user's. It is
+	// called concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
 	// OnEvent is told of every mutation but [Service.ResealSources], after its commit and before the method returns, in the
 	// caller's goroutine and concurrently. Nil: nobody is told.

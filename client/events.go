@@ -41,7 +41,7 @@ func optionalInstant(at time.Time) string {
 func auditRecord(in wire.Event) svc.AuditRecord {
 	t := in.Target
 	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
-		Time: in.Time, Actor: identity(in.Actor), Action: svc.EventAction(in.Action),
+		Time: in.Time, Actor: identity(in.Actor.Identity), ActorKey: orEmpty(in.Actor.KeyID), Action: svc.EventAction(in.Action),
 		Target: svc.Target{Kind: svc.TargetKind(t.Kind), ID: t.ID, Scope: svc.Scope(orEmpty(t.Scope)), Owner: orEmpty(t.Owner)},
 	}}
 	if t.Holder != nil {

@@ -71,7 +71,7 @@ func (p page) number() (int64, error) {
 
 func wireEvent(r svc.AuditRecord) wire.Event {
 	return wire.Event{
-		Number: r.Number, ID: r.ID.String(), Time: r.Time, Actor: wireIdentity(r.Actor), Action: string(r.Action),
+		Number: r.Number, ID: r.ID.String(), Time: r.Time, Actor: wire.Actor{Identity: wireIdentity(r.Actor), KeyID: orNull(r.ActorKey)}, Action: string(r.Action),
 		Target:   wireTarget(r.Target),
 		Previous: orNull(hex.EncodeToString(r.Previous)), Hash: hex.EncodeToString(r.Hash),
 	}

@@ -73,14 +73,19 @@ func TestEventsWhole(t *testing.T) {
 	n := len(records)
 	a := admin.get("/admin/events?limit=3").is(200)
 	issued, deleted, created := records[0], records[1], records[2]
+	key := issued.ActorKey
 	a.json(fmt.Sprintf(`{"events": [
-	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin"}, "action": "api_key.issued",
+	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "api_key.issued",
 	   "target": {"kind": "api_key", "id": %q, "scope": null, "owner": null, "holder": {"kind": "user", "id": "alice"}}, "previous": "%x", "hash": "%x"},
-	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin"}, "action": "template.deleted",
+	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "template.deleted",
 	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "previous": "%x", "hash": "%x"},
-	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:06.678901Z", "actor": {"kind": "user", "id": "admin"}, "action": "template.created",
+	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:06.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "template.created",
 	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "previous": "%x", "hash": "%x"}]}`,
-		n, issued.ID, issued.Target.ID, deleted.Hash, issued.Hash, n-1, deleted.ID, created.Hash, deleted.Hash, n-2, created.ID, created.Previous, created.Hash))
+		n, issued.ID, key, issued.Target.ID, deleted.Hash, issued.Hash, n-1, deleted.ID, key, created.Hash, deleted.Hash,
+		n-2, created.ID, key, created.Previous, created.Hash))
+	if len(key) != 16 || key == issued.Target.ID {
+		t.Errorf("the key that the administrator came by: %q", key)
+	}
 	first := events[n-1]
 	if first["previous"] != nil || fmt.Sprint(first["actor"]) != "map[id:<nil> kind:host]" {
 		t.Errorf("the first: %v", first)

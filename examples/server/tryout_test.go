@@ -38,7 +38,7 @@ var demoAnswers = [][]string{
 	{`[{"id":"`, `"api_key_prefix":"svcu_`, `"description":"laptop"}]`},
 	{`"api_key":"svcu_`, `"description":"phone"`},
 	{`"description":"phone"}`, `"description":"made at the first start"}]`},
-	{`{"events":[{"number":`, `"actor":{"kind":"user","id":"admin"},"action":"template.updated","target":{"kind":"template","id":"night-shift"`,
+	{`{"events":[{"number":`, `"actor":{"kind":"user","id":"admin","key_id":"`, `"action":"template.updated","target":{"kind":"template","id":"night-shift"`,
 		`"action":"template.diverged"`, `"action":"template.patched"`, `"hash":"`},
 }
 

@@ -130,7 +130,8 @@ func (m *merged) narrow(by *merged) {
 	m.matches = slices.Concat(m.matches, by.matches)
 }
 
-// limit leaves what m gives, or the lesser where by gives less of it. It adds nothing that m does not give.
+// limit leaves what m gives, or the lesser where by gives less of it. It adds nothing that m does
+// not give.
 func (m *merged) limit(by *merged) {
 	recallBudget.limit(m, by)
 	recallMaxTokens.limit(m, by)

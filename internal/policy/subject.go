@@ -46,9 +46,11 @@ type Subject struct {
 	// Scoping are the policies that narrow the grants, in order: each has to allow what they allow. Empty: they count as they are.
 	// Each may set parameters, as a service account's does.
 	Scoping []Named
-	// Narrowing are the policies that narrow what the grants and Scoping come to, in order, as an API key's does: each has to allow it,
-	// and gives nothing. A parameter that is unset stays unset. Budget and max_tokens become the lower, every_n the higher of both
-	// values, roles those that both have, exclude_providers those that either has. The other parameters stay as they are.
+	// Narrowing are the policies that narrow what the grants and Scoping come to, in order, as an
+	// API key's does: each has to allow it, and gives nothing. A parameter that is unset stays
+	// unset. Budget and max_tokens become the lower, every_n the higher of both values, roles those
+	// that both have, exclude_providers those that either has. The other parameters stay as they
+	// are.
 	Narrowing []Named
 }
 

@@ -41,7 +41,8 @@ type Entry struct {
 	BankPattern   *string `json:"bank_pattern"`
 	Code          string  `json:"code"`
 	Reason        string  `json:"reason"`
-	// What a matched entry gives; empty otherwise. Of a policy of Subject.Narrowing, where the request is allowed: what it can lessen.
+	// What a matched entry gives; empty otherwise. Of a policy of Subject.Narrowing, where the
+	// request is allowed: what it can lessen.
 	Sets Sets `json:"sets"`
 	// Lost maps each parameter whose value did not prevail to the statement
 	// ("policy#statement") that was the first to prevail over it: of its own side, or
@@ -115,7 +116,8 @@ func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]st
 	return e.Lost
 }
 
-// limit takes out of the entries of Subject.Narrowing what they do not give: all but the limits of parameters that are in force.
+// limit takes out of the entries of Subject.Narrowing what they do not give: all but the limits of
+// parameters that are in force.
 func (r *recorder) limit(inForce *Parameters) {
 	for _, i := range r.limits {
 		e := &r.trace[i]

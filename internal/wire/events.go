@@ -7,7 +7,7 @@ type Event struct {
 	Number   int64     `json:"number"`
 	ID       string    `json:"id"`
 	Time     time.Time `json:"time"`
-	Actor    Identity  `json:"actor"`
+	Actor    Actor     `json:"actor"`
 	Action   string    `json:"action"`
 	Target   Target    `json:"target"`
 	Previous *string   `json:"previous"`
@@ -21,6 +21,12 @@ type Target struct {
 	Scope  *string   `json:"scope"`
 	Owner  *string   `json:"owner"`
 	Holder *Identity `json:"holder"`
+}
+
+// Actor is who did something.
+type Actor struct {
+	Identity
+	KeyID *string `json:"key_id,omitempty"` // of the issued key that it came by
 }
 
 // Identity is who a principal is.
@@ -57,6 +63,17 @@ func (t Target) Append(b []byte) []byte {
 		o.b = t.Holder.Append(o.b)
 	} else {
 		o.b = append(o.b, "null"...)
+	}
+	return o.close()
+}
+
+// Append appends the JSON of a.
+func (a Actor) Append(b []byte) []byte {
+	o := open(b)
+	o.text("kind", a.Kind)
+	o.optional("id", a.ID)
+	if a.KeyID != nil {
+		o.text("key_id", *a.KeyID)
 	}
 	return o.close()
 }

@@ -15,7 +15,7 @@ import (
 // record and of all before it, which never goes back: so the first record that can be as late as a time is found in an index.
 const (
 	auditColumns = `number, ` + eventColumns + `, previous, hash, latest`
-	auditWidth   = 15
+	auditWidth   = 16
 )
 
 // AppendAudit implements [svc.AuditStore].

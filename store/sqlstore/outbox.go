@@ -17,7 +17,7 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
 			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (`+eventColumns+`, claimed_until)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0) ON CONFLICT DO NOTHING`, eventArgs(e)...)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0) ON CONFLICT DO NOTHING`, eventArgs(e)...)
 			if err != nil {
 				return err
 			}
@@ -66,12 +66,12 @@ func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 }
 
 // eventColumns are those of an event, in the outbox and in the audit log.
-const eventColumns = `id, happened_at, actor_kind, actor_id, action,
+const eventColumns = `id, happened_at, actor_kind, actor_id, actor_key, action,
 	target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`
 
 func eventArgs(e svc.Event) []any {
 	t := e.Target
-	return []any{e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.Action, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
+	return []any{e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.ActorKey, e.Action, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
 }
 
 func scanEvent(row scanner) (svc.Event, error) {
@@ -91,7 +91,7 @@ type eventRow struct {
 
 func (r *eventRow) columns() []any {
 	e, t := &r.Event, &r.Target
-	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.Action, &t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
+	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action, &t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
 }
 
 func (r *eventRow) event() (e svc.Event, err error) {

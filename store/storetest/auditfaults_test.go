@@ -72,6 +72,13 @@ var auditFaults = map[string]func(*store){
 		}
 		return records
 	}),
+	"a record's actor loses its key": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		records := next(last)
+		for i := range records {
+			records[i].ActorKey = ""
+		}
+		return records
+	}),
 	"the hash of the record before is lost": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
 		records := next(last)
 		for i := range records {

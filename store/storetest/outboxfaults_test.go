@@ -68,6 +68,15 @@ var outboxFaults = map[string]func(*store){
 			return events, err
 		}
 	}),
+	"an event's actor loses its key": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, until, limit)
+			for i := range events {
+				events[i].ActorKey = ""
+			}
+			return events, err
+		}
+	}),
 	"events that are gone are an error": func(s *store) {
 		s.deleteEvents = func(ctx context.Context, ids []uuid.UUID) error {
 			if slices.Contains(ids, newEvent(9).ID) {

@@ -127,7 +127,7 @@ func newEvent(n uint32) svc.Event {
 	binary.BigEndian.PutUint32(id[12:], n)
 	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "holder of " + odd[int(n)%len(odd)]}
 	return svc.Event{
-		ID: id, Time: at(int64(n)), Actor: alice, Action: svc.EventAPIKeyIssued,
+		ID: id, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)], Action: svc.EventAPIKeyIssued,
 		Target: svc.Target{Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal, Owner: "bob", Holder: holder},
 	}
 }

@@ -68,7 +68,8 @@ func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
 	return sides
 }
 
-// narrowers returns the policies that narrow a subject: those that may set something, then those that may not.
+// narrowers returns the policies that narrow a subject: those that may set something, then those
+// that may not.
 func narrowers(s policy.Subject) []policy.Named {
 	return append(append([]policy.Named{}, s.Scoping...), s.Narrowing...)
 }

@@ -137,7 +137,8 @@ func (l *rules) narrowScalar(out, sofar, scoping *given, s scalar) {
 	loser.lose(s, winner)
 }
 
-// lessen returns what the holder has, less where the narrowing says less. The narrowing's statements keep only what they take part in.
+// lessen returns what the holder has, less where the narrowing says less. The narrowing's
+// statements keep only what they take part in.
 func (l *rules) lessen(holder, narrowing *given) *given {
 	out := &given{Parameters: holder.Parameters, source: maps.Clone(holder.source)}
 	out.matching = append(append([]*line{}, holder.matching...), narrowing.matching...)
@@ -185,7 +186,8 @@ func (g *given) drop(s scalar) {
 	}
 }
 
-// lose says of the statements whose value was in force that they lost to the winner's, but for those that had lost before.
+// lose says of the statements whose value was in force that they lost to the winner's, but for
+// those that had lost before.
 func (g *given) lose(s scalar, winner *given) {
 	for _, m := range g.matching {
 		if m.Lost[s.name] == "" && s.read(&m.gives) == s.read(&g.Parameters) {
