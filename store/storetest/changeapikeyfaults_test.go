@@ -216,6 +216,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			if err != nil {
 				return err
 			}
+			time.Sleep(5 * time.Millisecond) // the others count, too
 			return atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 				return fn(ctx, broken(lockFault(func(_ context.Context, _ *store, _ svc.Identity, most int) (int, error) {
 					return min(live, most), nil
