@@ -62,58 +62,6 @@ type APIKeyPatch struct {
 	Disabled    *bool
 }
 
-// KeyUse is what is kept of a key's having been accepted.
-type KeyUse struct {
-	ID string
-	At time.Time // the minute
-}
-
-// APIKeyStore keeps API keys. How one is read by its id is [AccessStore]'s Access.
-type APIKeyStore interface {
-	// CreateAPIKey adds a key. ErrExists when its id is taken.
-	CreateAPIKey(ctx context.Context, key APIKey) error
-	// LockAPIKeys counts the holder's keys that are not revoked, up to most. In a transaction it
-	// locks them first: another transaction that calls it for this holder waits until this one
-	// ends, in every process, and then counts what this one has written. It is no mutation: the
-	// generation stays.
-	LockAPIKeys(ctx context.Context, holder Identity, most int) (live int, err error)
-	// APIKeys returns a chunk of the holder's keys that are not revoked, newest first (CreatedAt, then ID,
-	// descending), behind page's last row. A chunk of fewer than page.Limit is the end.
-	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
-	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes
-	// what change made of its Description, ExpiresAt, Disabled, RevokedAt, Hash, Pepper and Seal,
-	// and nothing else, in one transaction: changes of one key happen one after the other. change
-	// does no I/O and may be called again, with the key read anew; its error is returned as it is
-	// and nothing is written. ErrNotFound when the key is unknown, another's or revoked. In a
-	// transaction nobody else changes or revokes the key until the end, also where change returns
-	// false.
-	ChangeAPIKey(ctx context.Context, holder Identity, id string, change func(key *APIKey) (write bool, err error)) error
-	// RotateAPIKey does as ChangeAPIKey does, and adds the key that rotate returns, in the same transaction: both, or
-	// neither. ErrExists when the new key's id is taken.
-	RotateAPIKey(ctx context.Context, holder Identity, id string, rotate func(old *APIKey) (next APIKey, err error)) error
-	// RevokeAPIKey marks the holder's key as revoked, and forgets its Hash and Seal: no edit of the row brings it back.
-	// ErrNotFound when it is unknown, another's or revoked before.
-	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
-	// RevokeAPIKeys does so with the newest keys of the holder that are not revoked, at most limit
-	// (> 0), as one mutation, and returns their ids, in no order. Fewer than limit: the holder has
-	// no others. Where there are none, nothing is written.
-	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time, limit int) (ids []string, err error)
-	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At. Unknown keys are left out. It is
-	// no mutation: the generation stays.
-	UseAPIKeys(ctx context.Context, uses []KeyUse) error
-	// KeepValue returns the value kept under name, after keeping value if there was none. All callers, in all
-	// processes, get the same.
-	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
-}
-
-// APIKeyPage asks for one chunk of a list of keys.
-type APIKeyPage struct {
-	Holder    Identity
-	AfterTime time.Time // CreatedAt and ID of the last row of the chunk before; zero from the start
-	AfterID   string
-	Limit     int // at most so many, > 0
-}
-
 // IssueAPIKey issues a key for a user or a service account. The caller needs iam:users:write, must be neither a service account nor
 // narrowed, and must itself have every control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account without a row), CodeLimit,

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -148,4 +149,168 @@ func (s *Service) checkUser(ctx context.Context, by Principal, id string) error 
 		return notFound("there is no such user")
 	}
 	return nil
+}
+
+// sender is whom a channel belongs to: an active user, or nobody.
+func (a AccessSnapshot) sender() Identity {
+	if a.User == nil || a.User.Inactive {
+		return Identity{Kind: KindUnmapped}
+	}
+	return Identity{Kind: KindUser, ID: a.User.ID}
+}
+
+// subject is whose rights are judged, closed when something that they rest on is missing or inactive.
+func (a AccessSnapshot) subject(who Identity) policy.Subject {
+	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
+	switch who.Kind {
+	case KindUnmapped:
+		return subject
+	case KindUser:
+		subject.Closed = a.closedUser("user " + quote(who.ID))
+	case KindServiceAccount:
+		subject.ServiceAccountID = who.ID
+		subject.Closed = a.closedServiceAccount(who.ID)
+		if a.Scoping != nil {
+			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
+		}
+	default:
+		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
+	}
+	for _, g := range a.Grants {
+		grant := policy.Grant{PolicyID: g.Policy.ID, Priority: g.Priority, Document: g.Document}
+		if g.Principal.Type == GrantedToGroup {
+			grant.Group = g.Principal.ID
+		}
+		subject.Grants = append(subject.Grants, grant)
+	}
+	return subject
+}
+
+// narrow narrows a subject by the snapshot's Narrowing, which has that id; "" narrows nothing.
+func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
+	switch {
+	case id == "":
+	case a.Narrowing == nil:
+		subject.Closed = cmp.Or(subject.Closed, "the scoping policy "+quote(id)+" that narrows it is gone")
+	default:
+		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
+	}
+}
+
+// closedUser says why the snapshot's user has no rights at all, or "".
+func (a AccessSnapshot) closedUser(name string) string {
+	switch {
+	case a.User == nil:
+		return name + " is unknown"
+	case a.User.Inactive:
+		return name + " is inactive"
+	}
+	return ""
+}
+
+func (a AccessSnapshot) closedServiceAccount(id string) string {
+	name := "service account " + quote(id)
+	switch account := a.ServiceAccount; {
+	case account == nil:
+		return name + " is unknown"
+	case account.Inactive:
+		return name + " is inactive"
+	case account.ScopingPolicyID != "" && a.Scoping == nil:
+		return "the scoping policy " + quote(account.ScopingPolicyID) + " of " + name + " is gone"
+	default:
+		return a.closedUser("the owner " + quote(account.OwnerUserID) + " of " + name)
+	}
+}
+
+func (a AccessSnapshot) bankPolicy() *policy.Named {
+	if a.BankPolicy == nil {
+		return nil
+	}
+	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
+}
+
+// standing returns what a decision is made from: copies where they can be trusted, else the store's rows.
+func (s *Service) standing(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
+	if who.Kind == KindUnmapped {
+		who = Unmapped.actor()
+	}
+	if s.copies != nil {
+		if holder, b, ok := s.copies.get(who, bank); ok {
+			return holder, b, nil
+		}
+	}
+	var c checker
+	if c.foreign("bank", bank); c.err() != nil {
+		return nil, nil, c.err()
+	}
+	if who.Kind != KindUnmapped && idProblem(who.ID) != "" {
+		return &standing{rights: s.compiler.Compile(policy.Subject{Kind: policy.User, Closed: "denied: no principal has that id"})}, nil, nil
+	}
+	if s.copies == nil {
+		holder, b, err := s.readStanding(ctx, who, bank)
+		return holder, b.policy, err
+	}
+	return s.copyStanding(ctx, who, bank)
+}
+
+// copyStanding reads what a decision is made from and keeps copies of it.
+func (s *Service) copyStanding(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
+	s.followStore()
+	c := s.copies
+	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
+	if _, known := c.holders.Get(who); known { // it is the bank that is missing
+		if _, b, err := s.readStanding(ctx, Unmapped.actor(), bank); err == nil {
+			c.banks.Put(bankFence, bank, b)
+		}
+	} else {
+		defer turn(ctx, c.holders, holderFence, who)()
+	}
+	if holder, b, ok := c.get(who, bank); ok {
+		return holder, b, nil
+	}
+	holder, b, err := s.readStanding(ctx, who, bank)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.holders.Put(holderFence, who, holder)
+	c.banks.Put(bankFence, bank, b)
+	return holder, b.policy, nil
+}
+
+// readStanding reads what is stored about a principal and a bank, in one snapshot.
+func (s *Service) readStanding(ctx context.Context, who actor, bank string) (*standing, bankCopy, error) {
+	query := AccessQuery{Identity: who.Identity, ScopingPolicyID: who.narrowedBy, BankID: bank}
+	if who == Unmapped.actor() {
+		query.Identity = Identity{}
+	}
+	snapshot, err := s.store.Access(ctx, query)
+	if err != nil {
+		return nil, bankCopy{}, fault("read access", err)
+	}
+	holder, b := s.snapshotStanding(who, snapshot)
+	return holder, b, nil
+}
+
+// snapshotStanding is what a snapshot says of a principal and a bank. A principal without a row has no rights, which is no reason to
+// deny what the host vouches for.
+func (s *Service) snapshotStanding(who actor, snapshot AccessSnapshot) (*standing, bankCopy) {
+	if s.copies != nil {
+		s.copies.hear(snapshot.Generation)
+	}
+	subject, holder := snapshot.subject(who.Identity), &standing{generation: snapshot.Generation}
+	account, user := snapshot.ServiceAccount, snapshot.User
+	switch {
+	case who.Kind == KindUser && user == nil:
+		subject.Closed = ""
+	case who.Kind == KindUser:
+		holder.inactive = user.Inactive
+	case who.Kind == KindServiceAccount && account == nil:
+		subject.Closed = ""
+	case who.Kind == KindServiceAccount:
+		holder.inactive = account.Inactive
+	}
+	holder.keysRest = snapshot.keysRest(who.Identity)
+	snapshot.narrow(&subject, who.narrowedBy)
+	holder.rights = s.compiler.Compile(subject)
+	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/extsvc/svc/internal/tasks"
 	"github.com/google/uuid"
 )
 
@@ -146,4 +147,50 @@ func (s *Service) tell(ctx context.Context, event Event) {
 		}
 	}()
 	s.config.OnEvent(context.WithoutCancel(ctx), event) // it has happened, whether its caller waits or not
+}
+
+// The delivery of outbox events.
+const (
+	outboxPoll  = time.Second      // how long an event waits for it at most
+	outboxClaim = 30 * time.Second // how long a process has for a batch before another one may try
+	outboxBatch = 100
+
+	outboxDelete = 5 * time.Second // for forgetting a batch
+)
+
+// deliver hands outbox events to the host until ctx ends.
+func (s *Service) deliver(ctx context.Context) {
+	tick := time.NewTicker(outboxPoll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := s.deliverOnce(ctx); err != nil && ctx.Err() == nil {
+			s.config.Logger.WarnContext(ctx, "svc: events of the outbox wait", "error", err)
+		}
+		tasks.Wait(ctx, tick.C)
+	}
+}
+
+func (s *Service) deliverOnce(ctx context.Context) error {
+	for {
+		now := s.now()
+		events, err := s.store.ClaimEvents(ctx, now, now.Add(outboxClaim), outboxBatch)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		ids := make([]uuid.UUID, len(events))
+		for i, event := range events {
+			s.tell(ctx, event)
+			ids[i] = event.ID
+		}
+		if err := s.deleteEvents(ctx, ids); err != nil {
+			return err
+		}
+	}
+}
+
+// deleteEvents forgets events that were delivered, those of the last batch before the end, too: they would come again.
+func (s *Service) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
+	defer cancel()
+	return s.store.DeleteEvents(ctx, ids)
 }

@@ -24,23 +24,6 @@ const MaxIdempotencyKeyLength = 255
 // of errors about it.
 const idempotencyHeader = "Idempotency-Key"
 
-// AnswerStore keeps what requests with an idempotency key were answered.
-type AnswerStore interface {
-	// Answer returns what is kept under key. ErrNotFound where nothing is, or what is has expired by the time now.
-	Answer(ctx context.Context, key []byte, now time.Time) (Answer, error)
-	// KeepAnswer keeps an answer, and forgets some that have expired by the time now. It is no mutation: the generation stays. ErrExists
-	// when one is kept under its Key that has not expired.
-	KeepAnswer(ctx context.Context, answer Answer, now time.Time) error
-}
-
-// Answer is what a request was answered, for when it is repeated.
-type Answer struct {
-	Key       []byte // a digest of who asked, and of the idempotency key: 32 bytes
-	Request   []byte // a digest of what was asked for: 32 bytes
-	Data      []byte // sealed
-	ExpiresAt time.Time
-}
-
 // repeatable is a request that may come again. Without an idempotency key it is done each time.
 type repeatable struct {
 	service *Service

@@ -1,7 +1,6 @@
 package svc
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -143,84 +143,6 @@ func (c *checker) sender(field, provider, id string) {
 	}
 }
 
-// sender is whom a channel belongs to: an active user, or nobody.
-func (a AccessSnapshot) sender() Identity {
-	if a.User == nil || a.User.Inactive {
-		return Identity{Kind: KindUnmapped}
-	}
-	return Identity{Kind: KindUser, ID: a.User.ID}
-}
-
-// subject is whose rights are judged, closed when something that they rest on is missing or inactive.
-func (a AccessSnapshot) subject(who Identity) policy.Subject {
-	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
-	switch who.Kind {
-	case KindUnmapped:
-		return subject
-	case KindUser:
-		subject.Closed = a.closedUser("user " + quote(who.ID))
-	case KindServiceAccount:
-		subject.ServiceAccountID = who.ID
-		subject.Closed = a.closedServiceAccount(who.ID)
-		if a.Scoping != nil {
-			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
-		}
-	default:
-		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
-	}
-	for _, g := range a.Grants {
-		grant := policy.Grant{PolicyID: g.Policy.ID, Priority: g.Priority, Document: g.Document}
-		if g.Principal.Type == GrantedToGroup {
-			grant.Group = g.Principal.ID
-		}
-		subject.Grants = append(subject.Grants, grant)
-	}
-	return subject
-}
-
-// narrow narrows a subject by the snapshot's Narrowing, which has that id; "" narrows nothing.
-func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
-	switch {
-	case id == "":
-	case a.Narrowing == nil:
-		subject.Closed = cmp.Or(subject.Closed, "the scoping policy "+quote(id)+" that narrows it is gone")
-	default:
-		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
-	}
-}
-
-// closedUser says why the snapshot's user has no rights at all, or "".
-func (a AccessSnapshot) closedUser(name string) string {
-	switch {
-	case a.User == nil:
-		return name + " is unknown"
-	case a.User.Inactive:
-		return name + " is inactive"
-	}
-	return ""
-}
-
-func (a AccessSnapshot) closedServiceAccount(id string) string {
-	name := "service account " + quote(id)
-	switch account := a.ServiceAccount; {
-	case account == nil:
-		return name + " is unknown"
-	case account.Inactive:
-		return name + " is inactive"
-	case account.ScopingPolicyID != "" && a.Scoping == nil:
-		return "the scoping policy " + quote(account.ScopingPolicyID) + " of " + name + " is gone"
-	default:
-		return a.closedUser("the owner " + quote(account.OwnerUserID) + " of " + name)
-	}
-}
-
-func (a AccessSnapshot) bankPolicy() *policy.Named {
-	if a.BankPolicy == nil {
-		return nil
-	}
-	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
-}
-
 func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
 	r := Resolution{
 		TenantID: who.ID, PrincipalType: who.Kind,
@@ -240,4 +162,53 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 		r.BankPolicy = a.BankPolicy.Document
 	}
 	return r
+}
+
+var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
+
+// Decide decides whether a principal may do an action on a bank, with which parameters, by the same code as [Service.Resolve].
+// It is for every request that a host serves: what it needs is kept in memory, so that most calls take well under a microsecond and
+// no call of the store. What this process writes counts at once, what others write within a second or so (PostgreSQL:
+// milliseconds). When the store has not been reached for 5 seconds, each call reads it.
+//
+// A user without a row has no stored rights. On bank "*" what the host vouches for ([Principal].Actions) counts too.
+//
+// An error is never an allow. Errors: CodeInvalid (an empty action, an impossible bank), CodeUnavailable.
+func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, in Context) (d Decision, err error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{}, fault("decide", err)
+	}
+	if p.Kind == KindHost {
+		return hostMay, nil
+	}
+	if action == "" {
+		return Decision{}, invalid("action", "is required")
+	}
+	var now cache.Moment
+	known := false
+	if s.copies != nil {
+		now, known = s.copies.again(&d.of, &p, action, bank, (*policy.Context)(&in))
+	}
+	if !known {
+		if d.of, err = s.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now); err != nil {
+			return Decision{}, err
+		}
+	}
+	if len(p.Actions) > 0 {
+		d.of = d.of.Vouch(p.vouched())
+	}
+	return d, nil
+}
+
+// decide decides, with nothing vouched for, and notes the policy of the bank, as it is now; 0: it is not noted.
+func (s *Service) decide(ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment) (policy.Decision, error) {
+	holder, policyOf, err := s.standing(ctx, who, bank)
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	d := holder.rights.Decide(action, bank, in, policyOf)
+	if now != 0 {
+		holder.rights.Note(action, bank, policyOf, uint64(now))
+	}
+	return d, nil
 }

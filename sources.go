@@ -6,21 +6,15 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"iter"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/token"
-)
-
-// Scope says to whom a source or template belongs.
-type Scope string
-
-// The scopes. Rows of the server have no owner; personal ones belong to a user.
-const (
-	ScopeServer   Scope = "server"
-	ScopePersonal Scope = "personal"
 )
 
 // SourceKey names a source: unique over its three fields. Owner is "" exactly when Scope is [ScopeServer].
@@ -52,48 +46,6 @@ type RegisterSource struct {
 	AuthToken   *Secret // sent to the source as a bearer; nil: none
 	SigningKey  []byte  // the Ed25519 public key, 32 bytes, by which the source's catalogue has to be signed from now on; nil: by none
 	Description *string
-}
-
-// SourceStore keeps sources.
-type SourceStore interface {
-	// CreateSource adds a source. ErrExists when its key is taken.
-	CreateSource(ctx context.Context, source Source) error
-	// Source returns the source with that key. ErrNotFound.
-	Source(ctx context.Context, key SourceKey) (Source, error)
-	// Sources returns a chunk of the sources of page's scope and owner, by name in byte order, after page.After.
-	// A chunk of fewer than page.Limit is the end.
-	Sources(ctx context.Context, page SourcePage) ([]Source, error)
-	// ChangeSource reads the source with that key, calls change with it and, when that returns true, writes what change made of
-	// its Description, URL, SealedToken, Serial and UpdatedAt, and nothing else, in one transaction: changes of one source
-	// happen one after the other. change does no I/O and may be called again, with the source read anew; its error is
-	// returned as it is and nothing is written. ErrNotFound.
-	ChangeSource(ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error)) error
-	// DeleteSource removes the source with that key. ErrNotFound. What was installed from it stays.
-	DeleteSource(ctx context.Context, key SourceKey) error
-	// KeepSourceFile keeps what a source has answered, in the place of what was kept under its path before. It is no mutation: the
-	// generation stays. Of a source those [MaxSourceFiles] files are kept, beside the one whose path is "", whose KeptAt is the
-	// latest; all go with the source. ErrNotFound when that is not registered.
-	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
-	// SourceFile returns what was kept of a file. ErrNotFound.
-	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
-}
-
-// MaxSourceFiles is how many files of a source are kept in the store, beside its catalogue.
-const MaxSourceFiles = 1000
-
-// SourceFile is what a source has answered, as a [Marketplace] keeps it: only that can read it.
-type SourceFile struct {
-	Path   string // relative to the source; "": its catalogue
-	Data   []byte
-	KeptAt time.Time
-}
-
-// SourcePage asks for one chunk of a list of sources.
-type SourcePage struct {
-	Scope Scope
-	Owner string
-	After string // the last name of the chunk before; "" from the start
-	Limit int    // at most so many, > 0
 }
 
 // RegisterSource trusts a source of the server. Its name is the alias, else the first segment of the URL's path without
@@ -231,34 +183,6 @@ func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) e
 	return nil
 }
 
-// upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.
-func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
-	source, err := s.store.Source(ctx, key)
-	if errors.Is(err, ErrNotFound) {
-		return Upstream{}, ErrNotFound
-	} else if err != nil {
-		return Upstream{}, fault("read source", err)
-	}
-	return s.upstreamOf(source)
-}
-
-// upstreamOf returns how to ask a source that was read.
-func (s *Service) upstreamOf(source Source) (Upstream, error) {
-	up := Upstream{Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt, SigningKey: source.SigningKey, Serial: source.Serial}
-	if s.copies != nil { // what is asked of a source may go on when a transaction of the host has ended
-		up.Memory = sourceMemory{s, source.SourceKey}
-	}
-	if !source.HasAuth() {
-		return up, nil
-	}
-	token, err := s.sealer.Open(source.SealedToken, source.binding())
-	if err != nil {
-		return Upstream{}, sourceTokenLost(source.Name, err)
-	}
-	up.Token = Secret(token)
-	return up, nil
-}
-
 func noSource() *Error { return notFound("no source of that name is registered") }
 
 func sourceTokenLost(name string, err error) *Error {
@@ -279,4 +203,128 @@ func (k SourceKey) Compare(other SourceKey) int {
 // Target is the source, for events and change feeds.
 func (k SourceKey) Target() Target {
 	return Target{Kind: TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+}
+
+// RebindSource says that the templates which came from a source of that name are to be updated from where it is now: one that was
+// registered anew at another address updates nothing that came from the old one, until then. It returns the ids of those of the
+// server that it has bound, in byte order; none where all were bound already. Nothing is fetched, no content changes.
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Service) RebindSource(ctx context.Context, by Principal, name string) ([]string, error) {
+	if err := checkID("name", name); err != nil {
+		return nil, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return nil, err
+	}
+	source, err := s.store.Source(ctx, SourceKey{Scope: ScopeServer, Name: name})
+	if errors.Is(err, ErrNotFound) {
+		return nil, noSource()
+	} else if err != nil {
+		return nil, fault("read source", err)
+	}
+	defer s.changesTemplates()()
+	var keys []TemplateKey
+	err = s.mutate(ctx, by, func(ctx context.Context, store Store) (rebound []Event, err error) {
+		keys, err = store.RebindTemplates(ctx, source.SourceKey, source.URL)
+		for _, key := range keys {
+			rebound = append(rebound, happened(s.now(), EventTemplateRebound, key.Target())...)
+		}
+		return rebound, err
+	})
+	if err != nil {
+		return nil, fault("re-bind templates", err)
+	}
+	ids := []string{}
+	for _, key := range keys {
+		if key.Scope == ScopeServer {
+			ids = append(ids, key.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// newSealer returns what seals the tokens of sources: nil where there is no key.
+func newSealer(config SourceConfig) (*seal.Sealer, error) {
+	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
+		return nil, nil
+	}
+	if config.SealingKey == nil {
+		return nil, errors.New("svc: Config.Sources.OldSealingKeys: are given without a SealingKey")
+	}
+	sealer, err := seal.New(config.SealingKey)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Sources.SealingKey: %w", err)
+	}
+	for i, old := range config.OldSealingKeys {
+		if sealer, err = sealer.WithOld(old); err != nil {
+			return nil, fmt.Errorf("svc: Config.Sources.OldSealingKeys[%d]: %w", i, err)
+		}
+	}
+	return sealer, nil
+}
+
+// ResealSources seals the tokens of the server's sources that are under one of Config.Sources.OldSealingKeys anew, under its
+// SealingKey, and returns how many those were, beside an error too. It may run in several processes, and again after a
+// failure: what is done stays done. When it returns 0 and no error, and no process seals under them any more, the old
+// keys can go. For [Host] alone. UpdatedAt stays and there is no event: nothing has changed for anybody.
+//
+// A token that no key opens stays as it is, and the others are resealed all the same. Errors: CodeForbidden; CodeInternal for
+// each token that no key opens, naming its source, joined. A fault of the store ends it, and is the error then.
+func (s *Service) ResealSources(ctx context.Context, by Principal) (int, error) {
+	if by.Kind != KindHost {
+		return 0, forbidden("only the host application reseals the tokens of sources")
+	}
+	var lost []error
+	resealed := 0
+	for source, err := range s.Sources(ctx, by) {
+		done := false
+		if err == nil {
+			done, err = s.resealSource(ctx, source)
+		}
+		switch {
+		case errors.Is(err, seal.ErrOpen):
+			lost = append(lost, err)
+		case err != nil:
+			return resealed, err
+		case done:
+			resealed++
+		}
+	}
+	return resealed, errors.Join(lost...)
+}
+
+// resealSource reseals the token of a source that was listed, as the source is now. Where there is nothing to do, and that is
+// everywhere the second time, it costs no transaction.
+func (s *Service) resealSource(ctx context.Context, listed Source) (done bool, err error) {
+	if needed, err := s.reseal(&listed); err == nil && !needed {
+		return false, nil
+	}
+	err = s.store.ChangeSource(ctx, listed.SourceKey, func(source *Source) (bool, error) {
+		write, err := s.reseal(source)
+		done = write // in the last call
+		return write, err
+	})
+	if errors.Is(err, ErrNotFound) {
+		return false, nil // removed meanwhile
+	} else if err != nil {
+		return false, fault("reseal source", err)
+	}
+	return done, nil
+}
+
+// reseal gives source its token under the current key, and reports whether it was under another.
+func (s *Service) reseal(source *Source) (bool, error) {
+	if !source.HasAuth() {
+		return false, nil
+	}
+	again, err := s.sealer.Reseal(source.SealedToken, source.binding())
+	if err != nil {
+		return false, sourceTokenLost(source.Name, err)
+	}
+	if again == nil {
+		return false, nil
+	}
+	source.SealedToken = again
+	return true, nil
 }

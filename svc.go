@@ -142,25 +142,6 @@ type EventConfig struct {
 	Keep bool
 }
 
-// Store persists what the Service decides. It is made of one role for each noun; the comments of their methods are
-// the contract, and package storetest checks it.
-//
-// What holds for every method: values passed in and handed out are the receiver's own (nothing is shared with the
-// store's memory); times are UTC with microseconds; strings are compared byte by byte; an ended ctx fails the call
-// with an error that wraps ctx.Err() or [ErrUnavailable]; a method that fails has written nothing; a method that
-// returns nil is durable and seen by every later call. All methods are safe for concurrent use.
-type Store interface {
-	SourceStore
-	TemplateStore
-	APIKeyStore
-	AccessStore
-	ChangeStore
-	OutboxStore
-	AnswerStore
-	AuditStore
-	TransactionStore
-}
-
 // Service is the whole of svc behind one set of rules. Use [New].
 type Service struct {
 	config Config
@@ -226,6 +207,22 @@ func New(config Config) (*Service, error) {
 		s.work.Start(s.deliver)
 	}
 	return s, nil
+}
+
+// WithStore returns a Service that works on store, which belongs to one transaction of the host
+// (package sqlstore has one: Tx), so that a key is issued if and only if the host's own row is
+// written. What it does is seen by others after the host's commit, and as if another process had
+// done it. Its events go into the outbox of the same transaction; the Service that it was made from
+// delivers them after the commit, within about a second, at least once: an [Event]'s ID tells a
+// second delivery. The copy ends with the transaction and needs no Close. When a method of it fails
+// with anything but a refusal ([CodeInvalid], [CodeUnauthenticated], [CodeForbidden],
+// [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition], [CodeSourceMoved],
+// [CodeKeyReused]), roll the transaction back.
+func (s *Service) WithStore(store Store) *Service {
+	return &Service{
+		config: s.config, store: store, keys: s.keys, sealer: s.sealer,
+		completeKeys: s.completeKeys, compiler: s.compiler, checks: s.checks,
+	}
 }
 
 // Close ends the Service's background work, and returns when it has ended, after writing when keys were used last; calling it again

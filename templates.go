@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -60,61 +62,6 @@ type TemplatePatch struct {
 
 // TextPatch is a new value for a text that may be null.
 type TextPatch struct{ Value *string } // nil: null
-
-// TemplateStore keeps templates.
-type TemplateStore interface {
-	// CreateTemplate adds a template with its origin and base. ErrExists when its key is taken.
-	CreateTemplate(ctx context.Context, template Template) error
-	// Template returns the template with that key, Origin.Base included. ErrNotFound.
-	Template(ctx context.Context, key TemplateKey) (Template, error)
-	// Templates returns a chunk of the templates that page asks for, by name and then id in byte order, behind
-	// page's last row. Origin.Base is zero. A chunk may be shorter than page.Limit; only an empty one is the end.
-	Templates(ctx context.Context, page TemplatePage) ([]Template, error)
-	// ChangeTemplate reads the template as Template does, calls change with it and, when that returns true, writes
-	// what change made of it, in one transaction: changes of one template happen one after the other. The key and
-	// InstalledAt are not written. Where change has raised Version, what the template was is added to its versions, of which
-	// those are kept whose numbers are at least Version - [MaxTemplateVersions]. change does no I/O and may be called again,
-	// with the template read anew; its error is returned as it is and nothing is written. ErrNotFound.
-	ChangeTemplate(ctx context.Context, key TemplateKey, change func(*Template) (write bool, err error)) error
-	// TemplateVersions returns a chunk of the former versions of a template whose numbers are below before, greatest first, at
-	// most limit (> 0) of them. A chunk may be shorter than limit; only an empty one is the end, or says that there
-	// is no such template.
-	TemplateVersions(ctx context.Context, key TemplateKey, before int64, limit int) ([]TemplateVersion, error)
-	// Installations returns a chunk of the templates of page's scope and owner that have an Origin, by id in byte order, after
-	// page.After. A chunk of fewer than page.Limit is the end.
-	Installations(ctx context.Context, page InstallationPage) ([]Installation, error)
-	// RebindTemplates gives the Origin of all templates that came from source and have another URL this one, in one transaction, and
-	// returns their keys, sorted in byte order by scope, owner and id; none: nothing was written.
-	RebindTemplates(ctx context.Context, source SourceKey, url string) ([]TemplateKey, error)
-	// DeleteTemplate removes the template with that key and all that belongs to it, unless check, which may be nil, refuses it: that is
-	// called with the template in the same transaction, does no I/O and may be called again; its error is returned as it
-	// is and nothing is written. ErrNotFound.
-	DeleteTemplate(ctx context.Context, key TemplateKey, check func(Template) error) error
-}
-
-// TemplatePage asks for one chunk of a list of templates.
-type TemplatePage struct {
-	Scope Scope
-	Owner string
-	TemplateFilter
-	AfterName, AfterID string // of the last row of the chunk before; "" from the start
-	Skip               int    // so many rows first are left out
-	Limit              int    // at most so many, > 0
-}
-
-// Installation is where a template came from, without what it says.
-type Installation struct {
-	ID     string // of the template
-	Origin Origin // its Base is zero
-}
-
-// InstallationPage asks for one chunk of a list of installations.
-type InstallationPage struct {
-	Scope Scope
-	Owner string
-	After string // the last id of the chunk before; "" from the start
-	Limit int    // at most so many, > 0
-}
 
 func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
 
@@ -357,6 +304,51 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, i
 	return nil
 }
 
+// editTemplate changes the content of a template, if edit does.
+func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
+	var edited Template
+	now := s.now()
+	defer s.changesTemplates()()
+	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
+		err = store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+			if err := t.matches(ifMatch); err != nil {
+				return false, err
+			}
+			before := t.edited()
+			if changed = nil; t.put(edit(t.Content)) {
+				t.touch(now)
+				changed = happened(now, action, t.Target())
+			}
+			if changed != nil && !before && t.edited() {
+				changed = append(changed, happened(now, EventTemplateDiverged, t.Target())...)
+			}
+			edited = *t
+			return changed != nil, nil
+		})
+		return changed, err
+	})
+	if errors.Is(err, ErrNotFound) {
+		return Template{}, noTemplate()
+	} else if err != nil {
+		return Template{}, fault("change template", err)
+	}
+	return edited, nil
+}
+
+// edited reports whether a template is not what its source gave. One made by hand never is.
+func (t *Template) edited() bool {
+	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
+}
+
+// put gives a template its content, as a new version if it is another one to the letter.
+func (t *Template) put(content Content) (changed bool) {
+	if changed = !t.Content.same(content); changed {
+		t.Version++
+		t.Content = content
+	}
+	return changed
+}
+
 // Compare orders by scope, owner and id, byte by byte, as package cmp does.
 func (k TemplateKey) Compare(other TemplateKey) int {
 	return cmp.Or(cmp.Compare(k.Scope, other.Scope), cmp.Compare(k.Owner, other.Owner), cmp.Compare(k.ID, other.ID))
@@ -365,4 +357,38 @@ func (k TemplateKey) Compare(other TemplateKey) int {
 // Target is the template, for events and change feeds.
 func (k TemplateKey) Target() Target {
 	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+}
+
+// AnyETag matches every template that there is.
+const AnyETag = "*"
+
+// ETag is the template's entity tag (RFC 9110, section 8.8.3), quotes included: it changes with whatever of it can be read, and a
+// template that is made anew has another. It follows from InstalledAt and UpdatedAt.
+func (t Template) ETag() string {
+	var room [32]byte
+	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)
+	b = strconv.AppendInt(append(b, '-'), t.UpdatedAt.UnixMicro(), 36)
+	return string(append(b, '"'))
+}
+
+// touch stamps a template that was changed, later than before whatever the clock shows.
+func (t *Template) touch(now time.Time) {
+	t.UpdatedAt = t.UpdatedAt.Add(time.Microsecond)
+	if now.After(t.UpdatedAt) {
+		t.UpdatedAt = now
+	}
+}
+
+// matches refuses a template that is none of those that a caller has seen; no tags: whatever it is will do.
+func (t Template) matches(ifMatch []string) error {
+	if len(ifMatch) == 0 || slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, t.ETag()) {
+		return nil
+	}
+	return &Error{Code: CodePrecondition, Message: "the template is not what it was when it was read: read it again"}
+}
+
+// originate says where a template is from: what came from there is its base from now on.
+func (t *Template) originate(origin Origin, base Content) {
+	origin.Base = base.clone()
+	t.Origin = &origin
 }

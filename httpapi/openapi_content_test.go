@@ -110,7 +110,7 @@ var shapes = []struct {
 	schemas map[string]string
 }{
 	{"../internal/wire/*.go", nil},
-	{"../bundle.go", map[string]string{
+	{"../access_bundle.go", map[string]string{
 		"bundleJSON": "Bundle", "userJSON": "BundleUser", "groupJSON": "BundleGroup", "serviceAccountJSON": "BundleServiceAccount",
 		"policyJSON": "BundlePolicy", "attachmentJSON": "BundleAttachment", "bankPolicyJSON": "BundleBankPolicy", "channelJSON": "BundleChannel",
 	}},

@@ -1,12 +1,16 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/extsvc/svc/internal/threeway"
 )
 
 // UpdateRequest says how an update is made. The zero value is the default.
@@ -94,6 +98,141 @@ func isRevision(text string) bool {
 	digits, is := strings.CutPrefix(text, "sha256:")
 	sum, err := hex.DecodeString(digits)
 	return is && err == nil && len(sum) == 32 && digits == strings.ToLower(digits)
+}
+
+// UpdateCheck is what a source says about an installed template.
+type UpdateCheck struct {
+	HasUpdate       bool
+	CurrentRevision *string    // nil: made by hand
+	LatestRevision  *string    // nil: made by hand, or gone from the source
+	Source          *SourceKey // nil: made by hand
+}
+
+// Update is what an update did.
+type Update struct {
+	Updated          bool
+	PreviousRevision string // of the source's content that was installed before
+	NewRevision      string // and after; the same when nothing was updated
+	Template         Template
+}
+
+// CheckUpdate asks a template's source whether it has another content than what was installed. A template made by hand
+// has no update; one that is gone from its source has none either. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
+// template, or its source by name), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
+	template, err := s.template(ctx, by, id)
+	if err != nil || template.Origin == nil {
+		return UpdateCheck{}, err
+	}
+	origin := template.Origin
+	result := UpdateCheck{CurrentRevision: &origin.Revision, Source: &origin.Source}
+	up, err := s.originUpstream(ctx, origin)
+	if err != nil {
+		return UpdateCheck{}, err
+	}
+	_, revision, err := s.fetch(ctx, by, up, origin.ID)
+	if ErrorCode(err) == CodeNotFound {
+		return result, nil
+	} else if err != nil {
+		return UpdateCheck{}, err
+	}
+	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision
+	return result, nil
+}
+
+// latest reads a template that came from a source, and asks that what it has now.
+func (s *Service) latest(ctx context.Context, by Principal, id string) (template Template, content Content, revision string, err error) {
+	if template, err = s.template(ctx, by, id); err != nil {
+		return template, content, "", err
+	}
+	if template.Origin == nil {
+		return template, content, "", invalid("template_id", "names a template that was made by hand: it has no source to be updated from")
+	}
+	up, err := s.originUpstream(ctx, template.Origin)
+	if err != nil {
+		return template, content, "", err
+	}
+	content, revision, err = s.fetch(ctx, by, up, template.Origin.ID)
+	return template, content, revision, err
+}
+
+// UpdateTemplate brings a template to what its source has now. What was edited here is kept while
+// the source has not changed; when it has, in.LocalEdits says what becomes of it, unless
+// in.Resolution settles it in both cases. The content is compared and merged before the store's
+// transaction, and again when somebody else has changed the template meanwhile.
+//
+// Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone
+// from the source), CodeEdited, CodePrecondition (with ifMatch, a template that has none of these
+// ETags; with in.Revision, a source that has another), CodeChanged (others keep changing the
+// template, or it comes from elsewhere now), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string) (Update, error) {
+	u, err := s.updater(ctx, by, id, in)
+	if err != nil {
+		return Update{}, err
+	}
+	template, content, revision, err := s.latest(ctx, by, id)
+	if err != nil {
+		return Update{}, err
+	}
+	if u.in.Revision != "" && u.in.Revision != revision {
+		return Update{}, &Error{
+			Code:    CodePrecondition,
+			Message: "the source has another revision than the one reviewed: review what it has now",
+		}
+	}
+	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
+	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
+	return s.update(ctx, by, u, template)
+}
+
+// updater checks a request for an update, and lets the host check its content once the caller is
+// authorized.
+func (s *Service) updater(ctx context.Context, by Principal, id string, in UpdateRequest) (*updater, error) {
+	in, err := in.check()
+	if err != nil {
+		return nil, err
+	}
+	in.LocalEdits = cmp.Or(in.LocalEdits, s.config.Templates.LocalEdits)
+	u := &updater{in: in, check: s.checked}
+	if in.Content == nil {
+		return u, nil
+	}
+	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+		return nil, err
+	}
+	var c checker
+	if s.validate(&c, in.Content.Manifest); !c.ok() {
+		return nil, c.err()
+	}
+	u.given, err = in.Content.Revision()
+	return u, fault("digest content", err)
+}
+
+// update makes an update of a template that was just read. When others change it meanwhile, so that
+// the plan does not fit, it is read again.
+func (s *Service) update(ctx context.Context, by Principal, u *updater, template Template) (Update, error) {
+	defer s.changesTemplates()()
+	err := errStale
+	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
+		if try > 0 {
+			if template, err = s.storedTemplate(ctx, template.ID); err != nil {
+				return Update{}, err
+			}
+		}
+		if err = u.prepare(ctx, template); err != nil {
+			break
+		}
+		err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+			err := store.ChangeTemplate(ctx, template.TemplateKey, u.change)
+			return u.events, err
+		})
+	}
+	if errors.Is(err, ErrNotFound) {
+		return Update{}, noTemplate()
+	} else if err != nil {
+		return Update{}, fault("update template", err)
+	}
+	return u.result, nil
 }
 
 // updater decides what an update does to a template. Comparing and merging take time where
@@ -255,4 +394,53 @@ func editedLocally(fields []string) *Error {
 			"): update with force to replace it, or with a resolution",
 		Fields: slices.Clone(fields),
 	}
+}
+
+// LocalEdits says what [Service.UpdateTemplate] does with a template that was edited here when its source has changed, too.
+type LocalEdits string
+
+// What is done with local edits. force replaces them whatever is chosen.
+const (
+	// EditsConflict refuses the update, with CodeEdited. It is the default.
+	EditsConflict LocalEdits = "conflict"
+	// EditsOverwrite replaces them with what the source has. What was edited becomes a version.
+	EditsOverwrite LocalEdits = "overwrite"
+	// EditsMerge keeps what was changed here alone, and takes what the source has changed alone: texts and lists whole, the objects of a
+	// manifest key by key. Where both have changed the same, and not alike, the update is refused, with CodeEdited.
+	EditsMerge LocalEdits = "merge"
+)
+
+// merge puts together what two have made of a content. conflicts are the fields in which they
+// cannot be. Its error is that of ctx, or says that a manifest is not valid JSON.
+func merge(ctx context.Context, base, ours, theirs Content) (merged Content, conflicts []string, err error) {
+	field := func(name string, clash bool) {
+		if clash {
+			conflicts = append(conflicts, name)
+		}
+	}
+	var clash bool
+	merged.Name, clash = either(base.Name, ours.Name, theirs.Name, func(a, b string) bool { return a == b })
+	field("name", clash)
+	merged.Description, clash = either(base.Description, ours.Description, theirs.Description, equalText)
+	field("description", clash)
+	merged.Category, clash = either(base.Category, ours.Category, theirs.Category, equalText)
+	field("category", clash)
+	merged.Integrations, clash = either(base.Integrations, ours.Integrations, theirs.Integrations, slices.Equal)
+	field("integrations", clash)
+	merged.Tags, clash = either(base.Tags, ours.Tags, theirs.Tags, slices.Equal)
+	field("tags", clash)
+	merged.Manifest, clash, err = threeway.Merge(ctx, base.Manifest, ours.Manifest, theirs.Manifest)
+	field("manifest", clash)
+	return merged.clone(), conflicts, err
+}
+
+// either returns what one of two has made of a value, or that both have, and not alike.
+func either[V any](base, ours, theirs V, equal func(V, V) bool) (v V, clash bool) {
+	switch {
+	case equal(base, theirs):
+		return ours, false
+	case equal(base, ours), equal(ours, theirs):
+		return theirs, false
+	}
+	return ours, true
 }

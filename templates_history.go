@@ -2,11 +2,69 @@ package svc
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"iter"
 	"math"
 	"time"
+
+	"github.com/extsvc/svc/internal/threeway"
 )
+
+// TemplateDiff is how a template, what was installed of it, and what its source has now differ.
+type TemplateDiff struct {
+	CurrentRevision string          // of what was installed
+	LatestRevision  string          // of what the source has
+	Changes         []ContentChange // by path; never nil
+}
+
+// ContentChange is a place where not all three contents are the same. A value is JSON; nil: there is none in that content.
+type ContentChange struct {
+	Path   string // a JSON pointer (RFC 6901) into the content: /name, /tags, /manifest/steps
+	Base   json.RawMessage
+	Ours   json.RawMessage
+	Theirs json.RawMessage
+}
+
+// Conflict reports whether the place was changed both here and by the source, and not alike.
+func (c ContentChange) Conflict() bool {
+	return !sameValue(c.Base, c.Ours) && !sameValue(c.Base, c.Theirs) && !sameValue(c.Ours, c.Theirs)
+}
+
+// DiffTemplate asks a template's source, and says what an update would change, and what was changed here: base is what was
+// installed, ours the template, theirs what the source has. Lists are compared whole, objects key by key; where that comes to
+// too many places, or too deep ones, the object above them stands for them. Errors: those of [Service.UpdateTemplate], but for CodeEdited.
+func (s *Service) DiffTemplate(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
+	template, content, revision, err := s.latest(ctx, by, id)
+	if err != nil {
+		return TemplateDiff{}, err
+	}
+	diff := TemplateDiff{CurrentRevision: template.Origin.Revision, LatestRevision: revision}
+	if diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, content); err != nil {
+		return TemplateDiff{}, fault("compare contents", err)
+	}
+	return diff, nil
+}
+
+// contentChanges compares contents as deeply as the bounds of package threeway allow.
+func contentChanges(ctx context.Context, base, ours, theirs Content) ([]ContentChange, error) {
+	var three [3]json.RawMessage
+	for i, content := range []Content{base, ours, theirs} {
+		text, err := content.canonical()
+		if err != nil {
+			return nil, err
+		}
+		three[i] = text
+	}
+	found, err := threeway.Diff(ctx, three[0], three[1], three[2])
+	changes := make([]ContentChange, len(found))
+	for i, change := range found {
+		changes[i] = ContentChange(change)
+	}
+	return changes, err
+}
+
+// sameValue compares canonical values, either of which may be missing.
+func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 
 // MaxTemplateVersions is how many former versions of a template are kept: the newest.
 const MaxTemplateVersions = 20
@@ -67,49 +125,4 @@ func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (T
 		return TemplateVersion{}, notFound("there is no such version of this template")
 	}
 	return found[0], nil
-}
-
-// editTemplate changes the content of a template, if edit does.
-func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
-	var edited Template
-	now := s.now()
-	defer s.changesTemplates()()
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
-		err = store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
-			if err := t.matches(ifMatch); err != nil {
-				return false, err
-			}
-			before := t.edited()
-			if changed = nil; t.put(edit(t.Content)) {
-				t.touch(now)
-				changed = happened(now, action, t.Target())
-			}
-			if changed != nil && !before && t.edited() {
-				changed = append(changed, happened(now, EventTemplateDiverged, t.Target())...)
-			}
-			edited = *t
-			return changed != nil, nil
-		})
-		return changed, err
-	})
-	if errors.Is(err, ErrNotFound) {
-		return Template{}, noTemplate()
-	} else if err != nil {
-		return Template{}, fault("change template", err)
-	}
-	return edited, nil
-}
-
-// edited reports whether a template is not what its source gave. One made by hand never is.
-func (t *Template) edited() bool {
-	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
-}
-
-// put gives a template its content, as a new version if it is another one to the letter.
-func (t *Template) put(content Content) (changed bool) {
-	if changed = !t.Content.same(content); changed {
-		t.Version++
-		t.Content = content
-	}
-	return changed
 }

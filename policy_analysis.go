@@ -1,0 +1,381 @@
+package svc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// Reach is who may do something, and why.
+type Reach struct {
+	Users           []string // the ids of active users, sorted; never nil
+	ServiceAccounts []string // likewise
+	Public          PublicReach
+	Statements      []Cited // all that match the request, by policy and statement; never nil
+	Revision        string  // of what the store held: equal revisions, equal answers
+}
+
+// PublicReach tells whether unmapped senders are allowed. The most specific override that matches the context decides
+// (topic over channel over provider). Default decides where no override matches.
+type PublicReach struct {
+	Default   bool
+	Overrides []PublicOverrideReach // in the order of the bank policy; never nil
+}
+
+// PublicOverrideReach tells whether unmapped senders are allowed where one override of public access is in force.
+type PublicOverrideReach struct {
+	Scope   string // "provider", "channel" or "topic"
+	Value   string
+	Allowed bool
+}
+
+// Cited is a statement of a policy that an active principal has.
+type Cited struct {
+	PolicyID  string
+	Statement int // its index in the document, from 0
+	Effect    Effect
+}
+
+// Capability tells how some requests are decided: see [Service.WhatCan].
+type Capability struct {
+	Action, Bank string // patterns; read as strings they are a request that this element decides
+	Outcome      Outcome
+	Parameters   Parameters // zero in a denial; the elements of a list share what it points to
+}
+
+// WhoCan returns everybody who may do an action ("" means [ActionRecall]) on a bank: exactly those active users and service
+// accounts whom [Service.Decide] allows it, and the contexts in which it allows it to unmapped senders. What a host vouches for
+// ([Principal].Actions) is not stored, and does not count. by needs [ActionUsersRead].
+//
+// All rows of access are kept in memory for it from the first call on, and are as fresh as what Decide answers from.
+//
+// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+func (s *Service) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
+	var c checker
+	action = orElse(action, ActionRecall)
+	c.id("action", action)
+	c.foreign("bank", bank)
+	if err := c.err(); err != nil {
+		return Reach{}, err
+	}
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		return Reach{}, err
+	}
+	all, err := s.everybody(ctx)
+	if err != nil {
+		return Reach{}, err
+	}
+	found := all.world().WhoCan(action, bank)
+	return Reach{
+		found.Users, found.ServiceAccounts, publicReach(found.Public), cited(found.Statements), all.revision(),
+	}, nil
+}
+
+func publicReach(found policy.PublicReach) PublicReach {
+	reach := PublicReach{Default: found.Default, Overrides: make([]PublicOverrideReach, len(found.Overrides))}
+	for i, o := range found.Overrides {
+		reach.Overrides[i] = PublicOverrideReach{Scope: string(o.Scope), Value: o.Value, Allowed: o.Allowed}
+	}
+	return reach
+}
+
+func cited(found []policy.Cited) []Cited {
+	statements := make([]Cited, len(found))
+	for i, c := range found {
+		statements[i] = Cited{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
+	}
+	return statements
+}
+
+// WhatCan returns all that a user or a service account may do: for every request, one of its elements says how [Service.Decide]
+// decides it, or it is an [ImplicitDeny]. The list is sorted, no longer than it has to be, and never nil; for who is unknown or
+// inactive it is empty. What a host vouches for does not count. by needs [ActionUsersRead].
+//
+// An element covers a request as a statement with its patterns does. Of two that cover it one is closer when neither of its
+// patterns is less close than the other's: a literal is closer than a prefix, the string itself closer than "bank:recall" standing for
+// what it covers beside itself, and a longer prefix closer than a shorter one. The element that none is closer than decides; where there
+// are several of them, they say the same.
+//
+// A bank whose own policy does not parse is denied to everybody, and is in the list as such, unless its id ends in an asterisk and so
+// reads like a pattern. What the elements' Parameters point to is shared by them.
+//
+// It looks at every pair of an action pattern and a bank pattern: a few thousand of each take seconds. It ends with ctx.
+//
+// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+func (s *Service) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
+	var c checker
+	switch who.Kind {
+	case KindUser:
+		c.id("user_id", who.ID)
+	case KindServiceAccount:
+		c.id("sa_id", who.ID)
+	default:
+		c.add("user_id", "must be that of a user or of a service account")
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		return nil, err
+	}
+	all, err := s.everybody(ctx)
+	if err != nil {
+		return nil, err
+	}
+	subject := all.snapshot(AccessQuery{Identity: who}).subject(who)
+	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(all.world().Shut()))
+	if err := ctx.Err(); err != nil {
+		return nil, fault("list what somebody can do", err)
+	}
+	return list, nil
+}
+
+func capabilities(found []policy.Capability) []Capability {
+	list := make([]Capability, len(found))
+	for i, c := range found {
+		list[i] = Capability{c.Action, c.Bank, Outcome(c.Outcome), Parameters(c.Parameters)}
+	}
+	return list
+}
+
+// everybody is all rows of access, and what was compiled from them.
+type everybody struct {
+	*roster
+	world func() *policy.World
+}
+
+func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
+
+// everybody returns all rows of access: a copy where it can be trusted, else the store's.
+func (s *Service) everybody(ctx context.Context) (*everybody, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fault("read all access", err)
+	}
+	if s.copies == nil {
+		return s.readEverybody(ctx)
+	}
+	if all, ok := s.copies.allOf(); ok {
+		return all, nil
+	}
+	s.followStore()
+	fence := s.copies.everybody.Fence(struct{}{})
+	defer turn(ctx, s.copies.everybody, fence, struct{}{})()
+	if all, ok := s.copies.allOf(); ok {
+		return all, nil
+	}
+	all, err := s.readEverybody(ctx)
+	if err == nil && cache.Size(all.AccessRows) <= maxEverybody {
+		s.copies.everybody.Put(fence, struct{}{}, all)
+	}
+	return all, err
+}
+
+func (s *Service) readEverybody(ctx context.Context) (*everybody, error) {
+	rows, err := s.store.AllAccess(ctx)
+	if err != nil {
+		return nil, fault("read all access", err)
+	}
+	if s.copies != nil {
+		s.copies.hear(rows.Generation)
+	}
+	r := newRoster(rows)
+	return &everybody{r, sync.OnceValue(func() *policy.World {
+		world := s.compiler.World(r.census(nil))
+		if s.copies != nil && cache.Size(r.AccessRows)+world.Size() > maxEverybody {
+			s.copies.everybody.Clear()
+		}
+		return world
+	})}, nil
+}
+
+// MaxSimulatedStatements is how many statements may reach the subject of [Service.Simulate], each counting as often as there are ways in
+// which it does: the trace has an element for each.
+const MaxSimulatedStatements = 20_000
+
+// Simulate answers a query as [Service.Resolve] would once a bundle were applied, and writes nothing. Where the bundle would change
+// something, the Revision is none of the store's. by needs [ActionUsersRead]. The rows of the bundle are not looked at before by is
+// authorized.
+//
+// Errors: those of Resolve, those of [Service.Apply] about the bundle, and CodeInvalid where more than [MaxSimulatedStatements] reach the
+// subject.
+func (s *Service) Simulate(ctx context.Context, by Principal, overlay Bundle, q Query) (Resolution, error) {
+	asked, wrong := q.check()
+	compiler := s.compiler.Apart(ctx)
+	_, after, changed, err := s.overlaid(ctx, by, compiler, overlay, wrong)
+	if err != nil {
+		return Resolution{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Resolution{}, fault("simulate", err)
+	}
+	r, err := resolve(compiler, after.snapshot(asked), asked, q, MaxSimulatedStatements)
+	if err != nil {
+		return Resolution{}, err
+	}
+	r.BankPolicy = slices.Clone(r.BankPolicy)
+	if changed {
+		r.Revision += "+simulated"
+	}
+	return r, nil
+}
+
+// overlaid returns all rows of access as they are, and as a bundle would leave them, to a caller who may read them. wrong is what the form
+// of the request has shown to be wrong with it; nil: nothing.
+func (s *Service) overlaid(ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error) (before, after *roster, changed bool, err error) {
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		if wrong != nil {
+			return nil, nil, false, wrong
+		}
+		return nil, nil, false, err
+	}
+	overlay, err = overlay.normalize(compiler)
+	if err := errors.Join(wrong, err); err != nil {
+		return nil, nil, false, err
+	}
+	all, err := s.everybody(ctx)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	after, changed, err = all.with(overlay)
+	return all.roster, after, changed, err
+}
+
+// AccessDiff is what differs in what everybody may do. All its lists are nil where there is nothing to tell.
+//
+// It is exact: where an answer of [Service.Decide] differs (whether it allows, its parameters, its strategy), it is told here, and what is
+// told of principals and of the public does differ. That a denial is another denial does not count, though only one for want of an
+// allow gives way to what a host vouches for. A bank whose own policy does not parse counts as denied, unless its id ends in an asterisk.
+type AccessDiff struct {
+	Principals []PrincipalsDiff // by the first principal: users before service accounts, then by id
+	Public     []PublicDiff     // by bank, then context
+	Strategies []StrategyDiff   // likewise
+}
+
+// PrincipalsDiff is what differs for principals whose policies are equal, before and after. Any of them is a witness.
+type PrincipalsDiff struct {
+	Principals  []Identity // sorted
+	Differences []Difference
+}
+
+// Difference tells how the answer to some requests changes: to those that its patterns cover and that no closer element
+// of its list covers, as with a [Capability]. The answer to all other requests is unchanged. Its patterns, read as
+// strings, are a witness: a request whose answer changes in this way.
+type Difference struct {
+	Action, Bank  string // patterns
+	Change        ChangeKind
+	Before, After Parameters // zero where denied or unchanged; the elements of a list share what they point to
+}
+
+// ChangeKind is the kind of a [Difference].
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	NewlyAllowed    ChangeKind = "newly_allowed"
+	NewlyDenied     ChangeKind = "newly_denied"
+	OtherParameters ChangeKind = "other_parameters" // allowed before and after
+	Unchanged       ChangeKind = "unchanged"        // an exception: a closer pattern that does not change
+)
+
+// PublicDiff is what differs for unmapped senders on one bank. Its Context is a witness. It stands for all contexts that
+// differ from it only in values that no override names, or in values that a more specific override hides.
+type PublicDiff struct {
+	Bank        string
+	Context     Context
+	Differences []Difference // their Bank is this one
+}
+
+// StrategyDiff is a change of a bank's own strategy, for principals that are allowed and have no strategy of their own.
+type StrategyDiff struct {
+	Bank          string
+	Context       Context // a witness, as in a [PublicDiff]
+	Before, After *string // nil: no strategy
+}
+
+// Diff compares what everybody may do by two bundles, each of which is all that there is. A principal that is in one of them alone is
+// denied everything by the other. Errors: CodeInvalid and CodeExists, joined: what [Service.Apply] would say about the bundle, in Field
+// the JSON pointer behind "/before" or "/after".
+func Diff(before, after Bundle) (AccessDiff, error) {
+	compiler := policy.NewCompiler()
+	b, beforeErr := alone(compiler, before)
+	a, afterErr := alone(compiler, after)
+	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
+		return AccessDiff{}, err
+	}
+	return diff(nil, compiler, b, a), nil
+}
+
+// PreviewApply returns what [Service.Apply] of a bundle would change in what everybody may do, and writes nothing. by needs
+// [ActionUsersRead]. As [Service.WhatCan] does, it takes seconds where a policy has thousands of action patterns and of bank patterns. It ends
+// with ctx. Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
+func (s *Service) PreviewApply(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
+	compiler := s.compiler.Apart(ctx)
+	before, after, _, err := s.overlaid(ctx, by, compiler, bundle, nil)
+	if err != nil {
+		return AccessDiff{}, err
+	}
+	found := diff(ctx, compiler, before, after)
+	if err := ctx.Err(); err != nil {
+		return AccessDiff{}, fault("compare access", err)
+	}
+	return found, nil
+}
+
+// alone returns the rows of a bundle that is all there is.
+func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
+	b, err := b.normalize(compiler)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := newRoster(AccessRows{}).with(b)
+	return r, err
+}
+
+// under puts a prefix before the pointers of errors.
+func under(prefix string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, under(prefix, one))
+		}
+		return errors.Join(all...)
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		moved := *e
+		moved.Field = prefix + e.Field
+		return &moved
+	}
+	return err
+}
+
+func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) AccessDiff {
+	found := compiler.Diff(before.census(call), after.census(call))
+	var d AccessDiff
+	for _, p := range found.Parties {
+		one := PrincipalsDiff{Differences: accessDifferences(p.Differences)}
+		for _, m := range p.Members {
+			one.Principals = append(one.Principals, Identity{Kind: Kind(m.Kind), ID: m.ID})
+		}
+		d.Principals = append(d.Principals, one)
+	}
+	for _, p := range found.Public {
+		d.Public = append(d.Public, PublicDiff{p.Bank, Context(p.Context), accessDifferences(p.Differences)})
+	}
+	for _, c := range found.Strategies {
+		d.Strategies = append(d.Strategies, StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After})
+	}
+	return d
+}
+
+func accessDifferences(found []policy.Difference) []Difference {
+	list := make([]Difference, len(found))
+	for i, d := range found {
+		list[i] = Difference{d.Action, d.Bank, ChangeKind(d.Change), Parameters(d.Before), Parameters(d.After)}
+	}
+	return list
+}

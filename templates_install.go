@@ -1,0 +1,163 @@
+package svc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/extsvc/svc/internal/cache"
+)
+
+// Install is the request to install a template from a source.
+type Install struct {
+	TemplateID  string // within the source
+	SourceName  string
+	SourceScope Scope   // "" means ScopeServer; ScopePersonal is a source of the caller's own
+	AliasID     *string // the id to install it under; nil: TemplateID
+	// IdempotencyKey says which requests of the caller are one, as that of [NewAPIKey]: the first that succeeds installs, the others
+	// get what it was answered, and ask no source. "": every request is one of its own.
+	IdempotencyKey string
+}
+
+// InstallTemplate installs a template from a source for the server. An id that is taken is refused before anything is
+// fetched. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
+// CodeSourceTimeout.
+func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install) (Template, error) {
+	id, err := in.check()
+	if err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	if in.SourceScope == ScopePersonal && by.Kind != KindUser {
+		return Template{}, noSource() // only users have sources of their own
+	}
+	request, err := s.repeatable(by, in.IdempotencyKey, "install", in, s.now())
+	if err != nil {
+		return Template{}, err
+	}
+	return once(ctx, request, func() (Template, error) { return s.install(ctx, by, in, id, request) })
+}
+
+func (s *Service) install(ctx context.Context, by Principal, in Install, id string, request repeatable) (Template, error) {
+	up, err := s.upstream(ctx, in.source(by))
+	if errors.Is(err, ErrNotFound) {
+		return Template{}, noSource()
+	} else if err != nil {
+		return Template{}, err
+	}
+	if _, err := s.storedTemplate(ctx, id); err == nil {
+		return Template{}, templateTaken(in.idField())
+	} else if ErrorCode(err) != CodeNotFound {
+		return Template{}, err
+	}
+	content, revision, err := s.fetch(ctx, by, up, in.TemplateID)
+	if err != nil {
+		return Template{}, err
+	}
+	template := Template{TemplateKey: serverTemplate(id), Version: 1, InstalledAt: s.now()}
+	template.Content = content
+	template.originate(Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}, content)
+	template.UpdatedAt = template.InstalledAt
+	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField(), request)
+}
+
+// check returns the id to install under.
+func (in Install) check() (id string, err error) {
+	var c checker
+	c.lookup("template_id", in.TemplateID)
+	if in.SourceName == "" {
+		c.add("/source_name", "is required")
+	} else {
+		c.lookup("/source_name", in.SourceName)
+	}
+	if in.SourceScope != "" && in.SourceScope != ScopeServer && in.SourceScope != ScopePersonal {
+		c.add("/source_scope", `must be "server" or "personal"`)
+	}
+	c.idempotencyKey(in.IdempotencyKey)
+	if in.AliasID == nil {
+		return in.TemplateID, c.err()
+	}
+	c.id("/alias_id", *in.AliasID)
+	return *in.AliasID, c.err()
+}
+
+func (in Install) source(by Principal) SourceKey {
+	if in.SourceScope == ScopePersonal {
+		return SourceKey{Scope: ScopePersonal, Owner: by.ID, Name: in.SourceName}
+	}
+	return SourceKey{Scope: ScopeServer, Name: in.SourceName}
+}
+
+func (in Install) idField() string {
+	if in.AliasID != nil {
+		return "/alias_id"
+	}
+	return "template_id"
+}
+
+// installed are the templates of the server that came from sources. It is not changed.
+type installed struct {
+	count      int
+	bySource   map[SourceKey][]Installation // each by id
+	generation int64
+}
+
+// installed returns the server's templates that came from sources: a copy where it can be trusted, else the store's.
+func (s *Service) installed(ctx context.Context) (*installed, error) {
+	if s.copies == nil {
+		return s.readInstalled(ctx, 0)
+	}
+	if all, ok := s.copies.installedOf(); ok {
+		return all, nil
+	}
+	s.followStore()
+	fence := s.copies.installed.Fence(struct{}{})
+	defer turn(ctx, s.copies.installed, fence, struct{}{})()
+	if all, ok := s.copies.installedOf(); ok {
+		return all, nil
+	}
+	v, _ := s.copies.view()
+	all, err := s.readInstalled(ctx, v.generation)
+	if err == nil && cache.Size(all.bySource) <= maxInstalled {
+		s.copies.installed.Put(fence, struct{}{}, all)
+	}
+	return all, err
+}
+
+// installedOf returns the copy of what is installed.
+func (c *copies) installedOf() (*installed, bool) {
+	v, ok := c.view()
+	if !ok {
+		return nil, false
+	}
+	all, found := c.installed.Get(struct{}{})
+	return all, found && v.holds(all.generation)
+}
+
+func (s *Service) readInstalled(ctx context.Context, generation int64) (*installed, error) {
+	all := &installed{bySource: map[SourceKey][]Installation{}, generation: generation}
+	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
+	for i, err := range list(ctx, "list installations", page.Limit,
+		func() error { return nil },
+		func() ([]Installation, error) { return s.store.Installations(ctx, page) },
+		func(last Installation) { page.After = last.ID }) {
+		if err != nil {
+			return nil, err
+		}
+		all.count++
+		all.bySource[i.Origin.Source] = append(all.bySource[i.Origin.Source], i)
+	}
+	return all, nil
+}
+
+const installedChunk = 1024
+
+// byEntry are installations by the id of what they came from.
+func byEntry(list []Installation) map[string][]Installation {
+	by := make(map[string][]Installation, len(list))
+	for _, i := range list {
+		by[i.Origin.ID] = append(by[i.Origin.ID], i)
+	}
+	return by
+}
