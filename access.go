@@ -70,7 +70,7 @@ type BankPolicy struct {
 	Document json.RawMessage
 }
 
-// Bundle is a set of access rows, as [Service.Apply] writes them.
+// Bundle is a set of access rows, as [Access.Apply] writes them.
 type Bundle struct {
 	Users           []User
 	Groups          []Group

@@ -14,13 +14,20 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
+// Access writes the rows that decide access: users, groups, service accounts, policies, attachments and bank policies.
+type Access struct {
+	*base
+	*guard
+	*journal
+}
+
 // Apply writes a bundle in one transaction, as an upsert: what is named is written whole, with the defaults of what it
 // leaves out; what is not named stays. Nil Channels and Members stay too, empty ones are cleared. Applying a bundle again
 // changes nothing, and rows that are equal already cause no event. by must be [Host], for now.
 //
 // Errors: CodeForbidden; CodeInvalid and CodeExists (a channel that is another user's), joined, each with the JSON
 // pointer into the bundle; then nothing is written.
-func (s *Service) Apply(ctx context.Context, by Principal, bundle Bundle) error {
+func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	if by.Kind != KindHost {
 		return forbidden("only the host application writes access")
 	}

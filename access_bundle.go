@@ -60,7 +60,7 @@ type (
 
 // ParseBundle reads the JSON form of a [Bundle], strictly: unknown, duplicate and case-variant keys and wrong types are
 // errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent; display_name defaults to the id, is_active to
-// true. What the rows mean is for [Service.Apply] to check.
+// true. What the rows mean is for [Access.Apply] to check.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
 // ParseBundleWithin is ParseBundle, but refuses more than so many rows, at the first that is too many: each channel and each member

@@ -142,7 +142,7 @@ func (r *roster) add(census *policy.Census, members ...policy.Member) {
 	census.Add(r.snapshot(AccessQuery{Identity: first}).subject(first), members...)
 }
 
-// with returns the rows as they are once a bundle, which is normal, is applied. Errors: those of [Service.Apply].
+// with returns the rows as they are once a bundle, which is normal, is applied. Errors: those of [Access.Apply].
 func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
 	a := newApplication(r.Bundle, bundle)
 	write := a.rows()

@@ -107,11 +107,11 @@ func benchHost(b *testing.B, bundle svc.Bundle) *svc.Service {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	if err := s.Apply(b.Context(), svc.Host, bundle); err != nil {
+	if err := s.Access.Apply(b.Context(), svc.Host, bundle); err != nil {
 		b.Fatal(err)
 	}
 	for followed := false; ; followed = svc.Follows(s, 1) {
-		if _, err := s.WhoCan(b.Context(), svc.Host, "", "b"); err != nil {
+		if _, err := s.Policies.WhoCan(b.Context(), svc.Host, "", "b"); err != nil {
 			b.Fatal(err)
 		}
 		if followed {
@@ -136,7 +136,7 @@ func BenchmarkWhoCan(b *testing.B) {
 		b.ReportAllocs()
 		users, i := 0, 0
 		for b.Loop() {
-			r, err := s.WhoCan(b.Context(), svc.Host, action, bank(i))
+			r, err := s.Policies.WhoCan(b.Context(), svc.Host, action, bank(i))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func BenchmarkWhoCan(b *testing.B) {
 	b.Run("everybody, read one by one", func(b *testing.B) {
 		length := 0
 		for b.Loop() {
-			r, err := s.WhoCan(b.Context(), svc.Host, "bank:stats", "project-7::1")
+			r, err := s.Policies.WhoCan(b.Context(), svc.Host, "bank:stats", "project-7::1")
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -175,7 +175,7 @@ func BenchmarkWorld(b *testing.B) {
 			kept -= heap()
 			for b.Loop() {
 				svc.DropCopies(s)
-				if _, err := s.WhoCan(b.Context(), svc.Host, "", "b"); err != nil {
+				if _, err := s.Policies.WhoCan(b.Context(), svc.Host, "", "b"); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -234,7 +234,7 @@ func BenchmarkPreviewApply(b *testing.B) {
 			b.Run(w.name+"/"+name, func(b *testing.B) {
 				s := benchHost(b, before)
 				benchDiff(b, func() (svc.AccessDiff, error) {
-					return s.PreviewApply(b.Context(), svc.Host, svc.Bundle{Policies: after.Policies})
+					return s.Access.Preview(b.Context(), svc.Host, svc.Bundle{Policies: after.Policies})
 				})
 			})
 		}

@@ -22,7 +22,7 @@ func TestWhoCanIsWhoIsAllowed(t *testing.T) {
 		h.write(t, w.spoiled())
 		for _, action := range askedActions {
 			for _, bank := range askedBanks {
-				got, err := h.WhoCan(t.Context(), svc.Host, action, bank)
+				got, err := h.Policies.WhoCan(t.Context(), svc.Host, action, bank)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +88,7 @@ func TestWhatCanIsWhatIsDecided(t *testing.T) {
 		h := w.host(t, w.bundle())
 		h.write(t, w.spoiled())
 		for _, p := range principals() {
-			list, err := h.WhatCan(t.Context(), svc.Host, p.Identity())
+			list, err := h.Policies.WhatCan(t.Context(), svc.Host, p.Identity())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func (s *rowsStore) settle(t *testing.T, h *host) {
 
 func (h *host) whoCan(t *testing.T) svc.Reach {
 	t.Helper()
-	r, err := h.WhoCan(t.Context(), svc.Host, "", "notes")
+	r, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,9 +177,9 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	h, store := newRowsHost(t)
 	before := h.whoCan(t)
 	is.Equal(before.Users, []string{"alice"})
-	_, err := h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	_, err := h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
-	_, err = h.CreateTemplate(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
+	_, err = h.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
 	is.NoErr(err)
 	rows, err := store.Store.AllAccess(t.Context())
 	is.NoErr(err)
@@ -196,14 +196,14 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	eventually(t, func() bool { return len(h.whoCan(t).Users) == 0 })
 
 	store.settle(t, h)
-	list, err := h.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"})
+	list, err := h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"})
 	is.NoErr(err)
 	is.Equal(list, []svc.Capability{}) // never nil
 	is.Equal(store.reads.Load(), int64(0))
 
 	store.fail.Store(true)
 	h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
-	_, err = h.WhoCan(t.Context(), svc.Host, "", "notes")
+	_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
 }
 
@@ -225,7 +225,7 @@ func TestWhoCanInATransaction(t *testing.T) {
 	h, store := newRowsHost(t)
 	tx := h.WithStore(store)
 	h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
-	r, err := tx.WhoCan(t.Context(), svc.Host, "", "notes")
+	r, err := tx.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
 	is.NoErr(err)
 	is.Equal(r.Users, []string{})
 	is.Equal(store.reads.Load(), int64(1))
@@ -240,11 +240,11 @@ func TestAnalysisHandsOutItsOwn(t *testing.T) {
 	is.Equal(string(encoded(h.whoCan(t))), text)
 
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	list, err := h.WhatCan(t.Context(), svc.Host, alice)
+	list, err := h.Policies.WhatCan(t.Context(), svc.Host, alice)
 	is.NoErr(err)
 	text = string(encoded(list))
 	*list[0].Parameters.RecallBudget = "x"
-	list, err = h.WhatCan(t.Context(), svc.Host, alice)
+	list, err = h.Policies.WhatCan(t.Context(), svc.Host, alice)
 	is.NoErr(err)
 	is.Equal(string(encoded(list)), text)
 }
@@ -256,26 +256,26 @@ func TestAnalysisRefuses(t *testing.T) {
 	for _, c := range []struct {
 		field, action, bank string
 	}{{"bank", "", ""}, {"bank", "", "a\u202eb"}, {"action", "\x00", "b"}} {
-		_, err := h.WhoCan(t.Context(), plain, c.action, c.bank)
+		_, err := h.Policies.WhoCan(t.Context(), plain, c.action, c.bank)
 		wantCode(t, err, svc.CodeInvalid, c.field)
 	}
-	_, err := h.WhoCan(t.Context(), plain, "", "b")
+	_, err := h.Policies.WhoCan(t.Context(), plain, "", "b")
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.WhatCan(t.Context(), plain, user)
+	_, err = h.Policies.WhatCan(t.Context(), plain, user)
 	wantCode(t, err, svc.CodeForbidden, "")
 	for field, who := range map[string]svc.Identity{
 		"user_id": {Kind: svc.KindUser, ID: ""}, "sa_id": {Kind: svc.KindServiceAccount, ID: "a/b"},
 	} {
-		_, err := h.WhatCan(t.Context(), svc.Host, who)
+		_, err := h.Policies.WhatCan(t.Context(), svc.Host, who)
 		wantCode(t, err, svc.CodeInvalid, field)
 	}
 	for _, who := range []svc.Identity{svc.Host.Identity(), svc.Unmapped.Identity(), {}} {
-		_, err := h.WhatCan(t.Context(), svc.Host, who)
+		_, err := h.Policies.WhatCan(t.Context(), svc.Host, who)
 		wantCode(t, err, svc.CodeInvalid, "user_id")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = h.WhoCan(ended, svc.Host, "", "b")
+	_, err = h.Policies.WhoCan(ended, svc.Host, "", "b")
 	wantCode(t, err, svc.CodeUnavailable, "")
 }
 
@@ -288,7 +288,7 @@ func TestWhoCanWhileAccessChanges(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				r, err := h.WhoCan(t.Context(), svc.Host, "", "notes")
+				r, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
 				if err != nil || len(r.Users) != 1 {
 					t.Errorf("%v, %v", r.Users, err)
 				}

@@ -62,11 +62,24 @@ type APIKeyPatch struct {
 	Disabled    *bool
 }
 
-// IssueAPIKey issues a key for a user or a service account. The caller needs iam:users:write, must be neither a service account nor
-// narrowed, and must itself have every control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account without a row), CodeLimit,
-// CodeKeyReused, and CodeUnauthenticated when the caller's own key has ended.
-func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
+// Keys issues, lists, changes and revokes API keys.
+type Keys struct {
+	*base
+	*guard
+	*journal
+	*rings
+	*holders
+}
+
+// Issue issues a key for a user or a service account, or for the caller ([Me]).
+//
+// For another holder, the caller needs iam:users:write and every control-plane right of the holder. It must be neither a
+// service account nor narrowed. For Me, the caller must be a user that is not narrowed, and needs no action.
+//
+// Errors: CodeInvalid; CodeForbidden (for Me also when Config.KnownUser does not know the user); CodeNotFound (a user that
+// Config.KnownUser does not know, unless by is [Host]; a service account without a row); CodeLimit; CodeKeyReused;
+// CodeUnauthenticated when the caller's own key has ended.
+func (s *Keys) Issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
 	now := s.now()
 	var c checker
 	c.holder(holder)
@@ -77,22 +90,7 @@ func (s *Service) IssueAPIKey(ctx context.Context, by Principal, holder Identity
 	if err := s.authorizeIssue(ctx, by, holder); err != nil {
 		return IssuedKey{}, err
 	}
-	return s.issue(ctx, by, holder, in, now)
-}
-
-// IssueMyAPIKey issues a key for the calling user. Errors: CodeInvalid, CodeForbidden (a service account, a narrowed caller, or a
-// user that Config.KnownUser does not know), CodeLimit, CodeKeyReused, and CodeUnauthenticated as [Service.IssueAPIKey].
-func (s *Service) IssueMyAPIKey(ctx context.Context, by Principal, in NewAPIKey) (IssuedKey, error) {
-	now := s.now()
-	var c checker
-	in.check(&c, now)
-	if err := c.err(); err != nil {
-		return IssuedKey{}, err
-	}
-	if err := s.authorizeMyIssue(ctx, by); err != nil {
-		return IssuedKey{}, err
-	}
-	return s.issue(ctx, by, by.Identity(), in, now)
+	return s.issue(ctx, by, by.or(holder), in, now)
 }
 
 // check adds what is wrong with the request, and cuts its time to what is kept.
@@ -116,7 +114,11 @@ func (c *checker) expiry(at *time.Time, now time.Time) {
 	}
 }
 
+// holder refuses what is neither [Me] nor names a user or a service account.
 func (c *checker) holder(holder Identity) {
+	if holder == Me {
+		return
+	}
 	if holder.Kind != KindUser && holder.Kind != KindServiceAccount {
 		c.add("kind", "must be a user or a service account")
 	}
@@ -140,7 +142,7 @@ type issuedAnswer struct {
 }
 
 // issue makes, stores and announces a key, unless the request was answered before.
-func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time) (IssuedKey, error) {
+func (s *Keys) issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time) (IssuedKey, error) {
 	request, err := s.repeatable(by, in.IdempotencyKey, "issue", []any{holder, in}, now)
 	if err != nil {
 		return IssuedKey{}, err
@@ -175,7 +177,7 @@ func (s *Service) issue(ctx context.Context, by Principal, holder Identity, in N
 }
 
 // createKey adds a key to a holder who has so many.
-func (s *Service) createKey(ctx context.Context, tx Store, key APIKey, live int) error {
+func (s *Keys) createKey(ctx context.Context, tx Store, key APIKey, live int) error {
 	if err := s.room(live); err != nil {
 		return err
 	}
@@ -183,7 +185,7 @@ func (s *Service) createKey(ctx context.Context, tx Store, key APIKey, live int)
 }
 
 // issuedBefore returns a key as it was when it was issued, unless it was revoked since.
-func (s *Service) issuedBefore(ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer) (IssuedKey, error) {
+func (s *Keys) issuedBefore(ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer) (IssuedKey, error) {
 	t, ok := token.Parse(answer.Key, s.keys.prefixes[holder.Kind])
 	if !ok {
 		return IssuedKey{}, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "this idempotency key came when keys had another prefix"}
@@ -202,7 +204,7 @@ func (s *Service) issuedBefore(ctx context.Context, holder Identity, in NewAPIKe
 
 // checkScoping refuses a policy that does not exist, and in the same way one that the caller may
 // neither read nor has.
-func (s *Service) checkScoping(ctx context.Context, by Principal, holder Identity, policyID string) error {
+func (s *Keys) checkScoping(ctx context.Context, by Principal, holder Identity, policyID string) error {
 	if policyID == "" {
 		return nil
 	}
@@ -228,7 +230,7 @@ func (s *Service) checkScoping(ctx context.Context, by Principal, holder Identit
 }
 
 // draw draws a key that store can keep.
-func (s *Service) draw(ctx context.Context, holder Identity, store func(*IssuedKey) error) (IssuedKey, error) {
+func (s *Keys) draw(ctx context.Context, holder Identity, store func(*IssuedKey) error) (IssuedKey, error) {
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return IssuedKey{}, err
@@ -241,35 +243,36 @@ func (s *Service) draw(ctx context.Context, holder Identity, store func(*IssuedK
 	return issued, err
 }
 
-// APIKeys lists the keys of a user that are not revoked, newest first, expired and disabled ones
-// too: also of a user whom Config.KnownUser does not know, who may have none. The caller needs
-// iam:users:read. The error, if any, is the last thing yielded.
-func (s *Service) APIKeys(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
-	return s.APIKeysAfter(ctx, by, holder, time.Time{}, "")
+// List lists the keys of a holder, or of the caller ([Me]), that are not revoked: newest first, with those that are expired or
+// disabled. A user that Config.KnownUser does not know is listed too, and may have none. The caller needs iam:users:read, for
+// Me none; for Me it must be a user that is not narrowed. The error, if any, is the last thing yielded.
+func (s *Keys) List(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
+	return s.ListAfter(ctx, by, holder, time.Time{}, "")
 }
 
-// APIKeysAfter is APIKeys behind a key that was issued then and has that id, which need not be
-// there any more. The zero time: from the start.
-func (s *Service) APIKeysAfter(ctx context.Context, by Principal, holder Identity, issued time.Time, id string) iter.Seq2[APIKey, error] {
-	return s.listKeys(ctx, APIKeyPage{Holder: holder, AfterTime: issued, AfterID: id}, func() error {
-		if err := checkID(holderField(holder), holder.ID); err != nil {
+// ListAfter is List behind the key that was issued at that time and has that id, which need not exist any more. The zero time
+// lists from the start.
+func (s *Keys) ListAfter(
+	ctx context.Context, by Principal, holder Identity, issued time.Time, id string,
+) iter.Seq2[APIKey, error] {
+	page := APIKeyPage{Holder: by.or(holder), AfterTime: issued, AfterID: id}
+	return s.listKeys(ctx, page, func() error {
+		if err := checkHolder(holder); err != nil {
 			return err
 		}
 		return s.authorizeKeys(ctx, by, holder, ActionUsersRead)
 	})
 }
 
-// MyAPIKeys lists the calling user's keys that are not revoked, newest first. The error, if any, is the last thing yielded.
-func (s *Service) MyAPIKeys(ctx context.Context, by Principal) iter.Seq2[APIKey, error] {
-	return s.MyAPIKeysAfter(ctx, by, time.Time{}, "")
+// checkHolder returns an Error unless holder is [Me], or its id can stand in a path.
+func checkHolder(holder Identity) error {
+	if holder == Me {
+		return nil
+	}
+	return checkID(holderField(holder), holder.ID)
 }
 
-// MyAPIKeysAfter is MyAPIKeys behind a key, as [Service.APIKeysAfter].
-func (s *Service) MyAPIKeysAfter(ctx context.Context, by Principal, issued time.Time, id string) iter.Seq2[APIKey, error] {
-	return s.listKeys(ctx, APIKeyPage{Holder: by.Identity(), AfterTime: issued, AfterID: id}, func() error { return authorizeMe(by) })
-}
-
-func (s *Service) listKeys(ctx context.Context, page APIKeyPage, allowed func() error) iter.Seq2[APIKey, error] {
+func (s *Keys) listKeys(ctx context.Context, page APIKeyPage, allowed func() error) iter.Seq2[APIKey, error] {
 	page.Limit = listChunk
 	return list(ctx, "list API keys", page.Limit,
 		func() error {

@@ -12,11 +12,12 @@ import (
 // MaxKeyOverlap is how long a key that was rotated can be accepted beside its successor.
 const MaxKeyOverlap = 365 * 24 * time.Hour
 
-// PatchAPIKey changes some fields of a holder's key that is not revoked. The rules for callers are those of [Service.IssueAPIKey].
+// Patch changes some fields of a key of a holder, or of the caller ([Me]), that is not revoked. The rules for callers are
+// those of [Keys.Issue]. A key does not move its own end to a later time (CodeForbidden).
 // For a user that Config.KnownUser does not know, it disables and describes keys, but does not enable them or move their end
 // (CodeNotFound). A patch that changes nothing writes nothing. Once it returns, a key that it disabled is no longer accepted. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key), CodeUnauthenticated (as IssueAPIKey).
-func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch) (APIKey, error) {
+func (s *Keys) Patch(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch) (APIKey, error) {
 	now := s.now()
 	var c checker
 	c.holder(holder)
@@ -31,27 +32,7 @@ func (s *Service) PatchAPIKey(ctx context.Context, by Principal, holder Identity
 	if err := authorize(ctx, by, holder); err != nil {
 		return APIKey{}, err
 	}
-	return s.patchKey(ctx, by, holder, id, patch, now)
-}
-
-// PatchMyAPIKey changes some fields of a key of the calling user. A key does not move its own end to a later time
-// (CodeForbidden), so that a rotated key ends when its overlap does. Errors: as [Service.PatchAPIKey].
-func (s *Service) PatchMyAPIKey(ctx context.Context, by Principal, id string, patch APIKeyPatch) (APIKey, error) {
-	now := s.now()
-	var c checker
-	patch.check(&c, id, now)
-	if err := c.err(); err != nil {
-		return APIKey{}, err
-	}
-	if err := authorizeMe(by); err != nil {
-		return APIKey{}, err
-	}
-	if patch.gives() {
-		if err := s.authorizeMyIssue(ctx, by); err != nil {
-			return APIKey{}, err
-		}
-	}
-	return s.patchKey(ctx, by, by.Identity(), id, patch, now)
+	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
 }
 
 // check adds what is wrong with the patch of a key, and cuts its time to what is kept.
@@ -89,7 +70,7 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 	return key
 }
 
-func (s *Service) patchKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time) (APIKey, error) {
+func (s *Keys) patchKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time) (APIKey, error) {
 	var patched APIKey
 	err := s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, _ int) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
@@ -125,19 +106,19 @@ func (k APIKey) sameSettings(other APIKey) bool {
 
 // noKey is the answer for a key that is not there, or not any more. It does not repeat the id that was asked for, which may be a key,
 // pasted into the wrong place.
-func (s *Service) noKey(key Target) *Error {
+func (s *Keys) noKey(key Target) *Error {
 	s.forget(key)
 	return notFound("there is no such API key")
 }
 
-// RotateAPIKey issues a successor to a holder's key that is not revoked: who may call it is as for
-// [Service.IssueAPIKey]. The successor has the same description, is disabled when the old key is,
+// Rotate issues a successor to a holder's key that is not revoked: who may call it is as for
+// [Keys.Issue]. The successor has the same description, is disabled when the old key is,
 // and lives as long, from now: one that never expires when the old key never did. The old key is
 // accepted for overlap more, but never longer than before; with 0 it is revoked, and nothing
 // accepts it after this returns. Both happen, or neither. Errors: CodeInvalid (an overlap below 0
 // or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound (another's key, too), CodeLimit (with an
 // overlap the old key counts until it is revoked), CodeUnauthenticated (as IssueAPIKey).
-func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
+func (s *Keys) Rotate(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
 	var c checker
 	c.holder(holder)
 	c.rotation(id, overlap)
@@ -147,21 +128,7 @@ func (s *Service) RotateAPIKey(ctx context.Context, by Principal, holder Identit
 	if err := s.authorizeIssue(ctx, by, holder); err != nil {
 		return IssuedKey{}, err
 	}
-	return s.rotate(ctx, by, holder, id, overlap)
-}
-
-// RotateMyAPIKey issues a successor to a key of the calling user: see [Service.RotateAPIKey].
-// Errors: as there.
-func (s *Service) RotateMyAPIKey(ctx context.Context, by Principal, id string, overlap time.Duration) (IssuedKey, error) {
-	var c checker
-	c.rotation(id, overlap)
-	if err := c.err(); err != nil {
-		return IssuedKey{}, err
-	}
-	if err := s.authorizeMyIssue(ctx, by); err != nil {
-		return IssuedKey{}, err
-	}
-	return s.rotate(ctx, by, by.Identity(), id, overlap)
+	return s.rotate(ctx, by, by.or(holder), id, overlap)
 }
 
 func (c *checker) rotation(id string, overlap time.Duration) {
@@ -171,7 +138,7 @@ func (c *checker) rotation(id string, overlap time.Duration) {
 	}
 }
 
-func (s *Service) rotate(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
+func (s *Keys) rotate(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
 	now := s.now()
 	old, action := APIKey{ID: id, Holder: holder}.Target(), EventAPIKeyChanged
 	if overlap == 0 {
@@ -225,30 +192,19 @@ func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	}
 }
 
-// RevokeAPIKey revokes a holder's key: nothing accepts it after this returns. The caller needs iam:users:write and every
-// control-plane right that the holder has. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
-func (s *Service) RevokeAPIKey(ctx context.Context, by Principal, holder Identity, id string) error {
-	if err := errors.Join(checkID(holderField(holder), holder.ID), checkID("key_id", id)); err != nil {
+// Revoke revokes a key of a holder, or of the caller ([Me]): nothing accepts it after this returns. The caller needs
+// iam:users:write and every control-plane right that the holder has; for Me it must be a user that is not narrowed. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
+func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id string) error {
+	if err := errors.Join(checkHolder(holder), checkID("key_id", id)); err != nil {
 		return err
 	}
 	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
 		return err
 	}
-	return s.revoke(ctx, by, holder, id)
+	return s.revoke(ctx, by, by.or(holder), id)
 }
 
-// RevokeMyAPIKey revokes a key of the calling user. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
-func (s *Service) RevokeMyAPIKey(ctx context.Context, by Principal, id string) error {
-	if err := checkID("key_id", id); err != nil {
-		return err
-	}
-	if err := authorizeMe(by); err != nil {
-		return err
-	}
-	return s.revoke(ctx, by, by.Identity(), id)
-}
-
-func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
+func (s *Keys) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
 	key := APIKey{ID: id, Holder: holder}
 	if err := s.storeRevocation(ctx, by, key, s.now()); errors.Is(err, ErrNotFound) {
 		return s.noKey(key.Target())
@@ -258,13 +214,13 @@ func (s *Service) revoke(ctx context.Context, by Principal, holder Identity, id 
 	return nil
 }
 
-func (s *Service) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
+func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
 	return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
 		return happened(at, EventAPIKeyRevoked, key.Target()), store.RevokeAPIKey(ctx, key.Holder, key.ID, at)
 	})
 }
 
-// RevokeAPIKeys revokes all keys of a holder, and returns how many there were: nothing accepts one
+// RevokeAll revokes all keys of a holder, and returns how many there were: nothing accepts one
 // of them after this returns, nor a key that was issued with one of them. Who may call it, and its
 // errors, are those of RevokeAPIKey; that there is no key is no error.
 //
@@ -272,23 +228,14 @@ func (s *Service) storeRevocation(ctx context.Context, by Principal, key APIKey,
 // others who write need not wait for all of them; in a transaction of the host all are part of
 // that. When it fails, or ctx ends, the keys that it has revoked, whose number it returns beside
 // the error, stay revoked: call it again for the others.
-func (s *Service) RevokeAPIKeys(ctx context.Context, by Principal, holder Identity) (int, error) {
-	if err := checkID(holderField(holder), holder.ID); err != nil {
+func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
+	if err := checkHolder(holder); err != nil {
 		return 0, err
 	}
 	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
 		return 0, err
 	}
-	return s.revokeAll(ctx, by, holder)
-}
-
-// RevokeMyAPIKeys revokes all keys of the calling user, the one that it calls with included, and
-// returns how many there were: see [Service.RevokeAPIKeys]. Errors: CodeForbidden.
-func (s *Service) RevokeMyAPIKeys(ctx context.Context, by Principal) (int, error) {
-	if err := authorizeMe(by); err != nil {
-		return 0, err
-	}
-	return s.revokeAll(ctx, by, by.Identity())
+	return s.revokeAll(ctx, by, by.or(holder))
 }
 
 // revokeChunk is how many keys are revoked in one transaction at most.
@@ -301,7 +248,7 @@ const revokeChunk = 256
 //
 // Between two chunks others get as much time as the last one took, because SQLite does not queue
 // writers of several processes.
-func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) (revoked int, err error) {
+func (s *Keys) revokeAll(ctx context.Context, by Principal, holder Identity) (revoked int, err error) {
 	// A holder without keys is not locked: the lock may leave its id in the store, and the id may
 	// be a key, pasted into the wrong place.
 	if some, err := s.store.APIKeys(ctx, APIKeyPage{Holder: holder, Limit: 1}); err != nil {
@@ -328,7 +275,7 @@ func (s *Service) revokeAll(ctx context.Context, by Principal, holder Identity) 
 // revokeSome revokes a chunk of a holder's keys, and returns how many there were. It does not judge
 // the caller's key again: a chunk may have revoked that very key, and a revocation never waits for
 // an Apply.
-func (s *Service) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
+func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
 	err = s.mutateLocked(ctx, by, Principal{}, holder, func(ctx context.Context, tx Store, _ int) (events []Event, err error) {
 		now := s.now()
 		ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
@@ -343,7 +290,7 @@ func (s *Service) revokeSome(ctx context.Context, by Principal, holder Identity)
 
 // catchUp uses no copy that is older than the store is now: another call may have revoked keys, too, and not have come to drop their
 // copies yet.
-func (s *Service) catchUp(ctx context.Context) error {
+func (s *Keys) catchUp(ctx context.Context) error {
 	if s.copies == nil {
 		return nil
 	}
@@ -359,7 +306,7 @@ func (s *Service) catchUp(ctx context.Context) error {
 // were found where they should not be, by a secret scanner. A token counts only when it is a key whole, secret included, so
 // that nobody can revoke a key by its prefix; an expired or disabled key is revoked, too. What was revoked before is left out.
 // For [Host] alone. The keys that it has revoked are returned beside an error, too. Errors: CodeForbidden.
-func (s *Service) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
+func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
 	if by.Kind != KindHost {
 		return nil, forbidden("only the host application revokes leaked keys")
 	}
@@ -385,7 +332,7 @@ func (s *Service) RevokeLeaked(ctx context.Context, by Principal, tokens []strin
 }
 
 // goodKey reads the key that a text is, or nil when it is none that was issued here, or was revoked.
-func (s *Service) goodKey(ctx context.Context, text string) (*APIKey, error) {
+func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 	c, ours := s.keys.claim(text)
 	if !ours || !c.good {
 		return nil, nil
@@ -426,7 +373,7 @@ const DefaultMaxKeysPerHolder = 1000
 //   - The lock on the caller's own key ([APIKeyStore].ChangeAPIKey): a revocation of it comes before, and is seen, or after.
 //
 // A bearer of the host's Authenticator, and the host itself, have no key here.
-func (s *Service) mutateKeys(ctx context.Context, by Principal, holder Identity, write keyMutation) error {
+func (s *holders) mutateKeys(ctx context.Context, by Principal, holder Identity, write keyMutation) error {
 	return s.mutateLocked(ctx, by, by, holder, write)
 }
 
@@ -434,7 +381,7 @@ func (s *Service) mutateKeys(ctx context.Context, by Principal, holder Identity,
 type keyMutation func(ctx context.Context, tx Store, live int) ([]Event, error)
 
 // mutateLocked is mutateKeys, which judges another principal than the one that signs the events.
-func (s *Service) mutateLocked(ctx context.Context, by, judged Principal, holder Identity, write keyMutation) error {
+func (s *holders) mutateLocked(ctx context.Context, by, judged Principal, holder Identity, write keyMutation) error {
 	return s.mutate(ctx, by, func(ctx context.Context, store Store) (events []Event, err error) {
 		err = store.Atomically(ctx, func(ctx context.Context, tx Store) error {
 			live, err := s.lockKeys(ctx, tx, judged, holder)
@@ -449,7 +396,7 @@ func (s *Service) mutateLocked(ctx context.Context, by, judged Principal, holder
 }
 
 // lockKeys takes the locks of mutateKeys, judges the caller, and counts the holder's keys.
-func (s *Service) lockKeys(ctx context.Context, tx Store, by Principal, holder Identity) (live int, err error) {
+func (s *holders) lockKeys(ctx context.Context, tx Store, by Principal, holder Identity) (live int, err error) {
 	if by.key != "" {
 		if err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (Bundle, error) { return Bundle{}, nil }); err != nil {
 			return 0, fmt.Errorf("lock access: %w", err)
@@ -468,7 +415,7 @@ func (s *Service) lockKeys(ctx context.Context, tx Store, by Principal, holder I
 }
 
 // judge refuses a caller whose key is not accepted any more, by what store holds now.
-func (s *Service) judge(ctx context.Context, store Store, by Principal) error {
+func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
 	if by.key == "" {
 		return nil
 	}
@@ -485,7 +432,7 @@ func (s *Service) judge(ctx context.Context, store Store, by Principal) error {
 }
 
 // ended is the answer to a caller whose key was accepted a moment ago.
-func (s *Service) ended(by Principal) error {
+func (s *holders) ended(by Principal) error {
 	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
 	return unauthenticated()
 }
@@ -503,7 +450,7 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 }
 
 // room refuses one more key to a holder that has as many as are allowed.
-func (s *Service) room(live int) error {
+func (s *holders) room(live int) error {
 	if most := s.config.Keys.MaxPerHolder; live >= most {
 		return &Error{Code: CodeLimit, Message: fmt.Sprintf("the holder has %d API keys that are not revoked, and more are not allowed: revoke one first", most)}
 	}

@@ -73,17 +73,19 @@ func (k KeyImport) claim(bearer string) claim {
 	return claim{token.Imported(k.Prefix, digest), "", true}
 }
 
-// ImportAPIKey takes over a key of another system, which is accepted from then on like one issued
-// here: its users go on with what they have. Who may call it is as for [Service.IssueAPIKey]. What
+// Import takes over a key of another system, which is accepted from then on like one issued
+// here: its users go on with what they have. Who may call it is as for [Keys.Issue]. What
 // is kept is a hash of the hash, under the pepper. The key's ID follows from the hash, without the
-// pepper; [Service.RotateAPIKey] replaces the key by one of our own. An invented bearer with the
+// pepper; [Keys.Rotate] replaces the key by one of our own. An invented bearer with the
 // prefix costs a read of the store, where one of our own form costs none. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated (as IssueAPIKey), CodeExists (it
 // was taken over before, whether or not it was revoked since).
-func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identity, in ImportedKey) (APIKey, error) {
+func (s *Keys) Import(ctx context.Context, by Principal, holder Identity, in ImportedKey) (APIKey, error) {
 	now := s.now()
 	var c checker
-	c.holder(holder)
+	if c.holder(holder); holder == Me {
+		c.add("user_id", "must name the holder: keys are not imported for the caller")
+	}
 	in.NewAPIKey.check(&c, now)
 	if !s.keys.imported(in.Prefix) {
 		c.add("prefix", "must be that of one of Config.Keys.Imports")
@@ -119,10 +121,10 @@ func (s *Service) ImportAPIKey(ctx context.Context, by Principal, holder Identit
 // leastMasked is how many characters behind a prefix of imports, at least, may be a key.
 const leastMasked = 16
 
-// MaskImportedKeys returns the text with "***" for what may be a key of another system: a prefix of
+// Mask returns the text with "***" for what may be a key of another system: a prefix of
 // Config.Keys.Imports, which stays, and at least 16 visible characters behind it that are no
 // quotes, brackets or separators. It is for logs and answers that repeat what a caller has sent.
-func (s *Service) MaskImportedKeys(text string) string {
+func (s *Keys) Mask(text string) string {
 	for i := range s.keys.imports {
 		text = maskBehind(text, s.keys.imports[i].Prefix)
 	}
@@ -160,7 +162,7 @@ func (r *keyring) imported(prefix string) bool {
 }
 
 // stamp fills in what was asked for of a new key, and seals it.
-func (s *Service) stamp(key *APIKey, in NewAPIKey, now time.Time) {
+func (s *Keys) stamp(key *APIKey, in NewAPIKey, now time.Time) {
 	key.Description, key.CreatedAt, key.ExpiresAt, key.ScopingPolicyID = in.Description, now, in.ExpiresAt, in.ScopingPolicyID
 	s.keys.seal(key)
 }

@@ -21,7 +21,7 @@ var (
 
 func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 	t.Helper()
-	issued, err := h.IssueAPIKey(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
+	issued, err := h.Keys.Issue(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,39 +31,39 @@ func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 func TestMyKeys(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	first, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{Description: ptr("laptop")})
+	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("laptop")})
 	is.NoErr(err)
 	is.True(regexp.MustCompile(`^svcu_[0-9A-Za-z]{54}$`).MatchString(string(first.Key)))
 	is.Equal(first.Prefix, "svcu_"+first.ID)
 	is.True(strings.HasPrefix(string(first.Key), first.Prefix))
 	is.True(!bytes.Contains(first.Hash, []byte(first.Key)))
-	second, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	second, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	is.NoErr(err)
-	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{second.APIKey, first.APIKey})
-	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), bob))), 0)
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{second.APIKey, first.APIKey})
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), bob, svc.Me))), 0)
 
-	wantCode(t, h.RevokeMyAPIKey(t.Context(), bob, first.ID), svc.CodeNotFound, "")
-	wantCode(t, h.RevokeAPIKey(t.Context(), admin, bob.Identity(), first.ID), svc.CodeNotFound, "")
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, first.ID))
-	wantCode(t, h.RevokeMyAPIKey(t.Context(), alice, first.ID), svc.CodeNotFound, "")
-	wantCode(t, h.RevokeMyAPIKey(t.Context(), alice, "a/b"), svc.CodeInvalid, "key_id")
-	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{second.APIKey})
+	wantCode(t, h.Keys.Revoke(t.Context(), bob, svc.Me, first.ID), svc.CodeNotFound, "")
+	wantCode(t, h.Keys.Revoke(t.Context(), admin, bob.Identity(), first.ID), svc.CodeNotFound, "")
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
+	wantCode(t, h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID), svc.CodeNotFound, "")
+	wantCode(t, h.Keys.Revoke(t.Context(), alice, svc.Me, "a/b"), svc.CodeInvalid, "key_id")
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{second.APIKey})
 	is.Equal(h.actions(), []string{
 		"api_key.issued api_key/" + first.ID + " by alice",
 		"api_key.issued api_key/" + second.ID + " by alice",
 		"api_key.revoked api_key/" + first.ID + " by alice",
 	})
-	_, err = h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{Description: ptr("\x00")})
+	_, err = h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("\x00")})
 	wantCode(t, err, svc.CodeInvalid, "/description")
 }
 
 func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
 	h := newHost(t)
 	for _, by := range []svc.Principal{robot, svc.Host, {}} {
-		_, err := h.IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+		_, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
 		wantCode(t, err, svc.CodeForbidden, "")
-		wantCode(t, lastError(h.MyAPIKeys(t.Context(), by)), svc.CodeForbidden, "")
-		wantCode(t, h.RevokeMyAPIKey(t.Context(), by, "any"), svc.CodeForbidden, "")
+		wantCode(t, lastError(h.Keys.List(t.Context(), by, svc.Me)), svc.CodeForbidden, "")
+		wantCode(t, h.Keys.Revoke(t.Context(), by, svc.Me, "any"), svc.CodeForbidden, "")
 	}
 }
 
@@ -76,21 +76,21 @@ func TestUserKeys(t *testing.T) {
 		return id != "nobody", nil
 	}
 	h := newHost(t, func(c *svc.Config) { c.KnownUser = known })
-	issued, err := h.IssueAPIKey(t.Context(), admin, alice.Identity(), svc.NewAPIKey{})
+	issued, err := h.Keys.Issue(t.Context(), admin, alice.Identity(), svc.NewAPIKey{})
 	is.NoErr(err)
-	is.Equal(collect(t, h.APIKeys(t.Context(), admin, alice.Identity())), []svc.APIKey{issued.APIKey})
-	is.NoErr(h.RevokeAPIKey(t.Context(), admin, alice.Identity(), issued.ID))
+	is.Equal(collect(t, h.Keys.List(t.Context(), admin, alice.Identity())), []svc.APIKey{issued.APIKey})
+	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), issued.ID))
 
 	for id, code := range map[string]svc.Code{"nobody": svc.CodeNotFound, "broken": svc.CodeInternal} {
 		who := svc.Identity{Kind: svc.KindUser, ID: id}
-		_, err = h.IssueAPIKey(t.Context(), admin, who, svc.NewAPIKey{})
+		_, err = h.Keys.Issue(t.Context(), admin, who, svc.NewAPIKey{})
 		wantCode(t, err, code, "")
 	}
 	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
-	_, err = h.IssueAPIKey(t.Context(), admin, odd, svc.NewAPIKey{})
+	_, err = h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
-	wantCode(t, lastError(h.APIKeys(t.Context(), admin, odd)), svc.CodeInvalid, "user_id")
-	wantCode(t, h.RevokeAPIKey(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
+	wantCode(t, lastError(h.Keys.List(t.Context(), admin, odd)), svc.CodeInvalid, "user_id")
+	wantCode(t, h.Keys.Revoke(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
 }
 
 // Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.
@@ -111,23 +111,23 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	never, on, off := time.Time{}, false, true
 	makes := map[string]func(by svc.Principal) error{
 		"issue": func(by svc.Principal) error {
-			_, err := h.IssueAPIKey(t.Context(), by, alice.Identity(), svc.NewAPIKey{})
+			_, err := h.Keys.Issue(t.Context(), by, alice.Identity(), svc.NewAPIKey{})
 			return err
 		},
 		"import": func(by svc.Principal) error {
-			_, err := h.ImportAPIKey(t.Context(), by, alice.Identity(), imported)
+			_, err := h.Keys.Import(t.Context(), by, alice.Identity(), imported)
 			return err
 		},
 		"rotate": func(by svc.Principal) error {
-			_, err := h.RotateAPIKey(t.Context(), by, alice.Identity(), key.ID, 0)
+			_, err := h.Keys.Rotate(t.Context(), by, alice.Identity(), key.ID, 0)
 			return err
 		},
 		"enable": func(by svc.Principal) error {
-			_, err := h.PatchAPIKey(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &on})
+			_, err := h.Keys.Patch(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &on})
 			return err
 		},
 		"prolong": func(by svc.Principal) error {
-			_, err := h.PatchAPIKey(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{ExpiresAt: &never})
+			_, err := h.Keys.Patch(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{ExpiresAt: &never})
 			return err
 		},
 	}
@@ -136,28 +136,28 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, issued := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
-	_, again := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
-	_, rotated := h.RotateMyAPIKey(t.Context(), alice, key.ID, 0)
-	_, enabled := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: &on})
-	_, prolonged := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{ExpiresAt: &never})
+	_, issued := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
+	_, again := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
+	_, rotated := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, 0)
+	_, enabled := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &on})
+	_, prolonged := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &never})
 	for _, err := range []error{issued, again, rotated, enabled, prolonged} {
 		wantCode(t, err, svc.CodeForbidden, "")
 	}
 
 	is.True(h.good(key)) // what ends it is a revocation, or the user's row
 	asked = 0
-	is.Equal(len(collect(t, h.APIKeys(t.Context(), admin, alice.Identity()))), 3)
-	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 3)
-	_, err := h.PatchAPIKey(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &off})
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity()))), 3)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 3)
+	_, err := h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &off})
 	is.NoErr(err)
 	is.True(!h.good(key))
-	is.NoErr(h.RevokeAPIKey(t.Context(), admin, alice.Identity(), other.ID))
-	wantCode(t, h.RevokeAPIKey(t.Context(), admin, alice.Identity(), other.ID), svc.CodeNotFound, "")
-	n, err := h.RevokeAPIKeys(t.Context(), admin, alice.Identity())
+	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), other.ID))
+	wantCode(t, h.Keys.Revoke(t.Context(), admin, alice.Identity(), other.ID), svc.CodeNotFound, "")
+	n, err := h.Keys.RevokeAll(t.Context(), admin, alice.Identity())
 	is.NoErr(err)
 	is.Equal(n, 2)
-	is.Equal(len(collect(t, h.APIKeys(t.Context(), admin, alice.Identity()))), 0)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity()))), 0)
 	is.Equal(asked, 0)
 	is.NoErr(makes["issue"](svc.Host))
 	is.NoErr(makes["import"](svc.Host))
@@ -167,11 +167,11 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 func TestKeysOfServiceAccounts(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	_, err := h.IssueAPIKey(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})
+	_, err := h.Keys.Issue(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})
+	_, err = h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "sa_id")
-	_, err = h.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})
+	_, err = h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "kind")
 
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
@@ -211,6 +211,6 @@ func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 3} })
 	issue(t, h, alice)
 	h = newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 4} })
-	_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInternal, "")
 }

@@ -28,12 +28,12 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 		"access.written service_account/ci by ", "access.written policy/p by ",
 		"access.written attachment/p/group/team by ", "access.written bank_policy/b by ",
 	})
-	before, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
+	before, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
 	h.apply(t, small)
 	h.apply(t, `{}`)
 	is.Equal(h.actions(), nil)
-	after, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
+	after, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
 	is.Equal(after, before) // revision included
 }
@@ -51,7 +51,7 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 	is.Equal(alice.Email, nil)
 	is.Equal(len(alice.Channels), 2) // absent: they stay
 	bySender := func() string {
-		r, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", Sender: "slack:a:b"})
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", Sender: "slack:a:b"})
 		is.NoErr(err)
 		return r.TenantID + " " + string(r.Outcome)
 	}
@@ -102,7 +102,7 @@ func TestApplyRefuses(t *testing.T) {
 		h.actions()
 		b, err := svc.ParseBundle([]byte(c.bundle))
 		if err == nil {
-			err = h.Apply(t.Context(), svc.Host, b)
+			err = h.Access.Apply(t.Context(), svc.Host, b)
 		}
 		wantCode(t, err, svc.CodeInvalid, c.at)
 		if acts := h.actions(); len(acts) > 0 {
@@ -116,13 +116,13 @@ func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
 	h := newHost(t)
 	b, err := svc.ParseBundle([]byte(`{"users":[{"id":"a"},{"id":"/"}],"groups":[{"id":""}]}`))
 	is.NoErr(err)
-	err = h.Apply(t.Context(), svc.Host, b)
+	err = h.Access.Apply(t.Context(), svc.Host, b)
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	is.True(strings.Contains(err.Error(), "/users/1/id") && strings.Contains(err.Error(), "/groups/0/id"))
 
 	b, err = svc.ParseBundle([]byte(`{"groups":[{"id":"a","members":["x","y"]}]}`))
 	is.NoErr(err)
-	err = h.Apply(t.Context(), svc.Host, b)
+	err = h.Access.Apply(t.Context(), svc.Host, b)
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	is.True(strings.Contains(err.Error(), `"x"`) && strings.Contains(err.Error(), `"y"`))
 }
@@ -138,7 +138,7 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 	} {
 		b, err := svc.ParseBundle([]byte(bundle))
 		is.NoErr(err)
-		is.Equal(svc.ErrorCode(h.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
+		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
 	}
 	_, err := h.store.User(t.Context(), "new")
 	is.True(err != nil)
@@ -148,12 +148,12 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 func TestApplyTakesGoValues(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	is.NoErr(h.Apply(t.Context(), svc.Host, svc.Bundle{
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
 		Users:       []svc.User{{ID: "alice"}},
 		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
 		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
 	}))
-	r, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
 	is.Equal(r.Outcome, svc.Allow)
 }

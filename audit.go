@@ -35,10 +35,16 @@ type AuditFilter struct {
 // maxTargetLength is how many characters the id of a target has at most: that of an attachment, which names three things.
 const maxTargetLength = 3 * MaxIDLength
 
-// AuditRecords lists the events that were kept, newest first. The caller needs iam:audit:read. Errors: CodeInvalid, of fields
+// Audit lists and verifies the events that were kept ([EventConfig].Keep).
+type Audit struct {
+	*base
+	*guard
+}
+
+// Records lists the events that were kept, newest first. The caller needs iam:audit:read. Errors: CodeInvalid, of fields
 // that are named as the parameters of GET /admin/events, CodeForbidden, CodeNotFound (this server keeps none). The error, if
 // any, is the last thing yielded.
-func (s *Service) AuditRecords(ctx context.Context, by Principal, filter AuditFilter) iter.Seq2[AuditRecord, error] {
+func (s *Audit) Records(ctx context.Context, by Principal, filter AuditFilter) iter.Seq2[AuditRecord, error] {
 	page := AuditPage{AuditFilter: filter, Limit: listChunk}
 	page.Since, page.Until = roundUp(filter.Since), roundUp(filter.Until)
 	return list(ctx, "list events", page.Limit,
@@ -165,7 +171,7 @@ type AuditMark struct {
 	Hash   []byte
 }
 
-// AuditCheck is what [Service.VerifyAudit] has found.
+// AuditCheck is what [Audit.Verify] has found.
 type AuditCheck struct {
 	Oldest, Newest AuditMark   // zero where there is no record
 	Fault          *AuditFault // the first, from the oldest record on; nil: all fit
@@ -177,7 +183,7 @@ type AuditFault struct {
 	Reason string // of a sentence that begins with the record
 }
 
-// VerifyAudit reads all records that there are and checks that each is as it was written, and follows the one before it: that none was
+// Verify reads all records that there are and checks that each is as it was written, and follows the one before it: that none was
 // changed, removed, inserted or moved. It begins with the oldest that is there, since operators may delete old ones. The caller needs
 // iam:audit:read.
 //
@@ -186,13 +192,13 @@ type AuditFault struct {
 // not the same, does not fit; so delete no record that is to be known.
 //
 // Errors: CodeForbidden, CodeNotFound (this server keeps no events).
-func (s *Service) VerifyAudit(ctx context.Context, by Principal, known ...AuditMark) (AuditCheck, error) {
+func (s *Audit) Verify(ctx context.Context, by Principal, known ...AuditMark) (AuditCheck, error) {
 	v := auditVerifier{known: map[int64][]AuditMark{}}
 	for _, mark := range known {
 		v.known[mark.Number] = append(v.known[mark.Number], mark)
 	}
 	delete(v.known, 0) // there was no record then
-	for record, err := range s.AuditRecords(ctx, by, AuditFilter{}) {
+	for record, err := range s.Records(ctx, by, AuditFilter{}) {
 		if err != nil {
 			return AuditCheck{}, err
 		}

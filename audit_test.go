@@ -26,7 +26,7 @@ func keeping(c *svc.Config) { c.Events.Keep = true }
 func (h *host) kept(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, r := range collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{})) {
 		all = append(all, string(r.Action)+" "+string(r.Target.Kind)+"/"+r.Target.ID+" by "+r.Actor.ID)
 	}
 	slices.Reverse(all)
@@ -36,7 +36,7 @@ func (h *host) kept(t *testing.T) []string {
 // wantSound fails unless the chain of records is whole, and returns its newest.
 func (h *host) wantSound(t *testing.T, known ...svc.AuditMark) svc.AuditMark {
 	t.Helper()
-	check, err := h.VerifyAudit(t.Context(), svc.Host, known...)
+	check, err := h.Audit.Verify(t.Context(), svc.Host, known...)
 	if err != nil || check.Fault != nil {
 		t.Fatalf("%+v, %v", check.Fault, err)
 	}
@@ -48,26 +48,26 @@ func everyMutation(t *testing.T, h *host) {
 	t.Helper()
 	ctx, no := t.Context(), func(_ any, err error) { t.Helper(); is.New(t).NoErr(err) }
 	h.market.put(acme, "chat", content("Chat", "1"))
-	no(h.RegisterSource(ctx, admin, svc.RegisterSource{URL: acme}))
-	no(h.InstallTemplate(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"}))
-	no(h.PatchTemplate(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")}))
-	no(h.PatchTemplate(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")})) // which is so already
-	no(h.RollbackTemplate(ctx, admin, "chat", 1))
+	no(h.Sources.Register(ctx, admin, svc.RegisterSource{URL: acme}))
+	no(h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"}))
+	no(h.Templates.Patch(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")}))
+	no(h.Templates.Patch(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")})) // which is so already
+	no(h.Templates.Rollback(ctx, admin, "chat", 1))
 	h.market.put(acme, "chat", content("Chat", "2"))
-	no(h.UpdateTemplate(ctx, admin, "chat", svc.UpdateRequest{}))
-	no(nil, h.RemoveSource(ctx, admin, "acme"))
-	no(h.RegisterSource(ctx, admin, svc.RegisterSource{URL: acme + "/new", Alias: ptr("acme")}))
-	no(h.RebindSource(ctx, admin, "acme"))
-	no(nil, h.DeleteTemplate(ctx, admin, "chat"))
-	no(h.CreateTemplate(ctx, admin, svc.CreateTemplate{ID: "own", Content: content("Own", "1")}))
+	no(h.Templates.Update(ctx, admin, "chat", svc.UpdateRequest{}))
+	no(nil, h.Sources.Remove(ctx, admin, "acme"))
+	no(h.Sources.Register(ctx, admin, svc.RegisterSource{URL: acme + "/new", Alias: ptr("acme")}))
+	no(h.Sources.Rebind(ctx, admin, "acme"))
+	no(nil, h.Templates.Delete(ctx, admin, "chat"))
+	no(h.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "own", Content: content("Own", "1")}))
 	key := issue(t, h, alice)
-	no(h.PatchAPIKey(ctx, svc.Host, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-	no(h.RotateMyAPIKey(ctx, alice, key.ID, time.Hour))
-	no(nil, h.RevokeMyAPIKey(ctx, alice, key.ID))
+	no(h.Keys.Patch(ctx, svc.Host, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
+	no(h.Keys.Rotate(ctx, alice, svc.Me, key.ID, time.Hour))
+	no(nil, h.Keys.Revoke(ctx, alice, svc.Me, key.ID))
 	issue(t, h, alice)
-	no(h.RevokeMyAPIKeys(ctx, alice))
+	no(h.Keys.RevokeAll(ctx, alice, svc.Me))
 	takeOver(t, h, alice, foreign)
-	no(h.RevokeLeaked(ctx, svc.Host, []string{string(issue(t, h, alice).Key)}))
+	no(h.Keys.RevokeLeaked(ctx, svc.Host, []string{string(issue(t, h, alice).Key)}))
 	h.apply(t, `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team"}]}`)
 	h.apply(t, `{"users":[{"id":"alice"}]}`) // which is so already
 }
@@ -78,7 +78,7 @@ func TestEveryEventIsKept(t *testing.T) {
 	h := newHost(t, keeping, importing)
 	everyMutation(t, h)
 	told := h.events
-	records := collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{}))
+	records := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{}))
 	slices.Reverse(records)
 	seen := map[svc.EventAction]bool{}
 	is.Equal(len(records), len(told))
@@ -105,19 +105,19 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	h := newHost(t, keeping)
 	ctx := t.Context()
 	create(t, h, "a", svc.Content{})
-	_, err := h.RegisterSource(ctx, admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(ctx, admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	want := h.kept(t)
 	for _, refused := range []func() (any, error){
 		func() (any, error) {
-			return h.CreateTemplate(ctx, admin, svc.CreateTemplate{ID: "a", Content: content("A", "1")})
+			return h.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "a", Content: content("A", "1")})
 		},
-		func() (any, error) { return nil, h.DeleteTemplate(ctx, admin, "nothing") },
-		func() (any, error) { return nil, h.DeleteTemplate(ctx, admin, "a", `"another"`) },
-		func() (any, error) { return h.PatchTemplate(ctx, alice, "a", svc.TemplatePatch{Name: ptr("x")}) },
-		func() (any, error) { return nil, h.RevokeMyAPIKey(ctx, alice, "nothing") },
+		func() (any, error) { return nil, h.Templates.Delete(ctx, admin, "nothing") },
+		func() (any, error) { return nil, h.Templates.Delete(ctx, admin, "a", `"another"`) },
+		func() (any, error) { return h.Templates.Patch(ctx, alice, "a", svc.TemplatePatch{Name: ptr("x")}) },
+		func() (any, error) { return nil, h.Keys.Revoke(ctx, alice, svc.Me, "nothing") },
 		func() (any, error) {
-			return nil, h.Apply(ctx, svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}})
+			return nil, h.Access.Apply(ctx, svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}})
 		},
 	} {
 		_, err := refused()
@@ -125,7 +125,7 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	}
 	h.market.err = svc.ErrUnavailable
 	h.events = nil
-	_, err = h.InstallTemplate(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})
+	_, err = h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})
 	is.True(err != nil)
 	is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
 	is.Equal(h.kept(t), want)
@@ -155,12 +155,12 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		h.actions()
 		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store, cause} })
 		for _, err := range []error{
-			second(full.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})),
-			second(full.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
-			full.DeleteTemplate(t.Context(), admin, "a"),
-			full.RevokeMyAPIKey(t.Context(), alice, key.ID),
-			second(full.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})),
-			full.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}}),
+			second(full.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})),
+			second(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
+			full.Templates.Delete(t.Context(), admin, "a"),
+			full.Keys.Revoke(t.Context(), alice, svc.Me, key.ID),
+			second(full.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})),
+			full.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}}),
 		} {
 			wantCode(t, err, want, "")
 			is.True(errors.Is(err, cause))
@@ -184,11 +184,11 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 			inTx := h.WithStore(tx)
 			for _, id := range []string{"b", "c"} {
-				if _, err := inTx.CreateTemplate(ctx, admin, svc.CreateTemplate{ID: id, Content: content(id, "1")}); err != nil {
+				if _, err := inTx.Templates.Create(ctx, admin, svc.CreateTemplate{ID: id, Content: content(id, "1")}); err != nil {
 					return err
 				}
 			}
-			_, err := inTx.CreateTemplate(ctx, admin, svc.CreateTemplate{ID: "a", Content: content("A", "1")})
+			_, err := inTx.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "a", Content: content("A", "1")})
 			wantCode(t, err, svc.CodeExists, "/id") // which a memstore goes on after
 			return end
 		})
@@ -210,7 +210,7 @@ func TestKeptByManyAtOnce(t *testing.T) {
 		other := newHost(t, keeping, func(c *svc.Config) { c.Store = h.store })
 		done.Go(func() {
 			for n := range 10 {
-				_, err := other.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: fmt.Sprint(i, "-", n), Content: content("A", "1")})
+				_, err := other.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: fmt.Sprint(i, "-", n), Content: content("A", "1")})
 				if err != nil {
 					t.Error(err)
 				}
@@ -226,7 +226,7 @@ func TestFilterOfRecords(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, keeping, importing)
 	everyMutation(t, h)
-	all := collect(t, h.AuditRecords(t.Context(), admin, svc.AuditFilter{}))
+	all := collect(t, h.Audit.Records(t.Context(), admin, svc.AuditFilter{}))
 	key := all[slices.IndexFunc(all, func(r svc.AuditRecord) bool { return r.Action == svc.EventAPIKeyRevoked && r.Actor.ID == "alice" })]
 	for _, c := range []struct {
 		filter svc.AuditFilter
@@ -243,15 +243,15 @@ func TestFilterOfRecords(t *testing.T) {
 		{svc.AuditFilter{ActorID: "alice", TargetKind: svc.TargetSource}, func(svc.AuditRecord) bool { return false }},
 	} {
 		want := slices.DeleteFunc(slices.Clone(all), func(r svc.AuditRecord) bool { return !c.fits(r) })
-		is.Equal(collect(t, h.AuditRecords(t.Context(), svc.Host, c.filter)), append([]svc.AuditRecord(nil), want...))
+		is.Equal(collect(t, h.Audit.Records(t.Context(), svc.Host, c.filter)), append([]svc.AuditRecord(nil), want...))
 	}
 }
 
 func TestWhoReadsRecords(t *testing.T) {
 	h := newHost(t, keeping)
 	ask := func(by svc.Principal, filter svc.AuditFilter) error {
-		_, err := h.VerifyAudit(t.Context(), by)
-		listed := lastError(h.AuditRecords(t.Context(), by, filter))
+		_, err := h.Audit.Verify(t.Context(), by)
+		listed := lastError(h.Audit.Records(t.Context(), by, filter))
 		if filter == (svc.AuditFilter{}) && svc.ErrorCode(err) != svc.ErrorCode(listed) {
 			t.Errorf("%v verifies: %v, lists: %v", by, err, listed)
 		}
@@ -298,7 +298,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		create(t, h, fmt.Sprint(i), svc.Content{})
 	}
 	first := h.wantSound(t)
-	all := collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{}))
+	all := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{}))
 	at := func(number int64) svc.AuditMark { return svc.AuditMark{Number: number, Hash: all[n-number].Hash} }
 	for name, c := range map[string]struct {
 		tamper func(r []svc.AuditRecord) []svc.AuditRecord // r[0] is number 300
@@ -344,7 +344,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		"another is known":          {func(r []svc.AuditRecord) []svc.AuditRecord { return r }, 300, []svc.AuditMark{{Number: 300, Hash: all[1].Hash}}},
 	} {
 		service := newHost(t, keeping, func(config *svc.Config) { config.Store = &tampered{memstore.New(), c.tamper(slices.Clone(all))} })
-		check, err := service.VerifyAudit(t.Context(), svc.Host, c.known...)
+		check, err := service.Audit.Verify(t.Context(), svc.Host, c.known...)
 		fault := svc.AuditFault{Number: -1}
 		if check.Fault != nil {
 			fault = *check.Fault
@@ -399,23 +399,23 @@ func TestRecordsNameTheKey(t *testing.T) {
 	h.apply(t, narrowWorld)
 	first := issue(t, h, alice)
 	by := h.principal(t, first)
-	issued, err := h.IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+	issued, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
 	is.NoErr(err)
-	_, err = h.PatchMyAPIKey(t.Context(), by, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	_, err = h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 	is.NoErr(err)
-	next, err := h.RotateMyAPIKey(t.Context(), by, issued.ID, 0)
+	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, 0)
 	is.NoErr(err)
-	imported, err := h.ImportAPIKey(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
+	imported, err := h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
 	is.NoErr(err)
-	is.NoErr(h.RevokeAPIKey(t.Context(), by, bob.Identity(), imported.ID))
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, next.ID)) // in a session of the host
-	_, err = h.CreateTemplate(t.Context(), by, svc.CreateTemplate{ID: "notes", Content: content("Notes", "1")})
+	is.NoErr(h.Keys.Revoke(t.Context(), by, bob.Identity(), imported.ID))
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, next.ID)) // in a session of the host
+	_, err = h.Templates.Create(t.Context(), by, svc.CreateTemplate{ID: "notes", Content: content("Notes", "1")})
 	is.NoErr(err)
-	_, err = h.RevokeMyAPIKeys(t.Context(), by)
+	_, err = h.Keys.RevokeAll(t.Context(), by, svc.Me)
 	is.NoErr(err)
 
 	var all []string
-	for _, r := range collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetAPIKey})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetAPIKey})) {
 		all = append(all, fmt.Sprintf("%s %s by %s", r.Action, r.Target.ID, r.ActorKey))
 	}
 	slices.Reverse(all)
@@ -425,7 +425,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 		"api_key.imported " + imported.ID + " by " + first.ID, "api_key.revoked " + imported.ID + " by " + first.ID,
 		"api_key.revoked " + next.ID + " by ", "api_key.revoked " + first.ID + " by " + first.ID,
 	})
-	for _, r := range collect(t, h.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetTemplate, TargetID: "notes"})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetTemplate, TargetID: "notes"})) {
 		is.Equal(r.ActorKey, first.ID)
 	}
 	h.wantSound(t)

@@ -19,6 +19,19 @@ import (
 // Authenticator finds for anything else. CodeUnauthenticated, always with the same message, when there is none, or an
 // inactive one; CodeUnavailable when it cannot be told just now.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
+	return s.callers.authenticate(ctx, bearer)
+}
+
+// authenticator finds the principals behind bearers.
+type authenticator struct {
+	*base
+	*guard
+	*rings
+	uses      *keyUses
+	writeUses func() // starts writing uses of keys, once
+}
+
+func (s *authenticator) authenticate(ctx context.Context, bearer string) (Principal, error) {
 	if c, ours := s.keys.claim(bearer); ours {
 		return s.authenticateKey(ctx, c)
 	}
@@ -31,7 +44,7 @@ func unauthenticated() *Error {
 
 // authenticateKey makes at most one store call for a key whose id is well-formed, and none while its copies can be trusted: unknown,
 // wrong, expired, disabled and revoked ones take the same way to the same answer.
-func (s *Service) authenticateKey(ctx context.Context, c claim) (Principal, error) {
+func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal, error) {
 	if err := ctx.Err(); err != nil {
 		return Principal{}, fault("authenticate", err)
 	}
@@ -55,7 +68,7 @@ func (s *Service) authenticateKey(ctx context.Context, c claim) (Principal, erro
 }
 
 // key returns what is known of the key that is claimed, and of its holder. An id that was never issued is not looked up.
-func (s *Service) key(ctx context.Context, ring *keyring, c claim) (keyCopy, *standing, error) {
+func (s *authenticator) key(ctx context.Context, ring *keyring, c claim) (keyCopy, *standing, error) {
 	if s.copies != nil {
 		if key, holder, ok := s.copies.key(c.ID); ok {
 			return key, holder, nil
@@ -72,7 +85,7 @@ func (s *Service) key(ctx context.Context, ring *keyring, c claim) (keyCopy, *st
 }
 
 // copyKey reads a key, and all that its holder's requests need, and keeps copies. What others are reading just now it waits for.
-func (s *Service) copyKey(ctx context.Context, id string) (keyCopy, *standing, error) {
+func (s *authenticator) copyKey(ctx context.Context, id string) (keyCopy, *standing, error) {
 	s.followStore()
 	c := s.copies
 	keyFence, bankFence, now := c.keys.Fence(idOf(id)), c.banks.Fence(controlPlane), c.holders.Now()
@@ -90,7 +103,7 @@ func (s *Service) copyKey(ctx context.Context, id string) (keyCopy, *standing, e
 }
 
 // readKey reads a key, its holder and the bank that stands for this service, in one snapshot.
-func (s *Service) readKey(ctx context.Context, id string) (keyCopy, *standing, bankCopy, error) {
+func (s *authenticator) readKey(ctx context.Context, id string) (keyCopy, *standing, bankCopy, error) {
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id, BankID: controlPlane})
 	if err != nil {
 		return keyCopy{}, nobody, bankCopy{}, fault("read API key", err)
@@ -108,7 +121,7 @@ func (s *Service) readKey(ctx context.Context, id string) (keyCopy, *standing, b
 	return key, holder, bank, nil
 }
 
-func (s *Service) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
+func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
 	if s.config.Authenticator == nil || bearer == "" {
 		return Principal{}, unauthenticated()
 	}
@@ -216,7 +229,7 @@ func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 // noteUse notes that a key was accepted: the first time in a minute, and not in a transaction of the host. A key under an
 // older pepper, or from before rows were sealed, is hashed again under the first one: at its first use, whatever the minute,
 // because its pepper may be retired in the next.
-func (s *Service) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
+func (s *authenticator) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
 	if s.copies == nil {
 		return
 	}
@@ -235,7 +248,7 @@ func (s *Service) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
 }
 
 // flush writes uses now and then until ctx ends, and what is left then.
-func (s *Service) flush(ctx context.Context) {
+func (s *authenticator) flush(ctx context.Context) {
 	tick := time.NewTicker(useFlush)
 	defer tick.Stop()
 	for ended := false; !ended; {
@@ -246,7 +259,7 @@ func (s *Service) flush(ctx context.Context) {
 }
 
 // flushOnce writes what waits. What cannot be written waits on.
-func (s *Service) flushOnce(ctx context.Context) {
+func (s *authenticator) flushOnce(ctx context.Context) {
 	uses := s.uses.take()
 	for len(uses) > 0 {
 		n := min(len(uses), useBatch)
@@ -261,7 +274,7 @@ func (s *Service) flushOnce(ctx context.Context) {
 	}
 }
 
-func (s *Service) writeBatch(ctx context.Context, batch []keyUse) error {
+func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
 	uses := make([]KeyUse, len(batch))
@@ -286,7 +299,7 @@ func (s *Service) writeBatch(ctx context.Context, batch []keyUse) error {
 }
 
 // hashAnew writes the new hash of a key, unless it has another one by now, or its row was changed by others than this service.
-func (s *Service) hashAnew(ctx context.Context, use keyUse) error {
+func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 	if use.anew == nil {
 		return nil
 	}

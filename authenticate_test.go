@@ -27,7 +27,7 @@ func TestAuthenticateKey(t *testing.T) {
 	_, err = h.Authenticate(t.Context(), string(issued.Key))
 	is.NoErr(err)
 
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, issued.ID))
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
 	_, err = h.Authenticate(t.Context(), string(issued.Key))
 	wantCode(t, err, svc.CodeUnauthenticated, "")
 }
@@ -39,8 +39,8 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 	h, store := watched(t, clock.configure)
 	elsewhere := newHost(t) // the same pepper, another store: as if the row had been deleted
 	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
-	_, err := h.PatchMyAPIKey(t.Context(), alice, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 	is.NoErr(err)
 	clock.in(time.Minute)
 	good := string(issue(t, h, alice).Key)

@@ -20,10 +20,21 @@ const (
 // controlPlane is the bank that stands for this service itself.
 const controlPlane = "*"
 
+// guard decides what callers may do.
+type guard struct{ *base }
+
+// holders decides who may change the keys of a holder, and locks them while they change.
+type holders struct {
+	*base
+	*guard
+	*journal
+	*rings
+}
+
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
 
 // authorize lets the host, and whoever is allowed the control-plane action, pass.
-func (s *Service) authorize(ctx context.Context, by Principal, action string) error {
+func (s *guard) authorize(ctx context.Context, by Principal, action string) error {
 	if by.Kind == KindHost {
 		return fault("authorize", ctx.Err())
 	}
@@ -32,7 +43,7 @@ func (s *Service) authorize(ctx context.Context, by Principal, action string) er
 }
 
 // permitted returns the rights of a caller who is allowed the control-plane action: never the public, whatever a bank policy gives to it.
-func (s *Service) permitted(ctx context.Context, by Principal, action string) (*policy.Rights, error) {
+func (s *guard) permitted(ctx context.Context, by Principal, action string) (*policy.Rights, error) {
 	if by.Kind == KindUnmapped {
 		return nil, forbidden("a sender who is nobody here administers nothing")
 	}
@@ -61,7 +72,7 @@ func authorizeMe(by Principal) error {
 }
 
 // authorizeMyIssue lets users pass who may issue, and so prolong, keys of their own.
-func (s *Service) authorizeMyIssue(ctx context.Context, by Principal) error {
+func (s *holders) authorizeMyIssue(ctx context.Context, by Principal) error {
 	if err := authorizeMe(by); err != nil {
 		return err
 	}
@@ -74,7 +85,10 @@ func (s *Service) authorizeMyIssue(ctx context.Context, by Principal) error {
 // authorizeKeys lets a caller who may do the action, and whom the holder's rights do not exceed when it writes, at the
 // keys of a holder. The keys of a user who has left are there to be listed and ended, so the host
 // is not asked for the user.
-func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identity, action string) error {
+func (s *holders) authorizeKeys(ctx context.Context, by Principal, holder Identity, action string) error {
+	if holder == Me {
+		return authorizeMe(by)
+	}
 	if by.Kind == KindHost {
 		return s.checkAccount(ctx, holder)
 	}
@@ -92,7 +106,10 @@ func (s *Service) authorizeKeys(ctx context.Context, by Principal, holder Identi
 
 // authorizeIssue lets those pass who may issue, and so prolong, keys of a holder that the host
 // knows.
-func (s *Service) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
+func (s *holders) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
+	if holder == Me {
+		return s.authorizeMyIssue(ctx, by)
+	}
 	if err := s.authorizeChange(ctx, by, holder); err != nil || holder.Kind != KindUser {
 		return err
 	}
@@ -100,8 +117,10 @@ func (s *Service) authorizeIssue(ctx context.Context, by Principal, holder Ident
 }
 
 // authorizeChange lets those pass who may change keys of a holder so that they are good for less.
-func (s *Service) authorizeChange(ctx context.Context, by Principal, holder Identity) error {
+func (s *holders) authorizeChange(ctx context.Context, by Principal, holder Identity) error {
 	switch {
+	case holder == Me:
+		return authorizeMe(by)
 	case by.Kind == KindServiceAccount:
 		return forbidden("a service account issues no keys")
 	case by.ScopingPolicyID != "":
@@ -112,7 +131,7 @@ func (s *Service) authorizeChange(ctx context.Context, by Principal, holder Iden
 
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks: its keys would give it to whoever
 // issues them. What an inactive holder would have when active counts.
-func (s *Service) withinCeiling(ctx context.Context, caller *policy.Rights, vouched []string, holder Identity) error {
+func (s *guard) withinCeiling(ctx context.Context, caller *policy.Rights, vouched []string, holder Identity) error {
 	target, _, err := s.standing(ctx, actor{Identity: holder}, controlPlane)
 	if err != nil {
 		return err
@@ -124,7 +143,7 @@ func (s *Service) withinCeiling(ctx context.Context, caller *policy.Rights, vouc
 }
 
 // checkAccount refuses a service account without a row.
-func (s *Service) checkAccount(ctx context.Context, holder Identity) error {
+func (s *holders) checkAccount(ctx context.Context, holder Identity) error {
 	if holder.Kind != KindServiceAccount {
 		return nil
 	}
@@ -137,7 +156,7 @@ func (s *Service) checkAccount(ctx context.Context, holder Identity) error {
 
 // checkUser refuses a user whom the host does not know. The host itself is not asked about what it
 // does.
-func (s *Service) checkUser(ctx context.Context, by Principal, id string) error {
+func (s *holders) checkUser(ctx context.Context, by Principal, id string) error {
 	if s.config.KnownUser == nil || by.Kind == KindHost {
 		return nil
 	}
@@ -230,7 +249,7 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 }
 
 // standing returns what a decision is made from: copies where they can be trusted, else the store's rows.
-func (s *Service) standing(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
+func (s *guard) standing(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
 	if who.Kind == KindUnmapped {
 		who = Unmapped.actor()
 	}
@@ -254,7 +273,7 @@ func (s *Service) standing(ctx context.Context, who actor, bank string) (*standi
 }
 
 // copyStanding reads what a decision is made from and keeps copies of it.
-func (s *Service) copyStanding(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
+func (s *guard) copyStanding(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
 	s.followStore()
 	c := s.copies
 	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
@@ -278,7 +297,7 @@ func (s *Service) copyStanding(ctx context.Context, who actor, bank string) (*st
 }
 
 // readStanding reads what is stored about a principal and a bank, in one snapshot.
-func (s *Service) readStanding(ctx context.Context, who actor, bank string) (*standing, bankCopy, error) {
+func (s *guard) readStanding(ctx context.Context, who actor, bank string) (*standing, bankCopy, error) {
 	query := AccessQuery{Identity: who.Identity, ScopingPolicyID: who.narrowedBy, BankID: bank}
 	if who == Unmapped.actor() {
 		query.Identity = Identity{}
@@ -293,7 +312,7 @@ func (s *Service) readStanding(ctx context.Context, who actor, bank string) (*st
 
 // snapshotStanding is what a snapshot says of a principal and a bank. A principal without a row has no rights, which is no reason to
 // deny what the host vouches for.
-func (s *Service) snapshotStanding(who actor, snapshot AccessSnapshot) (*standing, bankCopy) {
+func (s *guard) snapshotStanding(who actor, snapshot AccessSnapshot) (*standing, bankCopy) {
 	if s.copies != nil {
 		s.copies.hear(snapshot.Generation)
 	}

@@ -69,13 +69,13 @@ func TestWhoMayWhat(t *testing.T) {
 		{svc.Principal{}, ""},
 	} {
 		may := ""
-		if err := lastError(h.APIKeys(t.Context(), c.by, user("someone").Identity())); allowed(t, err) {
+		if err := lastError(h.Keys.List(t.Context(), c.by, user("someone").Identity())); allowed(t, err) {
 			may += "r"
 		}
-		if _, err := h.IssueAPIKey(t.Context(), c.by, user("someone").Identity(), svc.NewAPIKey{}); allowed(t, err) {
+		if _, err := h.Keys.Issue(t.Context(), c.by, user("someone").Identity(), svc.NewAPIKey{}); allowed(t, err) {
 			may += "w"
 		}
-		if err := lastError(h.Templates(t.Context(), c.by, svc.TemplateFilter{})); allowed(t, err) {
+		if err := lastError(h.Templates.List(t.Context(), c.by, svc.TemplateFilter{})); allowed(t, err) {
 			may += "t"
 		}
 		if may != c.may {
@@ -96,25 +96,25 @@ func allowed(t *testing.T, err error) bool {
 func TestEveryMethodAuthorizes(t *testing.T) {
 	h, _ := withTemplate(t)
 	plain := user("plain")
-	_, resolve := h.Resolve(t.Context(), plain, svc.Query{Bank: "b", UserID: "u"})
-	_, register := h.RegisterSource(t.Context(), plain, svc.RegisterSource{URL: "https://example.com/b"})
-	_, template := h.Template(t.Context(), plain, "nothing")
-	_, made := h.CreateTemplate(t.Context(), plain, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
-	_, patched := h.PatchTemplate(t.Context(), plain, "nothing", svc.TemplatePatch{})
-	_, installed := h.InstallTemplate(t.Context(), plain, svc.Install{TemplateID: "x", SourceName: "nothing"})
-	_, checked := h.CheckUpdate(t.Context(), plain, "nothing")
-	_, updated := h.UpdateTemplate(t.Context(), plain, "nothing", svc.UpdateRequest{})
-	_, issued := h.IssueAPIKey(t.Context(), plain, plain.Identity(), svc.NewAPIKey{})
+	_, resolve := h.Policies.Resolve(t.Context(), plain, svc.Query{Bank: "b", UserID: "u"})
+	_, register := h.Sources.Register(t.Context(), plain, svc.RegisterSource{URL: "https://example.com/b"})
+	_, template := h.Templates.Read(t.Context(), plain, "nothing")
+	_, made := h.Templates.Create(t.Context(), plain, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
+	_, patched := h.Templates.Patch(t.Context(), plain, "nothing", svc.TemplatePatch{})
+	_, installed := h.Templates.Install(t.Context(), plain, svc.Install{TemplateID: "x", SourceName: "nothing"})
+	_, checked := h.Templates.CheckUpdate(t.Context(), plain, "nothing")
+	_, updated := h.Templates.Update(t.Context(), plain, "nothing", svc.UpdateRequest{})
+	_, issued := h.Keys.Issue(t.Context(), plain, plain.Identity(), svc.NewAPIKey{})
 	for name, err := range map[string]error{
 		"resolve": resolve, "register": register, "template": template, "create": made, "patch": patched,
 		"install": installed, "check": checked, "update": updated, "issue": issued,
-		"apply":     h.Apply(t.Context(), admin, svc.Bundle{}),
-		"remove":    h.RemoveSource(t.Context(), plain, "nothing"),
-		"sources":   lastError(h.Sources(t.Context(), plain)),
-		"templates": lastError(h.Templates(t.Context(), plain, svc.TemplateFilter{})),
-		"delete":    h.DeleteTemplate(t.Context(), plain, "nothing"),
-		"keys":      lastError(h.APIKeys(t.Context(), plain, plain.Identity())),
-		"revoke":    h.RevokeAPIKey(t.Context(), plain, plain.Identity(), "nothing"),
+		"apply":     h.Access.Apply(t.Context(), admin, svc.Bundle{}),
+		"remove":    h.Sources.Remove(t.Context(), plain, "nothing"),
+		"sources":   lastError(h.Sources.List(t.Context(), plain)),
+		"templates": lastError(h.Templates.List(t.Context(), plain, svc.TemplateFilter{})),
+		"delete":    h.Templates.Delete(t.Context(), plain, "nothing"),
+		"keys":      lastError(h.Keys.List(t.Context(), plain, plain.Identity())),
+		"revoke":    h.Keys.Revoke(t.Context(), plain, plain.Identity(), "nothing"),
 	} {
 		if svc.ErrorCode(err) != svc.CodeForbidden {
 			t.Errorf("%s: got %v", name, err)
@@ -131,7 +131,7 @@ func TestCeilingOfWhatCannotBeRead(t *testing.T) {
 	h.apply(t, staff)
 	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "all", DisplayName: "all", Document: []byte("{")}}})
 	h = newHost(t, func(c *svc.Config) { c.Store = h.store })
-	_, err := h.IssueAPIKey(t.Context(), user("helper"), user("root").Identity(), svc.NewAPIKey{})
+	_, err := h.Keys.Issue(t.Context(), user("helper"), user("root").Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeForbidden, "")
 }
 
@@ -140,8 +140,8 @@ func TestThePublicAdministersNothing(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, `{"bank_policies": [{"bank_id": "*", "document": {"version": "2026-03-24",
 		"public_access": {"default": {"actions": ["iam:*", "template:*"]}}}}]}`)
-	wantCode(t, lastError(h.Templates(t.Context(), svc.Unmapped, svc.TemplateFilter{})), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.APIKeys(t.Context(), svc.Unmapped, alice.Identity())), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), svc.Unmapped, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Keys.List(t.Context(), svc.Unmapped, alice.Identity())), svc.CodeForbidden, "")
 }
 
 // TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
@@ -165,12 +165,12 @@ func TestCeiling(t *testing.T) {
 		{user("helper"), "unknown", true},
 	} {
 		holder := user(c.holder).Identity()
-		_, err := h.IssueAPIKey(t.Context(), c.by, holder, svc.NewAPIKey{})
+		_, err := h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{})
 		if allowed(t, err) != c.within {
 			t.Errorf("%v issues a key of %s: %v", c.by, c.holder, err)
 		}
 		key := issue(t, h, user(c.holder))
-		if err := h.RevokeAPIKey(t.Context(), c.by, holder, key.ID); allowed(t, err) != c.within {
+		if err := h.Keys.Revoke(t.Context(), c.by, holder, key.ID); allowed(t, err) != c.within {
 			t.Errorf("%v revokes a key of %s: %v", c.by, c.holder, err)
 		}
 	}

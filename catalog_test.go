@@ -44,12 +44,12 @@ func TestSourceTemplates(t *testing.T) {
 	install := func(id, alias string, c svc.Content) {
 		t.Helper()
 		h.market.put(acme, id, c)
-		_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias})
+		_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias})
 		is.NoErr(err)
 	}
 	browse := func() svc.SourceTemplates {
 		t.Helper()
-		list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
+		list, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 		is.NoErr(err)
 		return list
 	}
@@ -63,7 +63,7 @@ func TestSourceTemplates(t *testing.T) {
 	is.Equal(list.Bad, nil)
 	is.Equal(len(h.market.asked), asked+1) // no manifest
 	is.Equal(h.market.maxAge, time.Minute)
-	sources := collect(t, h.Sources(t.Context(), admin))
+	sources := collect(t, h.Sources.List(t.Context(), admin))
 	up := h.market.asked[asked]
 	is.True(up.Memory != nil)
 	up.Memory = nil
@@ -73,15 +73,15 @@ func TestSourceTemplates(t *testing.T) {
 	install("z", "mine", content("Z", "1"))
 	install("known", "k2", content("Known", "2"))
 	for _, id := range []string{"mine", "a"} { // "a" stands behind "x" now in a list
-		_, err := h.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")})
+		_, err := h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")})
 		is.NoErr(err)
 	}
 	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
 
 	// Of another source, by hand, personal: none of this source.
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: ptr("other")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: ptr("other")})
 	is.NoErr(err)
-	list, err = h.SourceTemplates(t.Context(), admin, "other", svc.CatalogFilter{})
+	list, err = h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.Equal(behind(list)[0], "z [] unknown")
 }
@@ -94,7 +94,7 @@ func TestSourceTemplatesAmongMany(t *testing.T) {
 		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
+	list, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.Equal(behind(list), []string{"x [x] false"})
 }
@@ -126,7 +126,7 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
 	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
 	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
-	list, err := strict.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"})
+	list, err := strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"})
 	is.NoErr(err)
 	is.Equal(len(list.Templates), 0)
 	var reasons []string
@@ -140,7 +140,7 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 	})
 	is.Equal(h.market.catalog.Problems, problems) // what others share is as it was
 	for _, p := range list.Bad[1:3] {
-		_, err := strict.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
+		_, err := strict.Templates.Install(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
 		is.True(err != nil)
 	}
 }
@@ -160,7 +160,7 @@ func TestSourceTemplatesFilter(t *testing.T) {
 		{Tag: "st"}:                     "[]",
 		{Category: "talk", Tag: "none"}: "[]",
 	} {
-		list, err := h.SourceTemplates(t.Context(), admin, "acme", filter)
+		list, err := h.Sources.Browse(t.Context(), admin, "acme", filter)
 		is.NoErr(err)
 		ids := []string{}
 		for _, offered := range list.Templates {
@@ -175,7 +175,7 @@ func TestSourceTemplatesFails(t *testing.T) {
 	h, _ := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
-		_, err := h.SourceTemplates(t.Context(), by, name, filter)
+		_, err := h.Sources.Browse(t.Context(), by, name, filter)
 		return err
 	}
 	asked := len(h.market.asked)
@@ -188,7 +188,7 @@ func TestSourceTemplatesFails(t *testing.T) {
 	is.Equal(len(h.market.asked), asked)
 
 	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
-	list, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
+	list, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.True(list.Stale)
 	is.Equal(behind(list), []string{"x [x] false"})
@@ -199,6 +199,6 @@ func TestSourceTemplatesFails(t *testing.T) {
 	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
 
 	without := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
-	_, err = without.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
+	_, err = without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 }

@@ -33,7 +33,7 @@ func report(r svc.UpdateReport) (lines []string) {
 
 func (h *host) checkUpdates(t *testing.T) svc.UpdateReport {
 	t.Helper()
-	r, err := h.CheckUpdates(t.Context(), admin, nil)
+	r, err := h.Templates.CheckUpdates(t.Context(), admin, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (h *host) checkUpdates(t *testing.T) svc.UpdateReport {
 func (h *host) install(t *testing.T, id, alias string, c svc.Content) {
 	t.Helper()
 	h.market.put(acme, id, c)
-	if _, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}); err != nil {
+	if _, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,9 +65,9 @@ func TestCheckUpdates(t *testing.T) {
 	h.install(t, "worse", "worse", content("Worse", "1"))
 	h.install(t, "file", "file", content("File", "1"))
 	h.install(t, "file2", "file2", content("File", "1"))
-	_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "by-hand", Content: content("Hand", "1")})
+	_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "by-hand", Content: content("Hand", "1")})
 	is.NoErr(err)
-	_, err = h.PatchTemplate(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")})
+	_, err = h.Templates.Patch(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")})
 	is.NoErr(err)
 	h.market.put(acme, "file2", content("File", "2"))
 	worse := content("Worse", "2")
@@ -120,7 +120,7 @@ func TestCheckUpdatesAgreesWithCheckUpdate(t *testing.T) {
 	is.Equal(r.Checked, 21)
 	for i := range 20 {
 		id := fmt.Sprint("alias", i)
-		check, err := h.CheckUpdate(t.Context(), admin, id)
+		check, err := h.Templates.CheckUpdate(t.Context(), admin, id)
 		is.NoErr(err)
 		latest, differs := found[id]
 		is.Equal(differs, check.HasUpdate || check.LatestRevision == nil)
@@ -137,7 +137,7 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error { validated.Add(1); return nil }
 	})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "a", "a", content("A", "1"))
 	offer := func(version, revision string) {
@@ -155,7 +155,7 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	offer("3", "sha256:2")
 	is.True(compared())
 	is.True(!compared())
-	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")})
+	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")})
 	is.NoErr(err)
 	is.True(compared())
 	eventually(t, func() bool { return !compared() })
@@ -165,7 +165,7 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	offer("2", "sha256:1")
 	h.install(t, "a", "again", content("A", "2"))
 	is.Equal(report(h.checkUpdates(t)), []string{"a update", "acme 2"})
-	is.NoErr(h.DeleteTemplate(t.Context(), admin, "a"))
+	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
 	is.Equal(report(h.checkUpdates(t)), []string{"acme 1"})
 }
 
@@ -174,13 +174,13 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	for _, name := range []string{"gone", "moved"} {
-		_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: &name})
+		_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: &name})
 		is.NoErr(err)
-		_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
+		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
 		is.NoErr(err)
-		is.NoErr(h.RemoveSource(t.Context(), admin, name))
+		is.NoErr(h.Sources.Remove(t.Context(), admin, name))
 	}
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
 	is.NoErr(err)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
 	is.Equal(report(h.checkUpdates(t)), []string{
@@ -205,7 +205,7 @@ func TestCheckUpdatesProgress(t *testing.T) {
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	var told []int
-	_, err := h.CheckUpdates(t.Context(), admin, func(done, total int) {
+	_, err := h.Templates.CheckUpdates(t.Context(), admin, func(done, total int) {
 		is.Equal(total, 10)
 		told = append(told, done)
 	})
@@ -217,11 +217,11 @@ func TestCheckUpdatesProgress(t *testing.T) {
 func TestCheckUpdatesFails(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
-	_, err := h.CheckUpdates(t.Context(), alice, nil)
+	_, err := h.Templates.CheckUpdates(t.Context(), alice, nil)
 	wantCode(t, err, svc.CodeForbidden, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = h.CheckUpdates(ctx, admin, nil)
+	_, err = h.Templates.CheckUpdates(ctx, admin, nil)
 	is.True(err != nil)
 	empty := newHost(t).checkUpdates(t)
 	is.Equal(empty, svc.UpdateReport{Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}})

@@ -228,7 +228,7 @@ func (c *copies) drop(targets []Target, generation int64) {
 
 // forget drops what is copied of targets that were changed, or that the store has shown to be as another call has changed them: that
 // call may not have come to dropping them yet.
-func (s *Service) forget(targets ...Target) {
+func (s *base) forget(targets ...Target) {
 	if s.copies != nil {
 		s.copies.drop(targets, math.MaxInt64)
 	}
@@ -251,7 +251,7 @@ func (c *copies) apply(changes Changes, heard int64) {
 }
 
 // follow applies the changes of the store until ctx ends.
-func (s *Service) follow(ctx context.Context) {
+func (s *base) follow(ctx context.Context) {
 	generation := int64(math.MaxInt64) // is not the store's: the first answer is a reset
 	for ctx.Err() == nil {
 		asked, heard := int64(time.Since(s.copies.epoch)), s.copies.heard.Load()
@@ -268,14 +268,14 @@ func (s *Service) follow(ctx context.Context) {
 }
 
 // changes looks at the store, which may have become unreachable in a way that never answers.
-func (s *Service) changes(ctx context.Context, since int64) (Changes, error) {
+func (s *base) changes(ctx context.Context, since int64) (Changes, error) {
 	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
 	defer cancel()
 	return s.store.Changes(ctx, since)
 }
 
 // awaitChange returns when there may be changes, or somebody has heard of one.
-func (s *Service) awaitChange(ctx context.Context, since int64) {
+func (s *base) awaitChange(ctx context.Context, since int64) {
 	waiting, wake := context.WithCancel(ctx)
 	defer wake()
 	s.copies.wake.Store(&wake)

@@ -79,11 +79,11 @@ func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
 		before, after := w.host(t, base), w.host(t, base)
 		before.write(t, spoiled)
 		after.write(t, spoiled)
-		d, err := before.PreviewApply(t.Context(), svc.Host, overlay)
+		d, err := before.Access.Preview(t.Context(), svc.Host, overlay)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := after.Apply(t.Context(), svc.Host, overlay); err != nil {
+		if err := after.Access.Apply(t.Context(), svc.Host, overlay); err != nil {
 			t.Fatal(err)
 		}
 		checkDiff(t, d, before, after, seen)
@@ -223,8 +223,8 @@ func TestDiffRefuses(t *testing.T) {
 	_, err = svc.Diff(good, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"a"}}}})
 	wantCode(t, err, svc.CodeInvalid, "/after/groups/0/members/0")
 	h := newHost(t)
-	_, err = h.PreviewApply(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}})
+	_, err = h.Access.Preview(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}})
 	wantCode(t, err, svc.CodeInvalid, "/policies/0/document/version")
-	_, err = h.PreviewApply(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good)
+	_, err = h.Access.Preview(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good)
 	wantCode(t, err, svc.CodeForbidden, "")
 }

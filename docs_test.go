@@ -49,7 +49,7 @@ func TestExamplesOfTheDocumentation(t *testing.T) {
 	is := is.New(t)
 	bundle := exampleBundle(t, "bundle")
 	h := newHost(t)
-	is.NoErr(h.Apply(t.Context(), svc.Host, bundle))
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, bundle))
 
 	var b strings.Builder
 	for _, f := range svc.Lint(bundle, []string{"bank:delete"}) {
@@ -58,7 +58,7 @@ func TestExamplesOfTheDocumentation(t *testing.T) {
 	is.Equal(b.String(), example(t, "lint"))
 
 	b.Reset()
-	list, err := h.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"})
+	list, err := h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"})
 	is.NoErr(err)
 	for _, c := range list {
 		fmt.Fprintf(&b, "%s %s on %s %s\n", c.Outcome, c.Action, c.Bank, set(c.Parameters))
@@ -66,7 +66,7 @@ func TestExamplesOfTheDocumentation(t *testing.T) {
 	is.Equal(b.String(), example(t, "what-can"))
 
 	b.Reset()
-	d, err := h.PreviewApply(t.Context(), svc.Host, exampleBundle(t, "overlay"))
+	d, err := h.Access.Preview(t.Context(), svc.Host, exampleBundle(t, "overlay"))
 	is.NoErr(err)
 	for _, p := range d.Principals {
 		for _, who := range p.Principals {
@@ -86,7 +86,7 @@ func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
 	})
-	is.NoErr(h.Apply(t.Context(), svc.Host, exampleBundle(t, "bundle")))
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, exampleBundle(t, "bundle")))
 	ask := asking(t, h)
 	is.Equal(ask("GET", "/ext/svc/debug/who-can?action=bank:recall&bank=notes", ""), object(example(t, "who-can")))
 
@@ -124,10 +124,10 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
 	})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "notes", "notes", with("small", "a"))
-	_, err = h.PatchTemplate(t.Context(), admin, "notes", svc.TemplatePatch{Manifest: with("mine").Manifest})
+	_, err = h.Templates.Patch(t.Context(), admin, "notes", svc.TemplatePatch{Manifest: with("mine").Manifest})
 	is.NoErr(err)
 	h.market.put(acme, "notes", with("large", "a", "b"))
 
@@ -137,7 +137,7 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	is.Equal(ask("GET", lines[0][2], ""), object(exampleOf(t, "docs/templates.md", "template-diff")))
 	answer := ask(lines[1][1], lines[1][2], lines[1][3])
 	is.Equal(answer["updated"], true)
-	settled, err := h.Template(t.Context(), admin, "notes")
+	settled, err := h.Templates.Read(t.Context(), admin, "notes")
 	is.NoErr(err)
 	is.Equal(revision(t, settled.Content), revision(t, with("mine", "a", "b")))
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)

@@ -145,34 +145,34 @@ func (c *climber) try(by svc.Principal, own bool) (got credential, does string, 
 		does = "issues"
 		got.holder = holder
 		if own {
-			got.key, err = c.IssueMyAPIKey(ctx, by, in)
+			got.key, err = c.Keys.Issue(ctx, by, svc.Me, in)
 		} else {
-			got.key, err = c.IssueAPIKey(ctx, by, holder, in)
+			got.key, err = c.Keys.Issue(ctx, by, holder, in)
 		}
 	case 2:
 		does = "rotates"
 		if own {
-			got.key, err = c.RotateMyAPIKey(ctx, by, known.key.ID, time.Hour)
+			got.key, err = c.Keys.Rotate(ctx, by, svc.Me, known.key.ID, time.Hour)
 		} else {
-			got.key, err = c.RotateAPIKey(ctx, by, known.holder, known.key.ID, time.Hour)
+			got.key, err = c.Keys.Rotate(ctx, by, known.holder, known.key.ID, time.Hour)
 		}
 	case 3:
 		does = "enables"
 		patch := svc.APIKeyPatch{Disabled: new(false), ExpiresAt: &time.Time{}}
 		if own {
-			_, err = c.PatchMyAPIKey(ctx, by, known.key.ID, patch)
+			_, err = c.Keys.Patch(ctx, by, svc.Me, known.key.ID, patch)
 		} else {
-			_, err = c.PatchAPIKey(ctx, by, known.holder, known.key.ID, patch)
+			_, err = c.Keys.Patch(ctx, by, known.holder, known.key.ID, patch)
 		}
 	case 4:
 		does = "imports"
 		c.drawn++
 		text := fmt.Sprint("sk-", c.drawn)
 		got.holder, got.key.Key = holder, svc.Secret(text)
-		got.key.APIKey, err = c.ImportAPIKey(ctx, by, holder, svc.ImportedKey{NewAPIKey: in, Prefix: "sk-", Hash: plainDigest(text)})
+		got.key.APIKey, err = c.Keys.Import(ctx, by, holder, svc.ImportedKey{NewAPIKey: in, Prefix: "sk-", Hash: plainDigest(text)})
 	default: // somebody else puts a key to rest, so that there is something to enable
 		if known.session == nil {
-			_, _ = c.PatchAPIKey(ctx, svc.Host, known.holder, known.key.ID, svc.APIKeyPatch{Disabled: new(true)})
+			_, _ = c.Keys.Patch(ctx, svc.Host, known.holder, known.key.ID, svc.APIKeyPatch{Disabled: new(true)})
 		}
 		return credential{}, "", false
 	}
@@ -200,7 +200,7 @@ func TestNoEscalation(t *testing.T) {
 				}
 				c.have = append(c.have, credential{session: &p, holder: holder})
 			}
-			key, err := c.IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{ScopingPolicyID: pick(c, escalationPolicies)})
+			key, err := c.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{ScopingPolicyID: pick(c, escalationPolicies)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,28 +245,28 @@ func TestWhoMakesKeys(t *testing.T) {
 	} {
 		own := issue(t, h, svc.Principal{Kind: svc.KindUser, ID: c.by.ID})
 		for what, do := range map[string]func() error{
-			"issues":  func() error { _, err := h.IssueMyAPIKey(t.Context(), c.by, svc.NewAPIKey{}); return err },
-			"rotates": func() error { _, err := h.RotateMyAPIKey(t.Context(), c.by, own.ID, time.Hour); return err },
-			"changes": func() error { _, err := h.PatchMyAPIKey(t.Context(), c.by, own.ID, svc.APIKeyPatch{}); return err },
+			"issues":  func() error { _, err := h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{}); return err },
+			"rotates": func() error { _, err := h.Keys.Rotate(t.Context(), c.by, svc.Me, own.ID, time.Hour); return err },
+			"changes": func() error { _, err := h.Keys.Patch(t.Context(), c.by, svc.Me, own.ID, svc.APIKeyPatch{}); return err },
 		} {
 			if err := do(); allowed(t, err) != c.mine {
 				t.Errorf("%+v %s a key of its own: %v", c.by, what, err)
 			}
 		}
 		for name, holder := range holders {
-			key, err := h.IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+			key, err := h.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for what, do := range map[string]func() error{
-				"issues":  func() error { _, err := h.IssueAPIKey(t.Context(), c.by, holder, svc.NewAPIKey{}); return err },
-				"rotates": func() error { _, err := h.RotateAPIKey(t.Context(), c.by, holder, key.ID, time.Hour); return err },
+				"issues":  func() error { _, err := h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{}); return err },
+				"rotates": func() error { _, err := h.Keys.Rotate(t.Context(), c.by, holder, key.ID, time.Hour); return err },
 				"changes": func() error {
-					_, err := h.PatchAPIKey(t.Context(), c.by, holder, key.ID, svc.APIKeyPatch{})
+					_, err := h.Keys.Patch(t.Context(), c.by, holder, key.ID, svc.APIKeyPatch{})
 					return err
 				},
 				"imports": func() error {
-					_, err := h.ImportAPIKey(t.Context(), c.by, holder, svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(c.by.ID + name + key.ID)})
+					_, err := h.Keys.Import(t.Context(), c.by, holder, svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(c.by.ID + name + key.ID)})
 					return err
 				},
 			} {

@@ -81,12 +81,18 @@ func happened(at time.Time, action EventAction, targets ...Target) []Event {
 	return events
 }
 
+// journal commits mutations, and says what has happened.
+type journal struct {
+	*base
+	answerKeys *keyring // under which the answers of repeatable requests are sealed
+}
+
 // mutation writes, and returns the events that it is. It may be called again.
 type mutation func(ctx context.Context, store Store) ([]Event, error)
 
 // mutate runs a mutation. When it is committed, copies of what was changed are dropped, and the host is told, or finds the events in
 // the outbox of its transaction.
-func (s *Service) mutate(ctx context.Context, by Principal, write mutation) error {
+func (s *journal) mutate(ctx context.Context, by Principal, write mutation) error {
 	if s.config.Events.Keep {
 		return s.mutateAndKeep(ctx, by, write)
 	}
@@ -98,7 +104,7 @@ func (s *Service) mutate(ctx context.Context, by Principal, write mutation) erro
 }
 
 // mutateAndKeep is mutate with the records of the events: both are written, or neither.
-func (s *Service) mutateAndKeep(ctx context.Context, by Principal, write mutation) error {
+func (s *journal) mutateAndKeep(ctx context.Context, by Principal, write mutation) error {
 	var events []Event
 	err := s.store.Atomically(ctx, func(ctx context.Context, tx Store) (err error) {
 		if events, err = write(ctx, tx); err != nil || len(events) == 0 {
@@ -123,7 +129,7 @@ func (p Principal) signs(events []Event) []Event {
 }
 
 // announce drops the copies of what events are about, and tells the host of them.
-func (s *Service) announce(ctx context.Context, events []Event) error {
+func (s *journal) announce(ctx context.Context, events []Event) error {
 	for _, event := range events {
 		s.forget(event.Target)
 	}
@@ -140,7 +146,7 @@ func (s *Service) announce(ctx context.Context, events []Event) error {
 }
 
 // tell calls OnEvent. What it tells of has happened, so a panic of the host's is logged, and is no failure of ours.
-func (s *Service) tell(ctx context.Context, event Event) {
+func (s *journal) tell(ctx context.Context, event Event) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			s.config.Logger.ErrorContext(ctx, "svc: Config.OnEvent panicked", "event", event.ID, "action", event.Action, "panic", cause)
@@ -159,7 +165,7 @@ const (
 )
 
 // deliver hands outbox events to the host until ctx ends.
-func (s *Service) deliver(ctx context.Context) {
+func (s *journal) deliver(ctx context.Context) {
 	tick := time.NewTicker(outboxPoll)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -170,7 +176,7 @@ func (s *Service) deliver(ctx context.Context) {
 	}
 }
 
-func (s *Service) deliverOnce(ctx context.Context) error {
+func (s *journal) deliverOnce(ctx context.Context) error {
 	for {
 		now := s.now()
 		events, err := s.store.ClaimEvents(ctx, now, now.Add(outboxClaim), outboxBatch)
@@ -189,7 +195,7 @@ func (s *Service) deliverOnce(ctx context.Context) error {
 }
 
 // deleteEvents forgets events that were delivered, those of the last batch before the end, too: they would come again.
-func (s *Service) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
+func (s *journal) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
 	defer cancel()
 	return s.store.DeleteEvents(ctx, ids)

@@ -17,7 +17,7 @@ func Resum(key string) string {
 func (s *Service) SeenLongAgo() { s.copies.seen.Store(int64(-2 * trusted)) }
 
 // FlushUses writes now when keys were used last.
-func (s *Service) FlushUses(ctx context.Context) { s.flushOnce(ctx) }
+func (s *Service) FlushUses(ctx context.Context) { s.callers.flushOnce(ctx) }
 
 // WaitingUses returns how many of n uses wait, of as many keys.
 func WaitingUses(n int) int {
@@ -30,9 +30,9 @@ func WaitingUses(n int) int {
 
 // UsesWaiting returns how many uses of keys wait to be written.
 func (s *Service) UsesWaiting() int {
-	s.uses.mu.Lock()
-	defer s.uses.mu.Unlock()
-	return len(s.uses.waiting)
+	s.callers.uses.mu.Lock()
+	defer s.callers.uses.mu.Unlock()
+	return len(s.callers.uses.waiting)
 }
 
 // CaughtUp reports whether all that has changed in the store, as far as it was heard of, is forgotten.
@@ -94,13 +94,13 @@ func Merge(base, ours, theirs Content) (merged Content, conflicts []string) {
 
 // TemplatesTooLarge reports whether it is known that there are too many templates to keep.
 func TemplatesTooLarge(s *Service) bool {
-	s.templateList() // has them looked at
+	s.Templates.templateList() // has them looked at
 	list, found := s.copies.templates.lists.Get(struct{}{})
 	return found && list.tooLarge
 }
 
 // KeepsTemplates reports whether reads of templates are answered from memory.
-func KeepsTemplates(s *Service) bool { return s.templateList() != nil }
+func KeepsTemplates(s *Service) bool { return s.Templates.templateList() != nil }
 
 // Kept is how many bytes are kept of what was compiled from policies.
 func Kept(s *Service) int64 { return s.compiler.Budget().Used() }

@@ -47,7 +47,7 @@ func (h *host) wantDenied(t *testing.T, p svc.Principal, action, bank, reason st
 	t.Helper()
 	is := is.New(t)
 	h = newHost(t, func(c *svc.Config) { c.Store = h.config.Store })
-	r, err := h.Resolve(t.Context(), svc.Host, query(p, action, bank))
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank))
 	is.NoErr(err)
 	is.True(r.Outcome != svc.Allow)
 	is.Equal(r.Parameters, svc.Parameters{})
@@ -68,7 +68,7 @@ func (h *host) wantAllowed(t *testing.T, p svc.Principal, action, bank string) {
 	t.Helper()
 	is := is.New(t)
 	h = newHost(t, func(c *svc.Config) { c.Store = h.config.Store })
-	r, err := h.Resolve(t.Context(), svc.Host, query(p, action, bank))
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank))
 	is.NoErr(err)
 	is.Equal(r.Outcome, svc.Allow)
 	d, err := h.Decide(t.Context(), p, action, bank, svc.Context{})
@@ -117,7 +117,7 @@ func (h *host) tryApply(t *testing.T, bundle string) error {
 	t.Helper()
 	b, err := svc.ParseBundle([]byte(bundle))
 	is.New(t).NoErr(err)
-	return h.Apply(t.Context(), svc.Host, b)
+	return h.Access.Apply(t.Context(), svc.Host, b)
 }
 
 func TestInactiveDenies(t *testing.T) {
@@ -155,7 +155,7 @@ func TestUnknownDenies(t *testing.T) {
 	h.wantDenied(t, account("free"), recall, notes, `the owner "nobody" of service account "free" is unknown`)
 
 	is := is.New(t)
-	r, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: "inbox", Sender: "telegram:2"})
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "inbox", Sender: "telegram:2"})
 	is.NoErr(err)
 	is.Equal(r.Outcome, svc.ImplicitDeny) // a sender that nobody has
 	is.Equal(r.PrincipalType, svc.KindUnmapped)
@@ -245,9 +245,9 @@ func TestIDsOfOtherKinds(t *testing.T) {
 // wantForbidden expects that the control plane is closed to somebody.
 func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
 	t.Helper()
-	_, resolve := h.Resolve(t.Context(), by, svc.Query{Bank: notes, UserID: "alice"})
+	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Query{Bank: notes, UserID: "alice"})
 	wantCode(t, resolve, svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Templates(t.Context(), by, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateFilter{})), svc.CodeForbidden, "")
 }
 
 // TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
@@ -267,7 +267,7 @@ func TestTenantsOfOtherKinds(t *testing.T) {
 		{svc.Query{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
 	} {
 		c.q.Bank = notes
-		r, err := h.Resolve(t.Context(), svc.Host, c.q)
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
 		is.NoErr(err)
 		is.Equal([]any{r.TenantID, r.PrincipalType}, []any{c.tenant, c.kind})
 	}
@@ -356,7 +356,7 @@ func TestPublicOverrideIsFinal(t *testing.T) {
 		is.Equal(d.Outcome(), c.outcome)
 		if c.in.Provider != "" {
 			q := svc.Query{Bank: notes, Action: c.action, Sender: c.in.Provider + ":9", Channel: c.in.Channel, Topic: c.in.Topic}
-			r, err := h.Resolve(t.Context(), svc.Host, q)
+			r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 			is.NoErr(err)
 			is.Equal(r.Outcome, c.outcome)
 			is.Equal(r.Reason, d.Reason())
@@ -404,7 +404,7 @@ func TestCancelledIsNeverAnAllow(t *testing.T) {
 func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) {
 	t.Helper()
 	is := is.New(t)
-	r, err := h.Resolve(ctx, svc.Host, query(p, recall, notes))
+	r, err := h.Policies.Resolve(ctx, svc.Host, query(p, recall, notes))
 	is.True(err != nil)
 	is.Equal(r, svc.Resolution{})
 	is.True(r.Outcome != svc.Allow)
@@ -414,8 +414,8 @@ func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) 
 	is.Equal(d.Outcome(), svc.ImplicitDeny)
 	_, err = h.Decide(ctx, p, "iam:users:read", "*", svc.Context{})
 	is.True(err != nil)
-	_, err = h.Resolve(ctx, p, svc.Query{Bank: notes, UserID: "bob"})
+	_, err = h.Policies.Resolve(ctx, p, svc.Query{Bank: notes, UserID: "bob"})
 	is.True(err != nil)
-	is.True(lastError(h.Templates(ctx, p, svc.TemplateFilter{})) != nil)
-	is.True(lastError(h.APIKeys(ctx, p, user("bob").Identity())) != nil)
+	is.True(lastError(h.Templates.List(ctx, p, svc.TemplateFilter{})) != nil)
+	is.True(lastError(h.Keys.List(ctx, p, user("bob").Identity())) != nil)
 }

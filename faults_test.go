@@ -102,41 +102,41 @@ func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bu
 func callAll(t *testing.T, h *host) map[string]error {
 	t.Helper()
 	ctx, by := t.Context(), svc.Host
-	_, register := h.RegisterSource(ctx, by, svc.RegisterSource{URL: acme})
-	_, resealed := h.ResealSources(ctx, by)
-	_, made := h.CreateTemplate(ctx, by, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
-	_, template := h.Template(ctx, by, "x")
-	_, patched := h.PatchTemplate(ctx, by, "x", svc.TemplatePatch{})
-	_, installed := h.InstallTemplate(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
-	_, checked := h.CheckUpdate(ctx, by, "x")
-	_, updated := h.UpdateTemplate(ctx, by, "x", svc.UpdateRequest{Force: true})
-	_, diffed := h.DiffTemplate(ctx, by, "x")
-	_, rolled := h.RollbackTemplate(ctx, by, "x", 1)
-	_, issued := h.IssueAPIKey(ctx, by, alice.Identity(), svc.NewAPIKey{})
-	_, robots := h.IssueAPIKey(ctx, by, robot.Identity(), svc.NewAPIKey{})
-	_, mine := h.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{})
-	_, changed := h.PatchAPIKey(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
-	_, rotated := h.RotateAPIKey(ctx, by, alice.Identity(), "k", 0)
-	_, ended := h.RevokeAPIKeys(ctx, by, alice.Identity())
-	_, resolved := h.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
-	_, asUser := h.Template(ctx, alice, "x")
-	_, all := h.CheckUpdates(ctx, by, nil)
-	_, rebound := h.RebindSource(ctx, by, "acme")
-	_, found := h.SearchSources(ctx, by, svc.CatalogFilter{})
-	_, verified := h.VerifyAudit(ctx, by)
+	_, register := h.Sources.Register(ctx, by, svc.RegisterSource{URL: acme})
+	_, resealed := h.Sources.Reseal(ctx, by)
+	_, made := h.Templates.Create(ctx, by, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
+	_, template := h.Templates.Read(ctx, by, "x")
+	_, patched := h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})
+	_, installed := h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
+	_, checked := h.Templates.CheckUpdate(ctx, by, "x")
+	_, updated := h.Templates.Update(ctx, by, "x", svc.UpdateRequest{Force: true})
+	_, diffed := h.Templates.Diff(ctx, by, "x")
+	_, rolled := h.Templates.Rollback(ctx, by, "x", 1)
+	_, issued := h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})
+	_, robots := h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})
+	_, mine := h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})
+	_, changed := h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
+	_, rotated := h.Keys.Rotate(ctx, by, alice.Identity(), "k", 0)
+	_, ended := h.Keys.RevokeAll(ctx, by, alice.Identity())
+	_, resolved := h.Policies.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
+	_, asUser := h.Templates.Read(ctx, alice, "x")
+	_, all := h.Templates.CheckUpdates(ctx, by, nil)
+	_, rebound := h.Sources.Rebind(ctx, by, "acme")
+	_, found := h.Sources.Search(ctx, by, svc.CatalogFilter{})
+	_, verified := h.Audit.Verify(ctx, by)
 	return map[string]error{
 		"register": register, "reseal": resealed, "create": made, "read": template, "patch": patched, "install": installed,
 		"check": checked, "update": updated, "diff": diffed, "roll back": rolled, "issue": issued, "issue for a robot": robots, "issue mine": mine,
 		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
 		"ping": h.Ping(ctx), "check all": all, "re-bind": rebound, "search": found, "verify": verified,
-		"apply":     h.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
-		"remove":    h.RemoveSource(ctx, by, "acme"),
-		"sources":   lastError(h.Sources(ctx, by)),
-		"templates": lastError(h.Templates(ctx, by, svc.TemplateFilter{})),
-		"events":    lastError(h.AuditRecords(ctx, by, svc.AuditFilter{})),
-		"history":   lastError(h.TemplateHistory(ctx, by, "x")),
-		"delete":    h.DeleteTemplate(ctx, by, "x"),
-		"keys":      lastError(h.APIKeys(ctx, by, alice.Identity())),
-		"revoke":    h.RevokeAPIKey(ctx, by, alice.Identity(), "k"),
+		"apply":     h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"remove":    h.Sources.Remove(ctx, by, "acme"),
+		"sources":   lastError(h.Sources.List(ctx, by)),
+		"templates": lastError(h.Templates.List(ctx, by, svc.TemplateFilter{})),
+		"events":    lastError(h.Audit.Records(ctx, by, svc.AuditFilter{})),
+		"history":   lastError(h.Templates.History(ctx, by, "x")),
+		"delete":    h.Templates.Delete(ctx, by, "x"),
+		"keys":      lastError(h.Keys.List(ctx, by, alice.Identity())),
+		"revoke":    h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
 	}
 }

@@ -41,26 +41,26 @@ func TestForeignNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			h := newHost(t)
-			simulated, err := h.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Query{Bank: name, Sender: "chat:" + name, Topic: name})
+			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Query{Bank: name, Sender: "chat:" + name, Topic: name})
 			is.NoErr(err)
-			is.NoErr(h.Apply(t.Context(), svc.Host, foreignBundle(name)))
+			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
 
-			mapped, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "chat:" + name, Topic: name})
+			mapped, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "chat:" + name, Topic: name})
 			is.NoErr(err)
 			is.Equal(mapped.TenantID, "alice")
 			is.Equal(mapped.Outcome, svc.Allow)
 			is.Equal(*mapped.EffectiveStrategy, "brief")
 			is.Equal(simulated.Trace, mapped.Trace)
 
-			public, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "other:" + name, Channel: name})
+			public, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "other:" + name, Channel: name})
 			is.NoErr(err)
 			is.Equal(public.PrincipalType, svc.KindUnmapped)
 			is.Equal(public.Outcome, svc.Allow)
 
-			reach, err := h.WhoCan(t.Context(), svc.Host, "", name)
+			reach, err := h.Policies.WhoCan(t.Context(), svc.Host, "", name)
 			is.NoErr(err)
 			is.Equal(reach.Users, []string{"alice"})
-			can, err := h.WhatCan(t.Context(), svc.Host, alice.Identity())
+			can, err := h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity())
 			is.NoErr(err)
 			is.Equal(can[0].Bank, name)
 			for _, at := range []svc.Context{{}, {Channel: name}} {
@@ -81,10 +81,10 @@ func TestForeignNamesOfDots(t *testing.T) {
 	h := newHost(t)
 	for _, name := range []string{".", ".."} {
 		b := foreignBundle(name)
-		wantCode(t, h.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
+		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		b.Users[0].Channels = nil
-		is.NoErr(h.Apply(t.Context(), svc.Host, b))
-		r, err := h.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "chat:" + name, Channel: name})
+		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "chat:" + name, Channel: name})
 		is.NoErr(err)
 		is.Equal(r.Outcome, svc.Allow)
 		is.Equal(r.PrincipalType, svc.KindUnmapped)
@@ -93,7 +93,7 @@ func TestForeignNamesOfDots(t *testing.T) {
 
 func TestForeignNamesRefused(t *testing.T) {
 	h := newHost(t)
-	ask := func(q svc.Query) error { _, err := h.Resolve(t.Context(), svc.Host, q); return err }
+	ask := func(q svc.Query) error { _, err := h.Policies.Resolve(t.Context(), svc.Host, q); return err }
 	for _, name := range unprintable {
 		wantCode(t, ask(svc.Query{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
 		wantCode(t, ask(svc.Query{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
@@ -102,10 +102,10 @@ func TestForeignNamesRefused(t *testing.T) {
 		wantCode(t, ask(svc.Query{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
 		_, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})
 		wantCode(t, err, svc.CodeInvalid, "bank")
-		_, err = h.WhoCan(t.Context(), svc.Host, "", name)
+		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", name)
 		wantCode(t, err, svc.CodeInvalid, "bank")
-		wantCode(t, h.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
-		wantCode(t, h.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
+		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
+		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
 			svc.CodeInvalid, "/bank_policies/0/bank_id")
 	}
 	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id

@@ -26,7 +26,7 @@ const idempotencyHeader = "Idempotency-Key"
 
 // repeatable is a request that may come again. Without an idempotency key it is done each time.
 type repeatable struct {
-	service *Service
+	journal *journal
 	key     string // the idempotency key; "" none
 	id      []byte // see Answer.Key
 	request []byte
@@ -37,7 +37,7 @@ type repeatable struct {
 var errAnswered = errors.New("answered before")
 
 // repeatable returns a request of a caller, of a kind ("install") and all that makes it another one.
-func (s *Service) repeatable(by Principal, key, kind string, request any, now time.Time) (repeatable, error) {
+func (s *journal) repeatable(by Principal, key, kind string, request any, now time.Time) (repeatable, error) {
 	if key == "" {
 		return repeatable{}, nil
 	}
@@ -50,7 +50,7 @@ func (s *Service) repeatable(by Principal, key, kind string, request any, now ti
 	if err != nil {
 		return repeatable{}, fault("identify the request", err)
 	}
-	return repeatable{service: s, key: key, id: sum([]byte("svc idempotency key"), string(id)), request: sum([]byte("svc request"), string(text)), now: now}, nil
+	return repeatable{journal: s, key: key, id: sum([]byte("svc idempotency key"), string(id)), request: sum([]byte("svc request"), string(text)), now: now}, nil
 }
 
 func (c *checker) idempotencyKey(key string) {
@@ -81,7 +81,7 @@ func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, er
 
 // answered returns what the request was answered before. ErrNotFound.
 func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
-	kept, err := r.service.store.Answer(ctx, r.id, r.now)
+	kept, err := r.journal.store.Answer(ctx, r.id, r.now)
 	if errors.Is(err, ErrNotFound) {
 		return answer, ErrNotFound
 	} else if err != nil {
@@ -106,7 +106,7 @@ func (r repeatable) keep(ctx context.Context, store Store, answer any, write fun
 	if err != nil {
 		return fault("keep answer", err)
 	}
-	sealer, err := r.sealer(r.service.keys.peppers[0])
+	sealer, err := r.sealer(r.journal.answerKeys.peppers[0])
 	if err != nil {
 		return fault("keep answer", err)
 	}
@@ -136,7 +136,7 @@ func (r repeatable) binding() []byte { return slices.Concat(r.id, r.request) }
 // open opens what was sealed under any of the peppers.
 func (r repeatable) open(data []byte) (opened []byte, err error) {
 	err = seal.ErrOpen
-	for _, p := range r.service.keys.peppers {
+	for _, p := range r.journal.answerKeys.peppers {
 		sealer, failed := r.sealer(p)
 		if failed != nil {
 			return nil, failed

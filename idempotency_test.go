@@ -19,20 +19,20 @@ func TestIssuingAgain(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	in := svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: h.now().Add(100 * time.Hour), IdempotencyKey: "once"}
-	first, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
 	for range 2 {
-		again, err := h.IssueMyAPIKey(t.Context(), alice, in)
+		again, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 		is.NoErr(err)
 		is.Equal(again, first)
 	}
-	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{first.APIKey})
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{first.APIKey})
 	is.Equal(len(h.actions()), 1)
 	_, err = h.Authenticate(t.Context(), string(first.Key))
 	is.NoErr(err)
 
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, first.ID))
-	_, err = h.IssueMyAPIKey(t.Context(), alice, in)
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
+	_, err = h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key") // not the key, which is good for nothing
 }
 
@@ -40,36 +40,36 @@ func TestIdempotencyKeys(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	first, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
 	for name, other := range map[string]func() error{
 		"another description": func() error {
-			_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"})
+			_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"})
 			return err
 		},
 		"another holder": func() error {
 			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
-			_, err := h.IssueAPIKey(t.Context(), vouched, bob.Identity(), in)
+			_, err := h.Keys.Issue(t.Context(), vouched, bob.Identity(), in)
 			return err
 		},
 		"something else": func() error {
 			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
-			_, err := h.InstallTemplate(t.Context(), vouched, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y"), IdempotencyKey: "once"})
+			_, err := h.Templates.Install(t.Context(), vouched, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y"), IdempotencyKey: "once"})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) { wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key") })
 	}
-	other, err := h.IssueMyAPIKey(t.Context(), bob, in) // another caller's key is another key
+	other, err := h.Keys.Issue(t.Context(), bob, svc.Me, in) // another caller's key is another key
 	is.NoErr(err)
 	is.True(other.ID != first.ID)
 	for _, bad := range []string{"a b", "ä", "\n", strings.Repeat("x", 256)} {
-		_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: bad})
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: bad})
 		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
-		_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: bad})
+		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: bad})
 		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
 	}
-	_, err = h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: strings.Repeat("~", 255)})
+	_, err = h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: strings.Repeat("~", 255)})
 	is.NoErr(err)
 }
 
@@ -77,12 +77,12 @@ func TestWhatFailedIsDoneAgain(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	_, err := h.InstallTemplate(t.Context(), admin, install)
+	_, err := h.Templates.Install(t.Context(), admin, install)
 	wantCode(t, err, svc.CodeNotFound, "")
 	h.market.put(acme, "z", content("Z", "1"))
-	_, err = h.InstallTemplate(t.Context(), admin, install)
+	_, err = h.Templates.Install(t.Context(), admin, install)
 	is.NoErr(err)
-	_, err = h.InstallTemplate(t.Context(), alice, install) // who may not is told so, whatever was answered
+	_, err = h.Templates.Install(t.Context(), alice, install) // who may not is told so, whatever was answered
 	wantCode(t, err, svc.CodeForbidden, "")
 }
 
@@ -91,17 +91,17 @@ func TestInstallingAgain(t *testing.T) {
 	h, _ := withTemplate(t)
 	h.market.put(acme, "z", content("<Z> & \u2028", "1.50"))
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	first, err := h.InstallTemplate(t.Context(), admin, install)
+	first, err := h.Templates.Install(t.Context(), admin, install)
 	is.NoErr(err)
-	_, err = h.PatchTemplate(t.Context(), admin, "z", svc.TemplatePatch{Name: ptr("edited")})
+	_, err = h.Templates.Patch(t.Context(), admin, "z", svc.TemplatePatch{Name: ptr("edited")})
 	is.NoErr(err)
 	h.actions()
 	asked := len(h.market.asked)
-	again, err := h.InstallTemplate(t.Context(), admin, install)
+	again, err := h.Templates.Install(t.Context(), admin, install)
 	is.NoErr(err)
 	is.Equal(again, first)
-	is.NoErr(h.DeleteTemplate(t.Context(), admin, "z"))
-	again, err = h.InstallTemplate(t.Context(), admin, install)
+	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
+	again, err = h.Templates.Install(t.Context(), admin, install)
 	is.NoErr(err)
 	is.Equal(again, first)
 	is.Equal(len(h.market.asked), asked)
@@ -117,10 +117,10 @@ func TestRequestsAtOnceAreOne(t *testing.T) {
 	keys, templates, errs := make([]svc.IssuedKey, callers), make([]svc.Template, callers), make([]error, 2*callers)
 	for i := range callers {
 		done.Go(func() {
-			keys[i], errs[i] = h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+			keys[i], errs[i] = h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 		})
 		done.Go(func() {
-			templates[i], errs[callers+i] = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"})
+			templates[i], errs[callers+i] = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"})
 		})
 	}
 	done.Wait()
@@ -141,14 +141,14 @@ func TestAnswersExpire(t *testing.T) {
 		}
 	})
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	first, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
 	later.Store(int64(svc.IdempotencyPeriod - time.Microsecond))
-	again, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	again, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
 	is.Equal(again, first)
 	later.Store(int64(svc.IdempotencyPeriod))
-	another, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	another, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
 	is.True(another.ID != first.ID)
 }
@@ -177,21 +177,21 @@ func TestAnswersAreSealed(t *testing.T) {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
 	}
 	in := svc.NewAPIKey{IdempotencyKey: "of-the-client"}
-	first, err := under(old).IssueMyAPIKey(t.Context(), alice, in)
+	first, err := under(old).Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
 	is.Equal(len(kept), 1)
 	for _, part := range [][]byte{kept[0].Key, kept[0].Request, kept[0].Data} {
 		is.True(!bytes.Contains(part, []byte(first.ID)))
 		is.True(!bytes.Contains(part, []byte("of-the-client")))
 	}
-	again, err := under(next, old).IssueMyAPIKey(t.Context(), alice, in) // after a restart, and under another pepper
+	again, err := under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in) // after a restart, and under another pepper
 	is.NoErr(err)
 	is.Equal(again.Key, first.Key)
-	_, err = under(next).IssueMyAPIKey(t.Context(), alice, in) // nobody can read it without the pepper
+	_, err = under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
 	wantCode(t, err, svc.CodeInternal, "")
-	_, err = under().IssueMyAPIKey(t.Context(), bob, in) // without peppers
+	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in) // without peppers
 	is.NoErr(err)
-	_, err = under().IssueMyAPIKey(t.Context(), bob, in)
+	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in)
 	is.NoErr(err)
 	is.Equal(len(kept), 2)
 }
@@ -202,15 +202,15 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	undone := errors.New("the host's own row is refused")
 	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		_, err := h.WithStore(tx).IssueMyAPIKey(ctx, alice, in)
+		_, err := h.WithStore(tx).Keys.Issue(ctx, alice, svc.Me, in)
 		is.NoErr(err)
 		return undone
 	})
 	is.True(errors.Is(err, undone))
-	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 0)
-	issued, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 0)
+	issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
-	is.Equal(collect(t, h.MyAPIKeys(t.Context(), alice)), []svc.APIKey{issued.APIKey})
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{issued.APIKey})
 }
 
 // answeredMeanwhile is a store in which another call answers between the two looks for an answer, the second of which fails.
@@ -230,19 +230,19 @@ func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
-	_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	is.NoErr(err)
 	h.market.put(acme, "z", content("Z", "1"))
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	_, err = h.InstallTemplate(t.Context(), admin, install)
+	_, err = h.Templates.Install(t.Context(), admin, install)
 	is.NoErr(err)
-	is.NoErr(h.DeleteTemplate(t.Context(), admin, "z"))
+	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
 	late := func() *host {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = answeredMeanwhile{h.store, new(atomic.Int32)}, h.market })
 	}
-	_, err = late().IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+	_, err = late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
-	_, err = late().InstallTemplate(t.Context(), admin, install)
+	_, err = late().Templates.Install(t.Context(), admin, install)
 	wantCode(t, err, svc.CodeUnavailable, "")
 }
 
@@ -260,11 +260,11 @@ func (keepsNothing) KeepAnswer(context.Context, svc.Answer, time.Time) error {
 func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store} })
-	_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{IdempotencyKey: "once"})
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
-	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 0)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 0)
 	is.Equal(len(h.actions()), 0)
-	_, err = h.ImportAPIKey(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
+	_, err = h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
 	wantCode(t, err, svc.CodeInvalid, "prefix")
 }
 
@@ -274,23 +274,23 @@ func TestRepeatedRequestOfARevokedKey(t *testing.T) {
 	h := newHost(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	for name, revoke := range map[string]func(id string) error{
-		"one": func(id string) error { return h.RevokeMyAPIKey(t.Context(), alice, id) },
+		"one": func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
 		"all": func(string) error {
-			_, err := h.RevokeMyAPIKeys(t.Context(), alice)
+			_, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me)
 			return err
 		},
 		"rotated": func(id string) error {
-			_, err := h.RotateMyAPIKey(t.Context(), alice, id, 0)
+			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, id, 0)
 			return err
 		},
 	} {
 		in.IdempotencyKey = name
 		key := h.issueWith(t, in)
-		_, err := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 		is.NoErr(err)
 		is.Equal(h.issueWith(t, in).Key, key.Key) // it is still there, and may be enabled again
 		is.NoErr(revoke(key.ID))
-		issued, err := h.IssueMyAPIKey(t.Context(), alice, in)
+		issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 		wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
 		is.Equal(issued, svc.IssuedKey{})
 	}

@@ -39,7 +39,7 @@ func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKe
 	if strings.HasPrefix(key, "old_live:") {
 		in.Prefix, in.Hash = "old_live:", keyedDigest(key)
 	}
-	imported, err := h.ImportAPIKey(t.Context(), svc.Host, holder.Identity(), in)
+	imported, err := h.Keys.Import(t.Context(), svc.Host, holder.Identity(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestImportedKeyIsAccepted(t *testing.T) {
 			_, err = h.Authenticate(t.Context(), wrong)
 			wantCode(t, err, svc.CodeUnauthenticated, "")
 		}
-		is.NoErr(h.RevokeAPIKey(t.Context(), svc.Host, holder.Identity(), imported.ID))
+		is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, holder.Identity(), imported.ID))
 		_, err = h.Authenticate(t.Context(), key)
 		wantCode(t, err, svc.CodeUnauthenticated, "")
 		h.actions()
@@ -107,10 +107,10 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 	h.FlushUses(t.Context())
 	is.True(!h.read(t, imported.ID).LastUsedAt.IsZero())
 
-	_, err := h.PatchMyAPIKey(t.Context(), alice, imported.ID, svc.APIKeyPatch{Disabled: new(true)})
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(true)})
 	is.NoErr(err)
 	is.True(!good())
-	_, err = h.PatchMyAPIKey(t.Context(), alice, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
 	is.NoErr(err)
 	is.True(good())
 
@@ -123,16 +123,16 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 	moved = newHost(t, importing, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, []svc.Pepper{two} })
 	is.True(moved.good(svc.IssuedKey{Key: foreign}))
 
-	next, err := moved.RotateMyAPIKey(t.Context(), alice, imported.ID, time.Minute)
+	next, err := moved.Keys.Rotate(t.Context(), alice, svc.Me, imported.ID, time.Minute)
 	is.NoErr(err)
 	is.True(moved.good(next) && strings.HasPrefix(string(next.Key), "svcu_"))
-	leaked, err := moved.RevokeLeaked(t.Context(), svc.Host, []string{foreign})
+	leaked, err := moved.Keys.RevokeLeaked(t.Context(), svc.Host, []string{foreign})
 	is.NoErr(err)
 	is.Equal(len(leaked), 1)
 	is.True(!moved.good(svc.IssuedKey{Key: foreign}))
 
 	for range 2 {
-		_, err = moved.ImportAPIKey(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
+		_, err = moved.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
 		wantCode(t, err, svc.CodeExists, "hash") // a revoked key does not come back
 	}
 }
@@ -149,17 +149,17 @@ func TestImportRefuses(t *testing.T) {
 		"/expires_at":  {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{ExpiresAt: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", svc.MaxDescriptionLength+1))}},
 	} {
-		_, err := h.ImportAPIKey(t.Context(), svc.Host, alice.Identity(), in)
+		_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
 		wantCode(t, err, svc.CodeInvalid, field)
 	}
 	in := svc.ImportedKey{Prefix: "sk-", Hash: digest}
 	for _, by := range []svc.Principal{alice, bob, account("ci"), svc.Unmapped} {
-		_, err := h.ImportAPIKey(t.Context(), by, alice.Identity(), in)
+		_, err := h.Keys.Import(t.Context(), by, alice.Identity(), in)
 		wantCode(t, err, svc.CodeForbidden, "")
 	}
-	_, err := h.ImportAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "none"}, in)
+	_, err := h.Keys.Import(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "none"}, in)
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = newHost(t).ImportAPIKey(t.Context(), svc.Host, alice.Identity(), in)
+	_, err = newHost(t).Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
 	wantCode(t, err, svc.CodeInvalid, "prefix")
 	is.Equal(len(h.actions()), 0)
 }

@@ -20,10 +20,10 @@ func withTemplate(t *testing.T) (*host, svc.Template) {
 	t.Helper()
 	h := newHost(t)
 	h.market.put(acme, "x", content("X", "1"))
-	if _, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
-	installed, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+	installed, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestInstallTemplate(t *testing.T) {
 	is.Equal(installed.Origin.ID, "x")
 	is.Equal(installed.Origin.Revision, revision(t, content("X", "1")))
 
-	aliased, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
+	aliased, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
 	is.NoErr(err)
 	is.Equal(aliased.ID, "y")
 	is.Equal(aliased.Origin.ID, "x")
@@ -61,9 +61,9 @@ func TestInstallTakenAsksNobody(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	asked := len(h.market.asked)
-	_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
 	wantCode(t, err, svc.CodeExists, "template_id")
-	_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
+	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
 	wantCode(t, err, svc.CodeExists, "/alias_id")
 	is.Equal(len(h.market.asked), asked)
 }
@@ -72,7 +72,7 @@ func TestInstallTakenMeanwhile(t *testing.T) {
 	h, _ := withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
 	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
-	_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})
 	wantCode(t, err, svc.CodeExists, "template_id")
 }
 
@@ -96,7 +96,7 @@ func TestInstallRefuses(t *testing.T) {
 		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "bad", SourceName: "acme"}},
 		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "worse", SourceName: "acme"}},
 	} {
-		_, err := h.InstallTemplate(t.Context(), admin, c.in)
+		_, err := h.Templates.Install(t.Context(), admin, c.in)
 		wantCode(t, err, c.code, c.field)
 	}
 	if acts := h.actions(); len(acts) > 0 {
@@ -111,9 +111,9 @@ func TestSourceFaults(t *testing.T) {
 		svc.CodeSourceTimeout: context.DeadlineExceeded,
 	} {
 		h.market.err = fault
-		_, err := h.CheckUpdate(t.Context(), admin, "x")
+		_, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
 		wantCode(t, err, want, "")
-		_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+		_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 		wantCode(t, err, want, "")
 		e, _ := errors.AsType[*svc.Error](err)
 		if e.Err == nil || e.Message == "" || errors.Is(err, context.Canceled) {
@@ -127,7 +127,7 @@ func TestCheckUpdate(t *testing.T) {
 	h, installed := withTemplate(t)
 	check := func() svc.UpdateCheck {
 		t.Helper()
-		c, err := h.CheckUpdate(t.Context(), admin, "x")
+		c, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
 		is.NoErr(err)
 		is.Equal(*c.CurrentRevision, installed.Origin.Revision)
 		is.Equal(*c.Source, installed.Origin.Source)
@@ -146,27 +146,27 @@ func TestCheckUpdate(t *testing.T) {
 	c = check()
 	is.Equal(c.HasUpdate, false)
 	is.Equal(c.LatestRevision, nil)
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 
-	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
-	_, err = h.CheckUpdate(t.Context(), admin, "x")
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
+	_, err = h.Templates.CheckUpdate(t.Context(), admin, "x")
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeNotFound, "")
-	read, err := h.Template(t.Context(), admin, "x")
+	read, err := h.Templates.Read(t.Context(), admin, "x")
 	is.NoErr(err)
 	is.Equal(read.Origin.Source.Name, "acme")
 
 	create(t, h, "hand", svc.Content{})
-	c, err = h.CheckUpdate(t.Context(), admin, "hand")
+	c, err = h.Templates.CheckUpdate(t.Context(), admin, "hand")
 	is.NoErr(err)
 	is.Equal(c, svc.UpdateCheck{})
-	_, err = h.UpdateTemplate(t.Context(), admin, "hand", svc.UpdateRequest{Force: true})
+	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
-	_, err = h.CheckUpdate(t.Context(), admin, "nothing")
+	_, err = h.Templates.CheckUpdate(t.Context(), admin, "nothing")
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.UpdateTemplate(t.Context(), admin, "nothing", svc.UpdateRequest{Force: true})
+	_, err = h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -195,11 +195,11 @@ func TestUpdateTable(t *testing.T) {
 			is := is.New(t)
 			h, before := withTemplate(t)
 			h.market.put(acme, "x", c.source)
-			_, err := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest})
+			_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest})
 			is.NoErr(err)
 			h.actions()
 
-			update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: c.force})
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: c.force})
 			if c.refused {
 				wantCode(t, err, svc.CodeEdited, "")
 				e, _ := errors.AsType[*svc.Error](err)
@@ -210,7 +210,7 @@ func TestUpdateTable(t *testing.T) {
 				is.Equal(update.PreviousRevision, before.Origin.Revision)
 				is.Equal(update.NewRevision, update.Template.Origin.Revision)
 			}
-			after, err := h.Template(t.Context(), admin, "x")
+			after, err := h.Templates.Read(t.Context(), admin, "x")
 			is.NoErr(err)
 			is.Equal(revision(t, after.Content), revision(t, c.becomes))
 			is.Equal(after.InstalledAt, before.InstalledAt)
@@ -230,19 +230,19 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 	h.market.put(acme, "x", content("X", "2"))
 	h.market.during = func() {
 		h.market.during = nil
-		_, err := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{
+		_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
 			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
 		})
 		is.NoErr(err)
 	}
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeEdited, "")
 	e, _ := errors.AsType[*svc.Error](err)
 	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
 
-	h.market.during = func() { h.market.during = nil; is.NoErr(h.DeleteTemplate(t.Context(), admin, "x")) }
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -251,16 +251,16 @@ func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
 	h, _ := withTemplate(t)
 	h.market.during = func() {
 		h.market.during = nil
-		is.NoErr(h.DeleteTemplate(t.Context(), admin, "x"))
+		is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
 		create(t, h, "x", svc.Content{})
 	}
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeChanged, "")
 }
 
 func TestWithoutMarketplace(t *testing.T) {
 	h, _ := withTemplate(t)
 	bare := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
-	_, err := bare.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	_, err := bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 }

@@ -30,14 +30,14 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 	try := func(i int) {
 		large := largeBundle(i)
 		for _, by := range []svc.Principal{svc.Host, plain} {
-			_, simulated := h.Simulate(t.Context(), by, large, q)
-			_, previewed := h.PreviewApply(t.Context(), by, large)
+			_, simulated := h.Policies.Simulate(t.Context(), by, large, q)
+			_, previewed := h.Access.Preview(t.Context(), by, large)
 			is.Equal(simulated == nil && previewed == nil, by.Kind == svc.KindHost)
-			is.Equal(svc.ErrorCode(h.Apply(t.Context(), plain, large)), svc.CodeForbidden)
+			is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), plain, large)), svc.CodeForbidden)
 		}
 		large.Attachments[0].PolicyID = "none"
-		is.Equal(svc.ErrorCode(h.Apply(t.Context(), svc.Host, large)), svc.CodeInvalid)
-		_, err := h.Simulate(t.Context(), svc.Host, large, q)
+		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, large)), svc.CodeInvalid)
+		_, err := h.Policies.Simulate(t.Context(), svc.Host, large, q)
 		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	}
 	try(0)

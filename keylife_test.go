@@ -30,7 +30,7 @@ func (h *host) good(key svc.IssuedKey) bool {
 
 func (h *host) issueWith(t *testing.T, in svc.NewAPIKey) svc.IssuedKey {
 	t.Helper()
-	issued, err := h.IssueMyAPIKey(t.Context(), alice, in)
+	issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,8 @@ func TestKeyExpires(t *testing.T) {
 	is.Equal(store.reads.Load(), reads) // from memory, as a good one
 	elsewhere := newHost(t, clock.configure, func(c *svc.Config) { c.Store = h.store })
 	is.True(!elsewhere.good(key))
-	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 1) // it is there to be prolonged
-	_, err = h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 1) // it is there to be prolonged
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
 	is.NoErr(err)
 	is.True(h.good(key))
 }
@@ -71,11 +71,11 @@ func TestExpiryLiesInTheFuture(t *testing.T) {
 		clock.now(), clock.now().Add(-time.Hour), clock.now().Add(999), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 0),
 		time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("west", -3600)),
 	} {
-		_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ExpiresAt: at})
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ExpiresAt: at})
 		wantCode(t, err, svc.CodeInvalid, "/expires_at")
-		_, err = h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: at})
+		_, err = h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: at})
 		wantCode(t, err, svc.CodeInvalid, "/expires_at")
-		_, err = h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{ExpiresAt: &at})
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &at})
 		wantCode(t, err, svc.CodeInvalid, "/expires_at")
 	}
 	h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Microsecond)})
@@ -88,8 +88,8 @@ func TestDisabledAndExpiredLookLikeRevoked(t *testing.T) {
 	clock := newClock()
 	h, _ := watched(t, clock.configure)
 	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
-	_, err := h.PatchMyAPIKey(t.Context(), alice, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 	is.NoErr(err)
 	clock.in(time.Minute)
 	unseen := &watchedStore{Store: h.store}
@@ -136,13 +136,13 @@ func TestPatchKey(t *testing.T) {
 		{svc.APIKeyPatch{ExpiresAt: &time.Time{}}, func() { want.ExpiresAt = time.Time{} }},
 	} {
 		c.apply()
-		patched, err := h.PatchMyAPIKey(t.Context(), alice, key.ID, c.patch)
+		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, c.patch)
 		is.NoErr(err)
 		want.Seal = patched.Seal
 		is.Equal(patched, want)
 		is.Equal(h.read(t, key.ID), want)
 		is.Equal(h.actions(), []string{"api_key.changed api_key/" + key.ID + " by alice"})
-		again, err := h.PatchAPIKey(t.Context(), admin, alice.Identity(), key.ID, c.patch)
+		again, err := h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, c.patch)
 		is.NoErr(err)
 		is.Equal(again, want)
 		is.Equal(h.actions(), nil) // nothing was changed
@@ -150,25 +150,25 @@ func TestPatchKey(t *testing.T) {
 	}
 
 	for _, patch := range []svc.APIKeyPatch{{}, {Disabled: ptr(true)}} {
-		_, err := h.PatchMyAPIKey(t.Context(), bob, key.ID, patch)
+		_, err := h.Keys.Patch(t.Context(), bob, svc.Me, key.ID, patch)
 		wantCode(t, err, svc.CodeNotFound, "")
-		_, err = h.PatchMyAPIKey(t.Context(), alice, "0000", patch)
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, "0000", patch)
 		wantCode(t, err, svc.CodeNotFound, "")
-		_, err = h.PatchMyAPIKey(t.Context(), alice, "a/b", patch)
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, "a/b", patch)
 		wantCode(t, err, svc.CodeInvalid, "key_id")
-		_, err = h.PatchMyAPIKey(t.Context(), robot, key.ID, patch)
+		_, err = h.Keys.Patch(t.Context(), robot, svc.Me, key.ID, patch)
 		wantCode(t, err, svc.CodeForbidden, "")
-		_, err = h.PatchAPIKey(t.Context(), bob, alice.Identity(), key.ID, patch)
+		_, err = h.Keys.Patch(t.Context(), bob, alice.Identity(), key.ID, patch)
 		wantCode(t, err, svc.CodeForbidden, "")
-		_, err = h.PatchAPIKey(t.Context(), robot, alice.Identity(), key.ID, patch)
+		_, err = h.Keys.Patch(t.Context(), robot, alice.Identity(), key.ID, patch)
 		wantCode(t, err, svc.CodeForbidden, "")
-		_, err = h.PatchAPIKey(t.Context(), admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b", patch)
+		_, err = h.Keys.Patch(t.Context(), admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b", patch)
 		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	}
-	_, err := h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("\x00")}})
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("\x00")}})
 	wantCode(t, err, svc.CodeInvalid, "/description")
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, key.ID))
-	_, err = h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: ptr(false)})
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(false)})
 	wantCode(t, err, svc.CodeNotFound, "")
 	is.True(!h.good(key))
 }
@@ -183,7 +183,7 @@ func TestDisabledElsewhere(t *testing.T) {
 		if disabled {
 			h.remembered(t, store, key)
 		}
-		_, err := other.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: &disabled})
+		_, err := other.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &disabled})
 		is.NoErr(err)
 		eventually(t, func() bool { return h.good(key) != disabled })
 	}
@@ -197,9 +197,9 @@ func TestRevokeAll(t *testing.T) {
 	for _, key := range keys {
 		h.remembered(t, store, key)
 	}
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, keys[2].ID))
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, keys[2].ID))
 	h.actions()
-	n, err := h.RevokeAPIKeys(t.Context(), admin, alice.Identity())
+	n, err := h.Keys.RevokeAll(t.Context(), admin, alice.Identity())
 	is.NoErr(err)
 	is.Equal(n, 2)
 	is.Equal(len(h.actions()), 2)
@@ -207,18 +207,18 @@ func TestRevokeAll(t *testing.T) {
 		is.True(!h.good(key))
 	}
 	is.True(h.good(bobs))
-	n, err = h.RevokeMyAPIKeys(t.Context(), alice)
+	n, err = h.Keys.RevokeAll(t.Context(), alice, svc.Me)
 	is.NoErr(err)
 	is.Equal(n, 0)
 	is.Equal(h.actions(), nil)
-	n, err = h.RevokeMyAPIKeys(t.Context(), bob)
+	n, err = h.Keys.RevokeAll(t.Context(), bob, svc.Me)
 	is.NoErr(err)
 	is.Equal(n, 1)
-	_, err = h.RevokeMyAPIKeys(t.Context(), robot)
+	_, err = h.Keys.RevokeAll(t.Context(), robot, svc.Me)
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.RevokeAPIKeys(t.Context(), bob, alice.Identity())
+	_, err = h.Keys.RevokeAll(t.Context(), bob, alice.Identity())
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.RevokeAPIKeys(t.Context(), admin, svc.Identity{Kind: svc.KindUser, ID: "a/b"})
+	_, err = h.Keys.RevokeAll(t.Context(), admin, svc.Identity{Kind: svc.KindUser, ID: "a/b"})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
 }
 
@@ -226,9 +226,9 @@ func TestRevokeLeaked(t *testing.T) {
 	is := is.New(t)
 	h, store := watched(t)
 	good, disabled, revoked, spared := issue(t, h, alice), issue(t, h, bob), issue(t, h, alice), issue(t, h, alice)
-	_, err := h.PatchMyAPIKey(t.Context(), bob, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	_, err := h.Keys.Patch(t.Context(), bob, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 	is.NoErr(err)
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
 	h.remembered(t, store, good)
 	h.actions()
 	leaked := []string{
@@ -238,11 +238,11 @@ func TestRevokeLeaked(t *testing.T) {
 		string(issue(t, newHost(t), alice).Key),
 	}
 	for _, by := range []svc.Principal{admin, alice, robot} {
-		_, err := h.RevokeLeaked(t.Context(), by, leaked)
+		_, err := h.Keys.RevokeLeaked(t.Context(), by, leaked)
 		wantCode(t, err, svc.CodeForbidden, "")
 	}
 	is.True(h.good(good))
-	keys, err := h.RevokeLeaked(t.Context(), svc.Host, leaked)
+	keys, err := h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
 	is.NoErr(err)
 	is.Equal(len(keys), 2)
 	is.Equal(keys[0].ID, good.ID)
@@ -250,11 +250,11 @@ func TestRevokeLeaked(t *testing.T) {
 	is.Equal(keys[0], h.read(t, good.ID))
 	is.Equal(h.actions(), []string{"api_key.revoked api_key/" + good.ID + " by ", "api_key.revoked api_key/" + disabled.ID + " by "})
 	is.True(!h.good(good) && h.good(spared))
-	keys, err = h.RevokeLeaked(t.Context(), svc.Host, leaked)
+	keys, err = h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
 	is.NoErr(err)
 	is.Equal(len(keys), 0)
 	store.down.Store(true)
-	_, err = h.RevokeLeaked(t.Context(), svc.Host, leaked)
+	_, err = h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
 	wantCode(t, err, svc.CodeUnavailable, "")
 }
 
@@ -266,7 +266,7 @@ func TestRotate(t *testing.T) {
 	h.remembered(t, store, old)
 	h.actions()
 	clock.in(time.Hour)
-	next, err := h.RotateMyAPIKey(t.Context(), alice, old.ID, 2*time.Hour)
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, 2*time.Hour)
 	is.NoErr(err)
 	is.Equal(*next.Description, "laptop")
 	is.Equal(next.ExpiresAt, clock.now().Add(48*time.Hour)) // as long as the old one lived
@@ -278,19 +278,19 @@ func TestRotate(t *testing.T) {
 	clock.in(2 * time.Hour)
 	is.True(!h.good(old) && h.good(next))
 
-	last, err := h.RotateAPIKey(t.Context(), admin, alice.Identity(), next.ID, 0)
+	last, err := h.Keys.Rotate(t.Context(), admin, alice.Identity(), next.ID, 0)
 	is.NoErr(err)
 	is.True(!h.good(next) && h.good(last))
 	is.Equal(h.actions(), []string{"api_key.issued api_key/" + last.ID + " by admin", "api_key.revoked api_key/" + next.ID + " by admin"})
 	end := h.read(t, last.ID).ExpiresAt
-	_, err = h.RotateMyAPIKey(t.Context(), alice, last.ID, svc.MaxKeyOverlap)
+	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, last.ID, svc.MaxKeyOverlap)
 	is.NoErr(err)
 	is.Equal(h.read(t, last.ID).ExpiresAt, end) // never later than its own
 
 	forever := h.issueWith(t, svc.NewAPIKey{})
-	_, err = h.PatchMyAPIKey(t.Context(), alice, forever.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, forever.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 	is.NoErr(err)
-	after, err := h.RotateMyAPIKey(t.Context(), alice, forever.ID, time.Minute)
+	after, err := h.Keys.Rotate(t.Context(), alice, svc.Me, forever.ID, time.Minute)
 	is.NoErr(err)
 	is.True(after.ExpiresAt.IsZero() && after.Disabled)
 }
@@ -300,18 +300,18 @@ func TestRotateIsRefused(t *testing.T) {
 	h := newHost(t)
 	key := issue(t, h, alice)
 	for _, overlap := range []time.Duration{-1, svc.MaxKeyOverlap + 1} {
-		_, err := h.RotateMyAPIKey(t.Context(), alice, key.ID, overlap)
+		_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, overlap)
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
-		_, err = h.RotateAPIKey(t.Context(), svc.Host, alice.Identity(), key.ID, overlap)
+		_, err = h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, overlap)
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
 	}
-	_, err := h.RotateMyAPIKey(t.Context(), bob, key.ID, 0)
+	_, err := h.Keys.Rotate(t.Context(), bob, svc.Me, key.ID, 0)
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.RotateMyAPIKey(t.Context(), robot, key.ID, 0)
+	_, err = h.Keys.Rotate(t.Context(), robot, svc.Me, key.ID, 0)
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.RotateAPIKey(t.Context(), bob, alice.Identity(), key.ID, 0)
+	_, err = h.Keys.Rotate(t.Context(), bob, alice.Identity(), key.ID, 0)
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.RotateAPIKey(t.Context(), robot, alice.Identity(), key.ID, 0)
+	_, err = h.Keys.Rotate(t.Context(), robot, alice.Identity(), key.ID, 0)
 	wantCode(t, err, svc.CodeForbidden, "")
 	is.True(h.good(key))
 }
@@ -323,28 +323,28 @@ func TestKeyDoesNotProlongItself(t *testing.T) {
 	h := newHost(t, clock.configure)
 	old := issue(t, h, alice)
 	p := h.principal(t, old)
-	next, err := h.RotateMyAPIKey(t.Context(), p, old.ID, time.Hour)
+	next, err := h.Keys.Rotate(t.Context(), p, svc.Me, old.ID, time.Hour)
 	is.NoErr(err)
 	end := clock.now().Add(time.Hour)
 	at := func(d time.Duration) *time.Time { return ptr(end.Add(d)) }
 	for _, later := range []*time.Time{at(time.Microsecond), at(1000 * time.Hour), {}} {
-		_, err := h.PatchMyAPIKey(t.Context(), p, old.ID, svc.APIKeyPatch{ExpiresAt: later})
+		_, err := h.Keys.Patch(t.Context(), p, svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: later})
 		wantCode(t, err, svc.CodeForbidden, "")
 	}
 	is.Equal(h.read(t, old.ID).ExpiresAt, end)
 	for _, allowed := range []svc.APIKeyPatch{
 		{Description: &svc.TextPatch{Value: ptr("old")}}, {ExpiresAt: at(0)}, {ExpiresAt: at(-time.Minute)},
 	} {
-		_, err := h.PatchMyAPIKey(t.Context(), p, old.ID, allowed)
+		_, err := h.Keys.Patch(t.Context(), p, svc.Me, old.ID, allowed)
 		is.NoErr(err)
 	}
-	_, err = h.PatchMyAPIKey(t.Context(), h.principal(t, next), old.ID, svc.APIKeyPatch{ExpiresAt: at(time.Minute)})
+	_, err = h.Keys.Patch(t.Context(), h.principal(t, next), svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: at(time.Minute)})
 	is.NoErr(err) // its holder may, by another key or a session
 	clock.in(time.Hour + time.Minute)
 	is.True(!h.good(old))
 
 	h.apply(t, narrowWorld)
 	mine := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour)})
-	_, err = h.PatchAPIKey(t.Context(), h.principal(t, mine), alice.Identity(), mine.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+	_, err = h.Keys.Patch(t.Context(), h.principal(t, mine), alice.Identity(), mine.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
 	wantCode(t, err, svc.CodeForbidden, "") // as an administrator of its own holder's keys neither
 }

@@ -24,35 +24,35 @@ func TestKeysPerHolder(t *testing.T) {
 	h := newHost(t, limited(3))
 	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: h.now().Add(2 * time.Second)})
 	other := issue(t, h, alice)
-	_, err := h.PatchMyAPIKey(t.Context(), alice, other.ID, svc.APIKeyPatch{Disabled: new(true)})
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, other.ID, svc.APIKeyPatch{Disabled: new(true)})
 	is.NoErr(err)
 	once := svc.NewAPIKey{IdempotencyKey: "once"}
-	third, err := h.IssueMyAPIKey(t.Context(), alice, once)
+	third, err := h.Keys.Issue(t.Context(), alice, svc.Me, once)
 	is.NoErr(err)
 	for name, issue := range map[string]func() error{
 		"issue": func() error {
-			_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+			_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
 			return err
 		},
-		"issue mine": func() error { _, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{}); return err },
+		"issue mine": func() error { _, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}); return err },
 		"import": func() error {
-			_, err := h.ImportAPIKey(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
+			_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
 			return err
 		},
-		"rotate with an overlap": func() error { _, err := h.RotateMyAPIKey(t.Context(), alice, key.ID, time.Hour); return err },
+		"rotate with an overlap": func() error { _, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, time.Hour); return err },
 	} {
 		t.Log(name)
 		wantCode(t, issue(), svc.CodeLimit, "")
 	}
 	is.Equal(len(keysOf(t, h)), 3)
-	_, err = h.RotateMyAPIKey(t.Context(), alice, "0123456789abcdef", time.Hour)
+	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", time.Hour)
 	wantCode(t, err, svc.CodeNotFound, "")
-	again, err := h.IssueMyAPIKey(t.Context(), alice, once)
+	again, err := h.Keys.Issue(t.Context(), alice, svc.Me, once)
 	is.NoErr(err)
 	is.Equal(again.Key, third.Key)
-	_, err = h.RotateMyAPIKey(t.Context(), alice, key.ID, 0) // one for one
+	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, 0) // one for one
 	is.NoErr(err)
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, other.ID))
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, other.ID))
 	issue(t, h, alice)
 	issue(t, h, user("bob"))
 	is.Equal(len(keysOf(t, h)), 3)
@@ -64,7 +64,7 @@ func TestKeysPerHolderByDefault(t *testing.T) {
 	for range svc.DefaultMaxKeysPerHolder {
 		issue(t, h, alice)
 	}
-	_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeLimit, "")
 	_, err = svc.New(svc.Config{Store: h.store, Keys: svc.KeyConfig{MaxPerHolder: -1}})
 	is.True(err != nil)
@@ -125,12 +125,12 @@ func TestAllKeysAreRevokedInChunks(t *testing.T) {
 			cancel()
 		}
 	}
-	n, err := h.RevokeMyAPIKeys(ctx, alice)
+	n, err := h.Keys.RevokeAll(ctx, alice, svc.Me)
 	wantCode(t, err, svc.CodeUnavailable, "")
 	is.True(n == 256 || n == 512) // a store may find that ctx has ended by the end of the second
 	is.Equal(len(keysOf(t, h)), 700-n)
 	after = nil
-	rest, err := h.RevokeMyAPIKeys(t.Context(), alice)
+	rest, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me)
 	is.NoErr(err)
 	is.Equal(n+rest, 700)
 	is.Equal(len(keysOf(t, h)), 0)
@@ -140,7 +140,7 @@ func TestAllKeysAreRevokedInChunks(t *testing.T) {
 
 	fill()
 	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		n, err := h.WithStore(tx).RevokeMyAPIKeys(ctx, alice)
+		n, err := h.WithStore(tx).Keys.RevokeAll(ctx, alice, svc.Me)
 		if n != 700 {
 			return fmt.Errorf("%d were revoked", n)
 		}
@@ -157,9 +157,9 @@ func TestKeysAfter(t *testing.T) {
 		issue(t, h, alice)
 	}
 	all := keysOf(t, h)
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, all[1].ID))
-	is.Equal(collect(t, h.MyAPIKeysAfter(t.Context(), alice, all[1].CreatedAt, all[1].ID)), all[2:])
-	is.Equal(collect(t, h.APIKeysAfter(t.Context(), svc.Host, alice.Identity(), all[3].CreatedAt, all[3].ID)), all[4:])
-	is.Equal(collect(t, h.MyAPIKeysAfter(t.Context(), alice, time.Time{}, "")), keysOf(t, h))
-	wantCode(t, lastError(h.MyAPIKeysAfter(t.Context(), alice, all[0].CreatedAt, "a\x00")), svc.CodeInvalid, "id")
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, all[1].ID))
+	is.Equal(collect(t, h.Keys.ListAfter(t.Context(), alice, svc.Me, all[1].CreatedAt, all[1].ID)), all[2:])
+	is.Equal(collect(t, h.Keys.ListAfter(t.Context(), svc.Host, alice.Identity(), all[3].CreatedAt, all[3].ID)), all[4:])
+	is.Equal(collect(t, h.Keys.ListAfter(t.Context(), alice, svc.Me, time.Time{}, "")), keysOf(t, h))
+	wantCode(t, lastError(h.Keys.ListAfter(t.Context(), alice, svc.Me, all[0].CreatedAt, "a\x00")), svc.CodeInvalid, "id")
 }

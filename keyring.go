@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/internal/token"
@@ -152,13 +153,20 @@ func (r *keyring) pepper(version string) (pepper, bool) {
 	return r.peppers[place], true
 }
 
+// rings gives the keyring, with the keys of ids that the store keeps.
+type rings struct {
+	*base
+	keys     *keyring
+	complete *atomic.Pointer[keyring] // see ring
+}
+
 // ring returns the keyring, complete: tag keys that follow from no pepper's secret are kept in the store, and read once. In a
 // transaction of the host they are not remembered, because a rollback may undo them.
-func (s *Service) ring(ctx context.Context) (*keyring, error) {
+func (s *rings) ring(ctx context.Context) (*keyring, error) {
 	if !slices.ContainsFunc(s.keys.peppers, pepper.incomplete) {
 		return s.keys, nil
 	}
-	if complete := s.completeKeys.Load(); complete != nil {
+	if complete := s.complete.Load(); complete != nil {
 		return complete, nil
 	}
 	complete := &keyring{prefixes: s.keys.prefixes, imports: s.keys.imports, peppers: slices.Clone(s.keys.peppers)}
@@ -175,7 +183,7 @@ func (s *Service) ring(ctx context.Context) (*keyring, error) {
 		complete.peppers[i].tagKey = kept
 	}
 	if s.copies != nil {
-		s.completeKeys.Store(complete)
+		s.complete.Store(complete)
 	}
 	return complete, nil
 }
@@ -192,7 +200,7 @@ func (p pepper) tagName() string {
 
 // keepTags keeps the tag keys of the older peppers, so that keys that were hashed anew are recognised when their secrets are gone.
 // No secret follows from a tag key.
-func (s *Service) keepTags(ctx context.Context) error {
+func (s *rings) keepTags(ctx context.Context) error {
 	for _, p := range s.keys.peppers[1:] {
 		if p.incomplete() {
 			continue
@@ -322,7 +330,7 @@ func micro(t time.Time) string {
 }
 
 // changeable says why a key's row cannot be changed and sealed again.
-func (s *Service) changeable(ctx context.Context, key APIKey) error {
+func (s *rings) changeable(ctx context.Context, key APIKey) error {
 	if _, known := s.keys.pepper(key.Pepper); !known {
 		return invalid("key_id", "names a key under a pepper that is not in use here: revoke it")
 	}
@@ -334,6 +342,6 @@ func (s *Service) changeable(ctx context.Context, key APIKey) error {
 }
 
 // reportEdited tells the operator of a row that this service has not written.
-func (s *Service) reportEdited(ctx context.Context, id string) {
+func (s *rings) reportEdited(ctx context.Context, id string) {
 	s.config.Logger.ErrorContext(ctx, "svc: an API key is refused, because its row was changed in the database by other means than this service", "api_key", id)
 }

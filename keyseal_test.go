@@ -70,10 +70,10 @@ func TestEditedRowIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			key, err := h.IssueMyAPIKey(t.Context(), alice, c.in)
+			key, err := h.Keys.Issue(t.Context(), alice, svc.Me, c.in)
 			is.NoErr(err)
 			if strings.HasPrefix(name, "enabled") {
-				_, err = h.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: new(true)})
+				_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
 				is.NoErr(err)
 			}
 			var log bytes.Buffer
@@ -87,11 +87,11 @@ func TestEditedRowIsRefused(t *testing.T) {
 			is.True(strings.Contains(log.String(), key.ID))
 			is.True(!strings.Contains(log.String(), string(key.Key[21:53])))
 
-			_, err = edited.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
+			_, err = edited.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
 			wantCode(t, err, svc.CodeInvalid, "key_id")
-			_, err = edited.RotateMyAPIKey(t.Context(), alice, key.ID, time.Hour)
+			_, err = edited.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, time.Hour)
 			wantCode(t, err, svc.CodeInvalid, "key_id")
-			is.NoErr(edited.RevokeMyAPIKey(t.Context(), alice, key.ID))
+			is.NoErr(edited.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 		})
 	}
 }
@@ -112,14 +112,14 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 		c.Store = &editedStore{h.store, func(k *svc.APIKey) { k.RevokedAt = time.Time{} }}
 	})
 	revoke := map[string]func(svc.IssuedKey) error{
-		"one": func(k svc.IssuedKey) error { return h.RevokeMyAPIKey(t.Context(), alice, k.ID) },
-		"all": func(svc.IssuedKey) error { _, err := h.RevokeMyAPIKeys(t.Context(), alice); return err },
+		"one": func(k svc.IssuedKey) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, k.ID) },
+		"all": func(svc.IssuedKey) error { _, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me); return err },
 		"leaked": func(k svc.IssuedKey) error {
-			_, err := h.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)})
+			_, err := h.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)})
 			return err
 		},
 		"rotated": func(k svc.IssuedKey) error {
-			_, err := h.RotateMyAPIKey(t.Context(), alice, k.ID, 0)
+			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, k.ID, 0)
 			return err
 		},
 	}
@@ -143,11 +143,11 @@ func TestChangedKeysAreSealed(t *testing.T) {
 		{ExpiresAt: new(h.now().Add(365 * 24 * time.Hour))}, {Disabled: new(true)}, {Description: &svc.TextPatch{Value: new("new")}},
 		{Disabled: new(false)}, {ExpiresAt: &time.Time{}},
 	} {
-		patched, err := h.PatchMyAPIKey(t.Context(), alice, key.ID, patch)
+		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, patch)
 		is.NoErr(err)
 		is.Equal(h.good(key), !patched.Disabled)
 	}
-	next, err := h.RotateMyAPIKey(t.Context(), alice, key.ID, time.Hour)
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, time.Hour)
 	is.NoErr(err)
 	is.True(h.good(key) && h.good(next))
 }
@@ -168,7 +168,7 @@ func TestUnknownPepperIsNotSealed(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = append([]svc.Pepper{two}, c.Keys.Peppers...) })
 	behind := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	key := issue(t, h, alice)
-	_, err := behind.PatchMyAPIKey(t.Context(), alice, key.ID, svc.APIKeyPatch{Disabled: new(true)})
+	_, err := behind.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
 	wantCode(t, err, svc.CodeInvalid, "key_id")
 	is.True(h.good(key))
 }

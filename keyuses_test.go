@@ -127,7 +127,7 @@ func TestUsesThatWait(t *testing.T) {
 	h, _, clock := counted(t)
 	key := issue(t, h, alice)
 	is.True(h.good(key))
-	is.NoErr(h.RevokeMyAPIKey(t.Context(), alice, key.ID))
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 	h.FlushUses(t.Context())
 	read := h.read(t, key.ID)
 	is.Equal(read.LastUsedAt, clock.now().Truncate(time.Minute))

@@ -131,7 +131,7 @@ func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc
 	if who.Kind == svc.KindServiceAccount {
 		q.ServiceAccountID = who.ID
 	}
-	r, err := h.Resolve(t.Context(), svc.Host, q)
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 	if err != nil {
 		t.Fatal(err)
 	}

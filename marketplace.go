@@ -61,8 +61,17 @@ type SourceMemory interface {
 	AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error)
 }
 
+// upstreams asks the registered sources.
+type upstreams struct {
+	*base
+	*journal
+	*contents
+	sealer  *seal.Sealer // nil: source tokens are refused
+	failing *failing
+}
+
 // upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.
-func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
+func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
 	source, err := s.store.Source(ctx, key)
 	if errors.Is(err, ErrNotFound) {
 		return Upstream{}, ErrNotFound
@@ -73,7 +82,7 @@ func (s *Service) upstream(ctx context.Context, key SourceKey) (Upstream, error)
 }
 
 // upstreamOf returns how to ask a source that was read.
-func (s *Service) upstreamOf(source Source) (Upstream, error) {
+func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	up := Upstream{Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt, SigningKey: source.SigningKey, Serial: source.Serial}
 	if s.copies != nil { // what is asked of a source may go on when a transaction of the host has ended
 		up.Memory = sourceMemory{s, source.SourceKey}
@@ -101,7 +110,7 @@ func sourceMoved(origin *Origin, up Upstream) *Error {
 
 // originUpstream returns how to ask the source that a template came from. CodeNotFound, naming it, when it was removed;
 // CodeSourceMoved when it is registered at another address now.
-func (s *Service) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
+func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
 	up, err := s.upstream(ctx, origin.Source)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -117,7 +126,7 @@ func sourceGone(origin *Origin) *Error {
 }
 
 // fetch asks a source for a template and checks what it answers as strictly as what a caller sends.
-func (s *Service) fetch(ctx context.Context, by Principal, up Upstream, id string) (Content, string, error) {
+func (s *upstreams) fetch(ctx context.Context, by Principal, up Upstream, id string) (Content, string, error) {
 	if s.config.Marketplace == nil {
 		return Content{}, "", takesNoSources()
 	}
@@ -212,7 +221,7 @@ func sourceProblem(err error) (string, error) {
 
 // asked tells the host when a source begins to fail, and when it answers again. An entry of its catalogue that is bad, or not there, is no
 // failure of the source.
-func (s *Service) asked(ctx context.Context, by Principal, up Upstream, err error) {
+func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
 	if s.copies == nil || errors.Is(err, context.Canceled) { // in a transaction of the host, or given up
 		return
 	}
@@ -230,12 +239,12 @@ func (s *Service) asked(ctx context.Context, by Principal, up Upstream, err erro
 
 // sourceMemory is what a source has answered, in the store. What cannot be kept or read costs a request more, and a line in the log.
 type sourceMemory struct {
-	service *Service
+	sources *upstreams
 	key     SourceKey
 }
 
 func (m sourceMemory) File(ctx context.Context, path string) []byte {
-	file, err := m.service.store.SourceFile(ctx, m.key, path)
+	file, err := m.sources.store.SourceFile(ctx, m.key, path)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		m.warn(ctx, "svc: what a source answered before cannot be read", path, err)
 	}
@@ -249,14 +258,14 @@ func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 	if len(path) > maxKeptPath {
 		return
 	}
-	err := m.service.store.KeepSourceFile(ctx, m.key, SourceFile{Path: path, Data: data, KeptAt: m.service.now()})
+	err := m.sources.store.KeepSourceFile(ctx, m.key, SourceFile{Path: path, Data: data, KeptAt: m.sources.now()})
 	if err != nil && !errors.Is(err, ErrNotFound) { // removed meanwhile
 		m.warn(ctx, "svc: what a source has answered cannot be kept", path, err)
 	}
 }
 
 func (m sourceMemory) AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error) {
-	err = m.service.store.ChangeSource(ctx, m.key, func(source *Source) (bool, error) {
+	err = m.sources.store.ChangeSource(ctx, m.key, func(source *Source) (bool, error) {
 		greatest = max(source.Serial, serial)
 		raised := greatest > source.Serial
 		source.Serial = greatest
@@ -269,5 +278,5 @@ func (m sourceMemory) AcceptSerial(ctx context.Context, serial int64) (greatest 
 }
 
 func (m sourceMemory) warn(ctx context.Context, message, path string, err error) {
-	m.service.config.Logger.WarnContext(ctx, message, "source", m.key.Name, "file", path, "error", err)
+	m.sources.config.Logger.WarnContext(ctx, message, "source", m.key.Name, "file", path, "error", err)
 }

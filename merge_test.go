@@ -15,11 +15,11 @@ import (
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
-	if _, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 	h.install(t, "x", "x", base)
-	_, err := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{
+	_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category},
 		Integrations: &ours.Integrations, Tags: &ours.Tags, Manifest: ours.Manifest,
 	})
@@ -44,7 +44,7 @@ func TestLocalEdits(t *testing.T) {
 		svc.EditsMerge:     {name: "Ours", manifest: `{"version":"2"}`},
 	} {
 		h := merging(t, edits, base, ours, theirs)
-		update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+		update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 		is.Equal(svc.ErrorCode(err), want.code)
 		if err != nil {
 			continue
@@ -56,17 +56,17 @@ func TestLocalEdits(t *testing.T) {
 		is.Equal(update.Template.Origin.Revision, revision(t, theirs))
 		is.Equal(update.Template.Origin.Base.Name, "X")
 		is.Equal(history(t, h, "x")[0].Name, "Ours") // what was edited can be had back
-		check, err := h.CheckUpdate(t.Context(), admin, "x")
+		check, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
 		is.NoErr(err)
 		is.Equal(check.HasUpdate, false)
 
 		h = merging(t, edits, base, ours, base)
-		update, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+		update, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 		is.NoErr(err)
 		is.Equal(update.Updated, false) // nothing to bring
 		is.Equal(update.Template.Name, "Ours")
 		h = merging(t, edits, base, ours, theirs)
-		update, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+		update, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 		is.NoErr(err)
 		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
 	}
@@ -108,7 +108,7 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			h := merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
-			update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 			if c.conflicts != nil {
 				wantCode(t, err, svc.CodeEdited, "")
 				is.Equal(fieldsOf(err), c.conflicts)
@@ -136,15 +136,15 @@ func TestMergeIsChecked(t *testing.T) {
 			return nil
 		}
 	})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "x", "x", content("X", "1"))
-	_, err = h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)})
+	_, err = h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)})
 	is.NoErr(err)
 	theirs := content("X", "1")
 	theirs.Manifest = manifest(`{"version":"1","b":1}`)
 	h.market.put(acme, "x", theirs)
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeEdited, "")
 	is.Equal(fieldsOf(err), []string{"manifest"})
 }

@@ -29,7 +29,7 @@ const narrowWorld = `{
 // narrowed issues a key and returns the principal that it makes.
 func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {
 	t.Helper()
-	key, err := h.IssueAPIKey(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})
+	key, err := h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestNarrowingNeverWidens(t *testing.T) {
 		if p.Kind == svc.KindServiceAccount {
 			q.UserID, q.ServiceAccountID = "", p.ID
 		}
-		r, err := h.Resolve(t.Context(), svc.Host, q)
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 		is.NoErr(err)
 		is.Equal(r.Parameters, d.Parameters())
 		is.Equal(r.EffectiveStrategy, d.Parameters().RetainStrategy)
@@ -171,7 +171,7 @@ func TestNarrowingPolicyGone(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.apply(t, narrowWorld)
-	key, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ScopingPolicyID: "recall"})
+	key, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"})
 	is.NoErr(err)
 	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
 	p := gone.principal(t, key)
@@ -185,9 +185,9 @@ func TestNarrowingMustBeAPolicy(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, narrowWorld)
 	for _, id := range []string{"none", "a/b"} {
-		_, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ScopingPolicyID: id})
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: id})
 		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
-		_, err = h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: id})
+		_, err = h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: id})
 		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
 	}
 }
@@ -197,9 +197,9 @@ func TestRotationKeepsTheNarrowing(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.apply(t, narrowWorld)
-	key, err := h.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{ScopingPolicyID: "recall"})
+	key, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"})
 	is.NoErr(err)
-	next, err := h.RotateMyAPIKey(t.Context(), alice, key.ID, 0)
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, 0)
 	is.NoErr(err)
 	is.Equal(next.ScopingPolicyID, "recall")
 	p := h.principal(t, next)
@@ -213,29 +213,29 @@ func TestNarrowedKeyMakesNoKeys(t *testing.T) {
 	h.apply(t, narrowWorld)
 	bobs, mine := issue(t, h, bob), issue(t, h, alice)
 	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
-	is.NoErr(lastError(h.APIKeys(t.Context(), keys, bob.Identity())))
-	wantCode(t, lastError(h.APIKeys(t.Context(), recall, bob.Identity())), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Templates(t.Context(), keys, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	is.NoErr(lastError(h.Keys.List(t.Context(), keys, bob.Identity())))
+	wantCode(t, lastError(h.Keys.List(t.Context(), recall, bob.Identity())), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), keys, svc.TemplateFilter{})), svc.CodeForbidden, "")
 	for _, p := range []svc.Principal{keys, recall} {
-		_, issued := h.IssueAPIKey(t.Context(), p, bob.Identity(), svc.NewAPIKey{})
-		_, narrower := h.IssueAPIKey(t.Context(), p, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: p.ScopingPolicyID})
-		_, rotated := h.RotateAPIKey(t.Context(), p, bob.Identity(), bobs.ID, 0)
-		_, patched := h.PatchAPIKey(t.Context(), p, bob.Identity(), bobs.ID, svc.APIKeyPatch{})
-		_, imported := h.ImportAPIKey(t.Context(), p, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-x")})
-		_, issuedMine := h.IssueMyAPIKey(t.Context(), p, svc.NewAPIKey{})
-		_, rotatedMine := h.RotateMyAPIKey(t.Context(), p, mine.ID, 0)
-		_, patchedMine := h.PatchMyAPIKey(t.Context(), p, mine.ID, svc.APIKeyPatch{})
-		_, revokedAll := h.RevokeMyAPIKeys(t.Context(), p)
+		_, issued := h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{})
+		_, narrower := h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: p.ScopingPolicyID})
+		_, rotated := h.Keys.Rotate(t.Context(), p, bob.Identity(), bobs.ID, 0)
+		_, patched := h.Keys.Patch(t.Context(), p, bob.Identity(), bobs.ID, svc.APIKeyPatch{})
+		_, imported := h.Keys.Import(t.Context(), p, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-x")})
+		_, issuedMine := h.Keys.Issue(t.Context(), p, svc.Me, svc.NewAPIKey{})
+		_, rotatedMine := h.Keys.Rotate(t.Context(), p, svc.Me, mine.ID, 0)
+		_, patchedMine := h.Keys.Patch(t.Context(), p, svc.Me, mine.ID, svc.APIKeyPatch{})
+		_, revokedAll := h.Keys.RevokeAll(t.Context(), p, svc.Me)
 		for _, err := range []error{
 			issued, narrower, rotated, patched, issuedMine, rotatedMine, patchedMine, revokedAll,
-			h.RevokeMyAPIKey(t.Context(), p, mine.ID), lastError(h.MyAPIKeys(t.Context(), p)),
+			h.Keys.Revoke(t.Context(), p, svc.Me, mine.ID), lastError(h.Keys.List(t.Context(), p, svc.Me)),
 		} {
 			wantCode(t, err, svc.CodeForbidden, "")
 		}
 		is.True(imported != nil)
 	}
-	is.NoErr(h.RevokeAPIKey(t.Context(), keys, bob.Identity(), bobs.ID))
-	wantCode(t, h.RevokeAPIKey(t.Context(), recall, alice.Identity(), mine.ID), svc.CodeForbidden, "")
+	is.NoErr(h.Keys.Revoke(t.Context(), keys, bob.Identity(), bobs.ID))
+	wantCode(t, h.Keys.Revoke(t.Context(), recall, alice.Identity(), mine.ID), svc.CodeForbidden, "")
 	is.True(h.good(mine))
 }
 
@@ -257,7 +257,7 @@ func TestNarrowedByTheHost(t *testing.T) {
 	d, err := h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})
 	is.NoErr(err)
 	is.True(!d.Allowed())
-	wantCode(t, lastError(h.APIKeys(t.Context(), p, bob.Identity())), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity())), svc.CodeForbidden, "")
 	found.ScopingPolicyID = "a/b"
 	_, err = h.Authenticate(t.Context(), "token")
 	wantCode(t, err, svc.CodeInternal, "")
@@ -279,9 +279,9 @@ func TestResolveNarrowed(t *testing.T) {
 		{svc.Query{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
 		{svc.Query{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
 	} {
-		r, err := h.Resolve(t.Context(), svc.Host, c.q)
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
 		is.NoErr(err)
-		s, err := h.Simulate(t.Context(), svc.Host, svc.Bundle{}, c.q)
+		s, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, c.q)
 		is.NoErr(err)
 		is.Equal(s, r)
 		if r.Outcome != c.outcome || !strings.Contains(r.Reason, c.reason) {
@@ -290,7 +290,7 @@ func TestResolveNarrowed(t *testing.T) {
 	}
 	for _, q := range []svc.Query{{Sender: "telegram:1", ScopingPolicyID: "recall"}, {UserID: "alice", ScopingPolicyID: "a/b"}} {
 		q.Bank = "notes"
-		_, err := h.Resolve(t.Context(), svc.Host, q)
+		_, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 		wantCode(t, err, svc.CodeInvalid, "scoping_policy_id")
 	}
 }
@@ -324,7 +324,7 @@ func TestNarrowingByPoliciesOfOthers(t *testing.T) {
 		{user("nobody"), nil},
 	} {
 		for _, id := range []string{"recall", "notes", "keys", "none"} {
-			_, err := h.IssueMyAPIKey(t.Context(), c.by, svc.NewAPIKey{ScopingPolicyID: id})
+			_, err := h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{ScopingPolicyID: id})
 			if c.has[id] {
 				is.NoErr(err)
 				continue
@@ -334,11 +334,11 @@ func TestNarrowingByPoliciesOfOthers(t *testing.T) {
 		}
 	}
 	for _, holder := range []svc.Principal{bob, user("issuer")} { // the caller's own policies count, not those of the holder
-		_, err := h.IssueAPIKey(t.Context(), user("issuer"), holder.Identity(), svc.NewAPIKey{ScopingPolicyID: "recall"})
+		_, err := h.Keys.Issue(t.Context(), user("issuer"), holder.Identity(), svc.NewAPIKey{ScopingPolicyID: "recall"})
 		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
 	}
-	_, err := h.IssueAPIKey(t.Context(), user("issuer"), bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "issuers"})
+	_, err := h.Keys.Issue(t.Context(), user("issuer"), bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "issuers"})
 	is.NoErr(err)
-	_, err = h.IssueAPIKey(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "keys"})
+	_, err = h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "keys"})
 	is.NoErr(err)
 }

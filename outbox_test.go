@@ -27,11 +27,11 @@ func TestOutbox(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	inTx := h.WithStore(h.store)
-	issued, err := inTx.IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	issued, err := inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	is.NoErr(err)
 	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
 
-	is.NoErr(inTx.RevokeMyAPIKey(t.Context(), alice, issued.ID))
+	is.NoErr(inTx.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
 	is.Equal(h.waitFor(t, 1), []string{"api_key.revoked api_key/" + issued.ID + " by alice"})
 	is.NoErr(inTx.Close())
 }
@@ -96,7 +96,7 @@ func TestOutboxFaults(t *testing.T) {
 	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
 	store.fail <- struct{}{}
 	h := newHost(t, func(c *svc.Config) { c.Store = store })
-	_, err := h.WithStore(store).IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	_, err := h.WithStore(store).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInternal, "")
 
 	create(t, &host{Service: h.WithStore(store.Store)}, "a", svc.Content{})
@@ -108,7 +108,7 @@ func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
 	rolledBack := memstore.New()
-	_, err := h.WithStore(rolledBack).IssueMyAPIKey(t.Context(), alice, svc.NewAPIKey{})
+	_, err := h.WithStore(rolledBack).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	is.NoErr(err)
 	issued := issue(t, h, alice)
 	again := newHost(t, func(c *svc.Config) { c.Keys.Peppers, c.Store = nil, h.store })
@@ -125,7 +125,7 @@ func TestEventHookThatPanics(t *testing.T) {
 	issue(t, h, alice)
 	issue(t, &host{Service: h.WithStore(h.store)}, alice)
 	issue(t, &host{Service: h.WithStore(h.store)}, alice)
-	is.Equal(len(collect(t, h.MyAPIKeys(t.Context(), alice))), 3)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 3)
 	for range 3 {
 		select {
 		case <-told:
@@ -167,19 +167,19 @@ func TestSourcesInATransaction(t *testing.T) {
 	for _, name := range []string{"b", "c", "d"} {
 		url := "https://example.com/" + name
 		h.market.put(url, "x", content("X", "1"))
-		_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: url})
+		_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: url})
 		is.NoErr(err)
-		_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
+		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
 		is.NoErr(err)
 	}
 	store := &alone{Store: h.store}
 	inTx := h.WithStore(store)
-	checked, err := inTx.CheckUpdates(t.Context(), admin, nil)
+	checked, err := inTx.Templates.CheckUpdates(t.Context(), admin, nil)
 	is.NoErr(err)
 	is.Equal(checked, h.checkUpdates(t))
-	found, err := inTx.SearchSources(t.Context(), admin, svc.CatalogFilter{})
+	found, err := inTx.Sources.Search(t.Context(), admin, svc.CatalogFilter{})
 	is.NoErr(err)
 	is.Equal(len(found), 4)
 	is.True(!store.met.Load())
-	is.NoErr(inTx.RemoveSource(t.Context(), admin, "b"))
+	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }

@@ -28,6 +28,12 @@ type Query struct {
 	ScopingPolicyID string
 }
 
+// Policies answers questions about access: what a principal may do, who may do something, and what a change would do.
+type Policies struct {
+	*base
+	*guard
+}
+
 // Resolution is a decision and its reasons.
 type Resolution struct {
 	// TenantID is the user's id, "sa:<id>" or "_unmapped": a name to show. A user may have such an
@@ -46,7 +52,7 @@ type Resolution struct {
 
 // Resolve decides what somebody may do on a bank, with which parameters, and says why, all read in one snapshot. An unknown
 // or inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
-func (s *Service) Resolve(ctx context.Context, by Principal, q Query) (Resolution, error) {
+func (s *Policies) Resolve(ctx context.Context, by Principal, q Query) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
 		return Resolution{}, err
@@ -166,7 +172,7 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 
 var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
 
-// Decide decides whether a principal may do an action on a bank, with which parameters, by the same code as [Service.Resolve].
+// Decide decides whether a principal may do an action on a bank, with which parameters, by the same code as [Policies.Resolve].
 // It is for every request that a host serves: what it needs is kept in memory, so that most calls take well under a microsecond and
 // no call of the store. What this process writes counts at once, what others write within a second or so (PostgreSQL:
 // milliseconds). When the store has not been reached for 5 seconds, each call reads it.
@@ -190,7 +196,7 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 		now, known = s.copies.again(&d.of, &p, action, bank, (*policy.Context)(&in))
 	}
 	if !known {
-		if d.of, err = s.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now); err != nil {
+		if d.of, err = s.guard.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now); err != nil {
 			return Decision{}, err
 		}
 	}
@@ -201,7 +207,7 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 }
 
 // decide decides, with nothing vouched for, and notes the policy of the bank, as it is now; 0: it is not noted.
-func (s *Service) decide(ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment) (policy.Decision, error) {
+func (s *guard) decide(ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment) (policy.Decision, error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {
 		return policy.Decision{}, err

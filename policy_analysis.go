@@ -41,7 +41,7 @@ type Cited struct {
 	Effect    Effect
 }
 
-// Capability tells how some requests are decided: see [Service.WhatCan].
+// Capability tells how some requests are decided: see [Policies.WhatCan].
 type Capability struct {
 	Action, Bank string // patterns; read as strings they are a request that this element decides
 	Outcome      Outcome
@@ -55,7 +55,7 @@ type Capability struct {
 // All rows of access are kept in memory for it from the first call on, and are as fresh as what Decide answers from.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Service) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
+func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
 	var c checker
 	action = orElse(action, ActionRecall)
 	c.id("action", action)
@@ -107,7 +107,7 @@ func cited(found []policy.Cited) []Cited {
 // It looks at every pair of an action pattern and a bank pattern: a few thousand of each take seconds. It ends with ctx.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Service) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
+func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
 	var c checker
 	switch who.Kind {
 	case KindUser:
@@ -152,7 +152,7 @@ type everybody struct {
 func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
 
 // everybody returns all rows of access: a copy where it can be trusted, else the store's.
-func (s *Service) everybody(ctx context.Context) (*everybody, error) {
+func (s *guard) everybody(ctx context.Context) (*everybody, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault("read all access", err)
 	}
@@ -175,7 +175,7 @@ func (s *Service) everybody(ctx context.Context) (*everybody, error) {
 	return all, err
 }
 
-func (s *Service) readEverybody(ctx context.Context) (*everybody, error) {
+func (s *guard) readEverybody(ctx context.Context) (*everybody, error) {
 	rows, err := s.store.AllAccess(ctx)
 	if err != nil {
 		return nil, fault("read all access", err)
@@ -193,17 +193,17 @@ func (s *Service) readEverybody(ctx context.Context) (*everybody, error) {
 	})}, nil
 }
 
-// MaxSimulatedStatements is how many statements may reach the subject of [Service.Simulate], each counting as often as there are ways in
+// MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate], each counting as often as there are ways in
 // which it does: the trace has an element for each.
 const MaxSimulatedStatements = 20_000
 
-// Simulate answers a query as [Service.Resolve] would once a bundle were applied, and writes nothing. Where the bundle would change
+// Simulate answers a query as [Policies.Resolve] would once a bundle were applied, and writes nothing. Where the bundle would change
 // something, the Revision is none of the store's. by needs [ActionUsersRead]. The rows of the bundle are not looked at before by is
 // authorized.
 //
-// Errors: those of Resolve, those of [Service.Apply] about the bundle, and CodeInvalid where more than [MaxSimulatedStatements] reach the
+// Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid where more than [MaxSimulatedStatements] reach the
 // subject.
-func (s *Service) Simulate(ctx context.Context, by Principal, overlay Bundle, q Query) (Resolution, error) {
+func (s *Policies) Simulate(ctx context.Context, by Principal, overlay Bundle, q Query) (Resolution, error) {
 	asked, wrong := q.check()
 	compiler := s.compiler.Apart(ctx)
 	_, after, changed, err := s.overlaid(ctx, by, compiler, overlay, wrong)
@@ -226,7 +226,7 @@ func (s *Service) Simulate(ctx context.Context, by Principal, overlay Bundle, q 
 
 // overlaid returns all rows of access as they are, and as a bundle would leave them, to a caller who may read them. wrong is what the form
 // of the request has shown to be wrong with it; nil: nothing.
-func (s *Service) overlaid(ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error) (before, after *roster, changed bool, err error) {
+func (s *guard) overlaid(ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error) (before, after *roster, changed bool, err error) {
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		if wrong != nil {
 			return nil, nil, false, wrong
@@ -298,7 +298,7 @@ type StrategyDiff struct {
 }
 
 // Diff compares what everybody may do by two bundles, each of which is all that there is. A principal that is in one of them alone is
-// denied everything by the other. Errors: CodeInvalid and CodeExists, joined: what [Service.Apply] would say about the bundle, in Field
+// denied everything by the other. Errors: CodeInvalid and CodeExists, joined: what [Access.Apply] would say about the bundle, in Field
 // the JSON pointer behind "/before" or "/after".
 func Diff(before, after Bundle) (AccessDiff, error) {
 	compiler := policy.NewCompiler()
@@ -310,10 +310,10 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 	return diff(nil, compiler, b, a), nil
 }
 
-// PreviewApply returns what [Service.Apply] of a bundle would change in what everybody may do, and writes nothing. by needs
-// [ActionUsersRead]. As [Service.WhatCan] does, it takes seconds where a policy has thousands of action patterns and of bank patterns. It ends
+// Preview returns what [Access.Apply] of a bundle would change in what everybody may do, and writes nothing. by needs
+// [ActionUsersRead]. As [Policies.WhatCan] does, it takes seconds where a policy has thousands of action patterns and of bank patterns. It ends
 // with ctx. Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
-func (s *Service) PreviewApply(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
+func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
 	compiler := s.compiler.Apart(ctx)
 	before, after, _, err := s.overlaid(ctx, by, compiler, bundle, nil)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestResolve(t *testing.T) {
 		if c.q.Bank == "" {
 			c.q.Bank = "notes"
 		}
-		r, err := h.Resolve(t.Context(), svc.Host, c.q)
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"channel", svc.Query{Bank: "b", UserID: "a", Channel: "\xff"}},
 		{"topic", svc.Query{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
 	} {
-		_, err := h.Resolve(t.Context(), svc.Host, c.q)
+		_, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
 		wantCode(t, err, svc.CodeInvalid, c.field)
 	}
 }

@@ -65,6 +65,21 @@ type Principal struct {
 // of an [Authenticator].
 var Host = Principal{Kind: KindHost}
 
+// kindMe is the kind of [Me] alone.
+const kindMe Kind = "me"
+
+// Me stands for the caller, where a holder of keys is asked for. One's own keys need no action; as the holder, the id of the
+// caller is treated as any other user's.
+var Me = Identity{Kind: kindMe}
+
+// or returns the caller's identity for [Me], and any other holder as it is.
+func (p Principal) or(holder Identity) Identity {
+	if holder == Me {
+		return p.Identity()
+	}
+	return holder
+}
+
 // Identity returns who p is, without what was vouched for.
 func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
 

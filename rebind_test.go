@@ -15,50 +15,50 @@ func TestRebindSource(t *testing.T) {
 	h, installed := withTemplate(t)
 	is.Equal(installed.Origin.URL, acme)
 	h.install(t, "x", "y", content("X", "1"))
-	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
 	is.NoErr(err)
 	h.market.put(elsewhere, "x", content("Evil", "2"))
 	h.actions()
 	asked := len(h.market.asked)
 	refused := func() {
 		t.Helper()
-		_, err := h.CheckUpdate(t.Context(), admin, "x")
+		_, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
 		wantCode(t, err, svc.CodeSourceMoved, "")
 		for _, force := range []bool{false, true} {
-			_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: force})
+			_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: force})
 			wantCode(t, err, svc.CodeSourceMoved, "")
 		}
-		_, err = h.DiffTemplate(t.Context(), admin, "x")
+		_, err = h.Templates.Diff(t.Context(), admin, "x")
 		wantCode(t, err, svc.CodeSourceMoved, "")
 	}
 	refused()
 	is.Equal(len(h.market.asked), asked) // nobody
-	template, err := h.Template(t.Context(), admin, "x")
+	template, err := h.Templates.Read(t.Context(), admin, "x")
 	is.NoErr(err)
 	is.Equal(template, installed)
 
-	ids, err := h.RebindSource(t.Context(), admin, "acme")
+	ids, err := h.Sources.Rebind(t.Context(), admin, "acme")
 	is.NoErr(err)
 	is.Equal(ids, []string{"x", "y"})
 	is.Equal(h.actions(), []string{"template.rebound template/x by admin", "template.rebound template/y by admin"})
-	bound, err := h.Template(t.Context(), admin, "x")
+	bound, err := h.Templates.Read(t.Context(), admin, "x")
 	is.NoErr(err)
 	installed.Origin.URL = elsewhere
 	is.Equal(bound, installed) // and nothing else of it
-	update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update.Template.Name, "Evil")
 	is.Equal(update.Template.Origin.URL, elsewhere)
 	h.actions()
-	ids, err = h.RebindSource(t.Context(), admin, "acme")
+	ids, err = h.Sources.Rebind(t.Context(), admin, "acme")
 	is.NoErr(err)
 	is.Equal(ids, []string{})
 	is.Equal(len(h.actions()), 0)
 
 	// Where it was before, it is not either.
-	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
-	_, err = h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
+	_, err = h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	refused()
 }
@@ -73,16 +73,16 @@ func TestReboundDuringAnUpdate(t *testing.T) {
 		_, err := h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere)
 		is.NoErr(err)
 	}
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeChanged, "")
 }
 
 func TestRebindFails(t *testing.T) {
 	h, _ := withTemplate(t)
-	_, err := h.RebindSource(t.Context(), admin, "..")
+	_, err := h.Sources.Rebind(t.Context(), admin, "..")
 	wantCode(t, err, svc.CodeInvalid, "name")
-	_, err = h.RebindSource(t.Context(), alice, "acme")
+	_, err = h.Sources.Rebind(t.Context(), alice, "acme")
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.RebindSource(t.Context(), admin, "gone")
+	_, err = h.Sources.Rebind(t.Context(), admin, "gone")
 	wantCode(t, err, svc.CodeNotFound, "")
 }

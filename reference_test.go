@@ -78,7 +78,7 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 	if q.Action == "" {
 		return "" // stands for bank:recall there, and for nothing elsewhere
 	}
-	r, err := h.Resolve(t.Context(), svc.Host, sq)
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, sq)
 	if svc.ErrorCode(err) == svc.CodeInvalid {
 		return "" // no such action or bank is possible
 	} else if err != nil {

@@ -30,7 +30,7 @@ func address(name string) string { return "https://example.com/" + name }
 func (h *host) register(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
+		_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
 		is.New(t).NoErr(err)
 	}
 	h.actions()
@@ -40,7 +40,7 @@ func (h *host) register(t *testing.T, names ...string) {
 func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
 	t.Helper()
 	h.market.asked = nil
-	_, err := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "none", SourceName: name})
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "none", SourceName: name})
 	if svc.ErrorCode(err) != svc.CodeNotFound {
 		return "", err
 	}
@@ -70,7 +70,7 @@ func (h *host) wantLost(t *testing.T, names ...string) {
 func (h *host) wantResealed(t *testing.T, n int) {
 	t.Helper()
 	is := is.New(t)
-	got, err := h.ResealSources(t.Context(), svc.Host)
+	got, err := h.Sources.Reseal(t.Context(), svc.Host)
 	is.NoErr(err)
 	is.Equal(got, n)
 	is.Equal(h.actions(), nil)
@@ -78,7 +78,7 @@ func (h *host) wantResealed(t *testing.T, n int) {
 
 func (h *host) rows(t *testing.T) []svc.Source {
 	t.Helper()
-	return collect(t, h.Sources(t.Context(), admin))
+	return collect(t, h.Sources.List(t.Context(), admin))
 }
 
 // edit changes a source past the service.
@@ -100,7 +100,7 @@ func TestSealingKeyIsChanged(t *testing.T) {
 	}
 	before := sealedUnder(t, store, keyA)
 	before.register(t, names...)
-	_, err := before.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: address("open")})
+	_, err := before.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: address("open")})
 	is.NoErr(err)
 
 	known := sealedUnder(t, store, keyA, keyB) // first the new key is known everywhere
@@ -154,7 +154,7 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 	store := memstore.New()
 	old := sealedUnder(t, store, keyA)
 	old.register(t, "a", "cut", "from", "moved", "z")
-	_, err := old.RegisterSource(t.Context(), admin, svc.RegisterSource{
+	_, err := old.Sources.Register(t.Context(), admin, svc.RegisterSource{
 		URL: address("from"), Alias: ptr("copied"), AuthToken: ptr(svc.Secret("its-own")),
 	})
 	is.NoErr(err)
@@ -175,7 +175,7 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 
 	for _, want := range []int{3, 0} {
 		before := h.rows(t)
-		n, err := h.ResealSources(t.Context(), svc.Host)
+		n, err := h.Sources.Reseal(t.Context(), svc.Host)
 		is.Equal(n, want)
 		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 		for i, row := range h.rows(t) {
@@ -195,13 +195,13 @@ func TestResealWithoutAKey(t *testing.T) {
 	is := is.New(t)
 	store := memstore.New()
 	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources = store, svc.SourceConfig{} })
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: address("open")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: address("open")})
 	is.NoErr(err)
-	n, err := h.ResealSources(t.Context(), svc.Host)
+	n, err := h.Sources.Reseal(t.Context(), svc.Host)
 	is.NoErr(err)
 	is.Equal(n, 0)
 	sealedUnder(t, store, keyA).register(t, "sealed")
-	_, err = h.ResealSources(t.Context(), svc.Host)
+	_, err = h.Sources.Reseal(t.Context(), svc.Host)
 	wantCode(t, err, svc.CodeInternal, "")
 	h.wantLost(t, "sealed")
 	sealedUnder(t, store, keyA).wantTokens(t, "sealed")
@@ -212,7 +212,7 @@ func TestOnlyTheHostReseals(t *testing.T) {
 	sealedUnder(t, store, keyA).register(t, "a")
 	h := sealedUnder(t, store, keyB, keyA)
 	for _, by := range []svc.Principal{admin, alice, robot, svc.Unmapped, {}, user("host", "*", "template:*", "iam:*")} {
-		n, err := h.ResealSources(t.Context(), by)
+		n, err := h.Sources.Reseal(t.Context(), by)
 		wantCode(t, err, svc.CodeForbidden, "")
 		is.New(t).Equal(n, 0)
 	}
@@ -243,7 +243,7 @@ func TestResealThatBreaksOff(t *testing.T) {
 			}
 			return store.ChangeSource(ctx, key, change)
 		}}, keyB, keyA)
-		n, err := h.ResealSources(t.Context(), svc.Host)
+		n, err := h.Sources.Reseal(t.Context(), svc.Host)
 		is.Equal(n, done)
 		wantCode(t, err, svc.CodeUnavailable, "")
 		is.True(errors.Is(err, down))
@@ -267,7 +267,7 @@ func TestResealMeetsAChange(t *testing.T) {
 	}{
 		"registered again": {func(t *testing.T, store svc.Store) {
 			is.New(t).NoErr(store.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}))
-			_, err := sealedUnder(t, store, keyA).RegisterSource(t.Context(), admin, svc.RegisterSource{
+			_, err := sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, svc.RegisterSource{
 				URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer")),
 			})
 			is.New(t).NoErr(err)
@@ -350,7 +350,7 @@ func TestSeveralReseal(t *testing.T) {
 	counts, errs := make([]int, 4), make([]error, 4)
 	for i := range counts {
 		h := sealedUnder(t, store, keyB, keyA)
-		all.Go(func() { counts[i], errs[i] = h.ResealSources(t.Context(), svc.Host) })
+		all.Go(func() { counts[i], errs[i] = h.Sources.Reseal(t.Context(), svc.Host) })
 	}
 	all.Wait()
 	is.NoErr(errors.Join(errs...))

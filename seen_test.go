@@ -52,14 +52,14 @@ func (s *slowStore) AwaitChange(ctx context.Context, _ int64) error {
 func TestWhatACallHasSeenHolds(t *testing.T) {
 	yes := true
 	revoke := func(h *host, key svc.IssuedKey) error {
-		return h.RevokeMyAPIKey(context.Background(), alice, key.ID)
+		return h.Keys.Revoke(context.Background(), alice, svc.Me, key.ID)
 	}
 	disable := func(h *host, key svc.IssuedKey) error {
-		_, err := h.PatchMyAPIKey(context.Background(), alice, key.ID, svc.APIKeyPatch{Disabled: &yes})
+		_, err := h.Keys.Patch(context.Background(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &yes})
 		return err
 	}
 	deactivate := func(h *host, _ svc.IssuedKey) error {
-		return h.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", Inactive: true}}})
+		return h.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", Inactive: true}}})
 	}
 	for name, c := range map[string]struct {
 		first, second func(*host, svc.IssuedKey) error
@@ -70,15 +70,15 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 		"deactivate":    {deactivate, deactivate, ""},
 		"revoke, patch": {revoke, disable, svc.CodeNotFound},
 		"revoke, rotate": {revoke, func(h *host, key svc.IssuedKey) error {
-			_, err := h.RotateMyAPIKey(context.Background(), alice, key.ID, 0)
+			_, err := h.Keys.Rotate(context.Background(), alice, svc.Me, key.ID, 0)
 			return err
 		}, svc.CodeNotFound},
 		"revoke, revoke all": {revoke, func(h *host, _ svc.IssuedKey) error {
-			_, err := h.RevokeMyAPIKeys(context.Background(), alice)
+			_, err := h.Keys.RevokeAll(context.Background(), alice, svc.Me)
 			return err
 		}, ""},
 		"revoke, revoke leaked": {revoke, func(h *host, key svc.IssuedKey) error {
-			_, err := h.RevokeLeaked(context.Background(), svc.Host, []string{string(key.Key)})
+			_, err := h.Keys.RevokeLeaked(context.Background(), svc.Host, []string{string(key.Key)})
 			return err
 		}, ""},
 	} {

@@ -54,10 +54,10 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 		h.write(t, spoiled)
 		applied.write(t, spoiled)
 		before := whole(t, h)
-		refused := applied.Apply(t.Context(), svc.Host, overlay)
+		refused := applied.Access.Apply(t.Context(), svc.Host, overlay)
 		for range 20 {
 			q := w.query()
-			got, err := h.Simulate(t.Context(), svc.Host, overlay, q)
+			got, err := h.Policies.Simulate(t.Context(), svc.Host, overlay, q)
 			if refused != nil {
 				if err == nil || err.Error() != refused.Error() || svc.ErrorCode(err) != svc.ErrorCode(refused) {
 					t.Errorf("simulated: %v, applied: %v", err, refused)
@@ -65,7 +65,7 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 				seen[string(svc.ErrorCode(err))]++
 				continue
 			}
-			want, resolveErr := applied.Resolve(t.Context(), svc.Host, q)
+			want, resolveErr := applied.Policies.Resolve(t.Context(), svc.Host, q)
 			if err != nil || resolveErr != nil {
 				t.Fatal(err, resolveErr)
 			}
@@ -113,9 +113,9 @@ func TestSimulateWithoutChange(t *testing.T) {
 	is.NoErr(err)
 	for _, overlay := range []svc.Bundle{{}, same} {
 		for _, q := range []svc.Query{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
-			simulated, err := h.Simulate(t.Context(), svc.Host, overlay, q)
+			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, overlay, q)
 			is.NoErr(err)
-			resolved, err := h.Resolve(t.Context(), svc.Host, q)
+			resolved, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 			is.NoErr(err)
 			is.Equal(simulated, resolved) // the revision, too
 		}
@@ -126,15 +126,15 @@ func TestSimulateRefuses(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	q := svc.Query{Bank: "b", UserID: "a"}
-	_, err := h.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Query{Bank: "b"})
+	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Query{Bank: "b"})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
-	_, err = h.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)
+	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)
 	wantCode(t, err, svc.CodeInvalid, "/users/0/id")
-	_, err = h.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Query{})
+	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Query{})
 	is.True(strings.Contains(err.Error(), "/users/0/id") && strings.Contains(err.Error(), "bank: is required")) // everything at once
-	_, err = h.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)
+	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Query{})
+	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Query{})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // what is wrong with a request comes first
 }
 
@@ -144,14 +144,14 @@ func TestSimulateHandsOutItsOwn(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, world)
 	q := svc.Query{Bank: "notes", Sender: "telegram:1"}
-	first, err := h.Simulate(t.Context(), svc.Host, svc.Bundle{}, q)
+	first, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q)
 	is.NoErr(err)
 	text := string(encoded(first))
 	for i := range first.BankPolicy {
 		first.BankPolicy[i] = ' '
 	}
 	*first.ResolvedUserID = "other"
-	second, err := h.Simulate(t.Context(), svc.Host, svc.Bundle{}, q)
+	second, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q)
 	is.NoErr(err)
 	is.Equal(string(encoded(second)), text)
 	is.True(json.Valid(second.BankPolicy))

@@ -18,12 +18,12 @@ func TestSourceEvents(t *testing.T) {
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	fails := func(err error) error { h.market.err = err; return err }
 	asks := map[string]func(){
-		"check":  func() { _, _ = h.CheckUpdate(t.Context(), admin, "x") },
-		"update": func() { _, _ = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{}) },
-		"all":    func() { _, _ = h.CheckUpdates(t.Context(), admin, nil) },
+		"check":  func() { _, _ = h.Templates.CheckUpdate(t.Context(), admin, "x") },
+		"update": func() { _, _ = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}) },
+		"all":    func() { _, _ = h.Templates.CheckUpdates(t.Context(), admin, nil) },
 		"browse": func() {
 			h.market.catalog.FetchedAt = time.Now().Add(time.Hour) // just now
-			_, _ = h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
+			_, _ = h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 		},
 	}
 	h.actions()
@@ -62,8 +62,8 @@ func TestSourceEvents(t *testing.T) {
 	// One that is registered anew has not failed yet.
 	_ = fails(errors.New("down"))
 	asks["check"]()
-	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	h.actions()
 	asks["check"]()
@@ -76,11 +76,11 @@ func TestCopyIsNoRecovery(t *testing.T) {
 	h, _ := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	h.market.err = errors.New("down")
-	_, _ = h.CheckUpdate(t.Context(), admin, "x")
+	_, _ = h.Templates.CheckUpdate(t.Context(), admin, "x")
 	h.actions()
 	h.market.err = nil
 	h.market.catalog.FetchedAt = time.Now().Add(-time.Second)
-	_, err := h.SourceTemplates(t.Context(), admin, "acme", svc.CatalogFilter{})
+	_, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 	is.NoErr(err)
 	is.Equal(len(h.actions()), 0)
 }
@@ -90,7 +90,7 @@ func TestDiverged(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	patch := func(id, name string) []string {
-		_, err := h.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: &name})
+		_, err := h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: &name})
 		is.NoErr(err)
 		return h.actions()
 	}
@@ -100,7 +100,7 @@ func TestDiverged(t *testing.T) {
 	is.Equal(patch("x", "X"), []string{patched}) // as it was
 	is.Equal(patch("x", "edited"), []string{patched, diverged})
 	is.Equal(len(patch("x", "edited")), 0)
-	_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "hand", Content: content("Hand", "1")})
+	_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "hand", Content: content("Hand", "1")})
 	is.NoErr(err)
 	h.actions()
 	is.Equal(patch("hand", "edited"), []string{"template.patched template/hand by admin"})

@@ -39,19 +39,30 @@ type Source struct {
 // HasAuth reports whether the source is asked with an access token.
 func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
 
-// RegisterSource is the request to trust a source.
+// Register is the request to trust a source.
 type RegisterSource struct {
 	URL         string  // required
-	Alias       *string // the source's name; nil: derived from URL, see [Service.RegisterSource]
+	Alias       *string // the source's name; nil: derived from URL, see [Sources.Register]
 	AuthToken   *Secret // sent to the source as a bearer; nil: none
 	SigningKey  []byte  // the Ed25519 public key, 32 bytes, by which the source's catalogue has to be signed from now on; nil: by none
 	Description *string
 }
 
-// RegisterSource trusts a source of the server. Its name is the alias, else the first segment of the URL's path without
+// List are the server's trusted marketplace sources, and what they offer.
+type Sources struct {
+	*base
+	*guard
+	*journal
+	*contents
+	*upstreams
+	*shelf
+	*installs
+}
+
+// Register trusts a source of the server. Its name is the alias, else the first segment of the URL's path without
 // ".git" (https://github.com/acme/templates is "acme"). Nothing is fetched, but an address that can be seen to be
 // forbidden is refused. Errors: CodeInvalid, CodeForbidden, CodeExists.
-func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterSource) (Source, error) {
+func (s *Sources) Register(ctx context.Context, by Principal, in RegisterSource) (Source, error) {
 	source, err := s.newSource(in)
 	if err != nil {
 		return Source{}, err
@@ -79,7 +90,7 @@ func (s *Service) RegisterSource(ctx context.Context, by Principal, in RegisterS
 }
 
 // newSource checks the form of a registration and returns the row it asks for, unstamped, without its token or a name from its URL.
-func (s *Service) newSource(in RegisterSource) (Source, error) {
+func (s *Sources) newSource(in RegisterSource) (Source, error) {
 	var c checker
 	source := Source{SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL, Description: in.Description, SigningKey: bytes.Clone(in.SigningKey)}
 	if in.URL == "" {
@@ -103,7 +114,7 @@ func (s *Service) newSource(in RegisterSource) (Source, error) {
 
 // checkAddress asks the marketplace about a source's URL, and names the source by that where there is no alias. Call it only for an
 // authorized caller.
-func (s *Service) checkAddress(source *Source, in RegisterSource) error {
+func (s *Sources) checkAddress(source *Source, in RegisterSource) error {
 	var c checker
 	c.check(s.checkSourceURL(in.URL))
 	if in.Alias != nil {
@@ -117,7 +128,7 @@ func (s *Service) checkAddress(source *Source, in RegisterSource) error {
 	return c.err()
 }
 
-func (s *Service) checkSourceURL(address string) *Error {
+func (s *Sources) checkSourceURL(address string) *Error {
 	if s.config.Marketplace == nil {
 		return invalid("/url", "cannot be used: this server takes no sources")
 	}
@@ -127,7 +138,7 @@ func (s *Service) checkSourceURL(address string) *Error {
 	return nil
 }
 
-func (s *Service) checkSourceToken(token string) *Error {
+func (s *Sources) checkSourceToken(token string) *Error {
 	switch {
 	case s.sealer == nil:
 		return invalid("/auth_token", "cannot be kept: this server was given no key to encrypt it with")
@@ -152,8 +163,8 @@ func nameFromURL(address string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
-// Sources lists the server's sources by name. The error, if any, is the last thing yielded.
-func (s *Service) Sources(ctx context.Context, by Principal) iter.Seq2[Source, error] {
+// List lists the server's sources by name. The error, if any, is the last thing yielded.
+func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
 	return list(ctx, "list sources", page.Limit,
 		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
@@ -161,9 +172,9 @@ func (s *Service) Sources(ctx context.Context, by Principal) iter.Seq2[Source, e
 		func(last Source) { page.After = last.Name })
 }
 
-// RemoveSource stops trusting a source of the server. What was installed from it stays. Errors: CodeInvalid,
+// Remove stops trusting a source of the server. What was installed from it stays. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
-func (s *Service) RemoveSource(ctx context.Context, by Principal, name string) error {
+func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
 	}
@@ -205,11 +216,11 @@ func (k SourceKey) Target() Target {
 	return Target{Kind: TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
 }
 
-// RebindSource says that the templates which came from a source of that name are to be updated from where it is now: one that was
+// Rebind says that the templates which came from a source of that name are to be updated from where it is now: one that was
 // registered anew at another address updates nothing that came from the old one, until then. It returns the ids of those of the
 // server that it has bound, in byte order; none where all were bound already. Nothing is fetched, no content changes.
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Service) RebindSource(ctx context.Context, by Principal, name string) ([]string, error) {
+func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
 	if err := checkID("name", name); err != nil {
 		return nil, err
 	}
@@ -264,20 +275,20 @@ func newSealer(config SourceConfig) (*seal.Sealer, error) {
 	return sealer, nil
 }
 
-// ResealSources seals the tokens of the server's sources that are under one of Config.Sources.OldSealingKeys anew, under its
+// Reseal seals the tokens of the server's sources that are under one of Config.Sources.OldSealingKeys anew, under its
 // SealingKey, and returns how many those were, beside an error too. It may run in several processes, and again after a
 // failure: what is done stays done. When it returns 0 and no error, and no process seals under them any more, the old
 // keys can go. For [Host] alone. UpdatedAt stays and there is no event: nothing has changed for anybody.
 //
 // A token that no key opens stays as it is, and the others are resealed all the same. Errors: CodeForbidden; CodeInternal for
 // each token that no key opens, naming its source, joined. A fault of the store ends it, and is the error then.
-func (s *Service) ResealSources(ctx context.Context, by Principal) (int, error) {
+func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	if by.Kind != KindHost {
 		return 0, forbidden("only the host application reseals the tokens of sources")
 	}
 	var lost []error
 	resealed := 0
-	for source, err := range s.Sources(ctx, by) {
+	for source, err := range s.List(ctx, by) {
 		done := false
 		if err == nil {
 			done, err = s.resealSource(ctx, source)
@@ -296,7 +307,7 @@ func (s *Service) ResealSources(ctx context.Context, by Principal) (int, error) 
 
 // resealSource reseals the token of a source that was listed, as the source is now. Where there is nothing to do, and that is
 // everywhere the second time, it costs no transaction.
-func (s *Service) resealSource(ctx context.Context, listed Source) (done bool, err error) {
+func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, err error) {
 	if needed, err := s.reseal(&listed); err == nil && !needed {
 		return false, nil
 	}
@@ -314,7 +325,7 @@ func (s *Service) resealSource(ctx context.Context, listed Source) (done bool, e
 }
 
 // reseal gives source its token under the current key, and reports whether it was under another.
-func (s *Service) reseal(source *Source) (bool, error) {
+func (s *Sources) reseal(source *Source) (bool, error) {
 	if !source.HasAuth() {
 		return false, nil
 	}

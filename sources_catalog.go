@@ -39,7 +39,7 @@ type CatalogProblem struct {
 	Reason string // a sentence fragment for a person, such as "name is missing"
 }
 
-// SourceTemplates is what a source of the server offers, beside what is installed of it.
+// Browse is what a source of the server offers, beside what is installed of it.
 type SourceTemplates struct {
 	Templates []SourceTemplate // those that can be installed, in the order of the catalogue
 	Bad       []CatalogProblem // those that cannot, whatever the filter; in the order of the catalogue
@@ -63,11 +63,11 @@ type CatalogFilter struct {
 	Text     string // each of its words is in the id, the name or the description, in whatever case
 }
 
-// SourceTemplates lists what a source of the server offers, from a copy of its catalogue that is at most a minute old; else the source is
+// Browse lists what a source of the server offers, from a copy of its catalogue that is at most a minute old; else the source is
 // asked. When it cannot be asked, its last good catalogue is listed, and said to be stale. Manifests that are files of their
 // own are not asked for: what is wrong with one shows when it is installed. What is returned is not to be changed.
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
-func (s *Service) SourceTemplates(ctx context.Context, by Principal, name string, filter CatalogFilter) (SourceTemplates, error) {
+func (s *Sources) Browse(ctx context.Context, by Principal, name string, filter CatalogFilter) (SourceTemplates, error) {
 	if err := errors.Join(checkID("name", name), filter.check()); err != nil {
 		return SourceTemplates{}, err
 	}
@@ -84,7 +84,7 @@ func (s *Service) SourceTemplates(ctx context.Context, by Principal, name string
 }
 
 // offers lists what a source offers.
-func (s *Service) offers(ctx context.Context, by Principal, up Upstream, filter CatalogFilter) (SourceTemplates, error) {
+func (s *Sources) offers(ctx context.Context, by Principal, up Upstream, filter CatalogFilter) (SourceTemplates, error) {
 	catalog, err := s.catalog(ctx, by, up, browseAge)
 	if err != nil {
 		return SourceTemplates{}, err
@@ -107,15 +107,15 @@ type SourceListing struct {
 	Problem string // why there is no list: a sentence for a person; "" there is one
 }
 
-// SearchSources lists what all sources of the server offer, by their names: for each what [Service.SourceTemplates] lists. A source
+// Search lists what all sources of the server offer, by their names: for each what [Sources.Browse] lists. A source
 // that fails, and has no copy, has a Problem, and does not stop the others. What is returned is not to be changed.
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Service) SearchSources(ctx context.Context, by Principal, filter CatalogFilter) ([]SourceListing, error) {
+func (s *Sources) Search(ctx context.Context, by Principal, filter CatalogFilter) ([]SourceListing, error) {
 	if err := filter.check(); err != nil {
 		return nil, err
 	}
 	var sources []Source
-	for source, err := range s.Sources(ctx, by) {
+	for source, err := range s.List(ctx, by) {
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (s *Service) SearchSources(ctx context.Context, by Principal, filter Catalo
 
 // catalog returns what a source offers, from a copy that is not older than maxAge, and tells when the source begins to fail or answers
 // again. Its Failure, and the error, are those of a [Marketplace] as callers may see them.
-func (s *Service) catalog(ctx context.Context, by Principal, up Upstream, maxAge time.Duration) (Catalog, error) {
+func (s *upstreams) catalog(ctx context.Context, by Principal, up Upstream, maxAge time.Duration) (Catalog, error) {
 	if s.config.Marketplace == nil {
 		return Catalog{}, takesNoSources()
 	}
@@ -162,7 +162,7 @@ func (s *Service) catalog(ctx context.Context, by Principal, up Upstream, maxAge
 }
 
 // browse judges the entries of a catalogue as an installation would, and those that the filter lets through by what is installed.
-func (s *Service) browse(catalog Catalog, installed []Installation, filter CatalogFilter) SourceTemplates {
+func (s *Sources) browse(catalog Catalog, installed []Installation, filter CatalogFilter) SourceTemplates {
 	beside, words := byEntry(installed), filter.words()
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
@@ -180,7 +180,7 @@ func (s *Service) browse(catalog Catalog, installed []Installation, filter Catal
 }
 
 // entryProblem says why a good entry cannot be installed here, as far as that is known; "" it can.
-func (s *Service) entryProblem(entry CatalogEntry) string {
+func (s *contents) entryProblem(entry CatalogEntry) string {
 	var c checker
 	c.id("id", entry.ID)
 	entry.Content.checkHead(&c)

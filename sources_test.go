@@ -11,7 +11,7 @@ import (
 func TestRegisterSource(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	made, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{
+	made, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{
 		URL: "https://github.com/acme/templates.git", Description: ptr(""), AuthToken: ptr(svc.Secret("hush")),
 	})
 	is.NoErr(err)
@@ -20,16 +20,16 @@ func TestRegisterSource(t *testing.T) {
 	is.True(made.HasAuth())
 	is.True(!strings.Contains(string(made.SealedToken), "hush"))
 	is.Equal(made.CreatedAt, made.UpdatedAt)
-	is.Equal(collect(t, h.Sources(t.Context(), admin)), []svc.Source{made})
+	is.Equal(collect(t, h.Sources.List(t.Context(), admin)), []svc.Source{made})
 	is.Equal(h.actions(), []string{"source.registered source/acme by admin"})
 
-	_, err = h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/acme"})
+	_, err = h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/acme"})
 	wantCode(t, err, svc.CodeExists, "/alias")
 
-	is.NoErr(h.RemoveSource(t.Context(), admin, "acme"))
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
 	is.Equal(h.actions(), []string{"source.removed source/acme by admin"})
-	wantCode(t, h.RemoveSource(t.Context(), admin, "acme"), svc.CodeNotFound, "")
-	wantCode(t, h.RemoveSource(t.Context(), admin, "a/b"), svc.CodeInvalid, "name")
+	wantCode(t, h.Sources.Remove(t.Context(), admin, "acme"), svc.CodeNotFound, "")
+	wantCode(t, h.Sources.Remove(t.Context(), admin, "a/b"), svc.CodeInvalid, "name")
 }
 
 func TestSourceNames(t *testing.T) {
@@ -41,11 +41,11 @@ func TestSourceNames(t *testing.T) {
 		"https://example.com//two/":           "two",
 		"https://example.com/a%20b/templates": "a b",
 	} {
-		made, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: url})
+		made, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: url})
 		is.NoErr(err)
 		is.Equal(made.Name, want)
 	}
-	made, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: "https://example.com", Alias: ptr("mine")})
+	made, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com", Alias: ptr("mine")})
 	is.NoErr(err)
 	is.Equal(made.Name, "mine")
 }
@@ -72,9 +72,9 @@ func TestRegisterSourceRefuses(t *testing.T) {
 		{"/description", svc.RegisterSource{URL: "https://example.com/a", Description: ptr("\xff")}},
 	} {
 		h := newHost(t)
-		_, err := h.RegisterSource(t.Context(), admin, c.in)
+		_, err := h.Sources.Register(t.Context(), admin, c.in)
 		wantCode(t, err, svc.CodeInvalid, c.field)
-		if len(collect(t, h.Sources(t.Context(), admin))) > 0 {
+		if len(collect(t, h.Sources.List(t.Context(), admin))) > 0 {
 			t.Errorf("%s: something was written", c.field)
 		}
 	}
@@ -84,20 +84,20 @@ func TestSourceTokens(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
 	is.NoErr(err)
 	install := svc.Install{TemplateID: "x", SourceName: "a"}
-	_, err = h.InstallTemplate(t.Context(), admin, install)
+	_, err = h.Templates.Install(t.Context(), admin, install)
 	is.NoErr(err)
 	is.Equal(h.market.asked[0].Token, svc.Secret("hush"))
 
 	with := func(key []byte) *host {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = h.store, key })
 	}
-	_, err = with(nil).CheckUpdate(t.Context(), admin, "x")
+	_, err = with(nil).Templates.CheckUpdate(t.Context(), admin, "x")
 	wantCode(t, err, svc.CodeInternal, "")
-	_, err = with(make([]byte, 32)).CheckUpdate(t.Context(), admin, "x")
+	_, err = with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")
 	wantCode(t, err, svc.CodeInternal, "")
-	_, err = with(nil).RegisterSource(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
+	_, err = with(nil).Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
 	wantCode(t, err, svc.CodeInvalid, "/auth_token")
 }

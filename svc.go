@@ -2,7 +2,7 @@
 //
 // A host builds one [Service] over a [Store], mounts package httpapi under /ext/svc, and has:
 //
-//   - policies: [Service.Resolve] decides what a user, a service account or an unmapped sender may do on a bank (one
+//   - policies: [Policies.Resolve] decides what a user, a service account or an unmapped sender may do on a bank (one
 //     memory store), with which parameters, and says why, statement by statement;
 //   - sources: trusted addresses from which templates may be installed;
 //   - templates: a catalogue to list, create, read, patch and delete, to install from a source and to keep up to date;
@@ -20,7 +20,7 @@
 //
 // A host brings its own bearers with an [Authenticator], its own database with a [Store] (package storetest is the
 // contract), its own logger and clock with [Config]. Users belong to the host: a user needs no row here until it is
-// given rights, which [Service.Apply] writes as one [Bundle].
+// given rights, which [Access.Apply] writes as one [Bundle].
 //
 // All methods of a Service are safe for concurrent use.
 package svc
@@ -56,7 +56,7 @@ type Config struct {
 	// keys of a user who has left are good until they are revoked. Nil: every id is a user's. It is
 	// called concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
-	// OnEvent is told of every mutation but [Service.ResealSources], after its commit and before the method returns, in the
+	// OnEvent is told of every mutation but [Sources.Reseal], after its commit and before the method returns, in the
 	// caller's goroutine and concurrently. Nil: nobody is told.
 	OnEvent func(ctx context.Context, event Event)
 	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to [slog.Default], the others
@@ -79,7 +79,7 @@ type KeyConfig struct {
 	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them for checking.
 	// None: keys are hashed without one, which a warning at the start says.
 	Peppers []Pepper
-	// Imports are the keys of other systems that [Service.ImportAPIKey] takes over. None: only keys issued here are accepted.
+	// Imports are the keys of other systems that [Keys.Import] takes over. None: only keys issued here are accepted.
 	Imports []KeyImport
 	// MaxPerHolder is how many keys a user or a service account has at most: all that are
 	// listed, so expired and disabled ones as well, and no revoked ones. One more answers
@@ -114,7 +114,7 @@ type SourceConfig struct {
 	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: registering a token is refused.
 	SealingKey []byte `json:"-"`
 	// OldSealingKeys open what was sealed before SealingKey was changed; nothing is sealed under them. 32 bytes each, no key
-	// twice, and none without a SealingKey. [Service.ResealSources] makes them needless. Nil: SealingKey is the only key.
+	// twice, and none without a SealingKey. [Sources.Reseal] makes them needless. Nil: SealingKey is the only key.
 	OldSealingKeys [][]byte `json:"-"`
 }
 
@@ -128,7 +128,7 @@ type TemplateConfig struct {
 	// LocalEdits is what an update does with what was edited here. "": [EditsConflict].
 	LocalEdits LocalEdits
 	// Cached is how many bytes of the server's templates are kept in memory for reading them, at most, and twice as many while they
-	// are read anew; 0: none. When all have room, [Service.Template], [Service.Templates] and [Service.TemplatesAfter] need no call
+	// are read anew; 0: none. When all have room, [Templates.Read], [Templates.List] and [Templates.ListAfter] need no call
 	// of the store, and return what is shared with other callers: it must not be changed. When not, each call reads the store. What this
 	// process writes counts at once, what others write, or a transaction of the host, within a second or so (PostgreSQL:
 	// milliseconds). When the store has not been reached for 5 seconds, each call reads it.
@@ -138,27 +138,33 @@ type TemplateConfig struct {
 // EventConfig is what becomes of events, beside OnEvent.
 type EventConfig struct {
 	// Keep writes a record of each event in the transaction of its mutation, which fails when that cannot be written:
-	// [Service.AuditRecords] lists them. What a process has found out about a source is no mutation, and not kept.
+	// [Audit.Records] lists them. What a process has found out about a source is no mutation, and not kept.
 	Keep bool
 }
 
-// Service is the whole of svc behind one set of rules. Use [New].
+// Service is svc: its nouns, and what a host calls on every request. Use [New].
 type Service struct {
-	config Config
-	store  Store
-	keys   *keyring
-	sealer *seal.Sealer // nil: source tokens are refused
+	Templates *Templates // the server's catalogue of templates
+	Sources   *Sources   // the server's trusted marketplace sources
+	Keys      *Keys      // API keys of users and service accounts
+	Policies  *Policies  // questions about access: who may do what, and why
+	Access    *Access    // users, groups, policies and what else decides access
+	Audit     *Audit     // the events that were kept
 
-	completeKeys  *atomic.Pointer[keyring] // see ring
-	compiler      *policy.Compiler
-	copies        *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
-	work          *tasks.Group
-	followStore   func() // starts the follower of the store, once
-	copyTemplates func() // starts copying templates, once
-	failing       *failing
-	checks        *checks
-	uses          *keyUses
-	writeUses     func() // starts writing uses of keys, once
+	*base
+	guard   *guard
+	journal *journal
+	callers *authenticator
+	work    *tasks.Group // nil: works in a transaction of the host
+}
+
+// base is what all parts of a Service work with.
+type base struct {
+	config      Config
+	store       Store
+	compiler    *policy.Compiler
+	copies      *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
+	followStore func()  // starts the follower of the store, once
 }
 
 // New returns a Service over config, or an error that names the field that is missing or wrong. It works without the
@@ -173,10 +179,6 @@ func New(config Config) (*Service, error) {
 		config.Now = time.Now
 	}
 	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
-	s := &Service{
-		config: config, store: config.Store, completeKeys: &atomic.Pointer[keyring]{},
-		compiler: policy.NewCompiler(), work: tasks.NewGroup(config.Logger), uses: &keyUses{}, failing: &failing{}, checks: &checks{},
-	}
 	if edits := config.Templates.LocalEdits; edits != "" && !edits.known() {
 		return nil, errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	}
@@ -189,24 +191,54 @@ func New(config Config) (*Service, error) {
 	if config.Templates.Cached < 0 {
 		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
 	}
-	s.copies = newCopies(cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached, s.compiler.Budget())
-	var err error
-	if s.keys, err = newKeyring(config.Keys); err != nil {
+	compiler := policy.NewCompiler()
+	b := &base{
+		config: config, store: config.Store, compiler: compiler,
+		copies: newCopies(cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached, compiler.Budget()),
+	}
+	keys, err := newKeyring(config.Keys)
+	if err != nil {
 		return nil, err
 	}
-	if s.sealer, err = newSealer(config.Sources); err != nil {
+	sealer, err := newSealer(config.Sources)
+	if err != nil {
 		return nil, err
 	}
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
-	s.followStore = sync.OnceFunc(func() { s.work.Start(s.follow) })
-	s.copyTemplates = sync.OnceFunc(func() { s.work.Start(s.keepTemplates) })
-	s.writeUses = sync.OnceFunc(func() { s.work.Start(s.flush) })
-	if config.OnEvent != nil {
-		s.work.Start(s.deliver)
-	}
+	s := assemble(b, &rings{base: b, keys: keys, complete: &atomic.Pointer[keyring]{}}, sealer, &failing{}, &checks{})
+	s.start()
 	return s, nil
+}
+
+// start begins the background work, or prepares it for when it is needed first.
+func (s *Service) start() {
+	work, shelf, callers := tasks.NewGroup(s.config.Logger), s.Templates.shelf, s.callers
+	s.work = work
+	s.followStore = sync.OnceFunc(func() { work.Start(s.follow) })
+	shelf.copyTemplates = sync.OnceFunc(func() { work.Start(shelf.keepTemplates) })
+	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
+	if s.config.OnEvent != nil {
+		work.Start(s.journal.deliver)
+	}
+}
+
+// assemble gives each noun the parts that it needs.
+func assemble(b *base, r *rings, sealer *seal.Sealer, failing *failing, checks *checks) *Service {
+	g, j, c := &guard{b}, &journal{base: b, answerKeys: r.keys}, &contents{b.config.Templates.ValidateManifest}
+	up := &upstreams{base: b, journal: j, contents: c, sealer: sealer, failing: failing}
+	shelf, installs := &shelf{base: b}, &installs{base: b, checks: checks}
+	return &Service{
+		Templates: &Templates{b, g, j, c, up, shelf, installs},
+		Sources:   &Sources{b, g, j, c, up, shelf, installs},
+		Keys:      &Keys{b, g, j, r, &holders{b, g, j, r}},
+		Policies:  &Policies{b, g},
+		Access:    &Access{b, g, j},
+		Audit:     &Audit{b, g},
+		base:      b, guard: g, journal: j,
+		callers: &authenticator{base: b, guard: g, rings: r, uses: &keyUses{}},
+	}
 }
 
 // WithStore returns a Service that works on store, which belongs to one transaction of the host
@@ -219,10 +251,9 @@ func New(config Config) (*Service, error) {
 // [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition], [CodeSourceMoved],
 // [CodeKeyReused]), roll the transaction back.
 func (s *Service) WithStore(store Store) *Service {
-	return &Service{
-		config: s.config, store: store, keys: s.keys, sealer: s.sealer,
-		completeKeys: s.completeKeys, compiler: s.compiler, checks: s.checks,
-	}
+	b := &base{config: s.config, store: store, compiler: s.compiler}
+	up, r := s.Sources.upstreams, s.Keys.rings
+	return assemble(b, &rings{b, r.keys, r.complete}, up.sealer, up.failing, s.Templates.installs.checks)
 }
 
 // Close ends the Service's background work, and returns when it has ended, after writing when keys were used last; calling it again
@@ -243,4 +274,4 @@ func (s *Service) Ping(ctx context.Context) error {
 }
 
 // now is the time that is stamped on rows and events.
-func (s *Service) now() time.Time { return s.config.Now().UTC().Truncate(time.Microsecond) }
+func (s *base) now() time.Time { return s.config.Now().UTC().Truncate(time.Microsecond) }

@@ -94,7 +94,7 @@ func (h *host) apply(t *testing.T, bundle string) {
 	t.Helper()
 	b, err := svc.ParseBundle([]byte(bundle))
 	if err == nil {
-		err = h.Apply(t.Context(), svc.Host, b)
+		err = h.Access.Apply(t.Context(), svc.Host, b)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestSmallestConfig(t *testing.T) {
 	is := is.New(t)
 	service, err := svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
-	issued, err := service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	issued, err := service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
 	who, err := service.Authenticate(t.Context(), string(issued.Key))
 	is.NoErr(err)
@@ -243,7 +243,7 @@ func TestSmallestConfig(t *testing.T) {
 
 	_, err = service.Authenticate(t.Context(), "a token of nobody")
 	wantCode(t, err, svc.CodeUnauthenticated, "")
-	_, err = service.RegisterSource(t.Context(), svc.Host, svc.RegisterSource{URL: "https://example.com/a"})
+	_, err = service.Sources.Register(t.Context(), svc.Host, svc.RegisterSource{URL: "https://example.com/a"})
 	wantCode(t, err, svc.CodeInvalid, "/url")
 	is.NoErr(service.Close())
 }
@@ -305,7 +305,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, cause })
 	})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme, AuthToken: ptr(svc.Secret(secret))})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme, AuthToken: ptr(svc.Secret(secret))})
 	is.NoErr(err)
 	deep := &url.Error{Op: "Get", URL: "https://id.example.com/?token=" + secret, Err: io.EOF}
 	for _, cause = range []error{
@@ -314,7 +314,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 		h.market.err = cause
 		_, told := h.Authenticate(t.Context(), secret)
 		wantCode(t, told, svc.CodeUnavailable, "")
-		_, asked := h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+		_, asked := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
 		is.Equal(svc.ErrorCode(asked), svc.CodeSourceFailed)
 		for _, err := range []error{told, asked} {
 			is.True(strings.Contains(err.Error(), "***"))
@@ -352,7 +352,7 @@ func TestNoLogger(t *testing.T) {
 		c.OnEvent = func(context.Context, svc.Event) { panic("of the host") }
 	})
 	is.Equal(log.String(), "")
-	_, err := h.IssueAPIKey(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
 	is.NoErr(err)
 	is.True(strings.Contains(log.String(), "level=ERROR"))
 	is.True(strings.Contains(log.String(), "of the host"))

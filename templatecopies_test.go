@@ -110,7 +110,7 @@ func (k keeper) ctx(t *testing.T) context.Context {
 // list returns the list, or fails.
 func (k keeper) list(t *testing.T, h *host, filter svc.TemplateFilter, name, id string) []svc.Template {
 	t.Helper()
-	return collect(t, h.TemplatesAfter(k.ctx(t), admin, filter, name, id))
+	return collect(t, h.Templates.ListAfter(k.ctx(t), admin, filter, name, id))
 }
 
 // warm lists templates until that needs no call of the store.
@@ -139,9 +139,9 @@ func (k keeper) same(t *testing.T) {
 	is := is.New(t)
 	want := k.sameList(t, svc.TemplateFilter{}, "", "")
 	for _, row := range append(want, svc.Template{TemplateKey: svc.TemplateKey{ID: "none"}}) {
-		template, err := k.plain.Template(k.ctx(t), admin, row.ID)
+		template, err := k.plain.Templates.Read(k.ctx(t), admin, row.ID)
 		for range 2 { // a base is read once
-			kept, failed := k.Template(k.ctx(t), admin, row.ID)
+			kept, failed := k.Templates.Read(k.ctx(t), admin, row.ID)
 			is.Equal(svc.ErrorCode(failed), svc.ErrorCode(err))
 			is.Equal(kept, template)
 			is.Equal(kept.ETag(), template.ETag())
@@ -167,7 +167,7 @@ func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 		}
 		k.plain.install(t, id, id, content)
 		if random.IntN(2) == 0 {
-			if _, err := k.plain.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(few("edited"))}); err != nil {
+			if _, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(few("edited"))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -176,7 +176,7 @@ func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 
 func (k keeper) register(t *testing.T) {
 	t.Helper()
-	if _, err := k.plain.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := k.plain.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -219,39 +219,39 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 	alias := "from-acme"
 	for name, do := range map[string]func() error{
 		"patch": func() error {
-			_, err := k.PatchTemplate(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))})
+			_, err := k.Templates.Patch(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))})
 			return err
 		},
-		"delete": func() error { return k.DeleteTemplate(k.ctx(t), admin, alias) },
+		"delete": func() error { return k.Templates.Delete(k.ctx(t), admin, alias) },
 		"create": func() error {
-			_, err := k.CreateTemplate(k.ctx(t), admin, svc.CreateTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
+			_, err := k.Templates.Create(k.ctx(t), admin, svc.CreateTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
 			return err
 		},
 		"update": func() error {
 			publish(fmt.Sprint("New ", rand.Uint64()))
-			_, err := k.UpdateTemplate(k.ctx(t), admin, alias, svc.UpdateRequest{Force: true})
+			_, err := k.Templates.Update(k.ctx(t), admin, alias, svc.UpdateRequest{Force: true})
 			return err
 		},
 		"roll back": func() error {
 			k.patchPlain(t, alias)
 			k.warm(t)
-			_, err := k.RollbackTemplate(k.ctx(t), admin, alias, 1)
+			_, err := k.Templates.Rollback(k.ctx(t), admin, alias, 1)
 			return err
 		},
 		"re-bind": func() error {
-			_ = k.plain.RemoveSource(t.Context(), admin, "acme")
-			_, err := k.plain.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+			_ = k.plain.Sources.Remove(t.Context(), admin, "acme")
+			_, err := k.plain.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
 			is.NoErr(err)
 			k.warm(t)
-			_, err = k.RebindSource(k.ctx(t), admin, "acme")
+			_, err = k.Sources.Rebind(k.ctx(t), admin, "acme")
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			if _, err := k.Template(k.ctx(t), admin, alias); err != nil {
+			if _, err := k.Templates.Read(k.ctx(t), admin, alias); err != nil {
 				k.warm(t)
-				_, err := k.InstallTemplate(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias})
+				_, err := k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias})
 				is.NoErr(err)
 				k.same(t)
 			}
@@ -266,7 +266,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 
 func (k keeper) patchPlain(t *testing.T, id string) {
 	t.Helper()
-	_, err := k.plain.PatchTemplate(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))})
+	_, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestTooManyTemplatesAreNotKept(t *testing.T) {
 	}
 	k.same(t)
 	for i := range 15 {
-		is.NoErr(k.DeleteTemplate(k.ctx(t), admin, fmt.Sprint("t", i)))
+		is.NoErr(k.Templates.Delete(k.ctx(t), admin, fmt.Sprint("t", i)))
 	}
 	k.warm(t)
 	k.same(t)
@@ -46,17 +46,17 @@ func TestKeptTemplatesEndWithTheStore(t *testing.T) {
 	create(t, k.plain, "a", svc.Content{})
 	k.warm(t)
 	k.store.down.Store(true)
-	_, err := k.Template(k.ctx(t), svc.Host, "a")
+	_, err := k.Templates.Read(k.ctx(t), svc.Host, "a")
 	is.NoErr(err)
 	eventually(t, func() bool {
 		k.SeenLongAgo()
-		_, err := k.Template(k.ctx(t), svc.Host, "a")
-		list := lastError(k.Templates(k.ctx(t), svc.Host, svc.TemplateFilter{}))
+		_, err := k.Templates.Read(k.ctx(t), svc.Host, "a")
+		list := lastError(k.Templates.List(k.ctx(t), svc.Host, svc.TemplateFilter{}))
 		return svc.ErrorCode(err) == svc.CodeUnavailable && svc.ErrorCode(list) == svc.CodeUnavailable
 	})
 	k.store.down.Store(false)
 	k.patchPlain(t, "a")
-	eventually(t, func() bool { _, err := k.Template(k.ctx(t), svc.Host, "a"); return err == nil })
+	eventually(t, func() bool { _, err := k.Templates.Read(k.ctx(t), svc.Host, "a"); return err == nil })
 	k.warm(t)
 	k.same(t)
 }
@@ -150,7 +150,7 @@ func TestKeptTemplatesAreOfOneMoment(t *testing.T) {
 	k.store.plant(func() {
 		k.store.changes = func(since int64) {
 			if since != math.MaxInt64 && left.Add(-1) == 0 { // the reader's second look
-				edited, err := k.PatchTemplate(k.ctx(t), admin, "t000", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
+				edited, err := k.Templates.Patch(k.ctx(t), admin, "t000", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
 				is.NoErr(err)
 				version.Store(edited.Version)
 			}
@@ -159,7 +159,7 @@ func TestKeptTemplatesAreOfOneMoment(t *testing.T) {
 	})
 	for round := range 5 {
 		left.Store(1)
-		is.NoErr(k.DeleteTemplate(k.ctx(t), admin, fmt.Sprint("t01", round)))
+		is.NoErr(k.Templates.Delete(k.ctx(t), admin, fmt.Sprint("t01", round)))
 		eventually(t, func() bool {
 			before, least := k.store.templates.Load(), version.Load()
 			list := k.list(t, k.host, svc.TemplateFilter{}, "", "")
@@ -189,7 +189,7 @@ func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
 	})
 	began := time.Now()
 	for time.Since(began) < 300*time.Millisecond {
-		_, err := k.PatchTemplate(k.ctx(t), admin, "a", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
+		_, err := k.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestKeptTemplatesAreNotCopiedAgain(t *testing.T) {
 	allocs := func() float64 {
 		k.warm(t)
 		return testing.AllocsPerRun(100, func() {
-			for _, err := range k.Templates(t.Context(), svc.Host, svc.TemplateFilter{}) {
+			for _, err := range k.Templates.List(t.Context(), svc.Host, svc.TemplateFilter{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -237,7 +237,7 @@ func TestRenderTemplates(t *testing.T) {
 		return []byte(strings.Join(ids, " "))
 	}
 	all := func(as any, render func([]svc.Template) []byte) string {
-		text, err := k.RenderTemplates(k.ctx(t), admin, as, render)
+		text, err := k.Templates.Render(k.ctx(t), admin, as, render)
 		is.NoErr(err)
 		return string(text)
 	}
@@ -252,12 +252,12 @@ func TestRenderTemplates(t *testing.T) {
 	is.Equal(all("large", func([]svc.Template) []byte { return make([]byte, 1<<20) }), "") // there is no room
 	is.Equal(all("after it", render), "a b")                                               // nor has it taken any
 
-	_, err := k.CreateTemplate(k.ctx(t), admin, svc.CreateTemplate{ID: "c", Content: content("C", "1")})
+	_, err := k.Templates.Create(k.ctx(t), admin, svc.CreateTemplate{ID: "c", Content: content("C", "1")})
 	is.NoErr(err)
 	is.True(slices.Contains([]string{"", "C a b", "c a b"}, all("ids", render)))
 	k.warm(t)
 	is.Equal(all("ids", render), "c a b") // C comes before The a
-	_, err = k.RenderTemplates(k.ctx(t), user("alice"), "ids", render)
+	_, err = k.Templates.Render(k.ctx(t), user("alice"), "ids", render)
 	wantCode(t, err, svc.CodeForbidden, "")
 }
 
@@ -274,7 +274,7 @@ func TestKeptTemplatesWhileTheyChange(t *testing.T) {
 			var seen [2]int64
 			for !stop.Load() {
 				before := k.store.templates.Load()
-				list := collect(t, k.Templates(k.ctx(t), admin, svc.TemplateFilter{}))
+				list := collect(t, k.Templates.List(k.ctx(t), admin, svc.TemplateFilter{}))
 				if k.store.templates.Load() == before {
 					kept.Add(1)
 				}
@@ -293,11 +293,11 @@ func TestKeptTemplatesWhileTheyChange(t *testing.T) {
 	for i := 0; i < 300 || kept.Load() < 100; i++ {
 		for _, id := range []string{"a", "b"} {
 			content := []byte(fmt.Sprintf(`{"version":"1","n":%d}`, i))
-			edited, err := k.PatchTemplate(k.ctx(t), admin, id, svc.TemplatePatch{Manifest: content})
+			edited, err := k.Templates.Patch(k.ctx(t), admin, id, svc.TemplatePatch{Manifest: content})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if read, err := k.Template(k.ctx(t), admin, id); err != nil || read.Version != edited.Version {
+			if read, err := k.Templates.Read(k.ctx(t), admin, id); err != nil || read.Version != edited.Version {
 				t.Errorf("version %d is read after %d was written, %v", read.Version, edited.Version, err)
 			}
 		}

@@ -19,7 +19,7 @@ type TemplateKey struct {
 	ID    string
 }
 
-// Template is an installed template.
+// Read is an installed template.
 type Template struct {
 	TemplateKey
 	Content
@@ -44,7 +44,7 @@ type TemplateFilter struct {
 	Tag      string // one of the tags is this
 }
 
-// CreateTemplate is the request to add a template by hand.
+// Create is the request to add a template by hand.
 type CreateTemplate struct {
 	ID string
 	Content
@@ -65,8 +65,19 @@ type TextPatch struct{ Value *string } // nil: null
 
 func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
 
-// CreateTemplate adds a template of the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
-func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTemplate) (Template, error) {
+// List is the server's catalogue of templates.
+type Templates struct {
+	*base
+	*guard
+	*journal
+	*contents
+	*upstreams
+	*shelf
+	*installs
+}
+
+// Create adds a template of the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
+func (s *Templates) Create(ctx context.Context, by Principal, in CreateTemplate) (Template, error) {
 	content := in.Content.clone()
 	var c checker
 	c.id("/id", in.ID)
@@ -86,7 +97,7 @@ func (s *Service) CreateTemplate(ctx context.Context, by Principal, in CreateTem
 }
 
 // addTemplate stores a new template, and that it is what the request was answered; field is where the caller chose its id.
-func (s *Service) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string, request repeatable) (Template, error) {
+func (s *Templates) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string, request repeatable) (Template, error) {
 	defer s.changesTemplates()()
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
 		return happened(template.InstalledAt, action, template.Target()), request.keep(ctx, store, template,
@@ -107,8 +118,8 @@ func templateTaken(field string) *Error {
 // noTemplate does not repeat the id that was asked for: it may be a key, pasted into the wrong place.
 func noTemplate() *Error { return notFound("there is no such template") }
 
-// Template returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Service) Template(ctx context.Context, by Principal, id string) (Template, error) {
+// Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
 	}
@@ -119,21 +130,21 @@ func (s *Service) Template(ctx context.Context, by Principal, id string) (Templa
 }
 
 // template is Template, but always reads the store: for what is decided by it.
-func (s *Service) template(ctx context.Context, by Principal, id string) (Template, error) {
+func (s *Templates) template(ctx context.Context, by Principal, id string) (Template, error) {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
 	}
 	return s.storedTemplate(ctx, id)
 }
 
-func (s *Service) authorizeTemplate(ctx context.Context, by Principal, id string) error {
+func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id string) error {
 	if err := checkID("template_id", id); err != nil {
 		return err
 	}
 	return s.authorize(ctx, by, ActionTemplateAdmin)
 }
 
-func (s *Service) storedTemplate(ctx context.Context, id string) (Template, error) {
+func (s *shelf) storedTemplate(ctx context.Context, id string) (Template, error) {
 	template, err := s.store.Template(ctx, serverTemplate(id))
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -146,15 +157,15 @@ func (s *Service) storedTemplate(ctx context.Context, id string) (Template, erro
 	return template, nil
 }
 
-// Templates lists the server's templates by name, then id. The list is read in chunks, so that it need not fit into
+// List lists the server's templates by name, then id. The list is read in chunks, so that it need not fit into
 // memory; what is written meanwhile may or may not be in it. Where templates are kept in memory ([TemplateConfig].Cached) it is of one
 // moment. The error, if any, is the last thing yielded.
-func (s *Service) Templates(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
-	return s.TemplatesAfter(ctx, by, filter, "", "")
+func (s *Templates) List(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
+	return s.ListAfter(ctx, by, filter, "", "")
 }
 
-// TemplatesAfter is Templates behind a template with that name and id, which need not be there any more.
-func (s *Service) TemplatesAfter(ctx context.Context, by Principal, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
+// ListAfter is Templates behind a template with that name and id, which need not be there any more.
+func (s *Templates) ListAfter(ctx context.Context, by Principal, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
 	return func(yield func(Template, error) bool) {
 		if err := s.authorizeList(ctx, by, filter, name, id); err != nil {
 			yield(Template{}, err)
@@ -166,7 +177,7 @@ func (s *Service) TemplatesAfter(ctx context.Context, by Principal, filter Templ
 	}
 }
 
-func (s *Service) authorizeList(ctx context.Context, by Principal, filter TemplateFilter, name, id string) error {
+func (s *Templates) authorizeList(ctx context.Context, by Principal, filter TemplateFilter, name, id string) error {
 	var c checker
 	c.filter(filter)
 	c.text("name", name, MaxNameLength)
@@ -177,7 +188,7 @@ func (s *Service) authorizeList(ctx context.Context, by Principal, filter Templa
 	return s.authorize(ctx, by, ActionTemplateAdmin)
 }
 
-func (s *Service) storedTemplates(ctx context.Context, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
+func (s *shelf) storedTemplates(ctx context.Context, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, AfterName: name, AfterID: id, Limit: listChunk}
 	return list(ctx, "list templates", anyLength,
 		func() error { return nil },
@@ -185,9 +196,9 @@ func (s *Service) storedTemplates(ctx context.Context, filter TemplateFilter, na
 		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
 }
 
-// TemplateAt returns the template that stands in a place of the list, the first in 0. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
+// At returns the template that stands in a place of the list, the first in 0. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
 // list is shorter).
-func (s *Service) TemplateAt(ctx context.Context, by Principal, filter TemplateFilter, place int) (Template, error) {
+func (s *Templates) At(ctx context.Context, by Principal, filter TemplateFilter, place int) (Template, error) {
 	if place < 0 {
 		return Template{}, invalid("place", "must not be negative")
 	}
@@ -207,12 +218,12 @@ func (s *Service) TemplateAt(ctx context.Context, by Principal, filter TemplateF
 	return found[0], nil
 }
 
-// RenderTemplates returns all templates of the server as render writes them, in the order of [Service.Templates], Origin.Base zero:
+// Render returns all templates of the server as render writes them, in the order of [Templates.List], Origin.Base zero:
 // for answers that are the same until a template changes. render is called when they have changed, with what it must not change, and
 // what it returns is kept in memory ([TemplateConfig].Cached) and shared: that must not be changed, either. as tells what several callers
 // render apart: a value of a type of your own, as the keys of a [context.Context] are. nil: there is no room for it, or not just now, so list
 // them. Errors: CodeForbidden.
-func (s *Service) RenderTemplates(ctx context.Context, by Principal, as any, render func([]Template) []byte) ([]byte, error) {
+func (s *Templates) Render(ctx context.Context, by Principal, as any, render func([]Template) []byte) ([]byte, error) {
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return nil, err
 	}
@@ -227,10 +238,10 @@ func (c *checker) filter(f TemplateFilter) {
 	c.text("tag", f.Tag, MaxNameLength)
 }
 
-// PatchTemplate changes some fields of a template of the server. A patch that changes nothing writes nothing.
+// Patch changes some fields of a template of the server. A patch that changes nothing writes nothing.
 // Concurrent patches of different fields all hold. With ifMatch, only a template with one of these ETags is patched. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
-func (s *Service) PatchTemplate(ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string) (Template, error) {
+func (s *Templates) Patch(ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string) (Template, error) {
 	if err := patch.check(id); err != nil {
 		return Template{}, err
 	}
@@ -281,9 +292,9 @@ func (p TemplatePatch) apply(content Content) Content {
 	return content.clone()
 }
 
-// DeleteTemplate removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
+// Delete removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound, CodePrecondition.
-func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, ifMatch ...string) error {
+func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return err
 	}
@@ -305,7 +316,7 @@ func (s *Service) DeleteTemplate(ctx context.Context, by Principal, id string, i
 }
 
 // editTemplate changes the content of a template, if edit does.
-func (s *Service) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
+func (s *Templates) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
 	var edited Template
 	now := s.now()
 	defer s.changesTemplates()()

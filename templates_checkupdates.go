@@ -45,11 +45,11 @@ type SourceReport struct {
 }
 
 // CheckUpdates asks each source that templates of the server came from, once, and says which of them are not as it has them: what
-// [Service.CheckUpdate] does for one. A manifest that is a file of its own costs a request more, unless the catalogue has its digest.
+// [Templates.CheckUpdate] does for one. A manifest that is a file of its own costs a request more, unless the catalogue has its digest.
 // A source that fails does not stop the others: it is in the report. Where neither a catalogue nor what is installed has
 // changed since the last call, nothing is compared again. progress, which may be nil, is told how many of how many templates are
 // dealt with, one call at a time. Errors: CodeForbidden, CodeUnavailable.
-func (s *Service) CheckUpdates(ctx context.Context, by Principal, progress func(done, total int)) (UpdateReport, error) {
+func (s *Templates) CheckUpdates(ctx context.Context, by Principal, progress func(done, total int)) (UpdateReport, error) {
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return UpdateReport{}, err
 	}
@@ -91,7 +91,7 @@ func (s *Service) CheckUpdates(ctx context.Context, by Principal, progress func(
 
 // eachSource does something with each of n sources, several at once, unless in a transaction of the host: that is for one goroutine at a
 // time.
-func (s *Service) eachSource(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+func (s *upstreams) eachSource(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	limit := sourcesAtOnce
 	if s.copies == nil {
 		limit = 1
@@ -154,7 +154,7 @@ func (c *checks) forget(source SourceKey) {
 }
 
 // checkSource compares what is installed from a source, which is not nothing, with what that has now.
-func (s *Service) checkSource(ctx context.Context, by Principal, key SourceKey, list []Installation, tick func(int)) (*sourceCheck, error) {
+func (s *Templates) checkSource(ctx context.Context, by Principal, key SourceKey, list []Installation, tick func(int)) (*sourceCheck, error) {
 	check := &sourceCheck{report: SourceReport{Source: key}, installed: list}
 	up, err := s.upstream(ctx, key)
 	if errors.Is(err, ErrNotFound) {
@@ -185,7 +185,7 @@ func (s *Service) checkSource(ctx context.Context, by Principal, key SourceKey, 
 }
 
 // compare fills in a check.
-func (s *Service) compare(ctx context.Context, up Upstream, catalog Catalog, check *sourceCheck, tick func(int)) error {
+func (s *Templates) compare(ctx context.Context, up Upstream, catalog Catalog, check *sourceCheck, tick func(int)) error {
 	type offer struct {
 		entry   *CatalogEntry // nil: it has none that is good
 		problem string
@@ -231,7 +231,7 @@ func (s *Service) compare(ctx context.Context, up Upstream, catalog Catalog, che
 }
 
 // offered returns the revision that an entry has, and whether that follows from the catalogue alone; or why it cannot be installed.
-func (s *Service) offered(ctx context.Context, up Upstream, entry CatalogEntry, installed []Installation) (latest *string, problem string, follows bool, err error) {
+func (s *Templates) offered(ctx context.Context, up Upstream, entry CatalogEntry, installed []Installation) (latest *string, problem string, follows bool, err error) {
 	content := entry.Content
 	follows = entry.ManifestFile == "" || entry.ManifestDigest != ""
 	if content.Manifest == nil {

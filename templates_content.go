@@ -103,8 +103,13 @@ func (c Content) clone() Content {
 	return c
 }
 
+// contents checks the contents of templates.
+type contents struct {
+	validateManifest func(manifest json.RawMessage) error // the host's; nil: there is none
+}
+
 // checkContent says what is wrong with a whole content, at JSON pointers into it, and compacts its manifest.
-func (s *Service) checkContent(c *checker, content *Content) {
+func (s *contents) checkContent(c *checker, content *Content) {
 	content.checkForm(c)
 	s.validate(c, content.Manifest)
 }
@@ -116,7 +121,7 @@ func (c *Content) checkForm(check *checker) {
 }
 
 // checked says what is wrong with a whole content.
-func (s *Service) checked(content Content) error {
+func (s *contents) checked(content Content) error {
 	var c checker
 	s.checkContent(&c, &content)
 	return c.err()
@@ -165,8 +170,8 @@ func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 
 // validate runs the host's own check of a manifest whose form is good; nil: there is none. Call it
 // only for an authorized caller.
-func (s *Service) validate(c *checker, manifest json.RawMessage) {
-	if validate := s.config.Templates.ValidateManifest; validate != nil && manifest != nil {
+func (s *contents) validate(c *checker, manifest json.RawMessage) {
+	if validate := s.validateManifest; validate != nil && manifest != nil {
 		c.host(validate(manifest))
 	}
 }

@@ -30,10 +30,10 @@ func (c ContentChange) Conflict() bool {
 	return !sameValue(c.Base, c.Ours) && !sameValue(c.Base, c.Theirs) && !sameValue(c.Ours, c.Theirs)
 }
 
-// DiffTemplate asks a template's source, and says what an update would change, and what was changed here: base is what was
+// Diff asks a template's source, and says what an update would change, and what was changed here: base is what was
 // installed, ours the template, theirs what the source has. Lists are compared whole, objects key by key; where that comes to
-// too many places, or too deep ones, the object above them stands for them. Errors: those of [Service.UpdateTemplate], but for CodeEdited.
-func (s *Service) DiffTemplate(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
+// too many places, or too deep ones, the object above them stands for them. Errors: those of [Templates.Update], but for CodeEdited.
+func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
 	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
 		return TemplateDiff{}, err
@@ -77,10 +77,10 @@ type TemplateVersion struct {
 	UpdatedAt      time.Time // since when it was so
 }
 
-// TemplateHistory lists the former versions of a template of the server, newest first: what patches, updates and rollbacks have
+// History lists the former versions of a template of the server, newest first: what patches, updates and rollbacks have
 // replaced, at most [MaxTemplateVersions]. They go with the template. Errors: CodeInvalid, CodeForbidden, CodeNotFound. The
 // error, if any, is the last thing yielded.
-func (s *Service) TemplateHistory(ctx context.Context, by Principal, id string) iter.Seq2[TemplateVersion, error] {
+func (s *Templates) History(ctx context.Context, by Principal, id string) iter.Seq2[TemplateVersion, error] {
 	before := int64(math.MaxInt64)
 	return list(ctx, "list versions", anyLength,
 		func() error {
@@ -93,11 +93,11 @@ func (s *Service) TemplateHistory(ctx context.Context, by Principal, id string) 
 		func(last TemplateVersion) { before = last.Number })
 }
 
-// RollbackTemplate gives a template of the server the content of a former version. What it replaces becomes a version, too, so
+// Rollback gives a template of the server the content of a former version. What it replaces becomes a version, too, so
 // that a rollback can be rolled back. To updates it is an edit as a patch is: Origin stays, and with it what counts as
 // edited here. Where the content is the same nothing is written. With ifMatch, only a template with one of these ETags is rolled
 // back. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or the version), CodePrecondition.
-func (s *Service) RollbackTemplate(ctx context.Context, by Principal, id string, number int64, ifMatch ...string) (Template, error) {
+func (s *Templates) Rollback(ctx context.Context, by Principal, id string, number int64, ifMatch ...string) (Template, error) {
 	var c checker
 	c.lookup("template_id", id)
 	if number < 1 || number == math.MaxInt64 {
@@ -116,7 +116,7 @@ func (s *Service) RollbackTemplate(ctx context.Context, by Principal, id string,
 	return s.editTemplate(ctx, by, id, EventTemplateRolledBack, ifMatch, func(Content) Content { return version.Content.clone() })
 }
 
-func (s *Service) version(ctx context.Context, key TemplateKey, number int64) (TemplateVersion, error) {
+func (s *Templates) version(ctx context.Context, key TemplateKey, number int64) (TemplateVersion, error) {
 	found, err := s.store.TemplateVersions(ctx, key, number+1, 1)
 	if err != nil {
 		return TemplateVersion{}, fault("read version", err)

@@ -18,10 +18,10 @@ type Install struct {
 	IdempotencyKey string
 }
 
-// InstallTemplate installs a template from a source for the server. An id that is taken is refused before anything is
+// Install installs a template from a source for the server. An id that is taken is refused before anything is
 // fetched. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
 // CodeSourceTimeout.
-func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install) (Template, error) {
+func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Template, error) {
 	id, err := in.check()
 	if err != nil {
 		return Template{}, err
@@ -39,7 +39,7 @@ func (s *Service) InstallTemplate(ctx context.Context, by Principal, in Install)
 	return once(ctx, request, func() (Template, error) { return s.install(ctx, by, in, id, request) })
 }
 
-func (s *Service) install(ctx context.Context, by Principal, in Install, id string, request repeatable) (Template, error) {
+func (s *Templates) install(ctx context.Context, by Principal, in Install, id string, request repeatable) (Template, error) {
 	up, err := s.upstream(ctx, in.source(by))
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noSource()
@@ -103,8 +103,14 @@ type installed struct {
 	generation int64
 }
 
+// installs knows what came from which source.
+type installs struct {
+	*base
+	checks *checks
+}
+
 // installed returns the server's templates that came from sources: a copy where it can be trusted, else the store's.
-func (s *Service) installed(ctx context.Context) (*installed, error) {
+func (s *installs) installed(ctx context.Context) (*installed, error) {
 	if s.copies == nil {
 		return s.readInstalled(ctx, 0)
 	}
@@ -135,7 +141,7 @@ func (c *copies) installedOf() (*installed, bool) {
 	return all, found && v.holds(all.generation)
 }
 
-func (s *Service) readInstalled(ctx context.Context, generation int64) (*installed, error) {
+func (s *installs) readInstalled(ctx context.Context, generation int64) (*installed, error) {
 	all := &installed{bySource: map[SourceKey][]Installation{}, generation: generation}
 	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
 	for i, err := range list(ctx, "list installations", page.Limit,

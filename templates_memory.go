@@ -51,8 +51,14 @@ func (c *templateCopies) want() {
 	}
 }
 
+// shelf reads the server's templates, from memory where it may.
+type shelf struct {
+	*base
+	copyTemplates func() // starts copying templates, once
+}
+
 // shown forgets the list when the store has shown a template to be otherwise; nil: not to be there.
-func (s *Service) shown(id string, t *Template) {
+func (s *shelf) shown(id string, t *Template) {
 	if s.copies == nil {
 		return
 	}
@@ -63,7 +69,7 @@ func (s *Service) shown(id string, t *Template) {
 }
 
 // templateList returns the copies of all templates, if they are there and hold. nil: the store has to be asked.
-func (s *Service) templateList() *templateList {
+func (s *shelf) templateList() *templateList {
 	if s.copies == nil || s.copies.templates.room == 0 {
 		return nil
 	}
@@ -89,7 +95,7 @@ func (s *Service) templateList() *templateList {
 }
 
 // copiedTemplate returns a template as the list has it, its base included.
-func (s *Service) copiedTemplate(ctx context.Context, l *templateList, id string) (Template, error) {
+func (s *shelf) copiedTemplate(ctx context.Context, l *templateList, id string) (Template, error) {
 	number, there := l.byID[id]
 	if !there {
 		return Template{}, noTemplate()
@@ -105,7 +111,7 @@ func (s *Service) copiedTemplate(ctx context.Context, l *templateList, id string
 }
 
 // changesTemplates is called by whoever is about to change templates of the server, or to be refused it, who calls done when it knows.
-func (s *Service) changesTemplates() (done func()) {
+func (s *shelf) changesTemplates() (done func()) {
 	if s.copies == nil {
 		return func() {}
 	}
@@ -118,7 +124,7 @@ func (s *Service) changesTemplates() (done func()) {
 }
 
 // keepTemplates reads lists that are wanted until ctx ends.
-func (s *Service) keepTemplates(ctx context.Context) {
+func (s *shelf) keepTemplates(ctx context.Context) {
 	for ctx.Err() == nil {
 		tasks.Wait(ctx, s.copies.templates.wanted)
 		if _, found := s.copies.templates.lists.Get(struct{}{}); found || ctx.Err() != nil {
@@ -133,7 +139,7 @@ func (s *Service) keepTemplates(ctx context.Context) {
 }
 
 // putTemplates reads the list, and keeps it if it is of one generation, or that it would be too large.
-func (s *Service) putTemplates(ctx context.Context) error {
+func (s *shelf) putTemplates(ctx context.Context) error {
 	c := s.copies.templates
 	fence := c.lists.Fence(struct{}{})
 	before, err := s.changes(ctx, math.MaxInt64)
@@ -158,7 +164,7 @@ func (s *Service) putTemplates(ctx context.Context) error {
 }
 
 // rowsWithin reads all templates that room is there for, and returns what is left of it, which is negative when there are more.
-func (s *Service) rowsWithin(ctx context.Context, room int64) (rows []Template, left int64, err error) {
+func (s *shelf) rowsWithin(ctx context.Context, room int64) (rows []Template, left int64, err error) {
 	for row, err := range s.storedTemplates(ctx, TemplateFilter{}, "", "") {
 		if err != nil {
 			return nil, 0, err

@@ -21,7 +21,7 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 	if content.Name == "" {
 		content.Name = "The " + id
 	}
-	template, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: id, Content: content})
+	template, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: id, Content: content})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,14 +43,14 @@ func TestCreateTemplate(t *testing.T) {
 	is.Equal(made.InstalledAt.Nanosecond(), 0) // 999 ns are cut to microseconds
 	is.Equal(made.InstalledAt.Location().String(), "UTC")
 
-	read, err := h.Template(t.Context(), admin, "notes")
+	read, err := h.Templates.Read(t.Context(), admin, "notes")
 	is.NoErr(err)
 	is.Equal(read, made)
 	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
 
-	_, err = h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "notes", Content: made.Content})
+	_, err = h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "notes", Content: made.Content})
 	wantCode(t, err, svc.CodeExists, "/id")
-	_, err = h.Template(t.Context(), admin, "nothing")
+	_, err = h.Templates.Read(t.Context(), admin, "nothing")
 	wantCode(t, err, svc.CodeNotFound, "")
 	is.Equal(h.actions(), nil)
 }
@@ -97,9 +97,9 @@ func TestCreateTemplateRefuses(t *testing.T) {
 		h := newHost(t)
 		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
 		c.edit(&content)
-		_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: c.id, Content: content})
+		_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: c.id, Content: content})
 		wantCode(t, err, svc.CodeInvalid, c.field)
-		if all := collect(t, h.Templates(t.Context(), admin, svc.TemplateFilter{})); len(all) > 0 {
+		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{})); len(all) > 0 {
 			t.Errorf("%s: something was written", c.field)
 		}
 	}
@@ -113,7 +113,7 @@ func TestOddIDsAreKept(t *testing.T) {
 		create(t, h, id, svc.Content{})
 	}
 	for _, id := range ids {
-		read, err := h.Template(t.Context(), admin, id)
+		read, err := h.Templates.Read(t.Context(), admin, id)
 		is.NoErr(err)
 		is.Equal(read.ID, id)
 	}
@@ -126,7 +126,7 @@ func TestListTemplates(t *testing.T) {
 		create(t, h, id, svc.Content{Name: []string{"Z", "Y", "Y", "é"}[i], Category: ptr(id), Tags: []string{"all", id}})
 	}
 	ids := func(f svc.TemplateFilter) (ids []string) {
-		for _, template := range collect(t, h.Templates(t.Context(), admin, f)) {
+		for _, template := range collect(t, h.Templates.List(t.Context(), admin, f)) {
 			ids = append(ids, template.ID)
 		}
 		return ids
@@ -136,8 +136,8 @@ func TestListTemplates(t *testing.T) {
 	is.Equal(ids(svc.TemplateFilter{Tag: "b", Category: "c"}), nil)
 	is.Equal(ids(svc.TemplateFilter{Tag: "ALL"}), nil)
 
-	wantCode(t, lastError(h.Templates(t.Context(), admin, svc.TemplateFilter{Tag: "\xff"})), svc.CodeInvalid, "tag")
-	for range h.Templates(t.Context(), admin, svc.TemplateFilter{}) {
+	wantCode(t, lastError(h.Templates.List(t.Context(), admin, svc.TemplateFilter{Tag: "\xff"})), svc.CodeInvalid, "tag")
+	for range h.Templates.List(t.Context(), admin, svc.TemplateFilter{}) {
 		break // a reader may stop
 	}
 }
@@ -148,7 +148,7 @@ func TestLongListComesInChunks(t *testing.T) {
 	for i := range 173 {
 		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
 	}
-	all := collect(t, h.Templates(t.Context(), admin, svc.TemplateFilter{}))
+	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{}))
 	is.Equal(len(all), 173)
 	for i, template := range all {
 		is.Equal(template.ID, sprintf("%03d", i))
@@ -166,13 +166,13 @@ func TestPatchTemplate(t *testing.T) {
 		Integrations: &[]string{}, Manifest: manifest(`{ "version": "1" }`),
 	}
 	for _, patch := range []svc.TemplatePatch{{}, same} {
-		after, err := h.PatchTemplate(t.Context(), admin, "a", patch)
+		after, err := h.Templates.Patch(t.Context(), admin, "a", patch)
 		is.NoErr(err)
 		is.Equal(after, before) // updated_at included
 	}
 	is.Equal(h.actions(), nil)
 
-	after, err := h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{
+	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{
 		Name: ptr("New"), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: ptr("")},
 		Tags: &[]string{"y", "y"}, Integrations: &[]string{"i"}, Manifest: manifest(`{"version":"2","n":1.0}`),
 	})
@@ -184,7 +184,7 @@ func TestPatchTemplate(t *testing.T) {
 	is.Equal(after.InstalledAt, before.InstalledAt)
 	is.True(after.UpdatedAt.After(before.UpdatedAt))
 	is.Equal(h.actions(), []string{"template.patched template/a by admin"})
-	read, err := h.Template(t.Context(), admin, "a")
+	read, err := h.Templates.Read(t.Context(), admin, "a")
 	is.NoErr(err)
 	is.Equal(read, after)
 }
@@ -194,7 +194,7 @@ func TestPatchKeepsSpellings(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
-	after, err := h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)})
+	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)})
 	is.NoErr(err)
 	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
 	is.True(after.UpdatedAt.After(before.UpdatedAt))
@@ -212,14 +212,14 @@ func TestPatchTemplateRefuses(t *testing.T) {
 		"/manifest":         {Manifest: manifest(`{`)},
 		"/manifest/version": {Manifest: manifest(`{"version":7}`)},
 	} {
-		_, err := h.PatchTemplate(t.Context(), admin, "a", patch)
+		_, err := h.Templates.Patch(t.Context(), admin, "a", patch)
 		wantCode(t, err, svc.CodeInvalid, field)
 	}
-	_, err := h.PatchTemplate(t.Context(), admin, "b", svc.TemplatePatch{})
+	_, err := h.Templates.Patch(t.Context(), admin, "b", svc.TemplatePatch{})
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.PatchTemplate(t.Context(), admin, "..", svc.TemplatePatch{})
+	_, err = h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
-	read, err := h.Template(t.Context(), admin, "a")
+	read, err := h.Templates.Read(t.Context(), admin, "a")
 	is.NoErr(err)
 	is.Equal(read, before)
 }
@@ -235,13 +235,13 @@ func TestPatchesAtOnceAllHold(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, patch := range patches {
 		wg.Go(func() {
-			if _, err := h.PatchTemplate(t.Context(), admin, "a", patch); err != nil {
+			if _, err := h.Templates.Patch(t.Context(), admin, "a", patch); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	read, err := h.Template(t.Context(), admin, "a")
+	read, err := h.Templates.Read(t.Context(), admin, "a")
 	is.NoErr(err)
 	is.Equal(read.Content, svc.Content{
 		Name: "New", Description: ptr("new"), Category: ptr("new"), Tags: []string{"new"},
@@ -254,12 +254,12 @@ func TestDeleteTemplate(t *testing.T) {
 	h := newHost(t)
 	create(t, h, "a", svc.Content{Tags: []string{"x"}})
 	h.actions()
-	is.NoErr(h.DeleteTemplate(t.Context(), admin, "a"))
+	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
 	is.Equal(h.actions(), []string{"template.deleted template/a by admin"})
-	wantCode(t, h.DeleteTemplate(t.Context(), admin, "a"), svc.CodeNotFound, "")
-	wantCode(t, h.DeleteTemplate(t.Context(), admin, "."), svc.CodeInvalid, "template_id")
+	wantCode(t, h.Templates.Delete(t.Context(), admin, "a"), svc.CodeNotFound, "")
+	wantCode(t, h.Templates.Delete(t.Context(), admin, "."), svc.CodeInvalid, "template_id")
 	create(t, h, "a", svc.Content{})
-	is.Equal(len(collect(t, h.Templates(t.Context(), admin, svc.TemplateFilter{Tag: "x"}))), 0)
+	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{Tag: "x"}))), 0)
 }
 
 func TestValidateManifest(t *testing.T) {
@@ -272,14 +272,14 @@ func TestValidateManifest(t *testing.T) {
 		}
 	})
 	content := svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}
-	_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content})
+	_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content})
 	wantCode(t, err, svc.CodeInvalid, "/manifest")
 	create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","bank":{}}`)})
-	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
+	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
 	if err != nil {
 		t.Error("a patch that leaves the manifest alone is refused:", err)
 	}
-	_, err = h.PatchTemplate(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})
+	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})
 	wantCode(t, err, svc.CodeInvalid, "/manifest")
 }
 
@@ -296,17 +296,17 @@ func TestValidateManifestWithPointers(t *testing.T) {
 			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
 		}
 	})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "x", "x", content("X", "1"))
 	refuse = true
-	_, created := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "y", Content: content("Y", "1")})
-	_, patched := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})
+	_, created := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "y", Content: content("Y", "1")})
+	_, patched := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})
 	for _, err := range []error{created, patched} {
 		is.Equal(err.Error(), "/manifest/steps/0/bank: is no bank of ours\n/manifest: has too many steps\n/manifest: is odd")
 		wantCode(t, err, svc.CodeInvalid, "/manifest/steps/0/bank")
 	}
-	_, err = h.InstallTemplate(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
+	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 	is.True(strings.Contains(err.Error(), "/manifest/steps/0/bank is no bank of ours"))
 }
@@ -317,13 +317,13 @@ func TestNameInBytes(t *testing.T) {
 	for name, ok := range map[string]bool{
 		strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false, strings.Repeat("\u4e2d", 341): true, strings.Repeat("\u4e2d", 342): false,
 	} {
-		_, err := h.CreateTemplate(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content(name, "1")})
+		_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content(name, "1")})
 		if ok && err != nil {
 			t.Error(err)
 		} else if !ok {
 			wantCode(t, err, svc.CodeInvalid, "/name")
 		}
-		_ = h.DeleteTemplate(t.Context(), admin, "a")
+		_ = h.Templates.Delete(t.Context(), admin, "a")
 	}
 }
 
@@ -337,7 +337,7 @@ func TestTemplateAt(t *testing.T) {
 			}
 			for range 2 { // from memory, it is read by then
 				at := func(filter svc.TemplateFilter, place int) string {
-					template, err := h.TemplateAt(t.Context(), admin, filter, place)
+					template, err := h.Templates.At(t.Context(), admin, filter, place)
 					if err != nil {
 						return string(svc.ErrorCode(err))
 					}
@@ -351,9 +351,9 @@ func TestTemplateAt(t *testing.T) {
 				}
 				eventually(t, func() bool { return cached == 0 || svc.KeepsTemplates(h.Service) })
 			}
-			_, err := h.TemplateAt(t.Context(), admin, svc.TemplateFilter{}, -1)
+			_, err := h.Templates.At(t.Context(), admin, svc.TemplateFilter{}, -1)
 			wantCode(t, err, svc.CodeInvalid, "place")
-			_, err = h.TemplateAt(t.Context(), alice, svc.TemplateFilter{}, 0)
+			_, err = h.Templates.At(t.Context(), alice, svc.TemplateFilter{}, 0)
 			wantCode(t, err, svc.CodeForbidden, "")
 		})
 	}
@@ -370,16 +370,16 @@ func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	manifest := json.RawMessage(`{"version":"1"}`)
 	for _, by := range []svc.Principal{plain, svc.Host} {
-		_, created := h.CreateTemplate(t.Context(), by, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: manifest}})
-		_, patched := h.PatchTemplate(t.Context(), by, "a", svc.TemplatePatch{Manifest: manifest})
-		_, registered := h.RegisterSource(t.Context(), by, svc.RegisterSource{URL: "https://example.com/a"})
+		_, created := h.Templates.Create(t.Context(), by, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: manifest}})
+		_, patched := h.Templates.Patch(t.Context(), by, "a", svc.TemplatePatch{Manifest: manifest})
+		_, registered := h.Sources.Register(t.Context(), by, svc.RegisterSource{URL: "https://example.com/a"})
 		for _, err := range []error{created, patched, registered} {
 			is.Equal(svc.ErrorCode(err) == svc.CodeForbidden, by.Kind != svc.KindHost)
 		}
 		is.Equal(ran == 0, by.Kind != svc.KindHost)
 	}
 	is.Equal(ran, 3)
-	_, err := h.CreateTemplate(t.Context(), plain, svc.CreateTemplate{ID: "a"})
+	_, err := h.Templates.Create(t.Context(), plain, svc.CreateTemplate{ID: "a"})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // the form of a request still comes first
 }
 
@@ -402,9 +402,9 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 			return errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...)
 		}
 	})
-	_, manifest := h.CreateTemplate(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
-	rows := h.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
-	references := h.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
+	_, manifest := h.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
+	rows := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
+	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
 	for _, err := range []error{manifest, rows, references} {
 		all := err.(interface{ Unwrap() []error }).Unwrap()
 		is.Equal(len(all), svc.MaxErrors+1)

@@ -119,7 +119,7 @@ type Update struct {
 // CheckUpdate asks a template's source whether it has another content than what was installed. A template made by hand
 // has no update; one that is gone from its source has none either. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
 // template, or its source by name), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
-func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
+func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
 	template, err := s.template(ctx, by, id)
 	if err != nil || template.Origin == nil {
 		return UpdateCheck{}, err
@@ -141,7 +141,7 @@ func (s *Service) CheckUpdate(ctx context.Context, by Principal, id string) (Upd
 }
 
 // latest reads a template that came from a source, and asks that what it has now.
-func (s *Service) latest(ctx context.Context, by Principal, id string) (template Template, content Content, revision string, err error) {
+func (s *Templates) latest(ctx context.Context, by Principal, id string) (template Template, content Content, revision string, err error) {
 	if template, err = s.template(ctx, by, id); err != nil {
 		return template, content, "", err
 	}
@@ -156,7 +156,7 @@ func (s *Service) latest(ctx context.Context, by Principal, id string) (template
 	return template, content, revision, err
 }
 
-// UpdateTemplate brings a template to what its source has now. What was edited here is kept while
+// Update brings a template to what its source has now. What was edited here is kept while
 // the source has not changed; when it has, in.LocalEdits says what becomes of it, unless
 // in.Resolution settles it in both cases. The content is compared and merged before the store's
 // transaction, and again when somebody else has changed the template meanwhile.
@@ -165,7 +165,7 @@ func (s *Service) latest(ctx context.Context, by Principal, id string) (template
 // from the source), CodeEdited, CodePrecondition (with ifMatch, a template that has none of these
 // ETags; with in.Revision, a source that has another), CodeChanged (others keep changing the
 // template, or it comes from elsewhere now), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
-func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string) (Update, error) {
+func (s *Templates) Update(ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string) (Update, error) {
 	u, err := s.updater(ctx, by, id, in)
 	if err != nil {
 		return Update{}, err
@@ -187,7 +187,7 @@ func (s *Service) UpdateTemplate(ctx context.Context, by Principal, id string, i
 
 // updater checks a request for an update, and lets the host check its content once the caller is
 // authorized.
-func (s *Service) updater(ctx context.Context, by Principal, id string, in UpdateRequest) (*updater, error) {
+func (s *Templates) updater(ctx context.Context, by Principal, id string, in UpdateRequest) (*updater, error) {
 	in, err := in.check()
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (s *Service) updater(ctx context.Context, by Principal, id string, in Updat
 
 // update makes an update of a template that was just read. When others change it meanwhile, so that
 // the plan does not fit, it is read again.
-func (s *Service) update(ctx context.Context, by Principal, u *updater, template Template) (Update, error) {
+func (s *Templates) update(ctx context.Context, by Principal, u *updater, template Template) (Update, error) {
 	defer s.changesTemplates()()
 	err := errStale
 	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
@@ -396,7 +396,7 @@ func editedLocally(fields []string) *Error {
 	}
 }
 
-// LocalEdits says what [Service.UpdateTemplate] does with a template that was edited here when its source has changed, too.
+// LocalEdits says what [Templates.Update] does with a template that was edited here when its source has changed, too.
 type LocalEdits string
 
 // What is done with local edits. force replaces them whatever is chosen.

@@ -18,36 +18,39 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		code   svc.Code
 	}{
 		"a patch that changes nothing": {
-			func(h *host) error { _, err := h.PatchTemplate(context.Background(), admin, "a", patch); return err },
+			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
 			func(k keeper, ctx context.Context) error {
-				_, err := k.PatchTemplate(ctx, admin, "a", patch)
+				_, err := k.Templates.Patch(ctx, admin, "a", patch)
 				return err
 			}, "",
 		},
 		"a patch of what is gone": {
-			func(h *host) error { return h.DeleteTemplate(context.Background(), admin, "a") },
+			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
 			func(k keeper, ctx context.Context) error {
-				_, err := k.PatchTemplate(ctx, admin, "a", patch)
+				_, err := k.Templates.Patch(ctx, admin, "a", patch)
 				return err
 			}, svc.CodeNotFound,
 		},
 		"a deletion": {
-			func(h *host) error { return h.DeleteTemplate(context.Background(), admin, "a") },
-			func(k keeper, ctx context.Context) error { return k.DeleteTemplate(ctx, admin, "a") }, svc.CodeNotFound,
+			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
+			func(k keeper, ctx context.Context) error { return k.Templates.Delete(ctx, admin, "a") }, svc.CodeNotFound,
 		},
 		"a creation": {
 			func(h *host) error {
-				_, err := h.CreateTemplate(context.Background(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
+				_, err := h.Templates.Create(context.Background(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
 				return err
 			},
 			func(k keeper, ctx context.Context) error {
-				_, err := k.CreateTemplate(ctx, admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
+				_, err := k.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
 				return err
 			}, svc.CodeExists,
 		},
 		"a check": {
-			func(h *host) error { _, err := h.PatchTemplate(context.Background(), admin, "a", patch); return err },
-			func(k keeper, ctx context.Context) error { _, err := k.CheckUpdate(ctx, admin, "a"); return err }, "",
+			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
+			func(k keeper, ctx context.Context) error {
+				_, err := k.Templates.CheckUpdate(ctx, admin, "a")
+				return err
+			}, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,12 +77,12 @@ func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
 	k.warm(t)
 	k.store.plant(func() { k.store.deaf = true })
 	k.warm(t)
-	is.NoErr(k.plain.RemoveSource(t.Context(), admin, "acme"))
-	_, err := k.plain.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+	is.NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
+	_, err := k.plain.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
 	is.NoErr(err)
-	_, err = k.plain.RebindSource(t.Context(), admin, "acme")
+	_, err = k.plain.Sources.Rebind(t.Context(), admin, "acme")
 	is.NoErr(err)
-	_, err = k.CheckUpdate(k.ctx(t), admin, "x")
+	_, err = k.Templates.CheckUpdate(k.ctx(t), admin, "x")
 	is.NoErr(err)
 	k.same(t)
 }
@@ -95,7 +98,7 @@ func TestKeptTemplatesRestDuringAChange(t *testing.T) {
 	slow.slow = true
 	ended := make(chan error)
 	go func() {
-		_, err := k.PatchTemplate(context.Background(), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
+		_, err := k.Templates.Patch(context.Background(), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
 		ended <- err
 	}()
 	<-slow.written
@@ -120,13 +123,13 @@ func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
 	k.warm(t)
 	before := k.store.templates.Load()
 	inside := k.WithStore(k.store)
-	_, err := inside.Template(k.ctx(t), admin, "a")
+	_, err := inside.Templates.Read(k.ctx(t), admin, "a")
 	is.NoErr(err)
-	is.Equal(len(collect(t, inside.Templates(k.ctx(t), admin, svc.TemplateFilter{}))), 1)
-	text, err := inside.RenderTemplates(k.ctx(t), admin, "", func([]svc.Template) []byte { return []byte("text") })
+	is.Equal(len(collect(t, inside.Templates.List(k.ctx(t), admin, svc.TemplateFilter{}))), 1)
+	text, err := inside.Templates.Render(k.ctx(t), admin, "", func([]svc.Template) []byte { return []byte("text") })
 	is.NoErr(err)
 	is.Equal(text, nil)
 	is.Equal(k.store.templates.Load(), before+3) // the list has a chunk, and an empty one
-	_, err = inside.PatchTemplate(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
+	_, err = inside.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
 	is.NoErr(err)
 }

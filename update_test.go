@@ -48,19 +48,19 @@ func TestResolutions(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			is := is.New(t)
 			h := merging(t, "", one, c.here, c.source)
-			before, err := h.Template(t.Context(), admin, "x")
+			before, err := h.Templates.Read(t.Context(), admin, "x")
 			is.NoErr(err)
 			c.in.Revision = revision(t, c.source)
-			_, err = h.UpdateTemplate(t.Context(), admin, "x", c.in, `"another"`)
+			_, err = h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)
 			wantCode(t, err, svc.CodePrecondition, "")
-			update, err := h.UpdateTemplate(t.Context(), admin, "x", c.in, before.ETag())
+			update, err := h.Templates.Update(t.Context(), admin, "x", c.in, before.ETag())
 			is.NoErr(err)
 			is.Equal(h.actions(), c.actions)
 			is.Equal(update.Updated, c.actions != nil)
 			is.Equal(update.PreviousRevision, revision(t, one))
 			is.Equal(update.NewRevision, revision(t, c.source))
 
-			after, err := h.Template(t.Context(), admin, "x")
+			after, err := h.Templates.Read(t.Context(), admin, "x")
 			is.NoErr(err)
 			is.Equal(update.Template, after)
 			is.Equal(revision(t, after.Content), revision(t, c.becomes))
@@ -71,13 +71,13 @@ func TestResolutions(t *testing.T) {
 			if is.Equal(after.Version > before.Version, revision(t, c.becomes) != revision(t, c.here)); after.Version > before.Version {
 				is.Equal(history(t, h, "x")[0].Name, before.Name) // what was replaced can be had back
 			}
-			check, err := h.CheckUpdate(t.Context(), admin, "x")
+			check, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
 			is.NoErr(err)
 			is.Equal(check.HasUpdate, false)
-			diff, err := h.DiffTemplate(t.Context(), admin, "x")
+			diff, err := h.Templates.Diff(t.Context(), admin, "x")
 			is.NoErr(err)
 			is.Equal(len(diff.Changes) > 0, c.edited)
-			again, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{}) // settled for good
+			again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}) // settled for good
 			is.NoErr(err)
 			is.Equal(again.Updated, false)
 		})
@@ -106,16 +106,16 @@ func TestUpdateRequestsRefused(t *testing.T) {
 		{svc.UpdateRequest{Content: &bad, Resolution: svc.TakeMerged}, "/manifest/version"},
 		{svc.UpdateRequest{Resolution: svc.TakeMerged}, "/name"},
 	} {
-		_, err := h.UpdateTemplate(t.Context(), admin, "x", c.in)
+		_, err := h.Templates.Update(t.Context(), admin, "x", c.in)
 		wantCode(t, err, svc.CodeInvalid, c.field)
-		_, err = h.UpdateTemplate(t.Context(), user("plain"), "x", c.in) // the form comes first
+		_, err = h.Templates.Update(t.Context(), user("plain"), "x", c.in) // the form comes first
 		wantCode(t, err, svc.CodeInvalid, c.field)
 	}
 	for _, in := range []svc.UpdateRequest{{}, {Force: true}, {Resolution: svc.KeepOurs}, {LocalEdits: svc.EditsMerge}, {Resolution: svc.TakeMerged, Content: &two}} {
 		in.Revision = revision(t, one) // the source has moved on
-		_, err := h.UpdateTemplate(t.Context(), admin, "x", in)
+		_, err := h.Templates.Update(t.Context(), admin, "x", in)
 		wantCode(t, err, svc.CodePrecondition, "")
-		_, err = h.UpdateTemplate(t.Context(), user("plain"), "x", in)
+		_, err = h.Templates.Update(t.Context(), user("plain"), "x", in)
 		wantCode(t, err, svc.CodeForbidden, "")
 	}
 	is.Equal(h.actions(), nil)
@@ -135,16 +135,16 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 			return nil
 		}
 	})
-	_, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "x", "x", content("X", "1"))
 	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
 	in := svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &bad}
 	checks, h.market.asked = 0, nil
-	_, err = h.UpdateTemplate(t.Context(), user("plain"), "x", in)
+	_, err = h.Templates.Update(t.Context(), user("plain"), "x", in)
 	wantCode(t, err, svc.CodeForbidden, "")
 	is.Equal(checks, 0)
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", in)
+	_, err = h.Templates.Update(t.Context(), admin, "x", in)
 	wantCode(t, err, svc.CodeInvalid, "/manifest/steps")
 	is.Equal(len(h.market.asked), 0)
 }
@@ -182,11 +182,11 @@ func contested(t *testing.T) (*host, *transacting) {
 			return nil
 		}
 	})
-	if _, err := h.RegisterSource(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 	h.install(t, "x", "x", content("X", "1"))
-	if _, err := h.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}); err != nil {
+	if _, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}); err != nil {
 		t.Fatal(err)
 	}
 	h.market.put(acme, "x", content("X", "2"))
@@ -202,7 +202,7 @@ func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
 	s.before = func() {
 		if *done < times {
 			*done++
-			_, err := other.PatchTemplate(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}})
+			_, err := other.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -214,7 +214,7 @@ func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
 func TestMergesBeforeTheTransaction(t *testing.T) {
 	is := is.New(t)
 	h, _ := contested(t)
-	update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update.Template.Name, "Mine")
 	is.Equal(string(update.Template.Manifest), `{"version":"2"}`)
@@ -224,7 +224,7 @@ func TestMergesAgainWhatWasChangedMeanwhile(t *testing.T) {
 	is := is.New(t)
 	h, store := contested(t)
 	store.meanwhile(t, 3)
-	update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(*update.Template.Description, "3") // no edit is lost
 	is.Equal(string(update.Template.Manifest), `{"version":"2"}`)
@@ -236,14 +236,14 @@ func TestMergesNotForEver(t *testing.T) {
 	is := is.New(t)
 	h, store := contested(t)
 	done := store.meanwhile(t, 1000)
-	_, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeChanged, "")
 	is.Equal(*done, 8)
 	is.Equal(len(h.actions()), 0)
-	update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{Resolution: svc.KeepOurs})
+	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Resolution: svc.KeepOurs})
 	is.NoErr(err)
 	is.Equal(*update.Template.Description, "9")
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
 	is.NoErr(err) // nothing new
 
 	h, store = contested(t)
@@ -251,7 +251,7 @@ func TestMergesNotForEver(t *testing.T) {
 		store.before = nil
 		is.NoErr(store.DeleteTemplate(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: "x"}, nil))
 	}
-	_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -263,12 +263,12 @@ func TestResolutionsInATransaction(t *testing.T) {
 		{Resolution: svc.TakeTheirs}, {Resolution: svc.KeepOurs}, {Resolution: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
 	} {
 		h := merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
-		before, err := h.Template(t.Context(), admin, "x")
+		before, err := h.Templates.Read(t.Context(), admin, "x")
 		is.NoErr(err)
 		undone := errors.New("undone")
 		for _, end := range []error{undone, nil} {
 			err = h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-				_, err := h.WithStore(tx).UpdateTemplate(ctx, admin, "x", in)
+				_, err := h.WithStore(tx).Templates.Update(ctx, admin, "x", in)
 				return errors.Join(err, end)
 			})
 			is.True(errors.Is(err, end))
@@ -328,17 +328,17 @@ func TestLargeManifests(t *testing.T) {
 			is.True(len(base.Manifest) > 900_000)
 			ours.Name = "Mine"
 			h := merging(t, svc.EditsMerge, base, ours, theirs)
-			diff, err := h.DiffTemplate(t.Context(), admin, "x")
+			diff, err := h.Templates.Diff(t.Context(), admin, "x")
 			is.NoErr(err)
 			is.True(len(diff.Changes) > 1)
 			is.True(len(diff.Changes) <= 101)
-			_, err = h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+			_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 			wantCode(t, err, svc.CodeEdited, "")
 			is.Equal(fieldsOf(err), []string{"manifest"})
 
 			ours.Manifest = base.Manifest
 			h = merging(t, svc.EditsMerge, base, ours, theirs)
-			update, err := h.UpdateTemplate(t.Context(), admin, "x", svc.UpdateRequest{})
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 			is.NoErr(err)
 			is.Equal(update.Template.Name, "Mine")
 			is.Equal(string(update.Template.Manifest) == string(theirs.Manifest), true)
@@ -353,11 +353,11 @@ func TestDiffAndMergeEndWithTheirContext(t *testing.T) {
 	h := merging(t, svc.EditsMerge, with("1"), with("2"), with("3"))
 	for _, call := range []func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := h.DiffTemplate(ctx, admin, "x")
+			_, err := h.Templates.Diff(ctx, admin, "x")
 			return err
 		},
 		func(ctx context.Context) error {
-			_, err := h.UpdateTemplate(ctx, admin, "x", svc.UpdateRequest{})
+			_, err := h.Templates.Update(ctx, admin, "x", svc.UpdateRequest{})
 			return err
 		},
 	} {

@@ -46,7 +46,7 @@ func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 		for accepted.Load() < 20 && !t.Failed() {
 			time.Sleep(10 * time.Microsecond)
 		}
-		if err := h.RevokeMyAPIKey(t.Context(), alice, key.ID); err != nil {
+		if err := h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID); err != nil {
 			t.Error(err)
 		}
 		revoked.Store(true)
@@ -62,7 +62,7 @@ func TestRevokedElsewhere(t *testing.T) {
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	key := issue(t, h, alice)
 	h.remembered(t, store, key)
-	is.NoErr(other.RevokeMyAPIKey(t.Context(), alice, key.ID))
+	is.NoErr(other.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 	eventually(t, func() bool {
 		_, err := h.Authenticate(t.Context(), string(key.Key))
 		return svc.ErrorCode(err) == svc.CodeUnauthenticated
@@ -72,7 +72,7 @@ func TestRevokedElsewhere(t *testing.T) {
 func TestWhatStopsKeys(t *testing.T) {
 	is := is.New(t)
 	h, store := watched(t)
-	key, err := h.IssueAPIKey(t.Context(), svc.Host, account("ci").Identity(), svc.NewAPIKey{})
+	key, err := h.Keys.Issue(t.Context(), svc.Host, account("ci").Identity(), svc.NewAPIKey{})
 	is.NoErr(err)
 	for _, c := range []struct{ stop, start string }{
 		{`{"users": [{"id": "alice", "is_active": false}]}`, `{"users": [{"id": "alice"}]}`},
@@ -109,9 +109,9 @@ func TestBadKeysAreRemembered(t *testing.T) {
 	h, store := watched(t)
 	good, revoked, disabled, unknown := issue(t, h, alice), issue(t, h, alice), issue(t, h, alice), issue(t, newHost(t), alice)
 	h.remembered(t, store, good)
-	is.New(t).NoErr(h.RevokeMyAPIKey(t.Context(), alice, revoked.ID))
+	is.New(t).NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
 	yes := true
-	_, err := h.PatchMyAPIKey(t.Context(), alice, disabled.ID, svc.APIKeyPatch{Disabled: &yes})
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: &yes})
 	is.New(t).NoErr(err)
 	wrong := svc.Resum(string(good.Key[:21]) + string(revoked.Key[21:53]))
 	for name, key := range map[string]string{

@@ -240,7 +240,7 @@ func (w *worlds) spoiled() (b svc.Bundle) {
 func (w *worlds) host(t *testing.T, b svc.Bundle) *host {
 	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.OnEvent = nil })
-	if err := h.Apply(t.Context(), svc.Host, b); err != nil {
+	if err := h.Access.Apply(t.Context(), svc.Host, b); err != nil {
 		t.Fatal(err)
 	}
 	return h

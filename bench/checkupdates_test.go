@@ -114,7 +114,7 @@ func (s *site) checkChanged(b *testing.B, l *loopback, c *catalogue) {
 
 // check asks a Service for updates and checks the counts.
 func check(ctx context.Context, service *svc.Service, checked, updates int) error {
-	report, err := service.CheckUpdates(ctx, svc.Host, nil)
+	report, err := service.Templates.CheckUpdates(ctx, svc.Host, nil)
 	if err == nil && (report.Checked != checked || len(report.Templates) != updates) {
 		err = fmt.Errorf("%d were checked, %d have updates: %v", report.Checked, len(report.Templates), report.Sources)
 	}
@@ -178,7 +178,7 @@ func (s *site) sameUpdates(ctx context.Context, floor *compared) error {
 			return err
 		}
 	}
-	report, err := s.service.CheckUpdates(ctx, svc.Host, nil)
+	report, err := s.service.Templates.CheckUpdates(ctx, svc.Host, nil)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func installOverHTTP(tb testing.TB, e engine) comparison {
 		}},
 		{name: "service", call: func() error {
 			fromService = next()
-			_, err := s.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "new", SourceName: source.Name, AliasID: &fromService})
+			_, err := s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "new", SourceName: source.Name, AliasID: &fromService})
 			return err
 		}},
 	}
@@ -77,8 +77,8 @@ func (s *site) sameInstalled(ctx context.Context, l *loopback, sides []side, fro
 	if err := errors.Join(l.confirmed(sides[0].call), l.confirmed(sides[1].call)); err != nil {
 		return err
 	}
-	bare, err := s.service.Template(ctx, svc.Host, *fromBare)
-	full, failed := s.service.Template(ctx, svc.Host, *fromService)
+	bare, err := s.service.Templates.Read(ctx, svc.Host, *fromBare)
+	full, failed := s.service.Templates.Read(ctx, svc.Host, *fromService)
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func BenchmarkIssuers(b *testing.B) {
 			}
 			service := side{name: "service", call: func() error {
 				return atOnce(func(int) error {
-					_, err := s.service.IssueAPIKey(ctx, svc.Host, principal, svc.NewAPIKey{})
+					_, err := s.service.Keys.Issue(ctx, svc.Host, principal, svc.NewAPIKey{})
 					return err
 				})
 			}}

@@ -121,7 +121,7 @@ func issueKey(ctx context.Context, s *site) comparison {
 		},
 	}
 	service := side{name: "service", call: func() (err error) {
-		last, err = s.service.IssueAPIKey(ctx, svc.Host, principal, svc.NewAPIKey{})
+		last, err = s.service.Keys.Issue(ctx, svc.Host, principal, svc.NewAPIKey{})
 		return err
 	}}
 	return comparison{exact: true, sides: []side{floor, service}, same: func() error {
@@ -156,7 +156,7 @@ func revokeKey(ctx context.Context, s *site) comparison {
 	sides := []side{
 		{name: "floor", before: before, call: revoking(func(key svc.APIKey) error { return s.bare.revoke(ctx, key) })},
 		{name: "service", before: before, call: revoking(func(key svc.APIKey) error {
-			return s.service.RevokeAPIKey(ctx, svc.Host, key.Holder, key.ID)
+			return s.service.Keys.Revoke(ctx, svc.Host, key.Holder, key.ID)
 		})},
 	}
 	return comparison{exact: true, sides: sides, same: func() error {

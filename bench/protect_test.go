@@ -22,7 +22,7 @@ var holderOfOne = svc.Identity{Kind: svc.KindUser, ID: "somebody"}
 // other connections at once.
 func BenchmarkHandlers(b *testing.B) {
 	s := ownSite(b, sqliteEngine, "handlers")
-	issued, err := s.service.IssueAPIKey(b.Context(), svc.Host, holderOfOne, svc.NewAPIKey{})
+	issued, err := s.service.Keys.Issue(b.Context(), svc.Host, holderOfOne, svc.NewAPIKey{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (s *site) variant(tb testing.TB, name string) *svc.Service {
 
 // reads returns the endpoints that read and ask no source, on a prepared site.
 func reads(ctx context.Context, s *site) ([]pair, error) {
-	one, err := s.service.Template(ctx, svc.Host, templateID(1))
+	one, err := s.service.Templates.Read(ctx, svc.Host, templateID(1))
 	const admin = httpapi.DefaultPrefix + "/admin/"
 	return []pair{
 		{name: "template", path: admin + "templates/" + templateID(1), inARow: 2000},
@@ -68,27 +68,27 @@ var unmeasured = []string{
 
 // reader prepares a site for reading, and returns the key of a user who may read everything.
 func reader(ctx context.Context, s *site) (key string, err error) {
-	if err := s.service.Apply(ctx, svc.Host, svc.Bundle{
+	if err := s.service.Access.Apply(ctx, svc.Host, svc.Bundle{
 		Users:       []svc.User{{ID: "reader"}},
 		Policies:    []svc.Policy{{ID: "reads", Document: json.RawMessage(`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["template:admin","iam:users:read"],"banks":["*"]}]}`)}},
 		Attachments: []svc.Attachment{{PolicyID: "reads", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "reader"}}},
 	}); err != nil {
 		return "", err
 	}
-	issued, err := s.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "reader"}, svc.NewAPIKey{})
+	issued, err := s.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "reader"}, svc.NewAPIKey{})
 	if err != nil {
 		return "", err
 	}
 	for i := range 9 { // one exists
 		alias := fmt.Sprint("shop-", i)
-		_, failed := s.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://shop.example/" + alias, Alias: &alias})
+		_, failed := s.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://shop.example/" + alias, Alias: &alias})
 		if exists := svc.ErrorCode(failed) == svc.CodeExists; !exists {
 			err = errors.Join(err, failed)
 		}
 	}
 	for i := range 3 {
 		name := fmt.Sprint("Version ", i)
-		_, failed := s.service.PatchTemplate(ctx, svc.Host, templateID(2), svc.TemplatePatch{Name: &name})
+		_, failed := s.service.Templates.Patch(ctx, svc.Host, templateID(2), svc.TemplatePatch{Name: &name})
 		err = errors.Join(err, failed)
 	}
 	return string(issued.Key), err
@@ -159,7 +159,7 @@ func TestListBuffer(t *testing.T) {
 		handler.ServeHTTP(w, list.request(t.Context(), list.path, key))
 	}
 	beside := testing.AllocsPerRun(5, ask) - testing.AllocsPerRun(5, func() {
-		err = errors.Join(err, drained(s.templates, s.service.Templates(t.Context(), svc.Host, svc.TemplateFilter{})))
+		err = errors.Join(err, drained(s.templates, s.service.Templates.List(t.Context(), svc.Host, svc.TemplateFilter{})))
 	})
 	t.Logf("%d bytes, in pieces of at most %d, with %.0f allocations beside the service's", sent, largest, beside)
 	if err != nil || sent < s.templates*manifestSize || largest > 64<<10 || beside > float64(s.templates)/10 {

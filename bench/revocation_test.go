@@ -105,7 +105,7 @@ func (w *watch) report(b *testing.B) {
 
 func (w *watch) revokeHere(ctx context.Context) error {
 	for i, key := range w.keys {
-		if err := w.service.RevokeAPIKey(ctx, svc.Host, key.Holder, key.ID); err != nil {
+		if err := w.service.Keys.Revoke(ctx, svc.Host, key.Holder, key.ID); err != nil {
 			return err
 		}
 		w.revoked(i, now())
@@ -152,7 +152,7 @@ func revokeInChild(args []string) error {
 		return err
 	}
 	for _, id := range strings.Fields(string(list)) {
-		if err := service.RevokeAPIKey(ctx, svc.Host, principal, id); err != nil {
+		if err := service.Keys.Revoke(ctx, svc.Host, principal, id); err != nil {
 			return err
 		}
 		if _, err := fmt.Println(now()); err != nil {

@@ -87,7 +87,7 @@ func (s *site) seed() error {
 	if err := s.seedTemplates(ctx); err != nil {
 		return fmt.Errorf("seed templates: %w", err)
 	}
-	if err := s.service.Apply(ctx, svc.Host, principalBundle()); err != nil {
+	if err := s.service.Access.Apply(ctx, svc.Host, principalBundle()); err != nil {
 		return fmt.Errorf("seed access: %w", err)
 	}
 	_, err := s.bare.write.Exec(s.settle)
@@ -151,7 +151,7 @@ func makeKeys(ctx context.Context, n int, holder func(i int) svc.Identity) (keys
 	}
 	defer func() { err = errors.Join(err, maker.Close()) }()
 	for i := range n {
-		key, err := maker.IssueAPIKey(ctx, svc.Host, holder(i), svc.NewAPIKey{})
+		key, err := maker.Keys.Issue(ctx, svc.Host, holder(i), svc.NewAPIKey{})
 		if err != nil {
 			return nil, err
 		}

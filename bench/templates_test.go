@@ -20,7 +20,7 @@ func templateGet(ctx context.Context, s *site) comparison {
 				return err
 			}},
 			{name: "service", call: func() error {
-				_, err := s.service.Template(ctx, svc.Host, s.anyTemplate())
+				_, err := s.service.Templates.Read(ctx, svc.Host, s.anyTemplate())
 				return err
 			}},
 		},
@@ -29,7 +29,7 @@ func templateGet(ctx context.Context, s *site) comparison {
 				id := s.anyTemplate()
 				row, failed := s.bare.get(ctx, id)
 				read, bad := row.template()
-				template, err := s.service.Template(ctx, svc.Host, id)
+				template, err := s.service.Templates.Read(ctx, svc.Host, id)
 				if err := errors.Join(failed, bad, err, equal(template, read)); err != nil {
 					return err
 				}
@@ -69,7 +69,7 @@ func listOf(filter func(label int) svc.TemplateFilter) func(context.Context, *si
 					})
 				}},
 				{name: "service", call: func() error {
-					return drained(labelled, s.service.Templates(ctx, svc.Host, filter(s.anyLabel())))
+					return drained(labelled, s.service.Templates.List(ctx, svc.Host, filter(s.anyLabel())))
 				}},
 			},
 			same: func() error { return s.sameList(ctx, filter(s.anyLabel()), labelled) },
@@ -93,7 +93,7 @@ func list1000(ctx context.Context, s *site) comparison {
 				return counted(limit, func(row func(*templateRow) error) error { return s.bare.eachAtOnce(ctx, limit, row) })
 			}},
 			{name: "service", call: func() error {
-				return drained(limit, first(limit, s.service.Templates(ctx, svc.Host, svc.TemplateFilter{})))
+				return drained(limit, first(limit, s.service.Templates.List(ctx, svc.Host, svc.TemplateFilter{})))
 			}},
 		},
 		same: func() error { return s.sameList(ctx, svc.TemplateFilter{}, limit) },
@@ -141,7 +141,7 @@ func (s *site) sameList(ctx context.Context, filter svc.TemplateFilter, limit in
 		floor = append(floor, template)
 		return err
 	})
-	for template, failed := range first(limit, s.service.Templates(ctx, svc.Host, filter)) {
+	for template, failed := range first(limit, s.service.Templates.List(ctx, svc.Host, filter)) {
 		err = errors.Join(err, failed)
 		service = append(service, template)
 	}
@@ -163,7 +163,7 @@ func installTemplate(ctx context.Context, s *site) comparison {
 		}},
 		{name: "service", call: func() error {
 			fromService = next()
-			_, err := s.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "new", SourceName: "shop", AliasID: &fromService})
+			_, err := s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "new", SourceName: "shop", AliasID: &fromService})
 			return err
 		}},
 	}
@@ -171,8 +171,8 @@ func installTemplate(ctx context.Context, s *site) comparison {
 		sides: sides,
 		same: func() error {
 			err := errors.Join(sides[0].call(), sides[1].call())
-			a, failed := s.service.Template(ctx, svc.Host, fromBare)
-			b, bad := s.service.Template(ctx, svc.Host, fromService)
+			a, failed := s.service.Templates.Read(ctx, svc.Host, fromBare)
+			b, bad := s.service.Templates.Read(ctx, svc.Host, fromService)
 			if err := errors.Join(err, failed, bad); err != nil {
 				return err
 			}

@@ -61,7 +61,7 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 func (s *site) keys(k keyring) []svc.APIKey {
 	s.t.Helper()
 	list := []svc.APIKey{}
-	for _, key := range must(all(s.APIKeys(s.t.Context(), svc.Host, alice))) {
+	for _, key := range must(all(s.Keys.List(s.t.Context(), svc.Host, alice))) {
 		key.Hash, key.Pepper, key.Seal, key.Holder = nil, "", nil, k.holder
 		list = append(list, key)
 	}

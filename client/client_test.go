@@ -97,13 +97,13 @@ func TestWhatCannotBeSent(t *testing.T) {
 	for _, id := range []string{"", ".", "..", "a/b", "/", "../x", `a\b`} {
 		is := is.New(t)
 		_, err := s.client.Template(ctx, id)
-		is.Equal(refusals(err), refusals(second(s.Template(ctx, svc.Host, id))))
+		is.Equal(refusals(err), refusals(second(s.Templates.Read(ctx, svc.Host, id))))
 		is.Equal(refused(err).Field, "template_id")
 		_, err = all(s.client.APIKeys(ctx, id))
 		is.Equal(refused(err).Field, "user_id")
 		is.Equal(refused(s.client.RemoveSource(ctx, id)).Field, "name")
 		err = s.client.RevokeAPIKey(ctx, id, id)
-		is.Equal(refusals(err), refusals(s.RevokeAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, id)))
+		is.Equal(refusals(err), refusals(s.Keys.Revoke(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, id)))
 		is.Equal(len(refusals(err)), 2)
 	}
 	is := is.New(t)
@@ -119,7 +119,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 		change(&in)
 		_, err := s.client.CreateTemplate(ctx, in)
 		is.Equal(refused(err).Field, field)
-		is.Equal(refusals(err), refusals(second(s.CreateTemplate(ctx, svc.Host, in))))
+		is.Equal(refusals(err), refusals(second(s.Templates.Create(ctx, svc.Host, in))))
 	}
 	is.Equal(len(s.requests()), 0)
 }

@@ -52,8 +52,8 @@ func TestErrorsOfTheService(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)
 	s.create("taken")
-	must(s.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
-	must(s.PatchTemplate(ctx, svc.Host, "notes", svc.TemplatePatch{Name: new("mine"), Tags: &[]string{}}))
+	must(s.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
+	must(s.Templates.Patch(ctx, svc.Host, "notes", svc.TemplatePatch{Name: new("mine"), Tags: &[]string{}}))
 	s.offer(strings.Replace(catalogue, "1.50", "1.75", 1))
 	notes := svc.Install{TemplateID: "notes", SourceName: "acme", AliasID: new("other")}
 	bob := svc.Principal{Kind: svc.KindUser, ID: "bob"}
@@ -61,9 +61,9 @@ func TestErrorsOfTheService(t *testing.T) {
 	again := svc.RegisterSource{URL: "fs://acme", Alias: new("acme")}
 	rename := svc.TemplatePatch{Name: new("x")}
 	renames := func() error { return second(s.client.PatchTemplate(ctx, "taken", rename)) }
-	renamesHere := func() error { return second(s.PatchTemplate(ctx, admin, "taken", rename)) }
+	renamesHere := func() error { return second(s.Templates.Patch(ctx, admin, "taken", rename)) }
 	installs := func() error { return second(s.client.InstallTemplate(ctx, notes)) }
-	installsHere := func() error { return second(s.InstallTemplate(ctx, admin, notes)) }
+	installsHere := func() error { return second(s.Templates.Install(ctx, admin, notes)) }
 	for _, c := range []struct {
 		code    svc.Code
 		status  int
@@ -75,22 +75,22 @@ func TestErrorsOfTheService(t *testing.T) {
 	}{
 		{svc.CodeInvalid, 400, 4,
 			func() error { return second(s.client.CreateTemplate(ctx, bad)) },
-			func() error { return second(s.CreateTemplate(ctx, admin, bad)) }, nil, nil},
+			func() error { return second(s.Templates.Create(ctx, admin, bad)) }, nil, nil},
 		{svc.CodeInvalid, 400, 1,
 			func() error { return second(s.client.UpdateTemplate(ctx, "taken", svc.UpdateRequest{})) },
-			func() error { return second(s.UpdateTemplate(ctx, admin, "taken", svc.UpdateRequest{})) }, nil, nil},
+			func() error { return second(s.Templates.Update(ctx, admin, "taken", svc.UpdateRequest{})) }, nil, nil},
 		{svc.CodeForbidden, 403, 1,
 			func() error { return second(all(s.client.As("session-of-bob").Sources(ctx))) },
-			func() error { return second(all(s.Sources(ctx, bob))) }, nil, nil},
+			func() error { return second(all(s.Sources.List(ctx, bob))) }, nil, nil},
 		{svc.CodeNotFound, 404, 1,
 			func() error { return s.client.DeleteTemplate(ctx, "nothing") },
-			func() error { return s.DeleteTemplate(ctx, admin, "nothing") }, nil, nil},
+			func() error { return s.Templates.Delete(ctx, admin, "nothing") }, nil, nil},
 		{svc.CodeExists, 409, 1,
 			func() error { return second(s.client.RegisterSource(ctx, again)) },
-			func() error { return second(s.RegisterSource(ctx, admin, again)) }, nil, nil},
+			func() error { return second(s.Sources.Register(ctx, admin, again)) }, nil, nil},
 		{svc.CodeEdited, 409, 1,
 			func() error { return second(s.client.UpdateTemplate(ctx, "notes", svc.UpdateRequest{})) },
-			func() error { return second(s.UpdateTemplate(ctx, admin, "notes", svc.UpdateRequest{})) }, nil, nil},
+			func() error { return second(s.Templates.Update(ctx, admin, "notes", svc.UpdateRequest{})) }, nil, nil},
 		{svc.CodeChanged, 409, 1, renames, renamesHere, svc.ErrChanged, nil},
 		{svc.CodeInternal, 500, 1, renames, renamesHere, errors.New("the disk is on fire"), nil},
 		{svc.CodeUnavailable, 503, 1, renames, renamesHere, svc.ErrUnavailable, nil},

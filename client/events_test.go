@@ -19,11 +19,11 @@ func TestAuditRecords(t *testing.T) {
 	}
 	s.tick()
 	for range 3 {
-		must(s.IssueAPIKey(ctx, svc.Host, alice, svc.NewAPIKey{}))
+		must(s.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{}))
 		s.tick()
 	}
-	must(s.RevokeMyAPIKeys(ctx, svc.Principal{Kind: svc.KindUser, ID: "alice"}))
-	whole := must(all(s.AuditRecords(ctx, svc.Host, svc.AuditFilter{})))
+	must(s.Keys.RevokeAll(ctx, svc.Principal{Kind: svc.KindUser, ID: "alice"}, svc.Me))
+	whole := must(all(s.Audit.Records(ctx, svc.Host, svc.AuditFilter{})))
 	key := whole[1] // a revocation
 	for _, filter := range []svc.AuditFilter{
 		{}, {ActorKind: svc.KindHost}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
@@ -31,7 +31,7 @@ func TestAuditRecords(t *testing.T) {
 	} {
 		got, err := all(s.client.AuditRecords(ctx, filter))
 		is.NoErr(err)
-		is.Equal(got, must(all(s.AuditRecords(ctx, svc.Host, filter))))
+		is.Equal(got, must(all(s.Audit.Records(ctx, svc.Host, filter))))
 	}
 	is.Equal(whole[len(whole)-1].Previous, []byte(nil))
 

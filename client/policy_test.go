@@ -27,7 +27,7 @@ func TestResolve(t *testing.T) {
 	for _, q := range queries {
 		got, err := s.client.Resolve(ctx, q)
 		is.NoErr(err)
-		want := must(s.Resolve(ctx, svc.Host, q))
+		want := must(s.Policies.Resolve(ctx, svc.Host, q))
 		is.Equal(got, spliced(want))
 		outcomes[got.Outcome] = true
 	}
@@ -57,7 +57,7 @@ func TestSimulate(t *testing.T) {
 		for _, q := range append(queries, svc.Query{Bank: "none", Sender: "slack:<7>"}, svc.Query{Bank: "none", UserID: "bob"}) {
 			got, err := s.client.Simulate(ctx, bundle, q)
 			is.NoErr(err)
-			is.Equal(got, spliced(must(s.Simulate(ctx, svc.Host, bundle, q))))
+			is.Equal(got, spliced(must(s.Policies.Simulate(ctx, svc.Host, bundle, q))))
 		}
 	}
 	is.Equal(must(s.client.Simulate(ctx, overlay, queries[4])).Parameters.RecallMaxTokens, nil)
@@ -97,7 +97,7 @@ func TestWhoCan(t *testing.T) {
 	for _, c := range [][2]string{{"", "support"}, {"bank:delete", "support"}, {"bank:retain", "other bank"}, {"iam:users:read", "*"}} {
 		got, err := s.client.WhoCan(ctx, c[0], c[1])
 		is.NoErr(err)
-		is.Equal(must(json.Marshal(got)), must(json.Marshal(must(s.WhoCan(ctx, svc.Host, c[0], c[1])))))
+		is.Equal(must(json.Marshal(got)), must(json.Marshal(must(s.Policies.WhoCan(ctx, svc.Host, c[0], c[1])))))
 	}
 	got := must(s.client.WhoCan(ctx, "", "support"))
 	is.Equal(got.Users, []string{"alice"})

@@ -90,7 +90,7 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		change(&u)
 	}
 	s.Service = must(svc.New(u.service))
-	if err := s.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
+	if err := s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
 		t.Fatal(err)
 	}
 	var handler http.Handler = s.record(httpapi.New(s.Service, u.api))
@@ -165,7 +165,7 @@ func (s *site) offer(catalogue string) {
 func (s *site) register(catalogue string) {
 	s.t.Helper()
 	s.offer(catalogue)
-	if _, err := s.RegisterSource(s.t.Context(), svc.Host, svc.RegisterSource{URL: "fs://acme", Alias: new("acme")}); err != nil {
+	if _, err := s.Sources.Register(s.t.Context(), svc.Host, svc.RegisterSource{URL: "fs://acme", Alias: new("acme")}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -177,7 +177,7 @@ func (s *site) create(id string, change ...func(*svc.CreateTemplate)) svc.Templa
 	for _, c := range change {
 		c(&in)
 	}
-	return must(s.CreateTemplate(s.t.Context(), svc.Host, in))
+	return must(s.Templates.Create(s.t.Context(), svc.Host, in))
 }
 
 // sessions is how the host knows people: "session-of-ID/anything". Its administrator may do everything.

@@ -19,7 +19,7 @@ func shown(s svc.Source) client.Source {
 func (s *site) sources() []client.Source {
 	s.t.Helper()
 	list := []client.Source{}
-	for _, source := range must(all(s.Sources(s.t.Context(), svc.Host))) {
+	for _, source := range must(all(s.Sources.List(s.t.Context(), svc.Host))) {
 		list = append(list, shown(source))
 	}
 	return list
@@ -77,7 +77,7 @@ func TestSearchSources(t *testing.T) {
 		is.Equal(len(got), 2)
 		is.Equal(got[0].SourceTemplates.Templates, must(s.client.SourceTemplates(ctx, "acme", filter)).Templates)
 		is.Equal(got[0].Problem, "")
-		want := must(s.Service.SearchSources(ctx, svc.Host, filter))[1]
+		want := must(s.Service.Sources.Search(ctx, svc.Host, filter))[1]
 		want.Templates, want.Bad = []svc.SourceTemplate{}, []svc.CatalogProblem{}
 		is.Equal(got[1], want)
 		is.True(got[1].Problem != "")
@@ -93,11 +93,11 @@ func TestCheckUpdates(t *testing.T) {
 	must(s.client.InstallTemplate(ctx, svc.Install{TemplateID: "mail", SourceName: "acme"}))
 	s.offer(`{"templates": [{"id": "notes", "name": "Other", "manifest": {"version": "1"}}]}`)
 	got := must(s.client.CheckUpdates(ctx))
-	is.Equal(got, must(s.Service.CheckUpdates(ctx, svc.Host, nil)))
+	is.Equal(got, must(s.Service.Templates.CheckUpdates(ctx, svc.Host, nil)))
 	is.Equal(len(got.Templates), 2)
 	s.market.fail(errors.New("gone"))
 	got = must(s.client.CheckUpdates(ctx))
-	is.Equal(got, must(s.Service.CheckUpdates(ctx, svc.Host, nil)))
+	is.Equal(got, must(s.Service.Templates.CheckUpdates(ctx, svc.Host, nil)))
 	is.True(got.Sources[0].Problem != "")
 }
 
@@ -116,11 +116,11 @@ func TestSourceTemplates(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)
-	must(s.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
+	must(s.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
 	for _, filter := range []svc.CatalogFilter{{}, {Category: "work"}, {Tag: "a"}, {Tag: "none"}, {Text: "no TE"}, {Text: "none"}} {
 		got, err := s.client.SourceTemplates(ctx, "acme", filter)
 		is.NoErr(err)
-		want := must(s.SourceTemplates(ctx, svc.Host, "acme", filter))
+		want := must(s.Sources.Browse(ctx, svc.Host, "acme", filter))
 		for i := range want.Templates {
 			entry := &want.Templates[i]
 			entry.Index, entry.ManifestFile, entry.Content.Manifest = 0, "", nil

@@ -30,7 +30,7 @@ func told(t svc.Template) svc.Template {
 // kept is a template as the server has it now.
 func (s *site) kept(id string) svc.Template {
 	s.t.Helper()
-	return told(must(s.Template(s.t.Context(), svc.Host, id)))
+	return told(must(s.Templates.Read(s.t.Context(), svc.Host, id)))
 }
 
 func TestTemplateByHand(t *testing.T) {
@@ -74,7 +74,7 @@ func TestTemplates(t *testing.T) {
 	for _, filter := range []svc.TemplateFilter{{}, {Category: "c&d=+ ;"}, {Tag: "tag of a"}, {Category: "c&d=+ ;", Tag: "ü"}, {Tag: "none"}} {
 		got, err := all(s.client.Templates(ctx, filter))
 		is.NoErr(err)
-		want := must(all(s.Templates(ctx, svc.Host, filter)))
+		want := must(all(s.Templates.List(ctx, svc.Host, filter)))
 		for i := range want {
 			want[i] = told(want[i])
 		}
@@ -121,7 +121,7 @@ func TestIfMatch(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)
 	first := must(s.client.InstallTemplate(ctx, svc.Install{TemplateID: "notes", SourceName: "acme"}))
-	is.Equal(first.ETag(), must(s.Template(ctx, svc.Host, "notes")).ETag())
+	is.Equal(first.ETag(), must(s.Templates.Read(ctx, svc.Host, "notes")).ETag())
 	s.tick()
 	patch := svc.TemplatePatch{Name: new("other")}
 	second := must(s.client.PatchTemplate(ctx, "notes", patch, `"x"`, first.ETag()))
@@ -176,7 +176,7 @@ func TestInstalledTemplate(t *testing.T) {
 		t.Helper()
 		got, err := s.client.CheckUpdate(ctx, id)
 		is.NoErr(err)
-		is.Equal(got, must(s.CheckUpdate(ctx, svc.Host, id)))
+		is.Equal(got, must(s.Templates.CheckUpdate(ctx, svc.Host, id)))
 		is.Equal(got.HasUpdate, has)
 	}
 	check("mine", false)
@@ -187,11 +187,11 @@ func TestInstalledTemplate(t *testing.T) {
 
 	diff, err := s.client.DiffTemplate(ctx, "mine")
 	is.NoErr(err)
-	is.Equal(diff, must(s.DiffTemplate(ctx, svc.Host, "mine")))
+	is.Equal(diff, must(s.Templates.Diff(ctx, svc.Host, "mine")))
 	is.Equal(len(diff.Changes), 1)
 	same, err := s.client.DiffTemplate(ctx, "mail")
 	is.NoErr(err)
-	is.Equal(same, must(s.DiffTemplate(ctx, svc.Host, "mail")))
+	is.Equal(same, must(s.Templates.Diff(ctx, svc.Host, "mail")))
 
 	s.tick()
 	update, err := s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})
@@ -215,12 +215,12 @@ func TestDiffOfNull(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	s.register(`{"templates": [{"id": "a", "name": "a", "manifest": {"version": "1", "n": null, "x": "<1>"}}]}`)
-	must(s.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: "acme"}))
+	must(s.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: "acme"}))
 	must(s.client.PatchTemplate(ctx, "a", svc.TemplatePatch{Manifest: []byte(`{"version":"1","x":2}`), Category: &svc.TextPatch{Value: new("c")}}))
 	s.offer(`{"templates": [{"id": "a", "name": "a", "manifest": {"version": "1", "n": null, "x": 3}}]}`)
 	got, err := s.client.DiffTemplate(ctx, "a")
 	is.NoErr(err)
-	is.Equal(got, must(s.DiffTemplate(ctx, svc.Host, "a")))
+	is.Equal(got, must(s.Templates.Diff(ctx, svc.Host, "a")))
 	is.Equal(got.Changes[0], svc.ContentChange{
 		Path: "/category", Base: json.RawMessage("null"), Ours: json.RawMessage(`"c"`), Theirs: json.RawMessage("null"),
 	})
@@ -248,14 +248,14 @@ func TestHistory(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)
-	must(s.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
+	must(s.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
 	for _, name := range []string{"one", "two"} {
 		s.tick()
 		must(s.client.PatchTemplate(ctx, "notes", svc.TemplatePatch{Name: &name}))
 	}
 	history, err := all(s.client.TemplateHistory(ctx, "notes"))
 	is.NoErr(err)
-	is.Equal(history, must(all(s.TemplateHistory(ctx, svc.Host, "notes"))))
+	is.Equal(history, must(all(s.Templates.History(ctx, svc.Host, "notes"))))
 	is.Equal(len(history), 2)
 
 	s.tick()

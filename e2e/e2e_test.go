@@ -65,7 +65,7 @@ func newSiteOn(t *testing.T, config marketplace.Config, open func() (database, e
 	t.Helper()
 	s := &site{t: t, path: filepath.Join(t.TempDir(), "svc.db"), config: config, open: open}
 	s.start()
-	if err := s.service.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
+	if err := s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.stop() })
@@ -111,7 +111,7 @@ func (s *site) restart() {
 func (s *site) key(user string) string { return s.keyOf(svc.KindUser, user) }
 
 func (s *site) keyOf(kind svc.Kind, id string) string {
-	return string(must(s.service.IssueAPIKey(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})).Key)
+	return string(must(s.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})).Key)
 }
 
 // keyID returns the id in a key.

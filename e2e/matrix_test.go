@@ -129,13 +129,13 @@ func (s *site) restock() string {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, id := range []string{"chat", "new"} {
-		_ = s.service.DeleteTemplate(ctx, svc.Host, id)
+		_ = s.service.Templates.Delete(ctx, svc.Host, id)
 	}
 	for _, name := range []string{"shelf", "new"} {
-		_ = s.service.RemoveSource(ctx, svc.Host, name)
+		_ = s.service.Sources.Remove(ctx, svc.Host, name)
 	}
-	must(s.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: new("shelf")}))
-	must(s.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "chat", SourceName: "shelf"}))
+	must(s.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: new("shelf")}))
+	must(s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "chat", SourceName: "shelf"}))
 	return keyID(s.key("alice"))
 }
 

@@ -28,7 +28,7 @@ func TestRandomRequestsToAFile(t *testing.T) {
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 	}))
 	defer service.Close()
-	if err := service.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
+	if err := service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(httpapi.New(service, httpapi.Options{}).Ahead(http.NewServeMux()))

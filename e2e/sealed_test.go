@@ -48,7 +48,7 @@ func newSealedSite(t *testing.T, store svc.Store, db *sql.DB) *sealedSite {
 	}
 	s.Service = s.new()
 	bundle := must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}, {"id": "root"}], "policies": [{"id": "narrow", "document": {"version": "2026-03-24", "statements": []}}]}`)))
-	if err := s.Apply(t.Context(), svc.Host, bundle); err != nil {
+	if err := s.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -56,11 +56,11 @@ func newSealedSite(t *testing.T, store svc.Store, db *sql.DB) *sealedSite {
 
 func (s *sealedSite) issue(description string) svc.IssuedKey {
 	holder := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	key := must(s.IssueAPIKey(s.t.Context(), svc.Host, holder, svc.NewAPIKey{
+	key := must(s.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{
 		Description: &description, ExpiresAt: time.Now().Add(time.Hour), ScopingPolicyID: "narrow",
 	}))
 	if description == "disabled" {
-		must(s.PatchAPIKey(s.t.Context(), svc.Host, holder, key.ID, svc.APIKeyPatch{Disabled: new(true)}))
+		must(s.Keys.Patch(s.t.Context(), svc.Host, holder, key.ID, svc.APIKeyPatch{Disabled: new(true)}))
 	}
 	return key
 }
@@ -119,7 +119,7 @@ func (s *sealedSite) test() {
 		}
 	}
 	revoked := s.issue("revoked")
-	if err := s.RevokeAPIKey(s.t.Context(), svc.Host, revoked.Holder, revoked.ID); err != nil {
+	if err := s.Keys.Revoke(s.t.Context(), svc.Host, revoked.Holder, revoked.ID); err != nil {
 		s.t.Fatal(err)
 	}
 	s.execute("UPDATE svc_api_keys SET revoked_at = NULL WHERE id = '" + revoked.ID + "'")

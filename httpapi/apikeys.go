@@ -18,25 +18,25 @@ func (r *request) holder() svc.Identity {
 
 func (h *Handler) listUserKeys(w http.ResponseWriter, r *request) error {
 	return sendKeys(w, r, func(issued time.Time, id string) iter.Seq2[svc.APIKey, error] {
-		return h.service.APIKeysAfter(r.Context(), r.by, r.holder(), issued, id)
+		return h.service.Keys.ListAfter(r.Context(), r.by, r.holder(), issued, id)
 	})
 }
 
 func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
 	return sendKeys(w, r, func(issued time.Time, id string) iter.Seq2[svc.APIKey, error] {
-		return h.service.MyAPIKeysAfter(r.Context(), r.by, issued, id)
+		return h.service.Keys.ListAfter(r.Context(), r.by, svc.Me, issued, id)
 	})
 }
 
 func (h *Handler) issueUserKey(w http.ResponseWriter, r *request) error {
 	return h.issueKey(w, r, func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-		return h.service.IssueAPIKey(r.Context(), r.by, r.holder(), in)
+		return h.service.Keys.Issue(r.Context(), r.by, r.holder(), in)
 	})
 }
 
 func (h *Handler) issueMyKey(w http.ResponseWriter, r *request) error {
 	return h.issueKey(w, r, func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-		return h.service.IssueMyAPIKey(r.Context(), r.by, in)
+		return h.service.Keys.Issue(r.Context(), r.by, svc.Me, in)
 	})
 }
 
@@ -72,13 +72,13 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request, issue func(svc.New
 
 func (h *Handler) patchUserKey(w http.ResponseWriter, r *request) error {
 	return h.patchKey(w, r, func(patch svc.APIKeyPatch) (svc.APIKey, error) {
-		return h.service.PatchAPIKey(r.Context(), r.by, r.holder(), r.params["key_id"], patch)
+		return h.service.Keys.Patch(r.Context(), r.by, r.holder(), r.params["key_id"], patch)
 	})
 }
 
 func (h *Handler) patchMyKey(w http.ResponseWriter, r *request) error {
 	return h.patchKey(w, r, func(patch svc.APIKeyPatch) (svc.APIKey, error) {
-		return h.service.PatchMyAPIKey(r.Context(), r.by, r.params["key_id"], patch)
+		return h.service.Keys.Patch(r.Context(), r.by, svc.Me, r.params["key_id"], patch)
 	})
 }
 
@@ -132,13 +132,13 @@ func isStrict(text string) bool {
 
 func (h *Handler) rotateUserKey(w http.ResponseWriter, r *request) error {
 	return h.rotateKey(w, r, func(overlap time.Duration) (svc.IssuedKey, error) {
-		return h.service.RotateAPIKey(r.Context(), r.by, r.holder(), r.params["key_id"], overlap)
+		return h.service.Keys.Rotate(r.Context(), r.by, r.holder(), r.params["key_id"], overlap)
 	})
 }
 
 func (h *Handler) rotateMyKey(w http.ResponseWriter, r *request) error {
 	return h.rotateKey(w, r, func(overlap time.Duration) (svc.IssuedKey, error) {
-		return h.service.RotateMyAPIKey(r.Context(), r.by, r.params["key_id"], overlap)
+		return h.service.Keys.Rotate(r.Context(), r.by, svc.Me, r.params["key_id"], overlap)
 	})
 }
 
@@ -164,28 +164,28 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request, rotate func(overl
 }
 
 func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
-	if err := h.service.RevokeAPIKey(r.Context(), r.by, r.holder(), r.params["key_id"]); err != nil {
+	if err := h.service.Keys.Revoke(r.Context(), r.by, r.holder(), r.params["key_id"]); err != nil {
 		return err
 	}
 	return sendNothing(w)
 }
 
 func (h *Handler) revokeMyKey(w http.ResponseWriter, r *request) error {
-	if err := h.service.RevokeMyAPIKey(r.Context(), r.by, r.params["key_id"]); err != nil {
+	if err := h.service.Keys.Revoke(r.Context(), r.by, svc.Me, r.params["key_id"]); err != nil {
 		return err
 	}
 	return sendNothing(w)
 }
 
 func (h *Handler) revokeUserKeys(w http.ResponseWriter, r *request) error {
-	if _, err := h.service.RevokeAPIKeys(r.Context(), r.by, r.holder()); err != nil {
+	if _, err := h.service.Keys.RevokeAll(r.Context(), r.by, r.holder()); err != nil {
 		return err
 	}
 	return sendNothing(w)
 }
 
 func (h *Handler) revokeMyKeys(w http.ResponseWriter, r *request) error {
-	if _, err := h.service.RevokeMyAPIKeys(r.Context(), r.by); err != nil {
+	if _, err := h.service.Keys.RevokeAll(r.Context(), r.by, svc.Me); err != nil {
 		return err
 	}
 	return sendNothing(w)

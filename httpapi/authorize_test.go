@@ -61,7 +61,7 @@ func TestRightsAreJudgedAtEachRequest(t *testing.T) {
 	robot.get("/admin/templates").is(200)
 	apply := func(bundle string) {
 		t.Helper()
-		if err := s.service.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))); err != nil {
+		if err := s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,7 +12,7 @@ func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	offered, err := h.service.SourceTemplates(r.Context(), r.by, r.params["name"], filter)
+	offered, err := h.service.Sources.Browse(r.Context(), r.by, r.params["name"], filter)
 	if err != nil {
 		return err
 	}

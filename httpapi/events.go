@@ -28,7 +28,7 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 	if filter.Before, err = p.number(); err != nil {
 		return err
 	}
-	rows := h.service.AuditRecords(r.Context(), r.by, filter)
+	rows := h.service.Audit.Records(r.Context(), r.by, filter)
 	return sendPage(w, r, p, `{"events":[`, "]}", rows, wireEvent, func(e svc.AuditRecord) []string {
 		return []string{strconv.FormatInt(e.Number, 10), ""}
 	})

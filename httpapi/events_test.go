@@ -61,7 +61,7 @@ func TestEventsWhole(t *testing.T) {
 	s, admin := eventful(t)
 	events := admin.events("/admin/events?limit=3")
 	records := slices.Collect(func(yield func(svc.AuditRecord) bool) {
-		for r, err := range s.service.AuditRecords(t.Context(), svc.Host, svc.AuditFilter{}) {
+		for r, err := range s.service.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{}) {
 			if err != nil || !yield(r) {
 				return
 			}
@@ -95,7 +95,7 @@ func TestEventsWhole(t *testing.T) {
 // Anybody can check the chain: the hash of an event is that of all else of it. So it is in the documentation.
 func TestHashesOfEvents(t *testing.T) {
 	s, admin := eventful(t)
-	must(s.service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+	must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
 	admin.post("/users/alice/api-keys", "").is(201)
 	wantChain(t, admin.events("/admin/events?limit=4"))
 	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/audit.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for

@@ -43,7 +43,7 @@ func TestBodiesHeldBack(t *testing.T) {
 		bearer := s.key("admin")
 		id := bearer[len("svcu_"):][:16]
 		return bearer, func() {
-			if err := s.service.RevokeAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, id); err != nil {
+			if err := s.service.Keys.Revoke(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, id); err != nil {
 				t.Error(err)
 			}
 		}
@@ -106,7 +106,7 @@ func TestEmptyBodyHeldBack(t *testing.T) {
 	text := s.lines("POST "+s.prefix+"/me/api-keys HTTP/1.1", bearer, "Transfer-Encoding: chunked") + "0\r\n\r\n"
 	_, _ = io.WriteString(conn, text[:len(text)-1])
 	<-admitted
-	if _, err := s.service.RevokeAPIKeys(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}); err != nil {
+	if _, err := s.service.Keys.RevokeAll(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(conn, text[len(text)-1:])

@@ -8,7 +8,7 @@ import (
 )
 
 func (h *Handler) templateHistory(w http.ResponseWriter, r *request) error {
-	versions := h.service.TemplateHistory(r.Context(), r.by, r.params["template_id"])
+	versions := h.service.Templates.History(r.Context(), r.by, r.params["template_id"])
 	return sendList(w, `{"versions":[`, "]}", versions, wireVersion, nil)
 }
 
@@ -21,12 +21,12 @@ func (h *Handler) rollbackTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.RollbackTemplate(r.Context(), r.by, r.params["template_id"], in.Version, match...)
+	template, err := h.service.Templates.Rollback(r.Context(), r.by, r.params["template_id"], in.Version, match...)
 	return sendTemplate(w, template, err)
 }
 
 func (h *Handler) diffTemplate(w http.ResponseWriter, r *request) error {
-	diff, err := h.service.DiffTemplate(r.Context(), r.by, r.params["template_id"])
+	diff, err := h.service.Templates.Diff(r.Context(), r.by, r.params["template_id"])
 	if err != nil {
 		return err
 	}

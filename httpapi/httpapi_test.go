@@ -121,7 +121,7 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	}
 	s.service = must(svc.New(u.Config))
 	bundle := must(svc.ParseBundle([]byte(access)))
-	if err := s.service.Apply(t.Context(), svc.Host, bundle); err != nil {
+	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
 		t.Fatal(err)
 	}
 	s.serve(u)
@@ -183,7 +183,7 @@ func (s *site) accountKey(id string) string {
 
 func (s *site) keyOf(holder svc.Identity) string {
 	s.t.Helper()
-	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, holder, svc.NewAPIKey{})
+	issued, err := s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

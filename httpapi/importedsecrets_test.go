@@ -15,7 +15,7 @@ func TestImportedKeysAreMasked(t *testing.T) {
 	s := newSite(t, func(u *setup) { u.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
 	hash := sha256.Sum256([]byte(key))
 	holder := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	imported, err := s.service.ImportAPIKey(t.Context(), svc.Host, holder, svc.ImportedKey{Prefix: "sk-", Hash: hash[:]})
+	imported, err := s.service.Keys.Import(t.Context(), svc.Host, holder, svc.ImportedKey{Prefix: "sk-", Hash: hash[:]})
 	if err != nil {
 		t.Fatal(err)
 	}

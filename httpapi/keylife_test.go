@@ -199,7 +199,7 @@ func TestKeyChangesOfAnUnknownUser(t *testing.T) {
 	s := newSite(t, func(u *setup) {
 		u.KnownUser = func(_ context.Context, id string) (bool, error) { return id == "admin", nil }
 	})
-	key, err := s.service.IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	key, err := s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	if err != nil {
 		t.Fatal(err)
 	}

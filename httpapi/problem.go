@@ -135,7 +135,7 @@ func (h *Handler) clip(field string) string {
 const leastSecret = 30
 
 // mask masks what looks like an API key, of another system as well.
-func (h *Handler) mask(text string) string { return maskKeys(h.service.MaskImportedKeys(text)) }
+func (h *Handler) mask(text string) string { return maskKeys(h.service.Keys.Mask(text)) }
 
 // maskKeys masks what looks like an API key, but for its id: that may be shown, to whoever has to revoke it.
 func maskKeys(text string) string {

@@ -16,7 +16,7 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 	}); err != nil {
 		return err
 	}
-	resolution, err := h.service.Resolve(r.Context(), r.by, q)
+	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, q)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestResolveTagGroups(t *testing.T) {
 	  "policies": [{"id": "groups", "document": {"version": "2026-03-24", "statements": [
 	    {"effect": "allow", "actions": ["bank:recall"], "banks": ["*"], "recall_tag_groups": [{"any": ["<&>", 1.50]}]}]}}],
 	  "attachments": [{"policy_id": "groups", "principal_type": "user", "principal_id": "alice"}]}`)))
-	if err := s.service.Apply(t.Context(), svc.Host, bundle); err != nil {
+	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
 		t.Fatal(err)
 	}
 	a := s.admin().get("/debug/resolve?bank=support&user_id=alice").is(200)
@@ -164,7 +164,7 @@ func TestResolveServiceAccountDenials(t *testing.T) {
 			{"id": "none-no", "owner_user_id": "none", "scoping_policy_id": "no"},
 			{"id": "none-yes", "owner_user_id": "none", "scoping_policy_id": "yes"},
 			{"id": "ghosts", "owner_user_id": "ghost", "scoping_policy_id": "yes"}]}`)))
-	if err := s.service.Apply(t.Context(), svc.Host, bundle); err != nil {
+	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{

@@ -26,7 +26,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 		return within("/bundle", "/query/", err)
 	}
 	q := in.Query
-	resolution, err := h.service.Simulate(r.Context(), r.by, bundle, svc.Query{
+	resolution, err := h.service.Policies.Simulate(r.Context(), r.by, bundle, svc.Query{
 		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID, Sender: q.Sender, Channel: q.Channel, Topic: q.Topic,
 		ScopingPolicyID: q.ScopingPolicyID,
 	})

@@ -13,7 +13,7 @@ func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	sources := h.service.Sources(r.Context(), r.by)
+	sources := h.service.Sources.List(r.Context(), r.by)
 	if full {
 		return sendList(w, "[", "]", sources, wireFullSource, nil)
 	}
@@ -33,7 +33,7 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	source, err := h.service.RegisterSource(r.Context(), r.by, svc.RegisterSource{
+	source, err := h.service.Sources.Register(r.Context(), r.by, svc.RegisterSource{
 		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken), Description: in.Description, SigningKey: key,
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func signingKey(text *string) ([]byte, error) {
 }
 
 func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
-	if err := h.service.RemoveSource(r.Context(), r.by, r.params["name"]); err != nil {
+	if err := h.service.Sources.Remove(r.Context(), r.by, r.params["name"]); err != nil {
 		return err
 	}
 	return sendNothing(w)

@@ -18,7 +18,7 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if filter == (svc.TemplateFilter{}) && p.limit == 0 {
-		all, err := h.service.RenderTemplates(r.Context(), r.by, allTemplates{}, renderAll)
+		all, err := h.service.Templates.Render(r.Context(), r.by, allTemplates{}, renderAll)
 		if err != nil {
 			return err
 		} else if all != nil {
@@ -28,12 +28,12 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 		}
 	}
 	after := append(p.after, "", "")
-	rows := h.service.TemplatesAfter(r.Context(), r.by, filter, after[0], after[1])
+	rows := h.service.Templates.ListAfter(r.Context(), r.by, filter, after[0], after[1])
 	if p.limit > 0 {
 		return sendPage(w, r, p, templatesOpen, templatesShut, rows, wireTemplate, templatePosition)
 	}
 	return sendAll(w, r, templatesOpen, templatesShut, rows, wireTemplate, templatePosition,
-		func(place int) (svc.Template, error) { return h.service.TemplateAt(r.Context(), r.by, filter, place) })
+		func(place int) (svc.Template, error) { return h.service.Templates.At(r.Context(), r.by, filter, place) })
 }
 
 // templatePosition is where a template is in its list.
@@ -68,7 +68,7 @@ func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.CreateTemplate(r.Context(), r.by, svc.CreateTemplate{ID: in.ID, Content: svc.Content{
+	template, err := h.service.Templates.Create(r.Context(), r.by, svc.CreateTemplate{ID: in.ID, Content: svc.Content{
 		Name: in.Name, Description: in.Description, Category: in.Category,
 		Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
 	}})
@@ -76,7 +76,7 @@ func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) template(w http.ResponseWriter, r *request) error {
-	template, err := h.service.Template(r.Context(), r.by, r.params["template_id"])
+	template, err := h.service.Templates.Read(r.Context(), r.by, r.params["template_id"])
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.PatchTemplate(r.Context(), r.by, r.params["template_id"], patch, match...)
+	template, err := h.service.Templates.Patch(r.Context(), r.by, r.params["template_id"], patch, match...)
 	return sendTemplate(w, template, err)
 }
 
@@ -137,7 +137,7 @@ func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := h.service.DeleteTemplate(r.Context(), r.by, r.params["template_id"], match...); err != nil {
+	if err := h.service.Templates.Delete(r.Context(), r.by, r.params["template_id"], match...); err != nil {
 		return err
 	}
 	return sendNothing(w)
@@ -158,7 +158,7 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.InstallTemplate(r.Context(), r.by, svc.Install{
+	template, err := h.service.Templates.Install(r.Context(), r.by, svc.Install{
 		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope, AliasID: in.AliasID, IdempotencyKey: key,
 	})
 	return sendTemplate(w, template, err)
@@ -185,7 +185,7 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	update, err := h.service.UpdateTemplate(r.Context(), r.by, r.params["template_id"], in, match...)
+	update, err := h.service.Templates.Update(r.Context(), r.by, r.params["template_id"], in, match...)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (q query) update() (in svc.UpdateRequest, err error) {
 }
 
 func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
-	check, err := h.service.CheckUpdate(r.Context(), r.by, r.params["template_id"])
+	check, err := h.service.Templates.CheckUpdate(r.Context(), r.by, r.params["template_id"])
 	if err != nil {
 		return err
 	}

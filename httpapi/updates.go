@@ -11,7 +11,7 @@ func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 	if _, err := decode[struct{}](h, w, r); err != nil {
 		return err
 	}
-	report, err := h.service.CheckUpdates(r.Context(), r.by, nil)
+	report, err := h.service.Templates.CheckUpdates(r.Context(), r.by, nil)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
 	if _, err := decode[struct{}](h, w, r); err != nil {
 		return err
 	}
-	ids, err := h.service.RebindSource(r.Context(), r.by, r.params["name"])
+	ids, err := h.service.Sources.Rebind(r.Context(), r.by, r.params["name"])
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	listings, err := h.service.SearchSources(r.Context(), r.by, filter)
+	listings, err := h.service.Sources.Search(r.Context(), r.by, filter)
 	if err != nil {
 		return err
 	}

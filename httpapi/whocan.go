@@ -13,7 +13,7 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 	if err := r.query.texts(map[string]*string{"action": &action, "bank": &bank}); err != nil {
 		return err
 	}
-	reach, err := h.service.WhoCan(r.Context(), r.by, action, bank)
+	reach, err := h.service.Policies.WhoCan(r.Context(), r.by, action, bank)
 	if err != nil {
 		return err
 	}

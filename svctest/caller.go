@@ -27,7 +27,7 @@ func (s *Server) Bearer(token svc.Secret) *Caller { return &Caller{Key: token, s
 
 func (s *Server) issue(to svc.Principal) *Caller {
 	s.t.Helper()
-	issued, err := s.Service.IssueAPIKey(s.t.Context(), svc.Host, to.Identity(), svc.NewAPIKey{})
+	issued, err := s.Service.Keys.Issue(s.t.Context(), svc.Host, to.Identity(), svc.NewAPIKey{})
 	if err != nil {
 		s.t.Fatalf("svctest: issue a key to %q: %v", to.ID, err)
 	}

@@ -42,7 +42,7 @@ func leave(t testing.TB, checked chan<- error) {
 	}
 	asked, _ := acme.Hang()
 	go func() { // ends whatever its context
-		_, err := server.Service.CheckUpdate(context.Background(), svc.Host, "notes")
+		_, err := server.Service.Templates.CheckUpdate(context.Background(), svc.Host, "notes")
 		checked <- err
 	}()
 	<-asked

@@ -14,10 +14,10 @@ import (
 // offboard ends what a user can do here. The host's own user is gone already: its Authenticator and KnownUser refuse the id.
 func offboard(ctx context.Context, service *svc.Service, id string) error {
 	gone := svc.Bundle{Users: []svc.User{{ID: id, Inactive: true}}}
-	if err := service.Apply(ctx, svc.Host, gone); err != nil {
+	if err := service.Access.Apply(ctx, svc.Host, gone); err != nil {
 		return err
 	}
-	_, err := service.RevokeAPIKeys(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id})
+	_, err := service.Keys.RevokeAll(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id})
 	return err
 }
 
@@ -30,7 +30,7 @@ func TestLeaving(t *testing.T) {
 	})
 	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
 	key := func(holder svc.Identity) svc.Secret {
-		issued, err := server.Service.IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+		issued, err := server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 		is.NoErr(err)
 		return issued.Key
 	}

@@ -52,7 +52,7 @@ func TestSource(t *testing.T) {
 		"GET /templates.json 304", "GET /templates.json 200",
 	})
 
-	template, err := server.Service.Template(t.Context(), svc.Host, "notes")
+	template, err := server.Service.Templates.Read(t.Context(), svc.Host, "notes")
 	is.NoErr(err)
 	text := func(s string) *string { return &s }
 	is.Equal(template.Content, svc.Content{Name: "Notes", Description: text("d"), Category: text("c"),
@@ -141,10 +141,10 @@ func TestNewSource(t *testing.T) {
 	service, err := svc.New(svc.Config{Store: memstore.New(), Marketplace: market, Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer service.Close()
-	source, err := service.RegisterSource(t.Context(), svc.Host, svc.RegisterSource{URL: acme.URL})
+	source, err := service.Sources.Register(t.Context(), svc.Host, svc.RegisterSource{URL: acme.URL})
 	is.NoErr(err)
 	is.Equal(source.Name, "acme")
-	_, err = service.InstallTemplate(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"})
+	_, err = service.Templates.Install(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"})
 	is.NoErr(err)
 	response, err := http.Get(acme.URL + "/templates.json.sig")
 	is.NoErr(err)

@@ -128,7 +128,7 @@ func (s *Server) Apply(bundle string) {
 	s.t.Helper()
 	b, err := svc.ParseBundle([]byte(bundle))
 	if err == nil {
-		err = s.Service.Apply(s.t.Context(), svc.Host, b)
+		err = s.Service.Access.Apply(s.t.Context(), svc.Host, b)
 	}
 	if err != nil {
 		s.t.Fatalf("svctest: %v", err)
@@ -141,7 +141,7 @@ func (s *Server) Source(name string, templates ...Template) *Source {
 	s.t.Helper()
 	source := s.sources.add(name, templates)
 	in := svc.RegisterSource{URL: source.URL, Alias: &name}
-	if _, err := s.Service.RegisterSource(s.t.Context(), svc.Host, in); err != nil {
+	if _, err := s.Service.Sources.Register(s.t.Context(), svc.Host, in); err != nil {
 		s.t.Fatalf("svctest: register source %q: %v", name, err)
 	}
 	return source

@@ -97,7 +97,7 @@ func TestClock(t *testing.T) {
 	server := svctest.New(t)
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	is.Equal(server.Clock.Now(), began)
-	issued, err := server.Service.IssueMyAPIKey(t.Context(), server.Alice.Principal, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)})
+	issued, err := server.Service.Keys.Issue(t.Context(), server.Alice.Principal, svc.Me, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)})
 	is.NoErr(err)
 	is.Equal(issued.CreatedAt, began)
 	guest := server.Bearer(issued.Key)

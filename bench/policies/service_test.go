@@ -27,7 +27,7 @@ func newService(w *workload) (engine, error) {
 		return nil, err
 	}
 	user := svc.Principal{Kind: svc.KindUser, ID: "user"}
-	return service{made, user}, made.Apply(context.Background(), svc.Host, bundleOf(user.ID, w.subject.Grants))
+	return service{made, user}, made.Access.Apply(context.Background(), svc.Host, bundleOf(user.ID, w.subject.Grants))
 }
 
 func bundleOf(user string, grants []policy.Grant) svc.Bundle {

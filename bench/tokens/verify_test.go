@@ -82,7 +82,7 @@ func newOurs(tb testing.TB) verifier {
 	}}
 	for i := range stored {
 		holder := svc.Identity{Kind: svc.KindUser, ID: userOf(i)}
-		key, err := service.IssueAPIKey(tb.Context(), svc.Host, holder, svc.NewAPIKey{})
+		key, err := service.Keys.Issue(tb.Context(), svc.Host, holder, svc.NewAPIKey{})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func newSite(t *testing.T, db database, peppers ...svc.Pepper) *site {
 	t.Cleanup(func() { s.stop() })
 	bundle, err := svc.ParseBundle([]byte(access))
 	if err == nil {
-		err = s.service.Apply(t.Context(), svc.Host, bundle)
+		err = s.service.Access.Apply(t.Context(), svc.Host, bundle)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func (s *site) key(key svc.Secret) string {
 // issue issues a key in Go and keeps the results.
 func (s *site) issue(who svc.Principal) string {
 	s.t.Helper()
-	issued, err := s.service.IssueAPIKey(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
+	issued, err := s.service.Keys.Issue(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

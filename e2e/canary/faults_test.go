@@ -191,8 +191,8 @@ func (s *site) closeInTheMiddle(peppers []svc.Pepper) {
 		}
 		s.keep(s.try(bearer))
 	}
-	_, err := s.service.RevokeLeaked(s.t.Context(), svc.Host, []string{seen})
+	_, err := s.service.Keys.RevokeLeaked(s.t.Context(), svc.Host, []string{seen})
 	s.keep(err)
-	s.keep(s.service.Apply(s.t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
+	s.keep(s.service.Access.Apply(s.t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
 	s.stop()
 }

@@ -62,7 +62,7 @@ var told = [][2]string{
 	{"log, text", "checked just now, try again later: duplicate key: "}, {"log, text", "connection refused"}, {"log, text", "not written: "}, {"log, text", "database is closed"},
 	{"log, text", "source_failed"}, {"log, text", "route=\"POST /ext/svc/me/api-keys/{key_id}/rotate\""},
 	{"events", "api_key.issued"}, {"events", "api_key.changed"}, {"events", "api_key.revoked"}, {"events", "source.registered"}, {"events", "template.installed"},
-	{"errors", "a valid bearer token is required"}, {"errors", "cannot be read with this server's sealing key"}, {"values", "IssuedKey"}, {"values", "SealingKey"},
+	{"errors", "a valid bearer token is required"}, {"errors", "cannot be read with this server's sealing key"}, {"values", "IssuedKey"}, {"values", "Templates:"},
 	{"answers", "201 Created"}, {"answers", "api_key_prefix"}, {"answers", "last_used_at"}, {"answers", "must not be an API key"}, {"answers", "500 Internal"}, {"answers", "503 Service"}, {"answers", "502 Bad"},
 }
 
@@ -76,7 +76,7 @@ func (s *site) ownTransaction() {
 	}
 	defer tx.Rollback()
 	inTx := s.service.WithStore(sqlstore.Tx(tx, dialect))
-	issued, err := inTx.IssueAPIKey(s.t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	issued, err := inTx.Keys.Issue(s.t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -168,17 +168,17 @@ func (s *site) ownRoute(bearer string) func(*http.Request) {
 // keysInGo does in Go what HTTP offers, and what only Go offers.
 func (s *site) keysInGo() {
 	ctx := s.t.Context()
-	issued, err := s.service.IssueMyAPIKey(ctx, alice, svc.NewAPIKey{IdempotencyKey: "repeated"})
+	issued, err := s.service.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "repeated"})
 	s.key(issued.Key)
 	s.keep(err, issued, issued.APIKey, &issued, []any{issued})
-	next, err := s.service.RotateMyAPIKey(ctx, alice, issued.ID, time.Hour)
+	next, err := s.service.Keys.Rotate(ctx, alice, svc.Me, issued.ID, time.Hour)
 	s.key(next.Key)
 	s.keep(err, next)
-	patched, err := s.service.PatchMyAPIKey(ctx, alice, issued.ID, svc.APIKeyPatch{Disabled: new(true)})
+	patched, err := s.service.Keys.Patch(ctx, alice, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: new(true)})
 	s.keep(err, patched)
-	listed(s, s.service.MyAPIKeys(ctx, alice))
-	listed(s, s.service.APIKeys(ctx, admin, alice.Identity()))
-	s.keep(s.service.RevokeMyAPIKey(ctx, alice, next.ID))
+	listed(s, s.service.Keys.List(ctx, alice, svc.Me))
+	listed(s, s.service.Keys.List(ctx, admin, alice.Identity()))
+	s.keep(s.service.Keys.Revoke(ctx, alice, svc.Me, next.ID))
 }
 
 func listed[T any](s *site, list iter.Seq2[T, error]) {
@@ -191,7 +191,7 @@ func listed[T any](s *site, list iter.Seq2[T, error]) {
 func (s *site) leak(root, bot string) {
 	s.t.Helper()
 	found := []string{bot, s.issue(alice), s.issue(alice)[:40], root[:21] + bot[21:], "nothing", ""}
-	revoked, err := s.service.RevokeLeaked(s.t.Context(), svc.Host, found)
+	revoked, err := s.service.Keys.RevokeLeaked(s.t.Context(), svc.Host, found)
 	if s.keep(err, revoked); err != nil || len(revoked) != 2 {
 		s.t.Errorf("%d were revoked: %v", len(revoked), err)
 	}
@@ -223,13 +223,13 @@ func (s *site) liveSource() {
 		s.ask(400, root, "POST", "/admin/template-sources", bad)
 	}
 	s.ask(200, root, "GET", "/admin/template-sources", "")
-	listed(s, s.service.Sources(s.t.Context(), svc.Host))
+	listed(s, s.service.Sources.List(s.t.Context(), svc.Host))
 	for how, handler := range echoing {
 		s.upstream.with(handler)
 		if a := s.ask(0, root, "POST", "/admin/templates/chat/install", `{"source_name": "acme"}`); a.status < 400 {
 			s.t.Errorf("%s: answered %d", how, a.status)
 		}
-		_, err := s.service.InstallTemplate(s.t.Context(), svc.Host, svc.Install{TemplateID: "chat", SourceName: "acme"})
+		_, err := s.service.Templates.Install(s.t.Context(), svc.Host, svc.Install{TemplateID: "chat", SourceName: "acme"})
 		s.keep(err)
 	}
 	s.upstream.with(nil)
@@ -250,7 +250,7 @@ func (s *site) liveSource() {
 func (s *site) reseal() {
 	db, _ := s.db.db()
 	execute(s.t, db, `UPDATE svc_sources SET url = 'https://example.com/moved'`)
-	_, err := s.service.InstallTemplate(s.t.Context(), svc.Host, svc.Install{TemplateID: "other", SourceName: "acme"})
+	_, err := s.service.Templates.Install(s.t.Context(), svc.Host, svc.Install{TemplateID: "other", SourceName: "acme"})
 	if s.keep(err); svc.ErrorCode(err) != svc.CodeInternal {
 		s.t.Errorf("a token of another row: %v", err)
 	}

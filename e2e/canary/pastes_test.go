@@ -121,19 +121,19 @@ func (s *site) pasteKeys() {
 // pasteInGo passes a key to Go methods in wrong places.
 func (s *site) pasteInGo(key string) {
 	ctx := s.t.Context()
-	listed(s, s.service.APIKeys(ctx, admin, svc.Identity{Kind: svc.KindUser, ID: key}))
+	listed(s, s.service.Keys.List(ctx, admin, svc.Identity{Kind: svc.KindUser, ID: key}))
 	for _, by := range []svc.Principal{svc.Host, admin, alice, robot, {Kind: svc.KindUser, ID: key}} {
-		_, err := s.service.Template(ctx, by, key)
+		_, err := s.service.Templates.Read(ctx, by, key)
 		s.evidence.fault(err)
-		s.evidence.fault(s.service.RevokeAPIKey(ctx, by, alice.Identity(), key))
-		s.evidence.fault(s.service.RevokeMyAPIKey(ctx, by, key))
-		_, err = s.service.RotateMyAPIKey(ctx, by, key, -1)
+		s.evidence.fault(s.service.Keys.Revoke(ctx, by, alice.Identity(), key))
+		s.evidence.fault(s.service.Keys.Revoke(ctx, by, svc.Me, key))
+		_, err = s.service.Keys.Rotate(ctx, by, svc.Me, key, -1)
 		s.evidence.fault(err)
-		_, err = s.service.Resolve(ctx, by, svc.Query{Bank: "b", UserID: key})
+		_, err = s.service.Policies.Resolve(ctx, by, svc.Query{Bank: "b", UserID: key})
 		s.evidence.fault(err)
-		_, err = s.service.RevokeLeaked(ctx, by, []string{"svcu_nonsense", key + "x"})
+		_, err = s.service.Keys.RevokeLeaked(ctx, by, []string{"svcu_nonsense", key + "x"})
 		s.evidence.fault(err)
-		_, err = s.service.IssueAPIKey(ctx, by, svc.Identity{Kind: svc.KindServiceAccount, ID: key}, svc.NewAPIKey{})
+		_, err = s.service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindServiceAccount, ID: key}, svc.NewAPIKey{})
 		s.evidence.fault(err)
 	}
 }

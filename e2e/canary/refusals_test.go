@@ -48,7 +48,7 @@ func TestRefusalsAreAlike(t *testing.T) {
 
 func (s *site) revoke(key string) {
 	s.t.Helper()
-	if err := s.service.RevokeMyAPIKey(s.t.Context(), alice, key[5:21]); svc.ErrorCode(err) != "" {
+	if err := s.service.Keys.Revoke(s.t.Context(), alice, svc.Me, key[5:21]); svc.ErrorCode(err) != "" {
 		s.t.Fatal(err)
 	}
 }

@@ -131,28 +131,28 @@ func (s *stage) play(what setting) *scene {
 
 // stock fills a scene. The last setting has a template edited locally whose source has changed.
 func (c *scene) stock(ctx context.Context, what setting) error {
-	if err := c.service.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
+	if err := c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
 		return err
 	}
-	if _, err := c.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
+	if _, err := c.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
 		return err
 	}
-	if _, err := c.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}); err != nil {
+	if _, err := c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}); err != nil {
 		return err
 	}
 	tags := []string{"mine"}
-	if _, err := c.service.PatchTemplate(ctx, svc.Host, "notes", svc.TemplatePatch{Tags: &tags}); err != nil {
+	if _, err := c.service.Templates.Patch(ctx, svc.Host, "notes", svc.TemplatePatch{Tags: &tags}); err != nil {
 		return err
 	}
 	c.offer("Take notes, briefly.")
-	issued, err := c.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	issued, err := c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	if c.key = issued.ID; err != nil || what == stocked {
 		return err
 	}
-	if err := c.service.RemoveSource(ctx, svc.Host, "acme"); err != nil {
+	if err := c.service.Sources.Remove(ctx, svc.Host, "acme"); err != nil {
 		return err
 	}
-	_, err = c.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://templates.example.com/acme"})
+	_, err = c.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://templates.example.com/acme"})
 	return err
 }
 

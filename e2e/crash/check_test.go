@@ -163,7 +163,7 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 	if !d.keeps {
 		return svc.AuditMark{}, nil
 	}
-	check, err := d.service.VerifyAudit(ctx, svc.Host, l.mark)
+	check, err := d.service.Audit.Verify(ctx, svc.Host, l.mark)
 	if err != nil {
 		return check.Newest, err
 	}
@@ -171,7 +171,7 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 		l.problemLocked("lost: record %d %s", check.Fault.Number, check.Fault.Reason)
 	}
 	recorded, kept := 0, map[string]bool{}
-	for record, err := range d.service.AuditRecords(ctx, svc.Host, svc.AuditFilter{}) {
+	for record, err := range d.service.Audit.Records(ctx, svc.Host, svc.AuditFilter{}) {
 		if err != nil {
 			return check.Newest, err
 		}

@@ -72,7 +72,7 @@ func (c *client) issueKey() {
 	var issued svc.IssuedKey
 	ok := c.worker.run(holder, string(svc.EventAPIKeyIssued), stateGood, func(ctx context.Context) (string, error) {
 		var err error
-		issued, err = c.service.IssueAPIKey(ctx, svc.Host, user(holder), svc.NewAPIKey{Description: &holder})
+		issued, err = c.service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{Description: &holder})
 		return string(issued.Key), err
 	})
 	if ok {
@@ -113,7 +113,7 @@ func (c *client) applyAgain() {
 func (c *client) apply(b *liveBundle) {
 	b.version++
 	ok := c.do(b.id, svc.EventAccessWritten, versioned(b.version), func(ctx context.Context) error {
-		return c.service.Apply(ctx, svc.Host, bundle(b.id, b.version))
+		return c.service.Access.Apply(ctx, svc.Host, bundle(b.id, b.version))
 	})
 	if ok {
 		c.bundles = append(c.bundles, b)
@@ -132,14 +132,14 @@ func (c *client) add(t *liveTemplate) {
 	t.version++
 	if rand.N(2) == 0 {
 		c.change(t, svc.EventTemplateCreated, templateState{t.version, t.version, 0}, func(ctx context.Context) error {
-			_, err := c.service.CreateTemplate(ctx, svc.Host, svc.CreateTemplate{ID: t.id, Content: content(t.id, t.version, t.version)})
+			_, err := c.service.Templates.Create(ctx, svc.Host, svc.CreateTemplate{ID: t.id, Content: content(t.id, t.version, t.version)})
 			return err
 		})
 		return
 	}
 	c.market.versions.Store(t.id, t.version)
 	c.change(t, svc.EventTemplateInstalled, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
-		_, err := c.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: t.id, SourceName: "s-" + c.Run})
+		_, err := c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: t.id, SourceName: "s-" + c.Run})
 		return err
 	})
 }
@@ -150,7 +150,7 @@ func (c *client) patch() {
 		after, next := t.state, content(t.id, t.version, 0)
 		after.texts = t.version
 		c.change(t, svc.EventTemplatePatched, after, func(ctx context.Context) error {
-			_, err := c.service.PatchTemplate(ctx, svc.Host, t.id, svc.TemplatePatch{
+			_, err := c.service.Templates.Patch(ctx, svc.Host, t.id, svc.TemplatePatch{
 				Name: &next.Name, Description: &svc.TextPatch{Value: next.Description}, Category: &svc.TextPatch{Value: next.Category},
 				Integrations: &next.Integrations, Tags: &next.Tags,
 			})
@@ -168,7 +168,7 @@ func (c *client) update() {
 		t.version++
 		c.market.versions.Store(t.id, t.version)
 		c.change(t, svc.EventTemplateUpdated, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
-			_, err := c.service.UpdateTemplate(ctx, svc.Host, t.id, svc.UpdateRequest{Force: true})
+			_, err := c.service.Templates.Update(ctx, svc.Host, t.id, svc.UpdateRequest{Force: true})
 			return err
 		})
 	})
@@ -177,7 +177,7 @@ func (c *client) update() {
 func (c *client) deleteTemplate() {
 	c.withTemplate(true, func(t *liveTemplate) {
 		ok := c.do(t.id, svc.EventTemplateDeleted, absent, func(ctx context.Context) error {
-			return c.service.DeleteTemplate(ctx, svc.Host, t.id)
+			return c.service.Templates.Delete(ctx, svc.Host, t.id)
 		})
 		t.there = t.there && !ok
 		c.keep(t, ok)

@@ -59,7 +59,7 @@ func work(encoded string) error {
 	}
 	source := "s-" + w.Run
 	if !w.run(source, string(svc.EventSourceRegistered), "registered", func(ctx context.Context) (string, error) {
-		_, err := w.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "https://example.com/templates", Alias: &source})
+		_, err := w.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://example.com/templates", Alias: &source})
 		return "", err
 	}) {
 		return errors.New("the source was not registered")
@@ -195,7 +195,7 @@ func (w *worker) issueHosted(ctx context.Context, holder string) error {
 }
 
 func (w *worker) issue(ctx context.Context, service *svc.Service, holder string) error {
-	_, err := service.IssueAPIKey(ctx, svc.Host, user(holder), svc.NewAPIKey{})
+	_, err := service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{})
 	return err
 }
 

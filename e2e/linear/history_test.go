@@ -146,18 +146,18 @@ func (c *client) askTemplate(ctx context.Context, call *templateCall) templateAn
 	var err error
 	switch call.do {
 	case "create":
-		template, err = c.service.CreateTemplate(ctx, svc.Host, svc.CreateTemplate{ID: call.id, Content: handMade(call.edit)})
+		template, err = c.service.Templates.Create(ctx, svc.Host, svc.CreateTemplate{ID: call.id, Content: handMade(call.edit)})
 	case "read":
-		template, err = c.service.Template(ctx, svc.Host, call.id)
+		template, err = c.service.Templates.Read(ctx, svc.Host, call.id)
 	case "patch":
-		template, err = c.service.PatchTemplate(ctx, svc.Host, call.id, call.edit.patch())
+		template, err = c.service.Templates.Patch(ctx, svc.Host, call.id, call.edit.patch())
 	case "install":
-		template, err = c.service.InstallTemplate(asking(ctx, call), svc.Host,
+		template, err = c.service.Templates.Install(asking(ctx, call), svc.Host,
 			svc.Install{TemplateID: call.entry, SourceName: "shelf", AliasID: &call.id})
 	case "update":
 		return c.update(ctx, call)
 	case "delete":
-		err = c.service.DeleteTemplate(ctx, svc.Host, call.id)
+		err = c.service.Templates.Delete(ctx, svc.Host, call.id)
 	}
 	if err != nil || call.do == "delete" {
 		return templateAnswer{code: svc.ErrorCode(err)}
@@ -166,7 +166,7 @@ func (c *client) askTemplate(ctx context.Context, call *templateCall) templateAn
 }
 
 func (c *client) update(ctx context.Context, call *templateCall) templateAnswer {
-	update, err := c.service.UpdateTemplate(asking(ctx, call), svc.Host, call.id, svc.UpdateRequest{Force: call.force})
+	update, err := c.service.Templates.Update(asking(ctx, call), svc.Host, call.id, svc.UpdateRequest{Force: call.force})
 	if err != nil {
 		return templateAnswer{code: svc.ErrorCode(err), fields: fieldsOf(err)}
 	}
@@ -197,7 +197,7 @@ func (c *client) actOnKey(ctx context.Context) {
 	switch do {
 	case "issue":
 		var issued svc.IssuedKey
-		if issued, err = c.service.IssueAPIKey(ctx, svc.Host, alice, svc.NewAPIKey{}); err != nil {
+		if issued, err = c.service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{}); err != nil {
 			return // whatever the outcome, nobody will use it
 		}
 		key = &heldKey{IssuedKey: issued, service: c.service}
@@ -208,11 +208,11 @@ func (c *client) actOnKey(ctx context.Context) {
 	case "authenticate":
 		_, err = key.service.Authenticate(ctx, string(key.Key))
 	case "issue by it": // in either service: a revocation counts at once, in all of them
-		_, err = c.service.IssueMyAPIKey(ctx, key.by, svc.NewAPIKey{})
+		_, err = c.service.Keys.Issue(ctx, key.by, svc.Me, svc.NewAPIKey{})
 	case "revoke":
-		err = key.service.RevokeAPIKey(ctx, svc.Host, alice, key.ID)
+		err = key.service.Keys.Revoke(ctx, svc.Host, alice, key.ID)
 	case "revoke another's":
-		err = c.service.RevokeAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, key.ID)
+		err = c.service.Keys.Revoke(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, key.ID)
 	}
 	c.keys = append(c.keys, moment[keyCall, keyAnswer]{
 		c.number, keyCall{key.ID, do}, keyAnswer{svc.ErrorCode(err)}, called, time.Since(c.began),

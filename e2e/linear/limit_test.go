@@ -24,7 +24,7 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 				codes := together(services, func(service *svc.Service, _ int) error {
 					var err error
 					for range 2 {
-						_, err = service.IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+						_, err = service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 					}
 					return err
 				})
@@ -44,7 +44,7 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 			services := serveLimited(t, name, 1000, open(t)...)
 			for round := range 5 {
 				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
-				first, err := services[0].IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+				first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +54,7 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 						for range clients - 1 {
 							<-begun
 						}
-						if _, err := service.RevokeAPIKeys(t.Context(), svc.Host, holder); err != nil {
+						if _, err := service.Keys.RevokeAll(t.Context(), svc.Host, holder); err != nil {
 							t.Error(err)
 						}
 						if n := count(t, services[len(services)-1], holder); n > 0 {
@@ -67,7 +67,7 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 						var by svc.Principal
 						if by, err = service.Authenticate(t.Context(), string(key)); err == nil {
 							var issued svc.IssuedKey
-							issued, err = service.IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+							issued, err = service.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
 							key = issued.Key
 						}
 						if n == 0 {
@@ -111,26 +111,26 @@ func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
 			services := serve(t, name, pausing{both[0], &during}, both[1])
 			for how, end := range map[string]func(holder svc.Identity, id string) error{
 				"revoke": func(holder svc.Identity, id string) error {
-					return services[1].RevokeAPIKey(t.Context(), svc.Host, holder, id)
+					return services[1].Keys.Revoke(t.Context(), svc.Host, holder, id)
 				},
 				"revoke all": func(holder svc.Identity, _ string) error {
-					_, err := services[1].RevokeAPIKeys(t.Context(), svc.Host, holder)
+					_, err := services[1].Keys.RevokeAll(t.Context(), svc.Host, holder)
 					return err
 				},
 				"disable": func(holder svc.Identity, id string) error {
-					_, err := services[1].PatchAPIKey(t.Context(), svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
+					_, err := services[1].Keys.Patch(t.Context(), svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
 					return err
 				},
 				"rotate": func(holder svc.Identity, id string) error {
-					_, err := services[1].RotateAPIKey(t.Context(), svc.Host, holder, id, 0)
+					_, err := services[1].Keys.Rotate(t.Context(), svc.Host, holder, id, 0)
 					return err
 				},
 				"deactivate a user without a row": func(holder svc.Identity, _ string) error {
-					return services[1].Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
+					return services[1].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
 				},
 			} {
 				holder := svc.Identity{Kind: svc.KindUser, ID: how}
-				key := must(services[0].IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+				key := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 				by := must(services[0].Authenticate(t.Context(), string(key.Key)))
 				var acknowledged atomic.Bool
 				ended := make(chan error, 1)
@@ -145,12 +145,12 @@ func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
 						t.Errorf("%s: acknowledged while the key issues one", how)
 					}
 				})
-				_, err := services[0].IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{})
+				_, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
 				during = nil
 				if err := cmp.Or(err, <-ended); err != nil {
 					t.Fatalf("%s: %v", how, err)
 				}
-				if _, err := services[0].IssueMyAPIKey(t.Context(), by, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+				if _, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeUnauthenticated {
 					t.Errorf("%s: issued afterwards: %v", how, err)
 				}
 			}
@@ -179,7 +179,7 @@ func together(services []*svc.Service, do func(service *svc.Service, i int) erro
 
 func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
 	t.Helper()
-	for _, err := range service.APIKeys(t.Context(), svc.Host, holder) {
+	for _, err := range service.Keys.List(t.Context(), svc.Host, holder) {
 		if err != nil {
 			t.Error(err)
 		}

@@ -78,10 +78,10 @@ func authenticator(sessions signedIn) svc.Config {
 }
 
 func firstAdministrator(ctx context.Context, service *svc.Service, bundle svc.Bundle) (svc.Secret, error) {
-	if err := service.Apply(ctx, svc.Host, bundle); err != nil {
+	if err := service.Access.Apply(ctx, svc.Host, bundle); err != nil {
 		return "", err
 	}
-	issued, err := service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, svc.NewAPIKey{})
+	issued, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, svc.NewAPIKey{})
 	return issued.Key, err
 }
 
@@ -103,7 +103,7 @@ func shutDown(ctx context.Context, server *http.Server, service *svc.Service, st
 }
 
 func verify(ctx context.Context, service *svc.Service, known []svc.AuditMark, keep func(svc.AuditMark)) error {
-	check, err := service.VerifyAudit(ctx, svc.Host, known...) // known are marks of earlier checks
+	check, err := service.Audit.Verify(ctx, svc.Host, known...) // known are marks of earlier checks
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func theirHMACSHA512(key string) []byte {
 }
 
 func importKey(ctx context.Context, service *svc.Service, holder svc.Identity, hash []byte) (svc.APIKey, error) {
-	key, err := service.ImportAPIKey(ctx, svc.Host, holder, svc.ImportedKey{Prefix: "old_", Hash: hash})
+	key, err := service.Keys.Import(ctx, svc.Host, holder, svc.ImportedKey{Prefix: "old_", Hash: hash})
 	return key, err
 }
 

@@ -29,10 +29,10 @@ func Example_files() {
 		panic(err)
 	}
 	ctx, name := context.Background(), "house"
-	if _, err := service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "fs://house", Alias: &name}); err != nil {
+	if _, err := service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "fs://house", Alias: &name}); err != nil {
 		panic(err)
 	}
-	template, err := service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: name})
+	template, err := service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: name})
 	fmt.Println(template.ID, string(template.Manifest), err)
 	// Output: notes {"version":"1.0.0","recall":{"weight":0.35}} <nil>
 }

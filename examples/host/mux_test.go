@@ -58,7 +58,7 @@ func Example_ahead() {
 func Example_host() {
 	ctx, service := context.Background(), newService()
 	laptop := "olivia's laptop"
-	issued, err := service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "olivia"}, svc.NewAPIKey{Description: &laptop})
+	issued, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "olivia"}, svc.NewAPIKey{Description: &laptop})
 	if err != nil {
 		panic(err)
 	}

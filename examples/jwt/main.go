@@ -81,7 +81,7 @@ func sessions(key ed25519.PublicKey) svc.AuthenticatorFunc {
 	}
 }
 
-// access lists what the host's users may do. Call Service.Apply again after each change.
+// access lists what the host's users may do. Call Access.Apply again after each change.
 const access = `{"users": [{"id": "ada"}, {"id": "grace"}],
  "policies": [{"id": "diary", "document": {"version": "2026-03-24", "statements": [
    {"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"]}]}}],
@@ -96,7 +96,7 @@ func newHost(key ed25519.PublicKey) http.Handler {
 	}
 	service := must(svc.New(config))
 	bundle := must(svc.ParseBundle([]byte(access)))
-	if err := service.Apply(context.Background(), svc.Host, bundle); err != nil {
+	if err := service.Access.Apply(context.Background(), svc.Host, bundle); err != nil {
 		log.Fatal(err)
 	}
 	api := httpapi.New(service, httpapi.Options{Limit: limit(5, 20), Logger: slog.Default()})

@@ -54,12 +54,12 @@ var bodies = map[string]string{
 func (s *site) stock(id string) map[string]string {
 	s.t.Helper()
 	ctx, alias, name := s.t.Context(), id, "Other"
-	must(s.service.RegisterSource(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: &alias}))
-	must(s.service.InstallTemplate(ctx, svc.Host, svc.Install{TemplateID: id, SourceName: id}))
-	must(s.service.PatchTemplate(ctx, svc.Host, id, svc.TemplatePatch{Name: &name}))
+	must(s.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: &alias}))
+	must(s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: id, SourceName: id}))
+	must(s.service.Templates.Patch(ctx, svc.Host, id, svc.TemplatePatch{Name: &name}))
 	keys := map[string]string{}
 	for whose, user := range map[string]string{"users": id, "me": "admin"} {
-		keys[whose] = must(s.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{})).ID
+		keys[whose] = must(s.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{})).ID
 	}
 	return keys
 }
@@ -68,9 +68,9 @@ func (s *site) stock(id string) map[string]string {
 func (s *site) clear() {
 	s.t.Helper()
 	for _, id := range []string{"new", "copy"} {
-		_ = s.service.DeleteTemplate(s.t.Context(), svc.Host, id)
+		_ = s.service.Templates.Delete(s.t.Context(), svc.Host, id)
 	}
-	_ = s.service.RemoveSource(s.t.Context(), svc.Host, "new")
+	_ = s.service.Sources.Remove(s.t.Context(), svc.Host, "new")
 }
 
 // routes are those that delete last, and of them first that of one key and then that of all.

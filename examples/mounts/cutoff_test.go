@@ -34,7 +34,7 @@ func half(t *testing.T, m mount) answer {
 		in := svc.CreateTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
 			Name: "Same", Manifest: []byte(`{"version":"1","padding":"` + strings.Repeat("x", 4<<10) + `"}`),
 		}}
-		must(service.CreateTemplate(t.Context(), svc.Host, in))
+		must(service.Templates.Create(t.Context(), svc.Host, in))
 	}
 	host := m.serve(t, httpapi.New(service, httpapi.Options{Prefix: m.prefix}))
 	return serve(t, host).ask("GET", m.path()+"/admin/templates", bearer, "")

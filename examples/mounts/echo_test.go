@@ -47,7 +47,7 @@ func TestRecallWithEcho(t *testing.T) {
 	bundle := must(svc.ParseBundle([]byte(`{"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [
 		{"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"]}]}}], "users": [{"id": "admin"}],
 		"attachments": [{"policy_id": "p", "principal_type": "user", "principal_id": "admin"}]}`)))
-	is.NoErr(service.Apply(t.Context(), svc.Host, bundle))
+	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	api, e := httpapi.New(service, httpapi.Options{}), echo.New()
 	e.GET("/recall/:bank", recall(service), echo.WrapMiddleware(api.Protect))
 	for path, want := range map[string]int{"/recall/diary": 200, "/recall/other": 403, "/recall/%00": 503} {

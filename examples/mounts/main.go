@@ -32,7 +32,7 @@ func main() {
 	}
 	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.Default()})) // add peppers, and a store that stays
 	ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
-	issued := must(service.IssueAPIKey(context.Background(), svc.Host, ada, svc.NewAPIKey{}))
+	issued := must(service.Keys.Issue(context.Background(), svc.Host, ada, svc.NewAPIKey{}))
 	address := cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8083")
 	for _, path := range []string{"/whoami", "/ext/svc/me/api-keys"} {
 		fmt.Printf("curl -sS -H 'Authorization: Bearer %s' http://%s%s\n", string(issued.Key), address, path)

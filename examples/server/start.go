@@ -60,7 +60,7 @@ func (h *host) apply(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return h.service.Apply(ctx, svc.Host, bundle)
+	return h.service.Access.Apply(ctx, svc.Host, bundle)
 }
 
 // issue issues a key as the host itself, whom nobody asks whether it knows the user.
@@ -72,6 +72,6 @@ func (h *host) issue(ctx context.Context, holder svc.Identity, description strin
 			return "", fmt.Errorf("there is no such user: %q has no row", holder.ID)
 		}
 	}
-	issued, err := h.service.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{Description: &description})
+	issued, err := h.service.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{Description: &description})
 	return issued.Key, err
 }

@@ -84,7 +84,7 @@ func (s *shop) signUpApart(ctx context.Context, customer string) (svc.Secret, er
 	if _, err := s.store.DB().ExecContext(ctx, `INSERT INTO customers (id) VALUES (?)`, customer); err != nil {
 		return "", err
 	}
-	issued, err := s.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, svc.NewAPIKey{})
+	issued, err := s.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, svc.NewAPIKey{})
 	return issued.Key, err
 }
 

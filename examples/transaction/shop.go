@@ -49,7 +49,7 @@ func (s *shop) signUp(ctx context.Context, customer string) (svc.Secret, error) 
 	}
 	inTx := s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
 	holder := svc.Identity{Kind: svc.KindUser, ID: customer}
-	issued, err := inTx.IssueAPIKey(ctx, svc.Host, holder, svc.NewAPIKey{})
+	issued, err := inTx.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{})
 	if err != nil {
 		return "", err
 	}

@@ -188,6 +188,6 @@ func TestBundleWaitsForALock(t *testing.T) {
 	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}})
 	is.NoErr(err)
 	time.AfterFunc(promised+time.Second, func() { _ = other.Rollback() })
-	is.NoErr(service.Apply(t.Context(), svc.Host, bundle))
+	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	is.NoErr(service.Close())
 }

@@ -59,7 +59,7 @@ func (h host) signUp(id string) (*sql.Tx, svc.IssuedKey) {
 		h.t.Fatal(err)
 	}
 	service := h.service.WithStore(sqlstore.Tx(tx, postgres.Dialect()))
-	key, err := service.IssueAPIKey(h.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
+	key, err := service.Keys.Issue(h.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestCommitIsNotInterrupted(t *testing.T) {
 	is.NoErr(err)
 	ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 	defer cancel()
-	key, err := h.service.IssueAPIKey(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	key, err := h.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
 	is.True(ctx.Err() != nil)
 	is.True(h.accepted(key))

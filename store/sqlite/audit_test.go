@@ -26,7 +26,7 @@ func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
 }
 
 func create(ctx context.Context, service *svc.Service, id string) error {
-	_, err := service.CreateTemplate(ctx, svc.Host, svc.CreateTemplate{
+	_, err := service.Templates.Create(ctx, svc.Host, svc.CreateTemplate{
 		ID: id, Content: svc.Content{Name: id, Manifest: json.RawMessage(`{"version":"1"}`)},
 	})
 	return err
@@ -48,7 +48,7 @@ func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	c.letGo(t)
 	is.Equal(seen.commits.Load(), int64(1))
 	is.Equal(generation(t, c.store), int64(12))
-	check, err := service.VerifyAudit(t.Context(), svc.Host)
+	check, err := service.Audit.Verify(t.Context(), svc.Host)
 	is.NoErr(err)
 	is.Equal(check.Fault, nil)
 	is.Equal(check.Newest.Number, int64(12)) // and none of those that were refused
@@ -62,7 +62,7 @@ func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 	for i := range 20 {
 		is.NoErr(create(t.Context(), service, fmt.Sprint(i)))
 	}
-	sound, err := service.VerifyAudit(t.Context(), svc.Host)
+	sound, err := service.Audit.Verify(t.Context(), svc.Host)
 	is.NoErr(err)
 	is.Equal(sound.Fault, nil)
 	is.Equal([]int64{sound.Oldest.Number, sound.Newest.Number}, []int64{1, 20})
@@ -82,7 +82,7 @@ func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 	} {
 		_, err := db.Exec(edit.statement)
 		is.NoErr(err)
-		check, err := service.VerifyAudit(t.Context(), svc.Host, sound.Newest)
+		check, err := service.Audit.Verify(t.Context(), svc.Host, sound.Newest)
 		is.NoErr(err)
 		if (check.Fault == nil) != (edit.fault == 0) || check.Fault != nil && check.Fault.Number != edit.fault {
 			t.Errorf("%s: %+v, want %d", edit.statement, check.Fault, edit.fault)

@@ -49,7 +49,7 @@ func apply(t *testing.T, store *sqlstore.Store, users int) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return service.Apply(t.Context(), svc.Host, crowdOf(users))
+	return service.Access.Apply(t.Context(), svc.Host, crowdOf(users))
 }
 
 // crowdOf is a bundle of users, each with a channel.
@@ -75,7 +75,7 @@ func BenchmarkBundle(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		if err := service.Apply(context.Background(), svc.Host, bundle); err != nil {
+		if err := service.Access.Apply(context.Background(), svc.Host, bundle); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()

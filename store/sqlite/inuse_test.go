@@ -24,9 +24,9 @@ func TestPolicyInUse(t *testing.T) {
 			{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],
 		"attachments": [{"policy_id":"wide","principal_type":"user","principal_id":"alice"}]}`))
 	is.NoErr(err)
-	is.NoErr(service.Apply(t.Context(), svc.Host, bundle))
+	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	reason := func(account string) string {
-		r, err := service.Resolve(t.Context(), svc.Host, svc.Query{ServiceAccountID: account, Bank: "notes"})
+		r, err := service.Policies.Resolve(t.Context(), svc.Host, svc.Query{ServiceAccountID: account, Bank: "notes"})
 		is.NoErr(err)
 		if r.Outcome == svc.Allow {
 			return "allowed"

@@ -215,7 +215,7 @@ func TestServiceInTransactions(t *testing.T) {
 		tx, inside := begin(t, store)
 		_, err := tx.Exec("INSERT INTO tenants VALUES ('acme')")
 		is.NoErr(err)
-		issued, err := service.WithStore(inside).IssueAPIKey(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+		issued, err := service.WithStore(inside).Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 		is.NoErr(err)
 		_, err = service.WithStore(inside).Authenticate(t.Context(), string(issued.Key))
 		is.NoErr(err) // several calls in one transaction
@@ -240,7 +240,7 @@ func TestEventsOutliveTheProcess(t *testing.T) {
 	service := newService(t, store, before)
 	is.NoErr(service.Close())
 	tx, inside := begin(t, store)
-	issued, err := service.WithStore(inside).IssueAPIKey(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+	issued, err := service.WithStore(inside).Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
 	is.NoErr(tx.Commit())
 
