@@ -5,56 +5,62 @@ import (
 	"sync/atomic"
 )
 
-// Budget bounds how many bytes several caches hold together. A value that several entries refer to counts once: see [Share]. When there is too
-// much, all of the caches give up what was not used lately, until a sixteenth is free. Use [NewBudget]. It is safe for concurrent use.
+// Budget limits how many bytes several caches hold together. A value that several entries refer to
+// counts once: see [Share].
+//
+// Over the limit, all caches drop entries not used lately, until a sixteenth of the budget is free.
+// Use [NewBudget]. All methods are safe for concurrent use.
 type Budget struct {
 	most int64
 	used atomic.Int64
 
-	mu     sync.Mutex // of the goroutine that makes room: the others go on
-	caches []func()   // each gives up a part of what a cache holds
+	mu     sync.Mutex // held by the goroutine that makes room; the others do not wait for it
+	caches []func()   // each call drops a part of one cache
 	next   int
 }
 
-// parts is in how many parts a cache gives up what it holds.
+// A cache drops 1/parts of its places at a time.
 const parts = 64
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of most bytes.
 func NewBudget(most int64) *Budget { return &Budget{most: most} }
 
-// Used returns how many bytes are held, by the estimates of those who put them.
+// Used returns how many bytes the caches hold, by their own estimates.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Join adds a cache, which gives up a sixty-fourth of its places each time: those that were not used since the last time. It is
-// called before anything is put.
+// Join adds a cache. Each call of giveUp drops the entries in a sixty-fourth of the cache's places
+// that were not used since the last call. Call Join before the cache puts anything.
 func (b *Budget) Join(giveUp func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.caches = append(b.caches, giveUp)
 }
 
-// Takes reports whether something of that size may be put: nothing large drives out all the rest.
+// Takes reports whether a value of that size may be put. It refuses a value that would drive out
+// too many others.
 func (b *Budget) Takes(bytes int64) bool { return bytes <= b.most/8 }
 
-// Hold counts an entry that was put, and what it shares with others; nil: nothing.
+// Hold counts an entry that was put, and what it shares with others. A nil share is nothing.
 func (b *Budget) Hold(bytes int64, share *Share) {
 	b.used.Add(bytes)
 	share.hold(b)
 }
 
-// Release is called when an entry goes that was put.
+// Release takes back what Hold counted. The cache calls it when it drops the entry.
 func (b *Budget) Release(bytes int64, share *Share) {
 	b.used.Add(-bytes)
 	share.release(b)
 }
 
-// Fit makes room where there is too much. It is called after something was put, and may take that again.
+// Fit makes room when the caches hold too much. Call it after a put. It may drop the new entry
+// again.
 func (b *Budget) Fit() {
 	if b.used.Load() <= b.most || !b.mu.TryLock() {
 		return
 	}
 	defer b.mu.Unlock()
-	for range 3 * parts * len(b.caches) { // the second time round all is unused that nobody has asked for meanwhile
+	// The first round clears the used marks; the second drops what no reader has used since.
+	for range 3 * parts * len(b.caches) {
 		if b.used.Load() <= b.most-b.most/16 {
 			return
 		}
@@ -63,7 +69,8 @@ func (b *Budget) Fit() {
 	}
 }
 
-// Share is something that entries may have in common. It counts while at least one has it. The nil Share is nothing.
+// Share is memory that several entries refer to. It counts once, while at least one entry has it.
+// The nil Share is nothing.
 type Share struct {
 	bytes   int64
 	total   int64 // with the parts
@@ -71,7 +78,7 @@ type Share struct {
 	holders atomic.Int64
 }
 
-// NewShare returns a share of so many bytes, beside its parts.
+// NewShare returns a share of so many bytes, plus its parts.
 func NewShare(bytes int64, parts ...*Share) *Share {
 	s := &Share{bytes: bytes, total: bytes, parts: parts}
 	for _, p := range parts {
@@ -80,7 +87,7 @@ func NewShare(bytes int64, parts ...*Share) *Share {
 	return s
 }
 
-// Bytes returns how many bytes it is, its parts included.
+// Bytes returns the size of the share, including its parts.
 func (s *Share) Bytes() int64 {
 	if s == nil {
 		return 0

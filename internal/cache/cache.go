@@ -25,10 +25,11 @@ type Cache[K comparable, V any] struct {
 	era  atomic.Uint32
 	sets []set[K, V]
 
-	budget *Budget                                          // nil: the number of entries is all that bounds it
-	weigh  func(key K, value V) (bytes int64, share *Share) // of an entry, beside itself
-	hand   atomic.Uint32                                    // the set that is given up next
-	size   int64                                            // of an entry itself
+	budget *Budget // nil: only the number of entries is limited
+	size   int64   // bytes of an entry's own struct
+	// weigh returns the bytes of an entry without its own struct.
+	weigh func(key K, value V) (bytes int64, share *Share)
+	hand  atomic.Uint32 // the set that giveUp looks at next
 
 	forgotten atomic.Uint64 // grows when a call of Drop or Clear begins, and when it ends
 
@@ -43,7 +44,7 @@ type set[K comparable, V any] struct {
 
 type entry[K comparable, V any] struct {
 	Fence
-	used  atomic.Bool // since place last passed over it
+	used  atomic.Bool // since place or giveUp last passed over it
 	key   K
 	value V
 
@@ -68,11 +69,17 @@ func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 	return c
 }
 
-// NewWithin is New for a cache whose entries count in a budget: with what they take beside an entry itself, as weigh says. Values that are too
-// large for the budget are not kept.
-func NewWithin[K comparable, V any](capacity int, hash func(K) uint64, budget *Budget, weigh func(key K, value V) (bytes int64, share *Share)) *Cache[K, V] {
+// NewWithin is New for a cache whose entries count in a budget. weigh returns what an entry takes
+// in addition to its own struct. Values too large for the budget are not kept.
+func NewWithin[K comparable, V any](
+	capacity int,
+	hash func(K) uint64,
+	budget *Budget,
+	weigh func(key K, value V) (bytes int64, share *Share),
+) *Cache[K, V] {
 	c := New[K, V](capacity, hash)
-	c.budget, c.weigh, c.size = budget, weigh, Allocated(int(reflect.TypeFor[entry[K, V]]().Size()))
+	c.budget, c.weigh = budget, weigh
+	c.size = Allocated(int(reflect.TypeFor[entry[K, V]]().Size()))
 	budget.Join(c.giveUp)
 	return c
 }
@@ -123,18 +130,19 @@ func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 		return
 	}
 	c.budget.Hold(e.bytes, e.share)
-	c.left(s.place(key, now).Swap(e))
+	c.release(s.place(key, now).Swap(e))
 	c.budget.Fit()
 }
 
-// left is called with an entry that is not kept any more; nil: none was.
-func (c *Cache[K, V]) left(e *entry[K, V]) {
+// release takes a dropped entry out of the budget. A nil entry is nothing.
+func (c *Cache[K, V]) release(e *entry[K, V]) {
 	if e != nil {
 		c.budget.Release(e.bytes, e.share)
 	}
 }
 
-// giveUp gives up, in the next sets, what is stale or was not used since it was last passed over.
+// giveUp drops from the next sets every entry that is stale or was not used since giveUp last
+// passed over it.
 func (c *Cache[K, V]) giveUp() {
 	for range max(1, len(c.sets)/parts) {
 		s := &c.sets[uint64(c.hand.Add(1))&c.mask]
@@ -145,7 +153,7 @@ func (c *Cache[K, V]) giveUp() {
 				continue
 			}
 			if s.ways[i].CompareAndSwap(e, nil) {
-				c.left(e)
+				c.release(e)
 			}
 		}
 	}

@@ -48,8 +48,8 @@ type shard struct {
 	table   atomic.Pointer[table] // nil until the first Put
 }
 
-// NewRecords returns a map for at least capacity records, at least 1. It has spare room, because
-// chance gives some shards more keys than others: capacity keys all fit.
+// NewRecords returns a map for at least capacity records. capacity is at least 1. The map has spare
+// room, because chance gives some shards more keys than others: capacity keys all fit.
 func NewRecords(capacity int) *Records {
 	mean := float64(capacity) / shards
 	return &Records{

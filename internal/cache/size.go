@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// Size returns about how many bytes of the heap are reached from a value, which must hold no cycle and no channel: not less than there are,
-// and not many times more. What is reached twice counts twice. A function counts as what a small closure takes.
+// Size returns about how many bytes of the heap a value reaches: never less than the true size, and
+// not many times more. The value must hold no cycle and no channel. Memory reached twice counts
+// twice. A function counts as a small closure.
 func Size(v any) int64 { return behind(reflect.ValueOf(v)) }
 
-// Allocated returns about how many bytes an allocation of n takes, as the allocator rounds them.
+// Allocated returns about how many bytes an allocation of n bytes takes, after the allocator rounds
+// it up.
 func Allocated(n int) int64 {
 	if n == 0 {
 		return 0
@@ -19,12 +21,12 @@ func Allocated(n int) int64 {
 
 const (
 	closureBytes = 64
-	entryBytes   = 16 // of a map, beside a key and a value, with the room that is left free
+	entryBytes   = 16 // of a map entry, without key and value, with its share of free room
 )
 
-// behind returns the bytes that a value refers to; its own are part of whatever holds it.
+// behind returns the bytes that a value refers to. The value's own bytes count with its holder.
 func behind(v reflect.Value) (n int64) {
-	if !v.IsValid() || v.Type() == reflect.TypeFor[time.Time]() { // all times have their location in common
+	if !v.IsValid() || v.Type() == reflect.TypeFor[time.Time]() { // all times share their location
 		return 0
 	}
 	switch v.Kind() {
@@ -56,10 +58,11 @@ func behind(v reflect.Value) (n int64) {
 	return n
 }
 
-// refers reports whether a value of a type may refer to more.
+// refers reports whether a value of a type may refer to other memory.
 func refers(t reflect.Type) bool {
 	switch t.Kind() {
-	case reflect.String, reflect.Pointer, reflect.Interface, reflect.Func, reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
+	case reflect.String, reflect.Pointer, reflect.Interface, reflect.Func,
+		reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
 		return true
 	}
 	return false

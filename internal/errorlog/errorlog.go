@@ -1,4 +1,4 @@
-// Package errorlog is the logger of a host that gives none: errors are not lost in silence.
+// Package errorlog provides the logger for a host that configures none, so that no error is lost.
 package errorlog
 
 import (
@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// Or returns logger. For nil it returns one that hands records of [slog.LevelError] and above to
-// [slog.Default], as it is at that time, and drops all others.
+// Or returns logger. For nil it returns a logger that passes records of [slog.LevelError] and above
+// to the current [slog.Default], and drops all others.
 func Or(logger *slog.Logger) *slog.Logger {
 	if logger != nil {
 		return logger
@@ -15,7 +15,7 @@ func Or(logger *slog.Logger) *slog.Logger {
 	return slog.New(handler{func(to slog.Handler) slog.Handler { return to }})
 }
 
-// handler knows what was added to its logger, and adds that to the default one.
+// handler keeps the attributes and groups of its logger, and adds them to the default handler.
 type handler struct {
 	add func(to slog.Handler) slog.Handler
 }

@@ -10,10 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Marshal returns the JSON of v as encoding/json writes it, without HTML escapes. It returns an
-// *Error for a string that is not valid UTF-8, and for a json.RawMessage that Compact refuses for a
-// reason other than depth: encoding/json would change these silently or not say where they are. A
-// nil json.RawMessage is null. Any other error means that v itself cannot be written.
+// Marshal returns the JSON of v as encoding/json writes it, without HTML escapes. A nil
+// json.RawMessage is null.
+//
+// Marshal returns an *Error for a string that is not valid UTF-8, and for a json.RawMessage that
+// Compact refuses for a reason other than depth. encoding/json would change these silently, or not
+// say where they are. Any other error means that v itself cannot be written.
 //
 // Marshal does not look into maps, embedded structs and types with their own MarshalJSON, except
 // Optional.

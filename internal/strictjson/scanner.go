@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// A scanner reads in once and copies it to out. Every method starts at the first byte of the thing
-// that it is named after and ends behind it.
+// A scanner reads in once and copies it to out. Every method named after a thing starts at the
+// first byte of that thing and ends behind it.
 //
 // The scanner does not track its place in the document. On an error, each level adds its token to
 // path on the way back up.
@@ -17,7 +17,7 @@ type scanner struct {
 	from    int // in[from:pos] is read but not copied yet
 
 	depth, limit int
-	elements     int      // elements of arrays that may still come, outside of opaque values
+	elements     int      // array elements still allowed, outside of opaque values
 	keys         [][]byte // of all open objects; the innermost object's are last
 	path         []string // pointer tokens, innermost first
 	cutting      bool     // keep raw members of the outermost object out of the copy
@@ -158,7 +158,7 @@ func (s *scanner) cut(mark int, sl *slot) *Error {
 	value := s.out[begin:len(s.out):len(s.out)]
 	if 2*len(value) < cap(s.out) {
 		value = bytes.Clone(value)
-	} else { // most of the copy is free for it; other cuts need their own memory
+	} else { // the value fills most of out: it keeps that memory, and the copy gets new memory
 		s.out = append(make([]byte, 0, mark+len(s.in)-s.pos), s.out[:mark]...)
 	}
 	s.cuts = append(s.cuts, cut{sl.field, value})
@@ -206,7 +206,7 @@ func (s *scanner) array(sh *shape) *Error {
 }
 
 func (s *scanner) element(sh *shape) *Error {
-	if sh.elem.shape != sh { // it is not opaque
+	if sh.elem.shape != sh { // the array is not opaque
 		if s.elements--; s.elements < 0 {
 			return &Error{Detail: "is one element too many"}
 		}
@@ -251,7 +251,7 @@ func (s *scanner) space() {
 	}
 }
 
-// skip is not part of space, which would then be too large to inline.
+// skip is apart from space, which would otherwise be too large to inline.
 //
 //go:noinline
 func (s *scanner) skip() {

@@ -62,8 +62,8 @@ func (s *scanner) mismatch(k kind, sl *slot) *Error {
 	return &Error{Detail: sl.must}
 }
 
-// probed reads a value and lets its type decode it once, into nothing. So an error of the type gets
-// a pointer.
+// probed reads a value and lets its type decode it once, into a discarded value. This way an error
+// of the type gets a pointer.
 func (s *scanner) probed(sl *slot) *Error {
 	mark := s.flush()
 	if err := s.raw(kinds[s.peek()], opaque); err != nil {

@@ -1,5 +1,6 @@
 // Package strictjson reads JSON from outside in one pass. It refuses what encoding/json lets
-// through (duplicate keys, keys in another case, half surrogate pairs, bad UTF-8) and says where.
+// through (duplicate keys, keys in another case, half surrogate pairs, bad UTF-8). Its errors say
+// where the document is wrong.
 package strictjson
 
 import (
@@ -65,8 +66,9 @@ func Unmarshal(data []byte, maxDepth int, v any) error {
 	return UnmarshalWithin(data, maxDepth, math.MaxInt, v)
 }
 
-// UnmarshalWithin is Unmarshal, but refuses more than so many elements of arrays together, those in opaque values aside: an element of a few
-// bytes may take a hundred times as many once it is decoded.
+// UnmarshalWithin is Unmarshal with a limit on the array elements of the whole document. Elements
+// inside opaque values do not count. The limit exists because an element of a few bytes may take a
+// hundred times as many once decoded.
 func UnmarshalWithin(data []byte, maxDepth, maxElements int, v any) error {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.IsNil() {

@@ -11,20 +11,20 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// deepest is the nesting that is still read; the recursion here ends with it.
+// deepest is the deepest nesting that read accepts. It bounds the recursion here.
 const deepest = 1000
 
-// none is the class of no value.
+// none is the class of an absent value.
 const none = 0
 
 // value is a part of a text, or none.
 type value struct {
 	class    int32 // equal for equal values of the three texts, and for no others
-	from, to int32 // where it stands
+	from, to int32 // its offsets in the text
 	object   *[]member
 }
 
-// member is one of an object's, which are sorted by their keys.
+// member is a member of an object. Members are sorted by key.
 type member struct {
 	key string
 	value
@@ -33,12 +33,12 @@ type member struct {
 // versions are three texts without insignificant white space.
 type versions [3]string
 
-// text is how a value is written.
+// text returns a value as its version writes it.
 func (v versions) text(values trio, version int) string {
 	return v[version][values[version].from:values[version].to]
 }
 
-// raw is text; nil: there is no value.
+// raw is text. It returns nil for an absent value.
 func (v versions) raw(values trio, version int) json.RawMessage {
 	if values[version].class == none {
 		return nil
@@ -46,7 +46,7 @@ func (v versions) raw(values trio, version int) json.RawMessage {
 	return json.RawMessage(v.text(values, version))
 }
 
-// read takes three texts apart.
+// read parses three texts.
 func read(ctx context.Context, base, ours, theirs json.RawMessage) (v versions, root trio, err error) {
 	r := reader{ctx: ctx, classes: map[string]int32{}}
 	for i, text := range []json.RawMessage{base, ours, theirs} {
@@ -66,24 +66,25 @@ func read(ctx context.Context, base, ours, theirs json.RawMessage) (v versions, 
 	return v, root, nil
 }
 
-// A reader takes in, which is known to be valid and free of white space, apart, and numbers its
-// values: a container by the numbers of what is in it, so that no value is compared with another.
+// A reader parses in, which must be valid and free of white space, and gives each value a class
+// number. The class of a container follows from the classes in it, so no two values are ever
+// compared.
 type reader struct {
 	ctx     context.Context
 	in      string
 	pos     int
 	classes map[string]int32
 	count   int      // of values read
-	err     error    // that of ctx, when it has ended
-	members []member // of all open objects, the innermost one's last
-	items   []int32  // the classes of the elements of all open arrays, likewise
+	err     error    // the error of ctx, after it has ended
+	members []member // of all open objects; the innermost object's are last
+	items   []int32  // the element classes of all open arrays; the innermost array's are last
 	scratch []byte
 }
 
-// pause is after how many values a reader looks whether it is to go on.
+// A reader checks its context after every pause values.
 const pause = 1 << 12
 
-// value reads a value. Where r.err is set it has stopped within one.
+// value reads a value. When it sets r.err, it has stopped within the value.
 func (r *reader) value() (v value) {
 	if r.count++; r.count%pause == 0 {
 		if r.err = r.ctx.Err(); r.err != nil {
@@ -103,7 +104,7 @@ func (r *reader) value() (v value) {
 	return v
 }
 
-// class numbers what scratch stands for.
+// class returns the class number of the key in scratch.
 func (r *reader) class() int32 {
 	class, known := r.classes[string(r.scratch)]
 	if !known {
@@ -188,11 +189,11 @@ func (r *reader) word() string {
 	return r.in[start:r.pos]
 }
 
-// unquoted returns what a valid JSON string stands for.
+// unquoted returns the text of a valid JSON string.
 func unquoted(word string) string {
 	if strings.Contains(word, `\`) {
 		var s string
-		_ = json.Unmarshal([]byte(word), &s) // cannot fail: strictjson took it
+		_ = json.Unmarshal([]byte(word), &s) // cannot fail: strictjson accepted it
 		return s
 	}
 	return word[1 : len(word)-1]

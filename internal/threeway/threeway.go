@@ -1,10 +1,10 @@
-// Package threeway compares and merges three versions of a JSON value: the base that both sides
-// began with, ours and theirs.
+// Package threeway compares and merges three versions of a JSON value: the common base, ours and
+// theirs.
 //
-// Objects are taken key by key, all other values whole. Two values are equal when their canonical
-// forms (package jcs) are. A text is read once and each of its values is looked at a constant
-// number of times, so time and memory grow with the length of the texts, whatever their nesting;
-// sorting the keys of an object adds a logarithm.
+// It compares objects key by key, and all other values whole. Two values are equal when their
+// canonical forms (package jcs) are equal. The package reads a text once and looks at each value a
+// constant number of times. So time and memory grow with the length of the texts, whatever their
+// nesting. Only sorting the keys of an object adds a logarithm.
 package threeway
 
 import (
@@ -23,15 +23,15 @@ const (
 	theirs
 )
 
-// Bounds of what [Diff] returns, so that it is not much longer than the texts.
+// Limits of the result of [Diff], so that it is not much longer than the texts.
 const (
 	MaxChanges = 1000 // places
 	MaxDepth   = 16   // keys in a path
-	MaxPrefix  = 256  // bytes of a path that Diff still looks into
+	MaxPrefix  = 256  // bytes of the longest path that Diff descends from
 )
 
-// Change is a place where the three versions are not all the same. A value is the part of the text
-// that stands there; nil: that version has nothing there.
+// Change is a place where the three versions are not all equal. Each value is the part of its text
+// at that place. nil: the version has no value there.
 type Change struct {
 	Path   string // a JSON pointer (RFC 6901)
 	Base   json.RawMessage
@@ -40,11 +40,11 @@ type Change struct {
 }
 
 // Diff returns the places where three versions differ, sorted by the keys of their paths, byte by
-// byte. nil: they are equal. Where there would be more than [MaxChanges], or deeper ones than
-// [MaxDepth], the objects above them stand for them, all of one depth.
+// byte. nil: the versions are equal. When there are more than [MaxChanges] places, or places deeper
+// than [MaxDepth], Diff returns the objects above them instead, all of one depth.
 //
-// A text may be nil, for no value, and is otherwise valid JSON; if it is not, the error is a
-// *strictjson.Error. When ctx ends, Diff returns its error.
+// A text is valid JSON, or nil for an absent value. Diff returns a *strictjson.Error for invalid
+// JSON. When ctx ends, Diff returns its error.
 func Diff(ctx context.Context, base, ours, theirs json.RawMessage) ([]Change, error) {
 	v, root, err := read(ctx, base, ours, theirs)
 	if err != nil || root.equal() {
@@ -65,14 +65,14 @@ func Diff(ctx context.Context, base, ours, theirs json.RawMessage) ([]Change, er
 	return changes, nil
 }
 
-// place is where versions differ.
+// place is a path where the versions differ.
 type place struct {
 	path   string
 	values trio
 }
 
-// expand replaces the objects among places by those of their members that differ. nil: there is
-// none, or there would be too many.
+// expand replaces each object among places by its members that differ. It returns nil when places
+// has no object to expand, or when there would be too many places.
 func expand(places []place) []place {
 	var deeper []place
 	expanded := false
@@ -98,11 +98,16 @@ func expand(places []place) []place {
 	return deeper
 }
 
-// Merge takes what one side alone has changed from that side. A value stands in the result as it is
-// written there, and the keys of an object that was put together are sorted byte by byte. Where
-// both have changed the same, and not alike, there is a clash and nothing is merged. Texts and
-// errors are as those of [Diff]; merged is nil for no value, and shares no memory with the texts.
-func Merge(ctx context.Context, base, ours, theirs json.RawMessage) (merged json.RawMessage, clash bool, err error) {
+// Merge merges ours and theirs: it takes each value that only one side changed from that side. When
+// both sides changed a value differently, Merge reports a clash and merges nothing.
+//
+// The result has each value as its text writes it. The keys of a merged object are sorted byte by
+// byte. Texts and errors are as in [Diff]. merged is nil for an absent value, and shares no memory
+// with the texts.
+func Merge(
+	ctx context.Context,
+	base, ours, theirs json.RawMessage,
+) (merged json.RawMessage, clash bool, err error) {
 	v, root, err := read(ctx, base, ours, theirs)
 	if err != nil {
 		return nil, false, err
@@ -114,13 +119,13 @@ func Merge(ctx context.Context, base, ours, theirs json.RawMessage) (merged json
 	return m.out, false, nil
 }
 
-// merger writes what three versions come to.
+// merger writes the merge of three versions.
 type merger struct {
 	versions
 	out []byte
 }
 
-// merge appends the merged value; false: there is a clash.
+// merge appends the merged value. It returns false on a clash.
 func (m *merger) merge(values trio) bool {
 	if side, one := values.pick(); one {
 		m.out = append(m.out, m.text(values, side)...)
@@ -145,13 +150,13 @@ func (m *merger) merge(values trio) bool {
 	return true
 }
 
-// trio is a value of each version.
+// trio holds one value of each version.
 type trio [3]value
 
 func (t trio) equal() bool { return t[base].class == t[ours].class && t[ours].class == t[theirs].class }
 
-// pick returns the version that a merge takes whole; false: both sides have changed the value, and
-// not alike.
+// pick returns the version that a merge takes whole. It returns false when both sides changed the
+// value differently.
 func (t trio) pick() (version int, one bool) {
 	switch {
 	case t[base].class == t[theirs].class:
@@ -166,7 +171,7 @@ func (t trio) objects() bool {
 	return t[base].object != nil && t[ours].object != nil && t[theirs].object != nil
 }
 
-// members yields the keys that any of three objects has, in their order.
+// members yields, in order, every key that at least one of three objects has.
 func (t trio) members() iter.Seq2[string, trio] {
 	return func(yield func(string, trio) bool) {
 		rest := [3][]member{*t[base].object, *t[ours].object, *t[theirs].object}
@@ -188,7 +193,7 @@ func (t trio) members() iter.Seq2[string, trio] {
 	}
 }
 
-// least returns the first key of three sorted lists; false: all are empty.
+// least returns the smallest key of three sorted lists, or false when all are empty.
 func least(lists [3][]member) (key string, more bool) {
 	for _, list := range lists {
 		if len(list) > 0 && (!more || list[0].key < key) {

@@ -40,8 +40,8 @@ func New(prefix string, tag Tagger) Token {
 	return Token{Prefix: prefix, ID: drawn + encode(tag(drawn)), Secret: draw(SecretLength)}
 }
 
-// Parse splits a key that starts with prefix. It returns false for a text that String did not make,
-// such as a key with a typo.
+// Parse splits a key that starts with prefix. It returns false for a text that String did not
+// write, such as a key with a typo.
 func Parse(key, prefix string) (Token, bool) {
 	rest, found := strings.CutPrefix(key, prefix)
 	if !found || len(rest) != Length {
@@ -85,8 +85,8 @@ func (t Token) String() string {
 	return body + encode(checksum(body))
 }
 
-// checksum returns the CRC-32 (IEEE) of a text. The standard library's function takes bytes, and a
-// copy to the heap for each check.
+// checksum returns the CRC-32 (IEEE) of a text. The standard library's function takes bytes, so
+// each check would copy the text to the heap.
 func checksum(text string) uint32 {
 	crc := ^uint32(0)
 	for i := range len(text) {
