@@ -50,7 +50,8 @@ func behind(v reflect.Value) (n int64) {
 			n += behind(v.Index(i))
 		}
 	case reflect.Map:
-		n = entryBytes + 2*int64(v.Len())*(entryBytes+int64(v.Type().Key().Size()+v.Type().Elem().Size()))
+		entry := entryBytes + int64(v.Type().Key().Size()+v.Type().Elem().Size())
+		n = entryBytes + 2*int64(v.Len())*entry
 		for entries := v.MapRange(); entries.Next(); {
 			n += behind(entries.Key()) + behind(entries.Value())
 		}

@@ -8,8 +8,7 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// Scope is the part of a request's context that an override of a bank policy
-// looks at.
+// Scope is the part of a request's context that an override of a bank policy matches.
 type Scope string
 
 // The scopes.
@@ -19,14 +18,14 @@ const (
 	Topic    Scope = "topic"
 )
 
-// scopes holds every scope, the least specific first.
+// scopes holds all scopes, the least specific first.
 var scopes = []Scope{Provider, Channel, Topic}
 
-// BankDocument is a bank policy that has been parsed and found valid.
+// BankDocument is a parsed, valid bank policy.
 type BankDocument struct {
 	DefaultStrategy   *string            // nil: none
-	StrategyOverrides []StrategyOverride // no two of one scope and value
-	PublicAccess      *PublicAccess      // nil: closed to unmapped senders
+	StrategyOverrides []StrategyOverride // no two have the same scope and value
+	PublicAccess      *PublicAccess      // nil: unmapped senders may do nothing
 }
 
 // StrategyOverride is the strategy for one provider, channel or topic.
@@ -39,18 +38,18 @@ type StrategyOverride struct {
 // PublicAccess is what unmapped senders may do.
 type PublicAccess struct {
 	Default   *PublicDefault   `json:"default"`   // nil: nothing
-	Overrides []PublicOverride `json:"overrides"` // no two of one scope and value
+	Overrides []PublicOverride `json:"overrides"` // no two have the same scope and value
 }
 
-// PublicDefault is what holds where no override matches.
+// PublicDefault applies where no override matches.
 type PublicDefault struct {
 	Actions         []string `json:"actions"` // patterns; none: nothing is allowed
 	RecallBudget    *string  `json:"recall_budget"`
 	RecallMaxTokens *int64   `json:"recall_max_tokens"`
 }
 
-// PublicOverride is what holds for one provider, channel or topic. It replaces
-// the default and adds nothing to it.
+// PublicOverride applies to one provider, channel or topic. It replaces the default and adds
+// nothing to it.
 type PublicOverride struct {
 	Scope           Scope    `json:"scope"`
 	Value           string   `json:"value"`
@@ -59,7 +58,7 @@ type PublicOverride struct {
 	RecallMaxTokens *int64   `json:"recall_max_tokens"`
 }
 
-// context is what an override matches on.
+// context is the scope and value that an override matches.
 type context struct {
 	scope Scope
 	value string
@@ -69,12 +68,16 @@ func (o StrategyOverride) context() context { return context{o.Scope, o.Value} }
 func (o PublicOverride) context() context   { return context{o.Scope, o.Value} }
 
 func (o PublicOverride) grant() PublicDefault {
-	return PublicDefault{Actions: o.Actions, RecallBudget: o.RecallBudget, RecallMaxTokens: o.RecallMaxTokens}
+	return PublicDefault{
+		Actions:         o.Actions,
+		RecallBudget:    o.RecallBudget,
+		RecallMaxTokens: o.RecallMaxTokens,
+	}
 }
 
-// ParseBankDocument parses a bank policy. It refuses everything that is not in
-// the rules, with a *strictjson.Error whose pointer is relative to the document.
-// A key that is null is absent; only version is required.
+// ParseBankDocument parses a bank policy. It refuses everything that the rules do not allow, with a
+// *strictjson.Error whose pointer is relative to the document. A null key counts as absent. Only
+// version is required.
 func ParseBankDocument(raw []byte) (*BankDocument, error) {
 	var d struct {
 		Version           *string            `json:"version"`
@@ -142,14 +145,15 @@ func (c context) check(at string) error {
 	return checkText(at+"/value", &c.value)
 }
 
-// checkDistinct refuses the second override of one scope and value: which of
-// the two holds would be left to chance.
+// checkDistinct refuses a second override of the same scope and value: chance would choose between
+// the two.
 func checkDistinct[T interface{ context() context }](at string, overrides []T) error {
 	seen := map[context]int{}
 	for i, o := range overrides {
 		c := o.context()
 		if first, ok := seen[c]; ok {
-			return refuse(fmt.Sprintf("%s/%d", at, i), fmt.Sprintf("has the scope and value of override %d", first))
+			detail := fmt.Sprintf("has the scope and value of override %d", first)
+			return refuse(fmt.Sprintf("%s/%d", at, i), detail)
 		}
 		seen[c] = i
 	}

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// Census is everybody whose rights are looked at together, and the policies of banks. Of one policy there is one document in all of it.
+// Census holds the principals to examine together, and the policies of banks. Each policy has one
+// document in the whole census.
 type Census struct {
-	Parties []Party // no two with equal policies: use Add
+	Parties []Party // no two have equal policies; use Add
 	Banks   []Named
 
 	byKey map[string]int
 }
 
-// Party is principals whose policies are equal: what one may do they all may.
+// Party is a group of principals with equal policies: all of them have the same rights.
 type Party struct {
 	Subject Subject
 	Members []Member
@@ -23,18 +24,17 @@ type Party struct {
 	key string
 }
 
-// Member is a principal.
 type Member struct {
 	Kind Kind
 	ID   string
 }
 
-// Compare orders members: users first, then by id.
+// Compare orders users before service accounts, then by id.
 func (m Member) Compare(other Member) int {
 	return cmp.Or(strings.Compare(string(other.Kind), string(m.Kind)), strings.Compare(m.ID, other.ID))
 }
 
-// Add adds principals of one subject.
+// Add adds principals that share one subject.
 func (c *Census) Add(s Subject, members ...Member) {
 	if c.byKey == nil {
 		c.byKey = map[string]int{}
@@ -49,7 +49,8 @@ func (c *Census) Add(s Subject, members ...Member) {
 	c.Parties[i].Members = append(c.Parties[i].Members, members...)
 }
 
-// key is equal for subjects whose policies are: through which groups they come does not matter, and whose they are neither.
+// key is equal for subjects with equal policies. Neither the groups that grant them nor the owner's
+// id matters.
 func (s *Subject) key() string {
 	parts := []string{string(s.Kind), strconv.FormatBool(s.Closed != "")}
 	for _, n := range s.Scoping {
@@ -60,13 +61,14 @@ func (s *Subject) key() string {
 	}
 	var ways []string
 	for _, g := range gather(s.Grants) {
-		ways = append(ways, strconv.Quote(g.PolicyID)+strconv.FormatBool(g.Group == "")+strconv.FormatInt(g.Priority, 10))
+		direct, priority := strconv.FormatBool(g.Group == ""), strconv.FormatInt(g.Priority, 10)
+		ways = append(ways, strconv.Quote(g.PolicyID)+direct+priority)
 	}
 	slices.Sort(ways)
 	return strings.Join(append(parts, slices.Compact(ways)...), "\x00")
 }
 
-// documents returns the document of each policy in it.
+// documents returns the document of each policy in the census.
 func (c *Census) documents() map[string][]byte {
 	all := map[string][]byte{}
 	for i := range c.Parties {
@@ -77,7 +79,7 @@ func (c *Census) documents() map[string][]byte {
 	return all
 }
 
-// policies returns the policies that count, each as often as it comes.
+// policies returns the grants and narrowing policies of a subject, with repeats.
 func (s *Subject) policies() []Named {
 	var all []Named
 	for _, g := range s.Grants {
@@ -86,7 +88,7 @@ func (s *Subject) policies() []Named {
 	return append(all, s.narrowing()...)
 }
 
-// view compiles a party, of which nothing but its documents is kept; nil is denied everything.
+// view compiles a party and caches only its documents. A nil or closed party is denied everything.
 func (c *Compiler) view(p *Party, shut []string) view {
 	v := view{as: first, shut: shut, call: c.call}
 	if p != nil && p.Subject.Closed == "" {

@@ -6,19 +6,24 @@ import (
 	"strings"
 )
 
-// classes tells strings apart as far as a set of patterns does: the same patterns cover all strings of a class. A string is in
-// the class of the literal pattern that it is, else of the longest prefix pattern that it begins with; every string begins
-// with the empty prefix, whether a pattern has it or not.
+// classes sorts strings into classes: the same patterns cover all strings of a class. A string's
+// class is the literal pattern equal to it, or else the longest prefix pattern that it begins with.
+// Every string begins with the empty prefix, which is always a class.
 type classes struct {
-	end      string           // how prefixes end, the empty one apart
+	end      string           // how every prefix ends, except the empty one
 	literals map[string]int32 // the class of each literal
 	prefixes map[string]int32 // the class of each prefix
-	sorted   []string         // the prefixes, sorted; their classes are their indexes, the literals' follow
-	parents  []int32          // for each prefix the longest other one that it begins with; the empty prefix has itself
-	names    []string         // of each class the pattern, which read as a string is a member of the class
+	// sorted holds the prefixes, sorted. The class of a prefix is its index; literals come after.
+	sorted []string
+	// parents holds, for each prefix, the longest other prefix that it begins with. The parent of
+	// the empty prefix is itself.
+	parents []int32
+	// names holds the pattern of each class. Read as a string, it is a member of its class.
+	names []string
 }
 
-// classify returns the classes of patterns that are literal, or a prefix that ends with end and an asterisk, or "*".
+// classify returns the classes of patterns. Each is a literal, a prefix that ends with end and an
+// asterisk, or "*".
 func classify(end string, patterns []string) *classes {
 	prefixes, literals := []string{""}, []string{}
 	for _, p := range patterns {
@@ -30,7 +35,12 @@ func classify(end string, patterns []string) *classes {
 	}
 	slices.Sort(prefixes)
 	slices.Sort(literals)
-	c := &classes{end: end, sorted: slices.Compact(prefixes), literals: map[string]int32{}, prefixes: map[string]int32{}}
+	c := &classes{
+		end:      end,
+		sorted:   slices.Compact(prefixes),
+		literals: map[string]int32{},
+		prefixes: map[string]int32{},
+	}
 	for i, p := range c.sorted {
 		c.prefixes[p] = c.name(p + "*")
 		c.parents = append(c.parents, c.above(p, i-1))
@@ -41,7 +51,7 @@ func classify(end string, patterns []string) *classes {
 	return c
 }
 
-// name gives the next class its pattern.
+// name adds a class named by a pattern.
 func (c *classes) name(pattern string) int32 {
 	c.names = append(c.names, pattern)
 	return int32(len(c.names) - 1)
@@ -53,7 +63,7 @@ func (c *classes) of(s string) int32 {
 		return class
 	}
 	if i := strings.LastIndex(s, c.end); i >= 0 {
-		if class, ok := c.prefixes[s[:i+len(c.end)]]; ok { // none can be longer
+		if class, ok := c.prefixes[s[:i+len(c.end)]]; ok { // no matching prefix is longer
 			return class
 		}
 	}
@@ -69,7 +79,7 @@ func (c *classes) prefix(s string) int32 {
 	return c.above(s, i-1)
 }
 
-// named returns the class that has the name of a pattern, which was among those that were classified.
+// named returns the class of a pattern. The pattern must be one of those passed to classify.
 func (c *classes) named(pattern string) int32 {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return c.prefixes[prefix]
@@ -77,8 +87,8 @@ func (c *classes) named(pattern string) int32 {
 	return c.literals[pattern]
 }
 
-// parent returns the class of the prefix that covers the strings of a class next, after its own pattern; that of the empty
-// prefix has itself.
+// parent returns the class of the next shorter prefix that covers the strings of a class. The
+// parent of the empty prefix is itself.
 func (c *classes) parent(class int32) int32 {
 	if int(class) < len(c.parents) {
 		return c.parents[class]
@@ -86,8 +96,9 @@ func (c *classes) parent(class int32) int32 {
 	return c.prefix(c.names[class])
 }
 
-// above returns the longest prefix that s begins with, when i is the greatest that is not greater than s: s begins with none
-// but i and those that i begins with, as far as the two are the same.
+// above returns the longest prefix that s begins with. i is the index of the greatest prefix not
+// greater than s. s begins only with prefix i or with prefixes of prefix i, no longer than their
+// common part.
 func (c *classes) above(s string, i int) int32 {
 	if i < 0 {
 		return 0
@@ -99,7 +110,7 @@ func (c *classes) above(s string, i int) int32 {
 	return int32(i)
 }
 
-// common returns how many bytes a and b have in common at their start.
+// common returns the length of the common start of a and b, in bytes.
 func common(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -110,7 +121,8 @@ func common(a, b string) int {
 	return n
 }
 
-// upward yields a class, and then those whose patterns cover its strings, too, down to the empty prefix's.
+// upward yields a class, then the other classes whose patterns cover its strings, ending with the
+// empty prefix.
 func (c *classes) upward(class int32) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for yield(class) && class != 0 {

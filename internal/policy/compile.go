@@ -14,36 +14,38 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 )
 
-// How much a Compiler keeps: of each kind at least so many, and not many more.
+// How many of each kind a Compiler caches: at least this many, and not many more.
 const (
 	keptDocuments = 1 << 12
 	keptTables    = 1 << 12
 	keptVerdicts  = 1 << 16
 	keptAsked     = 1 << 15
-	keptLength    = 512 // bytes of the strings of one ask
+	keptLength    = 512 // bytes of action and bank together; longer requests are not cached
 )
 
-// MaxKept is how many bytes a Compiler keeps at most, with what others keep in its Budget.
+// MaxKept limits the bytes that a Compiler caches, including what others cache in its Budget.
 const MaxKept = 128 << 20
 
-// Compiler turns subjects into rights, so that what is equal is parsed once, kept once and decided once. What it keeps is
-// bounded in number and in bytes, whatever it is asked. Use [NewCompiler]. It is safe for concurrent use.
+// Compiler turns subjects into rights. It parses, stores and decides equal things once. Its caches
+// are limited in number and in bytes, whatever the requests. Use [NewCompiler]. It is safe for
+// concurrent use.
 type Compiler struct {
 	documents *cache.Cache[digest, parsed]
 	tables    *cache.Cache[digest, *table]
-	made      *atomic.Uint64    // tables
-	apart     map[digest]parsed // the documents of a Compiler that keeps nothing beyond one call; nil: it is none
-	call      Call              // whose end ends what takes long; nil: there is none
-	verdicts  *memo[cell, verdict]
-	asked     *answers // spares finding the classes of strings that were asked about before
-	seed      maphash.Seed
-	budget    *cache.Budget
+	made      *atomic.Uint64 // the number of tables so far
+	// apart holds the documents of a Compiler for one call. nil: this is not such a Compiler.
+	apart    map[digest]parsed
+	call     Call // long work stops when it ends; nil: it never stops early
+	verdicts *memo[cell, verdict]
+	asked    *answers // saves finding the classes of strings seen before
+	seed     maphash.Seed
+	budget   *cache.Budget
 }
 
-// digest is the SHA-256 of what was compiled.
+// digest is the SHA-256 of the compiled input.
 type digest [sha256.Size]byte
 
-// parsed is a document, or what is wrong with it.
+// parsed is a document, or the fault in it.
 type parsed struct {
 	document *Document
 	fault    error
@@ -55,24 +57,27 @@ func parseApart(raw []byte) parsed {
 	return parsed{document, fault, cache.NewShare(cache.Size(document) + cache.Size(fault))}
 }
 
-// NewCompiler returns a Compiler that has kept nothing yet.
+// NewCompiler returns a Compiler with empty caches.
 func NewCompiler() *Compiler { return newCompiler(MaxKept) }
 
 func newCompiler(most int64) *Compiler {
 	budget := cache.NewBudget(most)
+	document := func(_ digest, p parsed) (int64, *cache.Share) { return 0, p.share }
+	table := func(_ digest, t *table) (int64, *cache.Share) { return 0, t.share }
 	return &Compiler{
 		made: new(atomic.Uint64), seed: maphash.MakeSeed(), budget: budget,
-		documents: cache.NewWithin(keptDocuments, digest.bits, budget, func(_ digest, p parsed) (int64, *cache.Share) { return 0, p.share }),
-		tables:    cache.NewWithin(keptTables, digest.bits, budget, func(_ digest, t *table) (int64, *cache.Share) { return 0, t.share }),
+		documents: cache.NewWithin(keptDocuments, digest.bits, budget, document),
+		tables:    cache.NewWithin(keptTables, digest.bits, budget, table),
 		verdicts:  newMemo(keptVerdicts, budget, func(_ cell, v *verdict) *cache.Share { return v.share }),
 		asked:     newAnswers(keptAsked, budget),
 	}
 }
 
-// Budget is what bounds the bytes that are kept, for whoever keeps Rights, or Banks, of this Compiler: they share much.
+// Budget returns the budget of the Compiler's caches. Cache its Rights and Banks within this
+// budget, because they share much memory.
 func (c *Compiler) Budget() *cache.Budget { return c.budget }
 
-// Share is what keeping the rights takes.
+// Share returns the memory that caching the rights takes.
 func (r *Rights) Share() *cache.Share {
 	if r == nil || r.table == nil {
 		return nil
@@ -80,24 +85,27 @@ func (r *Rights) Share() *cache.Share {
 	return r.table.share
 }
 
-// Call is what ends a call early: a [context.Context].
+// Call ends long work early. A [context.Context] is a Call.
 type Call interface{ Err() error }
 
-// Apart returns a Compiler for one call, which finds what c keeps and adds nothing to it: for documents that may never be stored. It is not
-// safe for concurrent use, and its Rights are for Explain and Capabilities, not for Decide. What takes long ends with the call: then
-// its result is not whole, and the caller looks at the call's Err.
+// Apart returns a Compiler for one call. It reads the caches of c and adds nothing to them, so it
+// suits documents that may never be stored.
+//
+// It is not safe for concurrent use. Its Rights are for Explain and Capabilities, not for Decide.
+// When the call ends, long work stops and its result is incomplete: check the call's Err.
 func (c *Compiler) Apart(call Call) *Compiler {
 	one := *c
 	one.apart, one.call = map[digest]parsed{}, call
 	return &one
 }
 
-// ended reports whether the call is over that something is computed for; nil: it never is.
+// ended reports whether the call is over. A nil call never ends.
 func ended(call Call) bool { return call != nil && call.Err() != nil }
 
 func (d digest) bits() uint64 { return binary.LittleEndian.Uint64(d[:]) }
 
-// Compile returns the rights of a subject. Subjects with equal policies share a table, and all that is decided with it.
+// Compile returns the rights of a subject. Subjects with equal policies share a table and all
+// decisions made with it.
 func (c *Compiler) Compile(s Subject) *Rights {
 	r := &Rights{compiler: c, serviceAccount: s.ServiceAccountID, closed: closed(s.Closed)}
 	switch s.Kind {
@@ -120,7 +128,8 @@ func (c *Compiler) Compile(s Subject) *Rights {
 	return r
 }
 
-// Size is how many statements there are, each as often as it reaches the subject: so long is a trace, about.
+// Size returns the number of statements, each counted as often as it reaches the subject. A trace
+// is about that long.
 func (r *Rights) Size() int {
 	if r.table == nil {
 		return 0
@@ -135,7 +144,7 @@ func fingerprint(s Subject, grants []Grant) (d digest) {
 	known := map[string]bool{}
 	for _, g := range grants {
 		write(h, g.PolicyID, g.Group, strconv.FormatInt(g.Priority, 10))
-		if !known[g.PolicyID] { // the document of a policy is the same in all its grants
+		if !known[g.PolicyID] { // all grants of a policy have the same document
 			known[g.PolicyID] = true
 			write(h, string(g.Document))
 		}
@@ -148,7 +157,7 @@ func fingerprint(s Subject, grants []Grant) (d digest) {
 	return d
 }
 
-// write writes each part behind its length, so that no two lists of parts are written alike.
+// write writes each part after its length, so that different lists never give the same bytes.
 func write(h hash.Hash, parts ...string) {
 	for _, p := range parts {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
@@ -176,9 +185,10 @@ func (c *Compiler) compile(s Subject, grants []Grant) *table {
 	return t
 }
 
-// size is about how many bytes a table takes without its documents.
+// size estimates the bytes of a table without its documents.
 func (t *table) size() int64 {
-	n := cache.Size(t.actions) + cache.Size(t.banks) + cache.Allocated(int(reflect.TypeFor[table]().Size()))
+	n := cache.Allocated(int(reflect.TypeFor[table]().Size()))
+	n += cache.Size(t.actions) + cache.Size(t.banks)
 	for _, ways := range t.sides {
 		n += cache.Allocated(cap(ways) * int(reflect.TypeFor[way]().Size()))
 		for _, w := range ways {
@@ -188,7 +198,7 @@ func (t *table) size() int64 {
 	return n
 }
 
-// documents returns the shares of its documents, each once.
+// documents returns the share of each document, without repeats.
 func (t *table) documents() []*cache.Share {
 	var all []*cache.Share
 	known := map[*cache.Share]bool{}
@@ -201,14 +211,14 @@ func (t *table) documents() []*cache.Share {
 	return all
 }
 
-// gather returns a table that knows no classes yet.
+// gather returns a table without its classes.
 func (c *Compiler) gather(s Subject, grants []Grant) *table {
 	t := &table{id: c.made.Add(1), holder: "the user"}
 	if s.Kind == ServiceAccount {
 		t.holder = "its owner"
 	}
 	granted := make([]way, 0, len(grants))
-	known := map[string]parsed{} // by policy, of which there is one document
+	known := map[string]parsed{} // by policy id; a policy has one document
 	for _, g := range grants {
 		w := g.way(t.holder)
 		if _, is := known[g.PolicyID]; !is {
@@ -219,17 +229,20 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 	}
 	t.sides = append(t.sides, granted)
 	for i, n := range s.narrowing() {
-		w := way{policy: n.ID, words: fmt.Sprintf("scoping policy %q", n.ID), limits: i >= len(s.Scoping)}
-		w.parsed = c.parse(n.Document)
-		t.sides = append(t.sides, []way{w})
+		t.sides = append(t.sides, []way{{
+			parsed: c.parse(n.Document),
+			policy: n.ID,
+			words:  fmt.Sprintf("scoping policy %q", n.ID),
+			limits: i >= len(s.Scoping),
+		}})
 	}
 	return t
 }
 
-// Check says what is wrong with an access policy, as [ParseDocument] does.
+// Check reports what is wrong with an access policy, as [ParseDocument] does.
 func (c *Compiler) Check(document []byte) error { return c.parse(document).fault }
 
-// parse parses a document, once for all policies that are written alike.
+// parse parses a document, once for all policies with the same bytes.
 func (c *Compiler) parse(raw []byte) parsed {
 	key := digest(sha256.Sum256(raw))
 	fence := c.documents.Fence(key)

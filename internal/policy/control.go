@@ -4,15 +4,16 @@ import (
 	"slices"
 )
 
-// controlPlane are the patterns of the actions that administer this service.
-// They are asked for on controlBank.
+// controlPlane are the patterns of the actions that administer this service. Requests for them name
+// controlBank.
 var controlPlane = []string{"iam:*", "template:*"}
 
-// allControl is the pattern of a host that vouches for all of the control plane. No policy may have it.
+// allControl is the pattern of a host that vouches for the whole control plane. No policy may
+// contain it.
 const allControl = "*"
 
-// ValidVouch reports what is wrong with a pattern that a host vouches for: it is "*", or a valid one of
-// a policy ([ValidAction]).
+// ValidVouch reports what is wrong with a pattern that a host vouches for. A valid pattern is "*",
+// or one that is valid in a policy ([ValidAction]).
 func ValidVouch(pattern string) error {
 	if pattern == allControl {
 		return nil
@@ -20,8 +21,7 @@ func ValidVouch(pattern string) error {
 	return ValidAction(pattern)
 }
 
-// vouches reports whether a pattern that the host vouches for covers an action. An invalid one covers
-// nothing.
+// vouches reports whether a vouched pattern covers an action. An invalid pattern covers nothing.
 func vouches(pattern, action string) bool {
 	if pattern == allControl {
 		_, administers := firstAction(controlPlane, action)
@@ -33,27 +33,28 @@ func vouches(pattern, action string) bool {
 // controlBank stands for the service itself. Only the bank pattern "*" covers it.
 const controlBank = "*"
 
-// Permits reports whether the subject may do a control-plane action: its
-// policies allow it on bank "*", or one of the vouched patterns, which the host
-// answers for, covers it. A deny, a document that no longer parses (it may hold
-// a deny) and a closed subject win over what is vouched; an unmapped sender is
-// nobody to vouch for.
+// Permits reports whether the subject may do a control-plane action. It may when its policies allow
+// the action on bank "*", or when one of the vouched patterns covers it. The host is responsible
+// for the vouched patterns.
+//
+// A deny, a closed subject, and a document that no longer parses (it may hold a deny) win over a
+// vouched pattern. An unmapped sender cannot be vouched for.
 func (r *Rights) Permits(vouched []string, action string) bool {
 	return r.Decide(action, controlBank, &Context{}, nil).Vouch(vouched).Allowed()
 }
 
-// Within reports whether every control-plane action that target is permitted is
-// also permitted to caller with what the host vouches for. If not, it returns
-// one that exceeds: a literal, or a pattern, which stands for the actions under
-// it that no narrower pattern of either side names.
+// Within reports whether every control-plane action permitted to target is also permitted to
+// caller, with the vouched patterns of the host. If not, it returns one action that exceeds. That
+// is a literal, or a pattern for the actions under it that no narrower pattern of either side
+// names.
 //
-// The answer is exact. Whether a pattern covers an action depends only on the
-// action's class, and every pattern is a member of its own class: a
-// literal is itself, and "iam:users:*", read as an action, begins with
-// "iam:users:" and is neither a literal nor begins with a longer prefix of any
+// The answer is exact. Whether a pattern covers an action depends only on the action's class, and
+// every pattern is a member of its own class. A literal is itself. "iam:users:*", read as an
+// action, begins with "iam:users:" and is neither a literal nor begins with a longer prefix of any
 // valid pattern. So it is enough to ask for each pattern as an action.
 //
-// A document of the target that does not parse may permit anything, once it is mended.
+// A document of the target that does not parse may permit anything once it is repaired. It
+// therefore counts as permitting everything.
 func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool) {
 	for _, action := range controlClasses(target.actions(), caller.actions(), vouched) {
 		if (target.unread() || target.Permits(nil, action)) && !caller.Permits(vouched, action) {
@@ -63,8 +64,8 @@ func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool
 	return "", true
 }
 
-// controlClasses returns one action of each class of control-plane actions that
-// the patterns tell apart, sorted, so that the answer does not depend on order.
+// controlClasses returns one action of each class of control-plane actions that the patterns
+// distinguish. They are sorted, so the answer does not depend on order.
 func controlClasses(patterns ...[]string) []string {
 	all := slices.Concat(patterns...)
 	classes := slices.Clone(controlPlane)
@@ -85,7 +86,7 @@ func (r *Rights) actions() []string {
 	return r.table.actions.names
 }
 
-// unread reports whether a document of an open subject does not parse.
+// unread reports whether a document of a subject that is not closed does not parse.
 func (r *Rights) unread() bool {
 	return r.closed == nil && r.table != nil && r.table.broken()
 }

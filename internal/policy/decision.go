@@ -9,46 +9,48 @@ import (
 // Outcome is how a request is decided.
 type Outcome string
 
-// The outcomes. Only Allow lets anything happen; the two others differ in
-// whether a statement says no, or none says yes.
+// The outcomes. Only Allow permits anything. ExplicitDeny means that a statement denies the
+// request, ImplicitDeny that no statement allows it.
 const (
 	Allow        Outcome = "allow"
 	ExplicitDeny Outcome = "explicit_deny"
 	ImplicitDeny Outcome = "implicit_deny"
 )
 
-// Decision is the answer to one request. It cannot be changed, copying it is cheap, and the zero Decision is a denial.
+// Decision is the answer to one request. It is immutable and cheap to copy. The zero Decision is a
+// denial.
 type Decision struct {
 	verdict      *verdict
 	strategy     *string
 	action, bank string
 }
 
-// verdict is what is decided for all requests of a class. It is shared: nobody changes it.
+// verdict is the decision for all requests of a class. It is shared and never changes.
 type verdict struct {
 	outcome    Outcome
 	parameters Parameters
 	reason     func(action, bank string) string
-	// final says that nobody may vouch for what it denies: the subject is closed, or a document that may hold a deny does
-	// not parse.
+	// final: no host may vouch for the request. The subject is closed, or a document that may hold
+	// a deny does not parse.
 	final bool
-	share *cache.Share // of what is kept; nil: it is for one call, or always there
+	share *cache.Share // nil: the verdict is for one call, or a constant
 }
 
-// size is about how many bytes a verdict takes. What it shares with documents counts: it stays when they go.
+// size estimates the bytes of a verdict. Memory shared with documents counts, because it stays when
+// the documents are dropped.
 func (v *verdict) size() int64 {
 	return cache.Size(v) + cache.Allocated(len(v.reason("", "")))
 }
 
-// because is the reason that does not depend on the request.
+// because returns a reason that does not depend on the request.
 func because(reason string) func(action, bank string) string {
 	return func(string, string) string { return reason }
 }
 
-// Allowed reports whether the principal may do it.
+// Allowed reports whether the request is allowed.
 func (d Decision) Allowed() bool { return d.verdict != nil && d.verdict.outcome == Allow }
 
-// Outcome tells a denial by a statement from one for want of a statement.
+// Outcome returns the outcome. The zero Decision has ImplicitDeny.
 func (d Decision) Outcome() Outcome {
 	if d.verdict == nil {
 		return ImplicitDeny
@@ -56,7 +58,7 @@ func (d Decision) Outcome() Outcome {
 	return d.verdict.outcome
 }
 
-// Reason is one sentence for a person.
+// Reason returns one sentence for a person.
 func (d Decision) Reason() string {
 	if d.verdict == nil {
 		return "denied: nothing was decided"
@@ -64,7 +66,7 @@ func (d Decision) Reason() string {
 	return d.verdict.reason(d.action, d.bank)
 }
 
-// Parameters are what the allowed action may use: zero in a denial. They are the caller's own.
+// Parameters returns a copy of the parameters of the allowed action. They are zero in a denial.
 func (d Decision) Parameters() Parameters {
 	if d.verdict == nil {
 		return Parameters{}
@@ -72,8 +74,8 @@ func (d Decision) Parameters() Parameters {
 	return d.verdict.parameters.clone()
 }
 
-// Strategy is the retain strategy in force: the principal's own, else the bank policy's. false: there is none, or
-// the action is denied.
+// Strategy returns the retain strategy in force: the principal's own, or else the bank policy's. It
+// returns false when there is no strategy, or the action is denied.
 func (d Decision) Strategy() (strategy string, ok bool) {
 	if d.strategy == nil {
 		return "", false
@@ -81,8 +83,9 @@ func (d Decision) Strategy() (strategy string, ok bool) {
 	return *d.strategy, true
 }
 
-// Vouch returns the decision with what the host answers for: an action on bank "*" that one of the patterns covers is allowed,
-// unless a statement denies it or the subject is closed.
+// Vouch returns the decision with the vouched patterns of the host. An action on bank "*" that a
+// pattern covers is allowed, unless a statement denies it, the subject is closed or a document does
+// not parse.
 func (d Decision) Vouch(patterns []string) Decision {
 	if d.bank != controlBank || d.Outcome() != ImplicitDeny || d.verdict == nil || d.verdict.final {
 		return d
@@ -95,7 +98,7 @@ func (d Decision) Vouch(patterns []string) Decision {
 
 var vouched = &verdict{outcome: Allow, reason: because("allowed: the host application vouches for it")}
 
-// Always returns the decision that allows anything, for a reason.
+// Always returns a decision that allows the request, with a reason.
 func Always(reason string) Decision {
 	return Decision{verdict: &verdict{outcome: Allow, reason: because(reason)}}
 }

@@ -13,32 +13,34 @@ const (
 	NewlyAllowed    Change = "newly_allowed"
 	NewlyDenied     Change = "newly_denied"
 	OtherParameters Change = "other_parameters" // allowed before and after
-	Unchanged       Change = "unchanged"        // an exception within what changes
+	Unchanged       Change = "unchanged"        // an exception within a changed region
 )
 
-// Difference says how the answer changes to the requests that its patterns cover and that no closer one of its list covers, closer
-// as with a [Capability]. What none covers is unchanged. What Before and After point to is shared within a list.
+// Difference says how the answer changes for the requests that its patterns cover, unless a closer
+// difference of its list covers them. Closer has the meaning of [Capability]. Requests that no
+// difference covers are unchanged. Before and After of one list share memory.
 type Difference struct {
-	Action, Bank  string // patterns; as strings they are a request whose answer changes so
+	Action, Bank  string // patterns; read as strings, they are a request with this change
 	Change        Change
 	Before, After Parameters // zero where denied, and where nothing changes
 }
 
-// Diff is all that differs between two censuses.
+// Diff holds all differences between two censuses.
 type Diff struct {
 	Parties    []PartyDiff    // by their first member
 	Public     []PublicDiff   // by bank, then context
-	Strategies []StrategyDiff // likewise
+	Strategies []StrategyDiff // by bank, then context
 }
 
-// PartyDiff is what changes for principals with equal policies, before and after.
+// PartyDiff holds the changes for principals with equal policies, both before and after.
 type PartyDiff struct {
 	Members     []Member // sorted
 	Differences []Difference
 }
 
-// Diff compares two censuses, class by class. A principal that is in one alone is denied everything in the other. What changes
-// from one denial to another does not count. When the call ends that the Compiler is for, the rest is left out.
+// Diff compares two censuses, class by class. A principal in only one census is denied everything
+// in the other. A change from one denial to another does not count. When the Compiler's call ends,
+// the rest is left out.
 func (c *Compiler) Diff(before, after *Census) Diff {
 	var d Diff
 	changed, shutBefore, shutAfter := changedPolicies(before, after), before.shut(), after.shut()
@@ -46,7 +48,8 @@ func (c *Compiler) Diff(before, after *Census) Diff {
 		if ended(c.call) {
 			return d
 		}
-		if p.before != nil && p.after != nil && p.before.key == p.after.key && !p.before.hasAny(changed) && slices.Equal(shutBefore, shutAfter) {
+		if p.before != nil && p.after != nil && p.before.key == p.after.key &&
+			!p.before.hasAny(changed) && slices.Equal(shutBefore, shutAfter) {
 			continue
 		}
 		if list := differences(c.view(p.before, shutBefore), c.view(p.after, shutAfter)); len(list) > 0 {
@@ -57,13 +60,13 @@ func (c *Compiler) Diff(before, after *Census) Diff {
 	return d
 }
 
-// pair is a party before and after, either of which may be nil.
+// pair is a party before and after the change. Either may be nil.
 type pair struct {
 	before, after *Party
 	members       []Member
 }
 
-// pairs returns the members of both, grouped, in order.
+// pairs groups the members of both censuses by party, in order.
 func pairs(before, after *Census) []*pair {
 	type parties struct{ before, after *Party }
 	of := map[Member]parties{}
@@ -93,7 +96,7 @@ func pairs(before, after *Census) []*pair {
 	return all
 }
 
-// changedPolicies returns those whose documents differ.
+// changedPolicies returns the ids of policies with different documents.
 func changedPolicies(before, after *Census) map[string]bool {
 	changed, documents := map[string]bool{}, after.documents()
 	for id, document := range before.documents() {
@@ -105,10 +108,11 @@ func changedPolicies(before, after *Census) map[string]bool {
 }
 
 func (p *Party) hasAny(policies map[string]bool) bool {
-	return len(policies) > 0 && slices.ContainsFunc(p.Subject.policies(), func(n Named) bool { return policies[n.ID] })
+	has := func(n Named) bool { return policies[n.ID] }
+	return len(policies) > 0 && slices.ContainsFunc(p.Subject.policies(), has)
 }
 
-// differences compares two views.
+// differences returns how the answers of two views differ.
 func differences(before, after view) []Difference {
 	way, views := compared(before, after)
 	var found differing
@@ -120,12 +124,14 @@ func differences(before, after view) []Difference {
 	})
 	list := make([]Difference, 0, len(regions))
 	for _, r := range regions {
-		list = append(list, found.difference(r.what, way.actions.names[r.action], way.banks.names[r.bank]))
+		action, bank := way.actions.names[r.action], way.banks.names[r.bank]
+		list = append(list, found.difference(r.what, action, bank))
 	}
 	return list
 }
 
-// compared returns the tour of all that two views may differ in, and the two as they take it.
+// compared returns a tour of every class where two views may differ, and the two views prepared for
+// that tour.
 func compared(one, other view) (*tour, []view) {
 	g := newGrid(slices.Concat(one.shut, other.shut), one.table, other.table)
 	one.as, other.as, other.apart = first, second, g.apart
@@ -135,20 +141,20 @@ func compared(one, other view) (*tour, []view) {
 	return g.whole(), []view{one, other}
 }
 
-// change numbers how two views differ; 0: not at all.
+// change returns the number of the difference between two views. 0: there is none.
 func (r *row) change(action int32, found *differing) int32 {
 	outcome, parameters := r.rule(0, action)
 	then, more := r.rule(1, action)
 	return found.id(outcome == Allow, then == Allow, &parameters, &more)
 }
 
-// differing numbers differences.
+// differing numbers the differences found.
 type differing struct {
 	registry[*Difference]
 	key []byte
 }
 
-// id returns the number of a difference; 0: there is none.
+// id returns the number of a difference. 0: there is none.
 func (f *differing) id(before, after bool, parameters, more *Parameters) int32 {
 	var change Change
 	switch {

@@ -8,20 +8,19 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// maxDepth bounds how deep a document may nest. Only recall_tag_groups have a
-// shape that is not ours.
+// maxDepth limits the nesting of a document. Only recall_tag_groups have a free shape.
 const maxDepth = 64
 
-// Effect is what a statement does to the requests it matches.
+// Effect is a statement's effect on the requests that it matches.
 type Effect string
 
-// The effects. A trace also holds entries of neither.
+// The effects.
 const (
 	EffectAllow Effect = "allow"
 	EffectDeny  Effect = "deny"
 )
 
-// Document is an access policy that has been parsed and found valid.
+// Document is a parsed, valid access policy.
 type Document struct {
 	Statements []Statement
 }
@@ -31,11 +30,10 @@ type Statement struct {
 	Effect     Effect
 	Actions    []string   // patterns, at least one
 	Banks      []string   // patterns, at least one
-	Parameters Parameters // none is set on a deny
+	Parameters Parameters // all unset on a deny
 }
 
-// writtenStatement is a Statement as it is written: the parameters stand beside
-// the rest.
+// writtenStatement is a Statement in its JSON form, with the parameters next to the other keys.
 type writtenStatement struct {
 	Effect            Effect            `json:"effect"`
 	Actions           []string          `json:"actions"`
@@ -52,10 +50,9 @@ type writtenStatement struct {
 	ExcludeProviders  []string          `json:"exclude_providers"`
 }
 
-// ParseDocument parses an access policy. It refuses everything that is not in
-// the rules, with a *strictjson.Error whose pointer is relative to the document.
-// A key that is null is absent; both version and statements are required, the
-// latter may be empty.
+// ParseDocument parses an access policy. It refuses everything that the rules do not allow, with a
+// *strictjson.Error whose pointer is relative to the document. A null key counts as absent. version
+// and statements are required; statements may be empty.
 func ParseDocument(raw []byte) (*Document, error) {
 	var d struct {
 		Version    *string            `json:"version"`

@@ -6,32 +6,36 @@ import (
 	"slices"
 )
 
-// grid is all the classes of requests that a table, or two, tell apart. Along it, from the widest classes of banks to the narrowest,
-// more and more statements match; what they come to is added to what those of the class above came to.
+// grid holds all classes of requests that one or two tables distinguish. From the widest class of
+// banks to the narrowest, more and more statements match. Their effect is added to the result of
+// the class above.
 type grid struct {
 	index
-	seats []seat    // of the statements of the index; those of a table in gathering order
-	above [][]int32 // of each class of actions, those whose patterns cover it, the closest first: itself
-	order []int32   // the classes of actions, each behind those above it
-	under [][]int32 // of each class of banks, those that it is the parent of
-	// apart is the statements that only one of the two tables has, when without them both would say the same; else nil.
+	seats []seat // of the statements of the index; those of a table in gathering order
+	// above holds, for each class of actions, the classes whose patterns cover it. The closest is
+	// first: the class itself.
+	above [][]int32
+	order []int32   // the classes of actions, each after those above it
+	under [][]int32 // for each class of banks, its children
+	// apart holds the statements that only one of the two tables has. It is nil unless both tables
+	// would decide the same without these statements.
 	apart bitset
 }
 
-// seat is where a statement stands.
+// seat is the position of a statement in the tables.
 type seat struct {
 	place
 	side   int   // of the table
-	tables uint8 // the sum of those that have it: first, second
+	tables uint8 // the sum of the tables that have it: first, second
 }
 
 const first, second = 1, 2
 
-// stance is what a table makes of the requests of a class. It is shared by all classes, and views, in which the same statements match, and
-// not changed.
+// stance is the state of a table for the requests of a class. All classes and views with the same
+// matching statements share one stance, so it does not change.
 type stance struct{ sides []*side }
 
-// newGrid returns the grid of tables, either of which may be nil, and of banks.
+// newGrid returns the grid of two tables and of banks. Either table may be nil.
 func newGrid(banks []string, one, other *table) *grid {
 	g := &grid{}
 	g.take(one, first, nil)
@@ -58,17 +62,19 @@ func newGrid(banks []string, one, other *table) *grid {
 	return g
 }
 
-// parallel reports whether two tables say the same where the same statements match.
+// parallel reports whether two tables decide the same wherever the same statements match.
 func (t *table) parallel(other *table) bool {
 	alike := func(a, b []way) bool { return limits(a) == limits(b) }
-	return t != nil && other != nil && slices.EqualFunc(t.sides, other.sides, alike) && !t.broken() && !other.broken()
+	return t != nil && other != nil && slices.EqualFunc(t.sides, other.sides, alike) &&
+		!t.broken() && !other.broken()
 }
 
 func (t *table) broken() bool {
 	return slices.ContainsFunc(t.sides, func(ways []way) bool { return broken(ways) != nil })
 }
 
-// take seats the statements of a table. One that like, whose statements are seated, has in the same place shares its seat.
+// take gives each statement of a table a seat. like is a table that already has seats, or nil. A
+// statement with an equal one at the same position in like shares that seat.
 func (g *grid) take(t *table, as uint8, like *table) {
 	if t == nil {
 		return
@@ -102,13 +108,13 @@ func (g *grid) take(t *table, as uint8, like *table) {
 	}
 }
 
-// twin reports whether a statement is the same as the one that has a seat, which is that of its number in a way of the same rank, or one
-// of a smaller number.
+// twin reports whether a statement equals the one in the seat. The seat belongs to a way of the
+// same rank, at the statement's number or before it.
 func (s *seat) twin(p place) bool {
 	return s.statement == p.statement && (s.written() == p.written() || reflect.DeepEqual(s.written(), p.written()))
 }
 
-// ladder returns above and order of a grid.
+// ladder returns the fields above and order of a grid.
 func ladder(actions *classes) (above [][]int32, order []int32) {
 	recalling, recalls := actions.literals[recall]
 	for class := range int32(len(actions.names)) {
@@ -118,6 +124,8 @@ func ladder(actions *classes) (above [][]int32, order []int32) {
 		}
 		above, order = append(above, covering), append(order, class)
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(len(above[a]), len(above[b])) })
+	slices.SortStableFunc(order, func(a, b int32) int {
+		return cmp.Compare(len(above[a]), len(above[b]))
+	})
 	return above, order
 }

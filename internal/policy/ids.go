@@ -2,7 +2,8 @@ package policy
 
 import "math/bits"
 
-// idsOf returns those of names whose numbers, counted from first, are in the set: n of them, in their order.
+// idsOf returns the names whose numbers are in the set, in order. The number of a name is first
+// plus its index. n is the number of results.
 func idsOf(names []string, in bitset, first, n int) []string {
 	ids := make([]string, 0, n)
 	for at, end := first, first+len(names); at < end; at++ {

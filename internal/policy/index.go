@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// index finds the statements that match the requests of a class, without going through the others. The classes alone tell: a
-// pattern covers the class that it names, and the classes under that.
+// index finds the statements that match the requests of a class without looking at the others. The
+// classes alone decide: a pattern covers the class that it names and all classes under it.
 type index struct {
 	actions, banks *classes
-	covering       []bitset  // of each class of actions: the statements that cover it
-	naming         [][]int32 // of each class of banks: the statements that have the pattern that names it
+	covering       []bitset  // for each class of actions, the statements that cover it
+	naming         [][]int32 // for each class of banks, the statements with the pattern of its name
 }
 
-// newIndex indexes statements by the classes of their patterns and of more banks.
+// newIndex indexes statements by the classes of their patterns and of moreBanks.
 func newIndex(statements []*Statement, moreBanks []string) index {
 	var actions []string
 	banks := slices.Clone(moreBanks)
@@ -41,8 +41,8 @@ func newIndex(statements []*Statement, moreBanks []string) index {
 	return x
 }
 
-// matching yields the statements that match the requests of two classes. One that has several patterns for the bank comes
-// several times.
+// matching yields the statements that match the requests of two classes. It yields a statement once
+// for each of its patterns that covers the bank.
 func (x *index) matching(action, bank int32) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for class := range x.banks.upward(bank) {
@@ -71,7 +71,7 @@ func bitsets(n, limit int) []bitset {
 func (b bitset) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitset) has(i int32) bool { return b[i>>6]&(1<<(i&63)) != 0 }
 
-// fill adds all numbers that there is room for.
+// fill adds every number that fits.
 func (b bitset) fill() {
 	for i := range b {
 		b[i] = ^uint64(0)
@@ -110,7 +110,7 @@ func (b bitset) meetsBoth(one, other bitset) bool {
 	return false
 }
 
-// sameWithin reports whether two sets have the same numbers of b.
+// sameWithin reports whether two sets contain the same numbers of b.
 func (b bitset) sameWithin(one, other bitset) bool {
 	for i, w := range b {
 		if (one[i]^other[i])&w != 0 {

@@ -6,41 +6,46 @@ import (
 	"strings"
 )
 
-// Lint is what is idle or left to chance in the policies of a census: as they are for the parties that are not closed, and have no
-// policy that does not parse.
+// Lint lists what is redundant or left to chance in the policies of a census. It leaves out parties
+// that are closed, or have a policy that does not parse.
 type Lint struct {
 	Needless []Needless // by policy and statement
 	Ties     []Tie      // by policy, statement and parameter
-	Unscoped []Member   // those to whom what narrows them leaves all that they, or their owners, have without it; sorted
+	// Unscoped lists, sorted, the members whose narrowing policies take away nothing of what they,
+	// or their owners, have without them.
+	Unscoped []Member
 }
 
-// Needless is a statement without which everybody's requests would be decided the same: those of a Lint can go each alone, and all
-// together. Of several of which one would do, the first is not among them.
+// Needless is a redundant statement: removing it changes no decision for anybody. The statements of
+// a Lint can be removed one by one or all together. When one of several statements must stay, the
+// first stays and is not listed.
 type Needless struct {
 	Policy    string
 	Statement int
-	Shadowed  bool // an allow of nothing but what is denied to everybody who has it
+	Shadowed  bool // an allow; everybody who has it is denied all that it allows
 }
 
-// Tie is two statements that give a parameter different values for the same requests, of which one wins because of its policy's id.
+// Tie is two statements that set a parameter differently for the same requests. One of them wins
+// only because of its policy's id.
 type Tie struct {
 	Parameter       string
 	Policy          string
 	Statement       int
 	Winner          string // the policy that wins
 	WinnerStatement int
-	Member          Member // the first user for whom it is so
-	Action, Bank    string // a request for which it is so, among others
+	Member          Member // the first user with this tie
+	Action, Bank    string // one of the requests with this tie
 }
 
-// Lint looks at every class of requests of every party.
+// Lint examines every class of requests of every party.
 func (c *Compiler) Lint(census *Census) Lint {
 	l := linter{shut: census.shut(), spare: map[cited]bool{}, tied: map[Tie]bool{}}
 	for i := range census.Parties {
 		if p := l.look(c, &census.Parties[i]); p != nil {
 			l.weigh(p)
 			l.ties(p)
-			if t := p.view.table; len(t.sides) > 1 && !p.narrows(&table{holder: t.holder, sides: t.sides[:1]}) {
+			t := p.view.table
+			if len(t.sides) > 1 && !p.narrows(&table{holder: t.holder, sides: t.sides[:1]}) {
 				l.Unscoped = append(l.Unscoped, p.Members...)
 			}
 		}
@@ -48,7 +53,11 @@ func (c *Compiler) Lint(census *Census) Lint {
 	l.settle(c, census)
 	slices.SortFunc(l.Unscoped, Member.Compare)
 	slices.SortStableFunc(l.Ties, func(a, b Tie) int {
-		return cmp.Or(strings.Compare(a.Policy, b.Policy), cmp.Compare(a.Statement, b.Statement), strings.Compare(a.Parameter, b.Parameter))
+		return cmp.Or(
+			strings.Compare(a.Policy, b.Policy),
+			cmp.Compare(a.Statement, b.Statement),
+			strings.Compare(a.Parameter, b.Parameter),
+		)
 	})
 	return l.Lint
 }
@@ -56,8 +65,8 @@ func (c *Compiler) Lint(census *Census) Lint {
 type linter struct {
 	Lint
 	shut  []string
-	spare map[cited]bool // the statements that somebody has: whether all who were looked at could do without
-	tied  map[Tie]bool   // the ties that were found, without the member and the request
+	spare map[cited]bool // by statement: every party examined so far can do without it
+	tied  map[Tie]bool   // the ties found, without the member and the request
 }
 
 // cited is a statement of a policy.
@@ -70,22 +79,28 @@ func (a cited) compare(b cited) int {
 	return cmp.Or(strings.Compare(a.policy, b.policy), cmp.Compare(a.statement, b.statement))
 }
 
-// linted is a party that is looked at.
+// linted is a party under examination.
 type linted struct {
 	*Party
 	*grid
 	view   view
-	places map[cited][]int32 // of a statement, one for each way in which it comes
-	gone   bitset            // the statements that were found needless
+	places map[cited][]int32 // the seats of a statement, one for each way that it reaches the party
+	gone   bitset            // the statements found needless
 }
 
-// look returns a party as it is looked at; nil: it is closed, or has a policy that does not parse.
+// look prepares a party. It returns nil for a party that is closed or has a policy that does not
+// parse.
 func (l *linter) look(c *Compiler, party *Party) *linted {
 	v := c.view(party, l.shut)
 	if v.table == nil || v.table.broken() {
 		return nil
 	}
-	p := &linted{Party: party, grid: newGrid(v.shut, v.table, nil), view: v, places: map[cited][]int32{}}
+	p := &linted{
+		Party:  party,
+		grid:   newGrid(v.shut, v.table, nil),
+		view:   v,
+		places: map[cited][]int32{},
+	}
 	p.gone = p.set(nil)
 	for i, s := range p.seats {
 		at := cited{s.policy, s.statement}
@@ -103,7 +118,7 @@ func (p *linted) set(places []int32) bitset {
 	return b
 }
 
-// weigh finds the statements that a party cannot do without.
+// weigh finds the statements that a party needs.
 func (l *linter) weigh(p *linted) {
 	for at, places := range p.places {
 		if spare, known := l.spare[at]; spare || !known {
@@ -112,7 +127,8 @@ func (l *linter) weigh(p *linted) {
 	}
 }
 
-// settle finds which of the statements that all can do without they can do without together: the last ones.
+// settle finds the statements that all parties together can do without. Of several that replace
+// each other, it lists the later ones.
 func (l *linter) settle(c *Compiler, census *Census) {
 	holders := map[cited][]*linted{}
 	for i := range census.Parties {
@@ -142,32 +158,36 @@ func (l *linter) settle(c *Compiler, census *Census) {
 	slices.Reverse(l.Needless)
 }
 
-// needs reports whether a party cannot do without a statement when those are gone, too, that were found needless.
+// needs reports whether a party needs a statement once the statements found needless are removed.
 func (p *linted) needs(at cited) bool {
 	if !p.gone.meets(p.gone) {
-		return false // it can do without this one alone
+		return false // weigh found that the party can do without this statement alone
 	}
 	both := p.set(p.places[at])
 	both.add(p.gone)
 	return p.differs(both)
 }
 
-// differs reports whether something is decided otherwise without some statements.
+// differs reports whether any decision changes without some statements.
 func (p *linted) differs(without bitset) bool {
 	return p.compare(without, func(before, after Outcome, parameters, left *Parameters) bool {
 		return before != after || !parameters.equal(left)
 	})
 }
 
-// shadows reports whether a statement is an allow, and all that it matches is denied.
+// shadows reports whether a statement is an allow and all that it matches is denied.
 func (p *linted) shadows(at cited) bool {
 	places := p.set(p.places[at])
 	return p.seats[p.places[at][0]].written().Effect == EffectAllow &&
 		!p.compare(places, func(before, _ Outcome, _, _ *Parameters) bool { return before != ExplicitDeny })
 }
 
-// compare reports whether so holds anywhere of what is decided with and without some statements, where one of them matches.
-func (p *linted) compare(without bitset, so func(before, after Outcome, parameters, left *Parameters) bool) (found bool) {
+// compare compares the decisions with and without some statements, wherever one of them matches. It
+// reports whether so holds for any of these decisions.
+func (p *linted) compare(
+	without bitset,
+	so func(before, after Outcome, parameters, left *Parameters) bool,
+) (found bool) {
 	v := p.view
 	v.without, v.apart = without, without
 	way := p.reach(without)
@@ -185,7 +205,7 @@ func (p *linted) compare(without bitset, so func(before, after Outcome, paramete
 	return found
 }
 
-// narrows reports whether something is decided otherwise than by a wider table.
+// narrows reports whether any decision differs from that of a wider table.
 func (p *linted) narrows(wider *table) (narrows bool) {
 	way, views := compared(p.view, view{table: wider, shut: p.view.shut})
 	way.walk(views, func(r *row) bool {
@@ -201,7 +221,7 @@ func (p *linted) narrows(wider *table) (narrows bool) {
 	return narrows
 }
 
-// ties finds those of a party that decide something.
+// ties adds the ties of a party that decide something.
 func (l *linter) ties(p *linted) {
 	if p.Subject.Kind != User {
 		return
@@ -226,14 +246,19 @@ func (l *linter) ties(p *linted) {
 	})
 }
 
-// ties returns those of the matches, without the member and the request.
+// ties returns the ties among the matches, without the member and the request.
 func (m *merged) ties() []Tie {
 	var found []Tie
 	for _, f := range []scalar[string]{retainStrategy, llmModel, llmProvider} {
 		w := m.winners[f.slot]
 		for _, c := range m.matches {
-			if v := *f.at(c.sets); v != nil && *v != **f.at(w.sets) && c.policy != w.policy && c.closeness(w) == 0 {
-				found = append(found, Tie{Parameter: f.name, Policy: c.policy, Statement: c.statement, Winner: w.policy, WinnerStatement: w.statement})
+			v := *f.at(c.sets)
+			if v != nil && *v != **f.at(w.sets) && c.policy != w.policy && c.closeness(w) == 0 {
+				found = append(found, Tie{
+					Parameter: f.name,
+					Policy:    c.policy, Statement: c.statement,
+					Winner: w.policy, WinnerStatement: w.statement,
+				})
 			}
 		}
 	}

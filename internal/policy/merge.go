@@ -7,27 +7,27 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 )
 
-// merged is what allows come to, however they are added.
+// merged is the sum of matching allows. The order of adding them does not matter.
 type merged struct {
-	sum     Parameters      // of the single values
-	lists   []*match        // that set a list, in no order: parameters joins all of them at once
-	known   *Parameters     // what parameters has returned; nil: something was added since
-	winners [scalars]*match // by slot: whose value is in force
-	matches []*match        // all of them, in gathering order, if they are recorded
+	sum     Parameters      // the single values in force
+	lists   []*match        // matches that set a list, in no order; parameters joins all at once
+	known   *Parameters     // the last result of parameters; nil: a match was added since
+	winners [scalars]*match // by slot, the match whose value is in force
+	matches []*match        // all matches in gathering order, if they are recorded
 }
 
-// scalar is a parameter of which one value is in force.
+// scalar is a parameter with one value in force.
 type scalar[T comparable] struct {
 	slot int
 	name string
 	at   func(*Parameters) **T
-	// wider reports whether a gives more than b: within a side the widest value
-	// prevails, between the sides the narrower. nil: values do not compare, so that
-	// rank decides within a side, and between the sides the last that sets it.
+	// wider reports whether a gives more than b. Within a side the widest value wins, between sides
+	// the narrower. nil: the values do not compare. Then rank decides within a side, and between
+	// sides the last side that sets a value wins.
 	wider func(a, b T) bool
 }
 
-// scalars is how many there are.
+// scalars is the number of scalars.
 const scalars = 6
 
 var (
@@ -46,7 +46,7 @@ var (
 	retainEveryNTurns = scalar[int64]{
 		slot: 2, name: "retain_every_n_turns",
 		at:    func(p *Parameters) **int64 { return &p.RetainEveryNTurns },
-		wider: func(a, b int64) bool { return a < b }, // to retain more often is to give more
+		wider: func(a, b int64) bool { return a < b }, // fewer turns: it retains more often
 	}
 	retainStrategy = scalar[string]{
 		slot: 3, name: "retain_strategy",
@@ -62,7 +62,7 @@ var (
 	}
 )
 
-// add adds an allow that matches.
+// add adds a matching allow.
 func (m *merged) add(c *match) {
 	recallBudget.add(m, c)
 	recallMaxTokens.add(m, c)
@@ -79,7 +79,8 @@ func (m *merged) add(c *match) {
 	}
 }
 
-// parameters returns what is given, in n log n of what the matches say. Its lists are shared.
+// parameters returns the merged parameters. For n values in the matches it takes n log n steps. Its
+// lists are shared.
 func (m *merged) parameters() Parameters {
 	if m.known != nil {
 		return *m.known
@@ -91,13 +92,15 @@ func (m *merged) parameters() Parameters {
 		p.ExcludeProviders = behind(p.ExcludeProviders, c.sets.ExcludeProviders)
 		p.RecallTagGroups = behind(p.RecallTagGroups, c.sets.RecallTagGroups)
 	}
-	p.RetainRoles, p.RetainTags, p.ExcludeProviders = distinct(p.RetainRoles), distinct(p.RetainTags), distinct(p.ExcludeProviders)
+	p.RetainRoles = distinct(p.RetainRoles)
+	p.RetainTags = distinct(p.RetainTags)
+	p.ExcludeProviders = distinct(p.ExcludeProviders)
 	p.RecallTagGroups = distinctGroups(p.RecallTagGroups)
 	m.known = &p
 	return p
 }
 
-// narrowed returns what the first side gives, narrowed by each of the others in turn.
+// narrowed returns the parameters of the first side, narrowed by each other side in turn.
 func narrowed(sides []*side) Parameters {
 	if len(sides) == 1 {
 		return sides[0].parameters()
@@ -114,7 +117,8 @@ func narrowed(sides []*side) Parameters {
 	return m.sum
 }
 
-// narrow leaves in the sum, lists included, what both m and by give. What they share with other copies stays as it is.
+// narrow reduces the sum, lists included, to what both m and by give. Memory shared with other
+// copies does not change.
 func (m *merged) narrow(by *merged) {
 	recallBudget.narrow(m, by)
 	recallMaxTokens.narrow(m, by)
@@ -126,12 +130,13 @@ func (m *merged) narrow(by *merged) {
 	m.sum.RetainRoles = intersection(m.sum.RetainRoles, lists.RetainRoles)
 	m.sum.RetainTags = union(m.sum.RetainTags, lists.RetainTags)
 	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, lists.ExcludeProviders)
-	m.sum.RecallTagGroups = distinctGroups(behind(slices.Clip(m.sum.RecallTagGroups), lists.RecallTagGroups))
+	groups := behind(slices.Clip(m.sum.RecallTagGroups), lists.RecallTagGroups)
+	m.sum.RecallTagGroups = distinctGroups(groups)
 	m.matches = slices.Concat(m.matches, by.matches)
 }
 
-// limit leaves what m gives, or the lesser where by gives less of it. It adds nothing that m does
-// not give.
+// limit reduces each value that m gives to the lesser value of m and by. It adds nothing that m
+// does not give.
 func (m *merged) limit(by *merged) {
 	recallBudget.limit(m, by)
 	recallMaxTokens.limit(m, by)
@@ -146,7 +151,7 @@ func (m *merged) limit(by *merged) {
 	m.matches = slices.Concat(m.matches, by.matches)
 }
 
-// settle tells the statements that were recorded to which others they lost.
+// settle records, for each recorded match, which match won over its value.
 func (m *merged) settle() {
 	recallBudget.settle(m)
 	recallMaxTokens.settle(m)
@@ -156,7 +161,7 @@ func (m *merged) settle() {
 	llmProvider.settle(m)
 }
 
-// add puts a value in force that beats the one that is.
+// add puts the match's value in force when it beats the current one.
 func (f scalar[T]) add(m *merged, c *match) {
 	value := *f.at(c.sets)
 	if value == nil {
@@ -168,7 +173,7 @@ func (f scalar[T]) add(m *merged, c *match) {
 	}
 }
 
-// beats is strict: of two equal values the one gathered first stays.
+// beats is strict: of two equal values, the first gathered stays in force.
 func (f scalar[T]) beats(a, b *match) bool {
 	if f.wider == nil {
 		return a.outranks(b)
@@ -185,8 +190,8 @@ func (f scalar[T]) settle(m *merged) {
 	}
 }
 
-// narrow puts the value in force that prevails between m and by. Where one of
-// them does not set it the other stands, and of equal values the one of m.
+// narrow puts the value in force that wins between m and by. When only one of them sets a value,
+// that value stays. Of equal values, m's stays.
 func (f scalar[T]) narrow(m, by *merged) {
 	own, other := *f.at(&m.sum), *f.at(&by.sum)
 	switch {
@@ -199,15 +204,15 @@ func (f scalar[T]) narrow(m, by *merged) {
 	}
 }
 
-// limit puts the lesser value in force where both set one.
+// limit puts the lesser value in force when both set one.
 func (f scalar[T]) limit(m, by *merged) {
 	if *f.at(&m.sum) != nil {
 		f.narrow(m, by)
 	}
 }
 
-// concede tells the statements whose value was in force for the loser which
-// statement of the winner they lost to.
+// concede records, for each match of the loser with the value in force, that it lost to the
+// winner's match.
 func (f scalar[T]) concede(loser, winner *merged) {
 	lost := *f.at(&loser.sum)
 	for _, c := range loser.matches {
@@ -217,10 +222,10 @@ func (f scalar[T]) concede(loser, winner *merged) {
 	}
 }
 
-// union returns what either list has. It is nil only when both are.
+// union returns the elements of both lists. It is nil only when both lists are nil.
 func union(a, b []string) []string { return distinct(behind(slices.Clip(a), b)) }
 
-// behind appends b to a. It is nil only when both are.
+// behind appends b to a. It returns nil only when both are nil.
 func behind[T any](a, b []T) []T {
 	if a == nil && b != nil {
 		a = make([]T, 0, len(b))
@@ -228,15 +233,15 @@ func behind[T any](a, b []T) []T {
 	return append(a, b...)
 }
 
-// distinct returns a list sorted by code point, which is the order of UTF-8 bytes, each element once. Nil stays nil. It is not a copy
-// where there is nothing to do.
+// distinct sorts a list by code point (the order of UTF-8 bytes) and removes repeats, in place. Nil
+// stays nil.
 func distinct(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// intersection of two sorted lists. One that is not set gives way; two that
-// have nothing in common leave an empty list, which is not the same.
+// intersection returns the common elements of two sorted lists. A nil list is not set: the result
+// is the other list. Two lists without a common element give an empty list, not nil.
 func intersection(a, b []string) []string {
 	switch {
 	case a == nil:
@@ -253,7 +258,8 @@ func intersection(a, b []string) []string {
 	return both
 }
 
-// distinctGroups leaves of groups that are equal as JSON values the first, as it was spelled. Nil stays nil.
+// distinctGroups keeps, of groups that are equal as JSON values, the first as written. Nil stays
+// nil.
 func distinctGroups(all []json.RawMessage) []json.RawMessage {
 	seen := make(map[string]bool, len(all))
 	return slices.DeleteFunc(all, func(group json.RawMessage) bool {
@@ -264,8 +270,8 @@ func distinctGroups(all []json.RawMessage) []json.RawMessage {
 	})
 }
 
-// canonical is the same for equal JSON values. One without a canonical form is
-// equal only to what is spelled like it.
+// canonical is equal for equal JSON values. A value without a canonical form equals only a value
+// with the same bytes.
 func canonical(group json.RawMessage) string {
 	if form, err := jcs.Canonical(group); err == nil {
 		return string(form)

@@ -13,13 +13,12 @@ import (
 // budgets are the values of recall_budget, lowest first.
 var budgets = []string{"low", "mid", "high"}
 
-// Parameters are what an allow may carry. nil is "not set" everywhere; a list
-// that is empty but not nil is a value. Marshalled, all ten keys are there, null
-// when unset.
+// Parameters are the parameters that an allow may carry. nil means "not set" everywhere; an empty
+// list that is not nil is a value. The JSON form has all ten keys, null when unset.
 type Parameters struct {
 	RecallBudget      *string           `json:"recall_budget"` // low, mid or high
 	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"` // JSON objects as they were written, compacted
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"` // JSON objects as written, compacted
 	RetainRoles       []string          `json:"retain_roles"`
 	RetainTags        []string          `json:"retain_tags"`
 	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
@@ -29,8 +28,7 @@ type Parameters struct {
 	ExcludeProviders  []string          `json:"exclude_providers"`
 }
 
-// Sets are Parameters too, but marshalled only the keys that are set are there,
-// in this order.
+// Sets are Parameters whose JSON form has only the keys that are set, in this order.
 type Sets struct {
 	RecallBudget      *string           `json:"recall_budget,omitzero"`
 	RecallMaxTokens   *int64            `json:"recall_max_tokens,omitzero"`
@@ -44,7 +42,7 @@ type Sets struct {
 	ExcludeProviders  []string          `json:"exclude_providers,omitzero"`
 }
 
-// firstSet names the first parameter that is set, "" when none is.
+// firstSet returns the name of the first parameter that is set, or "".
 func (p *Parameters) firstSet() string {
 	for _, f := range []struct {
 		name string
@@ -70,10 +68,11 @@ func (p *Parameters) firstSet() string {
 
 // hasLists reports whether any list is set.
 func (p *Parameters) hasLists() bool {
-	return p.RecallTagGroups != nil || p.RetainRoles != nil || p.RetainTags != nil || p.ExcludeProviders != nil
+	return p.RecallTagGroups != nil || p.RetainRoles != nil || p.RetainTags != nil ||
+		p.ExcludeProviders != nil
 }
 
-// check checks the values. The pointer of its error is relative to the object that holds them.
+// check checks the values. The pointer of its error is relative to the object with the values.
 func (p *Parameters) check() error {
 	return firstError(
 		checkBudget("/recall_budget", p.RecallBudget),
@@ -128,7 +127,7 @@ func checkObjects(at string, values []json.RawMessage) error {
 	return nil
 }
 
-// under puts a pointer before that of an error of refuse, or of nil.
+// under puts a pointer in front of the pointer of an error from refuse. A nil error stays nil.
 func under(at string, err error) error {
 	if refused, ok := err.(*strictjson.Error); ok {
 		refused.Pointer = at + refused.Pointer
@@ -149,7 +148,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// append appends what is the same for parameters that are equal to the letter.
+// append appends a text that is equal exactly when the parameters are equal byte by byte.
 func (p *Parameters) append(b []byte) []byte {
 	for _, text := range [...]*string{p.RecallBudget, p.RetainStrategy, p.LLMModel, p.LLMProvider} {
 		if b = append(b, '|'); text != nil {
@@ -178,26 +177,33 @@ func (p *Parameters) append(b []byte) []byte {
 	return b
 }
 
-// appendText appends a text behind its length, so that no two lists are written alike.
+// appendText appends a text after its length, so that different lists never give the same bytes.
 func appendText(b []byte, text string) []byte {
 	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
 }
 
-// equal reports whether parameters are the same to the letter.
+// equal reports whether parameters are equal byte by byte.
 func (p *Parameters) equal(other *Parameters) bool {
-	return same(p.RecallBudget, other.RecallBudget) && same(p.RecallMaxTokens, other.RecallMaxTokens) &&
-		same(p.RetainEveryNTurns, other.RetainEveryNTurns) && same(p.RetainStrategy, other.RetainStrategy) &&
-		same(p.LLMModel, other.LLMModel) && same(p.LLMProvider, other.LLMProvider) &&
-		sameList(p.RetainRoles, other.RetainRoles) && sameList(p.RetainTags, other.RetainTags) && sameList(p.ExcludeProviders, other.ExcludeProviders) &&
+	return same(p.RecallBudget, other.RecallBudget) &&
+		same(p.RecallMaxTokens, other.RecallMaxTokens) &&
+		same(p.RetainEveryNTurns, other.RetainEveryNTurns) &&
+		same(p.RetainStrategy, other.RetainStrategy) &&
+		same(p.LLMModel, other.LLMModel) &&
+		same(p.LLMProvider, other.LLMProvider) &&
+		sameList(p.RetainRoles, other.RetainRoles) &&
+		sameList(p.RetainTags, other.RetainTags) &&
+		sameList(p.ExcludeProviders, other.ExcludeProviders) &&
 		(p.RecallTagGroups == nil) == (other.RecallTagGroups == nil) &&
-		slices.EqualFunc(p.RecallTagGroups, other.RecallTagGroups, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+		slices.EqualFunc(p.RecallTagGroups, other.RecallTagGroups, sameGroup)
 }
+
+func sameGroup(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func sameList(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
-// clone returns a copy that shares nothing.
+// clone returns a copy that shares no memory.
 func (p *Parameters) clone() Parameters {
 	out := Parameters{
 		RecallBudget: copied(p.RecallBudget), RecallMaxTokens: copied(p.RecallMaxTokens),

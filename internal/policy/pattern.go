@@ -13,15 +13,16 @@ var (
 	errBankPattern   = errors.New(`may hold "*" only alone or at its end, after "::"`)
 )
 
-// coveredByRecall are the actions that the literal pattern "bank:recall" also
-// stands for, in allows and in denies: who may recall may look at what a recall
-// would show. The reverse does not hold.
+// coveredByRecall are the actions that the literal pattern "bank:recall" also covers, in allows and
+// in denies: a principal that may recall may look at what a recall would show. The reverse does not
+// hold.
 var coveredByRecall = []string{"bank:memories:list", "bank:memories:get"}
 
 // recall is the action pattern that covers more than itself.
 const recall = "bank:recall"
 
-// meanings returns the patterns that an action pattern stands for, each of which covers what it says and no more.
+// meanings returns the patterns that an action pattern stands for. Each of them covers only what it
+// says.
 func meanings(pattern string) []string {
 	if pattern == recall {
 		return append([]string{recall}, coveredByRecall...)
@@ -29,8 +30,8 @@ func meanings(pattern string) []string {
 	return []string{pattern}
 }
 
-// ValidAction reports what is wrong with an action pattern: it is a literal, or
-// ends in ":*". A lone "*" is neither.
+// ValidAction reports what is wrong with an action pattern. A valid pattern is a literal, or ends
+// in ":*". A lone "*" is not valid.
 func ValidAction(pattern string) error {
 	switch star := strings.IndexByte(pattern, '*'); {
 	case pattern == "":
@@ -41,7 +42,7 @@ func ValidAction(pattern string) error {
 	return errActionPattern
 }
 
-// validBank is ValidAction for bank patterns: "*", or a literal, or one that
+// validBank is ValidAction for bank patterns. A valid pattern is "*", a literal, or a pattern that
 // ends in "::*".
 func validBank(pattern string) error {
 	switch star := strings.IndexByte(pattern, '*'); {
@@ -53,14 +54,13 @@ func validBank(pattern string) error {
 	return errBankPattern
 }
 
-// MatchAction reports whether the pattern covers the action, byte by byte. The
-// action is always a literal, whatever it looks like. An invalid pattern covers
-// nothing.
+// MatchAction reports whether the pattern covers the action, byte by byte. The action is always a
+// literal, even when it looks like a pattern. An invalid pattern covers nothing.
 func MatchAction(pattern, action string) bool {
 	return ValidAction(pattern) == nil && actionCovers(pattern, action)
 }
 
-// actionCovers is MatchAction for a pattern that is known to be valid.
+// actionCovers is MatchAction for a valid pattern.
 func actionCovers(pattern, action string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(action, prefix)
@@ -68,15 +68,14 @@ func actionCovers(pattern, action string) bool {
 	return pattern == action || pattern == recall && slices.Contains(coveredByRecall, action)
 }
 
-// MatchBank reports whether the pattern covers the bank, byte by byte: "a::*"
-// covers "a::b" and "a::b::c", but not "a". The bank is always a literal: a
-// request on bank "*" is covered by the pattern "*" alone. An invalid pattern
-// covers nothing.
+// MatchBank reports whether the pattern covers the bank, byte by byte: "a::*" covers "a::b" and
+// "a::b::c", but not "a". The bank is always a literal: only the pattern "*" covers a request on
+// bank "*". An invalid pattern covers nothing.
 func MatchBank(pattern, bank string) bool {
 	return validBank(pattern) == nil && bankCovers(pattern, bank)
 }
 
-// bankCovers is MatchBank for a pattern that is known to be valid.
+// bankCovers is MatchBank for a valid pattern.
 func bankCovers(pattern, bank string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(bank, prefix)
@@ -84,7 +83,7 @@ func bankCovers(pattern, bank string) bool {
 	return pattern == bank
 }
 
-// firstAction returns the first pattern that covers the action. All are valid.
+// firstAction returns the first pattern that covers the action. All patterns must be valid.
 func firstAction(patterns []string, action string) (string, bool) {
 	for _, p := range patterns {
 		if actionCovers(p, action) {
@@ -94,7 +93,7 @@ func firstAction(patterns []string, action string) (string, bool) {
 	return "", false
 }
 
-// closestBank returns the most specific pattern that covers the bank. All are valid.
+// closestBank returns the most specific pattern that covers the bank. All patterns must be valid.
 func closestBank(patterns []string, bank string) (string, bool) {
 	closest, found := "", false
 	for _, p := range patterns {
@@ -105,8 +104,8 @@ func closestBank(patterns []string, bank string) (string, bool) {
 	return closest, found
 }
 
-// specificity orders the bank patterns that cover one bank: a literal over a
-// prefix, a longer prefix over a shorter one, "*" last.
+// specificity orders the bank patterns that cover one bank: a literal is above all prefixes, a
+// longer prefix above a shorter one, and "*" is last.
 func specificity(bank string) int {
 	if strings.HasSuffix(bank, "*") {
 		return len(bank)

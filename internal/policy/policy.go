@@ -1,29 +1,29 @@
-// Package policy decides what a principal may do to a bank, with which
-// parameters, and says why.
+// Package policy decides what a principal may do to a bank and with which parameters, and gives the
+// reason.
 //
-// A [Compiler] turns what is stored about a [Subject] into [Rights]. Patterns are literals or prefixes, so all the strings that
-// may be asked about fall into finitely many classes: what was decided once for a class of actions and one of banks holds for
-// all requests of these classes, and [Rights.Decide] need not look at a statement again. [Rights.Explain] goes through the
-// statements each time, by the same code, and records what each came to.
+// A [Compiler] turns the stored data of a [Subject] into [Rights]. Patterns are literals or
+// prefixes, so all strings fall into finitely many classes. A decision for one class of actions and
+// one class of banks holds for all requests of these classes. [Rights.Decide] therefore need not
+// look at a statement again. [Rights.Explain] runs the same code on every statement each time, and
+// records the effect of each.
 //
-// Everything fails closed: a document that does not parse, a subject that is
-// closed, a kind that is not known are denials with a reason, never an error
-// that a caller could overlook.
+// Everything fails closed. A document that does not parse, a closed subject and an unknown kind are
+// denials with a reason. They are never errors, which a caller could overlook.
 //
-// The package does no I/O and reads no clock. All of it may be used by any number of goroutines.
+// The package does no I/O and reads no clock. All of it is safe for concurrent use.
 package policy
 
-// Version is the only version of policy documents there is.
+// Version is the only version of policy documents.
 const Version = "2026-03-24"
 
-// Result is the answer to one request, and why.
+// Result is the answer to one request, with its explanation.
 type Result struct {
 	Outcome    Outcome
 	Reason     string     // one sentence for a person
 	Parameters Parameters // zero in a denial
 	Strategy   *string    // the retain strategy in force; nil: none, or a denial
-	// Trace has an entry for each statement of each policy that was gathered, in
-	// gathering order; those of the policies that narrow it come after, in their
-	// order, the bank policy's last. Never nil.
+	// Trace has an entry for each statement of each gathered policy, in gathering order. The
+	// entries of the narrowing policies follow in their order, then those of the bank policy. Never
+	// nil.
 	Trace []Entry
 }

@@ -8,31 +8,35 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 )
 
-// Bank is the policy of a bank, ready to be asked. It cannot be changed. A nil one stands for none. Use [CompileBank].
+// Bank is a compiled bank policy. It is immutable. A nil Bank means that the bank has no policy.
+// Use [CompileBank].
 type Bank struct {
 	id       string
 	document *BankDocument
-	fault    error // why there is no document
+	fault    error // why the document does not parse; nil: it parses
 
-	shut       *verdict             // on unmapped senders where nothing is open; on everybody when there is no document
-	openings   map[context]*opening // to unmapped senders, by override
-	open       *opening             // where no override matches; nil: nothing
-	strategies map[context]int      // the index of each override
+	// shut is the verdict for unmapped senders where no opening applies. When the document does
+	// not parse, it is the verdict for everybody.
+	shut       *verdict
+	openings   map[context]*opening // for unmapped senders, by override
+	open       *opening             // where no override matches; nil: shut applies
+	strategies map[context]int      // the index of each strategy override
 
 	weighed sync.Once
-	share   *cache.Share // when it is weighed
+	share   *cache.Share // set by weighed
 }
 
-// openingBytes is what the sentences of an opening take, beside the bank's id.
+// openingBytes estimates the bytes of an opening's sentences, without the bank's id.
 const openingBytes = 512
 
-// Share is what keeping the policy takes.
+// Share returns the memory that caching the policy takes.
 func (b *Bank) Share() *cache.Share {
 	if b == nil {
 		return nil
 	}
 	b.weighed.Do(func() {
-		n := cache.Size(b.document) + cache.Size(b.openings) + cache.Size(b.open) + cache.Size(b.strategies) + cache.Size(b.fault)
+		n := cache.Size(b.document) + cache.Size(b.openings) + cache.Size(b.open) +
+			cache.Size(b.strategies) + cache.Size(b.fault)
 		if b.fault != nil {
 			n += cache.Allocated(len(b.fault.Error()))
 		}
@@ -47,7 +51,8 @@ type opening struct {
 	allowed, denied *verdict
 }
 
-// CompileBank parses a bank policy. Nil stands for none.
+// CompileBank compiles a bank policy. It returns nil for nil, and a Bank that denies everything for
+// a document that does not parse.
 func CompileBank(n *Named) *Bank {
 	if n == nil {
 		return nil
@@ -65,9 +70,12 @@ func CompileBank(n *Named) *Bank {
 		b.shut = closed(fmt.Sprintf("denied: bank policy %q has no public access", b.id))
 		return b
 	}
-	b.shut = closed(fmt.Sprintf("denied: bank policy %q has no public default, and no override matches", b.id))
+	const noDefault = "denied: bank policy %q has no public default, and no override matches"
+	b.shut = closed(fmt.Sprintf(noDefault, b.id))
 	for i, o := range access.Overrides {
-		b.openings[o.context()] = newOpening(fmt.Sprintf("public override %d (%s) of bank policy %q", i, o.context(), b.id), o.grant())
+		c := o.context()
+		words := fmt.Sprintf("public override %d (%s) of bank policy %q", i, c, b.id)
+		b.openings[c] = newOpening(words, o.grant())
 	}
 	if access.Default != nil {
 		b.open = newOpening(fmt.Sprintf("the public default of bank policy %q", b.id), *access.Default)
@@ -78,7 +86,11 @@ func CompileBank(n *Named) *Bank {
 func newOpening(words string, grant PublicDefault) *opening {
 	return &opening{
 		actions: grant.Actions,
-		allowed: &verdict{outcome: Allow, parameters: grant.parameters(), reason: because("allowed by " + words)},
+		allowed: &verdict{
+			outcome:    Allow,
+			parameters: grant.parameters(),
+			reason:     because("allowed by " + words),
+		},
 		denied: &verdict{outcome: ImplicitDeny, final: true, reason: func(action, _ string) string {
 			return fmt.Sprintf("denied: %s does not allow %q", words, action)
 		}},
@@ -89,7 +101,8 @@ func (p PublicDefault) parameters() Parameters {
 	return Parameters{RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens}
 }
 
-// and returns what comes of a verdict on a bank with that policy: one that does not parse may hold anything, and denies.
+// and returns the verdict of a subject's policies, restricted by the bank's policy. A bank policy
+// that does not parse may hold anything, so it denies.
 func (b *Bank) and(v *verdict) *verdict {
 	if b == nil || b.fault == nil || v.final || v.outcome == ExplicitDeny {
 		return v
@@ -101,8 +114,8 @@ var unopened = &verdict{outcome: ImplicitDeny, final: true, reason: func(_, bank
 	return fmt.Sprintf("denied: bank %q has no policy that opens it to unmapped senders", bank)
 }}
 
-// public decides for a sender that belongs to nobody: only the bank's public access counts, of which the most specific override
-// that matches is final, even when it lists nothing.
+// public decides for an unmapped sender: only the bank's public access counts. The most specific
+// override that matches is final, even when it lists nothing.
 func (b *Bank) public(action string, in *Context) *verdict {
 	if b == nil {
 		return unopened
@@ -120,8 +133,8 @@ func (b *Bank) public(action string, in *Context) *verdict {
 	return o.denied
 }
 
-// strategy is the bank's strategy: that of the most specific override that matches, else the default; nil: none. override is -1
-// for the default.
+// strategy returns the bank's strategy: that of the most specific override that matches, or else
+// the default. nil: there is none. override is the override's index, -1 for the default.
 func (b *Bank) strategy(in *Context) (strategy *string, override int) {
 	if b == nil || b.document == nil {
 		return nil, -1
@@ -133,8 +146,8 @@ func (b *Bank) strategy(in *Context) (strategy *string, override int) {
 	return b.document.DefaultStrategy, -1
 }
 
-// mostSpecific returns the override that matches and looks at the most specific part of the context. No valid override
-// has an empty value, so that a part of the context that is not known matches nothing.
+// mostSpecific returns the matching override for the most specific part of the context. A valid
+// override has no empty value, so an unknown part of the context matches nothing.
 func mostSpecific[T any](overrides map[context]T, in *Context) (context, bool) {
 	if len(overrides) > 0 {
 		for _, c := range in.parts() {
@@ -146,7 +159,7 @@ func mostSpecific[T any](overrides map[context]T, in *Context) (context, bool) {
 	return context{}, false
 }
 
-// parts are what overrides match on, the most specific first.
+// parts returns the parts of a context that overrides match, the most specific first.
 func (in *Context) parts() [3]context {
 	return [...]context{{Topic, in.Topic}, {Channel, in.Channel}, {Provider, in.Provider}}
 }
@@ -159,10 +172,11 @@ func (c context) matches(in *Context) bool {
 
 func (c context) String() string { return fmt.Sprintf("%s %q", c.scope, c.value) }
 
-// bank records what the policy of the bank says beside the subject's.
+// bank records a bank policy that does not parse.
 func (r *recorder) bank(b *Bank) {
 	if b != nil && b.fault != nil {
-		r.add(&way{policy: b.id, via: "bank"}, -1, EffectDeny, CodeDocumentInvalid, "the document is not valid: "+b.fault.Error())
+		reason := "the document is not valid: " + b.fault.Error()
+		r.add(&way{policy: b.id, via: "bank"}, -1, EffectDeny, CodeDocumentInvalid, reason)
 	}
 }
 
@@ -180,7 +194,8 @@ func (r *recorder) public(b *Bank) {
 		case c.matches(&r.request.Context):
 			r.closedOpening(b, i, CodePublicLessSpecific, "a more specific override is in force")
 		default:
-			r.closedOpening(b, i, CodePublicContextNotMatched, fmt.Sprintf("is for %s only", c))
+			reason := fmt.Sprintf("is for %s only", c)
+			r.closedOpening(b, i, CodePublicContextNotMatched, reason)
 		}
 	}
 	switch {
@@ -206,7 +221,8 @@ func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
 	}
 	p := grant.parameters()
 	e.Matched, e.ActionPattern, e.Sets = true, &action, Sets(p.clone())
-	e.Code, e.Reason = CodePublicAllowed, fmt.Sprintf("allows %q to unmapped senders", r.request.Action)
+	e.Code = CodePublicAllowed
+	e.Reason = fmt.Sprintf("allows %q to unmapped senders", r.request.Action)
 }
 
 // strategy records where the bank's strategy comes from.

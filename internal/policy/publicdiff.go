@@ -7,22 +7,24 @@ import (
 	"strings"
 )
 
-// PublicDiff is what changes for unmapped senders on one bank, in one context: in it "" stands for what no override names.
+// PublicDiff holds the changes for unmapped senders on one bank, in one context. An empty part of
+// Context stands for all values that no override names.
 type PublicDiff struct {
 	Bank        string
 	Context     Context
-	Differences []Difference // their Bank is this one
+	Differences []Difference // all with this Bank
 }
 
-// StrategyDiff is a strategy of a bank that changes: for whoever is allowed and has none of its own.
+// StrategyDiff is a change of a bank's strategy. It affects allowed principals that have no
+// strategy of their own.
 type StrategyDiff struct {
 	Bank          string
 	Context       Context // as in a [PublicDiff]
 	Before, After *string // nil: none
 }
 
-// shut returns the banks whose policies do not parse, sorted. A bank whose id reads like a pattern cannot be told from those that
-// this covers, and is left out.
+// shut returns the banks whose policies do not parse, sorted. It leaves out banks whose ids look
+// like patterns: such a bank cannot be told from the banks that the pattern covers.
 func (c *Census) shut() []string {
 	var shut []string
 	for i := range c.Banks {
@@ -34,7 +36,7 @@ func (c *Census) shut() []string {
 	return shut
 }
 
-// banks compares policies of banks.
+// banks compares the policies of banks.
 func (d *Diff) banks(call Call, before, after []Named) {
 	type policies struct{ before, after *Named }
 	of := map[string]policies{}
@@ -45,7 +47,9 @@ func (d *Diff) banks(call Call, before, after []Named) {
 		of[n.ID] = policies{of[n.ID].before, &after[i]}
 	}
 	for _, id := range slices.Sorted(maps.Keys(of)) {
-		if p := of[id]; p.before == nil || p.after == nil || !bytes.Equal(p.before.Document, p.after.Document) {
+		p := of[id]
+		if p.before == nil || p.after == nil ||
+			!bytes.Equal(p.before.Document, p.after.Document) {
 			d.bank(call, id, CompileBank(p.before), CompileBank(p.after))
 		}
 	}
@@ -83,11 +87,13 @@ func (b *Bank) strategyOverrides() map[context]int {
 	return b.strategies
 }
 
-// contexts returns a context for each two overrides, or defaults, of two policies that may be in force together.
+// contexts returns one context for each pair of overrides (or defaults) of two policies that may be
+// in force together.
 func contexts[T any](call Call, before, after map[context]T) []Context {
 	var found []Context
 	var choose func(in Context, left []Scope, before, after map[context]T)
-	choose = func(in Context, left []Scope, before, after map[context]T) { // nil: an override was found
+	// choose chooses a value for each scope left. A nil map: its override was found.
+	choose = func(in Context, left []Scope, before, after map[context]T) {
 		if len(left) == 0 || before == nil && after == nil {
 			found = append(found, in)
 			return
@@ -111,7 +117,8 @@ func contexts[T any](call Call, before, after map[context]T) []Context {
 	return found
 }
 
-// values returns the values of a scope that overrides have, sorted; first "", for all others.
+// values returns the values that overrides have in a scope, sorted. The first is "", for all other
+// values.
 func values[T any](scope Scope, overrides ...map[context]T) []string {
 	all := []string{""}
 	for _, o := range overrides {
@@ -137,9 +144,10 @@ func (in Context) with(c context) Context {
 	return in
 }
 
-// publicDifferences compares what unmapped senders may do in a context.
+// publicDifferences compares the rights of unmapped senders in a context.
 func publicDifferences(bank string, in Context, before, after *Bank) []Difference {
-	actions := classify(":", slices.Concat(coveredByRecall, before.publicActions(), after.publicActions()))
+	patterns := slices.Concat(coveredByRecall, before.publicActions(), after.publicActions())
+	actions := classify(":", patterns)
 	above, order := ladder(actions)
 	m := mosaic{above: above}
 	m.open(0)
@@ -148,7 +156,8 @@ func publicDifferences(bank string, in Context, before, after *Bank) []Differenc
 	for _, class := range order {
 		action := actions.names[class]
 		b, a := before.public(action, &in), after.public(action, &in)
-		if n := found.id(b.outcome == Allow, a.outcome == Allow, &b.parameters, &a.parameters); m.put(class, n) {
+		n := found.id(b.outcome == Allow, a.outcome == Allow, &b.parameters, &a.parameters)
+		if m.put(class, n) {
 			list = append(list, found.difference(n, action, bank))
 		}
 	}

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// region is a class of requests, by its patterns, of which something holds: of all that they cover and that no closer region
-// covers.
+// region states something about a class of requests, given by its patterns. It holds for all
+// requests that the patterns cover and no closer region covers.
 type region struct{ action, bank, what int32 }
 
-// regions writes down what holds of each class in as few regions as it can, sorted by action and bank; 0 is what holds where
-// there is none.
+// regions describes what holds for each class in as few regions as it can, sorted by action and
+// bank. 0 is what holds where there is no region.
 //
-// It goes from the widest class to the narrowest, and gives one a region of its own when the closest regions that cover it so
-// far disagree, or say something else.
+// It goes from the widest class to the narrowest. It gives a class its own region when the closest
+// regions that cover the class disagree, or say something else.
 func (t *tour) regions(views []view, what func(r *row, action int32) int32) []region {
 	var found []region
 	var holds [][]int32 // by row
@@ -31,14 +31,23 @@ func (t *tour) regions(views []view, what func(r *row, action int32) int32) []re
 		return true
 	})
 	slices.SortFunc(found, func(a, b region) int {
-		return cmp.Or(strings.Compare(t.actions.names[a.action], t.actions.names[b.action]), strings.Compare(t.banks.names[a.bank], t.banks.names[b.bank]))
+		return cmp.Or(
+			strings.Compare(t.actions.names[a.action], t.actions.names[b.action]),
+			strings.Compare(t.banks.names[a.bank], t.banks.names[b.bank]),
+		)
 	})
 	return found
 }
 
-// holds returns what holds of a class of actions in the last row: what held of the same in the row above, or of another in the same row,
-// when nothing tells them apart.
-func (t *tour) holds(r *row, action int32, holds [][]int32, what func(r *row, action int32) int32) int32 {
+// holds returns what holds for a class of actions in the last row. When nothing distinguishes the
+// class from itself in the row above, or from another class in the same row, it returns what held
+// there.
+func (t *tour) holds(
+	r *row,
+	action int32,
+	holds [][]int32,
+	what func(r *row, action int32) int32,
+) int32 {
 	if !r.fresh[action] {
 		return holds[r.depth-1][action]
 	}
@@ -50,18 +59,20 @@ func (t *tour) holds(r *row, action int32, holds [][]int32, what func(r *row, ac
 	return what(r, action)
 }
 
-// mosaic is the regions that cover a class of banks.
+// mosaic holds the regions that cover a class of banks.
 type mosaic struct {
 	above [][]int32
-	rows  [][]int32 // of each class of banks above, the farthest first: by class of actions what its region says, and one more; 0: it has none
+	// rows has a row for each class of banks above, the farthest first. By class of actions it
+	// holds what the class's region says, plus 1; 0: the class has no region.
+	rows [][]int32
 }
 
-// open goes on to a class of banks that is under the first depth of the rows.
+// open moves to a class of banks under the first depth rows.
 func (m *mosaic) open(depth int) {
 	m.rows = append(m.rows[:depth], make([]int32, len(m.above)))
 }
 
-// put makes a region for a class of actions where it needs one.
+// put makes a region for a class of actions if it needs one, and reports whether it did.
 func (m *mosaic) put(action, what int32) bool {
 	if covered, agreed := m.covered(m.above[action]); agreed && covered == what {
 		return false
@@ -70,11 +81,12 @@ func (m *mosaic) put(action, what int32) bool {
 	return true
 }
 
-// covered returns what the closest regions say, and whether they all do.
+// covered returns what the closest regions say, and whether they agree.
 func (m *mosaic) covered(actions []int32) (what int32, agreed bool) {
 	found := false
 	for i := len(m.rows) - 1; i >= 0; i-- {
-		for near, action := range actions { // what is farther by the bank has to be closer by the action
+		// A region farther away by bank counts only if it is closer by action.
+		for near, action := range actions {
 			if w := m.rows[i][action] - 1; w >= 0 {
 				if found && w != what {
 					return 0, false
@@ -87,7 +99,7 @@ func (m *mosaic) covered(actions []int32) (what int32, agreed bool) {
 	return what, true
 }
 
-// registry numbers what is equal by its key, from 1.
+// registry numbers values by key, from 1. Equal keys get the same number.
 type registry[V any] struct {
 	ids    map[string]int32
 	values []V

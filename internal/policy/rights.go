@@ -8,25 +8,28 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 )
 
-// Rights are what a subject may do. They cannot be changed and are safe for concurrent use. Use [Compiler.Compile].
+// Rights are what a subject may do. They are immutable and safe for concurrent use. Use
+// [Compiler.Compile].
 type Rights struct {
 	compiler       *Compiler
-	table          *table // nil: an unmapped sender has only what banks give to everybody
+	table          *table // nil: an unmapped sender, who has only the public access of banks
 	serviceAccount string
-	closed         *verdict // nil: open
+	closed         *verdict // nil: the subject is not closed
 }
 
-// table is the statements of equal subjects.
+// table holds the statements of subjects with equal policies.
 type table struct {
-	id             uint64
-	holder         string  // whose the grants are, in words
-	sides          [][]way // the grants, in gathering order, and then each policy that narrows them, by itself: Scoping before Narrowing
+	id     uint64
+	holder string // whose the grants are, in words
+	// sides holds first the grants, in gathering order, then each narrowing policy as a side of its
+	// own: Scoping before Narrowing.
+	sides          [][]way
 	actions, banks *classes
 	statements     int
 	share          *cache.Share
 }
 
-// trace returns an empty trace with room for what the statements and the bank's policy come to.
+// trace returns an empty trace with room for the entries of the statements and the bank policy.
 func (t *table) trace() []Entry {
 	if t == nil {
 		return []Entry{}
@@ -34,7 +37,7 @@ func (t *table) trace() []Entry {
 	return make([]Entry, 0, t.statements+2)
 }
 
-// closed is the verdict on everything that a subject asks for which is closed; nil for "".
+// closed returns the verdict on every request of a closed subject. It returns nil for "".
 func closed(reason string) *verdict {
 	if reason == "" {
 		return nil
@@ -42,8 +45,9 @@ func closed(reason string) *verdict {
 	return &verdict{outcome: ImplicitDeny, reason: because(reason), final: true}
 }
 
-// Decide decides a request. A matching deny wins over any allow; without a matching allow the answer is no. It takes time linear
-// in the length of the request's strings, whatever the number of policies, once a request of their class was decided before.
+// Decide decides a request. A matching deny wins over any allow; without a matching allow the
+// request is denied. Once a request of the same class was decided, the time is linear in the length
+// of the request's strings, whatever the number of policies.
 func (r *Rights) Decide(action, bank string, in *Context, policy *Bank) Decision {
 	v := r.closed
 	switch {
@@ -56,8 +60,9 @@ func (r *Rights) Decide(action, bank string, in *Context, policy *Bank) Decision
 	return Decision{v, v.strategy(in, policy), action, bank}
 }
 
-// Note notes the policy of a bank beside the answer to a request that was just decided, for Again, as it is at a moment: a number that the
-// caller never gives to another state of it, and not 0.
+// Note stores the policy of a bank with the cached answer to a request that was just decided. Again
+// uses it. moment names the state of the policy: a number, not 0, that the caller never uses for
+// another state.
 func (r *Rights) Note(action, bank string, policy *Bank, moment uint64) {
 	if r.closed != nil || r.table == nil {
 		return
@@ -70,7 +75,8 @@ func (r *Rights) Note(action, bank string, policy *Bank, moment uint64) {
 	}
 }
 
-// Again sets d to what Decide returns, with the policy of the bank that was noted at that moment. false: none was, or it is forgotten.
+// Again sets d to what Decide returns with the bank's policy that Note stored for that moment. It
+// returns false when there is none, or it is no longer cached.
 func (r *Rights) Again(d *Decision, action, bank string, in *Context, moment uint64) bool {
 	if r.closed != nil || r.table == nil {
 		return false
@@ -84,7 +90,7 @@ func (r *Rights) Again(d *Decision, action, bank string, in *Context, moment uin
 	return true
 }
 
-// strategy is the retain strategy in force: where an allow brings none of its own, the bank has its say.
+// strategy returns the retain strategy in force: that of the allow, or else the bank's.
 func (v *verdict) strategy(in *Context, policy *Bank) *string {
 	if v.outcome != Allow || policy == nil || v.parameters.RetainStrategy != nil {
 		return v.parameters.RetainStrategy // nil in a denial
@@ -93,7 +99,7 @@ func (v *verdict) strategy(in *Context, policy *Bank) *string {
 	return strategy
 }
 
-// verdict returns what the subject's policies say.
+// verdict returns the verdict of the subject's policies on a request.
 func (r *Rights) verdict(action, bank string) *verdict {
 	asked, hash := r.compiler.asked, r.hash(action, bank)
 	if a := asked.get(hash, r.table.id, action, bank); a != nil {
@@ -111,7 +117,7 @@ func (r *Rights) hash(action, bank string) uint64 {
 	return (maphash.String(seed, action)^r.table.id)*odd1 ^ maphash.String(seed, bank)
 }
 
-// ofClass returns what they say of all requests of the classes that its strings are in.
+// ofClass returns the verdict on all requests in the classes of these strings.
 func (r *Rights) ofClass(action, bank string) *verdict {
 	key := cell{r.table.id, r.table.actions.of(action), r.table.banks.of(bank)}
 	hash := key.hash()
@@ -124,9 +130,15 @@ func (r *Rights) ofClass(action, bank string) *verdict {
 	return v
 }
 
-// Explain decides a request as Decide does, and says what each statement came to. The result is the caller's own.
+// Explain decides a request as Decide does, and says what effect each statement had. The result
+// shares no memory.
 func (r *Rights) Explain(q Request) Result {
-	rec := &recorder{request: &q, serviceAccount: r.serviceAccount, trace: r.table.trace(), nothing: map[string]string{}}
+	rec := &recorder{
+		request:        &q,
+		serviceAccount: r.serviceAccount,
+		trace:          r.table.trace(),
+		nothing:        map[string]string{},
+	}
 	v := r.closed
 	switch {
 	case r.table != nil:
@@ -139,17 +151,19 @@ func (r *Rights) Explain(q Request) Result {
 		v = q.Policy.public(q.Action, &q.Context)
 		rec.public(q.Policy)
 	}
-	return rec.result(Decision{v, v.strategy(&q.Context, q.Policy), q.Action, q.Bank}, q.Policy)
+	d := Decision{v, v.strategy(&q.Context, q.Policy), q.Action, q.Bank}
+	return rec.result(d, q.Policy)
 }
 
-// Opened returns the rights that the subject has when nothing closes it.
+// Opened returns the rights that the subject would have if it were not closed.
 func (r *Rights) Opened() *Rights {
 	open := *r
 	open.closed = nil
 	return &open
 }
 
-// judge decides what the policies say, and tells the recorder, which may be nil, what each statement came to.
+// judge decides a request by the policies, and records the effect of each statement. rec may be
+// nil.
 func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	sides := make([]*side, len(t.sides))
 	for i, ways := range t.sides {
@@ -170,7 +184,7 @@ func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	return v
 }
 
-// allowance is the reason of an allow: the first statement of each side that allows.
+// allowance returns the reason of an allow: the first statement of each side that allows.
 func allowance(sides []*side) string {
 	words := "allowed by " + sides[0].allowed.String()
 	for i, s := range sides[1:] {
@@ -183,7 +197,7 @@ func allowance(sides []*side) string {
 	return words
 }
 
-// silence says of a side that it does not allow something.
+// silence returns the words for a side that does not allow a request.
 func (t *table) silence(side int) string {
 	if side == 0 {
 		return "no policy of " + t.holder + " allows"
@@ -191,14 +205,14 @@ func (t *table) silence(side int) string {
 	return t.sides[side][0].words + " does not allow"
 }
 
-// ruling is what comes of what all sides say.
+// ruling is the result of all sides together.
 type ruling struct {
 	outcome Outcome
 	cause   cause
-	side    int // the first that it comes of
+	side    int // the first side with this cause
 }
 
-// cause is why something is decided.
+// cause is the reason of a ruling.
 type cause int
 
 const (
@@ -208,7 +222,8 @@ const (
 	allAllow
 )
 
-// rule decides what comes of what the sides say: what one denies is denied, and what is allowed all have to allow.
+// rule combines the sides. If one side denies, the request is denied. To be allowed, all sides must
+// allow it.
 func rule(sides []*side) ruling {
 	if i := slices.IndexFunc(sides, (*side).denies); i >= 0 {
 		return ruling{ExplicitDeny, statementDenies, i}
@@ -222,7 +237,9 @@ func rule(sides []*side) ruling {
 	return ruling{Allow, allAllow, 0}
 }
 
-// lacking is the reason of a denial because there is no allow.
+// lacking returns the reason of a denial for lack of an allow.
 func lacking(words string) func(action, bank string) string {
-	return func(action, bank string) string { return fmt.Sprintf("denied: %s %q on bank %q", words, action, bank) }
+	return func(action, bank string) string {
+		return fmt.Sprintf("denied: %s %q on bank %q", words, action, bank)
+	}
 }

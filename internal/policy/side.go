@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// side is what one set of policies makes of a request: those that reach the
-// subject, or one that narrows it.
+// side is the result of one set of policies for a request: the grants of the subject, or one policy
+// that narrows them.
 type side struct {
 	merged
-	allowed, denied place // the first statement that allows, and that denies; zero: there is none
-	broken          *way  // the first policy that does not parse; nil: there is none
-	limits          bool  // it gives nothing: see Subject.Narrowing
+	allowed, denied place // the first statement that allows, and the first that denies; zero: none
+	broken          *way  // the first policy that does not parse; nil: all parse
+	limits          bool  // the side gives no parameters: see Subject.Narrowing
 }
 
-// newSide returns the side of some ways, before any statement matches.
+// newSide returns the side of ways before any statement matches.
 func newSide(ways []way) *side { return &side{broken: broken(ways), limits: limits(ways)} }
 
-// limits reports whether ways are of a policy of Subject.Narrowing.
+// limits reports whether the ways belong to Subject.Narrowing.
 func limits(ways []way) bool { return len(ways) > 0 && ways[0].limits }
 
 // place is a statement of a policy that reaches the subject.
@@ -29,22 +29,22 @@ type place struct {
 
 func (p place) String() string { return "statement " + strconv.Itoa(p.statement) + " of " + p.words }
 
-// written is the statement itself.
+// written returns the statement itself.
 func (p place) written() *Statement { return &p.document.Statements[p.statement] }
 
 // match is a statement that matches the request.
 type match struct {
 	place
-	bank string // its most specific pattern that matches
+	bank string // the most specific bank pattern that matches
 	sets *Parameters
-	lost map[string]string // of its entry in the trace; nil when nothing is recorded
+	lost map[string]string // Lost of its trace entry; nil when nothing is recorded
 }
 
 func (s *side) denies() bool   { return s.denied.way != nil }
 func (s *side) isBroken() bool { return s.broken != nil }
 func (s *side) isSilent() bool { return s.allowed.way == nil }
 
-// examine looks at each statement.
+// examine checks each statement against a request.
 func examine(ways []way, action, bank string, rec *recorder) *side {
 	s := newSide(ways)
 	for i := range ways {
@@ -83,10 +83,11 @@ func (s *side) look(at place, action, bank string, rec *recorder) {
 		rec.elsewhere(at.way, at.statement, CodeBankNotMatched)
 		return
 	}
-	s.add(&match{at, bankPattern, &st.Parameters, rec.match(at.way, at.statement, actionPattern, bankPattern)})
+	lost := rec.match(at.way, at.statement, actionPattern, bankPattern)
+	s.add(&match{at, bankPattern, &st.Parameters, lost})
 }
 
-// add adds a statement that matches.
+// add adds a matching statement.
 func (s *side) add(m *match) {
 	first := &s.denied
 	if m.written().Effect == EffectAllow {
@@ -98,7 +99,7 @@ func (s *side) add(m *match) {
 	}
 }
 
-// gathered orders matches by when they are gathered.
+// gathered compares matches by gathering order.
 func (m *match) gathered(other *match) int {
 	return cmp.Or(
 		cmp.Compare(other.priority, m.priority),
@@ -109,16 +110,17 @@ func (m *match) gathered(other *match) int {
 	)
 }
 
-// lose tells the trace that another statement's value is in force. What a statement lost to first stays.
+// lose records in the trace that another statement's value is in force. The first loss recorded
+// stays.
 func (m *match) lose(parameter string, to *match) {
 	if m.lost != nil && m.lost[parameter] == "" {
 		m.lost[parameter] = to.policy + "#" + strconv.Itoa(to.statement)
 	}
 }
 
-// outranks decides which of two statements gives a parameter of which there can
-// be but one: user over group, the more specific bank pattern, the higher
-// priority, the greater policy id, then the earlier statement.
+// outranks decides which of two statements gives a parameter with one value in force. The order:
+// user over group, the more specific bank pattern, the higher priority, the greater policy id, the
+// earlier statement.
 func (m *match) outranks(other *match) bool {
 	return cmp.Or(
 		m.closeness(other),
@@ -127,7 +129,7 @@ func (m *match) outranks(other *match) bool {
 	) > 0
 }
 
-// closeness is the part of the order that somebody has chosen.
+// closeness is the part of that order that an administrator chooses.
 func (m *match) closeness(other *match) int {
 	return cmp.Or(
 		compareBools(m.direct, other.direct),

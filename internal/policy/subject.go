@@ -10,15 +10,15 @@ import (
 // Kind is the kind of a principal.
 type Kind string
 
-// The kinds. A subject of any other is denied everything.
+// The kinds. A subject of any other kind is denied everything.
 const (
 	User           Kind = "user"
 	ServiceAccount Kind = "service_account"
 	Unmapped       Kind = "unmapped" // a sender that belongs to no known user
 )
 
-// Grant is a policy that reaches a user, once for each way it does. The
-// document of one policy is the same in all of them.
+// Grant is a policy that reaches a user. A policy has one grant for each way that it reaches the
+// user, all with the same document.
 type Grant struct {
 	PolicyID string
 	Group    string // the group it is attached to; "": the user itself
@@ -26,46 +26,46 @@ type Grant struct {
 	Document []byte
 }
 
-// Named is a document and the policy (or, for a bank policy, the bank) it
-// belongs to.
+// Named is a document with the id of its policy, or of its bank for a bank policy.
 type Named struct {
 	ID       string
 	Document []byte
 }
 
-// Subject is who asks, with everything stored about them that counts.
+// Subject is the principal that asks, with all stored data that counts.
 type Subject struct {
 	Kind             Kind
 	ServiceAccountID string // of a service account
-	// Closed, when not "", denies everything whatever the policies say, and is
-	// the reason: an unknown user, an inactive owner, a scoping policy that is gone.
+	// Closed, when not "", denies everything whatever the policies say. It is the reason of the
+	// denial: an unknown user, an inactive owner, a deleted scoping policy.
 	Closed string
-	// Grants are the user's, or those of a service account's owner, in any order.
-	// An unmapped sender's are not looked at.
+	// Grants are those of the user, or of a service account's owner, in any order. The grants of an
+	// unmapped sender are ignored.
 	Grants []Grant
-	// Scoping are the policies that narrow the grants, in order: each has to allow what they allow. Empty: they count as they are.
-	// Each may set parameters, as a service account's does.
+	// Scoping lists, in order, the policies that narrow the grants: each must also allow what the
+	// grants allow. Empty: the grants are not narrowed. Each policy may set parameters, as a
+	// service account's scoping policy does.
 	Scoping []Named
-	// Narrowing are the policies that narrow what the grants and Scoping come to, in order, as an
-	// API key's does: each has to allow it, and gives nothing. A parameter that is unset stays
-	// unset. Budget and max_tokens become the lower, every_n the higher of both values, roles those
-	// that both have, exclude_providers those that either has. The other parameters stay as they
-	// are.
+	// Narrowing lists, in order, the policies that narrow the result of the grants and Scoping, as
+	// an API key's policy does. Each must also allow the request, and gives no parameters. An unset
+	// parameter stays unset. Budget and max_tokens become the lower of both values, every_n the
+	// higher. Roles become those that both have, exclude_providers those that either has. The other
+	// parameters do not change.
 	Narrowing []Named
 }
 
 // narrowing returns all policies that narrow the grants, in order.
 func (s *Subject) narrowing() []Named { return slices.Concat(s.Scoping, s.Narrowing) }
 
-// Request is what is asked for.
+// Request is a question to Explain.
 type Request struct {
 	Action, Bank string
 	Context      Context
 	Policy       *Bank // the policy of that bank; nil: it has none
 }
 
-// Context is where a request comes from, which overrides of a bank policy look at. An empty part matches none of
-// them.
+// Context says where a request comes from. Overrides of a bank policy match it. An empty part
+// matches no override.
 type Context struct {
 	Provider, Channel, Topic string
 }
@@ -74,14 +74,14 @@ type Context struct {
 type way struct {
 	parsed
 	policy   string
-	via      string // as the trace shows it; "": it narrows, and via is the service account's
-	words    string // as a sentence shows it, after "statement 0 of "
-	limits   bool   // it is one of Subject.Narrowing
+	via      string // Via of the trace; "": a narrowing policy, whose Via names the service account
+	words    string // the policy in a sentence, after "statement 0 of "
+	limits   bool   // the policy belongs to Subject.Narrowing
 	direct   bool   // attached to the user itself
 	priority int64
 }
 
-// statements are those of its document; none when that does not parse.
+// statements returns the statements of the document; none when it does not parse.
 func (w *way) statements() []Statement {
 	if w.document == nil {
 		return nil
@@ -89,9 +89,9 @@ func (w *way) statements() []Statement {
 	return w.document.Statements
 }
 
-// gather puts grants into gathering order: priority descending, policy id
-// ascending, the user's own before the groups', group id ascending. A policy
-// that comes twice the same way counts once, with its highest priority.
+// gather puts grants into gathering order: priority descending, then policy id ascending, then the
+// user's own before the groups', then group id ascending. A policy that comes twice the same way
+// counts once, with its highest priority.
 func gather(grants []Grant) []Grant {
 	sorted := slices.SortedFunc(slices.Values(grants), func(a, b Grant) int {
 		return cmp.Or(

@@ -2,48 +2,54 @@ package policy
 
 import "slices"
 
-// view is how a table is looked at.
+// view is a table with the conditions under which a tour reads it.
 type view struct {
 	table   *table   // nil: denies everything
-	as      uint8    // which of the grid's tables it is
-	shut    []string // the banks that are denied whatever it says, because their own policies do not parse
-	without bitset   // the statements that do not count; nil: all do
-	// apart is the statements that make a difference to the first view: where none of them matches, both say the same. nil: that is
-	// not known.
+	as      uint8    // which of the grid's tables this is: first, second
+	shut    []string // the banks denied whatever the table says: their own policies do not parse
+	without bitset   // the statements that do not count; nil: all count
+	// apart holds the statements that may make this view differ from the first. Where none of them
+	// matches, both decide the same. nil: unknown.
 	apart  bitset
-	traced bool // the matches are kept
-	call   Call // whose end ends what the view is looked at for; nil: there is none
+	traced bool // matches are recorded
+	call   Call // the tour stops when it ends; nil: it never stops early
 }
 
-// row is what views make of a class of banks, by class of actions.
+// row holds the results of views for a class of banks, by class of actions.
 type row struct {
 	views   []view
 	bank    int32
-	depth   int // how many rows are above it
-	stances [][]*stance
-	shut    []bool
-	fresh   []bool // is not the same as in the row above, in some view
+	depth   int         // the number of rows above
+	stances [][]*stance // by view
+	shut    []bool      // by view
+	fresh   []bool      // by class of actions: some view differs from the row above
 }
 
-// tour is a way through a grid, or a part of it.
+// tour is a way through a grid, or through a part of it.
 type tour struct {
 	*grid
-	chosen  []int32 // classes of actions, in order
-	within  bitset  // the same
-	through bitset  // classes of banks
+	chosen  []int32 // the classes of actions to visit, in order
+	within  bitset  // the same classes
+	through bitset  // the classes of banks to visit
 }
 
-// whole is the tour of everything.
+// whole returns the tour of the whole grid.
 func (g *grid) whole() *tour {
-	t := &tour{grid: g, chosen: g.order, within: bitsets(1, len(g.order))[0], through: bitsets(1, len(g.under))[0]}
+	t := g.tour()
+	t.chosen = g.order
 	t.within.fill()
 	t.through.fill()
 	return t
 }
 
-// reach is the tour of what some statements match, and of the classes of banks above that.
+// tour returns a tour that visits nothing yet.
+func (g *grid) tour() *tour {
+	return &tour{grid: g, within: bitsets(1, len(g.order))[0], through: bitsets(1, len(g.under))[0]}
+}
+
+// reach returns the tour of what some statements match, and of the classes of banks above that.
 func (g *grid) reach(statements bitset) *tour {
-	t := &tour{grid: g, within: bitsets(1, len(g.order))[0], through: bitsets(1, len(g.under))[0]}
+	t := g.tour()
 	for _, action := range g.order {
 		if statements.meets(g.covering[action]) {
 			t.chosen = append(t.chosen, action)
@@ -60,7 +66,8 @@ func (g *grid) reach(statements bitset) *tour {
 	return t
 }
 
-// enter reports whether a class of banks is, or is above or under, one that is named, and adds all that are.
+// enter adds a class of banks to the tour if it is named, or is above or under a named class. It
+// does the same for the classes below, and reports whether it added any.
 func (t *tour) enter(bank int32, named bitset, under bool) bool {
 	under = under || named.has(bank)
 	reached := under
@@ -73,8 +80,8 @@ func (t *tour) enter(bank int32, named bitset, under bool) bool {
 	return reached
 }
 
-// walk calls visit with the rows of the classes of banks, each behind those above it, until that returns false. A class is passed over
-// where all is the same as in the row above.
+// walk calls visit with the row of each class of banks, parents first, until visit returns false.
+// It skips a class whose row would equal the row above.
 func (t *tour) walk(views []view, visit func(r *row) (more bool)) {
 	r := &row{views: views, depth: -1}
 	for _, v := range views {
@@ -87,7 +94,7 @@ func (t *tour) walk(views []view, visit func(r *row) (more bool)) {
 	t.descend(0, r, visit)
 }
 
-// start is the stance before any statement matches; nil: there are none that could.
+// start returns the stance before any statement matches. nil: the view has no table.
 func (v *view) start() *stance {
 	if v.table == nil {
 		return nil
@@ -117,9 +124,15 @@ func (t *tour) descend(bank int32, r *row, visit func(r *row) (more bool)) (more
 	return true
 }
 
-// row returns that of a class of banks; nil: all is the same as above.
+// row returns the row of a class of banks. nil: it equals the row above.
 func (t *tour) row(bank int32, above *row) *row {
-	r := &row{views: above.views, bank: bank, depth: above.depth + 1, stances: slices.Clone(above.stances), fresh: make([]bool, len(t.order))}
+	r := &row{
+		views:   above.views,
+		bank:    bank,
+		depth:   above.depth + 1,
+		stances: slices.Clone(above.stances),
+		fresh:   make([]bool, len(t.order)),
+	}
 	differs := bank == 0
 	for i := range r.views {
 		shut := slices.Contains(r.views[i].shut, t.banks.names[bank])
@@ -140,12 +153,12 @@ func (t *tour) row(bank int32, above *row) *row {
 	return r
 }
 
-// own is the statements that name a class of banks.
+// own holds the statements that name a class of banks.
 type own struct {
 	bank    string
 	named   []int32
-	members bitset   // the same
-	matches []*match // as far as they were needed
+	members bitset   // the same statements
+	matches []*match // created on demand
 }
 
 func (t *tour) own(bank int32) *own {
@@ -170,8 +183,10 @@ func (t *tour) add(r *row, view int, own *own, above *row) (differs bool) {
 	r.stances[view] = stances
 	for _, action := range t.chosen {
 		switch covering := t.covering[action]; {
-		case !own.members.meets(covering) || before[action].denied(): // nothing more matches, or can change anything
-		case v.apart != nil && before[action] == above.stances[0][action] && !own.members.meetsBoth(covering, v.apart):
+		case !own.members.meets(covering): // nothing more matches
+		case before[action].denied(): // nothing more can change it
+		case v.apart != nil && before[action] == above.stances[0][action] &&
+			!own.members.meetsBoth(covering, v.apart):
 			stances[action] = r.stances[0][action]
 		case ended(v.call):
 			return false
@@ -185,10 +200,12 @@ func (t *tour) add(r *row, view int, own *own, above *row) (differs bool) {
 	return differs
 }
 
-// stance returns that of a class: the one of a class of actions above when the same statements match.
+// stance returns the stance of a class of actions. When the same statements match a class above it,
+// it returns the stance of that class.
 func (t *tour) stance(v *view, action int32, own *own, before, stances []*stance) *stance {
 	for _, closer := range t.above[action][1:] {
-		if t.within.has(closer) && before[action] == before[closer] && own.members.sameWithin(t.covering[action], t.covering[closer]) {
+		if t.within.has(closer) && before[action] == before[closer] &&
+			own.members.sameWithin(t.covering[action], t.covering[closer]) {
 			return stances[closer]
 		}
 	}
@@ -196,7 +213,8 @@ func (t *tour) stance(v *view, action int32, own *own, before, stances []*stance
 	s := above
 	for n, i := range own.named {
 		seat := &t.seats[i]
-		if t.covering[action].has(i) && seat.tables&v.as != 0 && (v.without == nil || !v.without.has(i)) {
+		if t.covering[action].has(i) && seat.tables&v.as != 0 &&
+			(v.without == nil || !v.without.has(i)) {
 			s = s.with(own.match(n, seat, v.traced), seat.side, above)
 		}
 	}
@@ -213,7 +231,7 @@ func (o *own) match(n int, s *seat, traced bool) *match {
 	return o.matches[n]
 }
 
-// with adds a match to one of the sides, or does so in a copy where the stance is the one that is shared.
+// with adds a match to a side of the stance. If the stance is the shared one, it changes a copy.
 func (s *stance) with(m *match, side int, shared *stance) *stance {
 	if s == shared {
 		s = &stance{slices.Clone(shared.sides)}
@@ -222,7 +240,7 @@ func (s *stance) with(m *match, side int, shared *stance) *stance {
 	return s
 }
 
-// with adds a match to a side, or to a copy where it is the one that is shared.
+// with adds a match to the side. If the side is the shared one, it changes a copy.
 func (s *side) with(m *match, shared *side) *side {
 	if s == shared {
 		own := *s
@@ -235,7 +253,7 @@ func (s *side) with(m *match, shared *side) *side {
 
 func (s *stance) denied() bool { return slices.ContainsFunc(s.sides, (*side).denies) }
 
-// rule decides what a view says of a class of actions.
+// rule returns the decision of a view for a class of actions.
 func (r *row) rule(view int, action int32) (Outcome, Parameters) {
 	s := r.stances[view][action]
 	if s == nil {
@@ -250,7 +268,7 @@ func (r *row) rule(view int, action int32) (Outcome, Parameters) {
 	return Allow, narrowed(s.sides)
 }
 
-// alike reports whether all views make the same of two classes of actions.
+// alike reports whether two classes of actions have the same stance in all views.
 func (r *row) alike(one, other int32) bool {
 	return !slices.ContainsFunc(r.stances, func(s []*stance) bool { return s[one] != s[other] })
 }

@@ -2,53 +2,62 @@ package policy
 
 import "fmt"
 
-// The codes of trace entries. They are stable: programs may tell entries apart
-// by them.
+// The codes of trace entries. They are stable: programs may rely on them.
 const (
-	CodeAllowMatched     = "allow_matched"      // the statement allows what is asked
-	CodeAllowOverridden  = "allow_overridden"   // it would allow it, but the request is denied
-	CodeDenyMatched      = "deny_matched"       // the statement denies what is asked
-	CodeActionNotMatched = "action_not_matched" // no action pattern covers the action
-	CodeBankNotMatched   = "bank_not_matched"   // an action pattern does, but no bank pattern covers the bank
-	CodeDocumentInvalid  = "document_invalid"   // the policy no longer parses: everything is denied
+	// The statement allows the request.
+	CodeAllowMatched = "allow_matched"
+	// The statement would allow the request, but the request is denied.
+	CodeAllowOverridden = "allow_overridden"
+	// The statement denies the request.
+	CodeDenyMatched = "deny_matched"
+	// No action pattern covers the action.
+	CodeActionNotMatched = "action_not_matched"
+	// An action pattern covers the action, but no bank pattern covers the bank.
+	CodeBankNotMatched = "bank_not_matched"
+	// The policy no longer parses: everything is denied.
+	CodeDocumentInvalid = "document_invalid"
 
-	CodePublicAllowed           = "public_allowed"             // this public access is in force and allows what is asked
-	CodePublicActionNotMatched  = "public_action_not_matched"  // it is in force, but does not list the action
-	CodePublicLessSpecific      = "public_less_specific"       // it matches the context, but a more specific one is in force
-	CodePublicContextNotMatched = "public_context_not_matched" // it is for another provider, channel or topic
+	// This public access is in force and allows the action.
+	CodePublicAllowed = "public_allowed"
+	// This public access is in force, but does not list the action.
+	CodePublicActionNotMatched = "public_action_not_matched"
+	// This public access matches the context, but a more specific one is in force.
+	CodePublicLessSpecific = "public_less_specific"
+	// This public access is for another provider, channel or topic.
+	CodePublicContextNotMatched = "public_context_not_matched"
 
 	CodeBankOverride = "bank_override" // the strategy comes from this strategy override
 	CodeBankDefault  = "bank_default"  // the strategy is the bank policy's default_strategy
 )
 
-// Entry says what one statement came to.
+// Entry says what effect one statement had.
 //
-// Beside statements there are entries for a document that no longer parses
-// (Statement -1, not matched, a deny in effect), for each override of public access
-// (Via "public", Statement is its index) and its default (Statement -1), and,
-// when the bank policy gives the strategy, for the strategy override (Via
-// "bank", Statement is its index) or the default strategy (Statement
-// -1). Their PolicyID is the bank policy's.
+// A trace has further entries, which are not for statements. A document that no longer parses has
+// one: Statement -1, not matched, Effect deny. Each override of public access has one: Via
+// "public", Statement is its index. So has the public default, with Statement -1. When the bank
+// policy gives the strategy, the strategy override has one: Via "bank", Statement is its index. The
+// default strategy has Statement -1. PolicyID of the entries "public" and "bank" is the bank
+// policy's.
 type Entry struct {
 	PolicyID  string `json:"policy_id"`
 	Via       string `json:"via"` // "user", "group:<id>", "scoping:<service account>", "public" or "bank"
 	Statement int    `json:"statement"`
 	Effect    Effect `json:"effect"`
 	Matched   bool   `json:"matched"`
-	// The first action pattern and the most specific bank pattern that matched;
-	// nil when the entry is not matched, or has no such pattern.
+	// The first action pattern and the most specific bank pattern that matched. nil when the entry
+	// is not matched, or has no such pattern.
 	ActionPattern *string `json:"action_pattern"`
 	BankPattern   *string `json:"bank_pattern"`
 	Code          string  `json:"code"`
 	Reason        string  `json:"reason"`
-	// What a matched entry gives; empty otherwise. Of a policy of Subject.Narrowing, where the
-	// request is allowed: what it can lessen.
+	// Sets holds the parameters of a matched entry; otherwise it is empty. When the request is
+	// allowed, an entry of Subject.Narrowing has only the parameters that it can reduce.
 	Sets Sets `json:"sets"`
-	// Lost maps each parameter whose value did not prevail to the statement
-	// ("policy#statement") that was the first to prevail over it: of its own side, or
-	// of another side for what was in force until then. Only parameters of which
-	// one value prevails can lose; an equal value has not lost. Never nil; empty in
-	// a denial, where nothing is in force. Entries that are not matched share one.
+	// Lost maps each parameter whose value did not win to the first statement ("policy#statement")
+	// that won over it. That statement is of the same side, or of another side if the value was in
+	// force until then. Only parameters with one value in force can lose, and an equal value has
+	// not lost. Never nil. Empty in a denial, where nothing is in force. Entries that are not
+	// matched share one map.
 	Lost map[string]string `json:"lost"`
 }
 
@@ -57,13 +66,13 @@ type recorder struct {
 	request        *Request
 	serviceAccount string
 	trace          []Entry           // never nil
-	nothing        map[string]string // what entries lose that are not matched
+	nothing        map[string]string // Lost of all entries that are not matched
 	limits         []int             // the entries of Subject.Narrowing
 
-	noAction, noBank, allows, denies string // sentences that entries share, once they are made
+	noAction, noBank, allows, denies string // sentences that entries share; "" until needed
 }
 
-// reason returns the sentence that all entries of a code share.
+// reason returns the sentence that all entries with a code share.
 func (r *recorder) reason(code string) string {
 	sentence, format := &r.noAction, "no action pattern covers %[1]q"
 	switch code {
@@ -80,11 +89,12 @@ func (r *recorder) reason(code string) string {
 	return *sentence
 }
 
-// add adds an entry for a statement of w, -1 for its document.
+// add adds an entry for a statement of w. statement -1 stands for its document.
 func (r *recorder) add(w *way, statement int, effect Effect, code, reason string) *Entry {
 	r.trace = append(r.trace, Entry{})
 	e := &r.trace[len(r.trace)-1] // written in place: an entry is large
-	e.PolicyID, e.Statement, e.Effect, e.Code, e.Reason, e.Lost = w.policy, statement, effect, code, reason, r.nothing
+	e.PolicyID, e.Statement, e.Effect = w.policy, statement, effect
+	e.Code, e.Reason, e.Lost = code, reason, r.nothing
 	if e.Via = w.via; e.Via == "" {
 		e.Via = "scoping:" + r.serviceAccount
 	}
@@ -94,14 +104,14 @@ func (r *recorder) add(w *way, statement int, effect Effect, code, reason string
 	return e
 }
 
-// elsewhere records a statement that speaks of something else.
+// elsewhere records a statement that does not match the request.
 func (r *recorder) elsewhere(w *way, n int, code string) {
 	if r != nil {
 		r.add(w, n, w.document.Statements[n].Effect, code, r.reason(code))
 	}
 }
 
-// match records a statement that speaks of the request, and returns where to write what it loses.
+// match records a statement that matches the request, and returns the map for its losses.
 func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]string) {
 	if r == nil {
 		return nil
@@ -116,8 +126,8 @@ func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]st
 	return e.Lost
 }
 
-// limit takes out of the entries of Subject.Narrowing what they do not give: all but the limits of
-// parameters that are in force.
+// limit removes from the entries of Subject.Narrowing the parameters that they do not give. Only
+// limits of parameters in force remain.
 func (r *recorder) limit(inForce *Parameters) {
 	for _, i := range r.limits {
 		e := &r.trace[i]
@@ -137,13 +147,13 @@ func (r *recorder) limit(inForce *Parameters) {
 	}
 }
 
-// withhold takes the parameter out of an entry.
+// withhold removes the parameter from an entry.
 func (f scalar[T]) withhold(e *Entry) {
 	*f.at((*Parameters)(&e.Sets)) = nil
 	delete(e.Lost, f.name)
 }
 
-// withholdUnset does so where no value is in force.
+// withholdUnset removes the parameter from an entry when no value is in force.
 func (f scalar[T]) withholdUnset(e *Entry, inForce *Parameters) {
 	if *f.at(inForce) == nil {
 		f.withhold(e)
@@ -153,11 +163,12 @@ func (f scalar[T]) withholdUnset(e *Entry, inForce *Parameters) {
 // fault records a document that does not parse.
 func (r *recorder) fault(w *way) {
 	if r != nil {
-		r.add(w, -1, EffectDeny, CodeDocumentInvalid, "the document is not valid: "+w.parsed.fault.Error())
+		reason := "the document is not valid: " + w.parsed.fault.Error()
+		r.add(w, -1, EffectDeny, CodeDocumentInvalid, reason)
 	}
 }
 
-// result is the explanation of a decision.
+// result returns the explanation of a decision.
 func (r *recorder) result(d Decision, bank *Bank) Result {
 	out := Result{Outcome: d.Outcome(), Reason: d.Reason(), Parameters: d.Parameters()}
 	if strategy, ok := d.Strategy(); ok {
@@ -175,7 +186,7 @@ func (r *recorder) result(d Decision, bank *Bank) Result {
 	return out
 }
 
-// overrule says of each allow that it came to nothing.
+// overrule marks each matching allow of a denied request as overridden.
 func (r *recorder) overrule(reason string) {
 	for i := range r.trace {
 		if e := &r.trace[i]; e.Matched {

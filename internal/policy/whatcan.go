@@ -1,25 +1,29 @@
 package policy
 
-// Capability says what is decided for the requests that its patterns cover and that no closer one of its list covers.
+// Capability says how requests are decided that its patterns cover and no closer capability of its
+// list covers.
 //
-// Of two that cover a request one is closer when its action pattern is at least as close to the action, and its bank pattern to the
-// bank: the string itself is closest, then "bank:recall" for what it covers beside itself, then a longer prefix. Where none is
-// closer than all others, those that none is closer than say the same.
+// Of two capabilities that cover a request, one is closer when its action pattern is at least as
+// close to the action and its bank pattern at least as close to the bank. The string itself is
+// closest, then "bank:recall" for the other actions that it covers, then a longer prefix. When no
+// single capability is closest, all those that have no closer one say the same.
 type Capability struct {
-	Action, Bank string // patterns; as strings they are a request that this decides
+	Action, Bank string // patterns; read as strings, they are a request that this decides
 	Outcome      Outcome
-	Parameters   Parameters // zero in a denial; what they point to is shared within a list
+	Parameters   Parameters // zero in a denial; the capabilities of a list share memory
 }
 
-// Capabilities returns all that the rights come to, but for the banks in shut, whose policies do not parse: sorted by action and
-// bank, no longer than it has to be, never nil. What none of it covers is an ImplicitDeny.
+// Capabilities returns everything that the rights allow or deny explicitly, except for the banks in
+// shut, whose policies do not parse. The list is sorted by action and bank, as short as possible,
+// and never nil. A request that no capability covers is an ImplicitDeny.
 func (r *Rights) Capabilities(shut []string) []Capability {
 	if r.closed != nil || r.table == nil {
 		return []Capability{}
 	}
 	g := newGrid(shut, r.table, nil)
 	var said registry[Capability]
-	regions := g.whole().regions([]view{{table: r.table, as: first, shut: shut, call: r.compiler.call}}, func(r *row, action int32) int32 {
+	views := []view{{table: r.table, as: first, shut: shut, call: r.compiler.call}}
+	regions := g.whole().regions(views, func(r *row, action int32) int32 {
 		outcome, parameters := r.rule(0, action)
 		if outcome == ImplicitDeny {
 			return 0

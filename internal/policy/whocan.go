@@ -2,28 +2,28 @@ package policy
 
 import "slices"
 
-// Reach is who may do something, and why.
+// Reach lists the principals that may do something, and the statements that decide it.
 type Reach struct {
 	Users, ServiceAccounts []string // ids, sorted; never nil
 	Public                 PublicReach
-	Statements             []Cited // that match the request, by policy and statement; never nil
+	Statements             []Cited // those that match, by policy and statement; never nil
 }
 
-// PublicReach is whether unmapped senders are allowed: as the most specific of the overrides says that match their context (topic
-// over channel over provider), and where none does, by default.
+// PublicReach says whether unmapped senders are allowed. The most specific override that matches
+// their context decides (topic over channel over provider). Without one, the default decides.
 type PublicReach struct {
 	Default   bool
 	Overrides []PublicOverrideReach // in the order of the bank's policy; never nil
 }
 
-// PublicOverrideReach is whether unmapped senders are allowed where an override of the public access is in force.
+// PublicOverrideReach says whether unmapped senders are allowed where an override is in force.
 type PublicOverrideReach struct {
 	Scope   Scope
 	Value   string
 	Allowed bool
 }
 
-// Cited is a statement of a policy that somebody has who is not closed.
+// Cited is a statement of a policy that some principal has who is not closed.
 type Cited struct {
 	Policy    string
 	Statement int
@@ -33,12 +33,13 @@ type Cited struct {
 // reach is the answer for all requests of a class.
 type reach struct {
 	allowed    bitset
-	users      int // how many of them are users
-	accounts   int
+	users      int // how many of the allowed are users
+	accounts   int // how many are service accounts
 	statements []Cited
 }
 
-// WhoCan returns who may do an action on a bank: those whom Decide allows it, with nothing vouched for. The caller owns it.
+// WhoCan returns the principals that may do an action on a bank: those that Decide allows it,
+// without vouching. The caller owns the result.
 func (w *World) WhoCan(action, bank string) Reach {
 	policy := w.bankPolicies[bank]
 	r := Reach{Statements: []Cited{}, Public: policy.reach(action)}
@@ -57,8 +58,8 @@ func (w *World) WhoCan(action, bank string) Reach {
 	return r
 }
 
-// find answers for a class of requests: of the members' own policies a deny wins over any allow, and each policy that narrows one
-// has to allow as well.
+// find computes the answer for a class of requests. Among a member's own policies a deny wins over
+// any allow. Each policy that narrows the member must allow the request as well.
 func (w *World) find(class cell) *reach {
 	const allows, denies = 1, 2
 	effects := make([]uint8, len(w.policies))
@@ -93,7 +94,7 @@ func (w *World) find(class cell) *reach {
 	return found
 }
 
-// reach says where unmapped senders are allowed an action.
+// reach returns where unmapped senders are allowed an action.
 func (b *Bank) reach(action string) PublicReach {
 	r := PublicReach{Overrides: []PublicOverrideReach{}}
 	if b == nil || b.document == nil || b.document.PublicAccess == nil {
@@ -101,7 +102,8 @@ func (b *Bank) reach(action string) PublicReach {
 	}
 	for _, o := range b.document.PublicAccess.Overrides {
 		in := Context{}.with(o.context())
-		r.Overrides = append(r.Overrides, PublicOverrideReach{o.Scope, o.Value, b.public(action, &in).outcome == Allow})
+		allowed := b.public(action, &in).outcome == Allow
+		r.Overrides = append(r.Overrides, PublicOverrideReach{o.Scope, o.Value, allowed})
 	}
 	r.Default = b.public(action, &Context{}).outcome == Allow
 	return r

@@ -8,44 +8,45 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 )
 
-// How many answers a World remembers: each takes a bit for every principal, and the statements that match.
+// How many answers a World caches. Each takes a bit for every principal, and the matching
+// statements.
 const (
 	keptReaches = 1 << 8
-	reachBytes  = 8 << 20 // that they take together, at most; the last one may take more
+	reachBytes  = 8 << 20 // of all cached answers; a single answer may take more
 )
 
-// World is a census that can be asked who may do something. It cannot be changed and is safe for concurrent use. Use
-// [Compiler.World].
+// World is a compiled census that answers who may do something. It is immutable and safe for
+// concurrent use. Use [Compiler.World].
 type World struct {
 	index
-	users, accounts []string    // sorted; they are numbered one after the other
-	statements      []owned     // of the index
+	users, accounts []string    // sorted; numbers count through users, then accounts
+	statements      []owned     // in the order of the index
 	policies        []held      // by id
-	narrowed        []narrowing // by policies that have to allow as well
-	barred          bitset      // who has a policy that does not parse
+	narrowed        []narrowing // each member with each policy that narrows it
+	barred          bitset      // the members with a policy that does not parse
 	bankPolicies    map[string]*Bank
 	shut            []string
 	reaches         *memo[cell, reach]
 }
 
-// held is a policy and who has it as one of its own.
+// held is a policy with the members that have it as one of their own.
 type held struct {
 	id      string
 	holders bitset
-	broken  bool
+	broken  bool // the policy does not parse
 }
 
-// narrowing is a member, and a policy that narrows it.
+// narrowing is a member and a policy that narrows it.
 type narrowing struct{ member, policy int32 }
 
-// owned is a statement, and whose it is.
+// owned is a statement and its policy.
 type owned struct {
 	policy    int32
 	statement int
 	effect    Effect
 }
 
-// World compiles a census, less the parties that are closed.
+// World compiles a census without its closed parties.
 func (c *Compiler) World(census *Census) *World {
 	closed := func(p Party) bool { return p.Subject.Closed != "" }
 	open := &Census{Parties: slices.DeleteFunc(slices.Clone(census.Parties), closed)}
@@ -64,12 +65,13 @@ func (c *Compiler) World(census *Census) *World {
 	return w
 }
 
-// reachSize is how many bytes an answer takes at most.
+// reachSize returns the most bytes that an answer takes.
 func (w *World) reachSize() int64 {
-	return cache.Allocated(8*len(w.barred)) + cache.Allocated(len(w.statements)*int(reflect.TypeFor[Cited]().Size()))
+	cited := int(reflect.TypeFor[Cited]().Size())
+	return cache.Allocated(8*len(w.barred)) + cache.Allocated(len(w.statements)*cited)
 }
 
-// room is how many answers there is room for.
+// room returns how many answers fit into reachBytes, at least 1.
 func (w *World) room() int {
 	n := keptReaches
 	for n > 1 && int64(n)*w.reachSize() > reachBytes {
@@ -78,10 +80,12 @@ func (w *World) room() int {
 	return n
 }
 
-// Size is about how many bytes it takes, with all the answers that it may come to remember.
+// Size estimates the bytes of the World, including all answers that it may cache later.
 func (w *World) Size() int64 {
-	n := cache.Size(w.index) + cache.Size(w.users) + cache.Size(w.accounts) + cache.Size(w.statements) + cache.Size(w.policies)
-	return n + cache.Size(w.narrowed) + cache.Size(w.barred) + cache.Size(w.shut) + w.banksSize() + int64(w.room())*w.reachSize()
+	n := cache.Size(w.index) + cache.Size(w.users) + cache.Size(w.accounts)
+	n += cache.Size(w.statements) + cache.Size(w.policies) + cache.Size(w.narrowed)
+	n += cache.Size(w.barred) + cache.Size(w.shut)
+	return n + w.banksSize() + int64(w.room())*w.reachSize()
 }
 
 func (w *World) banksSize() (n int64) {
@@ -91,7 +95,7 @@ func (w *World) banksSize() (n int64) {
 	return n
 }
 
-// admit numbers the members.
+// admit gives each member a number.
 func (w *World) admit(census *Census) map[Member]int32 {
 	for i := range census.Parties {
 		for _, m := range census.Parties[i].Members {
@@ -115,8 +119,12 @@ func (w *World) admit(census *Census) map[Member]int32 {
 	return numbers
 }
 
-// gatherPolicies numbers the policies and indexes their statements.
-func (c *Compiler) gatherPolicies(w *World, documents map[string][]byte, members int) map[string]int32 {
+// gatherPolicies gives each policy a number, and indexes the statements.
+func (c *Compiler) gatherPolicies(
+	w *World,
+	documents map[string][]byte,
+	members int,
+) map[string]int32 {
 	numbers := make(map[string]int32, len(documents))
 	holders := bitsets(len(documents), members)
 	var statements []*Statement
@@ -137,7 +145,7 @@ func (c *Compiler) gatherPolicies(w *World, documents map[string][]byte, members
 	return numbers
 }
 
-// give gives a member what its subject has.
+// give adds the policies of a subject to a member.
 func (w *World) give(member int32, s *Subject, policies map[string]int32) {
 	for i := range s.Grants {
 		p := &w.policies[policies[s.Grants[i].PolicyID]]
@@ -155,5 +163,6 @@ func (w *World) give(member int32, s *Subject, policies map[string]int32) {
 	}
 }
 
-// Shut returns the banks whose policies do not parse, sorted, but for those whose ids read like patterns.
+// Shut returns the banks whose policies do not parse, sorted. It leaves out banks whose ids look
+// like patterns.
 func (w *World) Shut() []string { return w.shut }

@@ -47,7 +47,10 @@ func (v versions) raw(values trio, version int) json.RawMessage {
 }
 
 // read parses three texts.
-func read(ctx context.Context, base, ours, theirs json.RawMessage) (v versions, root trio, err error) {
+func read(
+	ctx context.Context,
+	base, ours, theirs json.RawMessage,
+) (v versions, root trio, err error) {
 	r := reader{ctx: ctx, classes: map[string]int32{}}
 	for i, text := range []json.RawMessage{base, ours, theirs} {
 		if text == nil {

@@ -153,7 +153,9 @@ func (m *merger) merge(values trio) bool {
 // trio holds one value of each version.
 type trio [3]value
 
-func (t trio) equal() bool { return t[base].class == t[ours].class && t[ours].class == t[theirs].class }
+func (t trio) equal() bool {
+	return t[base].class == t[ours].class && t[ours].class == t[theirs].class
+}
 
 // pick returns the version that a merge takes whole. It returns false when both sides changed the
 // value differently.
