@@ -103,7 +103,8 @@ func ParseBankDocument(raw []byte) (*BankDocument, error) {
 func checkStrategies(at string, overrides []StrategyOverride) error {
 	for i, o := range overrides {
 		at := at + "/" + strconv.Itoa(i)
-		if err := firstError(o.context().check(at), checkText(at+"/strategy", &o.Strategy)); err != nil {
+		err := firstError(o.context().check(at), checkText(at+"/strategy", &o.Strategy))
+		if err != nil {
 			return err
 		}
 	}

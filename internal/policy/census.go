@@ -31,7 +31,10 @@ type Member struct {
 
 // Compare orders users before service accounts, then by id.
 func (m Member) Compare(other Member) int {
-	return cmp.Or(strings.Compare(string(other.Kind), string(m.Kind)), strings.Compare(m.ID, other.ID))
+	return cmp.Or(
+		strings.Compare(string(other.Kind), string(m.Kind)),
+		strings.Compare(m.ID, other.ID),
+	)
 }
 
 // Add adds principals that share one subject.

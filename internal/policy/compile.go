@@ -64,11 +64,12 @@ func newCompiler(most int64) *Compiler {
 	budget := cache.NewBudget(most)
 	document := func(_ digest, p parsed) (int64, *cache.Share) { return 0, p.share }
 	table := func(_ digest, t *table) (int64, *cache.Share) { return 0, t.share }
+	verdict := func(_ cell, v *verdict) *cache.Share { return v.share }
 	return &Compiler{
 		made: new(atomic.Uint64), seed: maphash.MakeSeed(), budget: budget,
 		documents: cache.NewWithin(keptDocuments, digest.bits, budget, document),
 		tables:    cache.NewWithin(keptTables, digest.bits, budget, table),
-		verdicts:  newMemo(keptVerdicts, budget, func(_ cell, v *verdict) *cache.Share { return v.share }),
+		verdicts:  newMemo(keptVerdicts, budget, verdict),
 		asked:     newAnswers(keptAsked, budget),
 	}
 }

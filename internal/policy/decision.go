@@ -96,7 +96,10 @@ func (d Decision) Vouch(patterns []string) Decision {
 	return d
 }
 
-var vouched = &verdict{outcome: Allow, reason: because("allowed: the host application vouches for it")}
+var vouched = &verdict{
+	outcome: Allow,
+	reason:  because("allowed: the host application vouches for it"),
+}
 
 // Always returns a decision that allows the request, with a reason.
 func Always(reason string) Decision {

@@ -52,7 +52,8 @@ func (c *Compiler) Diff(before, after *Census) Diff {
 			!p.before.hasAny(changed) && slices.Equal(shutBefore, shutAfter) {
 			continue
 		}
-		if list := differences(c.view(p.before, shutBefore), c.view(p.after, shutAfter)); len(list) > 0 {
+		list := differences(c.view(p.before, shutBefore), c.view(p.after, shutAfter))
+		if len(list) > 0 {
 			d.Parties = append(d.Parties, PartyDiff{p.members, list})
 		}
 	}

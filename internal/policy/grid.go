@@ -111,7 +111,8 @@ func (g *grid) take(t *table, as uint8, like *table) {
 // twin reports whether a statement equals the one in the seat. The seat belongs to a way of the
 // same rank, at the statement's number or before it.
 func (s *seat) twin(p place) bool {
-	return s.statement == p.statement && (s.written() == p.written() || reflect.DeepEqual(s.written(), p.written()))
+	return s.statement == p.statement &&
+		(s.written() == p.written() || reflect.DeepEqual(s.written(), p.written()))
 }
 
 // ladder returns the fields above and order of a grid.

@@ -21,7 +21,10 @@ func newIndex(statements []*Statement, moreBanks []string) index {
 	for _, st := range statements {
 		actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
 	}
-	x := index{actions: classify(":", append(actions, coveredByRecall...)), banks: classify("::", banks)}
+	x := index{
+		actions: classify(":", append(actions, coveredByRecall...)),
+		banks:   classify("::", banks),
+	}
 	x.covering = bitsets(len(x.actions.names), len(statements))
 	x.naming = make([][]int32, len(x.banks.names))
 	for i, st := range statements {

@@ -178,8 +178,8 @@ func (p *linted) differs(without bitset) bool {
 // shadows reports whether a statement is an allow and all that it matches is denied.
 func (p *linted) shadows(at cited) bool {
 	places := p.set(p.places[at])
-	return p.seats[p.places[at][0]].written().Effect == EffectAllow &&
-		!p.compare(places, func(before, _ Outcome, _, _ *Parameters) bool { return before != ExplicitDeny })
+	undenied := func(before, _ Outcome, _, _ *Parameters) bool { return before != ExplicitDeny }
+	return p.seats[p.places[at][0]].written().Effect == EffectAllow && !p.compare(places, undenied)
 }
 
 // compare compares the decisions with and without some statements, wherever one of them matches. It

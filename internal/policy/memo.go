@@ -130,7 +130,9 @@ type cell struct {
 	action, bank int32
 }
 
-func (c cell) hash() uint64 { return (c.table*odd1 ^ uint64(c.action)*odd2 ^ uint64(c.bank)) * odd3 }
+func (c cell) hash() uint64 {
+	return (c.table*odd1 ^ uint64(c.action)*odd2 ^ uint64(c.bank)) * odd3
+}
 
 // answer is the verdict on one request to a table. It has its own copy of the request's strings,
 // joined. The caller's strings may be parts of something large, and two places in memory take

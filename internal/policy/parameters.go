@@ -18,7 +18,7 @@ var budgets = []string{"low", "mid", "high"}
 type Parameters struct {
 	RecallBudget      *string           `json:"recall_budget"` // low, mid or high
 	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"` // JSON objects as written, compacted
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"` // JSON objects, compacted
 	RetainRoles       []string          `json:"retain_roles"`
 	RetainTags        []string          `json:"retain_tags"`
 	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`

@@ -78,7 +78,8 @@ func CompileBank(n *Named) *Bank {
 		b.openings[c] = newOpening(words, o.grant())
 	}
 	if access.Default != nil {
-		b.open = newOpening(fmt.Sprintf("the public default of bank policy %q", b.id), *access.Default)
+		words := fmt.Sprintf("the public default of bank policy %q", b.id)
+		b.open = newOpening(words, *access.Default)
 	}
 	return b
 }
@@ -230,7 +231,8 @@ func (r *recorder) strategy(b *Bank) {
 	strategy, i := b.strategy(&r.request.Context)
 	code, reason := CodeBankDefault, "gives the default strategy"
 	if i >= 0 {
-		code, reason = CodeBankOverride, "gives the strategy for "+b.document.StrategyOverrides[i].context().String()
+		c := b.document.StrategyOverrides[i].context()
+		code, reason = CodeBankOverride, "gives the strategy for "+c.String()
 	}
 	e := r.add(&way{policy: b.id, via: "bank"}, i, EffectAllow, code, reason)
 	e.Matched, e.Sets = true, Sets{RetainStrategy: new(*strategy)}

@@ -130,8 +130,8 @@ func (r *Rights) ofClass(action, bank string) *verdict {
 	return v
 }
 
-// Explain decides a request as Decide does, and says what effect each statement had. The result
-// shares no memory.
+// Explain decides a request as Decide does, and says what effect each statement had. The caller
+// owns the result.
 func (r *Rights) Explain(q Request) Result {
 	rec := &recorder{
 		request:        &q,
@@ -175,7 +175,8 @@ func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	case statementDenies:
 		v.reason = because("denied by " + of.denied.String())
 	case documentBroken:
-		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", of.broken.words, of.broken.fault))
+		words, fault := of.broken.words, of.broken.fault
+		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", words, fault))
 	case sideSilent:
 		v.reason = lacking(t.silence(r.side))
 	case allAllow:

@@ -27,7 +27,9 @@ type place struct {
 	statement int
 }
 
-func (p place) String() string { return "statement " + strconv.Itoa(p.statement) + " of " + p.words }
+func (p place) String() string {
+	return "statement " + strconv.Itoa(p.statement) + " of " + p.words
+}
 
 // written returns the statement itself.
 func (p place) written() *Statement { return &p.document.Statements[p.statement] }

@@ -39,8 +39,9 @@ const (
 // default strategy has Statement -1. PolicyID of the entries "public" and "bank" is the bank
 // policy's.
 type Entry struct {
-	PolicyID  string `json:"policy_id"`
-	Via       string `json:"via"` // "user", "group:<id>", "scoping:<service account>", "public" or "bank"
+	PolicyID string `json:"policy_id"`
+	// "user", "group:<id>", "scoping:<service account>", "public" or "bank".
+	Via       string `json:"via"`
 	Statement int    `json:"statement"`
 	Effect    Effect `json:"effect"`
 	Matched   bool   `json:"matched"`

@@ -72,7 +72,8 @@ func (w *World) find(class cell) *reach {
 			effect = denies
 		}
 		effects[st.policy] |= effect
-		found.statements = append(found.statements, Cited{w.policies[st.policy].id, st.statement, st.effect})
+		c := Cited{w.policies[st.policy].id, st.statement, st.effect}
+		found.statements = append(found.statements, c)
 	}
 	allowed, denied := make(bitset, len(w.barred)), slices.Clone(w.barred)
 	for policy, effect := range effects {

@@ -7,7 +7,7 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// bank is the policy of the bank that is asked for.
+// bank is the policy of the requested bank.
 type bank struct {
 	id       string
 	document *policy.BankDocument // nil: there is no policy, or it does not parse
@@ -28,7 +28,7 @@ func (b bank) faultLine() *line {
 	return n
 }
 
-// override is whom an override is for.
+// override is the context that an override is for.
 type override struct {
 	scope policy.Scope
 	value string
@@ -37,11 +37,15 @@ type override struct {
 func (o override) String() string { return fmt.Sprintf("%s %q", o.scope, o.value) }
 
 func (o override) matches(q Request) bool {
-	context := map[policy.Scope]string{policy.Provider: q.Provider, policy.Channel: q.Channel, policy.Topic: q.Topic}
+	context := map[policy.Scope]string{
+		policy.Provider: q.Provider,
+		policy.Channel:  q.Channel,
+		policy.Topic:    q.Topic,
+	}
 	return o.value == context[o.scope]
 }
 
-// mostSpecific returns the index of the override in force, -1 when none matches.
+// mostSpecific returns the index of the override in force, or -1 when none matches.
 func (l *rules) mostSpecific(overrides []override, q Request) int {
 	for _, scope := range l.scopes {
 		for i, o := range overrides {
@@ -53,7 +57,7 @@ func (l *rules) mostSpecific(overrides []override, q Request) int {
 	return -1
 }
 
-// bankStrategy is the entry of the strategy that the bank gives, nil when it gives none.
+// bankStrategy returns the trace entry of the bank's strategy, or nil when the bank gives none.
 func (l *rules) bankStrategy(b bank, q Request) *policy.Entry {
 	if b.document == nil {
 		return nil
@@ -62,9 +66,13 @@ func (l *rules) bankStrategy(b bank, q Request) *policy.Entry {
 	for _, o := range b.document.StrategyOverrides {
 		overrides = append(overrides, override{o.Scope, o.Value})
 	}
-	e := &policy.Entry{PolicyID: b.id, Via: "bank", Effect: policy.EffectAllow, Matched: true, Lost: map[string]string{}}
+	e := &policy.Entry{
+		PolicyID: b.id, Via: "bank", Effect: policy.EffectAllow,
+		Matched: true, Lost: map[string]string{},
+	}
 	if i := l.mostSpecific(overrides, q); i >= 0 {
-		e.Statement, e.Code, e.Reason = i, policy.CodeBankOverride, "gives the strategy for "+overrides[i].String()
+		e.Statement, e.Code = i, policy.CodeBankOverride
+		e.Reason = "gives the strategy for " + overrides[i].String()
 		e.Sets.RetainStrategy = &b.document.StrategyOverrides[i].Strategy
 		return e
 	}
@@ -76,7 +84,7 @@ func (l *rules) bankStrategy(b bank, q Request) *policy.Entry {
 	return e
 }
 
-// public decides for a sender that belongs to nobody: by the override in force alone, or else by the default.
+// public decides for an unmapped sender: by the override in force alone, or else by the default.
 func (l *rules) public(closed string, b bank, q Request) policy.Result {
 	deny := func(format string, args ...any) policy.Result {
 		return denial(policy.ImplicitDeny, fmt.Sprintf(format, args...), []policy.Entry{})
@@ -104,7 +112,11 @@ func (l *rules) publicAccess(b bank, q Request) policy.Result {
 	chosen := l.mostSpecific(overrides, q)
 	trace := []policy.Entry{}
 	for i, o := range access.Overrides {
-		e := l.publicEntry(b, policy.PublicDefault{Actions: o.Actions, RecallBudget: o.RecallBudget, RecallMaxTokens: o.RecallMaxTokens}, q)
+		e := l.publicEntry(b, policy.PublicDefault{
+			Actions:         o.Actions,
+			RecallBudget:    o.RecallBudget,
+			RecallMaxTokens: o.RecallMaxTokens,
+		}, q)
 		e.Statement = i
 		if !overrides[i].matches(q) {
 			e = idle(e, policy.CodePublicContextNotMatched, "is for "+overrides[i].String()+" only")
@@ -115,7 +127,8 @@ func (l *rules) publicAccess(b bank, q Request) policy.Result {
 	}
 	who := fmt.Sprintf("the public default of bank policy %q", b.id)
 	if chosen >= 0 {
-		who = fmt.Sprintf("public override %d (%s) of bank policy %q", chosen, overrides[chosen], b.id)
+		o := overrides[chosen]
+		who = fmt.Sprintf("public override %d (%s) of bank policy %q", chosen, o, b.id)
 	}
 	if access.Default != nil {
 		e := l.publicEntry(b, *access.Default, q)
@@ -130,25 +143,31 @@ func (l *rules) publicAccess(b bank, q Request) policy.Result {
 	case inForce >= 0:
 		return l.conclude("allowed by "+who, policy.Parameters(trace[inForce].Sets), trace, b, q)
 	case chosen < 0 && access.Default == nil:
-		return denial(policy.ImplicitDeny, fmt.Sprintf("denied: bank policy %q has no public default, and no override matches", b.id), trace)
+		const noDefault = "denied: bank policy %q has no public default, and no override matches"
+		return denial(policy.ImplicitDeny, fmt.Sprintf(noDefault, b.id), trace)
 	}
-	return denial(policy.ImplicitDeny, fmt.Sprintf("denied: %s does not allow %q", who, q.Action), trace)
+	reason := fmt.Sprintf("denied: %s does not allow %q", who, q.Action)
+	return denial(policy.ImplicitDeny, reason, trace)
 }
 
-// publicEntry says what a default or an override comes to that is in force.
+// publicEntry returns the entry of a default or an override that is in force.
 func (l *rules) publicEntry(b bank, access policy.PublicDefault, q Request) policy.Entry {
-	e := policy.Entry{PolicyID: b.id, Via: "public", Effect: policy.EffectAllow, Lost: map[string]string{}}
+	e := policy.Entry{
+		PolicyID: b.id, Via: "public", Effect: policy.EffectAllow, Lost: map[string]string{},
+	}
 	actions := covering(access.Actions, q.Action, l.coversAction)
 	if len(actions) == 0 {
-		return idle(e, policy.CodePublicActionNotMatched, fmt.Sprintf("is in force, and no action pattern covers %q", q.Action))
+		reason := fmt.Sprintf("is in force, and no action pattern covers %q", q.Action)
+		return idle(e, policy.CodePublicActionNotMatched, reason)
 	}
 	e.Matched, e.ActionPattern = true, &actions[0]
-	e.Code, e.Reason = policy.CodePublicAllowed, fmt.Sprintf("allows %q to unmapped senders", q.Action)
+	e.Code = policy.CodePublicAllowed
+	e.Reason = fmt.Sprintf("allows %q to unmapped senders", q.Action)
 	e.Sets = policy.Sets{RecallBudget: access.RecallBudget, RecallMaxTokens: access.RecallMaxTokens}
 	return e
 }
 
-// idle is the entry of a default or an override that comes to nothing.
+// idle returns the entry of a default or an override that has no effect.
 func idle(e policy.Entry, code, reason string) policy.Entry {
 	return policy.Entry{
 		PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: e.Effect, Lost: e.Lost,

@@ -7,12 +7,17 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Closest returns those of a list whose patterns cover a request, and that none of the others is closer to it than: as the comment
-// of policy.Capability has it.
-func Closest[E any](list []E, patterns func(E) (action, bank string), action, bank string) (found []E) {
+// Closest returns the elements of a list whose patterns cover a request and that have no closer
+// element. The comment of policy.Capability defines closer.
+func Closest[E any](
+	list []E,
+	patterns func(E) (action, bank string),
+	action, bank string,
+) (found []E) {
 	near := func(e E) (a, b int) {
 		actionPattern, bankPattern := patterns(e)
-		return nearness(actionPattern, action, policy.MatchAction), nearness(bankPattern, bank, policy.MatchBank)
+		return nearness(actionPattern, action, policy.MatchAction),
+			nearness(bankPattern, bank, policy.MatchBank)
 	}
 	for _, e := range list {
 		a, b := near(e)
@@ -26,7 +31,7 @@ func Closest[E any](list []E, patterns func(E) (action, bank string), action, ba
 	return found
 }
 
-// nearness is how close a pattern is to a string; 0: it does not cover it.
+// nearness returns how close a pattern is to a string. 0: the pattern does not cover it.
 func nearness(pattern, s string, covers func(pattern, s string) bool) int {
 	switch {
 	case !covers(pattern, s):

@@ -8,29 +8,40 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// long is a name that is longer than what is compared at once anywhere.
+// long is a name longer than any block that a string comparison reads at once.
 var long = strings.Repeat("long:", 20)
 
 var (
-	// actionPatterns and bankPatterns cover each other, come close to it, and hold what is special elsewhere.
+	// actionPatterns and bankPatterns cover each other, nearly cover each other, and hold
+	// characters that are special elsewhere.
 	actionPatterns = []string{
-		"bank:recall", "bank:recall", "bank:recall", "bank:recall", "bank:*", "bank:*", "bank:*", "bank:*", "bank:*", "bank:memories:*", "bank:memories:list",
-		"bank:memories:get", "bank:memories:", "bank:retain", "bank:recall:*", "bank::*", ":*", "bank", "b", "b:*", "bänk:\u0000:*",
-		"iam:*", "iam:users:*", "iam:users:read", "iam:users:write", "iam:users:", "template:*", "template:admin", "\"%s\"", "bank: recall",
+		"bank:recall", "bank:recall", "bank:recall", "bank:recall",
+		"bank:*", "bank:*", "bank:*", "bank:*", "bank:*", "bank:memories:*", "bank:memories:list",
+		"bank:memories:get", "bank:memories:", "bank:retain", "bank:recall:*", "bank::*", ":*",
+		"bank", "b", "b:*", "bänk:\u0000:*",
+		"iam:*", "iam:users:*", "iam:users:read", "iam:users:write", "iam:users:",
+		"template:*", "template:admin", "\"%s\"", "bank: recall",
 		long, long + ":*",
 	}
 	bankPatterns = []string{
-		"*", "*", "*", "*", "*", "*", "*", "project::*", "project::*", "project::*", "project::notes::*", "project::notes", "project::notes", "project::plans", "project", "project:",
-		"project::", "project::notes::2026", "project:::*", "::*", "::", "p::*", "p", "näme::*", "%s", long, long + "::*",
+		"*", "*", "*", "*", "*", "*", "*", "project::*", "project::*", "project::*",
+		"project::notes::*", "project::notes", "project::notes", "project::plans",
+		"project", "project:", "project::", "project::notes::2026", "project:::*", "::*", "::",
+		"p::*", "p", "näme::*", "%s", long, long + "::*",
 	}
 	brokenDocuments = []string{
 		``, `{`, `null`, `{"version":"2027-01-01","statements":[]}`, `{"version":"2026-03-24"}`,
-		`{"version":"2026-03-24","statements":[{"effect":"maybe","actions":["bank:*"],"banks":["*"]}]}`,
-		`{"version":"2026-03-24","statements":[{"effect":"deny","actions":["bank:*"],"banks":["*"]},{"effect":"allow","actions":["*"],"banks":["*"]}]}`,
+		`{"version":"2026-03-24","statements":[` +
+			`{"effect":"maybe","actions":["bank:*"],"banks":["*"]}]}`,
+		`{"version":"2026-03-24","statements":[` +
+			`{"effect":"deny","actions":["bank:*"],"banks":["*"]},` +
+			`{"effect":"allow","actions":["*"],"banks":["*"]}]}`,
 	}
 	brokenBankDocuments = []string{
-		`[]`, `{"version":null}`, `{"version":"2026-03-24","public_access":{"default":{"actions":["*"]}}}`,
-		`{"version":"2026-03-24","strategy_overrides":[{"scope":"user","value":"a","strategy":"s"}]}`,
+		`[]`, `{"version":null}`,
+		`{"version":"2026-03-24","public_access":{"default":{"actions":["*"]}}}`,
+		`{"version":"2026-03-24",` +
+			`"strategy_overrides":[{"scope":"user","value":"a","strategy":"s"}]}`,
 	}
 	contexts = []string{"slack", "general", "news", "Slack"}
 )
@@ -55,7 +66,10 @@ func (w *World) Statement() Statement {
 	w.maybe(3, func() {
 		s.RecallTagGroups = []json.RawMessage{}
 		for range w.IntN(3) {
-			group := w.one(`{"a":1}`, `{"a":1.0}`, `{"b":["x","y"]}`, `{"b":["y","x"]}`, `{}`, `{"a":1,"c":null}`, `{"c":null,"a":1}`)
+			group := w.one(
+				`{"a":1}`, `{"a":1.0}`, `{"b":["x","y"]}`, `{"b":["y","x"]}`,
+				`{}`, `{"a":1,"c":null}`, `{"c":null,"a":1}`,
+			)
 			s.RecallTagGroups = append(s.RecallTagGroups, json.RawMessage(group))
 		}
 	})
@@ -77,7 +91,10 @@ func (w *World) bankDocument() []byte {
 	w.maybe(2, func() {
 		overrides := []object{}
 		for _, o := range w.overrides() {
-			overrides = append(overrides, object{"scope": o.scope, "value": o.value, "strategy": w.one("s1", "s2", "s3")})
+			strategy := w.one("s1", "s2", "s3")
+			overrides = append(overrides, object{
+				"scope": o.scope, "value": o.value, "strategy": strategy,
+			})
 		}
 		d["strategy_overrides"] = overrides
 	})
@@ -101,11 +118,12 @@ func (w *World) bankDocument() []byte {
 	return write(d)
 }
 
-// overrides draws whom overrides are for, each once.
+// overrides draws the contexts of overrides, without repeats.
 func (w *World) overrides() []override {
+	scopes := []policy.Scope{policy.Provider, policy.Channel, policy.Topic}
 	var out []override
 	for range w.IntN(5) {
-		o := override{pick(w, []policy.Scope{policy.Provider, policy.Channel, policy.Topic}), w.one(contexts...)}
+		o := override{pick(w, scopes), w.one(contexts...)}
 		if !slices.Contains(out, o) {
 			out = append(out, o)
 		}
@@ -113,15 +131,16 @@ func (w *World) overrides() []override {
 	return out
 }
 
-// Principal draws one who asks.
+// Principal draws a principal.
 func (w *World) Principal() Principal { return pick(w, w.Principals) }
 
-// Namesake draws one who goes by the same id, and may have nearly the same rights.
+// Namesake draws a principal with the same id, which may have nearly the same rights.
 func (w *World) Namesake(p Principal) Principal {
-	return pick(w, slices.DeleteFunc(slices.Clone(w.Principals), func(o Principal) bool { return o.ID != p.ID }))
+	other := func(o Principal) bool { return o.ID != p.ID }
+	return pick(w, slices.DeleteFunc(slices.Clone(w.Principals), other))
 }
 
-// Request draws a request: mostly one that something may cover, now and then an arbitrary one.
+// Request draws a request: usually one that a statement may cover, sometimes an arbitrary one.
 func (w *World) Request() Request {
 	q := Request{Action: w.Action(), Bank: w.Bank()}
 	w.maybe(2, func() { q.Provider = w.one(contexts...) })
@@ -132,7 +151,7 @@ func (w *World) Request() Request {
 	return q
 }
 
-// BankPolicy returns the policy of a bank, nil when it has none.
+// BankPolicy returns the policy of a bank, or nil when it has none.
 func (w *World) BankPolicy(bank string) *policy.Named {
 	i := slices.IndexFunc(w.BankPolicies, func(n policy.Named) bool { return n.ID == bank })
 	if i < 0 {
@@ -141,31 +160,37 @@ func (w *World) BankPolicy(bank string) *policy.Named {
 	return &w.BankPolicies[i]
 }
 
-// Action draws an action to ask for.
+// Action draws an action of a request.
 func (w *World) Action() string {
 	if w.IntN(3) > 0 {
-		return w.one("bank:recall", "bank:recall", "bank:retain", "bank:memories:list", "bank:memories:get", "bank:memories:delete", "iam:users:read")
+		return w.one(
+			"bank:recall", "bank:recall", "bank:retain", "bank:memories:list",
+			"bank:memories:get", "bank:memories:delete", "iam:users:read",
+		)
 	}
 	return w.text(actionPatterns)
 }
 
-// Bank draws a bank to ask about.
+// Bank draws a bank of a request.
 func (w *World) Bank() string {
 	if w.IntN(3) > 0 {
-		return w.one("project::notes", "project::notes", "project", "project::notes::2026", "project::plans", "project::tasks", "p::x", "nowhere", "*")
+		return w.one(
+			"project::notes", "project::notes", "project", "project::notes::2026",
+			"project::plans", "project::tasks", "p::x", "nowhere", "*",
+		)
 	}
 	return w.text(bankPatterns)
 }
 
-// text draws an arbitrary string, near to one of the patterns.
+// text draws an arbitrary string, close to one of the patterns.
 func (w *World) text(patterns []string) string {
 	p := w.one(patterns...)
 	prefix := strings.TrimSuffix(p, "*")
 	switch w.IntN(9) {
 	case 0:
-		return p // a pattern is a literal when it is asked for
+		return p // in a request, a pattern is a literal
 	case 1:
-		return prefix // with nothing behind
+		return prefix // with nothing after it
 	case 2:
 		return prefix + w.noise(4)
 	case 3:
@@ -182,7 +207,7 @@ func (w *World) text(patterns []string) string {
 	return w.noise(8)
 }
 
-// noise draws bytes, most of them special somewhere.
+// noise draws bytes; most of them are special somewhere.
 func (w *World) noise(most int) string {
 	b := make([]byte, w.IntN(most+1))
 	for i := range b {
@@ -191,7 +216,7 @@ func (w *World) noise(most int) string {
 	return string(b)
 }
 
-// maybe does it once in so many times.
+// maybe calls do once in so many times.
 func (w *World) maybe(once int, do func()) {
 	if w.IntN(once) == 0 {
 		do()
@@ -202,7 +227,7 @@ func (w *World) one(of ...string) string { return pick(w, of) }
 
 func pick[T any](w *World, of []T) T { return of[w.IntN(len(of))] }
 
-// some draws one to three.
+// some draws one to three strings.
 func (w *World) some(of []string) []string {
 	out := []string{}
 	for range 1 + w.IntN(3) {
@@ -211,7 +236,7 @@ func (w *World) some(of []string) []string {
 	return out
 }
 
-// list draws up to three, now and then the same twice.
+// list draws up to three strings, sometimes with repeats.
 func (w *World) list(of ...string) []string {
 	out := []string{}
 	for range w.IntN(4) {

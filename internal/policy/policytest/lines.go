@@ -9,16 +9,16 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// line is what one statement makes of a request; or a document that does not parse.
+// line is the effect of one statement on a request, or a document that does not parse.
 type line struct {
 	policy.Entry
-	words    string // which statement it is; of a document, what is wrong with it
+	words    string // names the statement; for a document, says what is wrong with it
 	direct   bool   // the policy is attached to the user itself
 	priority int64
 	gives    policy.Parameters
 }
 
-// ref is how other entries refer to the statement.
+// ref returns the name that other entries use for the statement.
 func (n *line) ref() string { return n.PolicyID + "#" + strconv.Itoa(n.Statement) }
 
 // first returns the first line with that code.
@@ -45,7 +45,8 @@ func (l *rules) owner(s policy.Subject, q Request) []*line {
 	for _, g := range l.gather(s.Grants) {
 		via, words := "user", fmt.Sprintf("policy %q attached to %s", g.PolicyID, holder(s))
 		if g.Group != "" {
-			via, words = "group:"+g.Group, fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
+			via = "group:" + g.Group
+			words = fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
 		}
 		for _, n := range l.document(g.Document, words, q) {
 			n.PolicyID, n.Via, n.direct, n.priority = g.PolicyID, via, g.Group == "", g.Priority
@@ -55,7 +56,7 @@ func (l *rules) owner(s policy.Subject, q Request) []*line {
 	return lines
 }
 
-// scopings returns, for each policy that narrows the subject, a line for each of its statements.
+// scopings returns the lines of each policy that narrows the subject: one line for each statement.
 func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
 	var sides [][]*line
 	for _, scoping := range narrowers(s) {
@@ -68,13 +69,13 @@ func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
 	return sides
 }
 
-// narrowers returns the policies that narrow a subject: those that may set something, then those
-// that may not.
+// narrowers returns the policies that narrow a subject: first those that may set parameters, then
+// those that may not.
 func narrowers(s policy.Subject) []policy.Named {
 	return append(append([]policy.Named{}, s.Scoping...), s.Narrowing...)
 }
 
-// holder is whose the grants are.
+// holder says in words whose the grants are.
 func holder(s policy.Subject) string {
 	if s.Kind == policy.ServiceAccount {
 		return "its owner"
@@ -82,8 +83,8 @@ func holder(s policy.Subject) string {
 	return "the user"
 }
 
-// gather sorts grants: by priority, the greatest first, then by policy id, then the user's own before those of groups, by group
-// id. What comes twice by one way is counted once.
+// gather sorts grants by priority (the greatest first), policy id, the user's own before the
+// groups', and group id. A grant that comes twice the same way counts once.
 func (l *rules) gather(grants []policy.Grant) []policy.Grant {
 	sorted := slices.Clone(grants)
 	slices.SortStableFunc(sorted, l.order)
@@ -105,10 +106,10 @@ func gatheringOrder(a, b policy.Grant) int {
 	)
 }
 
-// sameWay reports whether the same policy comes by the same way.
+// sameWay reports whether two grants bring the same policy the same way.
 func sameWay(a, b policy.Grant) bool { return a.PolicyID == b.PolicyID && a.Group == b.Group }
 
-// document returns a line for each statement of a document, or the one that says that it does not parse.
+// document returns a line for each statement of a document, or one line for its parse error.
 func (l *rules) document(raw []byte, words string, q Request) []*line {
 	d, err := policy.ParseDocument(raw)
 	if err != nil {
@@ -134,16 +135,19 @@ func faultLine(words string, err error) *line {
 	}
 }
 
-// statement says what a statement makes of a request.
+// statement returns the effect of a statement on a request.
 func (l *rules) statement(st policy.Statement, q Request) *line {
 	n := &line{Entry: policy.Entry{Effect: st.Effect, Lost: map[string]string{}}}
-	actions, banks := covering(st.Actions, q.Action, l.coversAction), covering(st.Banks, q.Bank, l.coversBank)
+	actions := covering(st.Actions, q.Action, l.coversAction)
+	banks := covering(st.Banks, q.Bank, l.coversBank)
 	switch {
 	case len(actions) == 0:
-		n.Code, n.Reason = policy.CodeActionNotMatched, fmt.Sprintf("no action pattern covers %q", q.Action)
+		n.Code = policy.CodeActionNotMatched
+		n.Reason = fmt.Sprintf("no action pattern covers %q", q.Action)
 		return n
 	case len(banks) == 0:
-		n.Code, n.Reason = policy.CodeBankNotMatched, fmt.Sprintf("no bank pattern covers %q", q.Bank)
+		n.Code = policy.CodeBankNotMatched
+		n.Reason = fmt.Sprintf("no bank pattern covers %q", q.Bank)
 		return n
 	}
 	n.Matched = true
@@ -151,15 +155,17 @@ func (l *rules) statement(st policy.Statement, q Request) *line {
 	closest := slices.MaxFunc(banks, l.closer)
 	n.BankPattern = &closest
 	if st.Effect == policy.EffectDeny {
-		n.Code, n.Reason = policy.CodeDenyMatched, fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)
+		n.Code = policy.CodeDenyMatched
+		n.Reason = fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)
 		return n
 	}
-	n.Code, n.Reason = policy.CodeAllowMatched, fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
+	n.Code = policy.CodeAllowMatched
+	n.Reason = fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
 	n.gives, n.Sets = st.Parameters, policy.Sets(st.Parameters)
 	return n
 }
 
-// covering returns the patterns that cover what is asked, in their order.
+// covering returns the patterns that cover a string, in their order.
 func covering(patterns []string, asked string, covers func(pattern, asked string) bool) []string {
 	var out []string
 	for _, p := range patterns {
@@ -170,8 +176,8 @@ func covering(patterns []string, asked string, covers func(pattern, asked string
 	return out
 }
 
-// closer compares two bank patterns that cover the same bank: a literal is closer than a prefix, a longer prefix than a
-// shorter one, and "*" is the farthest.
+// closer compares two bank patterns that cover the same bank. A literal is closer than a prefix, a
+// longer prefix closer than a shorter one, and "*" is the farthest.
 func closer(a, b string) int {
 	return cmp.Or(cmp.Compare(closeness(a), closeness(b)), cmp.Compare(len(a), len(b)))
 }

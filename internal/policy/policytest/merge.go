@@ -9,20 +9,20 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// given is what a side gives: its parameters, and where the scalar ones come from.
+// given holds the parameters that a side gives, and the source of each scalar.
 type given struct {
 	policy.Parameters
 	matching []*line
 	source   map[string]*line
 }
 
-// candidate is a statement that sets a scalar parameter, and to what.
+// candidate is a statement that sets a scalar parameter, with its value.
 type candidate struct {
 	*line
 	value any
 }
 
-// scalar is a parameter of which one value is in force.
+// scalar is a parameter with one value in force.
 type scalar struct {
 	name string
 	read func(*policy.Parameters) any // nil: unset
@@ -35,7 +35,9 @@ var scalars = []scalar{
 	text("llm_model", func(p *policy.Parameters) **string { return &p.LLMModel }),
 	text("llm_provider", func(p *policy.Parameters) **string { return &p.LLMProvider }),
 	number("recall_max_tokens", func(p *policy.Parameters) **int64 { return &p.RecallMaxTokens }),
-	number("retain_every_n_turns", func(p *policy.Parameters) **int64 { return &p.RetainEveryNTurns }),
+	number("retain_every_n_turns", func(p *policy.Parameters) **int64 {
+		return &p.RetainEveryNTurns
+	}),
 }
 
 func text(name string, at func(*policy.Parameters) **string) scalar  { return scalarOf(name, at) }
@@ -66,7 +68,7 @@ var lists = []list{
 	{"exclude_providers", func(p *policy.Parameters) *[]string { return &p.ExcludeProviders }},
 }
 
-// merge joins what the matching allows of a side give.
+// merge joins the parameters of the matching allows of a side.
 func (l *rules) merge(side []*line) *given {
 	g := &given{source: map[string]*line{}}
 	for _, n := range side {
@@ -86,7 +88,8 @@ func (l *rules) merge(side []*line) *given {
 	return g
 }
 
-// mergeScalar finds the value in force on a side, and tells all that set another one whom they lost to.
+// mergeScalar finds the value in force on a side. It records the loss of each statement that sets
+// another value.
 func (l *rules) mergeScalar(g *given, s scalar) {
 	var candidates []candidate
 	for _, n := range g.matching {
@@ -107,7 +110,7 @@ func (l *rules) mergeScalar(g *given, s scalar) {
 	}
 }
 
-// narrow joins what is given so far and what one more side gives.
+// narrow joins the parameters given so far with those of one more side.
 func (l *rules) narrow(sofar, scoping *given) *given {
 	out := &given{source: map[string]*line{}}
 	out.matching = append(append([]*line{}, sofar.matching...), scoping.matching...)
@@ -115,14 +118,16 @@ func (l *rules) narrow(sofar, scoping *given) *given {
 		l.narrowScalar(out, sofar, scoping, s)
 	}
 	for _, f := range lists {
-		*f.at(&out.Parameters) = l.narrowList[f.name](*f.at(&sofar.Parameters), *f.at(&scoping.Parameters))
+		owned, scoped := *f.at(&sofar.Parameters), *f.at(&scoping.Parameters)
+		*f.at(&out.Parameters) = l.narrowList[f.name](owned, scoped)
 	}
 	out.RecallTagGroups = l.joinGroups(sofar.RecallTagGroups, scoping.RecallTagGroups)
 	return out
 }
 
-// narrowScalar finds the value in force between two: one that sets none gives way. The statements whose value was in force with
-// the loser lost to the one that it comes from with the winner, but for those that had lost before.
+// narrowScalar finds the value in force between two sides. When only one side sets a value, that
+// value stays. The loser's statements with the value in force lose to the winner's source, unless
+// they had lost before.
 func (l *rules) narrowScalar(out, sofar, scoping *given, s scalar) {
 	o, n := s.read(&sofar.Parameters), s.read(&scoping.Parameters)
 	winner, loser := scoping, sofar
@@ -137,8 +142,8 @@ func (l *rules) narrowScalar(out, sofar, scoping *given, s scalar) {
 	loser.lose(s, winner)
 }
 
-// lessen returns what the holder has, less where the narrowing says less. The narrowing's
-// statements keep only what they take part in.
+// lessen returns the holder's parameters, reduced where the narrowing gives less. The narrowing's
+// statements keep only the parameters that they can reduce.
 func (l *rules) lessen(holder, narrowing *given) *given {
 	out := &given{Parameters: holder.Parameters, source: maps.Clone(holder.source)}
 	out.matching = append(append([]*line{}, holder.matching...), narrowing.matching...)
@@ -178,7 +183,7 @@ func (l *rules) lessenScalar(out, holder, narrowing *given, s scalar) {
 	}
 }
 
-// drop takes a parameter out of what the statements say that they set.
+// drop removes a parameter from the entries of the matching statements.
 func (g *given) drop(s scalar) {
 	for _, m := range g.matching {
 		s.copy((*policy.Parameters)(&m.Sets), &policy.Parameters{})
@@ -186,8 +191,8 @@ func (g *given) drop(s scalar) {
 	}
 }
 
-// lose says of the statements whose value was in force that they lost to the winner's, but for
-// those that had lost before.
+// lose records that the statements with the value in force lost to the winner's source, unless they
+// had lost before.
 func (g *given) lose(s scalar, winner *given) {
 	for _, m := range g.matching {
 		if m.Lost[s.name] == "" && s.read(&m.gives) == s.read(&g.Parameters) {
@@ -196,7 +201,8 @@ func (g *given) lose(s scalar, winner *given) {
 	}
 }
 
-// union has every string once, sorted by code point, which is the order of their bytes. Two that are unset stay so.
+// union returns every string once, sorted by code point, which is the order of the bytes. Two unset
+// lists give an unset one.
 func union(a, b []string) []string {
 	if a == nil && b == nil {
 		return nil
@@ -211,7 +217,8 @@ func union(a, b []string) []string {
 	return out
 }
 
-// intersection has what both have. One that is unset gives way; nothing in common is an empty list.
+// intersection returns the common strings. When one list is unset, it returns the other. Without a
+// common string it returns an empty list.
 func intersection(a, b []string) []string {
 	if a == nil {
 		return b
@@ -228,7 +235,8 @@ func intersection(a, b []string) []string {
 	return out
 }
 
-// concatenation has the groups of a, then those of b. Of those that are equal as JSON the first stays, as it is written.
+// concatenation returns the groups of a, then those of b. Of groups equal as JSON, the first stays
+// as written.
 func concatenation(a, b []json.RawMessage) []json.RawMessage {
 	if a == nil && b == nil {
 		return nil

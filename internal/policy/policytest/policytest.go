@@ -1,9 +1,10 @@
-// Package policytest holds what package policy is tested against: Evaluate, which decides as the rules are written, and World,
-// which draws at random what there is to decide. Nothing but tests imports it.
+// Package policytest provides what the tests of package policy compare with: Evaluate decides as
+// the rules are written, and World draws random input. Only tests import it.
 //
-// Evaluate is slow on purpose. It parses every document and looks at every statement for each request, keeps nothing, and has
-// one function for each rule. From package policy it takes types, the parsing of documents and the matching of one pattern;
-// it shares no code with the engine that decides in earnest.
+// Evaluate is slow on purpose. For each request it parses every document and looks at every
+// statement. It caches nothing, and has one function for each rule. From package policy it takes
+// types, the parsing of documents and the matching of one pattern. It shares no code with the real
+// engine.
 package policytest
 
 import (
@@ -14,15 +15,15 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Request is what is asked for.
+// Request is a question to Evaluate.
 type Request struct {
 	Action, Bank             string
-	Provider, Channel, Topic string        // the context; an empty one matches no override
+	Provider, Channel, Topic string        // the context; an empty part matches no override
 	BankPolicy               *policy.Named // nil: the bank has none
 }
 
-// Evaluate decides whether s may do what is asked, with which parameters, and says what every statement came to. The slices
-// and pointers of its answer may be shared between its fields.
+// Evaluate decides whether s may do what q asks and with which parameters, and says what effect
+// every statement had. The fields of its answer may share slices and pointers.
 func Evaluate(s policy.Subject, q Request) policy.Result { return law.evaluate(s, q) }
 
 func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
@@ -62,15 +63,16 @@ func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
 	return l.conclude(f.allowance(), given.Parameters, entries(trace), bank, q)
 }
 
-// findings are the facts that decide: of each kind the first statement or document, nil when there is none.
+// findings are the facts that decide. Each is the first statement or document of its kind, or nil.
 type findings struct {
-	closed         string // why the subject may do nothing; "" when it may
+	closed         string // why the subject is closed; "": it is not
 	denied, broken *line
-	allowed        *line   // of the owner
-	within         []*line // of each scoping policy
+	allowed        *line   // of the owner's grants
+	within         []*line // the allow of each scoping policy
 }
 
-// decide is the rule: any matching deny, else an allow of each side, else no. What is closed or broken may do nothing.
+// decide is the main rule: any matching deny denies. Without one, each side must allow. A closed
+// subject or a broken document is a denial.
 func decide(f findings) policy.Outcome {
 	switch {
 	case f.closed != "":
@@ -87,7 +89,7 @@ func decide(f findings) policy.Outcome {
 	return policy.Allow
 }
 
-// denial is the reason of a denial.
+// denial returns the reason of a denial.
 func (f findings) denial(s policy.Subject, q Request) string {
 	switch {
 	case f.closed != "":
@@ -97,12 +99,14 @@ func (f findings) denial(s policy.Subject, q Request) string {
 	case f.broken != nil:
 		return "denied: " + f.broken.words
 	case f.allowed == nil:
-		return fmt.Sprintf("denied: no policy of %s allows %q on bank %q", holder(s), q.Action, q.Bank)
+		const silent = "denied: no policy of %s allows %q on bank %q"
+		return fmt.Sprintf(silent, holder(s), q.Action, q.Bank)
 	}
-	return fmt.Sprintf("denied: scoping policy %q does not allow %q on bank %q", narrowers(s)[slices.Index(f.within, nil)].ID, q.Action, q.Bank)
+	const silent = "denied: scoping policy %q does not allow %q on bank %q"
+	return fmt.Sprintf(silent, narrowers(s)[slices.Index(f.within, nil)].ID, q.Action, q.Bank)
 }
 
-// allowance is the reason of an allow.
+// allowance returns the reason of an allow.
 func (f findings) allowance() string {
 	if len(f.within) == 0 {
 		return "allowed by " + f.allowed.words
@@ -114,7 +118,7 @@ func (f findings) allowance() string {
 	return fmt.Sprintf("allowed by %s, within %s", f.allowed.words, strings.Join(within, " and "))
 }
 
-// closed says why a subject may do nothing.
+// closed returns the reason why a subject may do nothing, or "".
 func closed(s policy.Subject) string {
 	if s.Kind != policy.User && s.Kind != policy.ServiceAccount {
 		return fmt.Sprintf("denied: %q is no kind of principal", s.Kind)
@@ -122,7 +126,7 @@ func closed(s policy.Subject) string {
 	return s.Closed
 }
 
-// denial carries no parameters, and what would have been allowed says so.
+// denial returns a result without parameters. It marks the allows in the trace as overridden.
 func denial(outcome policy.Outcome, reason string, trace []policy.Entry) policy.Result {
 	for i := range trace {
 		if trace[i].Code == policy.CodeAllowMatched {
@@ -134,7 +138,13 @@ func denial(outcome policy.Outcome, reason string, trace []policy.Entry) policy.
 }
 
 // conclude adds the strategy: the principal's own, else the bank's.
-func (l *rules) conclude(reason string, p policy.Parameters, trace []policy.Entry, bank bank, q Request) policy.Result {
+func (l *rules) conclude(
+	reason string,
+	p policy.Parameters,
+	trace []policy.Entry,
+	bank bank,
+	q Request,
+) policy.Result {
 	strategy := p.RetainStrategy
 	if strategy == nil {
 		if e := l.bankStrategy(bank, q); e != nil {
@@ -142,5 +152,7 @@ func (l *rules) conclude(reason string, p policy.Parameters, trace []policy.Entr
 			trace = append(trace, *e)
 		}
 	}
-	return policy.Result{Outcome: policy.Allow, Reason: reason, Parameters: p, Strategy: strategy, Trace: trace}
+	return policy.Result{
+		Outcome: policy.Allow, Reason: reason, Parameters: p, Strategy: strategy, Trace: trace,
+	}
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// rules are the rules, one function each, so that a test can break one and see that it is noticed.
+// rules holds the rules, one function each, so that a test can break one and check that the
+// comparison finds it.
 type rules struct {
 	coversAction, coversBank func(pattern, asked string) bool
 	closer                   func(a, b string) int        // compares bank patterns
 	order                    func(a, b policy.Grant) int  // of gathering
-	again                    func(a, b policy.Grant) bool // is one policy that comes twice
+	again                    func(a, b policy.Grant) bool // the same policy the same way
 	decide                   func(f findings) policy.Outcome
 
 	mergeScalars  map[string]func([]candidate) candidate
@@ -22,14 +23,14 @@ type rules struct {
 	narrowList    map[string]func(owner, scoping []string) []string
 	joinGroups    func(a, b []json.RawMessage) []json.RawMessage
 
-	// What is not in these stays as the holder has it.
+	// Parameters not in these maps stay as the holder has them.
 	lessenScalars map[string]func(holder, narrowing any) any
 	lessenList    map[string]func(holder, narrowing []string) []string
 
 	scopes []policy.Scope // of overrides, the most specific first
 }
 
-// law returns the rules as they are.
+// law holds the correct rules.
 var law = newLaw()
 
 func newLaw() *rules {
@@ -75,21 +76,23 @@ func compareValues(a, b any) int {
 
 func compareCandidates(a, b candidate) int { return compareValues(a.value, b.value) }
 
-// most is the first of those with the greatest value.
+// most returns the first candidate with the greatest value.
 func most(candidates []candidate) candidate { return slices.MaxFunc(candidates, compareCandidates) }
 
-// least is the first of those with the least value.
-func least(candidates []candidate) candidate { return slices.MinFunc(candidates, compareCandidates) }
+// least returns the first candidate with the least value.
+func least(candidates []candidate) candidate {
+	return slices.MinFunc(candidates, compareCandidates)
+}
 
 func lower(owner, scoping any) any  { return slices.MinFunc([]any{owner, scoping}, compareValues) }
 func higher(owner, scoping any) any { return slices.MaxFunc([]any{owner, scoping}, compareValues) }
 func scopings(_, scoping any) any   { return scoping }
 
-// criterion compares two statements that both set a parameter of which there can be but one.
+// criterion compares two statements that both set a parameter with one value in force.
 type criterion func(a, b candidate) int
 
-// criteria, in their order: a user's own over a group's, the closer bank pattern, the higher priority, the greater policy id, the
-// earlier statement.
+// criteria in their order: a user's own policy over a group's, the closer bank pattern, the higher
+// priority, the greater policy id, the earlier statement.
 var criteria = []criterion{
 	func(a, b candidate) int { return compareBools(a.direct, b.direct) },
 	func(a, b candidate) int { return closer(*a.BankPattern, *b.BankPattern) },
@@ -98,7 +101,8 @@ var criteria = []criterion{
 	func(a, b candidate) int { return -cmp.Compare(a.Statement, b.Statement) },
 }
 
-// ranked lets go of all but the best by each criterion in turn. What is left is one policy that comes by two groups.
+// ranked keeps the best candidates by each criterion in turn. Several that remain are one policy
+// that comes through two groups.
 func ranked(candidates []candidate) candidate { return rankedBy(criteria)(candidates) }
 
 func rankedBy(criteria []criterion) func([]candidate) candidate {

@@ -9,9 +9,9 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// World is principals, the policies that reach them, and banks, drawn at random: of one seed always the same. It is small and
-// its names are few, so that patterns cover each other, ranks tie and values are equal. Its lists can be written to a store;
-// Principals are what has to come of them.
+// World holds random principals, the policies that reach them, and banks. One seed always gives the
+// same World. It is small and has few names, so patterns cover each other, ranks tie and values are
+// equal. Its lists can be written to a store. Principals are the expected result.
 type World struct {
 	Users        []User
 	Groups       []Group
@@ -56,12 +56,12 @@ type Attachment struct {
 	Priority            int64
 }
 
-// Principal is one who can ask.
+// Principal is a principal that can ask.
 type Principal struct {
 	Kind    policy.Kind
 	ID      string // "" of an unmapped sender
 	Subject policy.Subject
-	Odd     bool // no store holds one like this
+	Odd     bool // no store can hold this principal
 }
 
 // NewWorld draws a world.
@@ -86,19 +86,23 @@ func (w *World) add(kind policy.Kind, id string, s policy.Subject) {
 	w.Principals = append(w.Principals, Principal{Kind: kind, ID: id, Subject: s})
 }
 
-// addUnknown adds those that nothing is stored about.
+// addUnknown adds principals without stored data.
 func (w *World) addUnknown() {
 	w.add(policy.Unmapped, "", policy.Subject{Kind: policy.Unmapped})
 	if w.IntN(2) == 0 {
-		w.add(policy.User, "nobody", policy.Subject{Kind: policy.User, Closed: `user "nobody" is unknown`})
+		w.add(policy.User, "nobody", policy.Subject{
+			Kind: policy.User, Closed: `user "nobody" is unknown`,
+		})
 		return
 	}
 	w.add(policy.ServiceAccount, "nobody", policy.Subject{
-		Kind: policy.ServiceAccount, ServiceAccountID: "nobody", Closed: `service account "nobody" is unknown`,
+		Kind: policy.ServiceAccount, ServiceAccountID: "nobody",
+		Closed: `service account "nobody" is unknown`,
 	})
 }
 
-// addOdd adds what no store comes to, and what must be decided all the same: some who are nearly one of the others.
+// addOdd adds principals that no store can hold. The engine must decide for them as well. Some of
+// them are almost equal to another principal.
 func (w *World) addOdd() {
 	first, second, third, account := w.Users[0], w.Users[1], w.Users[2], w.Accounts[0]
 	twice := w.user(first)
@@ -132,16 +136,26 @@ func (w *World) addOdd() {
 	sender.Kind = policy.Unmapped
 	w.maybe(3, func() { sender.Closed = "senders are closed" })
 	for _, odd := range []Principal{
-		{ID: first.ID, Subject: twice}, {ID: first.ID, Subject: moved}, {ID: account.ID, Subject: rescoped},
-		{ID: second.ID, Subject: narrowed}, {ID: second.ID, Subject: narrower}, {ID: second.ID, Subject: turned},
-		{ID: second.ID, Subject: lesser}, {ID: account.ID, Subject: keyed}, {ID: account.ID, Subject: least}, {ID: "free", Subject: free}, {ID: third.ID, Subject: robot}, {ID: third.ID, Subject: sender},
+		{ID: first.ID, Subject: twice},
+		{ID: first.ID, Subject: moved},
+		{ID: account.ID, Subject: rescoped},
+		{ID: second.ID, Subject: narrowed},
+		{ID: second.ID, Subject: narrower},
+		{ID: second.ID, Subject: turned},
+		{ID: second.ID, Subject: lesser},
+		{ID: account.ID, Subject: keyed},
+		{ID: account.ID, Subject: least},
+		{ID: "free", Subject: free},
+		{ID: third.ID, Subject: robot},
+		{ID: third.ID, Subject: sender},
 	} {
 		odd.Kind, odd.Odd = odd.Subject.Kind, true
 		w.Principals = append(w.Principals, odd)
 	}
 }
 
-// scopings draws policies that narrow somebody: rather those that say much, for what several of them allow is little.
+// scopings draws policies that narrow a principal. It prefers policies with many statements,
+// because several together allow little.
 func (w *World) scopings(n int) (drawn []policy.Named) {
 	for range n {
 		p, other := pick(w, w.Policies), pick(w, w.Policies)
@@ -179,7 +193,12 @@ func (w *World) drawPeople() {
 		w.Groups = append(w.Groups, g)
 	}
 	for _, id := range []string{"ci", "bot", "alice", "free"} {
-		a := Account{ID: id, Owner: pick(w, w.Users).ID, Scoping: pick(w, w.Policies).ID, Inactive: w.IntN(20) == 0}
+		a := Account{
+			ID:       id,
+			Owner:    pick(w, w.Users).ID,
+			Scoping:  pick(w, w.Policies).ID,
+			Inactive: w.IntN(20) == 0,
+		}
 		if id == "free" {
 			a.Scoping = ""
 		}
@@ -197,7 +216,7 @@ func (w *World) drawAttachments() {
 			w.maybe(3, func() { w.attach(Attachment{Policy: p.ID, Group: g.ID}) })
 		}
 	}
-	w.attach(Attachment{Policy: "z", User: "carol"}) // which may not parse
+	w.attach(Attachment{Policy: "z", User: "carol"}) // this policy may not parse
 }
 
 func (w *World) attach(a Attachment) {
@@ -205,7 +224,7 @@ func (w *World) attach(a Attachment) {
 	w.Attachments = append(w.Attachments, a)
 }
 
-// user is the subject that a user is.
+// user returns the subject of a user.
 func (w *World) user(u User) policy.Subject {
 	s := policy.Subject{Kind: policy.User, Grants: w.grants(u.ID)}
 	if u.Inactive {
@@ -214,10 +233,12 @@ func (w *World) user(u User) policy.Subject {
 	return s
 }
 
-// account is the subject that a service account is.
+// account returns the subject of a service account.
 func (w *World) account(a Account) policy.Subject {
 	owner := w.Users[slices.IndexFunc(w.Users, func(u User) bool { return u.ID == a.Owner })]
-	s := policy.Subject{Kind: policy.ServiceAccount, ServiceAccountID: a.ID, Grants: w.grants(owner.ID)}
+	s := policy.Subject{
+		Kind: policy.ServiceAccount, ServiceAccountID: a.ID, Grants: w.grants(owner.ID),
+	}
 	if a.Scoping != "" {
 		s.Scoping = []policy.Named{w.Policy(a.Scoping).Named}
 	}
@@ -232,8 +253,12 @@ func (w *World) account(a Account) policy.Subject {
 func (w *World) grants(user string) []policy.Grant {
 	var out []policy.Grant
 	for _, a := range w.Attachments {
-		if a.User == user || slices.ContainsFunc(w.Groups, func(g Group) bool { return g.ID == a.Group && slices.Contains(g.Members, user) }) {
-			out = append(out, policy.Grant{PolicyID: a.Policy, Group: a.Group, Priority: a.Priority, Document: w.Policy(a.Policy).Document})
+		member := func(g Group) bool { return g.ID == a.Group && slices.Contains(g.Members, user) }
+		if a.User == user || slices.ContainsFunc(w.Groups, member) {
+			out = append(out, policy.Grant{
+				PolicyID: a.Policy, Group: a.Group, Priority: a.Priority,
+				Document: w.Policy(a.Policy).Document,
+			})
 		}
 	}
 	return out
@@ -244,7 +269,8 @@ func (w *World) Policy(id string) Policy {
 	return w.Policies[slices.IndexFunc(w.Policies, func(p Policy) bool { return p.ID == id })]
 }
 
-// Statement is a statement as it is written. Some of what is not set is left out, and some is null, which is the same.
+// Statement is a statement in its JSON form. Some unset keys are left out, others are null, which
+// means the same.
 type Statement struct {
 	Effect            string            `json:"effect"`
 	Actions           []string          `json:"actions"`
@@ -271,7 +297,10 @@ func (s Statement) Covers(action, bank string) bool {
 
 // Document writes an access policy.
 func Document(statements ...Statement) []byte {
-	return write(map[string]any{"version": policy.Version, "statements": append([]Statement{}, statements...)})
+	return write(map[string]any{
+		"version":    policy.Version,
+		"statements": append([]Statement{}, statements...),
+	})
 }
 
 func write(v any) []byte {
