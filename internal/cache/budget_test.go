@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// thing is a value that shares most of what it takes with others.
+// thing is a value that shares most of its memory with others.
 type thing struct {
 	text  string
 	share *cache.Share
@@ -19,7 +19,8 @@ type thing struct {
 
 func weighThing(_ int, v thing) (int64, *cache.Share) { return int64(len(v.text)), v.share }
 
-// What all caches of a budget hold together stays within it, whoever puts, drops and clears meanwhile, and nothing is counted that is gone.
+// All caches of a budget together stay within it during concurrent puts, drops and clears. Dropped
+// entries no longer count.
 func TestBudgetHolds(t *testing.T) {
 	is := is.New(t)
 	const most = 1 << 20
@@ -54,7 +55,7 @@ func TestBudgetHolds(t *testing.T) {
 	is.Equal(b.Used(), int64(0))
 }
 
-// What entries share counts once, while one of them is there.
+// A share counts once, while at least one entry has it.
 func TestShareCountsOnce(t *testing.T) {
 	is := is.New(t)
 	b := cache.NewBudget(1 << 30)
@@ -73,7 +74,7 @@ func TestShareCountsOnce(t *testing.T) {
 	is.Equal(b.Used(), int64(4))
 }
 
-// A value that would drive out all the others is not kept.
+// A value that would drive out all others is not kept.
 func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
 	is := is.New(t)
 	b := cache.NewBudget(1 << 20)
@@ -85,7 +86,7 @@ func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
 	is.True(!large && small)
 }
 
-// What was used lately stays, and what was not goes.
+// Recently used entries stay, the others go.
 func TestBudgetKeepsWhatIsUsed(t *testing.T) {
 	is := is.New(t)
 	b := cache.NewBudget(1 << 20)
@@ -99,7 +100,7 @@ func TestBudgetKeepsWhatIsUsed(t *testing.T) {
 	is.True(ok)
 }
 
-// Size is what a value takes on the heap, and at most thrice that.
+// Size is at least the heap bytes of a value, and at most three times as many.
 func TestSizeIsHonest(t *testing.T) {
 	type row struct {
 		ID    string

@@ -1,6 +1,6 @@
 package cache
 
-// Drain leaves no room, and has all caches give up what they hold.
+// Drain leaves no room, so that all caches drop what they hold.
 func (b *Budget) Drain() {
 	b.most = -1
 	b.Fit()

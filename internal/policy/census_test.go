@@ -12,13 +12,14 @@ import (
 	"github.com/matryer/is"
 )
 
-// member is a principal of a world that can be in a census, by its number in it.
+// member is a principal of a world that can be in a census. Its id is its number in the world.
 type member struct {
 	policy.Member
 	policy.Subject
 }
 
-// drawnCensus is a census of all members that a world has, those included that no store holds: some are narrowed twice.
+// drawnCensus returns a census of all principals of a world, including those that no store can
+// hold: some are narrowed twice.
 func drawnCensus(w *policytest.World) (census *policy.Census, members []member) {
 	census = &policy.Census{Banks: w.BankPolicies}
 	for i, p := range w.Principals {
@@ -31,7 +32,8 @@ func drawnCensus(w *policytest.World) (census *policy.Census, members []member) 
 	return census, members
 }
 
-// asked draws a request whose answer a list can give: the policy of a bank whose id reads like a pattern cannot be in one.
+// asked draws a request that a list can answer. A list cannot hold the policy of a bank whose id
+// looks like a pattern.
 func asked(w *policytest.World) policytest.Request {
 	q := w.Request()
 	if strings.HasSuffix(q.Bank, "*") {
@@ -85,7 +87,8 @@ func TestCapabilitiesAreTheReference(t *testing.T) {
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
 
-// TestDiffIsTheReference: of principals who become each other, while one policy becomes another.
+// TestDiffIsTheReference compares principals that take each other's place, while one policy
+// replaces another.
 func TestDiffIsTheReference(t *testing.T) {
 	seen := map[policy.Change]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -143,7 +146,7 @@ func changeOf(before, after policy.Result) policy.Change {
 	return policy.Unchanged
 }
 
-// TestUnscopedAreThoseWhomNothingNarrows: all that narrows somebody counts together.
+// TestUnscopedAreThoseWhomNothingNarrows: all policies that narrow a principal count together.
 func TestUnscopedAreThoseWhomNothingNarrows(t *testing.T) {
 	all, more := allow("bank:*"), allow("bank:recall")
 	more.RecallBudget = "low"
@@ -169,7 +172,7 @@ func TestUnscopedAreThoseWhomNothingNarrows(t *testing.T) {
 	}
 }
 
-// TestNeedlessCanGo: without all that is called needless everybody is answered as before.
+// TestNeedlessCanGo: without all needless statements every decision stays the same.
 func TestNeedlessCanGo(t *testing.T) {
 	gone, narrowedTwice := 0, 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {

@@ -130,8 +130,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestVouch: what the host vouches for makes an allow of a denial that nothing stored stands behind, on bank "*", and changes no
-// other decision.
+// TestVouch: on bank "*", a vouched pattern turns a denial into an allow if no stored data demands
+// the denial. It changes no other decision.
 func TestVouch(t *testing.T) {
 	vouched := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -176,7 +176,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWithinIsExact: Within is compared with asking for every action there is.
+// TestWithinIsExact compares Within with asking for every action.
 func TestWithinIsExact(t *testing.T) {
 	seen := map[bool]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -206,7 +206,7 @@ func unreadable(s policy.Subject) bool {
 	return (s.Kind == policy.User || s.Kind == policy.ServiceAccount) && slices.ContainsFunc(documents(s), faulty)
 }
 
-// documents returns those of a subject's policies.
+// documents returns the documents of a subject's policies.
 func documents(s policy.Subject) (all [][]byte) {
 	for _, g := range s.Grants {
 		all = append(all, g.Document)
@@ -222,8 +222,8 @@ func faulty(document []byte) bool {
 	return err != nil
 }
 
-// controlActions returns actions of the control plane, at least one of each class that the patterns tell apart: each pattern
-// as it is, what it begins with, and what may come after it.
+// controlActions returns at least one control-plane action of each class that the patterns
+// distinguish: each pattern as it is, its beginnings, and some continuations.
 func controlActions(patterns []string) []string {
 	var all []string
 	for _, p := range append(patterns, "iam:*", "template:*") {

@@ -18,11 +18,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// With -update the wanted results are written anew. Read the diff: the corpus
-// is the law, and the engine is what is on trial.
+// With -update the test writes the expected results. Read the diff: the corpus is the standard, and
+// the test checks the engine against it.
 var update = flag.Bool("update", false, "write the wanted results of testdata/policies anew")
 
-// corpus is one file of testdata/policies: a rule in a sentence, documents, and what comes of them.
+// corpus is one file of testdata/policies: a rule in a sentence, documents, and the expected
+// results.
 type corpus struct {
 	Rule         string                     `json:"rule"`
 	Policies     map[string]json.RawMessage `json:"policies,omitempty"`
@@ -31,7 +32,7 @@ type corpus struct {
 	Documents    []storedCase               `json:"documents,omitempty"`
 }
 
-// corpusCase is who asks for what, and the answer.
+// corpusCase is a principal, a request and the expected answer.
 type corpusCase struct {
 	Name string        `json:"name"`
 	Who  corpusSubject `json:"who"`
@@ -45,14 +46,15 @@ type corpusCase struct {
 }
 
 type corpusSubject struct {
-	Kind    policy.Kind   `json:"kind"`
-	ID      string        `json:"id,omitempty"`
-	Closed  string        `json:"closed,omitempty"`
-	Grants  []corpusGrant `json:"grants,omitempty"`
-	Scoping oneOrMore     `json:"scoping,omitempty"` // the first of a service account is its own, the others are those of keys
+	Kind   policy.Kind   `json:"kind"`
+	ID     string        `json:"id,omitempty"`
+	Closed string        `json:"closed,omitempty"`
+	Grants []corpusGrant `json:"grants,omitempty"`
+	// The first policy of a service account is its own, the others are those of keys.
+	Scoping oneOrMore `json:"scoping,omitempty"`
 }
 
-// oneOrMore are written as a string when there is one, and as a list when there are more.
+// oneOrMore is a string in JSON when it has one element, and otherwise a list.
 type oneOrMore []string
 
 func (o oneOrMore) MarshalJSON() ([]byte, error) {
@@ -117,7 +119,7 @@ func TestCorpus(t *testing.T) {
 	is.New(t).True(cases >= 80) // the corpus was found
 }
 
-// run returns the case with the engine's answer, which has to be the reference's.
+// run returns the case with the engine's answer, which must equal the reference's.
 func (c corpus) run(t *testing.T, want *corpusCase) *corpusCase {
 	is := is.New(t)
 	s, q := c.subject(t, want.Who), c.request(want.Asks)
@@ -149,7 +151,7 @@ func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
 	return &tc
 }
 
-// matching are the codes of entries that are matched.
+// matching are the codes of matched entries.
 var matching = []string{
 	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodePublicAllowed, policy.CodeBankOverride, policy.CodeBankDefault,
 }
@@ -187,8 +189,8 @@ func (c corpus) request(r corpusRequest) policytest.Request {
 	return q
 }
 
-// storedCase is a document that must be refused at Pointer with Detail ("?": the
-// wording is strictjson's), or, without Detail, one that must be taken.
+// storedCase is a document that must be refused at Pointer with Detail ("?": the wording is
+// strictjson's). Without Detail it must be accepted.
 type storedCase struct {
 	Name     string          `json:"name"`
 	Kind     string          `json:"kind"` // access or bank
@@ -234,7 +236,7 @@ func encode(t *testing.T, v any) []byte {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// neat writes the file with the answers that it should have, or finds it written so.
+// neat checks that the file has the right answers and layout, or writes it so with -update.
 func (c corpus) neat(t *testing.T, file string) {
 	is := is.New(t)
 	want := append(laidOut(t, encode(t, c), ""), '\n')
@@ -247,10 +249,11 @@ func (c corpus) neat(t *testing.T, file string) {
 	is.True(t.Failed() || bytes.Equal(got, want)) // laid out as -update does it
 }
 
-// width is how long the lines of the corpus may be.
+// width is the longest line of the corpus.
 const width = 220
 
-// laidOut puts a JSON value on one line where it fits, else each of its parts on lines of its own.
+// laidOut puts a JSON value on one line if it fits, and otherwise each of its parts on lines of its
+// own.
 func laidOut(t *testing.T, raw []byte, indent string) []byte {
 	if len(indent)+len(raw) <= width || raw[0] != '{' && raw[0] != '[' {
 		return raw

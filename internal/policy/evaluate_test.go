@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// compiler is shared by all tests, as it is by all principals of a service.
+// compiler is shared by all tests, as all principals of a service share one.
 var compiler = policy.NewCompiler()
 
 func evaluate(s policy.Subject, q policytest.Request) policy.Result {
@@ -28,10 +28,10 @@ func context(q policytest.Request) policy.Context {
 	return policy.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic}
 }
 
-// fewer says that properties are tried on fewer worlds: the race detector looks for something else, and is slow.
+// fewer: try properties on fewer worlds. The race detector looks for other faults, and is slow.
 func fewer() bool { return testing.Short() || raced }
 
-// forEachWorld runs a property on many worlds, and says which one broke it.
+// forEachWorld runs a property on many worlds, and names the world that broke it.
 func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
 	is := is.New(t)
 	worlds := uint64(500)
@@ -49,7 +49,7 @@ func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
 	}
 }
 
-// outcome is what a receiver of a decision acts on.
+// outcome is the part of a decision that its receiver uses.
 type outcome struct {
 	policy.Outcome
 	policy.Parameters

@@ -42,7 +42,7 @@ func FuzzParseBankDocument(f *testing.F) {
 	})
 }
 
-// FuzzDecide compares the engine with the reference on documents and strings that nobody thought of.
+// FuzzDecide compares the engine with the reference on unforeseen documents and strings.
 func FuzzDecide(f *testing.F) {
 	for seed := range uint64(50) {
 		w := policytest.NewWorld(seed)
@@ -80,8 +80,8 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// checkParse holds for both parsers: a refusal has a pointer and denies, and
-// every answer can be written down.
+// checkParse checks, for both parsers, that a refusal has a pointer and denies, and that every
+// answer can be written as JSON.
 func checkParse(t *testing.T, err error, result policy.Result) {
 	if _, unwritable := json.Marshal(result); unwritable != nil {
 		t.Error(unwritable)

@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// bulky are documents that take much of something, each n of it, no two alike.
+// bulky are documents with n large parts of one sort each, all different.
 var bulky = map[string]func(i, n int) string{
 	"statements": func(i, n int) string {
 		return allows(strings.Repeat(`{"effect":"deny","actions":["a"],"banks":["b"]},`, n) + fmt.Sprintf(`{"effect":"allow","actions":["a"],"banks":["b%d"]}`, i))
@@ -42,7 +42,7 @@ func held(document string) policy.Subject {
 	return policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte(document)}}}
 }
 
-// What a compiler says it keeps is at least what that takes on the heap, and not many times more.
+// A compiler's own estimate is at least its heap bytes, and not many times more.
 func TestKeptIsHonest(t *testing.T) {
 	for name, document := range bulky {
 		c := policy.NewSmallCompiler(1 << 40)
@@ -63,7 +63,7 @@ func TestKeptIsHonest(t *testing.T) {
 	}
 }
 
-// What banks' policies say they take is that, too.
+// The same holds for the estimates of bank policies.
 func TestBanksAreHonest(t *testing.T) {
 	const n = 40
 	all := make([]*policy.Bank, n)
@@ -93,7 +93,8 @@ func TestBanksAreHonest(t *testing.T) {
 	}
 }
 
-// However much is compiled and decided, what is kept has a bound, on the heap too.
+// The memory of caches has a limit on the heap, whatever the number of compiled subjects and
+// decisions.
 func TestKeptIsBounded(t *testing.T) {
 	is := is.New(t)
 	const most = 16 << 20
@@ -114,7 +115,7 @@ func TestKeptIsBounded(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A compiler for one call answers alike, finds what is kept, and adds nothing.
+// A compiler for one call gives the same answers, uses the shared caches, and adds nothing to them.
 func TestApartKeepsNothing(t *testing.T) {
 	is := is.New(t)
 	c := policy.NewCompiler()

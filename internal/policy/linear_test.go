@@ -10,8 +10,9 @@ import (
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
 
-// TestTimeIsLinear: strings that are sixteen times as long take about sixteen times as long, whatever they are made of, and however
-// many prefixes of them the patterns name. Times are those of a busy machine, so that the bound is far from both 16 and its square.
+// TestTimeIsLinear: strings sixteen times as long take about sixteen times as long, whatever their
+// content and however many of their prefixes are patterns. Times are those of a busy machine, so
+// the limit is far from both 16 and its square.
 func TestTimeIsLinear(t *testing.T) {
 	if raced {
 		t.Skip("times mean nothing with the race detector")
@@ -43,7 +44,7 @@ func fastest(of int, do func()) time.Duration {
 	return least
 }
 
-// deciding asks for the text where all of its prefixes are patterns, and it was not asked for before.
+// deciding returns a function that decides new requests. All prefixes of the text are patterns.
 func deciding(text string) func() {
 	rights, n := policy.NewCompiler().Compile(nested(text)), 0
 	return func() {
@@ -65,7 +66,7 @@ func compiling(text string) func() {
 	return func() { policy.NewCompiler().Compile(s) }
 }
 
-// nested has patterns of growing length, each the beginning of the next and of text.
+// nested returns patterns of growing length. Each is the beginning of the next, and of text.
 func nested(text string) policy.Subject {
 	text = strings.ReplaceAll(text, "*", "b")
 	st := policytest.Statement{Effect: "allow", Actions: []string{"bank:*"}, Banks: []string{"*"}}

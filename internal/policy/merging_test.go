@@ -12,7 +12,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestOrderOfPoliciesDoesNotMatter: what orders policies is their priority and their id.
+// TestOrderOfPoliciesDoesNotMatter: only priority and id order policies.
 func TestOrderOfPoliciesDoesNotMatter(t *testing.T) {
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		s, q := w.Principal().Subject, w.Request()
@@ -25,8 +25,8 @@ func TestOrderOfPoliciesDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestOrderOfStatementsMattersForTiesOnly: of two statements of one policy the earlier gives a single value, and its tag groups
-// come first. Nothing else depends on their order.
+// TestOrderOfStatementsMattersForTiesOnly: of two statements of one policy, the earlier gives a
+// single value, and its tag groups come first. Nothing else depends on their order.
 func TestOrderOfStatementsMattersForTiesOnly(t *testing.T) {
 	moved := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -50,7 +50,7 @@ func TestOrderOfStatementsMattersForTiesOnly(t *testing.T) {
 	varied(t, moved)
 }
 
-// untied is an outcome without what a tie decides.
+// untied returns an outcome without the values that a tie decides.
 func untied(r policy.Result) outcome {
 	o := outcomeOf(r)
 	o.Strategy, o.RetainStrategy, o.LLMModel, o.LLMProvider = nil, nil, nil, nil
@@ -64,7 +64,8 @@ func untied(r policy.Result) outcome {
 	return o
 }
 
-// TestAttachingTwiceChangesNothing: by the same way not even the trace, by another way of no higher rank no outcome.
+// TestAttachingTwiceChangesNothing: a second attachment the same way changes nothing, not even the
+// trace. Another way of no higher rank changes no outcome.
 func TestAttachingTwiceChangesNothing(t *testing.T) {
 	twice := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -88,8 +89,8 @@ func TestAttachingTwiceChangesNothing(t *testing.T) {
 	varied(t, twice)
 }
 
-// TestMergeIsAssociative: the statements of a policy come to the same, however they are spread over policies next to each other
-// in rank.
+// TestMergeIsAssociative: the statements of a policy give the same result when they are spread over
+// policies of neighbouring rank.
 func TestMergeIsAssociative(t *testing.T) {
 	spread := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -121,14 +122,14 @@ func TestMergeIsAssociative(t *testing.T) {
 			for i := range split.Grants {
 				split.Grants[i].Priority = 0
 			}
-			is.Equal(untied(whole), untied(evaluate(split, q))) // of equal priority, too, but for ties
+			is.Equal(untied(whole), untied(evaluate(split, q))) // also with equal priority, except for ties
 		}
 	})
 	varied(t, spread)
 }
 
-// TestNarrowingIsAssociative: to be narrowed by one policy after the other is to be narrowed by one that says what they come to
-// together, and what the first leaves is what the others narrow.
+// TestNarrowingIsAssociative: narrowing by one policy after another equals narrowing by one policy
+// with their joint result. The others narrow what the first leaves.
 func TestNarrowingIsAssociative(t *testing.T) {
 	joined := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -157,7 +158,7 @@ func TestNarrowingIsAssociative(t *testing.T) {
 	varied(t, joined)
 }
 
-// said is a document that allows what is asked, with the parameters of the answer.
+// said returns a document that allows the request with the parameters of the answer.
 func said(r policy.Result, q policytest.Request) []byte {
 	p := r.Parameters
 	text := func(s *string) string {
@@ -174,7 +175,7 @@ func said(r policy.Result, q policytest.Request) []byte {
 	})
 }
 
-// spaced gives grants priorities that are far apart, in an order that is theirs already.
+// spaced gives grants priorities that are far apart and keep their order.
 func spaced(grants []policy.Grant) []policy.Grant {
 	var out []policy.Grant
 	for i, g := range grants {
@@ -200,7 +201,8 @@ func grouped(w *policytest.World, all []policytest.Statement) [][]policytest.Sta
 	return groups
 }
 
-// TestLossesNameTheirWinner: whatever lost names a matched statement of the trace that sets the parameter to something else.
+// TestLossesNameTheirWinner: each loss names a matched statement of the trace that sets the
+// parameter to another value.
 func TestLossesNameTheirWinner(t *testing.T) {
 	losses := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {

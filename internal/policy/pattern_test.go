@@ -42,7 +42,7 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-// covers is the definition for patterns that are literal, or a prefix up to and with end.
+// covers is the definition for patterns that are a literal, or a prefix that ends with end.
 func covers(pattern, s, end string) bool {
 	if !valid(pattern, end) {
 		return false

@@ -13,7 +13,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestDenyByDefault: a principal is allowed exactly what a naive reading of its statements allows, and without statements nothing.
+// TestDenyByDefault: a principal is allowed exactly what a naive reading of its statements allows.
+// Without statements it is allowed nothing.
 func TestDenyByDefault(t *testing.T) {
 	seen := map[policy.Outcome]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -34,7 +35,7 @@ func TestDenyByDefault(t *testing.T) {
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
 
-// varied fails when a property was hardly put to the test.
+// varied fails when too few cases tested a property.
 func varied(t *testing.T, seen ...int) {
 	t.Helper()
 	if least := slices.Min(seen); least < 10 && !fewer() {
@@ -42,7 +43,7 @@ func varied(t *testing.T, seen ...int) {
 	}
 }
 
-// naive decides by whether any statement denies, and any allows, and nothing else.
+// naive decides only by whether any statement denies and any allows.
 func naive(w *policytest.World, s policy.Subject, q policytest.Request) policy.Outcome {
 	effects := func(id string) (allow, deny bool) {
 		for _, st := range w.Policy(id).Statements {
@@ -80,7 +81,7 @@ func broken(w *policytest.World, s policy.Subject, q policytest.Request) bool {
 	return slices.ContainsFunc(documents(s), faulty)
 }
 
-// TestAnotherDenyAlwaysDenies: whichever of its spellings it has, wherever it stands, whatever its priority.
+// TestAnotherDenyAlwaysDenies: an added deny denies, whatever its pattern, position and priority.
 func TestAnotherDenyAlwaysDenies(t *testing.T) {
 	spelled := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -137,10 +138,10 @@ func literal(s string) []string {
 	return []string{s}
 }
 
-// writable reports whether s can be in a document, short of the last asterisk.
+// writable reports whether a document may hold s, apart from a final asterisk.
 func writable(s string) bool { return s != "" && !strings.Contains(s, "*") && utf8.ValidString(s) }
 
-// everywhere returns the subject with a policy attached in each way there is.
+// everywhere returns the subject with a policy attached in every possible way.
 func everywhere(s policy.Subject, document []byte) []policy.Subject {
 	with := func(g policy.Grant) policy.Subject {
 		g.Document = document
@@ -165,7 +166,8 @@ func everywhere(s policy.Subject, document []byte) []policy.Subject {
 	return out
 }
 
-// TestAnotherAllowTakesNothingAway: neither an allow nor a parameter that says how much.
+// TestAnotherAllowTakesNothingAway: an added allow removes no allow and lowers no comparable
+// parameter.
 func TestAnotherAllowTakesNothingAway(t *testing.T) {
 	seen := map[policy.Outcome]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -186,7 +188,7 @@ func TestAnotherAllowTakesNothingAway(t *testing.T) {
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
 
-// noLess reports whether a gives at least what b gives, where giving can be compared.
+// noLess reports whether a gives at least what b gives, for comparable parameters.
 func noLess(a, b policy.Parameters) bool {
 	return (b.RecallBudget == nil || level(*a.RecallBudget) >= level(*b.RecallBudget)) &&
 		(b.RecallMaxTokens == nil || *a.RecallMaxTokens >= *b.RecallMaxTokens) &&
@@ -201,8 +203,8 @@ func subset(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }
 
-// TestNarrowedIsWithin: who is narrowed is allowed nothing that it is not when narrowed by less, and has no more of anything; a
-// service account nothing that its owner is not.
+// TestNarrowedIsWithin: a narrowed principal is allowed no more, and has no more of any parameter,
+// than when it is narrowed by less. A service account is allowed no more than its owner.
 func TestNarrowedIsWithin(t *testing.T) {
 	allowed := map[int]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -235,8 +237,8 @@ func TestNarrowedIsWithin(t *testing.T) {
 	varied(t, allowed[0], allowed[1], allowed[2])
 }
 
-// TestNarrowingNeverWidens: who is narrowed by a policy of anybody's choice has of every parameter what the holder has, or less, and
-// nothing that the holder has not.
+// TestNarrowingNeverWidens: narrowing by any policy at all leaves of every parameter what the
+// holder has, or less, and adds nothing.
 func TestNarrowingNeverWidens(t *testing.T) {
 	less := map[string]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -267,7 +269,7 @@ func TestNarrowingNeverWidens(t *testing.T) {
 	varied(t, less["budget"], less["tokens"], less["turns"], less["roles"], less["excluded"], less["equal"])
 }
 
-// within fails unless a has what b has, or less, and nothing that b has not.
+// within fails unless a has of everything as much as b or less, and nothing that b lacks.
 func within(is *is.I, a, b policy.Parameters) {
 	is.Helper()
 	is.True((a.RecallBudget == nil) == (b.RecallBudget == nil) && (a.RecallBudget == nil || level(*a.RecallBudget) <= level(*b.RecallBudget)))
@@ -278,7 +280,7 @@ func within(is *is.I, a, b policy.Parameters) {
 	is.Equal([]any{a.RetainTags, a.RecallTagGroups, a.RetainStrategy, a.LLMModel, a.LLMProvider}, []any{b.RetainTags, b.RecallTagGroups, b.RetainStrategy, b.LLMModel, b.LLMProvider})
 }
 
-// counted counts in which parameters a is less than b.
+// counted counts the parameters in which a is less than b.
 func counted(less map[string]int, a, b policy.Parameters) {
 	for what, so := range map[string]bool{
 		"budget": a.RecallBudget != nil && *a.RecallBudget != *b.RecallBudget,
@@ -293,7 +295,8 @@ func counted(less map[string]int, a, b policy.Parameters) {
 	}
 }
 
-// TestWhatDoesNotMatchMayGo: a statement that the trace calls "not matched" can be taken out of its policy.
+// TestWhatDoesNotMatchMayGo: removing a statement that the trace calls "not matched" changes
+// nothing.
 func TestWhatDoesNotMatchMayGo(t *testing.T) {
 	removed := map[policy.Outcome]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -341,7 +344,7 @@ func rewritten(s policy.Subject, rewrite func(id string, raw []byte) []byte) pol
 	return s
 }
 
-// TestExplainIsDecide: both say the same, and the trace bears it out.
+// TestExplainIsDecide: both give the same answer, and the trace agrees with it.
 func TestExplainIsDecide(t *testing.T) {
 	seen := map[policy.Outcome]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -370,7 +373,8 @@ func TestExplainIsDecide(t *testing.T) {
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
 
-// TestAgainIsDecide: what was decided before is decided again as it was, with the bank's policy that was noted, at that moment alone.
+// TestAgainIsDecide: Again repeats a decision with the bank policy that Note stored, for that
+// moment only.
 func TestAgainIsDecide(t *testing.T) {
 	var moment uint64
 	known := map[bool]int{}

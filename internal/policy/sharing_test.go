@@ -14,8 +14,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestBatchIsSingles: all questions of a world, asked of one compiler in any order and at once, are answered as each is by a
-// compiler that was never asked anything.
+// TestBatchIsSingles: one compiler answers all questions of a world, concurrently and in any order,
+// as a new compiler answers each.
 func TestBatchIsSingles(t *testing.T) {
 	is := is.New(t)
 	for seed := range uint64(20) {
@@ -57,7 +57,8 @@ func agrees(d policy.Decision, r policy.Result) bool {
 		ok == (r.Strategy != nil) && (!ok || strategy == *r.Strategy)
 }
 
-// TestEqualClassEqualAnswer: any two strings that the same patterns cover are decided alike, with the same parameters.
+// TestEqualClassEqualAnswer: two strings that the same patterns cover get the same decision and
+// parameters.
 func TestEqualClassEqualAnswer(t *testing.T) {
 	pairs := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -90,7 +91,7 @@ func patternsOf(w *policytest.World) (actions, banks []string) {
 	return actions, banks
 }
 
-// coverage says which of the patterns cover s.
+// coverage returns which of the patterns cover s.
 func coverage(patterns []string, s string, covers func(pattern, s string) bool) string {
 	var b strings.Builder
 	for _, p := range patterns {
@@ -99,7 +100,8 @@ func coverage(patterns []string, s string, covers func(pattern, s string) bool) 
 	return b.String()
 }
 
-// TestReceiversOwnResults: whatever is done to an answer, the next is as it was, for everybody who shares the table or the bank.
+// TestReceiversOwnResults: changes to an answer do not affect the next answer, for any user of the
+// table or the bank.
 func TestReceiversOwnResults(t *testing.T) {
 	changed := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -124,13 +126,13 @@ func TestReceiversOwnResults(t *testing.T) {
 	varied(t, changed)
 }
 
-// written is different for different results, even for those that are not JSON any more.
+// written differs for different results, even for results that are no longer valid JSON.
 func written(r policy.Result) string {
 	raw, err := json.Marshal(r)
 	return fmt.Sprint(string(raw), err)
 }
 
-// scribble changes everything that can be reached from v, and returns how much that was.
+// scribble changes everything that v reaches, and returns the number of changes.
 func scribble(v reflect.Value) (changed int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -142,7 +144,7 @@ func scribble(v reflect.Value) (changed int) {
 			changed += scribble(v.Field(i))
 		}
 	case reflect.Slice:
-		whole := v.Slice(0, v.Cap()) // what lies behind its end, too
+		whole := v.Slice(0, v.Cap()) // including what lies behind its end
 		for i := range whole.Len() {
 			changed += scribble(whole.Index(i))
 		}
@@ -167,7 +169,7 @@ func scribble(v reflect.Value) (changed int) {
 	return changed
 }
 
-// TestCallersOwnDocuments: what a caller does to what it handed over, once the rights are compiled, changes nothing.
+// TestCallersOwnDocuments: after compiling, changes to the caller's input have no effect.
 func TestCallersOwnDocuments(t *testing.T) {
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		s, q := w.Principal().Subject, w.Request()
@@ -188,7 +190,8 @@ func TestCallersOwnDocuments(t *testing.T) {
 	})
 }
 
-// TestNearlyEqualSubjects: principals with the same ids and other documents, priorities or scoping share nothing.
+// TestNearlyEqualSubjects: principals with the same ids but other documents, priorities or scoping
+// share nothing.
 func TestNearlyEqualSubjects(t *testing.T) {
 	is := is.New(t)
 	allow := policytest.Document(policytest.Statement{Effect: "allow", Actions: []string{"bank:*"}, Banks: []string{"*"}, LLMModel: "m"})

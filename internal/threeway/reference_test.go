@@ -89,7 +89,7 @@ func slowCompare(changes []threeway.Change, path string, three [3]json.RawMessag
 	return changes
 }
 
-// some is a JSON text of few kinds, so that three of them have much in common.
+// some returns a JSON text of few kinds, so that three of them have much in common.
 func some(random *rand.Rand, depth, width int) string {
 	kinds := 8
 	if depth == 0 {
@@ -130,7 +130,7 @@ func someObject(random *rand.Rand, depth, width int) string {
 
 func pick(random *rand.Rand, list ...string) string { return list[random.IntN(len(list))] }
 
-// What comes out is what the slow way gives, to the letter.
+// The results equal those of the slow way, byte by byte.
 func TestAgreesWithTheSlowWay(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	merges, many := 0, 0

@@ -10,8 +10,8 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// work is how many bytes are allocated while versions of a document, which differ in its first 0,
-// are compared and merged.
+// work returns the bytes allocated while versions of a document, which differ in its first 0, are
+// compared and merged.
 func work(t testing.TB, doc string) uint64 {
 	t.Helper()
 	at := strings.IndexByte(doc, '0')
@@ -28,8 +28,7 @@ func work(t testing.TB, doc string) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Work grows with the length of the texts: not with its square, nor with the depth of what they
-// hold.
+// Work grows with the length of the texts, not with its square, and not with their nesting.
 func TestWorkIsLinear(t *testing.T) {
 	for _, shape := range shapes {
 		members := 50_000
@@ -55,7 +54,7 @@ func TestWorkIsLinear(t *testing.T) {
 	}
 }
 
-// The work for a document of one length does not follow the depth at which most of it stands.
+// The work for a document of one length does not depend on the depth of most of its content.
 func FuzzSizes(f *testing.F) {
 	f.Add(uint8(1), uint16(1000))
 	f.Add(uint8(64), uint16(60_000))

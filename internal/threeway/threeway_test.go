@@ -112,7 +112,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// Wherever a text is left, the reader leaves it whole.
+// When ctx has ended, the reader stops, wherever it is in the text.
 func TestEndsWithItsContext(t *testing.T) {
 	for _, shape := range shapes {
 		doc := text(build(shape, 20_000))
@@ -126,7 +126,7 @@ func TestEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// build is a document with about n bytes in it, or n members.
+// build returns a document of about n bytes, or n members.
 func build(shape string, n int) string {
 	var b strings.Builder
 	list := func(open, end string, item func(i int) string) string {
@@ -167,7 +167,7 @@ func deepness(shape string) (depth int) {
 	return depth
 }
 
-// nested is depth objects in each other with unsorted keys; leaf stands in the innermost one.
+// nested returns depth objects in each other with unsorted keys; leaf stands in the innermost one.
 func nested(depth, n int, leaf func(int) string) string {
 	return strings.Repeat(`{"b":`, depth) + leaf(n) + strings.Repeat(`,"a":0}`, depth)
 }

@@ -32,26 +32,26 @@ func howMany() int {
 	return 10_000
 }
 
-// perWorld is how many questions are asked in one world.
+// perWorld is the number of questions in one world.
 const perWorld = 50
 
-// question is one of a world, with the answer of the reference.
+// question is a question in a world, with the reference's answer.
 type question struct {
 	Principal
 	Request
 	want policy.Result
 }
 
-// answer is all that the engine says to a question, both ways.
+// answer holds the engine's answers to a question, both of Decide and Explain.
 type answer struct {
 	decided   policy.Result // without a trace
 	explained policy.Result
 }
 
-// engine answers questions. It is asked concurrently.
+// engine answers questions. It must be safe for concurrent use.
 type engine func(policy.Subject, Request) answer
 
-// newEngine returns the engine. What it has compiled it keeps from one world to the next.
+// newEngine returns the engine. Its caches last from one world to the next.
 func newEngine() engine {
 	c := policy.NewCompiler()
 	return func(s policy.Subject, q Request) answer {
@@ -68,7 +68,7 @@ func newEngine() engine {
 	}
 }
 
-// difference says how an answer differs from what is wanted, "" when it does not.
+// difference says how an answer differs from the expected one, or returns "".
 func (a answer) difference(want policy.Result) string {
 	if !reflect.DeepEqual(a.explained, want) {
 		return "Explain: " + differing(a.explained, want)
@@ -112,7 +112,7 @@ type comparison struct {
 	difference string // the first that was found, which ends it
 }
 
-// compare asks both the same, world by world, on all processors.
+// compare asks both the same questions, world by world, on all processors.
 func compare(e engine, l *rules, questions int) *comparison {
 	c := &comparison{engine: e, rules: l, limit: questions, seen: census{}}
 	var workers sync.WaitGroup
@@ -127,7 +127,7 @@ func compare(e engine, l *rules, questions int) *comparison {
 	return c
 }
 
-// world returns the seed of a world that nobody has asked.
+// world returns the seed of an unused world.
 func (c *comparison) world() (seed uint64, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *comparison) world() (seed uint64, more bool) {
 	return c.next, c.difference == "" && int(c.next-1)*perWorld < c.limit
 }
 
-// ask asks all questions of a world, or those up to the first difference.
+// ask asks all questions of a world, or stops at the first difference.
 func (c *comparison) ask(seed uint64) (questions []question, difference string) {
 	w := NewWorld(seed)
 	var q question
@@ -151,7 +151,9 @@ func (c *comparison) ask(seed uint64) (questions []question, difference string) 
 			q.Bank = w.Bank()
 			q.BankPolicy = w.BankPolicy(q.Bank)
 		}
-		w.maybe(8, func() { q.BankPolicy = &policy.Named{ID: q.Bank, Document: pick(w, w.BankPolicies).Document} }) // as if it had changed
+		w.maybe(8, func() { // as if the policy had changed
+			q.BankPolicy = &policy.Named{ID: q.Bank, Document: pick(w, w.BankPolicies).Document}
+		})
 		q.want = c.rules.evaluate(q.Subject, q.Request)
 		questions = append(questions, q)
 		if d := c.engine(q.Subject, q.Request).difference(q.want); d != "" {
@@ -186,10 +188,10 @@ func TestEngineAnswersAsTheReference(t *testing.T) {
 	}
 }
 
-// census counts the kinds of questions and answers; those that were not seen are in it with 0.
+// census counts the kinds of questions and answers, including kinds not seen, with 0.
 type census map[string]int
 
-// codes are those of the trace.
+// codes are the codes of trace entries.
 var codes = []string{
 	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodeActionNotMatched, policy.CodeBankNotMatched,
 	policy.CodeDocumentInvalid, policy.CodePublicAllowed, policy.CodePublicActionNotMatched, policy.CodePublicLessSpecific,
@@ -210,7 +212,7 @@ const (
 	lostToNarrowing = "lost to a side that gives nothing"
 )
 
-// facts are the kinds of questions and answers, and whether this one is of them.
+// facts returns each kind of question and answer, and whether this question is of that kind.
 func facts(q question) map[string]bool {
 	p, s := q.want.Parameters, q.Subject
 	outcome := func(o policy.Outcome, kind policy.Kind) bool { return q.want.Outcome == o && q.Kind == kind }

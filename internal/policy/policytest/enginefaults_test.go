@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// engineFaults break what stands around the engine: what it is asked, what it keeps, and what is made of its answer.
+// engineFaults break the code around the engine: its input, its caches, and the use of its answers.
 var engineFaults = map[string]func(engine) engine{
 	"scoping is not asked":   subject(func(s *policy.Subject) { s.Scoping = nil }),
 	"narrowing is not asked": subject(func(s *policy.Subject) { s.Narrowing = nil }),
@@ -152,7 +152,8 @@ func eachEntry(spoil func(*policy.Entry)) func(engine) engine {
 	})
 }
 
-// remembering decides all that is the same by this key as what was asked first, in its own words.
+// remembering gives the first decision for a key to all later requests with that key, but with the
+// reason of each request.
 func remembering(key func(policy.Subject, Request) string) func(engine) engine {
 	var kept sync.Map
 	return func(e engine) engine {
@@ -167,7 +168,7 @@ func remembering(key func(policy.Subject, Request) string) func(engine) engine {
 	}
 }
 
-// notFinal asks the default when an override does not list the action.
+// notFinal uses the public default when an override does not list the action.
 func notFinal(e engine) engine {
 	return func(s policy.Subject, q Request) answer {
 		a := e(s, q)
@@ -179,7 +180,7 @@ func notFinal(e engine) engine {
 	}
 }
 
-// asked is all of a request that counts.
+// asked returns the parts of a request that count.
 func asked(q Request) string {
 	if q.BankPolicy == nil {
 		return fmt.Sprintf("%q %q", q.Action, q.Bank)
@@ -187,7 +188,7 @@ func asked(q Request) string {
 	return fmt.Sprintf("%q %q %q %q %q %q %s", q.Action, q.Bank, q.Provider, q.Channel, q.Topic, q.BankPolicy.ID, q.BankPolicy.Document)
 }
 
-// ids are the ids of a subject's policies.
+// ids returns the ids of a subject's policies.
 func ids(s policy.Subject) string {
 	out := fmt.Sprint(s.Kind, s.Closed, len(s.Scoping) > 0)
 	for _, g := range s.Grants {
@@ -196,7 +197,7 @@ func ids(s policy.Subject) string {
 	return out
 }
 
-// rights are all of a subject, with or without priorities.
+// rights returns all of a subject, with or without priorities.
 func rights(s policy.Subject, priorities bool) string {
 	out := ids(s) + s.ServiceAccountID
 	for _, g := range s.Grants {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFaultsAreFound: the comparison finds every one of these faults, be it in the rules or in what asks for them. With the race
-// detector only some are planted.
+// TestFaultsAreFound: the comparison finds every planted fault, in the rules and in the code around
+// the engine. With the race detector only some faults are planted.
 func TestFaultsAreFound(t *testing.T) {
 	most := 0
 	for _, name := range planted(ruleFaults) {

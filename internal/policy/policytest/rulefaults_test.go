@@ -216,7 +216,7 @@ func byPriority(a, b policy.Grant) int       { return cmp.Compare(b.Priority, a.
 func byPolicy(a, b policy.Grant) int         { return cmp.Compare(a.PolicyID, b.PolicyID) }
 func byPolicyReversed(a, b policy.Grant) int { return cmp.Compare(b.PolicyID, a.PolicyID) }
 
-// ordered sorts by these, and then as it should be.
+// ordered sorts by these criteria first, then by the correct ones.
 func ordered(compare ...func(a, b policy.Grant) int) func(*rules) {
 	return func(l *rules) {
 		l.order = func(a, b policy.Grant) int {
@@ -236,7 +236,7 @@ func merging(parameter string, pick func([]candidate) candidate) func(*rules) {
 
 func asText(a, b candidate) int { return strings.Compare(a.value.(string), b.value.(string)) }
 
-// ranking ranks by these criteria, counted from 1; a negative one is turned round.
+// ranking ranks by these criteria, counted from 1. A negative number reverses the criterion.
 func ranking(by ...int) func(*rules) {
 	var all []criterion
 	for _, n := range by {
