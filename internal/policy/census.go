@@ -24,6 +24,7 @@ type Party struct {
 	key string
 }
 
+// Member is one principal of a census.
 type Member struct {
 	Kind Kind
 	ID   string
