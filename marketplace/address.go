@@ -12,16 +12,16 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// place is where a source is: a directory on the web, or one of a file system.
+// place is the directory of a source, on the web or in a file system.
 type place struct {
 	from  svc.Upstream
-	base  *url.URL // its path without a slash at the end
-	homes []origin // who may see the token
+	base  *url.URL // its path has no slash at the end
+	homes []origin // may see the token
 	files fs.FS    // nil: on the web
 	dir   string   // in files: "." or a path that [fs.ValidPath] accepts
 }
 
-// url returns the address of a file of the source. The name is a path, not encoded, that [confined] returned.
+// url returns the address of a file of the source. name is a decoded path from [relativePath].
 func (p place) url(name string) *url.URL {
 	u := *p.base
 	escaped := (&url.URL{Path: name}).EscapedPath()
@@ -29,14 +29,14 @@ func (p place) url(name string) *url.URL {
 	return &u
 }
 
-// file is a file of the source, on the web.
+// file returns the request for a file of a source on the web, of at most limit bytes.
 func (p place) file(name string, limit int) webFile {
 	return webFile{url: p.url(name), token: p.from.Token, homes: p.homes, limit: limit}
 }
 
 func (p place) path(name string) string { return path.Join(p.dir, name) }
 
-// place says where a source's address leads, or what is wrong with it.
+// place returns the place that a source's address leads to, or the problem with the address.
 func (c *Client) place(address string) (place, string) {
 	u, problem := parseAddress(address)
 	if problem != "" {
@@ -83,7 +83,8 @@ func (c *Client) filePlace(name, dir string) (place, string) {
 	return place{files: files, dir: dir}, ""
 }
 
-// parseAddress parses an absolute address with one of the schemes of sources and a host.
+// parseAddress parses an absolute address. The address must have a host and a scheme of sources:
+// https, http or fs.
 func parseAddress(address string) (*url.URL, string) {
 	const want = "must be an absolute address like https://example.com/templates"
 	if !utf8.ValidString(address) || strings.ContainsFunc(address, notInAddress) {
@@ -103,22 +104,23 @@ func parseAddress(address string) (*url.URL, string) {
 
 func notInAddress(r rune) bool { return r == '\\' || unicode.IsSpace(r) || !unicode.IsGraphic(r) }
 
-// isLookalike reports whether some server could read a character as one of . / \ % and ; or as text that
-// holds one. Unicode NFKC, the code pages of Windows and the eye find them in three classes only:
-// symbols (∕ ⁄ ⧸ ℅ ¥), other punctuation (／ ＼ ․ ﹒ ％ 。) and other numbers (⒈ ½).
+// isLookalike reports whether a server could read a character as one of . / \ % and ; or as text
+// that holds one of them. Unicode NFKC, the code pages of Windows and the human eye confuse
+// characters of three classes only: symbols (∕ ⁄ ⧸ ℅ ¥), other punctuation (／ ＼ ․ ﹒ ％ 。) and
+// other numbers (⒈ ½).
 func isLookalike(r rune) bool {
 	return r > unicode.MaxASCII && unicode.In(r, unicode.S, unicode.Po, unicode.No)
 }
 
-// decodedPath decodes an escaped path once, and refuses whatever a server could take for a way out of a directory,
-// also if it decodes once more.
+// decodedPath decodes an escaped path once. It refuses a path that a server could read as a way out
+// of a directory, also a server that decodes twice.
 func decodedPath(escaped string) (decoded, problem string) {
 	decoded, err := url.PathUnescape(escaped)
 	switch {
 	case err != nil || !utf8.ValidString(decoded):
 		return "", "is not validly percent-encoded"
 	case strings.Contains(decoded, "%"):
-		return "", "must hold no percent sign that is encoded itself"
+		return "", "must hold no encoded percent sign"
 	case strings.Count(decoded, "/") != strings.Count(escaped, "/"):
 		return "", "must hold no encoded slash"
 	case strings.Contains(decoded, `\`):
@@ -136,30 +138,34 @@ func decodedPath(escaped string) (decoded, problem string) {
 	return decoded, ""
 }
 
-// isDots reports whether a server could take segment for "." or "..": some drop parameters (";x"), or spaces and dots
-// at the end, or what cannot be seen.
+// isDots reports whether a server could read segment as "." or "..". Some servers drop parameters
+// (";x"), spaces and dots at the end, or invisible characters.
 func isDots(segment string) bool {
 	name, _, _ := strings.Cut(segment, ";")
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r != '.' && unicode.IsGraphic(r) && !unicode.IsSpace(r) })
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '.' && unicode.IsGraphic(r) && !unicode.IsSpace(r)
+	})
 }
 
-// encodesControl reports whether an address holds an encoded control character: a server that decodes it carelessly takes
-// what follows for another line.
+// encodesControl reports whether an address holds an encoded control character. A server that
+// decodes it carelessly reads the rest as another line.
 func encodesControl(u *url.URL) bool {
 	for _, escaped := range strings.Split(u.EscapedPath()+"?"+u.RawQuery, "%")[1:] {
-		if c, err := strconv.ParseUint(escaped[:min(2, len(escaped))], 16, 8); err == nil && (c < ' ' || c == 0x7f) {
+		c, err := strconv.ParseUint(escaped[:min(2, len(escaped))], 16, 8)
+		if err == nil && (c < ' ' || c == 0x7f) {
 			return true
 		}
 	}
 	return false
 }
 
-// maxReference is how many bytes a manifest_file may have: a path is held several times while it is asked for.
+// maxReference is the length limit of a manifest_file in bytes. A request holds the path in memory
+// several times.
 const maxReference = 2048
 
-// confined returns the path of a manifest_file, relative to its source and decoded, or what is wrong with it. A "./" at
-// the front is dropped.
-func confined(reference string) (name, problem string) {
+// relativePath returns the decoded path of a manifest_file relative to its source, or the problem
+// with it. It drops a "./" at the front.
+func relativePath(reference string) (name, problem string) {
 	reference = strings.TrimPrefix(reference, "./")
 	switch {
 	case len(reference) > maxReference:

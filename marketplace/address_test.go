@@ -93,7 +93,7 @@ func TestCheckURLRefuses(t *testing.T) {
 	}
 }
 
-// An address may have become forbidden since it was registered.
+// CheckURL accepted the address at registration; the rules can have changed since.
 func TestTemplateChecksTheAddress(t *testing.T) {
 	_, err := newClient(t, marketplace.Config{}).Template(t.Context(), upstream("http://example.com"), "a")
 	wantError(t, err, svc.CodeSourceFailed, "its address is plain http")

@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// errTooLarge: more was read than may be.
+// errTooLarge means that a file has more bytes than its limit.
 var errTooLarge = errors.New("more bytes than allowed")
 
-// noLimit is the limit of a host that wants none.
+// noLimit replaces larger limits, so that a sum with a limit does not overflow.
 const noLimit = math.MaxInt / 2
 
-// readAnswer reads the body of a good answer, decoded, of at most limit bytes. Errors are faults, or what reading
-// returned.
+// readAnswer reads and decodes the body of an answer with status 200. The decoded body has at most
+// limit bytes. Errors are faults, or the errors of reading.
 func readAnswer(response *http.Response, limit int) ([]byte, error) {
 	if response.StatusCode != http.StatusOK {
-		return nil, failed("answered "+strconv.Itoa(response.StatusCode), nil)
+		return nil, newFault("answered "+strconv.Itoa(response.StatusCode), nil)
 	}
 	if slices.ContainsFunc(response.Header.Values("Content-Type"), isHTML) {
-		return nil, failed("is a web page, not JSON", nil)
+		return nil, newFault("is a web page, not JSON", nil)
 	}
 	limit, announced := min(limit, noLimit), int64(0)
-	// On the wire a gzip stream may be longer than what comes out of it, even endless with nothing in it.
+	// A gzip stream can be longer than its content, even endless without content.
 	wire := &limited{from: response.Body, left: int64(limit) + int64(limit)/8 + 64<<10}
 	var body io.Reader
 	switch encoding := response.Header.Values("Content-Encoding"); {
@@ -42,31 +42,32 @@ func readAnswer(response *http.Response, limit int) ([]byte, error) {
 		}
 		body = unzip
 	default:
-		return nil, failed("came in an encoding that was not asked for", nil)
+		return nil, newFault("came in an encoding other than gzip", nil)
 	}
 	data, err := readLimited(body, limit, announced)
 	if err == nil && bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n\ufeff"), []byte("<")) {
-		return nil, failed("is a web page or XML, not JSON", nil)
+		return nil, newFault("is a web page or XML, not JSON", nil)
 	}
 	return data, err
 }
 
 func isHTML(contentType string) bool {
-	media, _, _ := strings.Cut(contentType, ";") // whatever the parameters are
+	media, _, _ := strings.Cut(contentType, ";") // parameters may be malformed: ignore them
 	media = strings.ToLower(strings.TrimSpace(media))
 	return media == "text/html" || media == "application/xhtml+xml"
 }
 
-// readLimited reads all of from, at most limit bytes; a fault says when there are more. announced is how many there will
-// be, or less than one. It allocates what was announced and no more, else at most seven thirds of the limit, all buffers
-// together.
+// readLimited reads all of from. It returns a fault if from has more than limit bytes. announced is
+// the expected length, or less than 1 if unknown. readLimited allocates only the announced bytes.
+// If the length is unknown, all its buffers together have at most seven thirds of the limit.
 func readLimited(from io.Reader, limit int, announced int64) ([]byte, error) {
 	limit = min(limit, noLimit)
-	tooLarge := failed(fmt.Sprintf("is larger than %d bytes", limit), errTooLarge)
+	tooLarge := newFault(fmt.Sprintf("is larger than %d bytes", limit), errTooLarge)
 	if announced > int64(limit) {
 		return nil, tooLarge
 	}
-	data := make([]byte, 0, min(max(int(announced), 16<<10), limit)+1) // one more tells whether there are more
+	// The extra byte shows whether from has more than limit bytes.
+	data := make([]byte, 0, min(max(int(announced), 16<<10), limit)+1)
 	for {
 		n, err := from.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
@@ -83,7 +84,7 @@ func readLimited(from io.Reader, limit int, announced int64) ([]byte, error) {
 	}
 }
 
-// limited reads at most left bytes, and fails with errTooLarge when there are more.
+// limited reads at most left bytes. It returns errTooLarge if from has more.
 type limited struct {
 	from io.Reader
 	left int64
@@ -94,7 +95,7 @@ func (l *limited) Read(p []byte) (int, error) {
 		return 0, errTooLarge
 	}
 	if int64(len(p)) > l.left+1 {
-		p = p[:l.left+1] // one more tells whether there are more
+		p = p[:l.left+1] // the extra byte shows whether from has more
 	}
 	n, err := l.from.Read(p)
 	l.left -= int64(n)

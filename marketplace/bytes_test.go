@@ -13,7 +13,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// What is counted is what lies in memory, about, and rather more than less.
+// The size of a copy is about the memory it takes, and rather more than less.
 func TestBytesAreReal(t *testing.T) {
 	labels := func(n int) string { return `["` + strings.Repeat(`label","`, n) + `end"]` }
 	var clients []*marketplace.Client // of all cases, so that none is collected while another is measured

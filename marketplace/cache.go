@@ -9,45 +9,54 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// defaultCache is how many bytes of copies are kept.
+// defaultCache is the default of [Config].Cache in bytes.
 const defaultCache = 64 << 20
 
-// fileKey is whose file, and which. A source that is registered anew, at another address or with another token, is
-// another.
+// fileKey identifies a file of a source in the cache. A second registration of the source, another
+// address, another token or another signing key gives another fileKey.
 type fileKey struct {
 	source     svc.SourceKey
 	registered int64 // microseconds
 	url        string
-	credential [sha256.Size]byte // the hash of the token, and of who has to have signed
+	credential [sha256.Size]byte // the hash of the signing key and the token
 	manifest   string            // a path; "": the catalogue
 }
 
 func keyOf(from svc.Upstream, manifest string) fileKey {
 	return fileKey{
-		source: from.Source, registered: from.Registered.UnixMicro(), url: from.URL,
-		credential: sha256.Sum256([]byte(string(from.SigningKey) + "\x00" + string(from.Token))), manifest: manifest,
+		source:     from.Source,
+		registered: from.Registered.UnixMicro(),
+		url:        from.URL,
+		credential: sha256.Sum256([]byte(string(from.SigningKey) + "\x00" + string(from.Token))),
+		manifest:   manifest,
 	}
 }
 
-// CacheStats is what a [Client] keeps, and what has come of it.
+// CacheStats shows the size of the cache of a [Client] and how well it works.
 type CacheStats struct {
-	Copies    int    // catalogues and manifests that are kept
-	Bytes     int64  // that they take
-	Answers   uint64 // good ones of sources on the web, since the Client was made
-	Unchanged uint64 // those of them that confirmed a copy: nothing was sent or parsed
+	// Copies is the number of cached catalogues and manifests.
+	Copies int
+	// Bytes is the memory that they take.
+	Bytes int64
+	// Answers counts the good answers of web sources since New.
+	Answers uint64
+	// Unchanged counts the Answers that confirmed a cached copy. For these, the source sent no file
+	// and the Client parsed none.
+	Unchanged uint64
 }
 
-// copies are what is kept of sources: at most limit bytes, from which those go first that were used least lately.
+// copies caches the files of sources in at most limit bytes. The least recently used copy goes
+// first.
 type copies struct {
-	limit int64 // negative: nothing is kept
+	limit int64 // negative: cache nothing
 
 	mu    sync.Mutex
 	byKey map[fileKey]*list.Element
-	order list.List // of slots; the one that was used last is in front
+	order list.List // of slots; the most recently used slot is in front
 	stats CacheStats
 }
 
-// slot is where a copy is kept.
+// slot holds one cached copy.
 type slot struct {
 	key  fileKey
 	copy *fileCopy
@@ -61,7 +70,7 @@ func newCopies(limit int) *copies {
 	return &copies{limit: int64(limit), byKey: map[fileKey]*list.Element{}}
 }
 
-// get returns the copy of a file, or nil.
+// get returns the cached copy of a file, or nil.
 func (c *copies) get(key fileKey) *fileCopy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +82,8 @@ func (c *copies) get(key fileKey) *fileCopy {
 	return at.Value.(slot).copy
 }
 
-// put keeps an answer in the place of the one before, unless it is too large, or was asked for earlier than that.
+// put caches an answer in place of the previous one. It does not cache an answer that is too large,
+// or whose request began before that of the cached copy.
 func (c *copies) put(key fileKey, answer *fileCopy, unchanged bool) {
 	s := slot{key: key, copy: answer, size: key.size() + answer.size()}
 	c.mu.Lock()
@@ -91,7 +101,7 @@ func (c *copies) put(key fileKey, answer *fileCopy, unchanged bool) {
 	c.add(s)
 }
 
-// restore keeps what was remembered, unless there is a copy.
+// restore caches a copy from the store unless the cache has one.
 func (c *copies) restore(key fileKey, file *fileCopy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +110,8 @@ func (c *copies) restore(key fileKey, file *fileCopy) {
 	}
 }
 
-// add keeps a copy where none is, unless it is too large. The caller holds the lock.
+// add caches a copy unless it is too large. The cache must have no copy with that key. The caller
+// holds the lock.
 func (c *copies) add(s slot) {
 	if s.size > c.limit/2 {
 		return
@@ -126,9 +137,10 @@ func (c *copies) look() CacheStats {
 	return stats
 }
 
-// The sizes of what a copy is made of, as the allocator rounds them, about.
+// The sizes of the parts of a copy, about as the allocator rounds them.
 var (
-	slotSize    = 2*sizeOf[slot]() + sizeOf[list.Element]() + sizeOf[fileCopy]() // and the key again, in the map
+	// The map holds the key a second time: hence twice the slot.
+	slotSize    = 2*sizeOf[slot]() + sizeOf[list.Element]() + sizeOf[fileCopy]()
 	entrySize   = sizeOf[svc.CatalogEntry]()
 	problemSize = sizeOf[svc.CatalogProblem]()
 	textSize    = sizeOf[string]()
@@ -136,22 +148,27 @@ var (
 
 func sizeOf[T any]() int64 { return int64(reflect.TypeFor[T]().Size()) }
 
-// bytesOf is what an allocation of n bytes takes.
+// bytesOf returns the memory that an allocation of n bytes takes.
 func bytesOf(n int) int64 { return int64(n+7) &^ 7 }
 
 func (k fileKey) size() int64 {
-	return slotSize + bytesOf(len(k.source.Owner)) + bytesOf(len(k.source.Name)) + bytesOf(len(k.url)) + bytesOf(len(k.manifest))
+	return slotSize + bytesOf(len(k.source.Owner)) + bytesOf(len(k.source.Name)) +
+		bytesOf(len(k.url)) + bytesOf(len(k.manifest))
 }
 
 func (f *fileCopy) size() int64 {
-	return f.bytes + bytesOf(len(f.validators.url)) + bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
+	return f.bytes + bytesOf(len(f.validators.url)) +
+		bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
 }
 
 func (d document) size() int64 {
-	n := bytesOf(cap(d.manifest)) + bytesOf(len(d.digest)) + bytesOf(cap(d.signature)) + bytesOf(len(d.catalog.Revision))
-	n += int64(cap(d.catalog.Entries))*entrySize + int64(cap(d.catalog.Problems))*problemSize + bytesOf(8*cap(d.files))
+	n := bytesOf(cap(d.manifest)) + bytesOf(len(d.digest)) +
+		bytesOf(cap(d.signature)) + bytesOf(len(d.catalog.Revision))
+	n += int64(cap(d.catalog.Entries))*entrySize + int64(cap(d.catalog.Problems))*problemSize
+	n += bytesOf(8 * cap(d.files))
 	for _, e := range d.catalog.Entries {
-		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + bytesOf(len(e.ManifestDigest)) + contentSize(e.Content)
+		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + bytesOf(len(e.ManifestDigest))
+		n += contentSize(e.Content)
 	}
 	for _, p := range d.catalog.Problems {
 		n += bytesOf(len(p.ID)) + bytesOf(len(p.Reason))

@@ -24,7 +24,8 @@ const (
 	longAgo   = "Mon, 02 Jan 2006 15:04:05 GMT"
 )
 
-// shelf is a source whose files can be changed. It answers conditional requests, and notes what it is asked.
+// shelf is a source with files that can change. It answers conditional requests and records each
+// request.
 type shelf struct {
 	mu     sync.Mutex
 	files  map[string]shelved
@@ -44,12 +45,12 @@ func (s *shelf) put(path, body string, header map[string]string) {
 	s.files[path] = shelved{body, header}
 }
 
-// tagged puts a file whose ETag is strong, and follows from what it says.
+// tagged puts a file with a strong ETag that depends on the content.
 func (s *shelf) tagged(path, body string) {
 	s.put(path, body, map[string]string{"ETag": fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(body)))})
 }
 
-// requests returns and forgets what was asked.
+// requests returns the recorded requests and forgets them.
 func (s *shelf) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +85,8 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newShelf returns a shelf with the template "a", whose manifest is a file, and a client that may reach it.
+// newShelf returns a shelf with the template "a", whose manifest is a file, and a client that may
+// ask it.
 func newShelf(t *testing.T, config marketplace.Config) (*shelf, *marketplace.Client, svc.Upstream) {
 	t.Helper()
 	s := &shelf{files: map[string]shelved{}}
@@ -170,7 +172,7 @@ func TestWhatMakesARequestConditional(t *testing.T) {
 	}
 }
 
-// A 304 to who asked for no comparison is a bad answer, from whatever hop.
+// A 304 to an unconditional request is a bad answer, at each hop.
 func TestUnasked304(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.put("/templates.json", oneEntry, nil)
@@ -192,11 +194,11 @@ func TestUnasked304(t *testing.T) {
 	wantError(t, err, svc.CodeSourceFailed, "answered 304")
 }
 
-// What one may see is not shown to another, nor under another name.
+// A copy is not shown to another caller, source or address.
 func TestWhoseCopy(t *testing.T) {
 	first := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	for name, change := range map[string]func(*svc.Upstream){
-		"registered anew":   func(u *svc.Upstream) { u.Registered = first.Add(time.Microsecond) },
+		"registered again":  func(u *svc.Upstream) { u.Registered = first.Add(time.Microsecond) },
 		"never registered":  func(u *svc.Upstream) { u.Registered = time.Time{} },
 		"other name":        func(u *svc.Upstream) { u.Source.Name = "other" },
 		"other owner":       func(u *svc.Upstream) { u.Source.Owner = "bob" },
@@ -238,7 +240,7 @@ func TestWhoseCopy(t *testing.T) {
 	}
 }
 
-// A file that is the catalogue and a manifest is two things.
+// One file that is both catalogue and manifest has two copies.
 func TestCatalogueAsManifest(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -249,7 +251,7 @@ func TestCatalogueAsManifest(t *testing.T) {
 	}
 }
 
-// What is handed out is the caller's own.
+// The caller may change the content that it gets.
 func TestCopiesAreNotHandedOut(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -274,7 +276,7 @@ func TestCopiesAreNotHandedOut(t *testing.T) {
 	}
 }
 
-// While a source answers badly nothing of it is installed, and what it said last is kept.
+// A bad answer is not installed, and the last good copy stays.
 func TestLastGoodCopyStays(t *testing.T) {
 	for name, bad := range map[string]http.HandlerFunc{
 		"503":        status(503),
@@ -415,7 +417,7 @@ func TestCacheIsBounded(t *testing.T) {
 	is.Equal(ask(0), []int{0})
 }
 
-// What is only looked at is in use, too.
+// Listing a copy counts as using it.
 func TestCopyThatIsLookedAtStays(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{Cache: 12_000})
@@ -446,7 +448,7 @@ func TestNoCache(t *testing.T) {
 	is.Equal(client.CacheStats(), marketplace.CacheStats{Answers: 6})
 }
 
-// Who is late does not put an older answer in the place of a newer one.
+// A late answer does not replace a newer one.
 func TestLateAnswer(t *testing.T) {
 	is := is.New(t)
 	is.Equal(marketplace.PutLate(time.Second), "first")

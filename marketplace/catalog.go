@@ -12,15 +12,16 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// parseCatalog reads a catalogue. It fails, with a fault, when the file is bad as a whole.
-// Serial and expiry are those of a signed one: what anybody could have written binds nobody.
+// parseCatalog parses a catalogue. It returns a fault if the file is bad as a whole. Only a signed
+// catalogue has a serial and an expiry: without a signature, anybody could have written them.
 func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) {
 	data, err := strictjson.Compact(data, svc.MaxNesting+3) // manifests begin on the fourth level
 	if err != nil {
-		return svc.Catalog{}, failed(jsonProblem(err), err)
+		return svc.Catalog{}, newFault(jsonProblem(err), err)
 	}
+	const noTemplates = `is bad: it must be an object with an array "templates"`
 	if data[0] != '{' {
-		return svc.Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
+		return svc.Catalog{}, newFault(noTemplates, nil)
 	}
 	var templates, serial, expires []byte
 	for key, value := range members(data) {
@@ -34,7 +35,7 @@ func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) 
 		}
 	}
 	if len(templates) == 0 || templates[0] != '[' {
-		return svc.Catalog{}, failed(`is bad: it must be an object with an array "templates"`, nil)
+		return svc.Catalog{}, newFault(noTemplates, nil)
 	}
 	catalog, err := parseEntries(templates, limits, signed)
 	if err == nil && signed {
@@ -44,23 +45,25 @@ func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) 
 	return catalog, err
 }
 
-// parseSeries reads which one of the signed catalogues of a source this is, and until when it is good.
+// parseSeries parses the serial and the expiry of a signed catalogue.
 func parseSeries(serial, expires []byte) (number int64, end time.Time, err error) {
 	if json.Unmarshal(serial, &number) != nil || number < 1 || number > maxSerial {
-		return 0, end, failed("is bad: a signed one must have a serial, a whole number from 1 to 2^53", nil)
+		return 0, end, newFault("is bad: a signed catalogue must have a serial,"+
+			" a whole number from 1 to 2^53", nil)
 	}
 	if expires != nil && string(expires) != "null" && json.Unmarshal(expires, &end) != nil {
-		return 0, end, failed("is bad: expires must be a time like 2030-01-02T15:04:05Z", nil)
+		return 0, end, newFault("is bad: expires must be a time like 2030-01-02T15:04:05Z", nil)
 	}
 	return number, end, nil
 }
 
 func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, error) {
-	var all []parsed
+	var all []parsedEntry
 	count := map[string]int{}
 	for value := range elements(templates) {
 		if len(all) == limits.Entries {
-			return svc.Catalog{}, failed(fmt.Sprintf("has more than %d entries", limits.Entries), nil)
+			reason := fmt.Sprintf("has more than %d entries", limits.Entries)
+			return svc.Catalog{}, newFault(reason, nil)
 		}
 		p := parseEntry(value, limits, signed)
 		p.Index = len(all)
@@ -70,10 +73,11 @@ func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, er
 	var catalog svc.Catalog
 	for _, p := range all {
 		if p.problem == "" && count[p.ID] > 1 {
-			p.problem = "its id is there more than once"
+			p.problem = "its id occurs more than once: each entry needs an id of its own"
 		}
 		if p.problem != "" {
-			catalog.Problems = append(catalog.Problems, svc.CatalogProblem{Index: p.Index, ID: p.ID, Reason: p.problem})
+			problem := svc.CatalogProblem{Index: p.Index, ID: p.ID, Reason: p.problem}
+			catalog.Problems = append(catalog.Problems, problem)
 		} else {
 			catalog.Entries = append(catalog.Entries, p.CatalogEntry)
 		}
@@ -81,8 +85,9 @@ func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, er
 	return catalog, nil
 }
 
-// entryOf returns the good entry with that id. Errors are as [Client.Template] returns them.
+// entryOf returns the good entry with that id. It returns the errors of [Client.Template].
 func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntry, error) {
+	var none svc.CatalogEntry
 	for _, entry := range catalog.Entries {
 		if entry.ID == id {
 			return entry, nil
@@ -91,35 +96,37 @@ func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntr
 	for _, p := range catalog.Problems {
 		if p.ID == id && id != "" {
 			message := "entry " + strconv.Itoa(p.Index) + " of the catalogue is bad: " + p.Reason
-			return svc.CatalogEntry{}, sourceError(from, svc.CodeSourceFailed, message, svc.ErrBadEntry)
+			return none, sourceError(from, svc.CodeSourceFailed, message, svc.ErrBadEntry)
 		}
 	}
-	return svc.CatalogEntry{}, &svc.Error{Code: svc.CodeNotFound, Message: named(from) + " has no such template"}
+	message := sourceName(from) + " has no such template"
+	return none, &svc.Error{Code: svc.CodeNotFound, Message: message}
 }
 
-// manifestDigest is what the manifest_digest of a manifest has to be: the digest of its canonical form, so that white space and the
-// order of keys do not matter.
+// manifestDigest returns the correct manifest_digest of a manifest. It is the digest of the
+// canonical form, so white space and the order of keys do not matter.
 func manifestDigest(manifest json.RawMessage) (string, error) {
 	canonical, err := jcs.Canonical(manifest)
 	if err != nil {
-		return "", failed(jsonProblem(err), err)
+		return "", newFault(jsonProblem(err), err)
 	}
 	return jcs.Digest(canonical), nil
 }
 
-// parseManifest reads the file of a manifest. Errors are faults.
+// parseManifest parses a manifest_file. Errors are faults.
 func parseManifest(data []byte) (json.RawMessage, error) {
 	data, err := strictjson.Compact(data, svc.MaxNesting)
 	if err != nil {
-		return nil, failed(jsonProblem(err), err)
+		return nil, newFault(jsonProblem(err), err)
 	}
 	if data[0] != '{' {
-		return nil, failed("must be a JSON object", nil)
+		return nil, newFault("must be a JSON object", nil)
 	}
 	return data, nil
 }
 
-// jsonProblem says what is wrong with a document. A pointer into it may be as long as the document: it is cut.
+// jsonProblem describes an error in a document. It cuts the pointer into the document, which can be
+// as long as the document.
 func jsonProblem(err error) string {
 	at, ok := errors.AsType[*strictjson.Error](err)
 	if !ok {

@@ -98,10 +98,10 @@ func TestCatalogBadEntries(t *testing.T) {
 		{`{"id":"c8","integrations":{"x":1},` + good + `}`, "c8", "integrations must be an array of strings"},
 		{`{"id":"c9","tags":[` + strings.Repeat(`"x",`, 100) + `"x"],` + good + `}`, "c9", "tags must have at most 100 elements"},
 		{`{"id":"d2","name":"A","manifest":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`, "d2", "manifest must be at most 1048576 bytes"},
-		{`{"id":"twice",` + good + `}`, "twice", "its id is there more than once"},
-		{`{"id":"\u0074wice",` + good + `}`, "twice", "its id is there more than once"},
+		{`{"id":"twice",` + good + `}`, "twice", "its id occurs more than once"},
+		{`{"id":"\u0074wice",` + good + `}`, "twice", "its id occurs more than once"},
 		{`{"id":"half"}`, "half", "name is missing"},
-		{`{"id":"half",` + good + `}`, "half", "its id is there more than once"},
+		{`{"id":"half",` + good + `}`, "half", "its id occurs more than once"},
 	}
 	body := `{"templates":[{"id":"first",` + good + `},`
 	for _, b := range bad {
@@ -130,7 +130,7 @@ func TestCatalogBadEntries(t *testing.T) {
 	_, err = client.Template(t.Context(), from, "b4")
 	wantError(t, err, svc.CodeSourceFailed, "entry 12 of the catalogue is bad: name must be a string")
 	_, err = client.Template(t.Context(), from, "twice")
-	wantError(t, err, svc.CodeSourceFailed, "is bad: its id is there more than once")
+	wantError(t, err, svc.CodeSourceFailed, "is bad: its id occurs more than once")
 	_, err = client.Template(t.Context(), from, "")
 	wantError(t, err, svc.CodeNotFound)
 	_, err = client.Template(t.Context(), from, "Twice")

@@ -18,7 +18,7 @@ func withDigest(digest string) string {
 	return fmt.Sprintf(`{"templates":[{"id":"a","name":"A","manifest_file":"m.json","manifest_digest":%q}]}`, digest)
 }
 
-// A manifest whose digest the catalogue has is asked for once, also over restarts.
+// The client asks once for a manifest with a manifest_digest, also across restarts.
 func TestManifestDigest(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -38,7 +38,7 @@ func TestManifestDigest(t *testing.T) {
 
 	s.tagged("/m.json", `{"version":"2","b":0}`)
 	_, err = newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}}).Manifest(t.Context(), upstream(from.URL), catalog.Entries[0])
-	wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: its manifest_file is not what the manifest_digest of the catalogue says")
+	wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: its manifest_file does not match the manifest_digest of the catalogue")
 	s.tagged("/templates.json", withDigest(digest(`{"b":0,"version":"2"}`)))
 	is.Equal(version(t, client, from), `{"version":"2","b":0}`)
 }
@@ -48,7 +48,7 @@ func TestBadDigests(t *testing.T) {
 	for text, says := range map[string]string{
 		`"manifest":{"version":"1"},"manifest_digest":"` + digest(`{"version":"1"}`) + `"`: "",
 		`"manifest":{"version":"1"},"manifest_digest":null`:                                "",
-		`"manifest":{"version":"1"},"manifest_digest":"` + digest(`{"version":"2"}`) + `"`: "manifest_digest is not that of the manifest",
+		`"manifest":{"version":"1"},"manifest_digest":"` + digest(`{"version":"2"}`) + `"`: "manifest_digest does not match the manifest",
 		`"manifest_file":"m.json","manifest_digest":"sha256:12"`:                           `manifest_digest must be "sha256:" and 64 of 0-9 and a-f`,
 		`"manifest_file":"m.json","manifest_digest":7`:                                     "manifest_digest must be a string",
 		`"manifest_file":"m.json","manifest_digest":""`:                                    "manifest_digest must not be empty",
@@ -63,7 +63,7 @@ func TestBadDigests(t *testing.T) {
 	}
 }
 
-// A manifest is asked for where it is, and nowhere else.
+// The client asks for a manifest only at its own address.
 func TestManifest(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -86,7 +86,7 @@ func TestManifest(t *testing.T) {
 	wantError(t, err, svc.CodeSourceFailed, "its address")
 }
 
-// The revision of a catalogue is what it says, not how it is written.
+// The revision of a catalogue depends on its content, not on its formatting.
 func TestCatalogRevision(t *testing.T) {
 	is := is.New(t)
 	revision := func(text string) string {

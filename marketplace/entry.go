@@ -11,18 +11,18 @@ import (
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// parsed is an entry with what is wrong with it.
-type parsed struct {
+// parsedEntry is an entry of a catalogue with its first problem.
+type parsedEntry struct {
 	svc.CatalogEntry
 	limits  Limits
-	signed  bool   // the catalogue is: it answers for the manifests, too
-	problem string // the first; "" good
+	signed  bool   // the catalogue is signed, so it must vouch for the manifest files
+	problem string // the first; "": the entry is good
 }
 
-// parseEntry reads an entry of a catalogue that is strict JSON without white space. Of a bad one the id is there if it
-// can be read.
-func parseEntry(data []byte, limits Limits, signed bool) parsed {
-	p := parsed{limits: limits, signed: signed}
+// parseEntry parses an entry, strict JSON without white space. A bad entry has its id if the id is
+// readable.
+func parseEntry(data []byte, limits Limits, signed bool) parsedEntry {
+	p := parsedEntry{limits: limits, signed: signed}
 	p.Content.Integrations, p.Content.Tags = []string{}, []string{}
 	if data[0] != '{' {
 		p.problem = "it must be an object"
@@ -37,7 +37,7 @@ func parseEntry(data []byte, limits Limits, signed bool) parsed {
 	return p
 }
 
-func (p *parsed) field(key string, value []byte) {
+func (p *parsedEntry) field(key string, value []byte) {
 	switch key {
 	case "id":
 		p.ID = p.text(key, value)
@@ -64,8 +64,8 @@ func (p *parsed) field(key string, value []byte) {
 	}
 }
 
-// complete notes what is missing, and two manifests.
-func (p *parsed) complete() {
+// complete notes a missing field, two manifests or a wrong digest as the problem.
+func (p *parsedEntry) complete() {
 	inline, file := p.Content.Manifest != nil, p.ManifestFile != ""
 	switch {
 	case p.problem != "":
@@ -78,23 +78,25 @@ func (p *parsed) complete() {
 	case !inline && !file:
 		p.problem = "it must have a manifest or a manifest_file"
 	case file && p.signed && p.ManifestDigest == "":
-		p.problem = "it must have a manifest_digest, because the catalogue is signed and its manifest_file is not"
+		p.problem = "it must have a manifest_digest," +
+			" because the catalogue is signed and its manifest_file is not"
 	case inline && p.ManifestDigest != "":
-		if digest, err := manifestDigest(p.Content.Manifest); err != nil || digest != p.ManifestDigest {
-			p.problem = "manifest_digest is not that of the manifest"
+		digest, err := manifestDigest(p.Content.Manifest)
+		if err != nil || digest != p.ManifestDigest {
+			p.problem = "manifest_digest does not match the manifest"
 		}
 	}
 }
 
-// bad notes a problem unless there is one already.
-func (p *parsed) bad(problem string) {
+// bad notes a problem unless the entry already has one.
+func (p *parsedEntry) bad(problem string) {
 	if p.problem == "" {
 		p.problem = problem
 	}
 }
 
-// text reads a string that must not be empty.
-func (p *parsed) text(key string, value []byte) string {
+// text parses a string that must not be empty.
+func (p *parsedEntry) text(key string, value []byte) string {
 	s := p.optional(key, value)
 	if s == "" {
 		p.bad(key + " must not be empty")
@@ -102,7 +104,7 @@ func (p *parsed) text(key string, value []byte) string {
 	return s
 }
 
-func (p *parsed) optional(key string, value []byte) string {
+func (p *parsedEntry) optional(key string, value []byte) string {
 	if value[0] != '"' {
 		p.bad(key + " must be a string")
 		return ""
@@ -110,7 +112,7 @@ func (p *parsed) optional(key string, value []byte) string {
 	return unquoted(value)
 }
 
-func (p *parsed) labels(key string, value []byte) []string {
+func (p *parsedEntry) labels(key string, value []byte) []string {
 	if value[0] != '[' {
 		p.bad(key + " must be an array of strings")
 		return []string{}
@@ -136,8 +138,8 @@ func (p *parsed) labels(key string, value []byte) []string {
 	return list
 }
 
-// manifest reads an inline manifest. What it returns shares no memory with the catalogue.
-func (p *parsed) manifest(value []byte) json.RawMessage {
+// manifest returns an inline manifest as a copy that shares no memory with the catalogue.
+func (p *parsedEntry) manifest(value []byte) json.RawMessage {
 	if len(value) > p.limits.Manifest {
 		p.bad(fmt.Sprintf("manifest must be at most %d bytes", p.limits.Manifest))
 	}
@@ -147,11 +149,11 @@ func (p *parsed) manifest(value []byte) json.RawMessage {
 	return bytes.Clone(value)
 }
 
-func (p *parsed) file(reference string) string {
+func (p *parsedEntry) file(reference string) string {
 	if reference == "" {
 		return ""
 	}
-	name, problem := confined(reference)
+	name, problem := relativePath(reference)
 	if problem != "" {
 		p.bad("manifest_file " + problem)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	Confined   = confined
+	Confined   = relativePath
 	ErrBlocked = errBlocked
 )
 
@@ -22,8 +22,8 @@ func ParseCatalog(data []byte) (svc.Catalog, error) {
 	return parseCatalog(data, limits, false)
 }
 
-// SetResolver makes the guarded dialer resolve names with r, and stop short of connecting: admitted is called instead
-// with what would have been connected to.
+// SetResolver makes the guarded dialer resolve names with r. The dialer calls admitted with the
+// address and does not connect.
 func (c *Client) SetResolver(r *net.Resolver, admitted func(address string) error) {
 	c.guard.resolver, c.guard.admitted = r, admitted
 }
@@ -31,11 +31,11 @@ func (c *Client) SetResolver(r *net.Resolver, admitted func(address string) erro
 // SetNow replaces the clock.
 func (c *Client) SetNow(now func() time.Time) { c.now = now }
 
-// SetDial replaces dialling, the guard included.
+// SetDial replaces the dialer and the guard.
 func (c *Client) SetDial(dial func(address string) (net.Conn, error)) { c.guard.dial = dial }
 
-// SetWeb makes the guarded dialer resolve names with r and judge what they resolve to, as ever, and then connect to the server
-// that listens at to instead of what it admitted.
+// SetWeb makes the guarded dialer resolve names with r and check the addresses. It then connects
+// to the server at to instead.
 func (c *Client) SetWeb(r *net.Resolver, to string) {
 	guarded := c.guarded.DialContext
 	c.SetResolver(r, func(string) error { return errAdmitted })
@@ -48,16 +48,16 @@ func (c *Client) SetWeb(r *net.Resolver, to string) {
 	}
 }
 
-// SlowHeaders returns what becomes of err when the headers of an answer did not come in time.
+// SlowHeaders returns the fault for err after HeaderTimeout.
 func SlowHeaders(err error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errSlowHeaders)
-	return ended(ctx, "", err)
+	return explain(ctx, "", err)
 }
 
 var errAdmitted = errors.New("admitted")
 
-// Hurry changes the time limits, between two calls.
+// Hurry changes the time limits. Call it between two calls of the Client.
 func (c *Client) Hurry(headers, all time.Duration) {
 	c.limits.HeaderTimeout, c.limits.Timeout, c.flights.timeout = headers, all, all
 	c.guarded.TLSHandshakeTimeout, c.allowed.TLSHandshakeTimeout = headers, headers
@@ -69,7 +69,7 @@ func (c *Client) Forbids(addr netip.Addr) bool { return c.guard.forbids(addr) }
 
 func (c *Client) Transports() []*http.Transport { return []*http.Transport{c.guarded, c.allowed} }
 
-// URL returns where a file of a source is, or "" for a bad address.
+// URL returns the address of a file of a source, or "" for a bad address.
 func (c *Client) URL(address, name string) string {
 	at, problem := c.place(address)
 	if problem != "" || at.base == nil {
@@ -78,7 +78,7 @@ func (c *Client) URL(address, name string) string {
 	return at.url(name).String()
 }
 
-// Waiting returns how many calls wait for a flight now.
+// Waiting returns the number of calls that wait for a flight.
 func (c *Client) Waiting() int {
 	c.flights.mu.Lock()
 	defer c.flights.mu.Unlock()
@@ -89,17 +89,18 @@ func (c *Client) Waiting() int {
 	return n
 }
 
-// Kept returns all that is kept, as text.
+// Kept returns the whole cache as text.
 func (c *Client) Kept() string { return fmt.Sprintf("%+v", c.copies.byKey) }
 
-// FlightThatPanics returns what those are told who share a flight that panics.
+// FlightThatPanics returns the error for the callers of a flight that panics.
 func FlightThatPanics() error {
 	f := flights{timeout: time.Minute, all: map[flightKey]*flight{}}
 	_, err := f.share(context.Background(), flightKey{}, func(context.Context) (*fileCopy, error) { panic("broken") })
 	return err
 }
 
-// PutLate keeps an answer that was asked for an age before another, after that, and returns the one that is kept.
+// PutLate puts an answer into the cache after one whose request began later. It returns the copy
+// in the cache.
 func PutLate(before time.Duration) (manifest string) {
 	c, key, now := newCopies(0), fileKey{}, time.Now()
 	for _, file := range []*fileCopy{

@@ -11,12 +11,12 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// fault is why a file of a source could not be had. reason continues a sentence that begins with the file; it holds
-// nothing that the caller may not see.
+// fault is the reason why the Client cannot read a file of a source. The text of reason continues a
+// sentence that begins with the file. It contains only what the caller may see.
 type fault struct {
 	code   svc.Code
 	reason string
-	err    error // for the log; nil: the reason says it all
+	err    error // for the log; nil: the log needs only the reason
 }
 
 func (f *fault) Error() string {
@@ -28,41 +28,46 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// failed is a fault of the source.
-func failed(reason string, err error) error {
+// newFault returns a fault with CodeSourceFailed.
+func newFault(reason string, err error) error {
 	return &fault{code: svc.CodeSourceFailed, reason: reason, err: err}
 }
 
-// errSlowHeaders is the cause of a request that ended because its headers did not come in time.
+// errSlowHeaders is the cancellation cause of a request without headers within HeaderTimeout.
 var errSlowHeaders = errors.New("no headers in time")
 
-// ended explains why something that was done under ctx failed: the time was over, the caller went away, or reason.
-// A fault explains itself.
-func ended(ctx context.Context, reason string, err error) error {
+// explain interprets an error of an operation under ctx. It returns err itself if that is a fault,
+// and ctx's error if the caller cancelled ctx. Otherwise it returns a fault: a timeout, a cause
+// that it recognizes in err, or reason.
+func explain(ctx context.Context, reason string, err error) error {
 	if _, ok := errors.AsType[*fault](err); ok {
 		return err
 	}
 	netErr, isNet := errors.AsType[net.Error](err)
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(context.Cause(ctx), errSlowHeaders), isNet && netErr.Timeout():
+	case errors.Is(ctx.Err(), context.DeadlineExceeded),
+		errors.Is(context.Cause(ctx), errSlowHeaders),
+		isNet && netErr.Timeout():
 		if errors.Is(err, context.Canceled) {
-			err = context.Cause(ctx) // it was the time, not the caller: who asks for a cancellation must find none
+			// A timeout ended the request, not the caller: err must not wrap context.Canceled.
+			err = context.Cause(ctx)
 		}
 		return &fault{code: svc.CodeSourceTimeout, reason: "did not come in time", err: err}
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errBlocked):
-		return failed("is at an address that is not public, and this server does not allow it", err)
+		const hidden = "is at an address that is not public, and this server does not allow it"
+		return newFault(hidden, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return failed("is not there", err)
+		return newFault("does not exist", err)
 	}
-	return failed(reason, err)
+	return newFault(reason, err)
 }
 
 func badCatalog(from svc.Upstream, err error) error {
 	f, ok := errors.AsType[*fault](err)
 	if !ok {
-		return aborted(from, err)
+		return cancelledError(from, err)
 	}
 	return sourceError(from, f.code, "its catalogue "+f.reason, f.err)
 }
@@ -70,16 +75,18 @@ func badCatalog(from svc.Upstream, err error) error {
 func badManifest(from svc.Upstream, entry svc.CatalogEntry, err error) error {
 	f, ok := errors.AsType[*fault](err)
 	if !ok {
-		return aborted(from, err)
+		return cancelledError(from, err)
 	}
 	at := "entry " + strconv.Itoa(entry.Index) + " of the catalogue"
 	if f.code == svc.CodeSourceTimeout {
 		return sourceError(from, f.code, "the manifest_file of "+at+" "+f.reason, f.err)
 	}
-	return sourceError(from, f.code, at+" is bad: its manifest_file "+f.reason, errors.Join(svc.ErrBadEntry, f.err))
+	message := at + " is bad: its manifest_file " + f.reason
+	return sourceError(from, f.code, message, errors.Join(svc.ErrBadEntry, f.err))
 }
 
-// brief is a cause whose text may repeat what a source said, which may be megabytes: the log gets the beginning.
+// brief shortens the text of an error for the log. The text can repeat megabytes of a source's
+// answer.
 type brief struct{ err error }
 
 func (b brief) Error() string { return clip(b.err.Error(), 500) }
@@ -90,12 +97,12 @@ func sourceError(from svc.Upstream, code svc.Code, message string, err error) er
 	if err != nil {
 		err = brief{err}
 	}
-	return &svc.Error{Code: code, Message: named(from) + ": " + message, Err: err}
+	return &svc.Error{Code: code, Message: sourceName(from) + ": " + message, Err: err}
 }
 
-// aborted is the answer to a caller that went away: no fault of the source.
-func aborted(from svc.Upstream, err error) error {
-	return fmt.Errorf("ask %s: %w", named(from), err)
+// cancelledError returns the error for a caller that cancelled its ctx. The source is not at fault.
+func cancelledError(from svc.Upstream, err error) error {
+	return fmt.Errorf("ask %s: %w", sourceName(from), err)
 }
 
-func named(from svc.Upstream) string { return "source " + strconv.Quote(from.Source.Name) }
+func sourceName(from svc.Upstream) string { return "source " + strconv.Quote(from.Source.Name) }

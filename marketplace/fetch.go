@@ -15,37 +15,37 @@ import (
 // webFile is a file to read from the web.
 type webFile struct {
 	url   *url.URL
-	token svc.Secret // shown to homes only; "" none
+	token svc.Secret // goes to homes only; "": none
 	homes []origin
-	limit int        // of bytes, decoded
-	known validators // of the copy that there is; zero: there is none
+	limit int        // in bytes, decoded
+	known validators // of the cached copy; zero: the cache has no copy
 }
 
-// answer is what was answered to a request for a file.
+// answer is the answer to a request for a file.
 type answer struct {
 	data      []byte
-	next      string // where to ask instead; "": nowhere, this is it
-	unchanged bool   // the copy is still good: there is no data
+	next      string // the address that a redirect names; "": no redirect
+	unchanged bool   // the cached copy is still good, and data is nil
 	validators
 }
 
-// get reads a file, over redirects. Errors are faults, or ctx's when the caller cancelled it.
+// get reads a file and follows redirects. Errors are faults, or ctx's when the caller cancelled it.
 func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 	for hops := 0; ; hops++ {
 		to, problem := c.webOrigin(file.url)
 		if problem != "" {
-			return answer{}, failed("redirects to an address that is refused: it "+problem, nil)
+			return answer{}, newFault("redirects to an address that is refused: it "+problem, nil)
 		}
-		file.url.Host = to.hostport() // what was judged is what is dialled
+		file.url.Host = to.hostport() // dial exactly the host that was checked
 		if !slices.Contains(file.homes, to) {
-			file.token = "" // for good: who was sent away and back is not trusted with it again
+			file.token = "" // for all later hops, also for one that leads back to a home
 		}
 		a, err := c.ask(ctx, c.transportTo(to), file)
 		if err != nil || a.next == "" {
 			return a, err
 		}
 		if hops >= c.limits.Redirects {
-			return answer{}, failed("redirects too often", nil)
+			return answer{}, newFault("redirects too often", nil)
 		}
 		if file.url, err = follow(file.url, a.next); err != nil {
 			return answer{}, err
@@ -53,7 +53,7 @@ func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 	}
 }
 
-// transportTo returns the transport for an origin: only those that the host allowed by name go unguarded.
+// transportTo returns the transport for an origin. Only origins in AllowOrigins bypass the guard.
 func (c *Client) transportTo(o origin) *http.Transport {
 	if c.origins[o] {
 		return c.allowed
@@ -61,14 +61,15 @@ func (c *Client) transportTo(o origin) *http.Transport {
 	return c.guarded
 }
 
-// follow resolves where a redirect leads. That it may be asked is checked when it is.
+// follow resolves the address that a redirect names. get checks later whether the Client may ask
+// that origin.
 func follow(from *url.URL, location string) (*url.URL, error) {
 	next, err := url.Parse(location)
 	if err != nil {
 		if malformed, ok := errors.AsType[*url.Error](err); ok {
-			err = malformed.Err // without the address: it may hold a password
+			err = malformed.Err // drops the address, which can hold a password
 		}
-		return nil, failed("redirects to a malformed address", err)
+		return nil, newFault("redirects to a malformed address", err)
 	}
 	next = from.ResolveReference(next)
 	_, problem := parseAddress(next.String())
@@ -76,7 +77,7 @@ func follow(from *url.URL, location string) (*url.URL, error) {
 		problem = "must hold no control characters"
 	}
 	if problem != "" {
-		return nil, failed("redirects to an address that is refused: it "+problem, nil)
+		return nil, newFault("redirects to an address that is refused: it "+problem, nil)
 	}
 	return next, nil
 }
@@ -87,15 +88,16 @@ func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFil
 	defer cancel(nil)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, file.url.String(), nil)
 	if err != nil {
-		return answer{}, failed("has a malformed address", err)
+		return answer{}, newFault("has a malformed address", err)
 	}
-	request.Close = file.token != "" // what a source says unasked on an idle connection net/http logs, the token too if it repeats it
+	// net/http logs data that arrives on an idle connection, and a source can put the token there.
+	request.Close = file.token != ""
 	conditional := c.setHeaders(request.Header, file)
 	timer := time.AfterFunc(c.limits.HeaderTimeout, func() { cancel(errSlowHeaders) })
 	response, err := transport.RoundTrip(request)
 	timer.Stop()
 	if err != nil {
-		return answer{}, ended(ctx, "cannot be reached", err)
+		return answer{}, explain(ctx, "cannot be reached", err)
 	}
 	defer response.Body.Close()
 	switch {
@@ -106,12 +108,12 @@ func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFil
 	}
 	data, err := readAnswer(response, file.limit)
 	if err != nil {
-		return answer{}, ended(ctx, "broke off or is damaged", err)
+		return answer{}, explain(ctx, "broke off or is damaged", err)
 	}
 	return answer{data: data, validators: validatorsOf(file, response.Header)}, nil
 }
 
-// setHeaders reports whether they make the request conditional.
+// setHeaders sets the headers of a request. It reports whether they make the request conditional.
 func (c *Client) setHeaders(header http.Header, file webFile) (conditional bool) {
 	header.Set("Accept", "application/json, */*;q=0.5")
 	header.Set("Accept-Encoding", "gzip")
@@ -124,7 +126,8 @@ func (c *Client) setHeaders(header http.Header, file webFile) (conditional bool)
 
 func isRedirect(status int) bool {
 	switch status {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		return true
 	}
 	return false
@@ -132,7 +135,7 @@ func isRedirect(status int) bool {
 
 func redirectProblem(response *http.Response) error {
 	if response.Header.Get("Location") == "" {
-		return failed("answered "+strconv.Itoa(response.StatusCode)+" without saying where it is", nil)
+		return newFault("answered "+strconv.Itoa(response.StatusCode)+" without a Location", nil)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func TestAnswers(t *testing.T) {
 		"401":       {status(401), "answered 401"},
 		"404":       {status(404), "its catalogue answered 404"},
 		"500":       {status(500), "its catalogue answered 500"},
-		"redirect":  {status(302), "answered 302 without saying where it is"},
+		"redirect":  {status(302), "answered 302 without a Location"},
 		"gzip":      {header("Content-Encoding", "GZIP", func(w http.ResponseWriter, _ *http.Request) { zip(w, oneEntry) }), ""},
 		"gzip bomb": {header("Content-Encoding", "gzip", bomb), "is larger than 10000 bytes"},
 		"gzip of nothing, endless": {header("Content-Encoding", "gzip", func(w http.ResponseWriter, _ *http.Request) {
@@ -60,8 +60,8 @@ func TestAnswers(t *testing.T) {
 		}), "broke off or is damaged"},
 		"no gzip":       {header("Content-Encoding", "gzip", answer(oneEntry)), "broke off or is damaged"},
 		"empty gzip":    {header("Content-Encoding", "gzip", answer("")), "broke off or is damaged"},
-		"br":            {header("Content-Encoding", "br", answer(oneEntry)), "encoding that was not asked for"},
-		"twice":         {header("Content-Encoding", "gzip, gzip", answer(oneEntry)), "encoding that was not asked for"},
+		"br":            {header("Content-Encoding", "br", answer(oneEntry)), "encoding other than gzip"},
+		"twice":         {header("Content-Encoding", "gzip, gzip", answer(oneEntry)), "encoding other than gzip"},
 		"too long":      {answer(strings.Repeat(" ", 10_001)), "is larger than 10000 bytes"},
 		"exact":         {answer(oneEntry + strings.Repeat(" ", 10_000-len(oneEntry))), ""},
 		"broken off":    {header("Content-Length", "500", answer(oneEntry)), "broke off or is damaged"},
@@ -174,7 +174,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// That a request was cancelled for want of time is not told as a cancellation by the caller, who would get no older copy then.
+// A timeout does not look like a cancellation by the caller: that caller would get no older copy.
 func TestTimeoutIsNoCancellation(t *testing.T) {
 	for _, err := range []error{context.Canceled, fmt.Errorf("read: %w", context.Canceled), io.ErrUnexpectedEOF} {
 		if got := marketplace.SlowHeaders(err); errors.Is(got, context.Canceled) || !strings.Contains(got.Error(), "did not come in time: ") {
@@ -183,7 +183,7 @@ func TestTimeoutIsNoCancellation(t *testing.T) {
 	}
 }
 
-// A server that accepts and says nothing, not even in TLS.
+// The server accepts a connection and sends nothing, not even in TLS.
 func TestTimeoutBeforeHTTP(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -291,7 +291,8 @@ func ExampleClient_Catalog() {
 	// entry 1 is bad: name is missing
 }
 
-// A source that was sent a token and sends more than it has announced is not listened to: net/http would log what it says.
+// A source that got a token sends more than it announced. The client reads none of it: net/http
+// would log it.
 func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is := is.New(t)
 	logged := captureLog(t)
@@ -313,7 +314,7 @@ func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is.Equal(logged.String(), "")
 }
 
-// captureLog returns what is written to the process's own log until the test ends.
+// captureLog returns what the process's own log prints until the test ends.
 func captureLog(t *testing.T) *syncBuffer {
 	t.Helper()
 	var logged syncBuffer
@@ -323,7 +324,7 @@ func captureLog(t *testing.T) *syncBuffer {
 	return &logged
 }
 
-// syncBuffer is written and read concurrently.
+// syncBuffer is a buffer for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

@@ -8,18 +8,18 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// document is what a file of a source says: a catalogue or a manifest.
+// document is the parsed content of a file of a source: a catalogue or a manifest.
 type document struct {
 	catalog   svc.Catalog
 	signature []byte // of the catalogue; nil: it needs none
 	manifest  json.RawMessage
 	digest    string // of the manifest
-	files     []int  // the places of the catalogue's entries whose manifests are in files
-	bytes     int64  // that all this takes in memory
+	files     []int  // the indexes of the catalogue's entries that have a manifest_file
+	bytes     int64  // the memory that the document takes
 }
 
-// measured notes what a document is asked for each time that it is confirmed.
-func (d document) measured() document {
+// withSize fills in files and bytes, so that confirming a copy does not compute them again.
+func (d document) withSize() document {
 	for i := range d.catalog.Entries {
 		if d.catalog.Entries[i].ManifestFile != "" {
 			d.files = append(d.files, i)
@@ -29,14 +29,14 @@ func (d document) measured() document {
 	return d
 }
 
-// fileCopy is the last good answer for a file, parsed. It never changes.
+// fileCopy is the last good answer for a file, parsed. It is immutable.
 type fileCopy struct {
 	document
-	asked time.Time // when the answer that gave or confirmed it was asked for
+	asked time.Time // the start of the request whose answer gave or confirmed it
 	validators
 }
 
-// locate says where a source is.
+// locate returns the place of a source.
 func (c *Client) locate(from svc.Upstream) (place, error) {
 	at, problem := c.place(from.URL)
 	if problem != "" {
@@ -46,11 +46,11 @@ func (c *Client) locate(from svc.Upstream) (place, error) {
 	return at, nil
 }
 
-// file asks the source, now, for a file. Errors are faults, or ctx's when the caller cancelled it.
+// file asks the source for a file. Errors are faults, or ctx's when the caller cancelled it.
 func (c *Client) file(ctx context.Context, at place, key fileKey) (*fileCopy, error) {
 	if at.files == nil {
-		flight := flightKey{key, at.from.Memory != nil}
-		return c.flights.share(ctx, flight, func(ctx context.Context) (*fileCopy, error) { return c.fetch(ctx, at, key) })
+		fetch := func(ctx context.Context) (*fileCopy, error) { return c.fetch(ctx, at, key) }
+		return c.flights.share(ctx, flightKey{key, at.from.Memory != nil}, fetch)
 	}
 	file := &fileCopy{asked: c.now()}
 	name, limit := c.nameOf(key)
@@ -62,7 +62,8 @@ func (c *Client) file(ctx context.Context, at place, key fileKey) (*fileCopy, er
 	return file, err
 }
 
-// bytes reads a file of a source, wherever that is, unconditionally.
+// bytes reads a file of a source on the web or in a file system. On the web it makes an
+// unconditional request.
 func (c *Client) bytes(ctx context.Context, at place, name string, limit int) ([]byte, error) {
 	if at.files != nil {
 		return readFile(ctx, at.files, at.path(name), limit)
@@ -71,8 +72,8 @@ func (c *Client) bytes(ctx context.Context, at place, name string, limit int) ([
 	return a.data, err
 }
 
-// held returns the copy that there is of a file on the web, or nil.
-func (c *Client) held(ctx context.Context, at place, key fileKey) *fileCopy {
+// knownCopy returns the copy of a file on the web from the cache or the store, or nil.
+func (c *Client) knownCopy(ctx context.Context, at place, key fileKey) *fileCopy {
 	if at.files != nil {
 		return nil
 	}
@@ -82,11 +83,11 @@ func (c *Client) held(ctx context.Context, at place, key fileKey) *fileCopy {
 	return c.recall(ctx, at, key)
 }
 
-// fetch asks a server for a file, or whether the copy of it still holds, and keeps what it is told. A bad answer leaves
-// the copy that there is.
+// fetch asks a server for a file and caches the answer. If the cache or the store has a copy, fetch
+// asks whether that is still good. A bad answer does not replace the copy.
 func (c *Client) fetch(ctx context.Context, at place, key fileKey) (*fileCopy, error) {
 	wanted := at.file(c.nameOf(key))
-	last := c.held(ctx, at, key)
+	last := c.knownCopy(ctx, at, key)
 	if last != nil {
 		wanted.known = last.validators
 	}
@@ -113,8 +114,10 @@ func (c *Client) fetch(ctx context.Context, at place, key fileKey) (*fileCopy, e
 	return file, nil
 }
 
-// accept reads what a source has answered now. Errors are faults.
-func (c *Client) accept(ctx context.Context, at place, key fileKey, data []byte) (d document, err error) {
+// accept parses and checks a new answer of a source. Errors are faults.
+func (c *Client) accept(
+	ctx context.Context, at place, key fileKey, data []byte,
+) (d document, err error) {
 	if key.manifest != "" {
 		return c.read(at, key, data, nil)
 	}
@@ -130,7 +133,8 @@ func (c *Client) accept(ctx context.Context, at place, key fileKey, data []byte)
 	return d, c.admit(ctx, at, d.catalog)
 }
 
-// nameOf returns the path of a file, relative to its source and confined to it, and how many bytes it may have.
+// nameOf returns the path of a file relative to its source, and its limit in bytes. The path does
+// not leave the directory of the source.
 func (c *Client) nameOf(key fileKey) (name string, limit int) {
 	if key.manifest == "" {
 		return catalogFile, c.limits.Catalog
@@ -138,13 +142,13 @@ func (c *Client) nameOf(key fileKey) (name string, limit int) {
 	return key.manifest, c.limits.Manifest
 }
 
-// read reads what a file says, and who has signed it. Errors are faults.
+// read parses a file and verifies the signature of a catalogue. Errors are faults.
 func (c *Client) read(at place, key fileKey, data, signature []byte) (d document, err error) {
 	if key.manifest != "" {
 		if d.manifest, err = parseManifest(data); err == nil {
 			d.digest, err = manifestDigest(d.manifest)
 		}
-		return d.measured(), err
+		return d.withSize(), err
 	}
 	signed := at.from.SigningKey != nil
 	if signed {
@@ -154,5 +158,5 @@ func (c *Client) read(at place, key fileKey, data, signature []byte) (d document
 		d.signature = signature
 	}
 	d.catalog, err = parseCatalog(data, c.limits, signed)
-	return d.measured(), err
+	return d.withSize(), err
 }

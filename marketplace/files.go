@@ -8,11 +8,12 @@ import (
 
 var errNotAFile = errors.New("not a regular file")
 
-// readFile reads a file of at most limit bytes. Errors are faults, or ctx's when the caller cancelled it.
+// readFile reads a file of at most limit bytes. Errors are faults, or ctx's when the caller
+// cancelled it.
 func readFile(ctx context.Context, files fs.FS, name string, limit int) ([]byte, error) {
 	data, err := readRegular(ctx, files, name, limit)
 	if err != nil {
-		return nil, ended(ctx, "cannot be read", err)
+		return nil, explain(ctx, "cannot be read", err)
 	}
 	return data, nil
 }
@@ -21,7 +22,7 @@ func readRegular(ctx context.Context, files fs.FS, name string, limit int) ([]by
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// Before it is opened: opening a named pipe waits for a writer.
+	// Check the mode before opening the file: to open a named pipe waits for a writer.
 	info, err := fs.Stat(files, name)
 	if err != nil {
 		return nil, err

@@ -7,36 +7,39 @@ import (
 	"time"
 )
 
-// flights share the asking for a file between all who want it at the same time.
+// flights shares one request for a file among concurrent callers.
 type flights struct {
-	timeout time.Duration // for one
+	timeout time.Duration // of one flight
 
 	mu  sync.Mutex
 	all map[flightKey]*flight
 }
 
-// flightKey is a file, and whether its answer is kept in a store. To keep it may take until a transaction of a host ends: what that asks for
-// is kept nowhere, and shares with nobody else.
+// flightKey is a file, and whether the flight stores its answer. Calls within a transaction of the
+// host store no answer: the store could wait until that transaction ends. So they share no flight
+// with other calls.
 type flightKey struct {
 	fileKey
-	kept bool
+	stored bool
 }
 
-// flight is the asking for one file.
+// flight is one shared request for a file.
 type flight struct {
 	cancel  context.CancelFunc
-	waiting int           // who still want it
-	done    chan struct{} // closed when answer and err are there
+	waiting int           // the number of callers that wait
+	done    chan struct{} // closed after answer and err are set
 	answer  *fileCopy
 	err     error
 }
 
-// share returns what ask returns, which is called once for all who share a key at the same time. It goes on when one of
-// them leaves, and is cancelled when all have left. Errors are ask's, a fault when it panics, and what [ended] makes of
-// ctx's end.
-func (f *flights) share(ctx context.Context, key flightKey, ask func(ctx context.Context) (*fileCopy, error)) (*fileCopy, error) {
+type askFunc func(ctx context.Context) (*fileCopy, error)
+
+// share calls ask once for all concurrent callers with that key, and returns its results. ask goes
+// on when a caller leaves. It is cancelled when all callers have left. Errors are ask's, a fault if
+// ask panics, and the error of [explain] when ctx ends.
+func (f *flights) share(ctx context.Context, key flightKey, ask askFunc) (*fileCopy, error) {
 	if ctx.Err() != nil {
-		return nil, ended(ctx, "", ctx.Err())
+		return nil, explain(ctx, "", ctx.Err())
 	}
 	one := f.board(ctx, key, ask)
 	select {
@@ -44,12 +47,12 @@ func (f *flights) share(ctx context.Context, key flightKey, ask func(ctx context
 		return one.answer, one.err
 	case <-ctx.Done():
 		f.leave(key, one)
-		return nil, ended(ctx, "", ctx.Err())
+		return nil, explain(ctx, "", ctx.Err())
 	}
 }
 
 // board joins the flight for key, or starts it.
-func (f *flights) board(ctx context.Context, key flightKey, ask func(ctx context.Context) (*fileCopy, error)) *flight {
+func (f *flights) board(ctx context.Context, key flightKey, ask askFunc) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.all[key]
@@ -63,10 +66,12 @@ func (f *flights) board(ctx context.Context, key flightKey, ask func(ctx context
 	return one
 }
 
-func (f *flights) fly(ctx context.Context, key flightKey, one *flight, ask func(ctx context.Context) (*fileCopy, error)) {
+// fly runs ask and ends the flight. It recovers a panic: in a goroutine of its own a panic ends the
+// process, and in the caller's goroutine it would not.
+func (f *flights) fly(ctx context.Context, key flightKey, one *flight, ask askFunc) {
 	defer func() {
-		if p := recover(); p != nil { // in the caller's goroutine it would not have ended the process
-			one.err = failed("could not be read", fmt.Errorf("panic: %v", p))
+		if p := recover(); p != nil {
+			one.err = newFault("cannot be read", fmt.Errorf("panic: %v", p))
 		}
 		f.mu.Lock()
 		f.forget(key, one)
@@ -77,7 +82,7 @@ func (f *flights) fly(ctx context.Context, key flightKey, one *flight, ask func(
 	one.answer, one.err = ask(ctx)
 }
 
-// leave is for who waits no longer.
+// leave removes a caller that stops waiting. It cancels the flight after the last one.
 func (f *flights) leave(key flightKey, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +92,8 @@ func (f *flights) leave(key flightKey, one *flight) {
 	}
 }
 
-// forget makes who comes next start another flight. f.mu is held.
+// forget removes a flight, so that the next caller starts another one. The caller of forget holds
+// f.mu.
 func (f *flights) forget(key flightKey, one *flight) {
 	if f.all[key] == one {
 		delete(f.all, key)

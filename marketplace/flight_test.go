@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// until waits for something that is about to be so.
+// until waits until a condition holds.
 func until(t *testing.T, so func() bool) {
 	t.Helper()
 	for began := time.Now(); !so(); time.Sleep(time.Millisecond) {
@@ -51,7 +51,7 @@ func TestFiftyAtOnce(t *testing.T) {
 	}
 }
 
-// busy is a memory that keeps a file when it is let.
+// busy is a memory that waits for a signal before it keeps a file.
 type busy struct {
 	memory
 	keeping, let chan struct{}
@@ -62,7 +62,8 @@ func (b *busy) KeepFile(context.Context, string, []byte) {
 	<-b.let
 }
 
-// Who has no memory, as in a transaction of a host, does not wait for one: it may be the transaction that the memory waits for.
+// A call without a memory, as in a transaction of a host, does not wait for one: the memory could
+// wait for that transaction.
 func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
 	is := is.New(t)
 	_, client, from := newShelf(t, marketplace.Config{})
@@ -80,7 +81,7 @@ func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
 	is.NoErr(<-done)
 }
 
-// Two who may not see each other's answers share no request.
+// Two calls that must not see each other's answers share no request.
 func TestOthersAreNotWaitedFor(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -136,7 +137,7 @@ func TestWhoAskedFirstLeaves(t *testing.T) {
 	is.Equal(s.requests(), []string{"/templates.json 200"})
 }
 
-// When nobody waits any more the request ends, and who comes then makes one of its own.
+// A request ends when no caller waits for it. The next caller starts another request.
 func TestAllLeave(t *testing.T) {
 	is := is.New(t)
 	asked, ended := make(chan struct{}, 1), make(chan struct{})
@@ -169,7 +170,7 @@ func TestAllLeave(t *testing.T) {
 	version(t, client, from)
 }
 
-// Who waits only a short time is told so, and the others get their answer.
+// A caller with a short deadline gets its timeout, and the others get their answer.
 func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -190,7 +191,7 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	is.NoErr(<-patient)
 }
 
-// A failure is shared as well; the next call asks again.
+// Callers share a failure as well; the next call asks again.
 func TestFailureIsNotKept(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -202,10 +203,10 @@ func TestFailureIsNotKept(t *testing.T) {
 	is.Equal(len(s.requests()), 2)
 }
 
-// Nothing that a source sends ends the process.
+// No answer of a source ends the process.
 func TestFlightThatPanics(t *testing.T) {
 	err := marketplace.FlightThatPanics()
-	if err == nil || !strings.Contains(err.Error(), "could not be read: panic: broken") {
+	if err == nil || !strings.Contains(err.Error(), "cannot be read: panic: broken") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// rawFiles returns where the files of a repository are that GitHub or GitLab show at path, or nil. Without a ref
-// it is HEAD, the default branch. A ref may hold slashes: it and the directory are passed on as they stand.
+// rawFiles returns the base address of a repository's raw files. path is the repository's page on
+// GitHub or GitLab; for any other address rawFiles returns nil. Without a ref, rawFiles uses HEAD,
+// the default branch. A ref can hold slashes: rawFiles copies the ref and the directory unchanged.
 func rawFiles(o origin, path string) *url.URL {
 	if o.scheme != "https" || o.port != "443" {
 		return nil
@@ -25,7 +26,7 @@ func rawFiles(o origin, path string) *url.URL {
 	return nil
 }
 
-// rawGitHub knows OWNER/REPO and OWNER/REPO/tree/REF/DIR.
+// rawGitHub accepts OWNER/REPO and OWNER/REPO/tree/REF/DIR.
 func rawGitHub(segments []string) *url.URL {
 	if len(segments) < 2 {
 		return nil
@@ -40,7 +41,7 @@ func rawGitHub(segments []string) *url.URL {
 	return repoURL("raw.githubusercontent.com", repo, at)
 }
 
-// rawGitLab knows GROUP/…/PROJECT and GROUP/…/PROJECT/-/tree/REF/DIR.
+// rawGitLab accepts GROUP/…/PROJECT and GROUP/…/PROJECT/-/tree/REF/DIR.
 func rawGitLab(segments []string) *url.URL {
 	project, at := segments, []string{"-", "raw", "HEAD"}
 	if dash := slices.Index(segments, "-"); dash >= 0 {
@@ -56,7 +57,8 @@ func rawGitLab(segments []string) *url.URL {
 	return repoURL("gitlab.com", project, at)
 }
 
-// repoURL joins a repository, whose last segment may end in ".git", and a place in it.
+// repoURL joins a repository and a path in it. The last segment of the repository may end in
+// ".git".
 func repoURL(host string, repo, at []string) *url.URL {
 	path := strings.TrimSuffix(strings.Join(repo, "/"), ".git") + "/" + strings.Join(at, "/")
 	return &url.URL{Scheme: "https", Host: host, Path: "/" + path}

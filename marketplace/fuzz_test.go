@@ -14,7 +14,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// FuzzCheckURL: what is accepted has a host that is no forbidden address in anybody's reading.
+// FuzzCheckURL: no parser reads the host of an accepted address as a forbidden address.
 func FuzzCheckURL(f *testing.F) {
 	for _, seed := range []string{"https://example.com/a", "https://2130706433", "https://0x7f.1", "https://0.0.0b0", "https://0x.0", "https://[::ffff:127.0.0.1]:443/", "https://127.0.0.1.", "https://a@b/",
 		"https://%31", "https://１２７.1/", "https://localhost.", "fs://local/a", "http://example.com", "https://[fe80::1%25lo]/", "https://8.8.8.8:1/%2e%2e"} {
@@ -59,7 +59,7 @@ func checkHost(t *testing.T, host string) {
 	}
 }
 
-// loosely reads an IPv4 address as inet_aton does.
+// loosely parses an IPv4 address as inet_aton does.
 func loosely(host string) netip.Addr {
 	parts := strings.Split(host, ".")
 	if len(parts) > 4 {
@@ -86,8 +86,8 @@ func loosely(host string) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 }
 
-// FuzzConfined: what is accepted stays under its base, as it stands, resolved as a reference, and after one and two
-// decodings.
+// FuzzConfined: an accepted reference stays under its base: as written, resolved, and after one
+// and two decodings.
 func FuzzConfined(f *testing.F) {
 	for _, seed := range escapes() {
 		f.Add(seed)
@@ -131,7 +131,7 @@ func FuzzConfined(f *testing.F) {
 	})
 }
 
-// FuzzCatalog: the parser never panics, and loses no entry; what it reads is what encoding/json reads.
+// FuzzCatalog: the parser never panics, loses no entry, and agrees with encoding/json.
 func FuzzCatalog(f *testing.F) {
 	for _, seed := range []string{oneEntry, twoEntries, `{}`, `[]`, `{"templates":null}`, `{"templates":[null,{},[],"x",1,true,{"id":"\u0061","name":"A\"","manifest":{"a":[1,{"b":"}]"}]}}]}`,
 		`{"a":"\\","templates":[{"id":"a","name":"b","tags":["a]","\\"],"manifest_file":"x"},{"id":"a"}]}`} {

@@ -14,19 +14,21 @@ import (
 	"time"
 )
 
-// errBlocked: an address may not be dialled.
+// errBlocked means that the Client must not dial an address.
 var errBlocked = errors.New("address is not public")
 
-// guard decides which addresses may be dialled.
+// guard decides which addresses the Client may dial.
 type guard struct {
 	allow []netip.Prefix
 
-	resolver *net.Resolver                          // of tests; nil: the system's
-	admitted func(address string) error             // of tests: told what is about to be connected to
-	dial     func(address string) (net.Conn, error) // of tests: instead of all else
+	// Tests set these.
+	resolver *net.Resolver                          // nil: the system's
+	admitted func(address string) error             // gets each address before the connection
+	dial     func(address string) (net.Conn, error) // replaces the dialer and the check
 }
 
-// notPublic are the IPv4 blocks that are not globally reachable (IANA's special-purpose registry, RFC 6890).
+// notPublic lists the IPv4 blocks that are not globally reachable (IANA's special-purpose registry,
+// RFC 6890).
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -44,8 +46,9 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),     // multicast, reserved, broadcast
 }
 
-// globalIPv6 is all of IPv6 that is assigned to hosts on the internet. What is outside it is private, link-local,
-// multicast, unassigned, or holds an IPv4 address (mapped, compatible, NAT64); so do two of the blocks inside.
+// globalIPv6 is the part of IPv6 that is assigned to hosts on the internet. Addresses outside it
+// are private, link-local, multicast or unassigned, or hold an IPv4 address (mapped, compatible,
+// NAT64). Two of the blocks in notPublicInIt6 hold IPv4 addresses as well.
 var (
 	globalIPv6     = netip.MustParsePrefix("2000::/3")
 	notPublicInIt6 = []netip.Prefix{
@@ -56,7 +59,7 @@ var (
 	}
 )
 
-// forbids reports whether addr may not be dialled: it is not public, and the host does not allow it.
+// forbids reports whether addr is neither public nor in AllowCIDRs. The Client must not dial it.
 func (g *guard) forbids(addr netip.Addr) bool {
 	addr = addr.WithZone("")
 	if contains(g.allow, addr) {
@@ -77,7 +80,8 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// forbidsHost reports whether host, in its canonical spelling, is a forbidden address or a name of this machine.
+// forbidsHost reports whether host is a forbidden address or a forbidden name of this machine. host
+// must have its canonical spelling.
 func (g *guard) forbidsHost(host string) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return g.forbids(addr)
@@ -88,11 +92,12 @@ func (g *guard) forbidsHost(host string) bool {
 	return false
 }
 
-// control is the [net.Dialer]'s: it is called with each address that a name resolved to, before it is connected to.
+// control refuses forbidden addresses. The [net.Dialer] calls it after it resolves the name and
+// before it connects, with each address.
 func (g *guard) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("%w: %q is none", errBlocked, address)
+		return fmt.Errorf("%w: %q is not an address and port", errBlocked, address)
 	}
 	if g.forbids(to.Addr()) {
 		return fmt.Errorf("%w: %s", errBlocked, address)
@@ -103,9 +108,13 @@ func (g *guard) control(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// transport speaks HTTP/1.1 over connections that control has admitted; nil admits all. It knows no proxy and no cookies. In
-// HTTP/2 net/http writes a line to the process's log for each frame that it does not know: millions in a second.
-func (c *Client) transport(roots *x509.CertPool, control func(network, address string, conn syscall.RawConn) error) *http.Transport {
+// transport returns an HTTP/1.1 transport over connections that control admits. A nil control
+// admits all. The transport uses no proxy and no cookies. It does not use HTTP/2, in which net/http
+// logs a line for each unknown frame: a source can cause millions of lines a second.
+func (c *Client) transport(
+	roots *x509.CertPool,
+	control func(network, address string, conn syscall.RawConn) error,
+) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -113,13 +122,17 @@ func (c *Client) transport(roots *x509.CertPool, control func(network, address s
 			if c.guard.dial != nil {
 				return c.guard.dial(address)
 			}
-			d := net.Dialer{Timeout: c.limits.HeaderTimeout, Control: control, Resolver: c.guard.resolver}
+			d := net.Dialer{
+				Timeout:  c.limits.HeaderTimeout,
+				Control:  control,
+				Resolver: c.guard.resolver,
+			}
 			return d.DialContext(ctx, network, address)
 		},
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    c.limits.HeaderTimeout,
 		Protocols:              &protocols,
-		DisableCompression:     true, // decoded under our own limits
+		DisableCompression:     true, // readAnswer decodes with its own limits
 		MaxResponseHeaderBytes: 64 << 10,
 		MaxIdleConns:           16,
 		IdleConnTimeout:        30 * time.Second,

@@ -61,8 +61,8 @@ func TestGuardAllowsCIDRs(t *testing.T) {
 	}
 }
 
-// names is a DNS server: the n-th query for IPv4 addresses, and the n-th for IPv6, is answered with the n-th set of addresses,
-// the last one for good.
+// names is a DNS server. It answers the n-th query for IPv4, and the n-th for IPv6, with the n-th
+// set, and repeats the last.
 type names struct {
 	mu      sync.Mutex
 	answers [][]string
@@ -125,7 +125,8 @@ func (n *names) next(isA bool) []string {
 
 var errNotConnected = errors.New("admitted, and not connected in this test")
 
-// resolving returns a client for which names resolve to answers, and the list of addresses that its guard admitted.
+// resolving returns a client whose names resolve to answers, and the list of addresses that its
+// guard admits.
 func resolving(t *testing.T, config marketplace.Config, answers ...[]string) (*marketplace.Client, *[]string) {
 	t.Helper()
 	client := newClient(t, config)
@@ -149,7 +150,7 @@ func TestNameInAllowedCIDR(t *testing.T) {
 	}
 }
 
-// An allowed origin is reached wherever its name leads, and only that scheme, host and port.
+// The client reaches an allowed origin at any address, but only with that scheme, host and port.
 func TestNameOfAllowedOrigin(t *testing.T) {
 	server := httptest.NewServer(answer(oneEntry))
 	defer server.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// authority is who signs certificates.
+// authority signs certificates.
 type authority struct {
 	certificate *x509.Certificate
 	key         ed25519.PrivateKey
@@ -48,7 +48,7 @@ func sign(t *testing.T, template, parent *x509.Certificate, public, key any) *x5
 	return certificate
 }
 
-// issue returns a certificate for one.example, but for what is wrong with it.
+// issue returns a certificate for one.example with the given defect.
 func (a authority) issue(t *testing.T, wrong func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -64,7 +64,7 @@ func (a authority) issue(t *testing.T, wrong func(*x509.Certificate)) tls.Certif
 	return tls.Certificate{Certificate: [][]byte{sign(t, template, a.certificate, key.Public(), a.key).Raw}, PrivateKey: key}
 }
 
-// over says something over TLS.
+// over sends a speech over TLS.
 func over(config *tls.Config, next speech) speech {
 	return func(conn net.Conn) {
 		secure := tls.Server(conn, config)
@@ -75,12 +75,12 @@ func over(config *tls.Config, next speech) speech {
 	}
 }
 
-// with presents a certificate, and would answer well.
+// with presents a certificate and would answer well.
 func with(certificate tls.Certificate) speech {
 	return over(&tls.Config{Certificates: []tls.Certificate{certificate}}, say(ok(length(len(oneEntry))), oneEntry))
 }
 
-// newSecure is newHostile over TLS, for one.example.
+// newSecure is newHostile over TLS for one.example.
 func newSecure(t *testing.T, ca authority) (*rawSource, *marketplace.Client, svc.Upstream, svc.Catalog) {
 	t.Helper()
 	source := newRawSource(t, with(ca.issue(t, nil)))
@@ -97,7 +97,7 @@ func newSecure(t *testing.T, ca authority) (*rawSource, *marketplace.Client, svc
 	return source, client, from, good
 }
 
-// hello reads what a client says first.
+// hello reads the first bytes of a client.
 func hello(conn net.Conn) {
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(conn, head); err == nil {
@@ -105,7 +105,7 @@ func hello(conn net.Conn) {
 	}
 }
 
-// handshakes are what goes wrong before anything is asked for.
+// handshakes are faults before the first request.
 func handshakes(t *testing.T, ca authority) map[string]speech {
 	good := ca.issue(t, nil)
 	presented := func(certificate tls.Certificate) speech {
@@ -164,7 +164,8 @@ func handshakes(t *testing.T, ca authority) map[string]speech {
 	}
 }
 
-// A server that does not prove who it is gets nothing, the token least of all, and nothing that it says counts.
+// A server that does not prove its identity gets no request and no token, and its answer is
+// ignored.
 func TestHostileHandshakes(t *testing.T) {
 	ca, logged := newAuthority(t), captureLog(t)
 	for name, bad := range handshakes(t, ca) {

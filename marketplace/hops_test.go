@@ -11,7 +11,8 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// astray are redirects that are not followed, by what is wrong with them; TestSpellings has the hosts.
+// astray are redirects that the client must not follow, by their fault. TestSpellings has the
+// hosts.
 var astray = map[string][]string{
 	"plain http": {"http://one.example/x", "HTTP://one.example/x", "http://two.example/", "http://one.example:443/x",
 		"http://1.1.1.1/"},
@@ -39,7 +40,7 @@ var astray = map[string][]string{
 		":", "%"},
 }
 
-// Each hop is judged, the first as the last.
+// The client checks each hop, from the first to the last.
 func TestRedirectsAstray(t *testing.T) {
 	var hops int // good ones, before the bad one
 	var location string
@@ -65,7 +66,7 @@ func TestRedirectsAstray(t *testing.T) {
 						t.Errorf("%s, after %d others: asked for %q", location, hops, *asked)
 					}
 					if strings.Contains(err.Error(), "hunter2") {
-						t.Errorf("%s: a password is told: %v", location, err)
+						t.Errorf("%s: the error shows a password: %v", location, err)
 					}
 				}
 			}
@@ -73,7 +74,7 @@ func TestRedirectsAstray(t *testing.T) {
 	}
 }
 
-// What looks as if it led elsewhere, and does not, is followed.
+// These redirects look as if they led elsewhere. The client follows them.
 func TestRedirectsThatStay(t *testing.T) {
 	for location, path := range map[string]string{
 		"///127.0.0.1/x":           "///127.0.0.1/x",
@@ -106,7 +107,7 @@ func TestRedirectsThatStay(t *testing.T) {
 	}
 }
 
-// An origin that the host allows may be redirected to, and no other port or scheme of it.
+// A redirect may lead to an allowed origin, but to no other port or scheme of its host.
 func TestRedirectsToWhatIsAllowed(t *testing.T) {
 	second := httptest.NewServer(answer(oneEntry))
 	defer second.Close()

@@ -11,10 +11,10 @@ import (
 	"github.com/matryer/is"
 )
 
-// hostileLimit is how many bytes a catalogue may have in these tests.
+// hostileLimit is the limit of a catalogue in these tests, in bytes.
 const hostileLimit = 256 << 10
 
-// patient are limits of time that no answer exceeds but one that does not come at all.
+// patient are time limits that only a missing answer exceeds.
 var patient = marketplace.Limits{Catalog: hostileLimit, Entries: 5, HeaderTimeout: time.Minute, Timeout: time.Minute}
 
 const (
@@ -22,12 +22,12 @@ const (
 	damaged     = "its catalogue broke off or is damaged"
 	large       = "its catalogue is larger than 262144 bytes"
 	noJSON      = "its catalogue is bad: it must be valid JSON"
-	encoding    = "its catalogue came in an encoding that was not asked for"
+	encoding    = "its catalogue came in an encoding other than gzip"
 	page        = "its catalogue is a web page"
 	late        = "its catalogue did not come in time"
 )
 
-// hostile are answers that are bad, and what is said of them.
+// hostile are bad answers and their messages.
 var hostile = map[string]struct {
 	say  speech
 	want string
@@ -138,7 +138,7 @@ var hostile = map[string]struct {
 	"304, not asked for":      {say("HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n"), "answered 304"},
 	"500, endless":            {then("HTTP/1.1 500 Oops\r\n\r\n", forEver("x")), "answered 500"},
 	"a redirect to itself":    {say(moved("/templates.json")), "redirects too often"},
-	"a redirect to nowhere":   {say("HTTP/1.1 302 Found\r\nConnection: close\r\n\r\n"), "answered 302 without saying where it is"},
+	"a redirect to nowhere":   {say("HTTP/1.1 302 Found\r\nConnection: close\r\n\r\n"), "answered 302 without a Location"},
 	"a redirect with a CR":    {say(moved("/x\rX-Injected: y")), unreachable},
 	"a redirect over 2 lines": {say(moved("http://127.0.0.1:1/\r\n x")), "is plain http"},
 	"a redirect, endless":     {then("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", forEver("x")), "is plain http"},
@@ -161,7 +161,8 @@ var hostile = map[string]struct {
 	"closed in gzip":        {say(ok(gzipped), zipped(oneEntry)[:15]), damaged},
 }
 
-// newHostile returns a client that has a good copy of a source that can be told to answer badly.
+// newHostile returns a client with a good copy of a source, and the source, which can then answer
+// badly.
 func newHostile(t *testing.T) (*rawSource, *marketplace.Client, svc.Upstream, svc.Catalog) {
 	t.Helper()
 	source := newRawSource(t, say(ok(length(len(oneEntry))), oneEntry))
@@ -174,8 +175,8 @@ func newHostile(t *testing.T) (*rawSource, *marketplace.Client, svc.Upstream, sv
 	return source, client, upstream(url), good
 }
 
-// wantStale wants what holds whenever a source answers badly: an installation fails with code and a message that says want,
-// the last good copy is listed, as stale, and nothing of the bad answer stays.
+// wantStale checks the result of a bad answer: an installation fails with code and want, the last
+// good copy is listed as stale, and nothing of the bad answer stays.
 func wantStale(t *testing.T, client *marketplace.Client, from svc.Upstream, good svc.Catalog, code svc.Code, want string) {
 	t.Helper()
 	is := is.New(t)
@@ -212,8 +213,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// slow are answers that never come to an end. Those whose head is slow end with the time for headers, the others with
-// the time for all.
+// slow are endless answers. Those with a slow head end after HeaderTimeout, the others after
+// Timeout.
 var slow = map[string]map[string]speech{
 	"head": {
 		"never read":             func(conn net.Conn) { silence(conn) },
@@ -272,7 +273,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
-// A source that is listened for and never accepted, and one whose name nobody resolves.
+// One source never accepts a connection; the name of another never resolves.
 func TestSlowConnections(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -301,7 +302,7 @@ func TestSlowConnections(t *testing.T) {
 	}
 }
 
-// No limit is a limit, too.
+// The largest int is a valid limit.
 func TestLargestLimits(t *testing.T) {
 	const most = int(^uint(0) >> 1)
 	client, from := serve(t, answer(oneEntry), marketplace.Limits{Catalog: most, Manifest: most, Entries: most, Redirects: most})

@@ -1,24 +1,31 @@
-// Package marketplace fetches templates from sources: web servers, repositories on GitHub and GitLab, and file systems
-// that the host gives. A [Client] is the [svc.Marketplace] of a host.
+// Package marketplace fetches templates from sources. A [Client] is the [svc.Marketplace] of a
+// host. A source is on a web server, in a repository on GitHub or GitLab, or in a file system of
+// the host.
 //
-// A source is a directory, and its catalogue is the file templates.json in it:
+// A source is a directory. Its catalogue is the file templates.json in that directory:
 //
 //	{ "templates": [ { "id": "chat", "name": "Chat", "description": "…", "category": "…",
 //	                   "integrations": ["…"], "tags": ["…"],
 //	                   "manifest": {…}  or  "manifest_file": "manifests/chat.json" } ] }
 //
-// Only id, name and one of manifest and manifest_file are needed; null is absent; other keys are ignored. JSON is read
-// strictly (I-JSON, RFC 7493: no duplicate keys, no bad UTF-8). A file that breaks these rules is refused as a whole; an
-// entry that does is an [svc.CatalogProblem], and does not stop the others.
+// An entry needs an id, a name, and either a manifest or a manifest_file. A null member counts as
+// absent. The Client ignores other keys. It reads JSON strictly (I-JSON, RFC 7493): no duplicate
+// keys, no bad UTF-8. It refuses a whole file that is not strict JSON. A bad entry becomes an
+// [svc.CatalogProblem]; the other entries stay usable.
 //
-// Nothing that a source says is trusted: every address that is dialled is checked after the name was resolved,
-// redirects are followed by hand, everything that is read has a limit, and a manifest_file cannot leave its directory.
+// The Client trusts no source. It checks each address after the name is resolved and before it
+// dials. It follows redirects itself, limits everything it reads, and refuses a manifest_file that
+// leaves the directory of the source.
 //
-// The last good answers of the web are kept in memory, parsed, at most [Config].Cache bytes of them. [Client.Template]
-// asks the source each time whether they still hold (If-None-Match or If-Modified-Since, RFC 9110), so that what has not
-// changed is not sent again; only [Client.Catalog] may be content with a copy, no older than its caller wants. Calls at
-// the same time share one request for a file. A copy belongs to one registration of a source, its address and its token.
-// File systems are read each time.
+// The Client caches the last good answers of web sources, parsed, in at most [Config].Cache bytes.
+// [Client.Template] asks the source each time whether they are still good (If-None-Match or
+// If-Modified-Since, RFC 9110), so the source does not send unchanged files again. Only
+// [Client.Catalog] can return a cached catalogue without asking, and then none older than its
+// caller wants. A cached manifest needs no request while it has the manifest_digest of its entry.
+//
+// Concurrent calls share one request for a file. A cached copy belongs to one registration of a
+// source, with one address, one token and one signing key. The Client reads file systems each time,
+// without a cache.
 package marketplace
 
 import (
@@ -38,39 +45,49 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Config is what a [Client] is built from. The zero value works: it reaches https at public addresses.
+// Config configures a [Client]. The zero value works: it allows https at public addresses only.
 type Config struct {
-	// AllowOrigins are origins ("http://127.0.0.1:9999", "https://git.corp.example") that may be reached although
-	// they are plain http, at a port of another protocol (the Fetch standard's list of bad ports: 22, 25, 6667 …), or
-	// wherever their name leads: exactly that scheme, host and port, in redirects too.
+	// AllowOrigins lists origins that skip the checks, such as "http://127.0.0.1:9999" or
+	// "https://git.corp.example". The Client reaches such an origin over plain http, at a port of
+	// another protocol (the Fetch standard's list of bad ports: 22, 25, 6667 …), and at any address
+	// its name leads to. An entry covers exactly its scheme, host and port, also in redirects.
 	AllowOrigins []string
-	// AllowCIDRs are addresses that may be dialled although they are not public. They allow no plain http, and no port of
-	// another protocol.
+	// AllowCIDRs lists addresses that the Client may dial although they are not public. They still
+	// need https and a port that is not on the Fetch standard's list of bad ports.
 	AllowCIDRs []netip.Prefix
-	// Files are sources in file systems, addressed as fs://NAME or fs://NAME/dir. Names are of letters, digits
-	// and "-_.". A file system is read concurrently. [os.DirFS] follows symbolic links out of its directory;
-	// [os.Root.FS] does not.
+	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name
+	// consists of letters, digits and "-_.". The Client reads a file system concurrently.
+	// [os.DirFS] follows symbolic links out of its directory; [os.Root.FS] does not.
 	Files map[string]fs.FS
-	// RootCAs are who may sign a server's certificate. Nil: those of the system.
+	// RootCAs may sign the certificates of servers. Nil: the roots of the system.
 	RootCAs *x509.CertPool
-	// UserAgent is sent to servers. "": "extsvc-svc".
+	// UserAgent is the User-Agent header of requests, in printable ASCII. "": "extsvc-svc".
 	UserAgent string
-	// Cache is how many bytes of catalogues and manifests are kept, as they lie in memory; those that were used least
-	// lately go first, and none is kept that takes more than half. 0: 64 MiB. Negative: nothing is kept.
+	// Cache limits the cached catalogues and manifests, in bytes of memory. The least recently used
+	// copy goes first. A copy larger than half of Cache is not cached. 0: 64 MiB. Negative: the
+	// Client caches nothing.
 	Cache int
-	// Limits bound what a source can make this process do.
+	// Limits bound the work that a source can cause in this process.
 	Limits Limits
 }
 
-// Limits bound what a source can make a [Client] do. Zero fields have the default that stands beside them. Sizes are in
-// bytes, after decompression. JSON may be nested [svc.MaxNesting] levels deep, counted within each manifest.
+// Limits bound the work that a source can cause in a [Client]. A zero field has its default. New
+// refuses a negative field except Redirects. Sizes are in bytes after decompression. JSON nests at
+// most [svc.MaxNesting] levels, counted within each manifest.
 type Limits struct {
-	Catalog       int           // of a catalogue: 32 MiB
-	Entries       int           // in a catalogue: 100,000
-	Manifest      int           // of a manifest, fetched or inline: svc.MaxManifest
-	Redirects     int           // followed for one file: 5; negative: none
-	HeaderTimeout time.Duration // from a request to the headers of its answer, connecting included: 10 s
-	Timeout       time.Duration // for one call of a Client, all its requests and redirects included: 30 s
+	// Catalog is the size of a catalogue. 0: 32 MiB.
+	Catalog int
+	// Entries is the number of entries in a catalogue. 0: 100,000.
+	Entries int
+	// Manifest is the size of a manifest, fetched or inline. 0: svc.MaxManifest.
+	Manifest int
+	// Redirects is how many redirects the Client follows for one file. 0: 5. Negative: none.
+	Redirects int
+	// HeaderTimeout runs from a request to the headers of its answer and includes the connecting.
+	// 0: 10 s.
+	HeaderTimeout time.Duration
+	// Timeout is for one call of a Client, with all its requests and redirects. 0: 30 s.
+	Timeout time.Duration
 }
 
 // Client fetches templates from sources. Use [New]. It is safe for concurrent use.
@@ -84,13 +101,14 @@ type Client struct {
 	flights   *flights
 	now       func() time.Time
 
-	guarded *http.Transport // dials what guard admits
-	allowed *http.Transport // dials anything: for requests to origins only
+	guarded *http.Transport // dials only the addresses that guard admits
+	allowed *http.Transport // dials any address; only for requests to the allowed origins
 }
 
 var _ svc.Marketplace = (*Client)(nil)
 
-// New returns a Client over config, or an error that names the field that is wrong. It contacts nobody.
+// New returns a Client with that configuration. An error names the wrong field. New contacts no
+// server and reads no file.
 func New(config Config) (*Client, error) {
 	c := &Client{
 		files:     make(map[string]fs.FS, len(config.Files)),
@@ -106,13 +124,16 @@ func New(config Config) (*Client, error) {
 	}
 	for i, prefix := range config.AllowCIDRs {
 		if !prefix.IsValid() || prefix.Addr().Is4In6() {
-			return nil, fmt.Errorf("marketplace: Config.AllowCIDRs[%d] is not a valid IPv4 or IPv6 prefix", i)
+			return nil, fmt.Errorf("marketplace: Config.AllowCIDRs[%d]"+
+				" is not a valid IPv4 or IPv6 prefix", i)
 		}
 	}
 	c.guard.allow = slices.Clone(config.AllowCIDRs)
 	for name, files := range config.Files {
-		if name == "" || files == nil || strings.ContainsFunc(name, func(r rune) bool { return r != '.' && notInName(r) }) {
-			return nil, fmt.Errorf("marketplace: Config.Files[%q] must have a name of letters, digits and -_. and a file system", name)
+		badName := strings.ContainsFunc(name, func(r rune) bool { return r != '.' && notInName(r) })
+		if name == "" || files == nil || badName {
+			return nil, fmt.Errorf("marketplace: Config.Files[%q] must have"+
+				" a name of letters, digits and -_. and a file system", name)
 		}
 		c.files[name] = files
 	}
@@ -156,8 +177,8 @@ func (l Limits) orDefaults() (Limits, error) {
 	}, nil
 }
 
-// CheckURL implements [svc.Marketplace]: it refuses an address that can be seen to be malformed or forbidden, without
-// resolving its name. What the error says continues a sentence that begins with the address.
+// CheckURL implements [svc.Marketplace]. It refuses a malformed or forbidden address, and resolves
+// no name. The text of the error continues a sentence that begins with the address.
 func (c *Client) CheckURL(url string) error {
 	if _, problem := c.place(url); problem != "" {
 		return errors.New(problem)
@@ -165,14 +186,17 @@ func (c *Client) CheckURL(url string) error {
 	return nil
 }
 
-// Template implements [svc.Marketplace]: it asks the source, now, for its catalogue, and for the file of the manifest
-// when the catalogue names one. A request for the same file that is under way already is shared. The content is the
-// caller's own, its lists not nil.
+// Template implements [svc.Marketplace]. It asks the source for the catalogue, and for the
+// manifest_file if the entry has one. Concurrent calls share the request for a file. The content
+// belongs to the caller; its lists are not nil.
 //
-// Errors are [*svc.Error] with CodeNotFound (the catalogue has no entry with that id), CodeSourceFailed (the source is
-// unreachable, forbidden or answers badly, or the entry is bad) or CodeSourceTimeout; and, when the caller cancels
-// ctx, one that wraps [context.Canceled].
-func (c *Client) Template(ctx context.Context, from svc.Upstream, id string) (svc.Content, error) {
+// An error is an [*svc.Error]. CodeNotFound: the catalogue has no entry with that id.
+// CodeSourceFailed: the source is unreachable or forbidden, its answer is bad, or the entry is bad.
+// CodeSourceTimeout: the source took too long. CodeUnavailable: the store cannot check the serial
+// of a signed catalogue. When the caller cancels ctx, the error wraps [context.Canceled].
+func (c *Client) Template(
+	ctx context.Context, from svc.Upstream, id string,
+) (svc.Content, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
 	defer cancel()
 	at, err := c.locate(from)
@@ -191,8 +215,11 @@ func (c *Client) Template(ctx context.Context, from svc.Upstream, id string) (sv
 	return own(entry.Content), err
 }
 
-// Manifest implements [svc.Marketplace]. Errors are those of [Client.Template], without CodeNotFound.
-func (c *Client) Manifest(ctx context.Context, from svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+// Manifest implements [svc.Marketplace]. Errors are those of [Client.Template] without
+// CodeNotFound.
+func (c *Client) Manifest(
+	ctx context.Context, from svc.Upstream, entry svc.CatalogEntry,
+) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
 	defer cancel()
 	at, err := c.locate(from)
@@ -202,25 +229,27 @@ func (c *Client) Manifest(ctx context.Context, from svc.Upstream, entry svc.Cata
 	if entry.ManifestFile == "" {
 		return slices.Clone(entry.Content.Manifest), nil
 	}
-	if _, problem := confined(entry.ManifestFile); problem != "" {
-		return nil, badManifest(from, entry, failed(problem, nil))
+	if _, problem := relativePath(entry.ManifestFile); problem != "" {
+		return nil, badManifest(from, entry, newFault(problem, nil))
 	}
 	manifest, err := c.manifest(ctx, at, entry)
 	return slices.Clone(manifest), err
 }
 
-// manifest returns the manifest of an entry that is in a file: the copy, if it is what the catalogue, which has just been asked for,
-// says; else the source is asked.
-func (c *Client) manifest(ctx context.Context, at place, entry svc.CatalogEntry) (json.RawMessage, error) {
+// manifest returns the manifest in the manifest_file of an entry. It returns the cached copy if
+// that has the manifest_digest of the entry. Otherwise it asks the source.
+func (c *Client) manifest(
+	ctx context.Context, at place, entry svc.CatalogEntry,
+) (json.RawMessage, error) {
 	key := keyOf(at.from, entry.ManifestFile)
 	if entry.ManifestDigest != "" {
-		if file := c.held(ctx, at, key); file != nil && file.digest == entry.ManifestDigest {
+		if file := c.knownCopy(ctx, at, key); file != nil && file.digest == entry.ManifestDigest {
 			return file.manifest, nil
 		}
 	}
 	file, err := c.file(ctx, at, key)
 	if err == nil && entry.ManifestDigest != "" && file.digest != entry.ManifestDigest {
-		err = failed("is not what the manifest_digest of the catalogue says", nil)
+		err = newFault("does not match the manifest_digest of the catalogue", nil)
 	}
 	if err != nil {
 		return nil, badManifest(at.from, entry, err)
@@ -228,9 +257,17 @@ func (c *Client) manifest(ctx context.Context, at place, entry svc.CatalogEntry)
 	return file.manifest, nil
 }
 
-// Catalog implements [svc.Marketplace]. A maxAge of 0 asks the source, now. The manifests of files are there as far as they
-// were fetched or confirmed within maxAge. Errors are those of [Client.Template], without CodeNotFound.
-func (c *Client) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
+// Catalog implements [svc.Marketplace]. It returns a cached catalogue of at most maxAge, or asks
+// the source; a maxAge of 0 always asks. If the source fails, Catalog returns the cached catalogue
+// of any age, with the error in its Failure. Without a cached catalogue, and when the caller
+// cancels ctx, it returns the error.
+//
+// An entry with a manifest_file has its manifest if the source gave or confirmed the file within
+// maxAge, or if the cached file has the entry's manifest_digest. Errors are those of
+// [Client.Template] without CodeNotFound.
+func (c *Client) Catalog(
+	ctx context.Context, from svc.Upstream, maxAge time.Duration,
+) (svc.Catalog, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
 	defer cancel()
 	at, err := c.locate(from)
@@ -245,7 +282,7 @@ func (c *Client) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 		if err == nil {
 			file = asked
 		} else if failure = badCatalog(from, err); file == nil {
-			file = c.copies.get(key) // it may have been remembered
+			file = c.copies.get(key) // c.file may have recalled a copy from the store
 		}
 	}
 	if file == nil || errors.Is(failure, context.Canceled) {
@@ -257,14 +294,18 @@ func (c *Client) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 	return catalog, nil
 }
 
-// withManifests returns the entries of a catalogue with the manifests of files whose copies are good since then.
-func (c *Client) withManifests(key fileKey, catalog *fileCopy, since time.Time) []svc.CatalogEntry {
+// withManifests returns the entries of a catalogue with the cached manifests of their files. A
+// cached manifest must match the manifest_digest, or else be fetched or confirmed since that time.
+func (c *Client) withManifests(
+	key fileKey, catalog *fileCopy, since time.Time,
+) []svc.CatalogEntry {
 	entries, shared := catalog.catalog.Entries, true
 	for _, i := range catalog.files {
 		entry := entries[i]
 		key.manifest = entry.ManifestFile
 		file := c.copies.get(key)
-		if file == nil || entry.ManifestDigest != file.digest && (entry.ManifestDigest != "" || file.asked.Before(since)) {
+		if file == nil || entry.ManifestDigest != file.digest &&
+			(entry.ManifestDigest != "" || file.asked.Before(since)) {
 			continue
 		}
 		if shared {
@@ -275,10 +316,12 @@ func (c *Client) withManifests(key fileKey, catalog *fileCopy, since time.Time) 
 	return entries
 }
 
-// own returns a content that shares no memory with the copy that it is from.
+// own returns a copy of a content that shares no memory with the cache.
 func own(content svc.Content) svc.Content {
-	content.Description, content.Category = ownText(content.Description), ownText(content.Category)
-	content.Integrations, content.Tags = slices.Clone(content.Integrations), slices.Clone(content.Tags)
+	content.Description = ownText(content.Description)
+	content.Category = ownText(content.Category)
+	content.Integrations = slices.Clone(content.Integrations)
+	content.Tags = slices.Clone(content.Tags)
 	content.Manifest = slices.Clone(content.Manifest)
 	return content
 }
@@ -291,10 +334,11 @@ func ownText(text *string) *string {
 	return &owned
 }
 
-// CacheStats returns what is kept now.
+// CacheStats returns the present size of the cache and its counters.
 func (c *Client) CacheStats() CacheStats { return c.copies.look() }
 
-// CloseIdleConnections closes the connections that are kept open for further requests. The Client stays usable.
+// CloseIdleConnections closes the connections that wait for further requests. The Client stays
+// usable.
 func (c *Client) CloseIdleConnections() {
 	c.guarded.CloseIdleConnections()
 	c.allowed.CloseIdleConnections()

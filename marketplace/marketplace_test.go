@@ -27,7 +27,7 @@ func newClient(t testing.TB, config marketplace.Config) *marketplace.Client {
 	return client
 }
 
-// serve starts a server and returns a client that may reach it, and the source that it is.
+// serve starts a server. It returns a client that may reach the server, and its source.
 func serve(t testing.TB, handler http.HandlerFunc, limits marketplace.Limits) (*marketplace.Client, svc.Upstream) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -44,7 +44,7 @@ func answer(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }
 }
 
-// tree serves files by their path, without any redirect of a mux.
+// tree serves files by their path, without the redirects of a mux.
 func tree(files map[string]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := files[r.URL.Path]
@@ -56,7 +56,7 @@ func tree(files map[string]string) http.HandlerFunc {
 	}
 }
 
-// wantError fails unless err is an svc.Error with that code whose message holds all of parts.
+// wantError fails unless err is an svc.Error with that code and all parts in its message.
 func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*svc.Error](err)
@@ -132,8 +132,8 @@ func TestTemplateFromFiles(t *testing.T) {
 	is.Equal(string(content.Manifest), `{"version":"2"}`)
 
 	for _, test := range []struct{ url, id, want string }{
-		{"fs://Lib-1.2", "a", "its catalogue is not there"},
-		{"fs://Lib-1.2/bad", "a", "entry 0 of the catalogue is bad: its manifest_file is not there"},
+		{"fs://Lib-1.2", "a", "its catalogue does not exist"},
+		{"fs://Lib-1.2/bad", "a", "entry 0 of the catalogue is bad: its manifest_file does not exist"},
 		{"fs://Lib-1.2/bad", "b", "entry 1 of the catalogue is bad: its manifest_file must be a JSON object"},
 		{"fs://Lib-1.2/bad", "c", "entry 2 of the catalogue is bad: its manifest_file cannot be read"},
 		{"fs://Lib-1.2/big", "a", "its catalogue is larger than 1000 bytes"},
@@ -151,7 +151,7 @@ func TestTemplateFromFiles(t *testing.T) {
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 }
 
-// brokenFS has a file that can be found and not opened.
+// brokenFS has a file that Stat finds and Open refuses.
 type brokenFS struct{}
 
 func (brokenFS) Open(string) (fs.File, error) { return nil, fs.ErrPermission }

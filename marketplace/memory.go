@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// kept is what stands, as a line of JSON, before the answer itself, compressed, in what outlives the process.
-type kept struct {
-	Key          string    `json:"key"` // whose file it is: see fileKey
+// storedHeader is the header of an answer in the store: one line of JSON. The answer follows in
+// gzip.
+type storedHeader struct {
+	Key          string    `json:"key"` // the hash of the fileKey
 	Asked        time.Time `json:"asked"`
 	URL          string    `json:"url"`
 	Authorized   bool      `json:"authorized,omitempty"`
@@ -23,38 +24,49 @@ type kept struct {
 	Signature    []byte    `json:"signature,omitempty"`
 }
 
-// hash stands for a key where the key itself is not to be seen.
+// hash returns a text that identifies a key and does not show its parts.
 func (k fileKey) hash() string {
 	text := strings.Join([]string{
-		string(k.source.Scope), k.source.Owner, k.source.Name, strconv.FormatInt(k.registered, 10), k.url, string(k.credential[:]), k.manifest,
+		string(k.source.Scope), k.source.Owner, k.source.Name,
+		strconv.FormatInt(k.registered, 10),
+		k.url, string(k.credential[:]), k.manifest,
 	}, "\x00")
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// remember keeps an answer beyond the life of the process, when a server can be asked whether it still holds.
-func (c *Client) remember(ctx context.Context, at place, key fileKey, file *fileCopy, data []byte) {
+// remember stores an answer for later processes. It stores only an answer with a validator, because
+// only for such an answer can a later request ask whether it is still good.
+func (c *Client) remember(
+	ctx context.Context, at place, key fileKey, file *fileCopy, data []byte,
+) {
 	if at.from.Memory == nil || file.etag == "" && file.lastModified == "" {
 		return
 	}
 	var b bytes.Buffer
-	_ = json.NewEncoder(&b).Encode(kept{
-		Key: key.hash(), Asked: file.asked, URL: file.url, Authorized: file.authorized, ETag: file.etag, LastModified: file.lastModified,
-		Signature: file.signature,
+	_ = json.NewEncoder(&b).Encode(storedHeader{
+		Key:          key.hash(),
+		Asked:        file.asked,
+		URL:          file.url,
+		Authorized:   file.authorized,
+		ETag:         file.etag,
+		LastModified: file.lastModified,
+		Signature:    file.signature,
 	})
 	zip, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 	_, _ = zip.Write(data)
-	_ = zip.Close() // nothing of this fails in memory
+	_ = zip.Close() // writes to memory do not fail
 	at.from.Memory.KeepFile(ctx, key.manifest, b.Bytes())
 }
 
-// recall brings back what was remembered of a file, or nil. It is judged as if it had just been answered.
+// recall loads the answer that remember stored for a file, and caches it. It returns nil if the
+// store has no such answer. recall checks the answer like a new one.
 func (c *Client) recall(ctx context.Context, at place, key fileKey) *fileCopy {
 	if at.from.Memory == nil {
 		return nil
 	}
 	line, zipped, _ := bytes.Cut(at.from.Memory.File(ctx, key.manifest), []byte("\n"))
-	var was kept
+	var was storedHeader
 	if json.Unmarshal(line, &was) != nil || was.Key != key.hash() {
 		return nil
 	}
@@ -64,8 +76,13 @@ func (c *Client) recall(ctx context.Context, at place, key fileKey) *fileCopy {
 		return nil
 	}
 	file := &fileCopy{
-		asked:      was.Asked,
-		validators: validators{url: was.URL, authorized: was.Authorized, etag: was.ETag, lastModified: was.LastModified},
+		asked: was.Asked,
+		validators: validators{
+			url:          was.URL,
+			authorized:   was.Authorized,
+			etag:         was.ETag,
+			lastModified: was.LastModified,
+		},
 	}
 	if file.document, err = c.read(at, key, data, was.Signature); err != nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// After a restart what has not changed is not sent again.
+// After a restart, a source does not send unchanged files again.
 func TestRestartCostsA304(t *testing.T) {
 	is := is.New(t)
 	s, first, from := newShelf(t, marketplace.Config{})
@@ -39,7 +39,7 @@ func TestRestartCostsA304(t *testing.T) {
 	is.True(!slices.ContainsFunc(s.requests(), func(asked string) bool { return strings.HasSuffix(asked, " 200") }))
 }
 
-// What is remembered stands in for a source that is away, as a copy does.
+// A stored answer replaces an unreachable source, as a cached copy does.
 func TestRestartWithoutTheSource(t *testing.T) {
 	is := is.New(t)
 	s, first, from := newShelf(t, marketplace.Config{})
@@ -55,7 +55,7 @@ func TestRestartWithoutTheSource(t *testing.T) {
 	wantError(t, err, svc.CodeSourceFailed, "cannot be reached")
 }
 
-// What was remembered is used by the same registration alone, and only when it can be read.
+// Only the same registration uses a stored answer, and only if it is readable.
 func TestMemoryOfAnother(t *testing.T) {
 	for name, change := range map[string]func(from *svc.Upstream, kept *memory){
 		"another token":        func(from *svc.Upstream, _ *memory) { from.Token = "s3cr3t" },
@@ -69,7 +69,7 @@ func TestMemoryOfAnother(t *testing.T) {
 		"rubbish":         func(_ *svc.Upstream, kept *memory) { kept.files[""] = []byte("rubbish") },
 		"empty":           func(_ *svc.Upstream, kept *memory) { kept.files[""] = nil },
 		"of another file": func(_ *svc.Upstream, kept *memory) { kept.files[""] = kept.files["m.json"] },
-		"signed by nobody": func(from *svc.Upstream, _ *memory) { // what is in the store is not believed, either
+		"signed by nobody": func(from *svc.Upstream, _ *memory) { // the client verifies stored answers
 			from.SigningKey = newSigner('a').public()
 		},
 	} {
@@ -89,7 +89,7 @@ func TestMemoryOfAnother(t *testing.T) {
 	}
 }
 
-// The token is in no byte of what is remembered, and neither is what a server cannot be asked about again.
+// A stored answer does not contain the token. An answer without a validator is not stored.
 func TestWhatIsRemembered(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})

@@ -9,19 +9,21 @@ import (
 	"strings"
 )
 
-// origin is whom a request talks to (RFC 6454), in one spelling.
+// origin is the scheme, host and port of a request (RFC 6454), in canonical spelling.
 type origin struct{ scheme, host, port string }
 
 var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
-// badPorts are those on which other protocols are spoken: the Fetch standard's list, but for port 0, which is
-// none.
+// badPorts lists the ports of other protocols. It is the Fetch standard's list without port 0.
+// originOf refuses port 0.
 var badPorts = strings.Fields(`
-	1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115 117 119 123
-	135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563 587 601 636 989 990 993
-	995 1719 1720 1723 2049 3659 4045 4190 5060 5061 6000 6566 6665 6666 6667 6668 6669 6679 6697 10080`)
+	1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95
+	101 102 103 104 109 110 111 113 115 117 119 123 135 137 139 143 161 179
+	389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563 587
+	601 636 989 990 993 995 1719 1720 1723 2049 3659 4045 4190 5060 5061
+	6000 6566 6665 6666 6667 6668 6669 6679 6697 10080`)
 
-// hostport is the origin's place in an address.
+// hostport returns the host of an address with that origin. It omits the default port.
 func (o origin) hostport() string {
 	if o.port != defaultPorts[o.scheme] {
 		return net.JoinHostPort(o.host, o.port)
@@ -32,10 +34,11 @@ func (o origin) hostport() string {
 	return o.host
 }
 
-// parseOrigin parses an origin that the host allows.
+// parseOrigin parses an origin of AllowOrigins.
 func parseOrigin(text string) (origin, string) {
 	u, problem := parseAddress(text)
-	if problem != "" || u.Scheme == "fs" || u.Path != "" && u.Path != "/" || strings.ContainsAny(text, "?#") {
+	if problem != "" || u.Scheme == "fs" ||
+		u.Path != "" && u.Path != "/" || strings.ContainsAny(text, "?#") {
 		return origin{}, "must be a scheme, host and port like http://127.0.0.1:9999"
 	}
 	return originOf(u)
@@ -71,9 +74,9 @@ func canonicalIPv6(text string) (string, string) {
 	return addr.String(), ""
 }
 
-// canonicalName returns a name or IPv4 address in lower case and without the dots at its end. The odd spellings of
-// an IPv4 address that resolvers still know (127.1, 0x7f000001, 017700000001, 2130706433) are refused: no name ends in a
-// number.
+// canonicalName returns a name or IPv4 address in lower case without dots at its end. It refuses
+// other spellings of an IPv4 address that resolvers accept (127.1, 0x7f000001, 017700000001,
+// 2130706433): no name ends in a number.
 func canonicalName(text string) (string, string) {
 	name := strings.TrimRight(text, ".")
 	if name == "" {
@@ -84,7 +87,7 @@ func canonicalName(text string) (string, string) {
 			return "", "must spell its host with ASCII letters, digits and -_. only"
 		}
 	}
-	name = strings.ToLower(name) // not before: the Kelvin sign in lower case is a k
+	name = strings.ToLower(name) // after the check: ToLower turns the Kelvin sign into a k
 	if !isNumber(name[strings.LastIndexByte(name, '.')+1:]) {
 		return name, ""
 	}
@@ -95,10 +98,11 @@ func canonicalName(text string) (string, string) {
 }
 
 func notInName(r rune) bool {
-	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
+	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+		r == '-' || r == '_')
 }
 
-// isNumber reports whether a label is decimal, octal or hexadecimal digits.
+// isNumber reports whether a label is a decimal, octal or hexadecimal number.
 func isNumber(label string) bool {
 	digits, set := label, "0123456789"
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
@@ -107,7 +111,8 @@ func isNumber(label string) bool {
 	return strings.Trim(digits, set) == ""
 }
 
-// webOrigin returns the origin of an address that may be asked, or why it may not. Names are not resolved.
+// webOrigin returns the origin of an address, or the reason why the Client must not ask it. It does
+// not resolve names.
 func (c *Client) webOrigin(u *url.URL) (origin, string) {
 	o, problem := originOf(u)
 	switch {
@@ -116,11 +121,12 @@ func (c *Client) webOrigin(u *url.URL) (origin, string) {
 	case c.origins[o]:
 		return o, ""
 	case o.scheme == "http":
-		return origin{}, "is plain http, and this server allows that for no such origin"
+		return origin{}, "is plain http, which this server does not allow for this origin"
 	case c.guard.forbidsHost(o.host):
 		return origin{}, "is not public, and this server does not allow it"
 	case slices.Contains(badPorts, o.port):
-		return origin{}, "has the port " + o.port + " of another protocol, and this server allows that for no such origin"
+		return origin{}, "has the port " + o.port + " of another protocol," +
+			" which this server does not allow for this origin"
 	}
 	return o, ""
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// taken returns how many bytes are allocated while something is done, all together, and how many are in use at most, as far
-// as looking every millisecond shows. What lies unused and is not collected yet is counted.
+// taken returns the bytes that a function allocates in total, and the most in use at a time,
+// sampled each millisecond. Garbage not yet collected counts.
 func taken(do func()) (total, peak int64) {
 	before := heap()
 	var stats runtime.MemStats
@@ -45,7 +45,7 @@ func taken(do func()) (total, peak int64) {
 	return int64(stats.TotalAlloc - allocated), peak
 }
 
-// spaces is a gzip file with so many megabytes of white space in one member.
+// spaces is a gzip file with that many megabytes of white space in one member.
 func spaces(megabytes int) string {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
@@ -57,8 +57,8 @@ func spaces(megabytes int) string {
 	return b.String()
 }
 
-// The body of an answer is announced or not, and read into one buffer that is as large as it has to be, or into a few that grow. As
-// JSON it is there once more. That is all: whatever a source sends, no more is even allocated than that.
+// The client reads a body into one buffer of the announced size, or into a few growing ones, and
+// holds it once more as JSON. No answer makes it allocate more.
 func TestMemoryOfHostileAnswers(t *testing.T) {
 	const (
 		limit            = 16 << 10 << (2 * 4) // buffers grow fourfold from 16 KiB, and end there
@@ -115,7 +115,7 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 	}
 }
 
-// An entry takes more as it lies in memory than in a file, its labels above all: a bounded number of times more.
+// An entry takes a bounded number of times more memory than in its file, mostly for its labels.
 func TestMemoryOfHostileEntries(t *testing.T) {
 	const limit = 4 << 20
 	labels := strings.Repeat(`"",`, 80) + `""`
@@ -144,7 +144,8 @@ func TestMemoryOfHostileEntries(t *testing.T) {
 	}
 }
 
-// A gigabyte in the default limits: how long it takes, what is in memory at most, and how much of it a source gets rid of.
+// A gigabyte within the default limits: the time, the peak memory, and how much of it a source can
+// send.
 func BenchmarkGigabyte(b *testing.B) {
 	const gigabyte = 1 << 30
 	var sent atomic.Int64

@@ -14,8 +14,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// published returns the directory of the catalogue that is published for agent memory: below SVC_CATALOGUES, else below
-// shared/catalogues in a directory around this one.
+// published returns the directory of the published catalogue for agent memory. It is below
+// SVC_CATALOGUES, or below shared/catalogues in a parent directory.
 func published(t *testing.T) string {
 	t.Helper()
 	var candidates []string

@@ -13,8 +13,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// special are the blocks that are not for hosts on the internet, by their purpose: what the registries of special-purpose
-// and multicast addresses say, some blocks that were once special, and all that IPv6 has not assigned yet.
+// special are the blocks that are not for hosts on the internet, by purpose: the registries of
+// special-purpose and multicast addresses, some formerly special blocks, and unassigned IPv6.
 var special = map[string][]netip.Prefix{
 	"this network":         prefixes("0.0.0.0/8"),
 	"private":              prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
@@ -72,7 +72,8 @@ func isSpecial(addr netip.Addr) bool {
 	return false
 }
 
-// Each block is refused from its first address to its last, at registration and when dialled, and nothing beside them is.
+// The client refuses each block from its first to its last address, at registration and when it
+// dials. It accepts the addresses around the block.
 func TestSpecialRanges(t *testing.T) {
 	client := newClient(t, marketplace.Config{})
 	check := func(addr netip.Addr) {
@@ -114,7 +115,8 @@ func TestSpecialRanges(t *testing.T) {
 
 const hiddenMessage = `source "acme": its catalogue is at an address that is not public, and this server does not allow it`
 
-// What a name resolves to shows only when it is dialled. It is refused then, and not told, but to the log.
+// The client learns the address of a name when it dials. It then refuses the address, and only the
+// log shows it.
 func TestNamesInSpecialRanges(t *testing.T) {
 	listener, err := net.Listen("tcp6", "[::1]:0")
 	hasIPv6 := err == nil
@@ -148,7 +150,8 @@ func TestNamesInSpecialRanges(t *testing.T) {
 	}
 }
 
-// Names are names, whatever they look like or are known for: they are registered, and refused when they lead inside.
+// A name can look like an address. It can be registered, and is refused if it leads to a forbidden
+// address.
 func TestNamesThatAreSeenOnlyAtTheDial(t *testing.T) {
 	for what, name := range map[string]string{
 		"punycode of fullwidth letters": "xn--mi7cdqncpe6aj",
@@ -178,7 +181,7 @@ func TestNamesThatAreSeenOnlyAtTheDial(t *testing.T) {
 	}
 }
 
-// Whichever addresses a name has, in whichever order: only those that are public are dialled.
+// A name has several addresses in any order. The client dials only the public ones.
 func TestNamesWithSeveralAddresses(t *testing.T) {
 	const public, other = "93.184.216.34", "1.1.1.1"
 	for what, test := range map[string]struct {

@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// speech is what a source says on a connection, from its first byte on. The connection is closed behind it.
+// speech is what a source sends on a connection, from its first byte. The source then closes the
+// connection.
 type speech func(conn net.Conn)
 
-// rawSource is a source on loopback that says bytes. It answers well until it is told what to say instead.
+// rawSource is a source on loopback that sends raw bytes. It answers well until turn changes that.
 type rawSource struct {
 	net.Listener
 	good speech
@@ -69,14 +70,14 @@ func (s *rawSource) closed() {
 	s.open--
 }
 
-// turn makes the source say this from now on; nil: answer well.
+// turn makes the source send this speech from now on; nil: answer well.
 func (s *rawSource) turn(bad speech) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bad = bad
 }
 
-// alone waits until nobody is connected any more.
+// alone waits until no client is connected.
 func (s *rawSource) alone(t *testing.T) {
 	t.Helper()
 	until(t, func() bool {
@@ -102,7 +103,7 @@ func say(parts ...string) speech {
 	return then(strings.Join(parts, ""), func(net.Conn) {})
 }
 
-// then answers a request with these bytes, and goes on with another speech.
+// then answers a request with these bytes and continues with another speech.
 func then(text string, next speech) speech {
 	answer := []byte(text) // while it is said nothing is allocated: TestMemoryOfHostileAnswers counts
 	return func(conn net.Conn) {
@@ -112,7 +113,7 @@ func then(text string, next speech) speech {
 	}
 }
 
-// forEver says the same again and again, as fast as it is listened to.
+// forEver repeats these bytes as fast as the client reads them.
 func forEver(text string) speech {
 	again := []byte(strings.Repeat(text, max(1, 64<<10/len(text))))
 	return func(conn net.Conn) {
@@ -124,7 +125,7 @@ func forEver(text string) speech {
 	}
 }
 
-// dripping says the same again and again, slowly.
+// dripping repeats these bytes slowly.
 func dripping(text string) speech {
 	return func(conn net.Conn) {
 		for {
@@ -139,7 +140,7 @@ func dripping(text string) speech {
 // silence lasts until the client hangs up.
 func silence(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// reset ends a connection as a process that dies does.
+// reset ends a connection like a process that dies.
 func reset(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) }
 
 // ok is the head of an answer.

@@ -10,8 +10,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// A name that was public when it was registered, and asked first, is judged anew each time it is dialled, by what it
-// resolves to then.
+// A name was public at registration and at the first request. The client checks its address again
+// each time it dials.
 func TestRebinding(t *testing.T) {
 	const public, inside = "93.184.216.34", "10.0.0.1"
 	call := func(client *marketplace.Client, t *testing.T) error {
@@ -87,7 +87,8 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// A connection that is kept open leads to where it was admitted; the one after it is judged again.
+// An open connection leads to its admitted address. The client checks the address of the next
+// connection.
 func TestRebindingOfAKeptConnection(t *testing.T) {
 	is := is.New(t)
 	client, server, asked := newServedWeb(t, marketplace.Config{},
@@ -103,7 +104,7 @@ func TestRebindingOfAKeptConnection(t *testing.T) {
 	is.Equal(len(*asked), 2)
 }
 
-// Where a name leads decides nothing for another name, or for another port of the same.
+// The address of one name decides nothing for another name, or for another port.
 func TestRebindingIsPerDial(t *testing.T) {
 	client, admitted := resolving(t, marketplace.Config{}, []string{"93.184.216.34"}, []string{"127.0.0.1"}, []string{"1.1.1.1"},
 		[]string{"169.254.169.254"})

@@ -31,8 +31,8 @@ func redirectTo(location string, status int) http.HandlerFunc {
 	}
 }
 
-// newWeb returns a client whose every name leads to one server on loopback, and the list of what that server was asked:
-// "host/path token".
+// newWeb returns a client whose names all lead to one server on loopback, and the list of its
+// requests: "host/path token".
 func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Client, *[]string) {
 	t.Helper()
 	client, server, asked := newServedWeb(t, marketplace.Config{}, handlers)
@@ -40,7 +40,7 @@ func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Cl
 	return client, asked
 }
 
-// newServedWeb returns the client of newWeb as it dials by itself, and where the server listens.
+// newServedWeb returns the client of newWeb with its own dialer, and the address of the server.
 func newServedWeb(t *testing.T, config marketplace.Config, handlers map[string]http.HandlerFunc) (client *marketplace.Client, address string, requests *[]string) {
 	t.Helper()
 	var asked []string
@@ -156,7 +156,7 @@ func TestRedirectRefused(t *testing.T) {
 	}
 }
 
-// Who may redirect to plain http is who the host allows plain http for.
+// A redirect may lead to plain http only at origins that the host allows.
 func TestDowngradeToAllowedOrigin(t *testing.T) {
 	plain := httptest.NewServer(answer(oneEntry))
 	defer plain.Close()
@@ -227,7 +227,7 @@ func TestTokenStaysHome(t *testing.T) {
 	}
 }
 
-// From https to http of the same name, where the host allows both, and back.
+// From https to http of the same name and back. The host allows both.
 func TestTokenToOtherScheme(t *testing.T) {
 	is := is.New(t)
 	var tokens []string
@@ -253,7 +253,7 @@ func TestTokenToOtherScheme(t *testing.T) {
 	is.Equal(*asked, []string{"one.example/templates.json Bearer s3cr3t", "one.example/back"})
 }
 
-// Over plain http between two ports of loopback, as two sources on one machine are.
+// Plain http between two ports of loopback, like two sources on one machine.
 func TestTokenToOtherPortOfLoopback(t *testing.T) {
 	var tokens []string
 	record := func(next http.HandlerFunc) http.HandlerFunc {
@@ -277,7 +277,7 @@ func TestTokenToOtherPortOfLoopback(t *testing.T) {
 	}
 }
 
-// No error shows the token, whatever the answer.
+// No error shows the token.
 func TestTokenInNoError(t *testing.T) {
 	for _, handler := range []http.HandlerFunc{status(401), redirectTo("http://evil.example/?s", 302), answer("{"), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }} {
 		client, from := serve(t, handler, marketplace.Limits{})

@@ -17,7 +17,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// signer makes signed catalogues. Its key follows from a letter.
+// signer signs catalogues. A letter gives its key.
 type signer struct{ key ed25519.PrivateKey }
 
 func newSigner(letter byte) signer {
@@ -30,7 +30,7 @@ func (s signer) sign(text string) string {
 	return base64.StdEncoding.EncodeToString(ed25519.Sign(s.key, []byte(text)))
 }
 
-// series is a catalogue with a version of the template "a".
+// series is a catalogue with one version of the template "a".
 func series(version string, serial any, more string) string {
 	return fmt.Sprintf(`{"serial":%v,%s"templates":[{"id":"a","name":"A","manifest":{"version":%q}}]}`, serial, more, version)
 }
@@ -41,7 +41,7 @@ func (s *shelf) publish(by signer, catalog string) {
 	s.put("/templates.json.sig", by.sign(catalog)+"\n", nil)
 }
 
-// memory is a SourceMemory whose serial is kept with it.
+// memory is a SourceMemory that keeps its serial.
 type memory struct {
 	files  map[string][]byte
 	serial int64
@@ -80,13 +80,13 @@ func TestSigned(t *testing.T) {
 	is.Equal(version(t, client, from), `{"version":"2"}`)
 	is.Equal(len(s.requests()), 2)
 
-	from.SigningKey = nil // an unsigned one's serial binds nobody
+	from.SigningKey = nil // the serial of an unsigned catalogue does not count
 	catalog, err = client.Catalog(t.Context(), from, 0)
 	is.NoErr(err)
 	is.Equal(catalog.Serial, int64(0))
 }
 
-// What is wrong with a signature, a serial or an expiry is refused, and the last good copy stays.
+// The client refuses a bad signature, serial or expiry, and the last good copy stays.
 func TestBadlySigned(t *testing.T) {
 	acme, mallory := newSigner('a'), newSigner('m')
 	good := series("2", 2, "")
@@ -145,7 +145,7 @@ func signed(by signer, catalog, says string) struct{ catalog, signature, says st
 	return struct{ catalog, signature, says string }{catalog, by.sign(catalog), says}
 }
 
-// A copy is good no longer than it says, also when the server says that it has not changed.
+// A copy expires at its own expiry, also when the server says that it has not changed.
 func TestCopyExpires(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -162,7 +162,7 @@ func TestCopyExpires(t *testing.T) {
 	wantError(t, err, svc.CodeSourceFailed, "has expired, on 2026-11-21T23:00:00Z")
 }
 
-// The serial that was accepted is known beyond the life of a client, by the row of the source or by the memory.
+// The accepted serial outlives a client, in the row of the source or in the memory.
 func TestSerialOutlivesTheClient(t *testing.T) {
 	is := is.New(t)
 	acme := newSigner('a')
@@ -181,7 +181,7 @@ func TestSerialOutlivesTheClient(t *testing.T) {
 	from.Memory = &memory{err: errors.New("down")}
 	s.publish(acme, series("3", 3, ""))
 	_, err = second.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeUnavailable, "cannot be told from an older one")
+	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
 }
 
 func TestSignedFiles(t *testing.T) {
@@ -192,7 +192,7 @@ func TestSignedFiles(t *testing.T) {
 	from := upstream("fs://shelf")
 	from.SigningKey = acme.public()
 	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "is not signed: templates.json.sig is not there")
+	wantError(t, err, svc.CodeSourceFailed, "is not signed: templates.json.sig does not exist")
 	files["templates.json.sig"] = &fstest.MapFile{Data: []byte(acme.sign(series("1", 1, "")))}
 	is.Equal(version(t, client, from), `{"version":"1"}`)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// spellings are the ways to write a host, and a port, that is forbidden or that somebody could take for one that is.
+// spellings are ways to write a forbidden host or port, or one that looks like a forbidden one.
 var spellings = []struct {
 	what  string
 	hosts []string
@@ -67,8 +67,7 @@ var spellings = []struct {
 		"one.example:1e3", ":443", "127.0.0.1:0443", "127.0.0.1:"}},
 }
 
-// Whichever way it is spelled, it is not registered; what is registered already, for whatever reason, is not dialled; and no
-// redirect leads there.
+// The client refuses each spelling at registration, when it dials, and in redirects.
 func TestSpellings(t *testing.T) {
 	var location string
 	redirect := func(w http.ResponseWriter, r *http.Request) { redirectTo(location, 302)(w, r) }
@@ -98,12 +97,12 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// What the host allows is allowed as it stands, and not what is written or meant by a similar spelling.
+// The client allows an origin or address exactly as configured, and no similar spelling.
 func TestSpellingsOfWhatIsAllowed(t *testing.T) {
 	config := marketplace.Config{AllowOrigins: []string{"https://127.0.0.1:8443", "http://intra.example:8080"},
 		AllowCIDRs: prefixes("10.1.0.0/16", "fd00:1::/32")}
 	client := newClient(t, config)
-	// Nor is what the host does with its lists afterwards looked at.
+	// Later changes to the host's lists have no effect.
 	config.AllowOrigins[0], config.AllowCIDRs[0] = "https://127.0.0.1:9443", prefixes("127.0.0.0/8")[0]
 	for _, address := range []string{"https://127.0.0.1:8443", "https://127.0.0.1.:08443/x", "http://INTRA.example.:8080",
 		"https://10.1.2.3:444/x", "https://[fd00:1::1]", "https://[FD00:0001:0::1]"} {
@@ -131,7 +130,7 @@ func TestSpellingsOfWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// references are addresses that are no source's whatever their host is.
+// references are bad addresses of sources, with any host.
 var references = map[string][]string{
 	"other schemes": {"file:///etc/passwd", "file://one.example/x", "ftp://one.example/", "gopher://one.example:70/_x",
 		"dict://one.example/", "ldap://one.example", "data:application/json,{}", "javascript:alert(1)", "jar:https://one.example!/x",

@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// traversals are references that leave their directory for somebody, or are no file in it, by how they are written.
+// traversals are references that leave their directory for some server, or that name no file.
 var traversals = map[string][]string{
 	"as it is": {"..", "../a.json", "a/../../b", "a/..", "a/../b", "./..", "./../a", "a/b/../../../c",
 		"../../../../../../etc/passwd"},
@@ -55,7 +55,7 @@ var traversals = map[string][]string{
 	"empty segments":        {"a//b", "a/", "a//", "a///b", "a/;/../b"},
 }
 
-// escapes are all of them, and those that are too long.
+// escapes are all traversals, and references that are too long.
 func escapes() []string {
 	all := []string{strings.Repeat("a", 2049), strings.Repeat("é", 1025)}
 	for _, references := range traversals {
@@ -65,7 +65,8 @@ func escapes() []string {
 	return all
 }
 
-// No file outside its source can be named, over the web or in a file system, and nothing is asked for one that is refused.
+// No reference names a file outside its source, on the web or in a file system. The client sends
+// no request for a refused one.
 func TestTraversals(t *testing.T) {
 	for _, reference := range escapes() {
 		if got, problem := marketplace.Confined(reference); problem == "" || got != "" {
@@ -95,7 +96,7 @@ func TestTraversals(t *testing.T) {
 	}
 }
 
-// openings is a file system that notes what is opened.
+// openings is a file system that records each opened file.
 type openings struct {
 	fstest.MapFS
 	names []string
@@ -106,7 +107,7 @@ func (o *openings) Open(name string) (fs.File, error) {
 	return o.MapFS.Open(name)
 }
 
-// The address of a source is confined in the same way: what is below it is below it for every server.
+// The address of a source has the same rules: a path below it is below it for every server.
 func TestTraversalsInAddresses(t *testing.T) {
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"local": fstest.MapFS{}}})
 	// Empty segments lead nowhere else.

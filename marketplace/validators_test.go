@@ -9,7 +9,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// etagged answers a conditional request with 304, and notes every condition, as "host/path condition token".
+// etagged answers a conditional request with 304 and records each condition as "host/path
+// condition token".
 func etagged(asked *[]string, tag, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		condition := r.Header.Get("If-None-Match")
@@ -23,8 +24,8 @@ func etagged(asked *[]string, tag, body string) http.HandlerFunc {
 	}
 }
 
-// A 304 at the end of redirects is as good as one without them. What made the comparison possible goes to the very address that it
-// came from, and to no other.
+// A 304 after redirects counts as a 304 without them. The client sends a validator only to the
+// address that gave it.
 func TestValidatorsOfARedirect(t *testing.T) {
 	is := is.New(t)
 	var conditions []string
@@ -59,7 +60,7 @@ func TestValidatorsOfARedirect(t *testing.T) {
 	want(`{"version":"1"}`, "two.example/x?v=1") // that copy has gone
 }
 
-// On the way a 304 is no answer: there, nothing was asked for.
+// A 304 of an earlier hop is no answer: the request to that hop had no condition.
 func TestUnasked304OfARedirect(t *testing.T) {
 	var conditions []string
 	handlers := map[string]http.HandlerFunc{
@@ -78,7 +79,7 @@ func TestUnasked304OfARedirect(t *testing.T) {
 	wantError(t, err, svc.CodeSourceFailed, "answered 304")
 }
 
-// The same address, asked with the token and without it, may say two things.
+// An address can give two answers: with the token and without it.
 func TestValidatorsOfWhoMaySeeIt(t *testing.T) {
 	is := is.New(t)
 	var conditions []string

@@ -6,10 +6,10 @@ import (
 	"iter"
 )
 
-// The functions of this file walk over JSON that is known to be valid and without white space. What they yield are
-// parts of what they were given: a catalogue of 32 MiB is split into its entries without being copied or decoded.
+// The functions of this file walk over valid JSON without white space. They yield parts of their
+// argument, so they split a catalogue of 32 MiB into its entries without a copy or decoding.
 
-// members yields the members of an object, keys unescaped, in their order.
+// members yields the members of an object in their order. It unescapes the keys.
 func members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for rest := object[1:]; rest[0] != '}'; {
@@ -49,11 +49,11 @@ func unquoted(quoted []byte) string {
 		return string(quoted[1 : len(quoted)-1])
 	}
 	var s string
-	_ = json.Unmarshal(quoted, &s) // it is a valid string
+	_ = json.Unmarshal(quoted, &s) // cannot fail: quoted is a valid string
 	return s
 }
 
-// valueEnd returns the length of the value that b begins with.
+// valueEnd returns the length of the value at the start of b.
 func valueEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -67,7 +67,7 @@ func valueEnd(b []byte) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // behind a number or a word
+				return i // the end of a number or a word
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -81,7 +81,7 @@ func valueEnd(b []byte) int {
 	return len(b)
 }
 
-// stringEnd returns the length of the quoted string that b begins with.
+// stringEnd returns the length of the quoted string at the start of b.
 func stringEnd(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {

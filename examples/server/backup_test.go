@@ -26,8 +26,8 @@ func commands(t *testing.T, name string) string {
 	return inside
 }
 
-// TestDocumentedBackups runs the commands of the documentation as they stand there: the backup twice, and the restore over a
-// database that has gone on.
+// TestDocumentedBackups runs the commands of the documentation unchanged: the backup twice, and the
+// restore over a database that has changed since.
 func TestDocumentedBackups(t *testing.T) {
 	for name, c := range map[string]struct {
 		programs []string
@@ -75,7 +75,7 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 	shell(backup)
 	create(first, "after")
 	is.NoErr(first.stop(t))
-	for _, file := range []string{"backup.new", "svc.db.keys", "svc.keys"} { // the secrets are lost, too
+	for _, file := range []string{"backup.new", "svc.db.keys", "svc.keys"} { // the secrets are lost as well
 		_ = os.Remove(file)
 	}
 

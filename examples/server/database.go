@@ -12,13 +12,14 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// database is a store that the host owns.
+// database is the store of the host. The host closes it.
 type database interface {
 	svc.Store
 	Close() error
 }
 
-// isPostgres reports whether db is the address of a PostgreSQL server, and not the path of a SQLite file.
+// isPostgres reports whether db is the address of a PostgreSQL server. Otherwise db is the path of
+// a SQLite file.
 func isPostgres(db string) bool {
 	scheme, _, _ := strings.Cut(db, "://")
 	return scheme != db && (scheme == "postgres" || scheme == "postgresql")
@@ -31,8 +32,8 @@ func openDatabase(ctx context.Context, db string) (database, error) {
 	return sqlite.Open(ctx, db, sqlite.Options{})
 }
 
-// migrations is the script that brings a database up to date, or with all that makes the tables in an empty one, for which
-// nothing is opened.
+// migrations returns the script that brings a database up to date. With all it returns the script
+// for an empty database, and opens none.
 func migrations(ctx context.Context, db string, all bool) (string, error) {
 	switch {
 	case all && isPostgres(db):
@@ -45,7 +46,8 @@ func migrations(ctx context.Context, db string, all bool) (string, error) {
 	return sqlite.Pending(ctx, db)
 }
 
-// withoutPassword is an address as it may be shown: with a word for whoever knows the password to replace.
+// withoutPassword returns an address that the server may print. PASSWORD stands in place of a
+// password, or URL in place of an address that cannot be parsed.
 func withoutPassword(db string) (shown string, hidden bool) {
 	if !isPostgres(db) {
 		return db, false
@@ -68,10 +70,11 @@ func withoutPassword(db string) (shown string, hidden bool) {
 	return address.String(), hidden
 }
 
-// untouched reports whether nothing was ever written to a store: its generation grows with every mutation, so a start
-// that broke off after the first of them is told from one that never came so far.
-func untouched(ctx context.Context, store svc.Store) (bool, error) {
-	snapshot, err := store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: administrator}})
+// isFresh reports whether the host has never written to a store. The generation of a store grows
+// with every mutation. So a store is not fresh if a start made one mutation and then broke off.
+func isFresh(ctx context.Context, store svc.Store) (bool, error) {
+	query := svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: administrator}}
+	snapshot, err := store.Access(ctx, query)
 	if err != nil {
 		return false, fmt.Errorf("database: %w", err)
 	}

@@ -13,44 +13,47 @@ import (
 
 const usage = `Usage:
 
-  server [flags]                                   serve
-  server key [flags] -user ID|-service-account ID  print a new API key, also while the server runs
-  server migrate -print [-db FILE|URL]             print the SQL that the database lacks, for a tool of your own;
-                                                   otherwise the server makes and upgrades the tables when
-                                                   it starts
+  server [flags]
+      serve
+  server key [flags] -user ID|-service-account ID
+      print a new API key, also while the server runs
+  server migrate -print [-db FILE|URL]
+      print the SQL that the database lacks, for a migration tool;
+      without such a tool, the server creates and upgrades the tables when it starts
 
-Flags of all:
+Flags of all commands:
 
-  -db FILE|URL          the SQLite file (default svc.db), or a PostgreSQL database like
-                        postgres://user@host:5432/database; its password is better left to PGPASSWORD
-                        or ~/.pgpass: everybody on a machine may see its command lines
+  -db FILE|URL          a SQLite file (default svc.db), or a PostgreSQL database like
+                        postgres://user@host:5432/database. Put the password into PGPASSWORD or
+                        ~/.pgpass: other users of the machine may see command lines
 
 Flags of the server and of key:
 
-  -keys FILE            the secrets that API keys and the tokens of sources are protected with, made at
-                        the first start (default: the -db file, and .keys; svc.keys with PostgreSQL).
-                        Servers that share a database need the same file
+  -keys FILE            the secrets that protect API keys and the tokens of sources. The first
+                        start creates the file. Default: the name of the -db file and .keys, or
+                        svc.keys with PostgreSQL. Servers that share a database need the same
+                        file
 
 Flags of the server:
 
-  -addr HOST:PORT       where to listen (default 127.0.0.1:8080); port 0 takes a free one
-  -bundle FILE          an access bundle, applied at every start; without one, a database to which
-                        nothing was ever written gets a demo
-  -allow-source ORIGIN  a source to fetch from although it is plain http or no public address, such as
-                        http://127.0.0.1:9999; may be repeated
+  -addr HOST:PORT       where to listen (default 127.0.0.1:8080); port 0 takes a free port
+  -bundle FILE          an access bundle; the server applies it at every start. Without this flag,
+                        a database that was never written to gets a demo
+  -allow-source ORIGIN  a source that the server may ask although it uses plain http or is not
+                        public, such as http://127.0.0.1:9999. Repeat the flag for more sources
 
 Flags of key:
 
-  -user ID              for this user, who must have a row
-  -service-account ID   for this service account
+  -user ID              the key is for this user, who must have a row in the database
+  -service-account ID   the key is for this service account
 
 Flags of migrate:
 
-  -print                print, and change nothing
-  -all                  print what an empty database lacks, and open none
+  -print                print the SQL and change nothing
+  -all                  print the SQL for an empty database; do not open a database
 
-The first start prints a key of the user admin, once, and what to try with it. When the key is lost, or that start
-was broken off before it was printed, the command key makes another.
+The first start prints a key of the user admin, once, and requests to try with it. If you lose the
+key, or the first start breaks off before it prints the key, use the command key to make another.
 `
 
 // usageError is a mistake on the command line.
@@ -58,20 +61,20 @@ type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// options are what the command line says.
+// options are the parsed command line.
 type options struct {
 	db, keys string
 
-	printMigrations bool // all that the command migrate does
-	allMigrations   bool // whatever the database has
+	printMigrations bool // the command is migrate
+	allMigrations   bool // print the migrations for an empty database
 
 	addr, bundle string
 	allowSources []string
 
-	issueFor svc.Identity // of the command key; zero: serve
+	issueFor svc.Identity // set by the command key only
 }
 
-// parse reads the command line. Errors are usageErrors, and flag.ErrHelp.
+// parse parses the command line. An error is a usageError or flag.ErrHelp.
 func parse(args []string) (options, error) {
 	if len(args) > 0 {
 		switch args[0] {
@@ -92,7 +95,8 @@ func serveFlags(o *options) *flag.FlagSet {
 	flags.StringVar(&o.addr, "addr", "127.0.0.1:8080", "")
 	flags.StringVar(&o.bundle, "bundle", "", "")
 	flags.Func("allow-source", "", func(origin string) error {
-		if _, err := marketplace.New(marketplace.Config{AllowOrigins: []string{origin}}); err != nil {
+		config := marketplace.Config{AllowOrigins: []string{origin}}
+		if _, err := marketplace.New(config); err != nil {
 			return errors.New("it must be a scheme, host and port like http://127.0.0.1:9999")
 		}
 		o.allowSources = append(o.allowSources, origin)
@@ -126,7 +130,8 @@ func parseMigrate(args []string) (options, error) {
 		return o, err
 	}
 	if !o.printMigrations {
-		return o, usageError("migrate needs -print: it is the server that makes the tables, when it starts")
+		return o, usageError("migrate needs -print: without a migration tool," +
+			" start the server, which creates the tables")
 	}
 	return o, nil
 }
@@ -153,7 +158,7 @@ func newFlags(o *options) *flag.FlagSet {
 	return flags
 }
 
-// complete parses args, checks what all commands share and fills in what depends on it.
+// complete parses args, checks the flags of all commands and sets the default of -keys.
 func (o *options) complete(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
@@ -161,13 +166,14 @@ func (o *options) complete(flags *flag.FlagSet, args []string) error {
 		return usageError(err.Error())
 	}
 	if flags.NArg() > 0 {
-		return usageError(fmt.Sprintf("do not know what to do with %q", flags.Arg(0)))
+		return usageError(fmt.Sprintf("unexpected argument %q: remove it", flags.Arg(0)))
 	}
 	switch {
 	case o.db == "":
 		return usageError("-db must name a file or a database")
 	case strings.Contains(o.db, "://") && !isPostgres(o.db):
-		return usageError("-db must be the path of a SQLite file, or an address that starts with postgres://")
+		return usageError("-db must be the path of a SQLite file," +
+			" or an address that starts with postgres://")
 	}
 	if o.keys == "" {
 		o.keys = o.usualKeys()
@@ -175,7 +181,8 @@ func (o *options) complete(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// usualKeys is the keys file when none is named: beside the database, where that is a file.
+// usualKeys returns the default of -keys. It is next to a SQLite file; with PostgreSQL it is in the
+// working directory.
 func (o *options) usualKeys() string {
 	if isPostgres(o.db) {
 		return "svc.keys"

@@ -9,15 +9,16 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// host is the application around a service: it owns the store, and says who is a user.
+// host is the application around a Service. It owns the store and decides which users exist.
 type host struct {
 	service *svc.Service
 	store   database
-	fresh   bool // nothing was ever written to the database
+	fresh   bool // the host has never written to the database
 }
 
-// openHost opens the database and the keys file, both made if there are none. Templates may be fetched from base, where
-// the server's own catalogue is, and from the sources that o allows.
+// openHost opens the database and the keys file. It creates them if they do not exist. The Service
+// may fetch templates from base, which serves the server's own catalogue, and from the sources that
+// o allows.
 func openHost(ctx context.Context, o options, base string, log *slog.Logger) (*host, error) {
 	h, err := openStore(ctx, o.db)
 	if err != nil {
@@ -25,8 +26,10 @@ func openHost(ctx context.Context, o options, base string, log *slog.Logger) (*h
 	}
 	keys, made, err := ensureSecrets(o.keys, log)
 	if err == nil && made && !h.fresh {
-		log.Warn("the keys file was gone, and a new one was made: no key issued before works any more, and the tokens of sources "+
-			"cannot be read. If you still have the old file, stop, put it back and start again", "file", o.keys)
+		log.Warn("cannot find the keys file, created a new one:"+
+			" all earlier API keys stop working, and the tokens of sources cannot be read."+
+			" If you have the old file, stop the server, put the file back and start again",
+			"file", o.keys)
 	}
 	if err == nil {
 		err = h.build(keys, append([]string{base}, o.allowSources...), log)
@@ -43,13 +46,14 @@ func openStore(ctx context.Context, db string) (*host, error) {
 		return nil, err
 	}
 	h := &host{store: store}
-	if h.fresh, err = untouched(ctx, store); err != nil {
+	if h.fresh, err = isFresh(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return h, nil
 }
 
-// build makes the service. Sources at origins may be asked although they are plain http, or no public address.
+// build makes the Service. It may fetch templates from origins over plain http and at addresses
+// that are not public.
 func (h *host) build(keys secrets, origins []string, log *slog.Logger) error {
 	market, err := marketplace.New(marketplace.Config{AllowOrigins: origins})
 	if err != nil {
@@ -67,7 +71,8 @@ func (h *host) build(keys secrets, origins []string, log *slog.Logger) error {
 	return err
 }
 
-// knownUser: this host has no users of its own, so known are those who have a row.
+// knownUser reports whether a user has a row in the database. This host keeps no other list of
+// users.
 func (h *host) knownUser(ctx context.Context, id string) (bool, error) {
 	_, err := h.store.User(ctx, id)
 	if errors.Is(err, svc.ErrNotFound) {

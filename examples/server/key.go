@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// printKey issues a key and prints it, and nothing else, to stdout. It makes neither database nor keys file: with keys
-// of its own, a server that runs would not accept what it prints.
+// printKey issues a key and prints only that key to stdout. It creates no database and no keys
+// file: a running server would not accept a key that other secrets protect.
 func printKey(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (err error) {
 	if !isPostgres(o.db) {
 		if _, err := os.Stat(o.db); err != nil {
@@ -20,7 +20,7 @@ func printKey(ctx context.Context, o options, stdout io.Writer, log *slog.Logger
 	}
 	keys, err := readSecrets(o.keys, log)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no keys file %s: the server makes one when it starts", o.keys)
+		return fmt.Errorf("keys file %s does not exist: start the server, which creates it", o.keys)
 	} else if err != nil {
 		return err
 	}

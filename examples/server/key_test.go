@@ -34,7 +34,7 @@ func TestKeyWhileTheServerRuns(t *testing.T) {
 	ci := issueKey(t, "-db", db, "-service-account", "ci")
 	is.True(strings.HasPrefix(ci, "svcs_"))
 	status, _ = server.get(t, ci, "/ext/svc/me/api-keys")
-	is.Equal(status, 403) // known, and no user
+	is.Equal(status, 403) // a service account, not a user
 }
 
 func TestKeyWhileNoServerRuns(t *testing.T) {
@@ -63,15 +63,15 @@ func TestKeyThatCannotBe(t *testing.T) {
 	}
 	fail("svc.db: no such file", "-user", "admin")
 	_, err := os.Stat(db)
-	is.True(os.IsNotExist(err)) // asking makes no database
+	is.True(os.IsNotExist(err)) // the command key creates no database
 
 	is.NoErr(startServer(t, "-db", db).stop(t))
-	fail("no such user", "-user", "zoe")
+	fail(`user "zoe" has no row`, "-user", "zoe")
 	fail("no such service account", "-service-account", "cd")
-	fail("there is no such user", "-user", "a/b")
+	fail(`user "a/b" has no row`, "-user", "a/b")
 
 	is.NoErr(os.Remove(db + ".keys"))
-	fail("no keys file", "-user", "admin")
+	fail("svc.db.keys does not exist", "-user", "admin")
 	_, err = os.Stat(db + ".keys")
 	is.True(os.IsNotExist(err)) // a server with other keys would not accept what it prints
 }

@@ -17,44 +17,51 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// secrets are what the database must not hold: who has only one of the two files can do nothing with it.
+// secrets are the content of the keys file. The database does not hold them, so an attacker needs
+// both files.
 type secrets struct {
-	Pepper     []byte `json:"pepper"`      // of API keys: secretSize bytes, in base64
-	SealingKey []byte `json:"sealing_key"` // of the tokens of sources: secretSize bytes, in base64
-	Check      string `json:"check"`       // tells a damaged file, and names the pepper in the database
-	// RowsSealed is false in a file from before the rows of API keys were sealed: then those without a seal are accepted.
+	Pepper     []byte `json:"pepper"`      // of API keys: secretSize bytes in base64
+	SealingKey []byte `json:"sealing_key"` // of the tokens of sources: secretSize bytes in base64
+	Check      string `json:"check"`       // detects damage; it is also the version of the pepper
+	// RowsSealed is false in the keys file of a version that did not seal the rows of API keys. The
+	// Service then accepts rows without a seal.
 	RowsSealed bool `json:"rows_sealed"`
 }
 
 const secretSize = 32
 
 func newSecrets() secrets {
-	s := secrets{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize), RowsSealed: true}
+	s := secrets{
+		Pepper:     make([]byte, secretSize),
+		SealingKey: make([]byte, secretSize),
+		RowsSealed: true,
+	}
 	rand.Read(s.Pepper)
 	rand.Read(s.SealingKey)
 	s.Check = s.check()
 	return s
 }
 
-// check is no secret: it is eight bytes of a hash over 64 random ones.
+// check returns eight bytes of a hash over the 64 random bytes of s. The result is not secret.
 func (s secrets) check() string {
 	sum := sha256.Sum256(slices.Concat([]byte("svc example server keys"), s.Pepper, s.SealingKey))
 	return hex.EncodeToString(sum[:8])
 }
 
 func (s secrets) keyConfig() svc.KeyConfig {
-	return svc.KeyConfig{Peppers: []svc.Pepper{{Version: s.Check, Secret: s.Pepper, AcceptUnsealed: !s.RowsSealed}}}
+	pepper := svc.Pepper{Version: s.Check, Secret: s.Pepper, AcceptUnsealed: !s.RowsSealed}
+	return svc.KeyConfig{Peppers: []svc.Pepper{pepper}}
 }
 
-// readSecrets reads the keys file. A file that is not as it was written is an error: with other keys, what the database
-// holds would be worthless.
+// readSecrets reads the keys file. It refuses a damaged file: with other secrets, the API keys and
+// tokens in the database are useless.
 func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return secrets{}, fmt.Errorf("keys file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return secrets{}, fmt.Errorf("keys file %s is no regular file", path)
+		return secrets{}, fmt.Errorf("keys file %s must be a regular file", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -68,17 +75,19 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 		return secrets{}, damaged(path, errors.New("its parts do not fit together"))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		log.Warn("others than its owner may use the keys file: chmod 600 it", "file", path, "mode", mode.String())
+		log.Warn("other users may read or write the keys file: run chmod 600 on it",
+			"file", path, "mode", mode.String())
 	}
 	return s, nil
 }
 
 func damaged(path string, err error) error {
-	return fmt.Errorf("keys file %s is damaged: %w; put the right one back (removing it makes all keys issued so far useless)", path, err)
+	return fmt.Errorf("keys file %s is damaged: %w; put the right one back"+
+		" (if you remove it, all issued keys stop working)", path, err)
 }
 
-// ensureSecrets reads the keys file, after making it if there is none. Of several that make it at once, all read the
-// file of the first.
+// ensureSecrets reads the keys file. It creates the file if that does not exist, and then made is
+// true. If several processes create it at once, all read the file of the first.
 func ensureSecrets(path string, log *slog.Logger) (s secrets, made bool, err error) {
 	s, err = readSecrets(path, log)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -91,11 +100,11 @@ func ensureSecrets(path string, log *slog.Logger) (s secrets, made bool, err err
 	return s, made, err
 }
 
-// makeSecrets puts a keys file at path unless there is one. It is written under another name and then linked, so that
-// the file is there whole and durably, or not at all.
+// makeSecrets creates a keys file at path unless one exists. It writes a draft and then links it to
+// path, so the file appears whole and durable, or not at all.
 func makeSecrets(path string) (made bool, err error) {
 	dir := filepath.Dir(path)
-	draft, err := os.CreateTemp(dir, ".svc-*.keys") // its mode is 0600
+	draft, err := os.CreateTemp(dir, ".svc-*.keys") // with mode 0600
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +130,7 @@ func writeSecrets(file *os.File) error {
 	return errors.Join(err, file.Close())
 }
 
-// syncDir makes the names in a directory durable. Windows does so by itself, and refuses to be asked.
+// syncDir makes the names in a directory durable. Windows does so itself and refuses to sync one.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -40,7 +40,7 @@ func TestKeysFileIsMadeOnce(t *testing.T) {
 	is.Equal(info.Mode(), os.FileMode(0o600))
 	files, err := os.ReadDir(filepath.Dir(path))
 	is.NoErr(err)
-	is.Equal(len(files), 1) // no drafts stay
+	is.Equal(len(files), 1) // no draft is left
 }
 
 func TestDamagedKeysFileIsAnError(t *testing.T) {
@@ -64,7 +64,7 @@ func TestDamagedKeysFileIsAnError(t *testing.T) {
 		is.Equal(string(left), text) // and it is not replaced
 	}
 	_, _, err = ensureSecrets(dir, silent)
-	is.True(strings.Contains(err.Error(), "no regular file"))
+	is.True(strings.Contains(err.Error(), "must be a regular file"))
 	_, _, err = ensureSecrets(filepath.Join(dir, "no", "such", "directory"), silent)
 	is.True(err != nil)
 }
@@ -87,12 +87,12 @@ func TestLostKeysFileIsWarnedOf(t *testing.T) {
 	db := newDB(t)
 	first := startServer(t, "-db", db)
 	key := first.key()
-	is.True(!strings.Contains(first.stderr.String(), "keys file")) // it is new, and so is the database
+	is.True(!strings.Contains(first.stderr.String(), "keys file")) // the database is new as well
 	is.NoErr(first.stop(t))
 	is.NoErr(os.Remove(db + ".keys"))
 
 	second := startServer(t, "-db", db)
-	is.True(strings.Contains(second.stderr.String(), "the keys file was gone"))
+	is.True(strings.Contains(second.stderr.String(), "cannot find the keys file"))
 	status, _ := second.get(t, key, "/ext/svc/me/api-keys")
 	is.Equal(status, 401)
 	status, _ = second.get(t, issueKey(t, "-db", db, "-user", "admin"), "/ext/svc/me/api-keys")

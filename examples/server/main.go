@@ -1,5 +1,5 @@
-// Command server is svc as a server of its own, over a SQLite file or a PostgreSQL database: something to try the interface on, and a
-// host to copy from. Run it with -help.
+// Command server runs svc as an HTTP server over a SQLite file or a PostgreSQL database. Use it to
+// try the interface, or copy its code into a host. Run it with -help.
 package main
 
 import (
@@ -20,7 +20,8 @@ func main() {
 	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
 }
 
-// run does what the command line says, until it is done or ctx ends. Results go to stdout, logs to stderr.
+// run runs the command of the command line until it is done or ctx ends. Results go to stdout, logs
+// to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -39,7 +40,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return serve(ctx, o, stdout, log)
 }
 
-// printMigrations prints what the database lacks: a comment when that is nothing, so that a script is never empty.
+// printMigrations prints the migrations that the database lacks. It prints a comment if the
+// database lacks none, so a script is never empty.
 func printMigrations(ctx context.Context, o options, stdout io.Writer) error {
 	script, err := migrations(ctx, o.db, o.allMigrations)
 	if err != nil {
@@ -52,14 +54,15 @@ func printMigrations(ctx context.Context, o options, stdout io.Writer) error {
 	return err
 }
 
-// exitCode reports an error: 2 for a mistake on the command line, 1 for any other.
+// exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 1 for
+// another error, 0 for none.
 func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintln(stderr, "server:", err)
 	if _, ok := errors.AsType[usageError](err); ok {
-		fmt.Fprintln(stderr, "\nserver -help tells how to use it.")
+		fmt.Fprintln(stderr, "\nRun server -help for the usage.")
 		return 2
 	}
 	return 1

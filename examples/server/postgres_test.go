@@ -16,7 +16,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// onPostgres returns flags for a database and a keys file that are not there yet.
+// onPostgres returns flags for a database and a keys file that do not exist yet.
 func onPostgres(t *testing.T) []string {
 	t.Helper()
 	return []string{"-db", pgtest.Schema(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")}
@@ -63,11 +63,11 @@ func TestRestartOnPostgresKeepsEverything(t *testing.T) {
 		is.Equal(status, 200)
 		is.Equal(after, before[path])
 	}
-	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // a key is printed once
+	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
 	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
 }
 
-// Two servers share a database, as at an upgrade without a pause.
+// Two servers share a database, as in an upgrade without downtime.
 func TestTwoServersOnPostgres(t *testing.T) {
 	is := is.New(t)
 	flags := onPostgres(t)
@@ -102,7 +102,7 @@ func TestPostgresThatIsNotThere(t *testing.T) {
 	is.True(!strings.Contains(err.Error(), "Hunter2Secret"))
 	files, err := os.ReadDir(".")
 	is.NoErr(err)
-	is.Equal(len(files), 0) // no keys were made for it
+	is.Equal(len(files), 0) // it creates no keys file
 }
 
 func TestPasswordIsNotPrinted(t *testing.T) {
@@ -121,11 +121,11 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 		is.NoErr(greet(&printed, o, "http://127.0.0.1:1", start{administrator: true}))
 		is.True(strings.Contains(printed.String(), " key -db "+word(want)+" -user admin)\n"))
 		is.True(!strings.Contains(printed.String(), secret))
-		is.Equal(strings.Contains(printed.String(), ", with the password for PASSWORD\n"), strings.Contains(db, secret))
+		is.Equal(strings.Contains(printed.String(), ", with the password in place of PASSWORD\n"), strings.Contains(db, secret))
 	}
 }
 
-// What an empty database needs is printed without opening one.
+// migrate -all prints the SQL for an empty database and opens none.
 func TestAllMigrationsArePrinted(t *testing.T) {
 	is := is.New(t)
 	for db, dialect := range map[string]sqlstore.Dialect{
@@ -140,7 +140,8 @@ func TestAllMigrationsArePrinted(t *testing.T) {
 	is.True(os.IsNotExist(err))
 }
 
-// What a database lacks is printed: all, a part, or nothing; and once that was run, the server finds nothing to do.
+// migrate prints the SQL that a database lacks: all, a part, or nothing. After that SQL, the server
+// migrates nothing.
 func TestMigrationsArePrinted(t *testing.T) {
 	for name, c := range map[string]struct {
 		db, driver string

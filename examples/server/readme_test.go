@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// block returns what stands in the README between a line that starts with fence and the line that ends the block.
+// block returns the README's lines between a line that starts with fence and the end of the block.
 func block(t *testing.T, fence string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
@@ -25,7 +25,7 @@ func block(t *testing.T, fence string) string {
 	return inside
 }
 
-// TestReadmeProgram: the program in the README is the one that examples/embed compiles, runs and tests.
+// TestReadmeProgram: the program in the README equals the tested program of examples/embed.
 func TestReadmeProgram(t *testing.T) {
 	is := is.New(t)
 	program, err := os.ReadFile("../embed/main.go")
@@ -34,14 +34,14 @@ func TestReadmeProgram(t *testing.T) {
 	is.Equal(block(t, "```go"), "package main\n"+code)
 }
 
-// TestReadmeCommands: the two commands to begin with stand in blocks of their own, to be copied.
+// TestReadmeCommands: each of the first two commands has a block of its own, ready to copy.
 func TestReadmeCommands(t *testing.T) {
 	is := is.New(t)
 	is.Equal(block(t, "## Try it\n\n```sh"), "go run ./examples/server\n")
 	is.Equal(block(t, "run with\n\n```sh"), "go test work\n")
 }
 
-// TestReadmeAnswer: what the README says that the server answers to its first line is what it answers.
+// TestReadmeAnswer: the server answers the first line as the README shows.
 func TestReadmeAnswer(t *testing.T) {
 	is := is.New(t)
 	server := startServer(t, "-db", newDB(t))

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestMain lets a test run this binary as the server itself.
+// TestMain lets a test run this binary as the server.
 func TestMain(m *testing.M) {
 	if os.Getenv("SVC_EXAMPLE_SERVER") != "" {
 		main()
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// output is what a server writes, to be read meanwhile.
+// output collects the output of a running server.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -52,7 +52,7 @@ type running struct {
 
 var listensOn = regexp.MustCompile(`svc listens on (http://\S+)\n`)
 
-// startServer runs the server on a free port until the test ends or stop is called.
+// startServer runs the server on a free port until stop or the end of the test.
 func startServer(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,7 +72,7 @@ func startServer(t *testing.T, args ...string) *running {
 	return nil
 }
 
-// stop ends the server and returns what run returned. Stopped again, it returns nil.
+// stop ends the server and returns the error of run. A second call returns nil.
 func (s *running) stop(t *testing.T) error {
 	t.Helper()
 	s.cancel()
@@ -90,7 +90,7 @@ func (s *running) stop(t *testing.T) error {
 
 var printedKey = regexp.MustCompile(`(?m)^KEY=(svcu_\w+)$`)
 
-// key is the one that the server printed, or "".
+// key returns the key that the server printed, or "".
 func (s *running) key() string {
 	if found := printedKey.FindStringSubmatch(s.stdout.String()); found != nil {
 		return found[1]
@@ -98,7 +98,7 @@ func (s *running) key() string {
 	return ""
 }
 
-// client follows no redirects: there should be none.
+// client follows no redirects: the server must send none.
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // ask sends a request with a key, and returns the status and body of the answer.
@@ -136,7 +136,7 @@ func (s *running) get(t *testing.T, key, path string) (int, string) {
 	return s.ask(t, key, "GET", path, "")
 }
 
-// newDB is the path of a database that is not there yet.
+// newDB returns the path of a database that does not exist yet.
 func newDB(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "svc.db")

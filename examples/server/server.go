@@ -16,14 +16,14 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// drainTime is how long requests under way may take after the server was told to stop.
+// drainTime is the time that open requests have after the stop signal.
 const drainTime = 10 * time.Second
 
 // serve runs the server until ctx ends.
 func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.addr)
 	if err != nil {
-		return err // it says where, and why not
+		return err // contains the address and the cause
 	}
 	defer listener.Close()
 	base := baseURL(listener, log)
@@ -42,11 +42,12 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (
 	return serveHTTP(ctx, listener, h.handler(log), log)
 }
 
-// baseURL is how a client on this machine reaches the listener.
+// baseURL returns the address at which a client on this machine reaches the listener.
 func baseURL(listener net.Listener, log *slog.Logger) string {
 	address := listener.Addr().(*net.TCPAddr)
 	if !address.IP.IsLoopback() {
-		log.Warn("others can reach this address, and what they send, keys included, is not encrypted: put TLS in front of it", "addr", address.String())
+		log.Warn("other machines can reach this address, and requests with their keys are not"+
+			" encrypted: put a TLS proxy in front of it", "addr", address.String())
 	}
 	host := address.IP.String()
 	if address.IP.IsUnspecified() {
@@ -55,16 +56,19 @@ func baseURL(listener net.Listener, log *slog.Logger) string {
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(address.Port))
 }
 
-// handler is everything that is served.
+// handler returns the handler of all routes.
 func (h *host) handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", welcome)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { health(w, r, h.service) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		health(w, r, h.service)
+	})
 	mux.Handle("GET /catalogue/", http.StripPrefix("/catalogue/", catalogue.Handler()))
 	return httpapi.New(h.service, httpapi.Options{Logger: log}).Ahead(mux)
 }
 
-// health answers 204 while the store can be read. It needs no bearer, and tells nothing else.
+// health answers 204 if the Service can read the store, and 503 otherwise. It needs no bearer and
+// shows nothing else.
 func health(w http.ResponseWriter, r *http.Request, service *svc.Service) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
@@ -77,22 +81,28 @@ func health(w http.ResponseWriter, r *http.Request, service *svc.Service) {
 
 func welcome(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "svc, the example server.\n\n%-28s the interface; every request needs a bearer\n%-28s templates to install\n%-28s 204 while the database answers\n",
-		httpapi.DefaultPrefix+"/", "/catalogue/templates.json", "/healthz")
+	fmt.Fprintf(w, `svc, the example server.
+
+%-28s the interface; every request needs a bearer
+%-28s templates to install
+%-28s 204 while the database answers
+`, httpapi.DefaultPrefix+"/", "/catalogue/templates.json", "/healthz")
 }
 
-// serveHTTP serves until ctx ends, and then lets the requests under way end.
-func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+// serveHTTP serves until ctx ends. Then it waits up to drainTime for the open requests.
+func serveHTTP(
+	ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger,
+) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       20 * time.Second,
-		WriteTimeout:      60 * time.Second, // a source may take 30 s to answer
+		WriteTimeout:      60 * time.Second, // a source can take 30 s to answer
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 
-		DisableGeneralOptionsHandler: true, // "OPTIONS *" is nobody's either
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" gets the same checks as other requests
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -105,7 +115,8 @@ func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler,
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
-		return errors.Join(fmt.Errorf("requests were cut off that took longer than %s: %w", drainTime, err), server.Close())
+		err = fmt.Errorf("cut off the requests that took longer than %s: %w", drainTime, err)
+		return errors.Join(err, server.Close())
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func TestProcess(t *testing.T) {
 	checkExit(t, 0, "-help")
 }
 
-// checkExit runs a command, which prints to stdout exactly when it succeeds.
+// checkExit runs a command. It must print to stdout if and only if it succeeds.
 func checkExit(t *testing.T, want int, args ...string) {
 	t.Helper()
 	process := command(t, args...)

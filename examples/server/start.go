@@ -12,17 +12,18 @@ import (
 //go:embed demo.json
 var demo []byte
 
-// administrator is the user who gets the first key.
+// administrator is the id of the user who gets the first key.
 const administrator = "admin"
 
-// start is what a start of the server found and did.
+// start describes what a start of the server found and did.
 type start struct {
-	key           svc.Secret // the administrator's first; "" unless the database was fresh
-	administrator bool       // there is one
-	demo          bool       // was written
+	key           svc.Secret // the administrator's first key; "" unless the database was fresh
+	administrator bool       // the administrator has a row
+	demo          bool       // this start applied the demo
 }
 
-// prepare writes the bundle in a file, or the demo when none is named and the database is fresh, and issues the first key.
+// prepare applies the bundle in a file. Without a file, it applies the demo to a fresh database. In
+// a fresh database it also issues the administrator's first key.
 func (h *host) prepare(ctx context.Context, file string) (start, error) {
 	s := start{demo: file == "" && h.fresh}
 	var err error
@@ -39,7 +40,8 @@ func (h *host) prepare(ctx context.Context, file string) (start, error) {
 		return s, err
 	}
 	if h.fresh && s.administrator {
-		s.key, err = h.issue(ctx, svc.Identity{Kind: svc.KindUser, ID: administrator}, "made at the first start")
+		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
+		s.key, err = h.issue(ctx, holder, "made at the first start")
 	}
 	return s, err
 }
@@ -63,15 +65,20 @@ func (h *host) apply(ctx context.Context, data []byte) error {
 	return h.service.Access.Apply(ctx, svc.Host, bundle)
 }
 
-// issue issues a key as the host itself, whom nobody asks whether it knows the user.
-func (h *host) issue(ctx context.Context, holder svc.Identity, description string) (svc.Secret, error) {
+// issue issues a key as [svc.Host]. For that actor the Service does not call KnownUser, so issue
+// checks the user itself.
+func (h *host) issue(
+	ctx context.Context, holder svc.Identity, description string,
+) (svc.Secret, error) {
 	if holder.Kind == svc.KindUser {
 		if known, err := h.knownUser(ctx, holder.ID); err != nil {
 			return "", err
 		} else if !known {
-			return "", fmt.Errorf("there is no such user: %q has no row", holder.ID)
+			return "", fmt.Errorf("user %q has no row in the database: use the id of a known user",
+				holder.ID)
 		}
 	}
-	issued, err := h.service.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{Description: &description})
+	request := svc.NewAPIKey{Description: &description}
+	issued, err := h.service.Keys.Issue(ctx, svc.Host, holder, request)
 	return issued.Key, err
 }

@@ -17,7 +17,7 @@ const smallBundle = `{
 	"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "admin"}]
 }`
 
-// everything is what an administrator reads of a server.
+// everything lists the paths that an administrator reads.
 var everything = []string{
 	"/ext/svc/admin/template-sources",
 	"/ext/svc/admin/templates",
@@ -49,7 +49,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 		is.Equal(status, 200)
 		is.Equal(after, before[path])
 	}
-	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // a key is printed once
+	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
 	is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+db+" -user admin)\n"))
 	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
 }

@@ -14,60 +14,134 @@ import (
 
 // try is a request to try the interface with.
 type try struct {
-	about        string // nothing in it that a shell which takes no comments would stumble over when it is pasted
-	method, path string // behind the prefix
+	about        string // only characters that are harmless in a shell without interactive comments
+	method, path string // path follows the prefix
 	body         string
 }
 
-// whoMay asks about the demo's principals.
+// whoMay asks about the principals of the demo.
 var whoMay = []try{
-	{"Alice may recall: both of her groups allow it. In the trace, the small model lost to the higher priority", "GET", "/debug/resolve?bank=support&user_id=alice", ""},
-	{"Alice again, by her Telegram account, in a topic with a strategy of its own", "GET", "/debug/resolve?bank=support&sender=telegram:1001&topic=outage", ""},
-	{"Bob may not: his groups allow it, but a deny of his own wins", "GET", "/debug/resolve?bank=support&user_id=bob", ""},
-	{"A sender who is nobody gets the public access of the bank", "GET", "/debug/resolve?bank=support&sender=telegram:4711", ""},
-	{"The same sender gets nothing at all in the topic billing", "GET", "/debug/resolve?bank=support&sender=telegram:4711&topic=billing", ""},
-	{"The service account ci has the rights of Alice, narrowed by its scoping policy", "GET", "/debug/resolve?bank=support&sa_id=ci", ""},
-	{"That policy does not let it write, though Alice may", "GET", "/debug/resolve?bank=support&sa_id=ci&action=bank:retain", ""},
+	{
+		"Alice may recall: both of her groups allow it." +
+			" The trace shows that the small model lost to the higher priority",
+		"GET", "/debug/resolve?bank=support&user_id=alice", "",
+	},
+	{
+		"Alice again, by her Telegram account, in a topic with a strategy of its own",
+		"GET", "/debug/resolve?bank=support&sender=telegram:1001&topic=outage", "",
+	},
+	{
+		"Bob may not recall: his groups allow it, but a deny attached to Bob wins",
+		"GET", "/debug/resolve?bank=support&user_id=bob", "",
+	},
+	{
+		"An unmapped sender gets the public access of the bank",
+		"GET", "/debug/resolve?bank=support&sender=telegram:4711", "",
+	},
+	{
+		"The same sender gets no access in the topic billing",
+		"GET", "/debug/resolve?bank=support&sender=telegram:4711&topic=billing", "",
+	},
+	{
+		"The service account ci has the rights of Alice, narrowed by its scoping policy",
+		"GET", "/debug/resolve?bank=support&sa_id=ci", "",
+	},
+	{
+		"That policy does not allow ci to write, although Alice may write",
+		"GET", "/debug/resolve?bank=support&sa_id=ci&action=bank:retain", "",
+	},
 }
 
-// whatMayI asks about the one user who is known when the access is not the demo's.
+// whatMayI asks about the administrator. Without the demo, no other user is known.
 var whatMayI = []try{
-	{"What the administrator may do on a bank, and why", "GET", "/debug/resolve?bank=support&user_id=" + administrator, ""},
+	{
+		"What the administrator may do on a bank, and why",
+		"GET", "/debug/resolve?bank=support&user_id=" + administrator, "",
+	},
 }
 
-// tryTemplates installs from the server's own catalogue.
+// tryTemplates installs templates from the server's own catalogue.
 func tryTemplates(base string) []try {
-	source := fmt.Sprintf(`{"url": "%s/catalogue", "alias": "demo", "description": "The catalogue of this server"}`, base)
+	const about = "The catalogue of this server"
+	const body = `{"url": "%s/catalogue", "alias": "demo", "description": "%s"}`
+	source := fmt.Sprintf(body, base, about)
 	return []try{
-		{"Trust a source of templates: the catalogue that this server has with it", "POST", "/admin/template-sources", source},
-		{"List the sources", "GET", "/admin/template-sources", ""},
-		{"Install a template", "POST", "/admin/templates/meeting-notes/install", `{"source_name": "demo"}`},
-		{"See what the source offers, and what of it is installed", "GET", "/admin/template-sources/demo/templates?category=operations", ""},
-		{"Install one under another id", "POST", "/admin/templates/incident-desk/install", `{"source_name": "demo", "alias_id": "night-shift"}`},
-		{"List what is installed, of one category", "GET", "/admin/templates?category=operations", ""},
-		{"Ask the source for something newer", "GET", "/admin/templates/night-shift/check-update", ""},
-		{"Edit the template here", "PATCH", "/admin/templates/night-shift", `{"description": "What we do when the alarm goes off at night."}`},
-		{"Update it: the source has nothing new, so the edit stays", "POST", "/admin/templates/night-shift/update", ""},
-		{"Update it by force: back to what the source has", "POST", "/admin/templates/night-shift/update?force=true", ""},
+		{
+			"Trust a source of templates: the catalogue of this server",
+			"POST", "/admin/template-sources", source,
+		},
+		{
+			"List the sources",
+			"GET", "/admin/template-sources", "",
+		},
+		{
+			"Install a template",
+			"POST", "/admin/templates/meeting-notes/install", `{"source_name": "demo"}`,
+		},
+		{
+			"List the templates that the source offers, and see which are installed",
+			"GET", "/admin/template-sources/demo/templates?category=operations", "",
+		},
+		{
+			"Install a template under another id",
+			"POST", "/admin/templates/incident-desk/install",
+			`{"source_name": "demo", "alias_id": "night-shift"}`,
+		},
+		{
+			"List the installed templates of one category",
+			"GET", "/admin/templates?category=operations", "",
+		},
+		{
+			"Ask the source for a newer version",
+			"GET", "/admin/templates/night-shift/check-update", "",
+		},
+		{
+			"Edit the template locally",
+			"PATCH", "/admin/templates/night-shift",
+			`{"description": "What we do when the alarm goes off at night."}`,
+		},
+		{
+			"Update it: the source has no newer version, so the edit stays",
+			"POST", "/admin/templates/night-shift/update", "",
+		},
+		{
+			"Update it by force: the version of the source replaces the edit",
+			"POST", "/admin/templates/night-shift/update?force=true", "",
+		},
 	}
 }
 
-// tryKeys issues and lists keys, those of a user and the caller's own.
+// tryKeys issues and lists keys of a user and of the caller.
 func tryKeys(user string) []try {
 	return []try{
-		{"Issue a key for a user: it is shown this once", "POST", "/users/" + user + "/api-keys", `{"description": "laptop"}`},
-		{"List the keys of that user, masked", "GET", "/users/" + user + "/api-keys", ""},
-		{"Issue a key for yourself", "POST", "/me/api-keys", `{"description": "phone"}`},
-		{"List your own", "GET", "/me/api-keys", ""},
+		{
+			"Issue a key for a user: only this answer shows it",
+			"POST", "/users/" + user + "/api-keys", `{"description": "laptop"}`,
+		},
+		{
+			"List the keys of that user, masked",
+			"GET", "/users/" + user + "/api-keys", "",
+		},
+		{
+			"Issue a key for yourself",
+			"POST", "/me/api-keys", `{"description": "phone"}`,
+		},
+		{
+			"List your own keys",
+			"GET", "/me/api-keys", "",
+		},
 	}
 }
 
-// tryEvents asks what was done.
+// tryEvents lists events.
 var tryEvents = []try{
-	{"See who did what, the newest first: here what was done to templates", "GET", "/admin/events?target_kind=template&limit=3", ""},
+	{
+		"See who did what: here the newest events of templates",
+		"GET", "/admin/events?target_kind=template&limit=3", "",
+	},
 }
 
-// curl is the request as a line for a shell. It takes the key from the variable KEY.
+// curl returns the request as a line for a shell. The line takes the key from the variable KEY.
 func (t try) curl(base string) string {
 	line := `curl -sS -H "Authorization: Bearer $KEY"`
 	if t.method != "GET" {
@@ -79,17 +153,19 @@ func (t try) curl(base string) string {
 	return line + " " + quote(base+httpapi.DefaultPrefix+t.path)
 }
 
-// quote makes a word of a POSIX shell of s.
+// quote returns s as one word of a POSIX shell.
 func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// greet says where the server listens, and how to go on from here. A key is shown by the start that made it, and by no other.
+// greet prints the address of the server and the next commands. Only the start that issued a key
+// prints that key.
 func greet(w io.Writer, o options, base string, s start) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "svc listens on %s\n", base)
 	if s.key != "" {
-		fmt.Fprintf(&b, "\n# The key of the user %s. It is not shown again. The lines below take it from here.\nKEY=%s\n", administrator, string(s.key))
+		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again."+
+			" The lines below use it.\nKEY=%s\n", administrator, string(s.key))
 		for _, t := range tryouts(base, s.demo) {
 			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base))
 		}
@@ -108,12 +184,12 @@ func tryouts(base string, demo bool) []try {
 }
 
 func newKeyTitle(o options, s start) string {
-	title := "Another key, now or at any time"
+	title := "To make another key at any time, run this"
 	if !s.administrator {
-		title = "A key, now or at any time, with the id of a user for ID"
+		title = "To make a key at any time, run this with the id of a user in place of ID"
 	}
 	if _, hidden := withoutPassword(o.db); hidden {
-		title += ", with the password for PASSWORD"
+		title += ", with the password in place of PASSWORD"
 	}
 	return title
 }
@@ -131,11 +207,12 @@ func newKeyCommand(o options, s start) string {
 	return "KEY=$(" + command + " -user " + user + ")"
 }
 
-// madeByGoRun finds the folders where go run puts the program that it makes: a temporary one, or its cache.
+// madeByGoRun matches the folders where go run puts its program: a temporary folder or its cache.
 var madeByGoRun = regexp.MustCompile(`/go-build[0-9]+/b001/exe$|/[0-9a-f]{2}/[0-9a-f]{64}-d$`)
 
-// startedAs is the command that started this program, for a shell in the same directory: that of go run, which removes the
-// program that it makes sooner or later, or the program's own path.
+// startedAs returns the command that started this program, for a shell in the same directory. It is
+// a go run command if go run made the program, because go run removes the program later. Otherwise
+// it is the path of the program.
 func startedAs(program string) string {
 	if !madeByGoRun.MatchString(filepath.ToSlash(filepath.Dir(program))) {
 		return word(program)
@@ -146,9 +223,12 @@ func startedAs(program string) string {
 	return "go run github.com/extsvc/svc/examples/server"
 }
 
-// word quotes s when a shell would not take it as it is.
+// safeInShell are the characters that need no quotes in a shell.
+const safeInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_-+=@:,"
+
+// word returns s as one word of a shell, quoted if needed.
 func word(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_-+=@:,") == "" && s != "" && !strings.HasPrefix(s, "-") {
+	if s != "" && strings.Trim(s, safeInShell) == "" && !strings.HasPrefix(s, "-") {
 		return s
 	}
 	return quote(s)

@@ -42,7 +42,7 @@ var demoAnswers = [][]string{
 		`"action":"template.diverged"`, `"action":"template.patched"`, `"hash":"`},
 }
 
-// needCurl skips the test where there is no curl.
+// needCurl skips the test on a machine without curl.
 func needCurl(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err == nil {
@@ -51,7 +51,7 @@ func needCurl(t *testing.T) {
 	missing(t, "curl is missing: the lines that the server prints")
 }
 
-// missing skips a test that cannot run here, unless that would let it pass unseen.
+// missing skips a test that cannot run here. Where all tests must run, the test fails.
 func missing(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -70,7 +70,7 @@ func linesWith(text, prefix string) []string {
 	return lines
 }
 
-// paste runs a printed line as somebody does who pasted the key before.
+// paste runs a printed line in a shell that has the printed key.
 func paste(t *testing.T, key, line string) string {
 	t.Helper()
 	answer, err := exec.CommandContext(t.Context(), "sh", "-c", key+"\n"+line).CombinedOutput()
@@ -98,7 +98,7 @@ func TestPrintedLinesWorkAsPrinted(t *testing.T) {
 	checkLog(t, server.stderr.String(), len(lines))
 }
 
-// The line that makes another key works as it is printed, however the program was started, and wherever.
+// The printed line for another key works for each way to start the program, in each directory.
 func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -149,7 +149,7 @@ func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
 	}
 }
 
-// checkLog checks that every request was logged, and nothing that is nobody's business.
+// checkLog checks that the log has every request and no secret.
 func checkLog(t *testing.T, log string, atLeast int) {
 	t.Helper()
 	is := is.New(t)

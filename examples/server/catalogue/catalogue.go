@@ -1,5 +1,5 @@
-// Package catalogue is a catalogue of templates for hosts of agent memory, in the form that package marketplace reads: what
-// the example server installs from when there is no network.
+// Package catalogue holds a catalogue of templates for hosts of agent memory. Package marketplace
+// can read it. The example server installs from it without a network.
 package catalogue
 
 import (
@@ -17,7 +17,7 @@ import (
 //go:embed files
 var embedded embed.FS
 
-// Files returns the catalogue: templates.json, and the manifests that it names.
+// Files returns the catalogue: templates.json and its manifests.
 func Files() fs.FS {
 	files, err := fs.Sub(embedded, "files")
 	if err != nil {
@@ -26,8 +26,8 @@ func Files() fs.FS {
 	return files
 }
 
-// Handler serves the files at the paths that they have in the catalogue, with an ETag, so that asking again costs
-// little. Directories are not listed.
+// Handler serves the files at their paths in the catalogue. Each has an ETag, so a second request
+// is cheap. Handler does not list directories.
 func Handler() http.Handler {
 	files := Files()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
