@@ -15,7 +15,7 @@ func (s *Store) User(ctx context.Context, id string) (svc.User, error) {
 		return svc.User{}, err
 	}
 	defer s.mu.Unlock()
-	return found(s.users, id, cloneUser)
+	return find(s.users, id, cloneUser)
 }
 
 // ServiceAccount implements [svc.AccessStore].
@@ -24,7 +24,7 @@ func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccou
 		return svc.ServiceAccount{}, err
 	}
 	defer s.mu.Unlock()
-	return found(s.serviceAccounts, id, same)
+	return find(s.serviceAccounts, id, same)
 }
 
 // Access implements [svc.AccessStore].
@@ -35,8 +35,8 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	defer s.mu.Unlock()
 	snapshot := svc.AccessSnapshot{
 		Generation: s.generation,
-		Key:        foundOrNil(s.keys, query.KeyID, cloneKey),
-		BankPolicy: foundOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
+		Key:        findOrNil(s.keys, query.KeyID, cloneKey),
+		BankPolicy: findOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
 	}
 	who, narrowedBy := query.Identity, query.ScopingPolicyID
 	if snapshot.Key != nil {
@@ -44,15 +44,15 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	} else if holder, held := s.channels[query.Channel]; held {
 		who = svc.Identity{Kind: svc.KindUser, ID: holder}
 	}
-	snapshot.Narrowing = foundOrNil(s.policies, narrowedBy, clonePolicy)
+	snapshot.Narrowing = findOrNil(s.policies, narrowedBy, clonePolicy)
 	switch who.Kind {
 	case svc.KindUser:
-		snapshot.User = foundOrNil(s.users, who.ID, withoutChannels)
+		snapshot.User = findOrNil(s.users, who.ID, withoutChannels)
 	case svc.KindServiceAccount:
-		if account := foundOrNil(s.serviceAccounts, who.ID, same); account != nil {
+		if account := findOrNil(s.serviceAccounts, who.ID, same); account != nil {
 			snapshot.ServiceAccount = account
-			snapshot.User = foundOrNil(s.users, account.OwnerUserID, withoutChannels)
-			snapshot.Scoping = foundOrNil(s.policies, account.ScopingPolicyID, clonePolicy)
+			snapshot.User = findOrNil(s.users, account.OwnerUserID, withoutChannels)
+			snapshot.Scoping = findOrNil(s.policies, account.ScopingPolicyID, clonePolicy)
 		}
 	}
 	if snapshot.User != nil {
@@ -67,8 +67,10 @@ func (s *Store) grants(userID string) []svc.Grant {
 		if !s.reaches(key.Principal, userID) {
 			continue
 		}
-		if policy := foundOrNil(s.policies, key.PolicyID, clonePolicy); policy != nil {
-			grants = append(grants, svc.Grant{Policy: *policy, Principal: key.Principal, Priority: attachment.Priority})
+		if policy := findOrNil(s.policies, key.PolicyID, clonePolicy); policy != nil {
+			grants = append(grants, svc.Grant{
+				Policy: *policy, Principal: key.Principal, Priority: attachment.Priority,
+			})
 		}
 	}
 	return grants
@@ -85,7 +87,11 @@ func (s *Store) reaches(principal svc.GrantedTo, userID string) bool {
 }
 
 // ChangeAccess implements [svc.AccessStore].
-func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+func (s *Store) ChangeAccess(
+	ctx context.Context,
+	named svc.AccessNames,
+	change func(svc.Bundle) (svc.Bundle, error),
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -100,11 +106,11 @@ func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	}
 	s.channels = channels
 	s.write(bundle)
-	s.changed(bundle.Targets()...)
+	s.recordChange(bundle.Targets()...)
 	return nil
 }
 
-// current returns the rows that named names, and the holders of its channels.
+// current returns the rows that named lists, and the users that hold its channels.
 func (s *Store) current(named svc.AccessNames) svc.Bundle {
 	users := slices.Clone(named.Users)
 	for _, channel := range named.Channels {
@@ -113,17 +119,17 @@ func (s *Store) current(named svc.AccessNames) svc.Bundle {
 		}
 	}
 	return svc.Bundle{
-		Users:           picked(s.users, users, cloneUser),
-		Groups:          picked(s.groups, named.Groups, cloneGroup),
-		ServiceAccounts: picked(s.serviceAccounts, named.ServiceAccounts, same),
-		Policies:        picked(s.policies, named.Policies, clonePolicy),
-		Attachments:     picked(s.attachments, named.Attachments, same),
-		BankPolicies:    picked(s.bankPolicies, named.BankPolicies, cloneBankPolicy),
+		Users:           pick(s.users, users, cloneUser),
+		Groups:          pick(s.groups, named.Groups, cloneGroup),
+		ServiceAccounts: pick(s.serviceAccounts, named.ServiceAccounts, same),
+		Policies:        pick(s.policies, named.Policies, clonePolicy),
+		Attachments:     pick(s.attachments, named.Attachments, same),
+		BankPolicies:    pick(s.bankPolicies, named.BankPolicies, cloneBankPolicy),
 	}
 }
 
-// picked returns copies of the rows with those keys, each once.
-func picked[K comparable, R any](rows map[K]R, keys []K, clone func(R) R) []R {
+// pick returns copies of the rows with the keys, each once.
+func pick[K comparable, R any](rows map[K]R, keys []K, clone func(R) R) []R {
 	var list []R
 	seen := map[K]bool{}
 	for _, key := range keys {
@@ -135,7 +141,7 @@ func picked[K comparable, R any](rows map[K]R, keys []K, clone func(R) R) []R {
 	return list
 }
 
-// channelsAfter returns whose each channel is once users are written.
+// channelsAfter returns the holder of each channel after users are written.
 func (s *Store) channelsAfter(users []svc.User) (map[svc.Channel]string, error) {
 	after := map[svc.Channel]string{}
 	written := map[string]bool{}
@@ -150,7 +156,10 @@ func (s *Store) channelsAfter(users []svc.User) (map[svc.Channel]string, error) 
 	for _, user := range users {
 		for _, channel := range user.Channels {
 			if other, held := after[channel]; held && other != user.ID {
-				return nil, fmt.Errorf("channel %q of %q is another user's", channel.SenderID, channel.Provider)
+				return nil, fmt.Errorf(
+					"another user holds the channel %q of %q: remove it there first",
+					channel.SenderID, channel.Provider,
+				)
 			}
 			after[channel] = user.ID
 		}
@@ -158,7 +167,7 @@ func (s *Store) channelsAfter(users []svc.User) (map[svc.Channel]string, error) 
 	return after, nil
 }
 
-// write upserts rows. Lists are kept sorted, as they are handed out.
+// write upserts rows. It stores lists sorted, because reads return them sorted.
 func (s *Store) write(b svc.Bundle) {
 	for _, user := range b.Users {
 		user = cloneUser(user)
@@ -179,7 +188,9 @@ func (s *Store) write(b svc.Bundle) {
 		put(s, s.policies, policy.ID, clonePolicy(policy))
 	}
 	for _, attachment := range b.Attachments {
-		put(s, s.attachments, svc.AttachmentKey{PolicyID: attachment.PolicyID, Principal: attachment.Principal}, attachment)
+		put(s, s.attachments, svc.AttachmentKey{
+			PolicyID: attachment.PolicyID, Principal: attachment.Principal,
+		}, attachment)
 	}
 	for _, policy := range b.BankPolicies {
 		put(s, s.bankPolicies, policy.BankID, cloneBankPolicy(policy))

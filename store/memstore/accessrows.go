@@ -25,7 +25,7 @@ func (s *Store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
 	}}, nil
 }
 
-// sorted returns copies of all rows in the order of their keys.
+// sorted returns copies of all rows, sorted by key.
 func sorted[K comparable, R any](rows map[K]R, compare func(a, b K) int, clone func(R) R) []R {
 	list := make([]R, 0, len(rows))
 	for _, key := range slices.SortedFunc(maps.Keys(rows), compare) {

@@ -13,7 +13,7 @@ func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answ
 		return svc.Answer{}, err
 	}
 	defer s.mu.Unlock()
-	answer, err := found(s.answers, string(key), cloneAnswer)
+	answer, err := find(s.answers, string(key), cloneAnswer)
 	if err == nil && !answer.ExpiresAt.After(now) {
 		return svc.Answer{}, svc.ErrNotFound
 	}
@@ -39,6 +39,7 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time
 }
 
 func cloneAnswer(answer svc.Answer) svc.Answer {
-	answer.Key, answer.Request, answer.Data = cloneBytes(answer.Key), cloneBytes(answer.Request), cloneBytes(answer.Data)
+	answer.Key, answer.Request = cloneBytes(answer.Key), cloneBytes(answer.Request)
+	answer.Data = cloneBytes(answer.Data)
 	return answer
 }

@@ -19,12 +19,16 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 		return svc.ErrExists
 	}
 	put(s, s.keys, key.ID, cloneKey(key))
-	s.changed(key.Target())
+	s.recordChange(key.Target())
 	return nil
 }
 
-// LockAPIKeys implements [svc.APIKeyStore]. A transaction has locked the whole store.
-func (s *Store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (live int, err error) {
+// LockAPIKeys implements [svc.APIKeyStore]. It locks no key: a transaction locks the whole store.
+func (s *Store) LockAPIKeys(
+	ctx context.Context,
+	holder svc.Identity,
+	most int,
+) (live int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -50,7 +54,8 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 	fromStart := page.AfterTime.IsZero()
 	var chunk []svc.APIKey
 	for _, key := range s.keys {
-		if key.Holder == page.Holder && key.RevokedAt.IsZero() && (fromStart || newestFirst(key, after) > 0) {
+		if key.Holder == page.Holder && key.RevokedAt.IsZero() &&
+			(fromStart || newestFirst(key, after) > 0) {
 			chunk = append(chunk, key)
 		}
 	}
@@ -63,7 +68,12 @@ func newestFirst(a, b svc.APIKey) int {
 }
 
 // ChangeAPIKey implements [svc.APIKeyStore].
-func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+func (s *Store) ChangeAPIKey(
+	ctx context.Context,
+	holder svc.Identity,
+	id string,
+	change func(*svc.APIKey) (bool, error),
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -76,12 +86,17 @@ func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string
 		return err
 	}
 	s.updateKey(id, key)
-	s.changed(s.keys[id].Target())
+	s.recordChange(s.keys[id].Target())
 	return nil
 }
 
 // RotateAPIKey implements [svc.APIKeyStore].
-func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
+func (s *Store) RotateAPIKey(
+	ctx context.Context,
+	holder svc.Identity,
+	id string,
+	rotate func(*svc.APIKey) (svc.APIKey, error),
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -99,11 +114,11 @@ func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string
 	}
 	s.updateKey(id, old)
 	put(s, s.keys, next.ID, cloneKey(next))
-	s.changed(s.keys[id].Target(), next.Target())
+	s.recordChange(s.keys[id].Target(), next.Target())
 	return nil
 }
 
-// goodKey returns a copy of the holder's key, unless it is revoked. The caller holds the lock.
+// goodKey returns a copy of the holder's live key, or [svc.ErrNotFound]. The caller holds the lock.
 func (s *Store) goodKey(holder svc.Identity, id string) (svc.APIKey, error) {
 	key, there := s.keys[id]
 	if !there || key.Holder != holder || !key.RevokedAt.IsZero() {
@@ -112,16 +127,22 @@ func (s *Store) goodKey(holder svc.Identity, id string) (svc.APIKey, error) {
 	return cloneKey(key), nil
 }
 
-// updateKey writes what changes of a key may change. The caller holds the lock.
+// updateKey writes the fields that a change may write. The caller holds the lock.
 func (s *Store) updateKey(id string, as svc.APIKey) {
 	key := s.keys[id]
-	key.Description, key.ExpiresAt, key.Disabled, key.RevokedAt = cloneText(as.Description), as.ExpiresAt, as.Disabled, as.RevokedAt
+	key.Description, key.Disabled = cloneText(as.Description), as.Disabled
+	key.ExpiresAt, key.RevokedAt = as.ExpiresAt, as.RevokedAt
 	key.Hash, key.Pepper, key.Seal = cloneBytes(as.Hash), as.Pepper, cloneBytes(as.Seal)
 	put(s, s.keys, id, key)
 }
 
 // RevokeAPIKey implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+func (s *Store) RevokeAPIKey(
+	ctx context.Context,
+	holder svc.Identity,
+	id string,
+	at time.Time,
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -132,12 +153,17 @@ func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string
 	}
 	key.RevokedAt, key.Hash, key.Seal = at, nil, nil
 	put(s, s.keys, id, key)
-	s.changed(key.Target())
+	s.recordChange(key.Target())
 	return nil
 }
 
 // RevokeAPIKeys implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+func (s *Store) RevokeAPIKeys(
+	ctx context.Context,
+	holder svc.Identity,
+	at time.Time,
+	limit int,
+) ([]string, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -157,7 +183,7 @@ func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.
 		ids, targets = append(ids, key.ID), append(targets, key.Target())
 	}
 	if len(ids) > 0 {
-		s.changed(targets...)
+		s.recordChange(targets...)
 	}
 	return ids, nil
 }
@@ -189,7 +215,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	defer s.mu.Unlock()
 	if _, there := s.kept[name]; !there {
 		put(s, s.kept, name, cloneBytes(value))
-		s.changed()
+		s.recordChange()
 	}
 	return cloneBytes(s.kept[name]), nil
 }

@@ -10,7 +10,10 @@ import (
 )
 
 // AppendAudit implements [svc.AuditStore].
-func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord) error {
+func (s *Store) AppendAudit(
+	ctx context.Context,
+	next func(last svc.AuditRecord) []svc.AuditRecord,
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -36,22 +39,25 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 	}
 	defer s.mu.Unlock()
 	var chunk []svc.AuditRecord
-	for _, record := range slices.Backward(s.within(page.AuditFilter)) {
+	for _, record := range slices.Backward(s.candidates(page.AuditFilter)) {
 		if len(chunk) == page.Limit {
 			break
 		}
-		if wanted(record, page.AuditFilter) {
+		if matchesFilter(record, page.AuditFilter) {
 			chunk = append(chunk, cloneRecord(record))
 		}
 	}
 	return chunk, nil
 }
 
-// within returns the records among which those of a filter are, by their numbers and times.
-func (s *Store) within(filter svc.AuditFilter) []svc.AuditRecord {
+// candidates returns the range of records, by number and time, that holds all matches of filter.
+func (s *Store) candidates(filter svc.AuditFilter) []svc.AuditRecord {
 	from, to := 0, len(s.audit)
 	if filter.Before != 0 {
-		to, _ = slices.BinarySearchFunc(s.audit, filter.Before, func(r svc.AuditRecord, number int64) int { return cmp.Compare(r.Number, number) })
+		to, _ = slices.BinarySearchFunc(
+			s.audit, filter.Before,
+			func(r svc.AuditRecord, number int64) int { return cmp.Compare(r.Number, number) },
+		)
 	}
 	if !filter.Since.IsZero() {
 		from, _ = slices.BinarySearchFunc(s.auditLatest, filter.Since, time.Time.Compare)
@@ -59,7 +65,7 @@ func (s *Store) within(filter svc.AuditFilter) []svc.AuditRecord {
 	return s.audit[min(from, to):to]
 }
 
-func wanted(r svc.AuditRecord, filter svc.AuditFilter) bool {
+func matchesFilter(r svc.AuditRecord, filter svc.AuditFilter) bool {
 	return (filter.Before == 0 || r.Number < filter.Before) &&
 		(filter.ActorKind == "" || r.Actor.Kind == filter.ActorKind) &&
 		(filter.ActorID == "" || r.Actor.ID == filter.ActorID) &&

@@ -8,18 +8,19 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// remembered is how many generations are remembered at least; up to twice as many are.
-const remembered = 1000
+// minGenerations is the minimum number of generations that Changes can return; the maximum is twice
+// that.
+const minGenerations = 1000
 
-// patience is how long [Store.AwaitChange] waits.
+// patience is how long [Store.AwaitChange] waits for a change.
 const patience = time.Second
 
-// changed counts the generation up for a mutation of those targets. The caller holds the lock.
-func (s *Store) changed(targets ...svc.Target) {
+// recordChange raises the generation for a mutation of targets. The caller holds the lock.
+func (s *Store) recordChange(targets ...svc.Target) {
 	s.generation++
 	s.changes = append(s.changes, slices.Clone(targets))
-	if len(s.changes) == 2*remembered {
-		s.changes = slices.Clone(s.changes[remembered:])
+	if len(s.changes) == 2*minGenerations {
+		s.changes = slices.Clone(s.changes[minGenerations:])
 	}
 	close(s.next)
 	s.next = make(chan struct{})

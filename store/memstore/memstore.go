@@ -1,4 +1,5 @@
-// Package memstore keeps everything in memory: for tests, and for hosts that need nothing to outlive the process.
+// Package memstore is a store in memory: for tests, and for hosts whose data may end with the
+// process.
 package memstore
 
 import (
@@ -12,18 +13,18 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Store is a [svc.Store] in memory. Use [New]. All methods are safe for concurrent use; writers and readers wait for each
-// other.
+// Store is a [svc.Store] in memory. Create one with [New]. All methods are safe for concurrent use;
+// readers and writers wait for each other.
 type Store struct {
 	mu   sync.Locker
-	undo *journal // nil: each call is for itself
+	undo *journal // nil outside of a transaction
 	*rows
 }
 
-// rows are all that a Store keeps.
+// rows holds all data of a Store.
 type rows struct {
 	generation int64
-	changes    [][]svc.Target // of the last generations, the newest last
+	changes    [][]svc.Target // targets of the last generations, newest last
 	next       chan struct{}  // closed by the next mutation
 
 	sources   map[svc.SourceKey]svc.Source
@@ -34,18 +35,18 @@ type rows struct {
 	kept      map[string][]byte
 
 	users           map[string]svc.User
-	channels        map[svc.Channel]string // whose it is
+	channels        map[svc.Channel]string // the user that holds it
 	groups          map[string]svc.Group
 	serviceAccounts map[string]svc.ServiceAccount
 	policies        map[string]svc.Policy
 	attachments     map[svc.AttachmentKey]svc.Attachment
 	bankPolicies    map[string]svc.BankPolicy
 
-	outbox  map[uuid.UUID]outboxed
+	outbox  map[uuid.UUID]outboxEvent
 	answers map[string]svc.Answer // by key
 	audit   []svc.AuditRecord     // by number
 
-	auditLatest []time.Time // of each record: the latest time of it and of those before
+	auditLatest []time.Time // per record: the latest time up to and including it
 }
 
 var _ svc.Store = (*Store)(nil)
@@ -67,12 +68,12 @@ func New() *Store {
 		policies:        map[string]svc.Policy{},
 		attachments:     map[svc.AttachmentKey]svc.Attachment{},
 		bankPolicies:    map[string]svc.BankPolicy{},
-		outbox:          map[uuid.UUID]outboxed{},
+		outbox:          map[uuid.UUID]outboxEvent{},
 		answers:         map[string]svc.Answer{},
 	}}
 }
 
-// lock takes the store for one call, unless ctx has ended.
+// lock locks the store for one call, or fails if ctx has ended.
 func (s *Store) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -81,8 +82,8 @@ func (s *Store) lock(ctx context.Context) error {
 	return nil
 }
 
-// found returns a copy of the row with that key.
-func found[K comparable, R any](rows map[K]R, key K, clone func(R) R) (R, error) {
+// find returns a copy of the row with the key, or [svc.ErrNotFound].
+func find[K comparable, R any](rows map[K]R, key K, clone func(R) R) (R, error) {
 	row, there := rows[key]
 	if !there {
 		return row, svc.ErrNotFound
@@ -90,8 +91,8 @@ func found[K comparable, R any](rows map[K]R, key K, clone func(R) R) (R, error)
 	return clone(row), nil
 }
 
-// foundOrNil returns a copy of the row with that key, or nil.
-func foundOrNil[K comparable, R any](rows map[K]R, key K, clone func(R) R) *R {
+// findOrNil returns a copy of the row with the key, or nil.
+func findOrNil[K comparable, R any](rows map[K]R, key K, clone func(R) R) *R {
 	row, there := rows[key]
 	if !there {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// outboxed is an event that is to be delivered.
-type outboxed struct {
+// outboxEvent is an event in the outbox.
+type outboxEvent struct {
 	svc.Event
 	claimedUntil time.Time
 }
@@ -25,14 +25,18 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	defer s.mu.Unlock()
 	for _, event := range events {
 		if _, there := s.outbox[event.ID]; !there {
-			put(s, s.outbox, event.ID, outboxed{Event: event})
+			put(s, s.outbox, event.ID, outboxEvent{Event: event})
 		}
 	}
 	return nil
 }
 
 // ClaimEvents implements [svc.OutboxStore].
-func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+func (s *Store) ClaimEvents(
+	ctx context.Context,
+	now, until time.Time,
+	limit int,
+) ([]svc.Event, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -46,7 +50,7 @@ func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 	slices.SortFunc(free, func(a, b svc.Event) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	claimed := first(free, limit, same)
 	for _, event := range claimed {
-		s.outbox[event.ID] = outboxed{event, until}
+		s.outbox[event.ID] = outboxEvent{event, until}
 	}
 	return claimed, nil
 }

@@ -19,7 +19,7 @@ func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
 		return svc.ErrExists
 	}
 	put(s, s.sources, source.SourceKey, cloneSource(source))
-	s.changed(source.Target())
+	s.recordChange(source.Target())
 	return nil
 }
 
@@ -29,7 +29,7 @@ func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, erro
 		return svc.Source{}, err
 	}
 	defer s.mu.Unlock()
-	return found(s.sources, key, cloneSource)
+	return find(s.sources, key, cloneSource)
 }
 
 // Sources implements [svc.SourceStore].
@@ -49,12 +49,16 @@ func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source,
 }
 
 // ChangeSource implements [svc.SourceStore].
-func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+func (s *Store) ChangeSource(
+	ctx context.Context,
+	key svc.SourceKey,
+	change func(*svc.Source) (bool, error),
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	as, err := found(s.sources, key, cloneSource)
+	as, err := find(s.sources, key, cloneSource)
 	if err != nil {
 		return err
 	}
@@ -65,7 +69,7 @@ func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func
 	source.Description, source.URL, source.SealedToken = as.Description, as.URL, as.SealedToken
 	source.Serial, source.UpdatedAt = as.Serial, as.UpdatedAt
 	put(s, s.sources, key, cloneSource(source))
-	s.changed(key.Target())
+	s.recordChange(key.Target())
 	return nil
 }
 
@@ -80,7 +84,7 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	}
 	drop(s, s.sources, key)
 	drop(s, s.files, key)
-	s.changed(key.Target())
+	s.recordChange(key.Target())
 	return nil
 }
 
@@ -101,26 +105,35 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 	return nil
 }
 
-// forgetFiles deletes those of one source's files that are too many, beside its catalogue.
+// forgetFiles deletes the oldest files of a source above the limit, but never its catalogue.
 func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
 	most := svc.MaxSourceFiles
 	if _, there := files[""]; there {
 		most++
 	}
 	for len(files) > most {
-		manifests := slices.DeleteFunc(slices.Collect(maps.Values(files)), func(file svc.SourceFile) bool { return file.Path == "" })
-		oldest := slices.MinFunc(manifests, func(a, b svc.SourceFile) int { return a.KeptAt.Compare(b.KeptAt) })
+		manifests := slices.DeleteFunc(
+			slices.Collect(maps.Values(files)),
+			func(file svc.SourceFile) bool { return file.Path == "" },
+		)
+		oldest := slices.MinFunc(manifests, func(a, b svc.SourceFile) int {
+			return a.KeptAt.Compare(b.KeptAt)
+		})
 		drop(s, files, oldest.Path)
 	}
 }
 
 // SourceFile implements [svc.SourceStore].
-func (s *Store) SourceFile(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+func (s *Store) SourceFile(
+	ctx context.Context,
+	key svc.SourceKey,
+	path string,
+) (svc.SourceFile, error) {
 	if err := s.lock(ctx); err != nil {
 		return svc.SourceFile{}, err
 	}
 	defer s.mu.Unlock()
-	return found(s.files[key], path, cloneFile)
+	return find(s.files[key], path, cloneFile)
 }
 
 func cloneFile(file svc.SourceFile) svc.SourceFile {
@@ -128,7 +141,7 @@ func cloneFile(file svc.SourceFile) svc.SourceFile {
 	return file
 }
 
-// first returns copies of the first rows.
+// first returns copies of at most limit rows.
 func first[R any](rows []R, limit int, clone func(R) R) []R {
 	chunk := make([]R, min(limit, len(rows)))
 	for i := range chunk {

@@ -18,7 +18,7 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 		return svc.ErrExists
 	}
 	put(s, s.templates, template.TemplateKey, cloneTemplate(template))
-	s.changed(template.Target())
+	s.recordChange(template.Target())
 	return nil
 }
 
@@ -28,7 +28,7 @@ func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template
 		return svc.Template{}, err
 	}
 	defer s.mu.Unlock()
-	return found(s.templates, key, cloneTemplate)
+	return find(s.templates, key, cloneTemplate)
 }
 
 // Templates implements [svc.TemplateStore].
@@ -43,8 +43,11 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 			chunk = append(chunk, template)
 		}
 	}
-	slices.SortFunc(chunk, func(a, b svc.Template) int { return compareNames(a.Name, a.ID, b.Name, b.ID) })
-	return first(chunk[min(page.Skip, len(chunk)):], page.Limit, func(template svc.Template) svc.Template {
+	slices.SortFunc(chunk, func(a, b svc.Template) int {
+		return compareNames(a.Name, a.ID, b.Name, b.ID)
+	})
+	rows := chunk[min(page.Skip, len(chunk)):]
+	return first(rows, page.Limit, func(template svc.Template) svc.Template {
 		template = cloneTemplate(template)
 		if template.Origin != nil {
 			template.Origin.Base = svc.Content{}
@@ -53,7 +56,7 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 	}), nil
 }
 
-// matches reports whether the template is in page's list, behind its last row.
+// matches reports whether the template is in page's list, after its last row.
 func matches(t svc.Template, page svc.TemplatePage) bool {
 	return t.Scope == page.Scope && t.Owner == page.Owner &&
 		compareNames(t.Name, t.ID, page.AfterName, page.AfterID) > 0 &&
@@ -66,12 +69,16 @@ func compareNames(nameA, idA, nameB, idB string) int {
 }
 
 // ChangeTemplate implements [svc.TemplateStore].
-func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+func (s *Store) ChangeTemplate(
+	ctx context.Context,
+	key svc.TemplateKey,
+	change func(*svc.Template) (bool, error),
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	template, err := found(s.templates, key, cloneTemplate)
+	template, err := find(s.templates, key, cloneTemplate)
 	if err != nil {
 		return err
 	}
@@ -85,28 +92,39 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 		s.keepVersion(was, template.Version)
 	}
 	put(s, s.templates, key, cloneTemplate(template))
-	s.changed(key.Target())
+	s.recordChange(key.Target())
 	return nil
 }
 
-// keepVersion adds what a template was to its versions, and forgets those that are too old for the number that it now has. The
-// caller holds the lock.
+// keepVersion adds the old template to its versions, and deletes those too old for its new number.
+// The caller holds the lock.
 func (s *Store) keepVersion(was svc.Template, number int64) {
-	version := svc.TemplateVersion{Number: was.Version, Content: was.Content, UpdatedAt: was.UpdatedAt}
+	version := svc.TemplateVersion{
+		Number: was.Version, Content: was.Content, UpdatedAt: was.UpdatedAt,
+	}
 	if was.Origin != nil {
 		version.SourceRevision = was.Origin.Revision
 	}
 	kept := append([]svc.TemplateVersion{version}, s.versions[was.TemplateKey]...)
-	put(s, s.versions, was.TemplateKey, slices.DeleteFunc(kept, func(v svc.TemplateVersion) bool { return v.Number < number-svc.MaxTemplateVersions }))
+	put(s, s.versions, was.TemplateKey, slices.DeleteFunc(kept, func(v svc.TemplateVersion) bool {
+		return v.Number < number-svc.MaxTemplateVersions
+	}))
 }
 
 // TemplateVersions implements [svc.TemplateStore].
-func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+func (s *Store) TemplateVersions(
+	ctx context.Context,
+	key svc.TemplateKey,
+	before int64,
+	limit int,
+) ([]svc.TemplateVersion, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	older := slices.DeleteFunc(slices.Clone(s.versions[key]), func(v svc.TemplateVersion) bool { return v.Number >= before })
+	older := slices.DeleteFunc(slices.Clone(s.versions[key]), func(v svc.TemplateVersion) bool {
+		return v.Number >= before
+	})
 	return first(older, limit, func(v svc.TemplateVersion) svc.TemplateVersion {
 		v.Content = cloneContent(v.Content)
 		return v
@@ -114,14 +132,18 @@ func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, befor
 }
 
 // Installations implements [svc.TemplateStore].
-func (s *Store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
+func (s *Store) Installations(
+	ctx context.Context,
+	page svc.InstallationPage,
+) ([]svc.Installation, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	var chunk []svc.Installation
 	for key, t := range s.templates {
-		if t.Origin != nil && key.Scope == page.Scope && key.Owner == page.Owner && key.ID > page.After {
+		if t.Origin != nil && key.Scope == page.Scope && key.Owner == page.Owner &&
+			key.ID > page.After {
 			origin := *t.Origin
 			origin.Base = svc.Content{}
 			chunk = append(chunk, svc.Installation{ID: key.ID, Origin: origin})
@@ -132,7 +154,11 @@ func (s *Store) Installations(ctx context.Context, page svc.InstallationPage) ([
 }
 
 // RebindTemplates implements [svc.TemplateStore].
-func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+func (s *Store) RebindTemplates(
+	ctx context.Context,
+	source svc.SourceKey,
+	url string,
+) ([]svc.TemplateKey, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -150,19 +176,23 @@ func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url s
 		rebound, targets = append(rebound, key), append(targets, key.Target())
 	}
 	if rebound != nil {
-		s.changed(targets...)
+		s.recordChange(targets...)
 	}
 	slices.SortFunc(rebound, svc.TemplateKey.Compare)
 	return rebound, nil
 }
 
 // DeleteTemplate implements [svc.TemplateStore].
-func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+func (s *Store) DeleteTemplate(
+	ctx context.Context,
+	key svc.TemplateKey,
+	check func(svc.Template) error,
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	template, err := found(s.templates, key, cloneTemplate)
+	template, err := find(s.templates, key, cloneTemplate)
 	if err != nil {
 		return err
 	}
@@ -173,7 +203,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check f
 	}
 	drop(s, s.templates, key)
 	drop(s, s.versions, key)
-	s.changed(key.Target())
+	s.recordChange(key.Target())
 	return nil
 }
 

@@ -9,8 +9,11 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Atomically implements [svc.TransactionStore]. Everybody else waits until fn returns.
-func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+// Atomically implements [svc.TransactionStore]. All other calls wait until fn returns.
+func (s *Store) Atomically(
+	ctx context.Context,
+	fn func(ctx context.Context, tx svc.Store) error,
+) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -21,7 +24,7 @@ func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx 
 			undo.run()
 		}
 	}()
-	err := fn(ctx, inTx{&Store{mu: held{}, undo: undo, rows: s.rows}})
+	err := fn(ctx, inTx{&Store{mu: noLock{}, undo: undo, rows: s.rows}})
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -29,25 +32,27 @@ func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx 
 	return err
 }
 
-// journal is how to take back what calls have written.
+// journal holds the steps that undo writes.
 type journal struct{ steps []func() }
 
 func (j *journal) add(step func()) { j.steps = append(j.steps, step) }
 
-// run takes back what was written, the newest first.
+// run undoes the writes, newest first.
 func (j *journal) run() {
 	for _, step := range slices.Backward(j.steps) {
 		step()
 	}
 }
 
-// begin returns a journal that leads back to what is there now. What it leads back from within a transaction, that
-// transaction leads back from, too.
+// begin returns a journal that restores the present rows. In a transaction the outer journal runs
+// it as well.
 func (s *Store) begin() *journal {
 	j := &journal{}
-	generation, changes, channels, audit, latest := s.generation, s.changes, s.channels, s.audit, s.auditLatest
+	generation, changes, channels := s.generation, s.changes, s.channels
+	audit, latest := s.audit, s.auditLatest
 	j.add(func() {
-		s.generation, s.changes, s.channels, s.audit, s.auditLatest = generation, changes, channels, audit, latest
+		s.generation, s.changes, s.channels = generation, changes, channels
+		s.audit, s.auditLatest = audit, latest
 	})
 	if s.undo != nil {
 		s.undo.add(j.run)
@@ -81,16 +86,16 @@ func remember[K comparable, R any](j *journal, rows map[K]R, key K) {
 	})
 }
 
-// held is the lock of a Store whose caller has locked it.
-type held struct{}
+// noLock is the lock of a Store in a transaction, which has locked it already.
+type noLock struct{}
 
-func (held) Lock()   {}
-func (held) Unlock() {}
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
 
-// inTx is a Store without what makes no sense in a transaction.
+// inTx is a Store that refuses the calls that make no sense in a transaction.
 type inTx struct{ *Store }
 
-var errInTx = errors.New("not in a transaction: ask the store that it belongs to")
+var errInTx = errors.New("this call is not allowed in a transaction: call it on the store itself")
 
 func (inTx) AwaitChange(context.Context, int64) error { return errInTx }
 

@@ -8,14 +8,21 @@ import (
 )
 
 var accessRules = []rule{
-	{"User returns the user as it was written, its channels sorted by provider and sender", func(c *checker) {
+	{"User returns the user as it was written, " +
+		"with channels sorted by provider and sender", func(c *checker) {
 		full := svc.User{
 			ID: "alice", DisplayName: "Alice", Email: new("a@b.example"), Inactive: true,
-			Channels: []svc.Channel{{Provider: "sms", SenderID: "9"}, {Provider: "chat", SenderID: "b"}, {Provider: "chat", SenderID: "B"}, {Provider: "chat", SenderID: "a:1"}},
+			Channels: []svc.Channel{
+				{Provider: "sms", SenderID: "9"}, {Provider: "chat", SenderID: "b"},
+				{Provider: "chat", SenderID: "B"}, {Provider: "chat", SenderID: "a:1"},
+			},
 		}
 		empty := svc.User{ID: "empty", Email: new("")}
 		c.apply(svc.Bundle{Users: []svc.User{full, empty, {ID: "bare"}}})
-		full.Channels = []svc.Channel{{Provider: "chat", SenderID: "B"}, {Provider: "chat", SenderID: "a:1"}, {Provider: "chat", SenderID: "b"}, {Provider: "sms", SenderID: "9"}}
+		full.Channels = []svc.Channel{
+			{Provider: "chat", SenderID: "B"}, {Provider: "chat", SenderID: "a:1"},
+			{Provider: "chat", SenderID: "b"}, {Provider: "sms", SenderID: "9"},
+		}
 		for _, want := range []svc.User{full, empty, {ID: "bare"}} {
 			user, err := c.User(c.ctx, want.ID)
 			c.ok(err)
@@ -24,18 +31,27 @@ var accessRules = []rule{
 	}},
 	{"ServiceAccount returns the service account as it was written", func(c *checker) {
 		accounts := []svc.ServiceAccount{
-			{ID: "full", DisplayName: "Full", OwnerUserID: "alice", ScopingPolicyID: "p", Inactive: true},
+			{
+				ID: "full", DisplayName: "Full", OwnerUserID: "alice", ScopingPolicyID: "p",
+				Inactive: true,
+			},
 			{ID: "bare", OwnerUserID: "alice"},
 		}
-		c.apply(svc.Bundle{Users: users("alice"), Policies: []svc.Policy{newPolicy("p")}, ServiceAccounts: accounts})
+		c.apply(svc.Bundle{
+			Users: users("alice"), Policies: []svc.Policy{newPolicy("p")},
+			ServiceAccounts: accounts,
+		})
 		for _, want := range accounts {
 			account, err := c.ServiceAccount(c.ctx, want.ID)
 			c.ok(err)
 			c.same("service account", account, want)
 		}
 	}},
-	{"User and ServiceAccount answer ErrNotFound for an unknown id, and never take one for the other", func(c *checker) {
-		c.apply(svc.Bundle{Users: users("alice"), ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "alice"}}})
+	{"User and ServiceAccount answer ErrNotFound for an unknown id, " +
+		"and for an id of the other kind", func(c *checker) {
+		c.apply(svc.Bundle{Users: users("alice"), ServiceAccounts: []svc.ServiceAccount{{
+			ID: "bot", OwnerUserID: "alice",
+		}}})
 		for _, id := range []string{"bot", "Alice", "alice ", "nobody", ""} {
 			_, err := c.User(c.ctx, id)
 			c.is("User "+id, err, svc.ErrNotFound)
@@ -45,13 +61,19 @@ var accessRules = []rule{
 			c.is("ServiceAccount "+id, err, svc.ErrNotFound)
 		}
 	}},
-	{"a user, a key, a channel, a bank policy and a grant are found under their own id alone, whatever that id is", func(c *checker) {
+	{"users, keys, channels, bank policies and grants are found " +
+		"under exactly their own id, whatever its characters", func(c *checker) {
 		var b svc.Bundle
 		for i, id := range odd {
-			b.Users = append(b.Users, svc.User{ID: id, DisplayName: fmt.Sprint(i), Channels: []svc.Channel{{Provider: "p", SenderID: id}}})
+			b.Users = append(b.Users, svc.User{
+				ID: id, DisplayName: fmt.Sprint(i),
+				Channels: []svc.Channel{{Provider: "p", SenderID: id}},
+			})
 			b.Policies = append(b.Policies, newPolicy(id))
 			b.Attachments = append(b.Attachments, attach(id, svc.GrantedToUser, id, int64(i)))
-			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: id, Document: json.RawMessage(fmt.Sprint(i))})
+			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{
+				BankID: id, Document: json.RawMessage(fmt.Sprint(i)),
+			})
 		}
 		c.apply(b)
 		for _, id := range odd {
@@ -60,38 +82,69 @@ var accessRules = []rule{
 		for i, id := range odd {
 			want := svc.AccessSnapshot{
 				User: &svc.User{ID: id, DisplayName: fmt.Sprint(i)}, BankPolicy: &b.BankPolicies[i],
-				Grants: []svc.Grant{{Policy: newPolicy(id), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}, Priority: int64(i)}},
+				Grants: []svc.Grant{{
+					Policy:    newPolicy(id),
+					Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}, Priority: int64(i),
+				}},
 			}
-			c.snapshot(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}, BankID: id}, want)
-			c.snapshot(svc.AccessQuery{Channel: svc.Channel{Provider: "p", SenderID: id}, BankID: id}, want)
+			c.snapshot(
+				svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}, BankID: id},
+				want,
+			)
+			c.snapshot(
+				svc.AccessQuery{Channel: svc.Channel{Provider: "p", SenderID: id}, BankID: id},
+				want,
+			)
 			want.Key = new(newKey(id, svc.Identity{Kind: svc.KindUser, ID: id}, at(0)))
 			c.snapshot(svc.AccessQuery{KeyID: id, BankID: id}, want)
 		}
 	}},
 }
 
-// household is a bundle in which alice is reached by two policies of her own, one of her group, and none of others.
+// household returns a bundle: two own policies and one group policy reach alice, the others do not.
 func household() svc.Bundle {
 	return svc.Bundle{
 		Users: []svc.User{
-			{ID: "alice", Email: new("a@b.example"), Channels: []svc.Channel{{Provider: "chat", SenderID: "1"}}}, {ID: "bob"}, {ID: "carol"},
+			{ID: "alice", Email: new("a@b.example"), Channels: []svc.Channel{{
+				Provider: "chat", SenderID: "1",
+			}}},
+			{ID: "bob"}, {ID: "carol"},
 		},
-		Groups:   []svc.Group{{ID: "hers", Members: []string{"bob", "alice"}}, {ID: "not hers", Members: []string{"bob"}}, {ID: "empty"}},
-		Policies: []svc.Policy{newPolicy("a"), newPolicy("b"), newPolicy("c"), newPolicy("d"), newPolicy("narrow"), newPolicy("unused")},
+		Groups: []svc.Group{{ID: "hers", Members: []string{
+			"bob", "alice",
+		}}, {ID: "not hers", Members: []string{"bob"}}, {ID: "empty"}},
+		Policies: []svc.Policy{
+			newPolicy("a"), newPolicy("b"), newPolicy("c"), newPolicy("d"), newPolicy("narrow"),
+			newPolicy("unused"),
+		},
 		Attachments: []svc.Attachment{
-			attach("a", svc.GrantedToUser, "alice", 5), attach("b", svc.GrantedToUser, "alice", -1<<63), attach("c", svc.GrantedToGroup, "hers", 1<<63-1),
-			attach("d", svc.GrantedToUser, "bob", 0), attach("d", svc.GrantedToGroup, "not hers", 0), attach("unused", svc.GrantedToGroup, "empty", 0),
+			attach("a", svc.GrantedToUser, "alice", 5),
+			attach("b", svc.GrantedToUser, "alice", -1<<63),
+			attach("c", svc.GrantedToGroup, "hers", 1<<63-1),
+			attach("d", svc.GrantedToUser, "bob", 0),
+			attach("d", svc.GrantedToGroup, "not hers", 0),
+			attach("unused", svc.GrantedToGroup, "empty", 0),
 		},
 		ServiceAccounts: []svc.ServiceAccount{
-			{ID: "bot", DisplayName: "Bot", OwnerUserID: "alice", ScopingPolicyID: "narrow"}, {ID: "free", OwnerUserID: "carol"},
+			{ID: "bot", DisplayName: "Bot", OwnerUserID: "alice", ScopingPolicyID: "narrow"},
+			{ID: "free", OwnerUserID: "carol"},
 		},
 	}
 }
 
 func alicesGrants() []svc.Grant {
 	return []svc.Grant{
-		{Policy: newPolicy("a"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}, Priority: 5},
-		{Policy: newPolicy("b"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}, Priority: -1 << 63},
-		{Policy: newPolicy("c"), Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}, Priority: 1<<63 - 1},
+		{
+			Policy: newPolicy("a"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
+			Priority: 5,
+		},
+		{
+			Policy: newPolicy("b"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
+			Priority: -1 << 63,
+		},
+		{
+			Policy: newPolicy("c"), Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"},
+			Priority: 1<<63 - 1,
+		},
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var accessFaults = map[string]func(*store){
-	"a user is whoever has such an id, a service account too": func(s *store) {
+	"a service account is found as a user": func(s *store) {
 		s.user = func(ctx context.Context, id string) (svc.User, error) {
 			user, err := s.Store.User(ctx, id)
 			if account, accountErr := s.Store.ServiceAccount(ctx, id); errors.Is(err, svc.ErrNotFound) && accountErr == nil {
@@ -41,11 +41,11 @@ var accessFaults = map[string]func(*store){
 		}
 		return nil
 	}),
-	"what is attached to groups is lost": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"attachments of groups are lost": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool { return g.Principal.Type == svc.GrantedToGroup })
 		return nil
 	}),
-	"a policy that is attached twice is granted once": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"a policy that is attached twice gives one grant": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		seen := map[string]bool{}
 		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool {
 			defer func() { seen[g.ID] = true }()
@@ -53,7 +53,7 @@ var accessFaults = map[string]func(*store){
 		})
 		return nil
 	}),
-	"the inactive are hidden": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"inactive users are hidden": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if snapshot.User != nil && snapshot.User.Inactive {
 			snapshot.User = nil
 		}
@@ -65,25 +65,25 @@ var accessFaults = map[string]func(*store){
 		}
 		return nil
 	}),
-	"a bank's policy is looked for only when there is a user": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"a bank's policy is read only when the user exists": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if snapshot.User == nil {
 			snapshot.BankPolicy = nil
 		}
 		return nil
 	}),
-	"what narrows a key is left out": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"the narrowing policy of a key is left out": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if query.KeyID != "" {
 			snapshot.Narrowing = nil
 		}
 		return nil
 	}),
-	"what narrows a service account beside its own is its own": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"a service account's own scoping policy replaces the narrowing policy": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if snapshot.Narrowing != nil && snapshot.Scoping != nil {
 			snapshot.Narrowing = snapshot.Scoping
 		}
 		return nil
 	}),
-	"a policy that narrows and is gone is empty": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"a deleted narrowing policy is read as an empty one": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if query.ScopingPolicyID != "" && snapshot.Narrowing == nil {
 			snapshot.Narrowing = &svc.Policy{ID: query.ScopingPolicyID}
 		}
@@ -99,7 +99,7 @@ var accessFaults = map[string]func(*store){
 		}
 		return nil
 	}),
-	"a key without a holder's row is unknown": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"a key whose holder has no row is unknown": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if snapshot.User == nil {
 			snapshot.Key = nil
 		}
@@ -116,7 +116,7 @@ var accessFaults = map[string]func(*store){
 			return snapshot, err
 		}
 	},
-	"names of policies lose what does not print": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+	"names of policies lose characters that do not print": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		for i, grant := range snapshot.Grants {
 			snapshot.Grants[i].DisplayName = strings.Trim(grant.DisplayName, "\x1e\x1f")
 		}
@@ -130,7 +130,7 @@ var accessFaults = map[string]func(*store){
 			return s.Store.Access(ctx, query)
 		}
 	},
-	"a user and a service account of one id are one": func(s *store) {
+	"a user and a service account with one id are confused": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			if query.Identity.Kind == svc.KindUser {
 				if _, err := s.Store.ServiceAccount(ctx, query.Identity.ID); err == nil {
@@ -149,7 +149,7 @@ var accessFaults = map[string]func(*store){
 			return snapshot, err
 		}
 	},
-	"a snapshot is two": func(s *store) {
+	"a snapshot is read in two steps": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			first, err := s.Store.Access(ctx, query)
 			if err != nil {

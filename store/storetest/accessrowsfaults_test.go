@@ -10,20 +10,20 @@ import (
 )
 
 var accessRowsFaults = map[string]func(*store){
-	"upper and lower case are one in the order of all rows": allAccessFault(func(rows *svc.AccessRows) {
+	"all rows are sorted without regard to case": allAccessFault(func(rows *svc.AccessRows) {
 		slices.SortFunc(rows.Users, func(a, b svc.User) int { return strings.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)) })
 	}),
-	"all attachments are in the order of principals": allAccessFault(func(rows *svc.AccessRows) {
+	"all attachments are sorted by principal": allAccessFault(func(rows *svc.AccessRows) {
 		slices.SortFunc(rows.Attachments, func(a, b svc.Attachment) int {
 			return strings.Compare(a.Principal.Type+a.Principal.ID, b.Principal.Type+b.Principal.ID)
 		})
 	}),
-	"no rows are nil": allAccessFault(func(rows *svc.AccessRows) {
+	"empty lists of rows are nil": allAccessFault(func(rows *svc.AccessRows) {
 		if len(rows.Policies) == 0 {
 			rows.Policies = nil
 		}
 	}),
-	"all users without channels have nil": allAccessFault(func(rows *svc.AccessRows) {
+	"users without channels have a nil list": allAccessFault(func(rows *svc.AccessRows) {
 		for i, user := range rows.Users {
 			if len(user.Channels) == 0 {
 				rows.Users[i].Channels = nil

@@ -22,7 +22,7 @@ var answerFaults = map[string]func(*store){
 			return s.Store.Answer(ctx, key, at(0))
 		}
 	},
-	"an answer that has expired is in the way": func(s *store) {
+	"an expired answer blocks a new one": func(s *store) {
 		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
 			if _, err := s.Store.Answer(ctx, answer.Key, at(0)); err == nil {
 				return svc.ErrExists
@@ -35,7 +35,7 @@ var answerFaults = map[string]func(*store){
 			return s.Store.KeepAnswer(ctx, answer, at(1_000_000))
 		}
 	},
-	"one that is kept forgets what expires soon": func(s *store) {
+	"KeepAnswer deletes answers that expire soon": func(s *store) {
 		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
 			if _, err := s.Store.Answer(ctx, answer.Key, now); err == nil {
 				return svc.ErrExists
@@ -43,7 +43,7 @@ var answerFaults = map[string]func(*store){
 			return s.Store.KeepAnswer(ctx, answer, now.Add(15*time.Microsecond))
 		}
 	},
-	"those who keep an answer at once both do": func(s *store) {
+	"two concurrent KeepAnswer calls succeed": func(s *store) {
 		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
 			err := s.Store.KeepAnswer(ctx, answer, now)
 			if errors.Is(err, svc.ErrExists) {
@@ -54,7 +54,7 @@ var answerFaults = map[string]func(*store){
 			return err
 		}
 	},
-	"an answer counts the generation up": func(s *store) {
+	"an answer raises the generation": func(s *store) {
 		s.keepAnswer = func(ctx context.Context, answer svc.Answer, now time.Time) error {
 			if _, err := s.Store.KeepValue(ctx, string(answer.Key), nil); err != nil {
 				return err

@@ -8,7 +8,7 @@ import (
 )
 
 var answerRules = []rule{
-	{"an answer is kept as it is until it expires", func(c *checker) {
+	{"an answer is kept byte for byte until it expires", func(c *checker) {
 		kept := newAnswer("\x00key\xff", "\x00request\xff", at(100))
 		c.ok(c.KeepAnswer(c.ctx, kept, at(0)))
 		c.ok(c.KeepAnswer(c.ctx, newAnswer("other", "", at(200)), at(0)))
@@ -17,7 +17,8 @@ var answerRules = []rule{
 		c.noAnswer("unknown", at(0))
 		c.same("the other", c.answer("other", at(199)), newAnswer("other", "", at(200)))
 	}},
-	{"an answer is not kept under a key that has one, until that has expired", func(c *checker) {
+	{"KeepAnswer answers ErrExists while the key has an " +
+		"answer that has not expired", func(c *checker) {
 		first, second := newAnswer("key", "first", at(100)), newAnswer("key", "second", at(200))
 		c.ok(c.KeepAnswer(c.ctx, first, at(0)))
 		c.is("KeepAnswer of a taken key", c.KeepAnswer(c.ctx, second, at(99)), svc.ErrExists)
@@ -25,7 +26,7 @@ var answerRules = []rule{
 		c.ok(c.KeepAnswer(c.ctx, second, at(100)))
 		c.same("answer", c.answer("key", at(100)), second)
 	}},
-	{"one that is kept forgets only what has expired", func(c *checker) {
+	{"KeepAnswer deletes only answers that have expired", func(c *checker) {
 		for i := range 5 {
 			c.ok(c.KeepAnswer(c.ctx, newAnswer(fmt.Sprint(i), "", at(int64(10*(i+1)))), at(0)))
 		}
@@ -38,20 +39,23 @@ var answerRules = []rule{
 			}
 		}
 	}},
-	{"of several that keep an answer under one key, one wins", func(c *checker) {
+	{"of several concurrent KeepAnswer calls for one key, one wins", func(c *checker) {
 		c.oneWins(race(func(i int) error {
 			return c.KeepAnswer(c.ctx, newAnswer("key", fmt.Sprint(i), at(100)), at(0))
 		}), svc.ErrExists)
 		c.answer("key", at(0))
 	}},
-	{"answers are no mutations: the generation stays with them", func(c *checker) {
+	{"answers are not mutations: the generation does not change", func(c *checker) {
 		c.ok(c.KeepAnswer(c.ctx, newAnswer("key", "", at(100)), at(0)))
 		c.same("generation", c.generation(), int64(0))
 	}},
 }
 
 func newAnswer(key, request string, expires time.Time) svc.Answer {
-	return svc.Answer{Key: []byte(key), Request: []byte(request), Data: []byte("data of " + key), ExpiresAt: expires}
+	return svc.Answer{
+		Key: []byte(key), Request: []byte(request), Data: []byte("data of " + key),
+		ExpiresAt: expires,
+	}
 }
 
 func (c *checker) answer(key string, now time.Time) svc.Answer {

@@ -35,7 +35,7 @@ var apiKeyFaults = map[string]func(*store){
 			return snapshot, err
 		}
 	},
-	"the ids of keys are equal in upper and lower case": func(s *store) {
+	"ids of keys are not case-sensitive": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			if strings.EqualFold(query.KeyID, "abcDEF") {
 				query.KeyID = "abcDEF"
@@ -62,7 +62,7 @@ var apiKeyFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"keys of one time are lost between chunks": func(s *store) {
+	"keys with the same time are lost between chunks": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.AfterID = ""
 			return s.Store.APIKeys(ctx, page)
@@ -86,13 +86,13 @@ var apiKeyFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"keys of a service account are those of the user with its id": func(s *store) {
+	"a service account has the keys of the user with its id": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser
 			return s.Store.APIKeys(ctx, page)
 		}
 	},
-	"anybody revokes a key": func(s *store) {
+	"any holder can revoke a key": func(s *store) {
 		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
 			if snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id}); err == nil && snapshot.Key != nil {
 				holder = snapshot.Key.Holder
@@ -100,7 +100,7 @@ var apiKeyFaults = map[string]func(*store){
 			return s.Store.RevokeAPIKey(ctx, holder, id, at)
 		}
 	},
-	"the last value is kept": func(s *store) {
+	"KeepValue keeps the last value": func(s *store) {
 		s.keepValue = func(ctx context.Context, name string, value []byte) ([]byte, error) {
 			_, err := s.Store.KeepValue(ctx, name, value)
 			return bytes.Clone(value), err

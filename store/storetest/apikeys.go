@@ -10,8 +10,11 @@ import (
 )
 
 var apiKeyRules = []rule{
-	{"Access returns the key as CreateAPIKey was given it", func(c *checker) {
-		bare := svc.APIKey{ID: "bare", Holder: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, Prefix: "p", Hash: []byte{0}, CreatedAt: at(999_999)}
+	{"Access returns the key that CreateAPIKey received", func(c *checker) {
+		bare := svc.APIKey{
+			ID: "bare", Holder: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, Prefix: "p",
+			Hash: []byte{0}, CreatedAt: at(999_999),
+		}
 		empty := newKey("empty", alice, at(1))
 		empty.Description = new("")
 		revoked := newKey("revoked", alice, at(2))
@@ -19,12 +22,15 @@ var apiKeyRules = []rule{
 		whole := newKey("whole", alice, at(0))
 		whole.ExpiresAt, whole.Disabled, whole.LastUsedAt = at(999_999), true, at(60_000_001)
 		whole.ScopingPolicyID = "narrow"
-		for _, key := range []svc.APIKey{newKey("full", alice, at(0)), bare, empty, revoked, whole} {
+		for _, key := range []svc.APIKey{
+			newKey("full", alice, at(0)), bare, empty, revoked, whole,
+		} {
 			c.ok(c.CreateAPIKey(c.ctx, key))
 			c.same("key", c.key(key.ID), key)
 		}
 	}},
-	{"CreateAPIKey answers ErrExists when the id is taken, by whomever, and leaves the key as it was", func(c *checker) {
+	{"CreateAPIKey answers ErrExists when any holder has a key with the id, " +
+		"and leaves that key unchanged", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		other := newKey("k", svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1))
@@ -34,13 +40,14 @@ var apiKeyRules = []rule{
 		c.ok(c.RevokeAPIKey(c.ctx, alice, "k", at(2)))
 		c.is("CreateAPIKey with a revoked key's id", c.CreateAPIKey(c.ctx, other), svc.ErrExists)
 	}},
-	{"Access finds no key under an unknown id; upper and lower case differ", func(c *checker) {
+	{"Access returns no key for an unknown id; ids are case-sensitive", func(c *checker) {
 		c.ok(c.CreateAPIKey(c.ctx, newKey("abcDEF", alice, at(0))))
 		for _, id := range []string{"abcdef", "ABCDEF", "abcDE", "abcDEF ", "abcDEF0", ""} {
 			c.same("key of "+id, c.access(svc.AccessQuery{KeyID: id}).Key, (*svc.APIKey)(nil))
 		}
 	}},
-	{"APIKeys are newest first, by id descending where times are equal, each once, whatever the size of a chunk", func(c *checker) {
+	{"APIKeys lists each key once, newest first, " +
+		"equal times by id descending, for every chunk size", func(c *checker) {
 		var want []string
 		for second := range 3 {
 			for _, id := range scrambled(odd) {
@@ -55,15 +62,22 @@ var apiKeyRules = []rule{
 			c.same("ids", keyIDs(c.keys(alice, limit)), want)
 		}
 	}},
-	{"listed keys are whole", func(c *checker) {
-		full, bare := newKey("b", alice, at(1)), svc.APIKey{ID: "a", Holder: alice, Prefix: "p", Hash: []byte("h"), CreatedAt: at(0)}
-		full.ExpiresAt, full.Disabled, full.LastUsedAt, full.ScopingPolicyID = at(5), true, at(6), "narrow"
+	{"APIKeys returns whole keys", func(c *checker) {
+		full, bare := newKey("b", alice, at(1)), svc.APIKey{
+			ID: "a", Holder: alice, Prefix: "p", Hash: []byte("h"), CreatedAt: at(0),
+		}
+		full.ExpiresAt, full.Disabled, full.LastUsedAt = at(5), true, at(6)
+		full.ScopingPolicyID = "narrow"
 		c.ok(c.CreateAPIKey(c.ctx, full))
 		c.ok(c.CreateAPIKey(c.ctx, bare))
 		c.same("list", c.keys(alice, 10), []svc.APIKey{full, bare})
 	}},
-	{"APIKeys lists the holder's keys alone: a user and a service account with one id are two holders", func(c *checker) {
-		holders := []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"}, {Kind: svc.KindUser, ID: "alice "}}
+	{"APIKeys lists only the holder's keys: " +
+		"a user and a service account with the same id are two holders", func(c *checker) {
+		holders := []svc.Identity{
+			alice, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"},
+			{Kind: svc.KindUser, ID: "alice "},
+		}
 		for i, holder := range holders {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(fmt.Sprint(i), holder, at(0))))
 		}
@@ -71,7 +85,8 @@ var apiKeyRules = []rule{
 			c.same("keys of "+show(holder), keyIDs(c.keys(holder, 10)), []string{fmt.Sprint(i)})
 		}
 	}},
-	{"RevokeAPIKey marks the key with the time, forgets its hash and seal, and takes it off the list; Access still returns it", func(c *checker) {
+	{"RevokeAPIKey records the time, deletes hash and seal, " +
+		"and removes the key from the list; Access still returns it", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 		}
@@ -81,10 +96,14 @@ var apiKeyRules = []rule{
 		c.same("key", c.key("b"), want)
 		c.same("list", keyIDs(c.keys(alice, 1)), []string{"c", "a"})
 	}},
-	{"RevokeAPIKey answers ErrNotFound for a key that is unknown, another's or revoked, and changes nothing", func(c *checker) {
+	{"RevokeAPIKey answers ErrNotFound and changes nothing when the key is unknown, " +
+		"revoked or of another holder", func(c *checker) {
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
 		c.is("unknown", c.RevokeAPIKey(c.ctx, alice, "K", at(1)), svc.ErrNotFound)
-		for _, other := range []svc.Identity{{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"}} {
+		for _, other := range []svc.Identity{
+			{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"},
+			{Kind: svc.KindUser, ID: "Alice"},
+		} {
 			c.is("another's", c.RevokeAPIKey(c.ctx, other, "k", at(1)), svc.ErrNotFound)
 		}
 		c.same("key", c.key("k").RevokedAt, time.Time{})
@@ -92,13 +111,17 @@ var apiKeyRules = []rule{
 		c.is("revoked before", c.RevokeAPIKey(c.ctx, alice, "k", at(3)), svc.ErrNotFound)
 		c.same("time of the first", c.key("k").RevokedAt, at(2))
 	}},
-	{"of several that create or revoke one key at once, one wins", func(c *checker) {
-		c.oneWins(race(func(i int) error { return c.CreateAPIKey(c.ctx, newKey("k", alice, at(int64(i)))) }), svc.ErrExists)
-		errs := race(func(i int) error { return c.RevokeAPIKey(c.ctx, alice, "k", at(int64(100+i))) })
+	{"of several concurrent calls that create or revoke one key, one wins", func(c *checker) {
+		c.oneWins(race(func(i int) error {
+			return c.CreateAPIKey(c.ctx, newKey("k", alice, at(int64(i))))
+		}), svc.ErrExists)
+		errs := race(func(i int) error {
+			return c.RevokeAPIKey(c.ctx, alice, "k", at(int64(100+i)))
+		})
 		c.oneWins(errs, svc.ErrNotFound)
 		c.same("time of the winner", c.key("k").RevokedAt, at(int64(100+slices.Index(errs, nil))))
 	}},
-	{"KeepValue keeps the first value of each name, for good", func(c *checker) {
+	{"KeepValue keeps the first value of each name forever", func(c *checker) {
 		for i, name := range odd {
 			for _, value := range []string{"\x00first\xff", "second"} {
 				kept, err := c.KeepValue(c.ctx, name, fmt.Appendf(nil, "%s %d", value, i))
@@ -107,7 +130,8 @@ var apiKeyRules = []rule{
 			}
 		}
 	}},
-	{"of several that keep a value under one name at once, all get the same", func(c *checker) {
+	{"of several concurrent KeepValue calls " +
+		"for one name, all get the same value", func(c *checker) {
 		values := make([][]byte, racers)
 		for _, err := range race(func(i int) (err error) {
 			values[i], err = c.KeepValue(c.ctx, "name", fmt.Appendf(nil, "value %d", i))
@@ -123,16 +147,16 @@ var apiKeyRules = []rule{
 	}},
 }
 
-// key reads a key, which is there.
+// key reads a key that must exist.
 func (c *checker) key(id string) svc.APIKey {
 	key := c.access(svc.AccessQuery{KeyID: id}).Key
 	if key == nil {
-		c.fail("there is no key %q", id)
+		c.fail("no key %q", id)
 	}
 	return *key
 }
 
-// keys reads a list to its end.
+// keys reads all keys of a holder, in chunks of limit.
 func (c *checker) keys(holder svc.Identity, limit int) []svc.APIKey {
 	return wholePages(c, limit, func(last *svc.APIKey) ([]svc.APIKey, error) {
 		page := svc.APIKeyPage{Holder: holder, Limit: limit}

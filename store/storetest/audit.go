@@ -10,15 +10,19 @@ import (
 )
 
 var auditRules = []rule{
-	{"records are listed as they were appended, newest first, at most as many as asked for", func(c *checker) {
+	{"AuditRecords returns records as they were appended, " +
+		"newest first, at most Limit", func(c *checker) {
 		want := c.record(100)
 		for _, limit := range []int{1, 7, 100, 1000} {
 			c.same("records", c.records(svc.AuditPage{Limit: limit}), want)
 		}
 		c.same("the newest", c.page(svc.AuditPage{Limit: 2}), want[:2])
-		c.same("behind one", c.page(svc.AuditPage{AuditFilter: svc.AuditFilter{Before: 50}, Limit: 2}), want[51:53])
+		c.same("behind one", c.page(svc.AuditPage{
+			AuditFilter: svc.AuditFilter{Before: 50}, Limit: 2,
+		}), want[51:53])
 	}},
-	{"AppendAudit hands out the newest record, and a zero one where there is none", func(c *checker) {
+	{"AppendAudit passes the newest record to next, " +
+		"or a zero record when there is none", func(c *checker) {
 		for n := range 3 {
 			var last svc.AuditRecord
 			c.ok(c.AppendAudit(c.ctx, func(newest svc.AuditRecord) []svc.AuditRecord {
@@ -32,12 +36,12 @@ var auditRules = []rule{
 			c.same("the newest", last, c.page(svc.AuditPage{Limit: 2})[1])
 		}
 	}},
-	{"AppendAudit of nothing adds nothing", func(c *checker) {
+	{"AppendAudit adds nothing when next returns no records", func(c *checker) {
 		want := c.record(2)
 		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord { return nil }))
 		c.same("records", c.records(svc.AuditPage{Limit: 10}), want)
 	}},
-	{"records are filtered by actor, target and time, alone and together", func(c *checker) {
+	{"AuditRecords filters by actor, target and time, each alone and combined", func(c *checker) {
 		all := c.record(60)
 		for _, filter := range auditFilters(all[20]) {
 			want := []svc.AuditRecord{}
@@ -47,15 +51,18 @@ var auditRules = []rule{
 				}
 			}
 			for _, limit := range []int{7, 1000} {
-				c.same(fmt.Sprintf("records of %+v", filter), c.records(svc.AuditPage{AuditFilter: filter, Limit: limit}), want)
+				c.same(fmt.Sprintf("records of %+v", filter), c.records(svc.AuditPage{
+					AuditFilter: filter, Limit: limit,
+				}), want)
 			}
 		}
 	}},
-	{"records are no mutations: the generation stays with them", func(c *checker) {
+	{"audit records are not mutations: the generation does not change", func(c *checker) {
 		c.record(2)
 		c.same("generation", c.generation(), int64(0))
 	}},
-	{"of several that append at once, each follows another: no number is there twice, and none left out", func(c *checker) {
+	{"concurrent AppendAudit calls form one chain: " +
+		"no number is missing or used twice", func(c *checker) {
 		const each = 4
 		for _, err := range race(func(i int) error {
 			for range each {
@@ -77,13 +84,16 @@ var auditRules = []rule{
 			c.same("hash", record.Hash, fmt.Appendf(nil, "\x00\xffhash %d", record.Number))
 		}
 	}},
-	{"of several that append and mutate at once, in transactions, each has its record", func(c *checker) {
+	{"of several concurrent transactions that mutate " +
+		"and append, each adds its record", func(c *checker) {
 		for _, err := range race(func(i int) error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
 					return err
 				}
-				return tx.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(uint32(i))) })
+				return tx.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
+					return behind(last, newEvent(uint32(i)))
+				})
 			})
 		}) {
 			c.ok(err)
@@ -94,16 +104,19 @@ var auditRules = []rule{
 	}},
 }
 
-// behind are the records of events that follow last.
+// behind returns records of events that continue the chain after last.
 func behind(last svc.AuditRecord, events ...svc.Event) (records []svc.AuditRecord) {
 	for _, event := range events {
-		last = svc.AuditRecord{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: fmt.Appendf(nil, "\x00\xffhash %d", last.Number+1)}
+		last = svc.AuditRecord{
+			Event: event, Number: last.Number + 1, Previous: last.Hash,
+			Hash: fmt.Appendf(nil, "\x00\xffhash %d", last.Number+1),
+		}
 		records = append(records, last)
 	}
 	return records
 }
 
-// record appends so many records, some at once, and returns them, newest first.
+// record appends count records in growing batches, and returns them newest first.
 func (c *checker) record(count int) []svc.AuditRecord {
 	var events []svc.Event
 	for n := range count {
@@ -112,18 +125,23 @@ func (c *checker) record(count int) []svc.AuditRecord {
 	all := behind(svc.AuditRecord{}, events...)
 	for from, n := 0, 1; from < count; n *= 3 {
 		to := min(from+n, count)
-		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord { return slices.Clone(all[from:to]) }))
+		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord {
+			return slices.Clone(all[from:to])
+		}))
 		from = to
 	}
 	slices.Reverse(all)
 	return all
 }
 
-// auditEvent is an event; a greater n is another one, and not always later.
+// auditEvent returns an event for n. A greater n gives another event, not always a later one.
 func auditEvent(n int) svc.Event {
 	event := newEvent(uint32(n))
 	event.Time = at(int64(n * 7 % 60))
-	event.Actor = []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "alice"}, svc.Host.Identity(), {Kind: svc.KindUser, ID: "bob"}}[n%4]
+	event.Actor = []svc.Identity{
+		alice, {Kind: svc.KindServiceAccount, ID: "alice"}, svc.Host.Identity(),
+		{Kind: svc.KindUser, ID: "bob"},
+	}[n%4]
 	if n%5 == 0 {
 		event.Target = svc.Target{Kind: svc.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
 	} else {
@@ -132,7 +150,8 @@ func auditEvent(n int) svc.Event {
 	return event
 }
 
-// auditFilters are filters that let a record through: each alone, pairs of them, and all at once.
+// auditFilters returns filters that match r (each field alone, in pairs, all), and one that does
+// not.
 func auditFilters(r svc.AuditRecord) (filters []svc.AuditFilter) {
 	set := []func(*svc.AuditFilter){
 		func(f *svc.AuditFilter) { f.ActorKind = r.Actor.Kind },
@@ -157,11 +176,14 @@ func auditFilters(r svc.AuditRecord) (filters []svc.AuditFilter) {
 	return append(filters, whole, none)
 }
 
-// fits reports whether a filter lets a record through.
+// fits reports whether a record matches a filter.
 func fits(r svc.AuditRecord, f svc.AuditFilter) bool {
-	return (f.ActorKind == "" || f.ActorKind == r.Actor.Kind) && (f.ActorID == "" || f.ActorID == r.Actor.ID) &&
-		(f.TargetKind == "" || f.TargetKind == r.Target.Kind) && (f.TargetID == "" || f.TargetID == r.Target.ID) &&
-		(f.Since.IsZero() || r.Time.Compare(f.Since) >= 0) && (f.Until.IsZero() || r.Time.Compare(f.Until) < 0) &&
+	return (f.ActorKind == "" || f.ActorKind == r.Actor.Kind) &&
+		(f.ActorID == "" || f.ActorID == r.Actor.ID) &&
+		(f.TargetKind == "" || f.TargetKind == r.Target.Kind) &&
+		(f.TargetID == "" || f.TargetID == r.Target.ID) &&
+		(f.Since.IsZero() || r.Time.Compare(f.Since) >= 0) &&
+		(f.Until.IsZero() || r.Time.Compare(f.Until) < 0) &&
 		(f.Before == 0 || r.Number < f.Before)
 }
 
@@ -171,7 +193,7 @@ func (c *checker) page(page svc.AuditPage) []svc.AuditRecord {
 	return chunk
 }
 
-// records lists all that a page's filter lets through, by chunks of its limit.
+// records lists all records that match the page's filter, in chunks of its limit.
 func (c *checker) records(page svc.AuditPage) []svc.AuditRecord {
 	return wholePages(c, page.Limit, func(last *svc.AuditRecord) ([]svc.AuditRecord, error) {
 		if last != nil {

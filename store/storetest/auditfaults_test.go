@@ -8,7 +8,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// appends is a fault in what the function of AppendAudit is called with, or returns.
+// appends returns a fault in the argument or the result of the function that AppendAudit calls.
 func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord) func(*store) {
 	return func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
@@ -17,7 +17,7 @@ func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.A
 	}
 }
 
-// asked is a fault in which records are asked for.
+// asked returns a fault in the page that a caller asks for.
 func asked(fault func(*svc.AuditPage)) func(*store) {
 	return func(s *store) {
 		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
@@ -36,16 +36,16 @@ var auditFaults = map[string]func(*store){
 		}
 	},
 	"all records are listed at once":       asked(func(p *svc.AuditPage) { p.Limit = 1000 }),
-	"a record is listed behind itself":     asked(func(p *svc.AuditPage) { p.Before += min(p.Before, 1) }),
+	"a record is listed after itself":      asked(func(p *svc.AuditPage) { p.Before += min(p.Before, 1) }),
 	"an actor's kind is ignored":           asked(func(p *svc.AuditPage) { p.ActorKind = "" }),
 	"an actor's id is ignored":             asked(func(p *svc.AuditPage) { p.ActorID = "" }),
 	"a target's kind is ignored":           asked(func(p *svc.AuditPage) { p.TargetKind = "" }),
 	"a target's id is ignored":             asked(func(p *svc.AuditPage) { p.TargetID = "" }),
 	"since is ignored":                     asked(func(p *svc.AuditPage) { p.Since = time.Time{} }),
 	"until is ignored":                     asked(func(p *svc.AuditPage) { p.Until = time.Time{} }),
-	"a record of the time since is not in": asked(func(p *svc.AuditPage) { p.Since = shifted(p.Since) }),
-	"a record of the time until is in":     asked(func(p *svc.AuditPage) { p.Until = shifted(p.Until) }),
-	"times are taken to be in order": func(s *store) {
+	"since excludes a record of that time": asked(func(p *svc.AuditPage) { p.Since = shifted(p.Since) }),
+	"until includes a record of that time": asked(func(p *svc.AuditPage) { p.Until = shifted(p.Until) }),
+	"times are assumed to be in order": func(s *store) {
 		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
 			chunk, err := s.Store.AuditRecords(ctx, svc.AuditPage{AuditFilter: svc.AuditFilter{Before: page.Before}, Limit: 1000})
 			early := slices.IndexFunc(chunk, func(r svc.AuditRecord) bool { return r.Time.Before(page.Since) })
@@ -56,10 +56,10 @@ var auditFaults = map[string]func(*store){
 			return chunk[:min(len(chunk), page.Limit)], err
 		}
 	},
-	"the newest record is not handed out": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, _ svc.AuditRecord) []svc.AuditRecord {
+	"the newest record is not passed to next": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, _ svc.AuditRecord) []svc.AuditRecord {
 		return next(svc.AuditRecord{})
 	}),
-	"another than a zero record is handed out first": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+	"the first record passed to next is not zero": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
 		if last.Number == 0 {
 			last.Time = at(0)
 		}
@@ -86,16 +86,16 @@ var auditFaults = map[string]func(*store){
 		}
 		return records
 	}),
-	"of several records the first is added": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+	"only the first of several records is added": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
 		return next(last)[:1]
 	}),
-	"a record is there though none was returned": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+	"a record is added when next returns none": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
 		if records := next(last); len(records) > 0 {
 			return records
 		}
 		return behind(last, newEvent(0))
 	}),
-	"the newest record is read, and followed afterwards": func(s *store) {
+	"the newest record is read before the append, not in one step": func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
 			newest, err := s.Store.AuditRecords(ctx, svc.AuditPage{Limit: 1})
 			if err != nil {
@@ -106,7 +106,7 @@ var auditFaults = map[string]func(*store){
 			return s.Store.AppendAudit(ctx, func(svc.AuditRecord) []svc.AuditRecord { return records })
 		}
 	},
-	"a record counts the generation up": func(s *store) {
+	"a record raises the generation": func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
 			if _, err := s.Store.KeepValue(ctx, "records", nil); err != nil {
 				return err
@@ -114,7 +114,7 @@ var auditFaults = map[string]func(*store){
 			return s.Store.AppendAudit(ctx, next)
 		}
 	},
-	"a record stays though its transaction fails": joins(func(good svc.Store, atomically atomically) atomically {
+	"a record stays after its transaction fails": joins(func(good svc.Store, atomically atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
 			err := atomically(ctx, fn)
 			if err != nil && ctx.Err() == nil {
@@ -130,7 +130,7 @@ var auditFaults = map[string]func(*store){
 	}),
 }
 
-// shifted is the next time that a record can have; none stays none.
+// shifted returns the next possible time of a record. The zero time stays zero.
 func shifted(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

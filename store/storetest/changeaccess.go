@@ -10,14 +10,20 @@ import (
 )
 
 var changeAccessRules = []rule{
-	{"ChangeAccess hands over the named rows that exist, whole, each once, and no others", func(c *checker) {
+	{"ChangeAccess passes to change exactly the named rows " +
+		"that exist, whole and each once", func(c *checker) {
 		b := household()
-		b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)}, {BankID: "other", Document: json.RawMessage(`{}`)}}
+		b.BankPolicies = []svc.BankPolicy{
+			{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)},
+			{BankID: "other", Document: json.RawMessage(`{}`)},
+		}
 		c.apply(b)
 		got := sortedBundle(c.current(svc.AccessNames{
-			Users: []string{"carol", "nobody", "alice", "carol"}, Groups: []string{"hers", "none", "hers", "empty"},
-			ServiceAccounts: []string{"bot", "none", "alice", "bot"}, Policies: []string{"c", "none", "c", "a"},
-			BankPolicies: []string{"bank", "none", "bank"},
+			Users:           []string{"carol", "nobody", "alice", "carol"},
+			Groups:          []string{"hers", "none", "hers", "empty"},
+			ServiceAccounts: []string{"bot", "none", "alice", "bot"},
+			Policies:        []string{"c", "none", "c", "a"},
+			BankPolicies:    []string{"bank", "none", "bank"},
 			Attachments: []svc.AttachmentKey{
 				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}},
 				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
@@ -26,31 +32,46 @@ var changeAccessRules = []rule{
 			},
 		}))
 		c.same("current", got, svc.Bundle{
-			Users:           []svc.User{b.Users[0], b.Users[2]},
-			Groups:          []svc.Group{{ID: "empty"}, {ID: "hers", Members: []string{"alice", "bob"}}},
-			ServiceAccounts: []svc.ServiceAccount{b.ServiceAccounts[0]}, Policies: []svc.Policy{newPolicy("a"), newPolicy("c")},
-			Attachments:  []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 5), attach("c", svc.GrantedToGroup, "hers", 1<<63-1)},
+			Users: []svc.User{b.Users[0], b.Users[2]},
+			Groups: []svc.Group{
+				{ID: "empty"}, {ID: "hers", Members: []string{"alice", "bob"}},
+			},
+			ServiceAccounts: []svc.ServiceAccount{b.ServiceAccounts[0]},
+			Policies:        []svc.Policy{newPolicy("a"), newPolicy("c")},
+			Attachments: []svc.Attachment{
+				attach("a", svc.GrantedToUser, "alice", 5),
+				attach("c", svc.GrantedToGroup, "hers", 1<<63-1),
+			},
 			BankPolicies: []svc.BankPolicy{b.BankPolicies[0]},
 		})
 	}},
-	{"ChangeAccess hands over nothing when nothing is named", func(c *checker) {
+	{"ChangeAccess passes an empty bundle when nothing is named", func(c *checker) {
 		c.apply(household())
 		c.same("current", c.current(svc.AccessNames{}), svc.Bundle{})
 	}},
-	{"ChangeAccess hands over the users who hold a named channel, once even when they are named too", func(c *checker) {
+	{"ChangeAccess passes the users that hold a named channel, " +
+		"each once even when also named", func(c *checker) {
 		channels := []svc.Channel{{Provider: "a", SenderID: "1"}, {Provider: "a", SenderID: "2"}}
 		alice := svc.User{ID: "alice", Channels: channels}
 		bob := svc.User{ID: "bob", Channels: []svc.Channel{{Provider: "b", SenderID: "1"}}}
 		c.apply(svc.Bundle{Users: append(users("carol"), alice, bob)})
-		c.same("of one", c.current(svc.AccessNames{Channels: channels[:1]}).Users, []svc.User{alice})
-		c.same("of none", c.current(svc.AccessNames{Channels: []svc.Channel{{Provider: "a", SenderID: "3"}}}).Users, []svc.User{})
-		named := svc.AccessNames{Users: []string{"alice"}, Channels: append(channels, bob.Channels...)}
+		c.same(
+			"of one", c.current(svc.AccessNames{Channels: channels[:1]}).Users, []svc.User{alice},
+		)
+		c.same("of none", c.current(svc.AccessNames{Channels: []svc.Channel{{
+			Provider: "a", SenderID: "3",
+		}}}).Users, []svc.User{})
+		named := svc.AccessNames{
+			Users: []string{"alice"}, Channels: append(channels, bob.Channels...),
+		}
 		c.same("of all", sortedBundle(c.current(named)).Users, []svc.User{alice, bob})
 	}},
-	{"ChangeAccess hands over channels and members sorted, and empty rather than nil", func(c *checker) {
+	{"ChangeAccess passes channels and members sorted, and never nil", func(c *checker) {
 		var channels []svc.Channel
 		for _, id := range scrambled(odd) {
-			channels = append(channels, svc.Channel{Provider: fmt.Sprint("p", len(id)%3), SenderID: id})
+			channels = append(channels, svc.Channel{
+				Provider: fmt.Sprint("p", len(id)%3), SenderID: id,
+			})
 		}
 		members := scrambled(odd)
 		c.apply(svc.Bundle{
@@ -58,140 +79,192 @@ var changeAccessRules = []rule{
 			Groups: []svc.Group{{ID: "empty"}, {ID: "many", Members: members}},
 		})
 		slices.SortFunc(channels, compareChannels)
-		current := sortedBundle(c.current(svc.AccessNames{Users: []string{"many", "a"}, Groups: []string{"many", "empty"}}))
+		current := sortedBundle(c.current(svc.AccessNames{
+			Users: []string{"many", "a"}, Groups: []string{"many", "empty"},
+		}))
 		c.same("channels", current.Users[1].Channels, channels)
 		c.same("members", current.Groups[1].Members, odd)
 		if current.Users[0].Channels == nil || current.Groups[0].Members == nil {
 			c.fail("a user's channels or a group's members are nil")
 		}
 	}},
-	{"what ChangeAccess writes replaces rows whole", func(c *checker) {
+	{"ChangeAccess replaces whole rows", func(c *checker) {
 		c.apply(household())
 		bank := svc.BankPolicy{BankID: "bank", Document: json.RawMessage(`{}`)}
 		c.apply(svc.Bundle{BankPolicies: []svc.BankPolicy{bank}})
 		bank.Document = json.RawMessage(`{"changed":1}`)
 		b := svc.Bundle{
-			Users:           []svc.User{{ID: "alice", DisplayName: "New", Inactive: true, Channels: []svc.Channel{{Provider: "chat", SenderID: "2"}}}},
-			Groups:          []svc.Group{{ID: "hers", DisplayName: "New", Members: []string{"alice", "carol"}}},
-			ServiceAccounts: []svc.ServiceAccount{{ID: "bot", DisplayName: "New", OwnerUserID: "bob", Inactive: true}},
-			Policies:        []svc.Policy{{ID: "a", DisplayName: "New", Document: json.RawMessage(`{"changed":1}`)}},
-			Attachments:     []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 6)},
-			BankPolicies:    []svc.BankPolicy{bank},
+			Users: []svc.User{{
+				ID: "alice", DisplayName: "New", Inactive: true,
+				Channels: []svc.Channel{{Provider: "chat", SenderID: "2"}},
+			}},
+			Groups: []svc.Group{
+				{ID: "hers", DisplayName: "New", Members: []string{"alice", "carol"}},
+			},
+			ServiceAccounts: []svc.ServiceAccount{
+				{ID: "bot", DisplayName: "New", OwnerUserID: "bob", Inactive: true},
+			},
+			Policies: []svc.Policy{
+				{ID: "a", DisplayName: "New", Document: json.RawMessage(`{"changed":1}`)},
+			},
+			Attachments:  []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 6)},
+			BankPolicies: []svc.BankPolicy{bank},
 		}
 		c.apply(b)
 		c.same("rows", c.current(allOf(b)), b)
 	}},
-	{"what ChangeAccess does not write stays", func(c *checker) {
+	{"ChangeAccess keeps rows that the bundle does not hold", func(c *checker) {
 		before := household()
 		c.apply(before)
 		c.apply(svc.Bundle{
-			Users: users("dave"), Groups: []svc.Group{{ID: "new"}}, Policies: []svc.Policy{newPolicy("new")},
-			ServiceAccounts: []svc.ServiceAccount{{ID: "new", OwnerUserID: "dave"}}, Attachments: []svc.Attachment{attach("new", svc.GrantedToUser, "dave", 0)},
+			Users: users("dave"), Groups: []svc.Group{{ID: "new"}},
+			Policies:        []svc.Policy{newPolicy("new")},
+			ServiceAccounts: []svc.ServiceAccount{{ID: "new", OwnerUserID: "dave"}},
+			Attachments:     []svc.Attachment{attach("new", svc.GrantedToUser, "dave", 0)},
 		})
 		for i := range before.Groups {
 			slices.Sort(before.Groups[i].Members)
 		}
 		c.same("rows", sortedBundle(c.current(allOf(before))), sortedBundle(before))
 	}},
-	{"a user has exactly the channels that were written last, and a group the members", func(c *checker) {
+	{"a user has exactly the channels written last, " +
+		"and a group exactly the members written last", func(c *checker) {
 		channel := func(id string) svc.Channel { return svc.Channel{Provider: "p", SenderID: id} }
 		c.apply(svc.Bundle{
-			Users:  append(users("bob", "carol"), svc.User{ID: "alice", Channels: []svc.Channel{channel("1"), channel("2")}}),
+			Users: append(users("bob", "carol"), svc.User{
+				ID: "alice", Channels: []svc.Channel{channel("1"), channel("2")},
+			}),
 			Groups: []svc.Group{{ID: "g", Members: []string{"alice", "bob"}}},
 		})
 		c.apply(svc.Bundle{
-			Users: []svc.User{{ID: "alice", Channels: []svc.Channel{channel("2"), channel("3")}}}, Groups: []svc.Group{{ID: "g", Members: []string{"carol", "bob"}}},
+			Users:  []svc.User{{ID: "alice", Channels: []svc.Channel{channel("2"), channel("3")}}},
+			Groups: []svc.Group{{ID: "g", Members: []string{"carol", "bob"}}},
 		})
-		for id, holder := range map[string]*svc.User{"1": nil, "2": {ID: "alice"}, "3": {ID: "alice"}} {
+		for id, holder := range map[string]*svc.User{
+			"1": nil, "2": {ID: "alice"}, "3": {ID: "alice"},
+		} {
 			c.same("holder of "+id, c.access(svc.AccessQuery{Channel: channel(id)}).User, holder)
 		}
-		c.same("members", c.current(svc.AccessNames{Groups: []string{"g"}}).Groups[0].Members, []string{"bob", "carol"})
-		c.apply(svc.Bundle{Users: []svc.User{{ID: "alice", Channels: []svc.Channel{}}}, Groups: []svc.Group{{ID: "g", Members: []string{}}}})
+		c.same("members", c.current(svc.AccessNames{
+			Groups: []string{"g"},
+		}).Groups[0].Members, []string{"bob", "carol"})
+		c.apply(svc.Bundle{Users: []svc.User{{
+			ID: "alice", Channels: []svc.Channel{},
+		}}, Groups: []svc.Group{{ID: "g", Members: []string{}}}})
 		current := c.current(svc.AccessNames{Users: []string{"alice"}, Groups: []string{"g"}})
 		c.same("channels after clearing", current.Users[0].Channels, []svc.Channel{})
 		c.same("members after clearing", current.Groups[0].Members, []string{})
 	}},
-	{"a member of a group has the group's grants from the moment it is one until it is none", func(c *checker) {
+	{"a user has the grants of a group exactly while it is a member", func(c *checker) {
 		c.apply(svc.Bundle{
-			Users: users("alice"), Groups: []svc.Group{{ID: "g"}}, Policies: []svc.Policy{newPolicy("p")},
+			Users: users("alice"), Groups: []svc.Group{{ID: "g"}},
+			Policies:    []svc.Policy{newPolicy("p")},
 			Attachments: []svc.Attachment{attach("p", svc.GrantedToGroup, "g", 0)},
 		})
 		for _, members := range [][]string{{}, {"alice"}, {}} {
 			c.apply(svc.Bundle{Groups: []svc.Group{{ID: "g", Members: members}}})
-			c.same("number of grants", len(c.access(svc.AccessQuery{Identity: alice}).Grants), len(members))
+			c.same("number of grants", len(c.access(
+				svc.AccessQuery{Identity: alice},
+			).Grants), len(members))
 		}
 	}},
-	{"one change can move a channel from one user to another, in either order, and swap two", func(c *checker) {
-		one, two := svc.Channel{Provider: "p", SenderID: "1"}, svc.Channel{Provider: "p", SenderID: "2"}
-		user := func(id string, channels ...svc.Channel) svc.User { return svc.User{ID: id, Channels: channels} }
+	{"one change can move a channel between users, " +
+		"listed in either order, and swap two channels", func(c *checker) {
+		one, two := svc.Channel{Provider: "p", SenderID: "1"}, svc.Channel{
+			Provider: "p", SenderID: "2",
+		}
+		user := func(id string, channels ...svc.Channel) svc.User {
+			return svc.User{ID: id, Channels: channels}
+		}
 		c.apply(svc.Bundle{Users: []svc.User{user("alice", one), user("bob", two)}})
 		for _, users := range [][]svc.User{
-			{user("alice", two), user("bob", one)}, {user("bob", two, one), user("alice")}, {user("bob"), user("alice", one, two)}, {user("alice", two), user("carol", one)},
+			{user("alice", two), user("bob", one)}, {user("bob", two, one), user("alice")},
+			{user("bob"), user("alice", one, two)}, {user("alice", two), user("carol", one)},
 		} {
 			c.apply(svc.Bundle{Users: users})
 			for _, user := range users {
 				for _, channel := range user.Channels {
-					c.same("holder", c.access(svc.AccessQuery{Channel: channel}).User, &svc.User{ID: user.ID})
+					c.same("holder", c.access(svc.AccessQuery{Channel: channel}).User, &svc.User{
+						ID: user.ID,
+					})
 				}
 			}
 		}
 	}},
-	{"users, channels, members, attachments and bank policies are written and found, however long their names are, with slashes too", func(c *checker) {
+	{"names of maximum length, with slashes where allowed, " +
+		"work for users, channels, members, attachments and bank policies", func(c *checker) {
 		b := longNames()
 		c.apply(b)
 		c.same("rows", c.current(allOf(b)), b)
 		user, bank := b.Users[0], b.BankPolicies[0]
 		snapshot := c.access(svc.AccessQuery{Channel: user.Channels[0], BankID: bank.BankID})
-		c.same("the holder of a channel", snapshot.User, &svc.User{ID: user.ID, DisplayName: user.DisplayName})
+		c.same("the holder of a channel", snapshot.User, &svc.User{
+			ID: user.ID, DisplayName: user.DisplayName,
+		})
 		c.same("the policy of a bank", snapshot.BankPolicy, &bank)
 		c.same("number of grants", len(snapshot.Grants), 1)
 	}},
-	{"ChangeAccess writes rows and what they refer to in one bundle", func(c *checker) {
+	{"one bundle can hold rows and the rows that they refer to", func(c *checker) {
 		b := household()
 		c.apply(b)
 		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, alicesGrants())
 	}},
-	{"ChangeAccess returns change's error as it is and writes nothing", func(c *checker) {
+	{"ChangeAccess returns the error of change unwrapped and writes nothing", func(c *checker) {
 		c.apply(household())
 		before := c.current(allOf(household()))
-		err := c.ChangeAccess(c.ctx, allOf(household()), func(svc.Bundle) (svc.Bundle, error) { return upheaval(), errRefused })
+		err := c.ChangeAccess(c.ctx, allOf(household()), func(svc.Bundle) (svc.Bundle, error) {
+			return upheaval(), errRefused
+		})
 		if err != errRefused {
 			c.fail("ChangeAccess returned %v, want exactly %v", err, errRefused)
 		}
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 	}},
-	{"ChangeAccess writes nothing when change panics, and the store works on", func(c *checker) {
+	{"ChangeAccess writes nothing when change panics, " +
+		"and the store stays usable", func(c *checker) {
 		c.apply(household())
 		before := c.current(allOf(household()))
 		c.panics(func() {
-			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { panic(errRefused) }))
+			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+				panic(errRefused)
+			}))
 		})
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.apply(upheaval())
 	}},
-	{"in a transaction nobody else changes access after ChangeAccess, though it wrote nothing", func(c *checker) {
+	{"ChangeAccess in a transaction blocks other changes of access until the end, " +
+		"even if it wrote nothing", func(c *checker) {
 		c.holds(func(ctx context.Context, tx svc.Store) error {
-			return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, nil })
+			return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+				return svc.Bundle{}, nil
+			})
 		}, func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) })
 	}},
-	{"ChangeAccess writes nothing when change returns an empty bundle, whatever it did to the rows it was handed", func(c *checker) {
+	{"ChangeAccess writes nothing when change returns an empty bundle, " +
+		"even if it modified its argument", func(c *checker) {
 		c.apply(household())
 		before, generation := c.current(allOf(household())), c.generation()
-		c.ok(c.ChangeAccess(c.ctx, allOf(household()), func(current svc.Bundle) (svc.Bundle, error) {
-			current.Users[0].DisplayName, current.Groups[0].Members[0], current.Policies[0].Document[0] = "changed", "changed", '['
+		named := allOf(household())
+		c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+			current.Users[0].DisplayName, current.Groups[0].Members[0] = "changed", "changed"
+			current.Policies[0].Document[0] = '['
 			return svc.Bundle{Users: []svc.User{}, Groups: []svc.Group{}}, nil
 		}))
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.same("generation", c.generation(), generation)
 	}},
-	{"changes of access happen one after the other: none is lost", func(c *checker) {
+	{"concurrent changes of access are serialized: none is lost", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice"), Groups: []svc.Group{{ID: "g"}}})
 		for _, err := range race(func(i int) error {
 			for j := range 5 {
 				id := fmt.Sprintf("%d-%d", i, j)
-				err := c.ChangeAccess(c.ctx, svc.AccessNames{Groups: []string{"g"}}, func(current svc.Bundle) (svc.Bundle, error) {
+				err := c.ChangeAccess(c.ctx, svc.AccessNames{
+					Groups: []string{"g"},
+				}, func(current svc.Bundle) (svc.Bundle, error) {
 					members := append(current.Groups[0].Members, id)
-					return svc.Bundle{Users: users(id), Groups: []svc.Group{{ID: "g", Members: members}}}, nil
+					return svc.Bundle{Users: users(id), Groups: []svc.Group{{
+						ID: "g", Members: members,
+					}}}, nil
 				})
 				if err != nil {
 					return err
@@ -201,29 +274,41 @@ var changeAccessRules = []rule{
 		}) {
 			c.ok(err)
 		}
-		c.same("number of members", len(c.current(svc.AccessNames{Groups: []string{"g"}}).Groups[0].Members), racers*5)
+		c.same("number of members", len(c.current(
+			svc.AccessNames{Groups: []string{"g"}},
+		).Groups[0].Members), racers*5)
 	}},
 }
 
-// longNames are rows whose names are as long as they may be, of characters of 4 bytes that nothing makes shorter.
+// longNames returns rows whose names have maximum length, of 4-byte characters that do not
+// compress.
 func longNames() svc.Bundle {
 	id := func(seed uint64) string { return noise(seed, svc.MaxIDLength, '\U00020000', 40_000) }
-	foreign := func(seed uint64) string { return `/\` + noise(seed, svc.MaxIDLength-3, '\U00020000', 40_000) + "/" }
+	foreign := func(seed uint64) string {
+		return `/\` + noise(seed, svc.MaxIDLength-3, '\U00020000', 40_000) + "/"
+	}
 	return svc.Bundle{
-		Users:        []svc.User{{ID: id(1), DisplayName: id(1), Channels: []svc.Channel{{Provider: id(2), SenderID: foreign(3)}}}},
-		Groups:       []svc.Group{{ID: id(4), DisplayName: id(4), Members: []string{id(1)}}},
-		Policies:     []svc.Policy{newPolicy(id(5))},
-		Attachments:  []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
-		BankPolicies: []svc.BankPolicy{{BankID: foreign(6), Document: json.RawMessage(`{"n":1.0}`)}},
+		Users: []svc.User{{ID: id(1), DisplayName: id(1), Channels: []svc.Channel{{
+			Provider: id(2), SenderID: foreign(3),
+		}}}},
+		Groups:      []svc.Group{{ID: id(4), DisplayName: id(4), Members: []string{id(1)}}},
+		Policies:    []svc.Policy{newPolicy(id(5))},
+		Attachments: []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
+		BankPolicies: []svc.BankPolicy{
+			{BankID: foreign(6), Document: json.RawMessage(`{"n":1.0}`)},
+		},
 	}
 }
 
-// upheaval changes and adds rows of every kind in household.
+// upheaval returns a bundle that changes and adds rows of every kind in household.
 func upheaval() svc.Bundle {
 	return svc.Bundle{
-		Users: append(users("new"), svc.User{ID: "alice", DisplayName: "upheaval"}), Groups: []svc.Group{{ID: "hers"}, {ID: "new", Members: []string{"new"}}},
-		ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "new"}}, Policies: []svc.Policy{{ID: "a", Document: json.RawMessage(`[]`)}},
-		Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 99)}, BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`[]`)}},
+		Users:           append(users("new"), svc.User{ID: "alice", DisplayName: "upheaval"}),
+		Groups:          []svc.Group{{ID: "hers"}, {ID: "new", Members: []string{"new"}}},
+		ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "new"}},
+		Policies:        []svc.Policy{{ID: "a", Document: json.RawMessage(`[]`)}},
+		Attachments:     []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 99)},
+		BankPolicies:    []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`[]`)}},
 	}
 }
 
@@ -243,7 +328,9 @@ func allOf(b svc.Bundle) svc.AccessNames {
 		n.Policies = append(n.Policies, row.ID)
 	}
 	for _, row := range b.Attachments {
-		n.Attachments = append(n.Attachments, svc.AttachmentKey{PolicyID: row.PolicyID, Principal: row.Principal})
+		n.Attachments = append(n.Attachments, svc.AttachmentKey{
+			PolicyID: row.PolicyID, Principal: row.Principal,
+		})
 	}
 	for _, row := range b.BankPolicies {
 		n.BankPolicies = append(n.BankPolicies, row.BankID)
@@ -251,18 +338,28 @@ func allOf(b svc.Bundle) svc.AccessNames {
 	return n
 }
 
-// sortedBundle returns the bundle with its rows in order of their keys.
+// sortedBundle returns the bundle with its rows sorted by key.
 func sortedBundle(b svc.Bundle) svc.Bundle {
 	return svc.Bundle{
-		Users:           sortedRows(b.Users, func(u svc.User) []string { return []string{u.ID} }),
-		Groups:          sortedRows(b.Groups, func(g svc.Group) []string { return []string{g.ID} }),
-		ServiceAccounts: sortedRows(b.ServiceAccounts, func(a svc.ServiceAccount) []string { return []string{a.ID} }),
-		Policies:        sortedRows(b.Policies, func(p svc.Policy) []string { return []string{p.ID} }),
-		Attachments:     sortedRows(b.Attachments, func(a svc.Attachment) []string { return []string{a.PolicyID, a.Principal.Type, a.Principal.ID} }),
-		BankPolicies:    sortedRows(b.BankPolicies, func(p svc.BankPolicy) []string { return []string{p.BankID} }),
+		Users:  sortedRows(b.Users, func(u svc.User) []string { return []string{u.ID} }),
+		Groups: sortedRows(b.Groups, func(g svc.Group) []string { return []string{g.ID} }),
+		ServiceAccounts: sortedRows(b.ServiceAccounts, func(a svc.ServiceAccount) []string {
+			return []string{a.ID}
+		}),
+		Policies: sortedRows(b.Policies, func(p svc.Policy) []string {
+			return []string{p.ID}
+		}),
+		Attachments: sortedRows(b.Attachments, func(a svc.Attachment) []string {
+			return []string{a.PolicyID, a.Principal.Type, a.Principal.ID}
+		}),
+		BankPolicies: sortedRows(b.BankPolicies, func(p svc.BankPolicy) []string {
+			return []string{p.BankID}
+		}),
 	}
 }
 
 func sortedRows[R any](rows []R, key func(R) []string) []R {
-	return slices.SortedFunc(slices.Values(rows), func(a, b R) int { return slices.Compare(key(a), key(b)) })
+	return slices.SortedFunc(slices.Values(rows), func(a, b R) int {
+		return slices.Compare(key(a), key(b))
+	})
 }

@@ -12,23 +12,23 @@ import (
 )
 
 var changeAccessFaults = map[string]func(*store){
-	"the holders of channels are not handed over": func(s *store) {
+	"ChangeAccess does not pass the holders of channels": func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 			named.Channels = nil
 			return s.Store.ChangeAccess(ctx, named, change)
 		}
 	},
-	"rows that are named twice are handed over twice": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
+	"ChangeAccess passes rows named twice two times": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
 		for i := range named.Policies {
 			if slices.Contains(named.Policies[:i], named.Policies[i]) {
 				current.Policies = append(current.Policies, newPolicy(named.Policies[i]))
 			}
 		}
 	}),
-	"rows that are not named are handed over": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
+	"ChangeAccess passes rows that are not named": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
 		current.Users = append(current.Users, svc.User{ID: "stowaway"})
 	}),
-	"no members are nil": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
+	"ChangeAccess passes nil for no members": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
 		for i := range current.Groups {
 			if len(current.Groups[i].Members) == 0 {
 				current.Groups[i].Members = nil
@@ -36,7 +36,7 @@ var changeAccessFaults = map[string]func(*store){
 			slices.Reverse(current.Groups[i].Members)
 		}
 	}),
-	"what a bundle leaves empty stays": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
+	"a group without members gets one": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
 		for i := range b.Groups {
 			if len(b.Groups[i].Members) == 0 {
 				b.Groups[i].Members = []string{"alice"}
@@ -58,13 +58,13 @@ var changeAccessFaults = map[string]func(*store){
 			b.Groups[i].Members = nil
 		}
 	}),
-	"users who are written first lose their channels": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
+	"users that are written first lose their channels": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
 		if len(b.Users) == 2 {
 			b.Users = slices.Clone(b.Users)
 			b.Users[0].Channels = nil
 		}
 	}),
-	"users who are not written are deleted": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
+	"users that are not written are deleted": writeFault(func(s *store, ctx context.Context, b *svc.Bundle) {
 		if len(b.Users) == 1 && b.Users[0].ID == "dave" {
 			b.Users = append(slices.Clone(b.Users), svc.User{ID: "alice"})
 		}
@@ -121,7 +121,7 @@ var changeAccessFaults = map[string]func(*store){
 	},
 }
 
-// currentFault spoils what change is handed.
+// currentFault returns a fault in the bundle that change receives.
 func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	return func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
@@ -133,7 +133,7 @@ func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	}
 }
 
-// writeFault spoils what change returns.
+// writeFault returns a fault in the bundle that change returns.
 func writeFault(fault func(*store, context.Context, *svc.Bundle)) func(*store) {
 	return func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {

@@ -12,11 +12,14 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// others are holders that are not alice, however near they come.
-var others = []svc.Identity{{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"}}
+// others are holders other than alice, some with a similar identity.
+var others = []svc.Identity{
+	{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"},
+	{Kind: svc.KindUser, ID: "Alice"},
+}
 
 var changeAPIKeyRules = []rule{
-	{"ChangeAPIKey hands over the whole key", func(c *checker) {
+	{"ChangeAPIKey passes the whole key to change", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		key.ExpiresAt, key.Disabled, key.LastUsedAt = at(5), true, at(6)
 		c.ok(c.CreateAPIKey(c.ctx, key))
@@ -26,16 +29,23 @@ var changeAPIKeyRules = []rule{
 		}))
 		c.same("after no change", c.key("k"), key)
 	}},
-	{"ChangeAPIKey writes description, expiry, disabled, hash, pepper, seal and the time of revocation, of that key alone", func(c *checker) {
+	{"ChangeAPIKey writes description, expiry, disabled, hash, " +
+		"pepper, seal and revocation time, of only that key", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 		}
 		want := newKey("b", alice, at(0))
 		for _, change := range []func(*svc.APIKey){
-			func(k *svc.APIKey) { k.Description = new("") }, func(k *svc.APIKey) { k.Description = nil }, func(k *svc.APIKey) { k.Description = new("new") },
-			func(k *svc.APIKey) { k.ExpiresAt = at(123_456_789) }, func(k *svc.APIKey) { k.Disabled = true }, func(k *svc.APIKey) { k.ExpiresAt = time.Time{} },
-			func(k *svc.APIKey) { k.Disabled = false }, func(k *svc.APIKey) { k.Hash, k.Pepper = []byte("\xff\x00new"), "2" },
-			func(k *svc.APIKey) { k.Seal = []byte("\x00\xffnew") }, func(k *svc.APIKey) { k.Seal = nil }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
+			func(k *svc.APIKey) { k.Description = new("") },
+			func(k *svc.APIKey) { k.Description = nil },
+			func(k *svc.APIKey) { k.Description = new("new") },
+			func(k *svc.APIKey) { k.ExpiresAt = at(123_456_789) },
+			func(k *svc.APIKey) { k.Disabled = true },
+			func(k *svc.APIKey) { k.ExpiresAt = time.Time{} },
+			func(k *svc.APIKey) { k.Disabled = false },
+			func(k *svc.APIKey) { k.Hash, k.Pepper = []byte("\xff\x00new"), "2" },
+			func(k *svc.APIKey) { k.Seal = []byte("\x00\xffnew") },
+			func(k *svc.APIKey) { k.Seal = nil }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
 		} {
 			c.ok(c.ChangeAPIKey(c.ctx, alice, "b", func(k *svc.APIKey) (bool, error) {
 				change(k)
@@ -44,46 +54,68 @@ var changeAPIKeyRules = []rule{
 			change(&want)
 			c.same("changed key", c.key("b"), want)
 		}
-		c.same("list", c.keys(alice, 10), []svc.APIKey{newKey("c", alice, at(0)), newKey("a", alice, at(0))})
+		c.same("list", c.keys(alice, 10), []svc.APIKey{
+			newKey("c", alice, at(0)), newKey("a", alice, at(0)),
+		})
 	}},
-	{"ChangeAPIKey writes nothing else of a key", func(c *checker) {
+	{"ChangeAPIKey writes no other field of the key", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
 			*k = svc.APIKey{
-				ID: "other", Holder: others[0], Prefix: "x", CreatedAt: at(7), LastUsedAt: at(8), ScopingPolicyID: "x",
-				Hash: key.Hash, Pepper: key.Pepper, Disabled: true,
+				ID: "other", Holder: others[0], Prefix: "x", CreatedAt: at(7), LastUsedAt: at(8),
+				ScopingPolicyID: "x",
+				Hash:            key.Hash, Pepper: key.Pepper, Disabled: true,
 			}
 			return true, nil
 		}))
 		key.Description, key.Disabled, key.Seal = nil, true, nil
 		c.same("key", c.key("k"), key)
-		c.same("key of the other id", c.access(svc.AccessQuery{KeyID: "other"}).Key, (*svc.APIKey)(nil))
+		c.same("key of the other id", c.access(svc.AccessQuery{
+			KeyID: "other",
+		}).Key, (*svc.APIKey)(nil))
 	}},
-	{"ChangeAPIKey and RotateAPIKey return change's error as it is and write nothing; neither do they when it panics", func(c *checker) {
+	{"ChangeAPIKey and RotateAPIKey return the error of change unwrapped, " +
+		"and write nothing on error or panic", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		spoiled := func(k *svc.APIKey) {
 			k.Description, k.Disabled, k.RevokedAt, k.Hash, k.Seal = nil, true, at(1), nil, nil
 		}
 		for _, want := range []error{errRefused, svc.ErrNotFound} {
-			if err := c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); return true, want }); err != want {
+			if err := c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+				spoiled(k)
+				return true, want
+			}); err != want {
 				c.fail("ChangeAPIKey returned %v, want exactly %v", err, want)
 			}
-			if err := c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) { spoiled(k); return newKey("n", alice, at(1)), want }); err != want {
+			if err := c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) {
+				spoiled(k)
+				return newKey("n", alice, at(1)), want
+			}); err != want {
 				c.fail("RotateAPIKey returned %v, want exactly %v", err, want)
 			}
 		}
-		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); return false, nil }))
+		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+			spoiled(k)
+			return false, nil
+		}))
 		c.panics(func() {
-			_ = c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) { spoiled(k); panic(errRefused) })
+			_ = c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+				spoiled(k)
+				panic(errRefused)
+			})
 		})
 		c.panics(func() {
-			_ = c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) { spoiled(k); panic(errRefused) })
+			_ = c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) {
+				spoiled(k)
+				panic(errRefused)
+			})
 		})
 		c.same("list", c.keys(alice, 10), []svc.APIKey{key})
 	}},
-	{"ChangeAPIKey and RotateAPIKey answer ErrNotFound for a key that is unknown, another's or revoked, without calling change", func(c *checker) {
+	{"ChangeAPIKey and RotateAPIKey answer ErrNotFound without calling change " +
+		"when the key is unknown, revoked or of another holder", func(c *checker) {
 		revoked := newKey("revoked", alice, at(0))
 		revoked.RevokedAt = at(1)
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
@@ -93,10 +125,11 @@ var changeAPIKeyRules = []rule{
 				c.fail("change was called for %s of %s", id, show(holder))
 				return false, nil
 			}), svc.ErrNotFound)
-			c.is("RotateAPIKey", c.RotateAPIKey(c.ctx, holder, id, func(*svc.APIKey) (svc.APIKey, error) {
+			rotate := func(*svc.APIKey) (svc.APIKey, error) {
 				c.fail("rotate was called for %s of %s", id, show(holder))
 				return svc.APIKey{}, nil
-			}), svc.ErrNotFound)
+			}
+			c.is("RotateAPIKey", c.RotateAPIKey(c.ctx, holder, id, rotate), svc.ErrNotFound)
 		}
 		refused(alice, "K")
 		refused(alice, "revoked")
@@ -120,17 +153,22 @@ var changeAPIKeyRules = []rule{
 		c.same("revoked", c.key("old").RevokedAt, at(77))
 		c.same("list after", c.keys(alice, 10), []svc.APIKey{last, next})
 	}},
-	{"RotateAPIKey answers ErrExists when the new id is taken, and leaves both keys as they were", func(c *checker) {
+	{"RotateAPIKey answers ErrExists when the new id is taken, " +
+		"and leaves both keys unchanged", func(c *checker) {
 		old, taken := newKey("old", alice, at(0)), newKey("taken", others[0], at(0))
 		c.ok(c.CreateAPIKey(c.ctx, old))
 		c.ok(c.CreateAPIKey(c.ctx, taken))
 		for _, id := range []string{"taken", "old"} {
-			c.is("RotateAPIKey", c.RotateAPIKey(c.ctx, alice, "old", to(newKey(id, alice, at(1)))), svc.ErrExists)
+			c.is(
+				"RotateAPIKey", c.RotateAPIKey(c.ctx, alice, "old", to(newKey(id, alice, at(1)))),
+				svc.ErrExists,
+			)
 		}
 		c.same("old key", c.key("old"), old)
 		c.same("the other", c.key("taken"), taken)
 	}},
-	{"changes of one key happen one after the other: none is lost, and of several that rotate it away one wins", func(c *checker) {
+	{"concurrent changes of one key are serialized: none is lost, " +
+		"and of several rotations that revoke it one wins", func(c *checker) {
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
 		for _, err := range race(func(i int) error {
 			return c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
@@ -146,7 +184,8 @@ var changeAPIKeyRules = []rule{
 		}), svc.ErrNotFound)
 		c.same("number of keys", len(c.keys(alice, 100)), 1)
 	}},
-	{"RevokeAPIKeys marks the holder's keys with the time and forgets their hashes and seals, as one mutation, and returns the ids of those that were not revoked", func(c *checker) {
+	{"RevokeAPIKeys records the time on the holder's keys and deletes their hashes and seals, " +
+		"in one mutation, and returns the ids of the keys that it revoked", func(c *checker) {
 		revoked := newKey("revoked", alice, at(0))
 		revoked.RevokedAt = at(1)
 		c.ok(c.CreateAPIKey(c.ctx, revoked))
@@ -181,7 +220,8 @@ var changeAPIKeyRules = []rule{
 		c.same("ids of none", len(ids), 0)
 		c.same("generation after none", c.generation(), before+1)
 	}},
-	{"RevokeAPIKeys revokes no more than limit, the newest keys first, and fewer only where no others are left", func(c *checker) {
+	{"RevokeAPIKeys revokes the newest keys first, " +
+		"exactly limit of them unless fewer are left", func(c *checker) {
 		var want []string
 		for i := range 8 {
 			key := newKey(odd[i], alice, at(int64(i/3)))
@@ -200,7 +240,8 @@ var changeAPIKeyRules = []rule{
 			c.same("keys left", keyIDs(c.keys(alice, 10)), want)
 		}
 	}},
-	{"LockAPIKeys counts the holder's keys that are not revoked, up to most, and is no mutation", func(c *checker) {
+	{"LockAPIKeys counts the holder's keys that are not revoked, " +
+		"up to most, and is not a mutation", func(c *checker) {
 		for i, id := range []string{"a", "b", "c", "d"} {
 			key := newKey(id, alice, at(0))
 			key.Disabled, key.ExpiresAt = i == 1, at(int64(i))
@@ -221,7 +262,8 @@ var changeAPIKeyRules = []rule{
 		c.same("keys of nobody", live, 0)
 		c.same("generation", c.generation(), before)
 	}},
-	{"of several transactions that lock a holder's keys and add one, each counts what those before it have added", func(c *checker) {
+	{"of several concurrent transactions that call LockAPIKeys and add a key, " +
+		"each counts the keys added before it", func(c *checker) {
 		const most = 3
 		won := 0
 		for _, err := range race(func(i int) error {
@@ -243,7 +285,8 @@ var changeAPIKeyRules = []rule{
 		c.same("keys that were added", won, most)
 		c.same("keys", len(c.keys(alice, 10)), most)
 	}},
-	{"in a transaction nobody else revokes or changes a key that ChangeAPIKey has read, though it was not written", func(c *checker) {
+	{"ChangeAPIKey in a transaction blocks other changes and revocations " +
+		"of the key until the end, even if it wrote nothing", func(c *checker) {
 		for i, others := range []func(id string) error{
 			func(id string) error { return c.RevokeAPIKey(c.ctx, alice, id, at(1)) },
 			func(id string) error { return c.ChangeAPIKey(c.ctx, alice, id, disable) },
@@ -252,11 +295,14 @@ var changeAPIKeyRules = []rule{
 			id := fmt.Sprint(i)
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 			c.holds(func(ctx context.Context, tx svc.Store) error {
-				return tx.ChangeAPIKey(ctx, alice, id, func(*svc.APIKey) (bool, error) { return false, nil })
+				return tx.ChangeAPIKey(ctx, alice, id, func(*svc.APIKey) (bool, error) {
+					return false, nil
+				})
 			}, func() error { return others(id) })
 		}
 	}},
-	{"UseAPIKeys keeps the latest use of each key, whatever the order, and is no mutation", func(c *checker) {
+	{"UseAPIKeys keeps the latest use of each key, " +
+		"in any order, and is not a mutation", func(c *checker) {
 		want := map[string]time.Time{}
 		var uses []svc.KeyUse
 		for i := range 100 {
@@ -273,7 +319,9 @@ var changeAPIKeyRules = []rule{
 		}
 		c.ok(c.UseAPIKeys(c.ctx, earlier))
 		c.ok(c.UseAPIKeys(c.ctx, nil))
-		later := []svc.KeyUse{{ID: uses[50].ID, At: at(9)}, {ID: uses[50].ID, At: at(8)}, {ID: "unknown", At: at(1)}}
+		later := []svc.KeyUse{
+			{ID: uses[50].ID, At: at(9)}, {ID: uses[50].ID, At: at(8)}, {ID: "unknown", At: at(1)},
+		}
 		want[uses[50].ID] = at(9)
 		c.ok(c.UseAPIKeys(c.ctx, later))
 		for id, at := range want {
@@ -284,8 +332,8 @@ var changeAPIKeyRules = []rule{
 	}},
 }
 
-// holds expects that what others do waits for the end of a transaction, which has called hold. They
-// get a moment to go wrong in.
+// holds expects that others waits for the end of a transaction that has called hold. The
+// transaction stays open for a moment, so that a store that does not wait is caught.
 func (c *checker) holds(hold func(ctx context.Context, tx svc.Store) error, others func() error) {
 	var started, ended atomic.Bool
 	waited := make(chan error, 1)
@@ -307,13 +355,13 @@ func (c *checker) holds(hold func(ctx context.Context, tx svc.Store) error, othe
 	c.ok(<-waited)
 }
 
-// disable is a change of a key.
+// disable is a change function that disables a key.
 func disable(key *svc.APIKey) (bool, error) {
 	key.Disabled = true
 	return true, nil
 }
 
-// to is a rotation to a new key, which revokes the old one.
+// to returns a rotation to a new key that revokes the old one.
 func to(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
 	return func(old *svc.APIKey) (svc.APIKey, error) {
 		old.RevokedAt = at(77)
@@ -321,7 +369,7 @@ func to(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
 	}
 }
 
-// beside is a rotation to a new key, which leaves the old one good.
-func beside(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
+// keepOld returns a rotation to a new key that keeps the old one live.
+func keepOld(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
 	return func(*svc.APIKey) (svc.APIKey, error) { return next, nil }
 }

@@ -23,7 +23,7 @@ func readKey(ctx context.Context, s *store, id string) (svc.APIKey, error) {
 	return *snapshot.Key, nil
 }
 
-// changeKey is a fault in what a change of a key comes to: it is shown the key as it was and as change left it.
+// changeKey returns a fault in a change of a key. The fault gets the key before and after change.
 func changeKey(fault func(before svc.APIKey, after *svc.APIKey)) func(*store) {
 	return func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
@@ -41,7 +41,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key loses its expiry":   changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.ExpiresAt = time.Time{} }),
 	"a change of a key never disables it":  changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.Disabled = false }),
 	"a change of a key keeps the old text": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Description = before.Description }),
-	"change is shown half a key": func(s *store) {
+	"change receives half a key": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				key.LastUsedAt = time.Time{}
@@ -49,7 +49,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			})
 		}
 	},
-	"a change of a key writes when it was used": func(s *store) {
+	"a change of a key writes its last use": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			var used time.Time
 			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
@@ -73,7 +73,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			return cmp.Or(refused, err)
 		}
 	},
-	"anybody changes a key": func(s *store) {
+	"any holder can change a key": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			if key, err := readKey(ctx, s, id); err == nil {
 				holder = key.Holder
@@ -150,7 +150,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			return nil
 		}
 	},
-	"rotate is called with a key that is not there": func(s *store) {
+	"rotate is called for a key that does not exist": func(s *store) {
 		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
 			err := s.Store.RotateAPIKey(ctx, holder, id, rotate)
 			if errors.Is(err, svc.ErrNotFound) {
@@ -169,7 +169,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			return ids, err
 		}
 	},
-	"the keys of all who have one id are revoked": func(s *store) {
+	"the keys of all holders with one id are revoked": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 			ids, err := s.Store.RevokeAPIKeys(ctx, holder, at, limit)
 			if err != nil {
@@ -197,26 +197,26 @@ var changeAPIKeyFaults = map[string]func(*store){
 		}
 		return live, cmp.Or(err, failed)
 	}),
-	"keys are counted without end": lockFault(func(ctx context.Context, s *store, holder svc.Identity, _ int) (int, error) {
+	"keys are counted above the limit": lockFault(func(ctx context.Context, s *store, holder svc.Identity, _ int) (int, error) {
 		return s.Store.LockAPIKeys(ctx, holder, 1000)
 	}),
-	"the keys of all who have one id are counted": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
+	"the keys of all holders with one id are counted": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
 		live, err := s.Store.LockAPIKeys(ctx, holder, most)
 		account, failed := s.Store.LockAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, most)
 		return min(live+account, most), cmp.Or(err, failed)
 	}),
-	"a count of keys is a mutation": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
+	"counting keys is a mutation": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
 		_, err := s.Store.KeepValue(ctx, "locked", nil)
 		live, failed := s.Store.LockAPIKeys(ctx, holder, most)
 		return live, cmp.Or(err, failed)
 	}),
-	"a transaction counts the keys that there were before it": joins(func(good svc.Store, atomically atomically) atomically {
+	"a transaction counts only the keys from before it": joins(func(good svc.Store, atomically atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
 			live, err := good.LockAPIKeys(ctx, alice, 1000)
 			if err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Millisecond) // the others count, too
+			time.Sleep(5 * time.Millisecond) // gives the other transactions time to count
 			return atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 				return fn(ctx, broken(lockFault(func(_ context.Context, _ *store, _ svc.Identity, most int) (int, error) {
 					return min(live, most), nil
@@ -279,7 +279,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key keeps its pepper":   changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Pepper = before.Pepper }),
 }
 
-// lockFault is a fault in how keys are counted.
+// lockFault returns a fault in LockAPIKeys.
 func lockFault(count func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error)) func(*store) {
 	return func(s *store) {
 		s.lockAPIKeys = func(ctx context.Context, holder svc.Identity, most int) (int, error) {
@@ -288,7 +288,7 @@ func lockFault(count func(ctx context.Context, s *store, holder svc.Identity, mo
 	}
 }
 
-// revocationLeaves is a fault in what of a key goes with its revocation.
+// revocationLeaves returns a fault in the secrets that a revocation deletes from a key.
 func revocationLeaves(left func(svc.APIKey) svc.APIKey) func(*store) {
 	return func(s *store) {
 		var mu sync.Mutex
@@ -306,7 +306,7 @@ func revocationLeaves(left func(svc.APIKey) svc.APIKey) func(*store) {
 	}
 }
 
-// remembering reads keys with the hashes and seals that they once had.
+// remembering reads keys with their former hashes and seals.
 func remembering(s *store, mu *sync.Mutex, was map[string]svc.APIKey) func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 		snapshot, err := s.Store.Access(ctx, query)

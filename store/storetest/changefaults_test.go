@@ -11,7 +11,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// told is a fault in what Changes answers.
+// told returns a fault in the answer of Changes.
 func told(fault func(since int64, changes *svc.Changes)) func(*store) {
 	return func(s *store) {
 		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
@@ -23,8 +23,8 @@ func told(fault func(since int64, changes *svc.Changes)) func(*store) {
 }
 
 var changeFaults = map[string]func(*store){
-	"changes are told newest first": told(func(_ int64, changes *svc.Changes) { slices.Reverse(changes.Targets) }),
-	"changes are told once for each target": told(func(_ int64, changes *svc.Changes) {
+	"changes are returned newest first": told(func(_ int64, changes *svc.Changes) { slices.Reverse(changes.Targets) }),
+	"changes are returned once for each target": told(func(_ int64, changes *svc.Changes) {
 		slices.SortFunc(changes.Targets, func(a, b svc.Target) int { return strings.Compare(show(a), show(b)) })
 		changes.Targets = slices.Compact(changes.Targets)
 	}),
@@ -38,16 +38,16 @@ var changeFaults = map[string]func(*store){
 			changes.Targets[i].ID = target.ID[:min(64, len(target.ID))]
 		}
 	}),
-	"only so many changes are told": told(func(_ int64, changes *svc.Changes) {
+	"the number of returned changes is limited": told(func(_ int64, changes *svc.Changes) {
 		changes.Targets = changes.Targets[:min(256, len(changes.Targets))]
 	}),
-	"a Reset is never told": told(func(_ int64, changes *svc.Changes) { changes.Reset = false }),
-	"a Reset is told with what is there": told(func(_ int64, changes *svc.Changes) {
+	"a Reset is never returned": told(func(_ int64, changes *svc.Changes) { changes.Reset = false }),
+	"a Reset is returned with targets": told(func(_ int64, changes *svc.Changes) {
 		if changes.Reset {
 			changes.Targets = []svc.Target{sourceKey("s").Target()}
 		}
 	}),
-	"nothing written is a Reset": told(func(since int64, changes *svc.Changes) {
+	"an empty store answers with a Reset": told(func(since int64, changes *svc.Changes) {
 		changes.Reset = changes.Reset || changes.Generation == 0
 	}),
 	"a refusal leaves a change": func(s *store) {
@@ -61,23 +61,23 @@ var changeFaults = map[string]func(*store){
 	},
 }
 
-// longFaults are those that take more than the quick rules to be seen.
+// longFaults are the faults that only the slow rules catch.
 var longFaults = map[string]func(*store){
-	"only 100 generations are remembered": told(func(since int64, changes *svc.Changes) {
+	"only 100 generations are kept": told(func(since int64, changes *svc.Changes) {
 		if changes.Generation-since > 100 {
 			*changes = svc.Changes{Generation: changes.Generation, Reset: true}
 		}
 	}),
-	"changes before those that are remembered are left out": told(func(since int64, changes *svc.Changes) {
+	"older changes are left out without a Reset": told(func(since int64, changes *svc.Changes) {
 		changes.Targets = changes.Targets[max(0, len(changes.Targets)-1000):]
 	}),
-	"a space is a space": func(s *store) {
+	"a no-break space is read as a space": func(s *store) {
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			key.ID = strings.ReplaceAll(key.ID, "\u00a0", " ")
 			return s.Store.Template(ctx, key)
 		}
 	},
-	"changes and the generation are read one after the other": func(s *store) {
+	"changes and the generation are read in two steps": func(s *store) {
 		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
 			changes, err := s.Store.Changes(ctx, since)
 			if err != nil || changes.Reset {
@@ -89,7 +89,7 @@ var longFaults = map[string]func(*store){
 			return changes, err
 		}
 	},
-	"who waits for a change finds out after a second": func(s *store) {
+	"AwaitChange sees a change only after a second": func(s *store) {
 		s.awaitChange = func(ctx context.Context, _ int64) error {
 			select {
 			case <-ctx.Done():
@@ -99,7 +99,7 @@ var longFaults = map[string]func(*store){
 			}
 		}
 	},
-	"who waits for a change waits until there is one": func(s *store) {
+	"AwaitChange returns only after a change": func(s *store) {
 		s.awaitChange = func(ctx context.Context, since int64) error {
 			for range 10 {
 				changes, err := s.Store.Changes(ctx, since)
@@ -113,7 +113,7 @@ var longFaults = map[string]func(*store){
 			return errors.New("waited for long enough")
 		}
 	},
-	"who waits for a change cannot leave": func(s *store) {
+	"AwaitChange ignores the end of its context": func(s *store) {
 		s.awaitChange = func(ctx context.Context, since int64) error {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -122,7 +122,7 @@ var longFaults = map[string]func(*store){
 			return errors.Join(err, ctx.Err())
 		}
 	},
-	"who waits for a change is not told why it ends": func(s *store) {
+	"AwaitChange returns no error when its context ends": func(s *store) {
 		s.awaitChange = func(ctx context.Context, since int64) error {
 			if err := s.Store.AwaitChange(ctx, since); err != nil {
 				return errors.New("interrupted")

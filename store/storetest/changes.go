@@ -9,7 +9,7 @@ import (
 )
 
 var changeRules = []rule{
-	{"a mutation counts the generation up by one, and Changes tells what it changed", func(c *checker) {
+	{"a mutation raises the generation by one, and Changes returns its targets", func(c *checker) {
 		for i, call := range mutations() {
 			c.ok(call.do(c.ctx, c.Store))
 			changes := c.changes(int64(i))
@@ -17,7 +17,8 @@ var changeRules = []rule{
 			c.sameTargets(call.name, changes.Targets, call.targets)
 		}
 	}},
-	{"Changes tells what several mutations changed in the order of their commits, whatever generation it is asked from", func(c *checker) {
+	{"Changes returns the targets of several mutations in commit order, " +
+		"from any earlier generation", func(c *checker) {
 		for _, call := range mutations() {
 			c.ok(call.do(c.ctx, c.Store))
 		}
@@ -31,7 +32,7 @@ var changeRules = []rule{
 			c.sameTargets("what is left", rest, nil)
 		}
 	}},
-	{"targets are told as they are, whatever their ids", func(c *checker) {
+	{"Changes returns targets unchanged, whatever their ids", func(c *checker) {
 		var want []svc.Target
 		for _, id := range odd {
 			key := newKey(id, svc.Identity{Kind: svc.KindServiceAccount, ID: id}, at(0))
@@ -41,7 +42,7 @@ var changeRules = []rule{
 		}
 		c.same("targets", c.changes(0).Targets, want)
 	}},
-	{"a mutation of very many things tells them all", func(c *checker) {
+	{"Changes returns all targets of a large mutation", func(c *checker) {
 		var b svc.Bundle
 		for i := range 300 {
 			b.Users = append(b.Users, svc.User{ID: fmt.Sprint(i)})
@@ -51,16 +52,20 @@ var changeRules = []rule{
 		c.same("generation", changes.Generation, int64(1))
 		c.sameTargets("300 users", changes.Targets, b.Targets())
 	}},
-	{"refusals, changes that change nothing, and events leave no changes", func(c *checker) {
+	{"refused calls, changes that write nothing, " +
+		"and calls that are not mutations add no changes", func(c *checker) {
 		for _, call := range mutations()[:prepared] {
 			c.ok(call.do(c.ctx, c.Store))
 		}
 		for _, call := range slices.Concat(refusals(), reads()) {
 			_ = call.do(c.ctx, c.Store)
-			c.same("changes after "+call.name, c.changes(prepared), svc.Changes{Generation: prepared})
+			c.same(
+				"changes after "+call.name, c.changes(prepared), svc.Changes{Generation: prepared},
+			)
 		}
 	}},
-	{"Changes is a Reset, without targets, when it is asked from a generation that the store has not reached, or never had", func(c *checker) {
+	{"Changes returns a Reset without targets when since is a generation " +
+		"that the store never had or has not reached", func(c *checker) {
 		for _, since := range []int64{-1, 1, 1 << 62} {
 			c.reset(since, 0)
 		}
@@ -84,7 +89,9 @@ func (c *checker) changes(since int64) svc.Changes {
 func (c *checker) reset(since, generation int64) {
 	changes, err := c.Changes(c.ctx, since)
 	c.ok(err)
-	c.same(fmt.Sprint("changes since ", since), changes, svc.Changes{Generation: generation, Reset: true})
+	c.same(fmt.Sprint("changes since ", since), changes, svc.Changes{
+		Generation: generation, Reset: true,
+	})
 }
 
 // sameTargets expects the targets of one mutation, in any order.
@@ -94,7 +101,9 @@ func (c *checker) sameTargets(what string, got, want []svc.Target) {
 		shown[target] = show(target)
 	}
 	sorted := func(targets []svc.Target) []svc.Target {
-		return slices.SortedFunc(slices.Values(targets), func(a, b svc.Target) int { return strings.Compare(shown[a], shown[b]) })
+		return slices.SortedFunc(slices.Values(targets), func(a, b svc.Target) int {
+			return strings.Compare(shown[a], shown[b])
+		})
 	}
 	c.same("targets of "+what, sorted(got), sorted(want))
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// changeOfSource is a fault in what a change of a source comes to: it is shown the source as it was and as change left it.
+// changeOfSource returns a fault in a change of a source.
+// The fault gets the source before and after change.
 func changeOfSource(fault func(before svc.Source, after *svc.Source)) func(*store) {
 	return func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
@@ -26,7 +27,7 @@ func changeOfSource(fault func(before svc.Source, after *svc.Source)) func(*stor
 	}
 }
 
-// writesSigningKey is a fault in when a change of a source writes its signing key, too.
+// writesSigningKey returns a fault: a change of a source writes its signing key if when says so.
 func writesSigningKey(when func(before, after []byte) bool) func(*store) {
 	return func(s *store) {
 		var mu sync.Mutex
@@ -56,18 +57,18 @@ func writesSigningKey(when func(before, after []byte) bool) func(*store) {
 }
 
 var changeSourceFaults = map[string]func(*store){
-	"a change of a source keeps the old address": changeOfSource(func(before svc.Source, after *svc.Source) { after.URL = before.URL }),
-	"a change of a source keeps the old token":   changeOfSource(func(before svc.Source, after *svc.Source) { after.SealedToken = before.SealedToken }),
-	"a change of a source keeps the old text":    changeOfSource(func(before svc.Source, after *svc.Source) { after.Description = before.Description }),
-	"a change of a source keeps the old time":    changeOfSource(func(before svc.Source, after *svc.Source) { after.UpdatedAt = before.UpdatedAt }),
-	"a change of a source keeps the old serial":  changeOfSource(func(before svc.Source, after *svc.Source) { after.Serial = before.Serial }),
+	"a change of a source keeps the old URL":    changeOfSource(func(before svc.Source, after *svc.Source) { after.URL = before.URL }),
+	"a change of a source keeps the old token":  changeOfSource(func(before svc.Source, after *svc.Source) { after.SealedToken = before.SealedToken }),
+	"a change of a source keeps the old text":   changeOfSource(func(before svc.Source, after *svc.Source) { after.Description = before.Description }),
+	"a change of a source keeps the old time":   changeOfSource(func(before svc.Source, after *svc.Source) { after.UpdatedAt = before.UpdatedAt }),
+	"a change of a source keeps the old serial": changeOfSource(func(before svc.Source, after *svc.Source) { after.Serial = before.Serial }),
 	"the serial of a source only grows": changeOfSource(func(before svc.Source, after *svc.Source) {
 		after.Serial = max(before.Serial, after.Serial)
 	}),
-	"the serial of a source is a number of JavaScript": changeOfSource(func(_ svc.Source, after *svc.Source) {
+	"the serial of a source is a JavaScript number": changeOfSource(func(_ svc.Source, after *svc.Source) {
 		after.Serial = min(after.Serial, 1<<53-1)
 	}),
-	"a change of a source is shown without the signing key": func(s *store) {
+	"change receives a source without its signing key": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				source.SigningKey = nil
@@ -75,15 +76,15 @@ var changeSourceFaults = map[string]func(*store){
 			})
 		}
 	},
-	"a change of a source writes the signing key": writesSigningKey(func(before, after []byte) bool { return true }),
-	"a change of a source takes the signing key":  writesSigningKey(func(before, after []byte) bool { return len(after) == 0 }),
-	"a change of a source gives it a signing key": writesSigningKey(func(before, after []byte) bool { return len(before) == 0 }),
-	"a change of a source never takes the token": changeOfSource(func(before svc.Source, after *svc.Source) {
+	"a change of a source writes the signing key":  writesSigningKey(func(before, after []byte) bool { return true }),
+	"a change of a source removes the signing key": writesSigningKey(func(before, after []byte) bool { return len(after) == 0 }),
+	"a change of a source gives it a signing key":  writesSigningKey(func(before, after []byte) bool { return len(before) == 0 }),
+	"a change of a source never removes the token": changeOfSource(func(before svc.Source, after *svc.Source) {
 		if after.SealedToken == nil {
 			after.SealedToken = before.SealedToken
 		}
 	}),
-	"change is shown a source without its token": func(s *store) {
+	"change receives a source without its token": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				source.SealedToken = nil
@@ -91,13 +92,13 @@ var changeSourceFaults = map[string]func(*store){
 			})
 		}
 	},
-	"a change of a source changes those of all owners": func(s *store) {
+	"a change of a source changes the sources of all owners": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			_ = s.Store.ChangeSource(ctx, personalSource("bob", key.Name), change)
 			return s.Store.ChangeSource(ctx, key, change)
 		}
 	},
-	"a change of a source moves when it was registered": func(s *store) {
+	"a change of a source writes CreatedAt": func(s *store) {
 		var mu sync.Mutex
 		moved := map[svc.SourceKey]time.Time{}
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
@@ -157,7 +158,7 @@ var changeSourceFaults = map[string]func(*store){
 			return s.Store.ChangeSource(ctx, key, change)
 		}
 	},
-	"change is called with a source that is not there": func(s *store) {
+	"change is called for a source that does not exist": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			err := s.Store.ChangeSource(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
@@ -196,7 +197,7 @@ var changeSourceFaults = map[string]func(*store){
 			})
 		}
 	},
-	"a change that meets a delete brings the source back": func(s *store) {
+	"a change concurrent with a delete restores the source": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			read, err := s.Store.Source(ctx, key)
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 var errRefused = errors.New("refused by the test")
 
 var changeTemplateRules = []rule{
-	{"ChangeTemplate hands over what Template returns, base included", func(c *checker) {
+	{"ChangeTemplate passes to change what Template returns, base included", func(c *checker) {
 		for _, template := range []svc.Template{installed("a", "x", "x"), handMade("b")} {
 			c.ok(c.CreateTemplate(c.ctx, template))
 			var handed svc.Template
@@ -24,7 +24,7 @@ var changeTemplateRules = []rule{
 			c.same("template", handed, template)
 		}
 	}},
-	{"ChangeTemplate writes every field that was changed, and nothing else", func(c *checker) {
+	{"ChangeTemplate writes every field that change modified, and no others", func(c *checker) {
 		for _, other := range []string{"a", "c"} {
 			c.ok(c.CreateTemplate(c.ctx, installed(other, "x")))
 		}
@@ -56,14 +56,18 @@ var changeTemplateRules = []rule{
 		c.is("Template", err, svc.ErrNotFound)
 		c.same("list by tag", templateIDs(c.templates(tagged("z"))), []string{"t"})
 	}},
-	{"ChangeTemplate writes nothing when change returns false, whatever it did to the template", func(c *checker) {
+	{"ChangeTemplate writes nothing when change returns false, " +
+		"even if it modified the template", func(c *checker) {
 		c.unchanged(func(t *svc.Template) (bool, error) { return false, nil }, nil)
 	}},
-	{"ChangeTemplate returns change's error as it is and writes nothing", func(c *checker) {
+	{"ChangeTemplate returns the error of change unwrapped and writes nothing", func(c *checker) {
 		c.unchanged(func(t *svc.Template) (bool, error) { return true, errRefused }, errRefused)
-		c.unchanged(func(t *svc.Template) (bool, error) { return false, svc.ErrNotFound }, svc.ErrNotFound)
+		c.unchanged(func(t *svc.Template) (bool, error) {
+			return false, svc.ErrNotFound
+		}, svc.ErrNotFound)
 	}},
-	{"ChangeTemplate writes nothing when change panics, and the store works on", func(c *checker) {
+	{"ChangeTemplate writes nothing when change panics, " +
+		"and the store stays usable", func(c *checker) {
 		c.panics(func() {
 			c.unchanged(func(t *svc.Template) (bool, error) { panic(errRefused) }, nil)
 		})
@@ -71,7 +75,8 @@ var changeTemplateRules = []rule{
 		c.same("list by tag", templateIDs(c.templates(tagged("x"))), []string{"t"})
 		c.ok(c.ChangeTemplate(c.ctx, templateKey("t"), touch))
 	}},
-	{"ChangeTemplate answers ErrNotFound for an unknown key, without calling change", func(c *checker) {
+	{"ChangeTemplate answers ErrNotFound " +
+		"without calling change for an unknown key", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		for _, key := range []svc.TemplateKey{templateKey("T"), personalTemplate("alice", "t")} {
 			c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, key, func(*svc.Template) (bool, error) {
@@ -80,7 +85,7 @@ var changeTemplateRules = []rule{
 			}), svc.ErrNotFound)
 		}
 	}},
-	{"lists and filters follow a change of name, category and tags", func(c *checker) {
+	{"lists and filters use the new name, category and tags after a change", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateTemplate(c.ctx, installed(id, "old", "kept")))
 		}
@@ -93,7 +98,9 @@ var changeTemplateRules = []rule{
 			return true, nil
 		}))
 		for limit := 1; limit < 4; limit++ {
-			c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{"b", "c", "a"})
+			c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{
+				"b", "c", "a",
+			})
 			page := svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Tag: "kept"}, Limit: limit}
 			c.same("kept tag", templateIDs(c.templates(page)), []string{"c", "a"})
 		}
@@ -102,15 +109,15 @@ var changeTemplateRules = []rule{
 		c.same("old category", templateIDs(c.templates(categorized("category"))), []string{"c"})
 		c.same("new category", templateIDs(c.templates(categorized("new"))), []string{"a"})
 	}},
-	{"changes of one template happen one after the other: none is lost", func(c *checker) {
+	{"concurrent changes of one template are serialized: none is lost", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t")))
 		for _, err := range race(func(i int) error {
 			for j := range 5 {
-				err := c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+				addTag := func(t *svc.Template) (bool, error) {
 					t.Tags = append(t.Tags, fmt.Sprintf("%d-%d", i, j))
 					return true, nil
-				})
-				if err != nil {
+				}
+				if err := c.ChangeTemplate(c.ctx, templateKey("t"), addTag); err != nil {
 					return err
 				}
 			}
@@ -122,17 +129,18 @@ var changeTemplateRules = []rule{
 		slices.Sort(tags)
 		c.same("number of tags", len(slices.Compact(tags)), racers*5)
 	}},
-	{"a template that is changed and deleted at once is whole or gone, without a rest", func(c *checker) {
+	{"a template that is changed and deleted concurrently leaves no part behind", func(c *checker) {
+		addTag := func(t *svc.Template) (bool, error) {
+			t.Tags = append(t.Tags, "y")
+			return true, nil
+		}
 		for range 10 {
 			c.ok(c.CreateTemplate(c.ctx, installed("t", "x")))
 			errs := race(func(i int) error {
 				if i == 0 {
 					return c.DeleteTemplate(c.ctx, templateKey("t"), nil)
 				}
-				return c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
-					t.Tags = append(t.Tags, "y")
-					return true, nil
-				})
+				return c.ChangeTemplate(c.ctx, templateKey("t"), addTag)
 			})
 			c.ok(errs[0])
 			for _, err := range errs[1:] {
@@ -145,7 +153,7 @@ var changeTemplateRules = []rule{
 	}},
 }
 
-// changes are changes of a template, one for each thing that can be changed, in any order. Each may be made twice.
+// changes returns one change function per field of a template, unordered. Each may run twice.
 func changes() map[string]func(*svc.Template) {
 	return map[string]func(*svc.Template){
 		"the name":                func(t *svc.Template) { t.Name = "new name" },
@@ -153,12 +161,18 @@ func changes() map[string]func(*svc.Template) {
 		"the description to null": func(t *svc.Template) { t.Description = nil },
 		"the category":            func(t *svc.Template) { t.Category = new("new") },
 		"the category to null":    func(t *svc.Template) { t.Category = nil },
-		"the integrations":        func(t *svc.Template) { t.Integrations = []string{"new", "new"} },
-		"the tags":                func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
-		"the tags to none":        func(t *svc.Template) { t.Tags = []string{} },
-		"the manifest":            func(t *svc.Template) { t.Manifest = json.RawMessage(`{"version":"2","n":1.50}`) },
-		"the time":                func(t *svc.Template) { t.UpdatedAt = at(123_456) },
-		"the origin":              func(t *svc.Template) { t.Origin = installed("other", "o").Origin },
+		"the integrations": func(t *svc.Template) {
+			t.Integrations = []string{"new", "new"}
+		},
+		"the tags":         func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
+		"the tags to none": func(t *svc.Template) { t.Tags = []string{} },
+		"the manifest": func(t *svc.Template) {
+			t.Manifest = json.RawMessage(`{"version":"2","n":1.50}`)
+		},
+		"the time": func(t *svc.Template) { t.UpdatedAt = at(123_456) },
+		"the origin": func(t *svc.Template) {
+			t.Origin = installed("other", "o").Origin
+		},
 		"the URL of the origin": func(t *svc.Template) {
 			t.Origin = installed("moved").Origin
 			t.Origin.URL = "https://moved.example"
@@ -167,22 +181,25 @@ func changes() map[string]func(*svc.Template) {
 		"the revision and base": func(t *svc.Template) {
 			t.Origin = installed("again").Origin
 			t.Origin.Revision = "sha256:new"
-			t.Origin.Base = svc.Content{Name: "new base", Manifest: json.RawMessage(`{"version":"3"}`)}
+			t.Origin.Base = svc.Content{
+				Name: "new base", Manifest: json.RawMessage(`{"version":"3"}`),
+			}
 		},
 	}
 }
 
-// panics expects a panic with errRefused to come through.
+// panics expects that do panics with errRefused.
 func (c *checker) panics(do func()) {
 	defer func() {
 		if seen := recover(); seen != errRefused {
-			c.fail("got the panic %v, want the one of change", seen)
+			c.fail("got the panic %v, want that of change", seen)
 		}
 	}()
 	do()
 }
 
-// unchanged expects that a change which ends as end does returns want and leaves a template as it was.
+// unchanged expects that ChangeTemplate returns want and writes nothing when change returns as end
+// does.
 func (c *checker) unchanged(end func(*svc.Template) (bool, error), want error) {
 	template := installed("t", "x")
 	if err := c.CreateTemplate(c.ctx, template); err != nil {

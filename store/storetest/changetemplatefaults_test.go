@@ -66,7 +66,7 @@ var changeTemplateFaults = map[string]func(*store){
 			return s.Store.ChangeTemplate(ctx, key, change)
 		}
 	},
-	"change is called with a template that is not there": func(s *store) {
+	"change is called for a template that does not exist": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			err := s.Store.ChangeTemplate(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
@@ -75,7 +75,7 @@ var changeTemplateFaults = map[string]func(*store){
 			return err
 		}
 	},
-	"change is called without the base": func(s *store) {
+	"change receives a template without its base": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				without := listed(*t)
@@ -97,7 +97,7 @@ var changeTemplateFaults = map[string]func(*store){
 			})
 		}
 	},
-	"a change moves the time of installation": func(s *store) {
+	"a change writes InstalledAt": func(s *store) {
 		var mu sync.Mutex
 		moved := map[svc.TemplateKey]time.Time{}
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
@@ -121,7 +121,7 @@ var changeTemplateFaults = map[string]func(*store){
 			return t, err
 		}
 	},
-	"a change that meets a delete brings the template back": func(s *store) {
+	"a change concurrent with a delete restores the template": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			read, err := s.Store.Template(ctx, key)
 			if err != nil {

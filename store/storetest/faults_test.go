@@ -17,7 +17,8 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// TestMain lets more stores be checked at once than there are processors, because many a rule waits, and lets their garbage lie.
+// TestMain checks more stores at once than there are processors, because rules wait.
+// It collects garbage late.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
 	flag.Parse()
@@ -27,7 +28,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestEveryRuleCanFail runs the rules on stores that are broken on purpose: each is caught, and each rule catches one.
+// TestEveryRuleCanFail runs the rules on broken stores.
+// Each store must break a rule, and each rule must catch a store.
 func TestEveryRuleCanFail(t *testing.T) {
 	if broken := check(rules(), func() svc.Store { return memstore.New() }); len(broken) > 0 {
 		t.Fatalf("a good store breaks %v", broken)
@@ -56,7 +58,7 @@ func TestEveryRuleCanFail(t *testing.T) {
 		}
 	})
 	if ran < len(faults()) {
-		return // a part was asked for
+		return // only some faults were selected
 	}
 	for _, rule := range rules() {
 		if !caught[rule.says] {
@@ -65,7 +67,7 @@ func TestEveryRuleCanFail(t *testing.T) {
 	}
 }
 
-// store is a good one whose methods a fault replaces.
+// store is a good store. A fault replaces some of its methods.
 type store struct {
 	svc.Store
 
@@ -110,7 +112,7 @@ type store struct {
 	atomically       func(context.Context, func(context.Context, svc.Store) error) error
 }
 
-// broken returns a store that a fault has replaced methods of.
+// broken returns a store with methods that fault has replaced.
 func broken(fault func(s *store)) func(svc.Store) svc.Store {
 	return func(good svc.Store) svc.Store {
 		s := &store{
@@ -248,7 +250,7 @@ func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Sto
 	return s.atomically(ctx, fn)
 }
 
-// faults are what stores get wrong, each by its name.
+// faults returns the faults by name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
 	for _, group := range []map[string]func(*store){

@@ -69,7 +69,7 @@ var generalFaults = map[string]func(*store){
 			return s.Store.Template(ctx, key)
 		}
 	},
-	"memory is shared with those who read": func(s *store) {
+	"memory is shared with readers": func(s *store) {
 		s.user = shared(s.Store.User)
 		s.template = shared(s.Store.Template)
 		s.source = shared(s.Store.Source)
@@ -97,7 +97,7 @@ var generalFaults = map[string]func(*store){
 			return s.Store.Template(ctx, key)
 		}
 	},
-	"writers that meet are told so": func(s *store) {
+	"concurrent writers get an error": func(s *store) {
 		var busy sync.Mutex
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			if !busy.TryLock() {
@@ -110,7 +110,7 @@ var generalFaults = map[string]func(*store){
 	},
 }
 
-// shared hands out what it read the first time, to all.
+// shared returns its first answer to every caller.
 func shared[K comparable, R any](read func(context.Context, K) (R, error)) func(context.Context, K) (R, error) {
 	var mu sync.Mutex
 	kept := map[K]R{}

@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// asInstalled is a fault in what installations are handed out.
+// asInstalled returns a fault in each installation that is returned.
 func asInstalled(fault func(i *svc.Installation)) func(*store) {
 	return func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
@@ -23,7 +23,7 @@ func asInstalled(fault func(i *svc.Installation)) func(*store) {
 	}
 }
 
-// installationsOf is a fault in what is asked for, and what is made of the answer.
+// installationsOf returns a fault in the page that is asked for and in the answer.
 func installationsOf(ask func(page *svc.InstallationPage), answer func(chunk []svc.Installation) []svc.Installation) func(*store) {
 	return func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
@@ -42,9 +42,9 @@ func asAsked(*svc.InstallationPage) {}
 func asAnswered(chunk []svc.Installation) []svc.Installation { return chunk }
 
 var installationFaults = map[string]func(*store){
-	"installations without the address":     asInstalled(func(i *svc.Installation) { i.Origin.URL = "" }),
-	"installations without the revision":    asInstalled(func(i *svc.Installation) { i.Origin.Revision = "" }),
-	"installations without the source's id": asInstalled(func(i *svc.Installation) { i.Origin.ID = i.ID }),
+	"installations lose the URL":              asInstalled(func(i *svc.Installation) { i.Origin.URL = "" }),
+	"installations lose the revision":         asInstalled(func(i *svc.Installation) { i.Origin.Revision = "" }),
+	"installations lose the id in the source": asInstalled(func(i *svc.Installation) { i.Origin.ID = i.ID }),
 	"all sources of installations are the server's": asInstalled(func(i *svc.Installation) {
 		i.Origin.Source = sourceKey(i.Origin.Source.Name)
 	}),
@@ -58,7 +58,7 @@ var installationFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"what has no address is no installation": func(s *store) {
+	"templates without a URL are no installations": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) (list []svc.Installation, err error) {
 			limit := page.Limit
 			page.Limit = 1_000_000
@@ -101,7 +101,7 @@ var installationFaults = map[string]func(*store){
 			return append([]svc.Installation{installationOf(t)}, chunk...), err
 		}
 	},
-	"installations go on only from one that is there": func(s *store) {
+	"an installation list goes on only from an existing one": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
 			_, err := s.Store.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: page.After})
 			if errors.Is(err, svc.ErrNotFound) {
@@ -122,26 +122,26 @@ var installationFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"the case of an owner of installations does not count": installationsOf(func(page *svc.InstallationPage) {
+	"owners of installations are compared without regard to case": installationsOf(func(page *svc.InstallationPage) {
 		page.Owner = strings.ToLower(page.Owner)
 	}, asAnswered),
-	"the server's installations are everybody's": installationsOf(func(page *svc.InstallationPage) {
+	"the server's installations are in every list": installationsOf(func(page *svc.InstallationPage) {
 		if page.Owner == "" {
 			page.Scope = svc.ScopeServer
 		}
 	}, asAnswered),
-	"installations are remembered": func(s *store) { s.installations = shared(s.Store.Installations) },
-	"a change of a template keeps its address": raises(func(before svc.Template, after *svc.Template) {
+	"installations are read once and then cached": func(s *store) { s.installations = shared(s.Store.Installations) },
+	"a change of a template keeps the old URL": raises(func(before svc.Template, after *svc.Template) {
 		if before.Origin != nil && after.Origin != nil {
 			after.Origin.URL = before.Origin.URL
 		}
 	}),
-	"what was made by hand stays so": raises(func(before svc.Template, after *svc.Template) {
+	"a change of a template adds no origin": raises(func(before svc.Template, after *svc.Template) {
 		if before.Origin == nil {
 			after.Origin = nil
 		}
 	}),
-	"an origin stays": raises(func(before svc.Template, after *svc.Template) {
+	"a change of a template never removes its origin": raises(func(before svc.Template, after *svc.Template) {
 		if after.Origin == nil {
 			after.Origin = before.Origin
 		}
@@ -165,7 +165,7 @@ var installationFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"addresses are cut": func(s *store) {
+	"URLs are cut": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			if t.Origin != nil {
 				origin := *t.Origin

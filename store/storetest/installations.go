@@ -10,7 +10,8 @@ import (
 )
 
 var installationRules = []rule{
-	{"Installations are the templates that have an origin: all of it but the base", func(c *checker) {
+	{"Installations lists the templates that have an origin, " +
+		"with all of the origin but its base", func(c *checker) {
 		for _, t := range []svc.Template{
 			installedFrom("c", sourceKey("acme"), ""), handMade("b", "x"), installed("a", "x"),
 			installedFrom("d", personalSource("", "\u00e9"), "u"),
@@ -18,12 +19,21 @@ var installationRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
 		c.same("installations", c.installations(svc.ScopeServer, "", 10), []svc.Installation{
-			{ID: "a", Origin: svc.Origin{Source: acme, ID: "upstream a", URL: "https://example.com/acme", Revision: "sha256:a"}},
-			{ID: "c", Origin: svc.Origin{Source: sourceKey("acme"), ID: "upstream c", Revision: "sha256:c"}},
-			{ID: "d", Origin: svc.Origin{Source: personalSource("", "\u00e9"), ID: "upstream d", URL: "u", Revision: "sha256:d"}},
+			{ID: "a", Origin: svc.Origin{
+				Source: acme, ID: "upstream a", URL: "https://example.com/acme",
+				Revision: "sha256:a",
+			}},
+			{ID: "c", Origin: svc.Origin{
+				Source: sourceKey("acme"), ID: "upstream c", Revision: "sha256:c",
+			}},
+			{ID: "d", Origin: svc.Origin{
+				Source: personalSource("", "\u00e9"), ID: "upstream d", URL: "u",
+				Revision: "sha256:d",
+			}},
 		})
 	}},
-	{"Installations are in byte order of their ids, each once, whatever the size of a chunk", func(c *checker) {
+	{"Installations lists each template once, " +
+		"in byte order of ids, for every chunk size", func(c *checker) {
 		for _, id := range scrambled(odd) {
 			c.ok(c.CreateTemplate(c.ctx, installedFrom(id, sourceKey(id), id)))
 			c.ok(c.CreateTemplate(c.ctx, handMade(id+"!hand made")))
@@ -32,7 +42,9 @@ var installationRules = []rule{
 			c.same("ids", installationIDs(c.installations(svc.ScopeServer, "", limit)), odd)
 		}
 		for i, id := range odd {
-			chunk, err := c.Installations(c.ctx, svc.InstallationPage{Scope: svc.ScopeServer, After: id + "!", Limit: 1})
+			chunk, err := c.Installations(c.ctx, svc.InstallationPage{
+				Scope: svc.ScopeServer, After: id + "!", Limit: 1,
+			})
 			c.ok(err)
 			after := slices.IndexFunc(odd, func(next string) bool { return next > id+"!" })
 			if after < 0 {
@@ -43,7 +55,7 @@ var installationRules = []rule{
 			c.same(fmt.Sprint("after number ", i), chunk, []svc.Installation{installationOf(want)})
 		}
 	}},
-	{"a chunk of Installations is full, however large the templates are", func(c *checker) {
+	{"a chunk of Installations is full even when the templates are large", func(c *checker) {
 		for i := range 8 {
 			t := installed(fmt.Sprint(i))
 			t.Manifest = json.RawMessage(`{"version":"` + strings.Repeat("x", 300_000) + `"}`)
@@ -51,20 +63,27 @@ var installationRules = []rule{
 		}
 		c.same("ids", installationIDs(c.installations(svc.ScopeServer, "", 7)), upTo(8))
 	}},
-	{"Installations lists the page's scope and owner alone", func(c *checker) {
-		keys := []svc.TemplateKey{templateKey("s"), personalTemplate("alice", "a"), personalTemplate("bob", "b"), personalTemplate("Alice", "A")}
+	{"Installations lists only the page's scope and owner", func(c *checker) {
+		keys := []svc.TemplateKey{
+			templateKey("s"), personalTemplate("alice", "a"), personalTemplate("bob", "b"),
+			personalTemplate("Alice", "A"),
+		}
 		for _, key := range keys {
 			t := installed(key.ID)
 			t.TemplateKey = key
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
 		for _, key := range keys {
-			c.same("ids", installationIDs(c.installations(key.Scope, key.Owner, 10)), []string{key.ID})
+			c.same(
+				"ids", installationIDs(c.installations(key.Scope, key.Owner, 10)), []string{key.ID},
+			)
 		}
 		c.same("nobody's", installationIDs(c.installations(svc.ScopePersonal, "", 10)), []string{})
-		c.same("of a scope with an owner", installationIDs(c.installations(svc.ScopeServer, "alice", 10)), []string{})
+		c.same("of a scope with an owner", installationIDs(c.installations(
+			svc.ScopeServer, "alice", 10,
+		)), []string{})
 	}},
-	{"Installations follow what is created, changed and deleted", func(c *checker) {
+	{"Installations is current after templates are created, changed and deleted", func(c *checker) {
 		a, b, made := installed("a"), installed("b"), handMade("made")
 		list := func(want ...svc.Template) {
 			var installations []svc.Installation
@@ -78,7 +97,10 @@ var installationRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
 		list(a, b)
-		b.Origin = &svc.Origin{Source: sourceKey("other"), ID: "other", URL: "https://other.example", Revision: "sha256:other", Base: b.Content}
+		b.Origin = &svc.Origin{
+			Source: sourceKey("other"), ID: "other", URL: "https://other.example",
+			Revision: "sha256:other", Base: b.Content,
+		}
 		made.Origin = installed("made").Origin
 		for _, t := range []svc.Template{b, made} {
 			c.setOrigin(t.TemplateKey, t.Origin)
@@ -91,36 +113,45 @@ var installationRules = []rule{
 		c.ok(c.CreateTemplate(c.ctx, handMade("a")))
 		list(b)
 	}},
-	{"a template can be installed, listed and re-bound, however long all that names it and its origin is", func(c *checker) {
+	{"a template can be installed, " +
+		"listed and re-bound when all its names have maximum length", func(c *checker) {
 		id := func(seed uint64) string { return noise(seed, svc.MaxIDLength, '\U00020000', 40_000) }
 		url := func(seed uint64) string { return noise(seed, svc.MaxURLLength, 'a', 26) }
 		t := installedFrom("", personalSource(id(1), id(2)), url(1))
-		t.TemplateKey, t.Origin.ID, t.Origin.Revision = personalTemplate(id(3), id(4)), id(5), "sha256:"+noise(1, 64, 'a', 26)
+		t.TemplateKey, t.Origin.ID = personalTemplate(id(3), id(4)), id(5)
+		t.Origin.Revision = "sha256:" + noise(1, 64, 'a', 26)
 		c.ok(c.CreateTemplate(c.ctx, t))
 		c.same("template", c.template(t.TemplateKey), t)
 		t.Origin.URL = url(2)
 		c.setOrigin(t.TemplateKey, t.Origin)
-		c.same("changed", c.installations(t.Scope, t.Owner, 10), []svc.Installation{installationOf(t)})
+		c.same(
+			"changed", c.installations(t.Scope, t.Owner, 10), []svc.Installation{installationOf(t)},
+		)
 		t.Origin.URL = url(3)
-		c.same("keys of what was re-bound", c.rebind(t.Origin.Source, t.Origin.URL), []svc.TemplateKey{t.TemplateKey})
-		c.same("re-bound", c.installations(t.Scope, t.Owner, 10), []svc.Installation{installationOf(t)})
+		c.same(
+			"keys of what was re-bound", c.rebind(t.Origin.Source, t.Origin.URL),
+			[]svc.TemplateKey{t.TemplateKey},
+		)
+		c.same("re-bound", c.installations(t.Scope, t.Owner, 10), []svc.Installation{
+			installationOf(t),
+		})
 		c.same("template", c.template(t.TemplateKey), t)
 	}},
 }
 
-// installedFrom is a template that came from a source that was at url.
+// installedFrom returns a template that was installed from source at url.
 func installedFrom(id string, source svc.SourceKey, url string) svc.Template {
 	t := installed(id)
 	t.Origin.Source, t.Origin.URL = source, url
 	return t
 }
 
-// installationOf is a template as Installations has it.
+// installationOf returns a template as Installations lists it.
 func installationOf(t svc.Template) svc.Installation {
 	return svc.Installation{ID: t.ID, Origin: *listed(t).Origin}
 }
 
-// installations reads a list to its end.
+// installations reads all installations, in chunks of limit.
 func (c *checker) installations(scope svc.Scope, owner string, limit int) []svc.Installation {
 	return wholePages(c, limit, func(last *svc.Installation) ([]svc.Installation, error) {
 		page := svc.InstallationPage{Scope: scope, Owner: owner, Limit: limit}
@@ -139,7 +170,7 @@ func installationIDs(list []svc.Installation) []string {
 	return ids
 }
 
-// setOrigin changes where a template came from.
+// setOrigin changes the origin of a template.
 func (c *checker) setOrigin(key svc.TemplateKey, origin *svc.Origin) {
 	c.ok(c.ChangeTemplate(c.ctx, key, func(t *svc.Template) (bool, error) {
 		t.Origin = origin

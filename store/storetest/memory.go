@@ -8,8 +8,9 @@ import (
 )
 
 var memoryRules = []rule{
-	{"what a caller does to values it passed in does not reach the store", func(c *checker) {
-		source, template, key := newSource(sourceKey("s")), installed("t", "x", "y"), newKey("k", alice, at(0))
+	{"the store does not share memory with values that a caller passed in", func(c *checker) {
+		source, template := newSource(sourceKey("s")), installed("t", "x", "y")
+		key := newKey("k", alice, at(0))
 		value := []byte("value")
 		c.ok(c.CreateSource(c.ctx, source))
 		c.ok(c.CreateTemplate(c.ctx, template))
@@ -23,7 +24,7 @@ var memoryRules = []rule{
 		value[0] = '#'
 		c.untouched()
 	}},
-	{"what a caller does to values it was handed does not reach the store", func(c *checker) {
+	{"the store does not share memory with values that it returned", func(c *checker) {
 		b := household()
 		b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{}`)}}
 		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("s"))))
@@ -35,7 +36,8 @@ var memoryRules = []rule{
 		c.spoilReads(b)
 		c.untouched()
 	}},
-	{"what change keeps of a key, or is passed in, does not share the store's memory", func(c *checker) {
+	{"the store does not share memory with the key that change received, " +
+		"nor with the key that rotate returned", func(c *checker) {
 		key, next := newKey("k", alice, at(0)), newKey("next", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		var kept *svc.APIKey
@@ -55,7 +57,7 @@ var memoryRules = []rule{
 		c.same("rotated key", c.key("k"), key)
 		c.same("new key", c.key("next"), newKey("next", alice, at(0)))
 	}},
-	{"what change keeps of a source does not share the store's memory", func(c *checker) {
+	{"the store does not share memory with the source that change received", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("s"))))
 		for _, write := range []bool{false, true} {
 			var kept *svc.Source
@@ -67,7 +69,7 @@ var memoryRules = []rule{
 			c.same("source", c.source(sourceKey("s")), newSource(sourceKey("s")))
 		}
 	}},
-	{"what change keeps of a template does not share the store's memory", func(c *checker) {
+	{"the store does not share memory with the template that change received", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "x", "y")))
 		for _, write := range []bool{false, true} {
 			var kept *svc.Template
@@ -81,7 +83,7 @@ var memoryRules = []rule{
 	}},
 }
 
-// spoil overwrites all that rows share with whoever has a copy of them.
+// spoil overwrites all memory that the rows can share with copies of them.
 func spoil(source *svc.Source, template *svc.Template, key *svc.APIKey, b *svc.Bundle) {
 	spoilSource(source)
 	spoilTemplate(template)
@@ -156,7 +158,7 @@ func spoilUser(user *svc.User) {
 	}
 }
 
-// spoilReads spoils what every read of the rows hands out.
+// spoilReads spoils the values that every read of the rows returns.
 func (c *checker) spoilReads(b svc.Bundle) {
 	source, template, key := c.source(sourceKey("s")), c.template(templateKey("t")), c.key("k")
 	current, rows := c.current(allOf(b)), c.allAccess()
@@ -177,7 +179,8 @@ func (c *checker) spoilReads(b svc.Bundle) {
 	value, err := c.KeepValue(c.ctx, "name", nil)
 	c.ok(err)
 	spoilBytes(value)
-	for _, query := range []svc.AccessQuery{{Identity: alice}, {Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}}, {KeyID: "k"}} {
+	bot := svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}
+	for _, query := range []svc.AccessQuery{{Identity: alice}, {Identity: bot}, {KeyID: "k"}} {
 		query.BankID = "bank"
 		snapshot := c.access(query)
 		if snapshot.Key != nil {
@@ -194,7 +197,7 @@ func (c *checker) spoilReads(b svc.Bundle) {
 	}
 }
 
-// untouched expects the rows of the rules about memory to be as they were written.
+// untouched expects the rows of memoryRules as they were written.
 func (c *checker) untouched() {
 	c.same("source", c.source(sourceKey("s")), newSource(sourceKey("s")))
 	c.same("template", c.template(templateKey("t")), installed("t", "x", "y"))

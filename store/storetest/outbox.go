@@ -12,12 +12,16 @@ import (
 )
 
 var outboxRules = []rule{
-	{"ClaimEvents returns events as they were added, oldest first, at most as many as asked for", func(c *checker) {
+	{"ClaimEvents returns events as they were added, " +
+		"oldest first, at most limit", func(c *checker) {
 		var events []svc.Event
 		for n := range uint32(len(odd)) {
 			events = append(events, newEvent(n))
 		}
-		host := svc.Event{ID: newEvent(1000).ID, Time: at(1000), Actor: svc.Host.Identity(), Action: svc.EventAccessWritten}
+		host := svc.Event{
+			ID: newEvent(1000).ID, Time: at(1000), Actor: svc.Host.Identity(),
+			Action: svc.EventAccessWritten,
+		}
 		events = append(events, host)
 		shuffled := slices.Clone(events)
 		slices.Reverse(shuffled)
@@ -26,12 +30,13 @@ var outboxRules = []rule{
 		c.same("the oldest 3", c.claim(at(0), at(10), 3), events[:3])
 		c.same("the rest", c.claim(at(0), at(10), 1000), events[3:])
 	}},
-	{"ClaimEvents of an empty outbox is empty, and no error", func(c *checker) {
+	{"ClaimEvents of an empty outbox returns no events and no error", func(c *checker) {
 		c.same("events", c.claim(at(0), at(10), 10), []svc.Event{})
 		c.ok(c.AddEvents(c.ctx, nil))
 		c.same("events", c.claim(at(0), at(10), 10), []svc.Event{})
 	}},
-	{"claimed events are nobody else's until their time, and anybody's after it", func(c *checker) {
+	{"a claim is exclusive until its time; " +
+		"after that any caller can claim the event", func(c *checker) {
 		c.add(1, 2, 3)
 		c.same("first", ns(c.claim(at(0), at(100), 2)), []uint32{1, 2})
 		c.same("meanwhile", ns(c.claim(at(99), at(200), 10)), []uint32{3})
@@ -39,7 +44,8 @@ var outboxRules = []rule{
 		c.same("when the third is free", ns(c.claim(at(201), at(300), 10)), []uint32{3})
 		c.same("when none is", ns(c.claim(at(299), at(400), 10)), []uint32{})
 	}},
-	{"DeleteEvents forgets events, claimed or not, and no others; those that are gone are no error", func(c *checker) {
+	{"DeleteEvents deletes exactly the named events, claimed or not; " +
+		"a missing event is not an error", func(c *checker) {
 		c.add(1, 2, 3, 4)
 		c.claim(at(0), at(100), 2)
 		for range 2 {
@@ -48,13 +54,13 @@ var outboxRules = []rule{
 		}
 		c.same("what is left", ns(c.claim(at(101), at(200), 10)), []uint32{2, 4})
 	}},
-	{"events are no mutations: the generation stays with them", func(c *checker) {
+	{"events are not mutations: the generation does not change", func(c *checker) {
 		c.add(1, 2)
 		c.claim(at(0), at(100), 1)
 		c.ok(c.DeleteEvents(c.ctx, []uuid.UUID{newEvent(1).ID}))
 		c.same("generation", c.generation(), int64(0))
 	}},
-	{"of several that claim events at once, each gets some of its own", func(c *checker) {
+	{"concurrent ClaimEvents calls claim each event exactly once", func(c *checker) {
 		const events = 200
 		for n := range uint32(events) {
 			c.add(n)
@@ -73,7 +79,7 @@ var outboxRules = []rule{
 				}
 				mu.Unlock()
 			}
-			return fmt.Errorf("there is no end of events")
+			return fmt.Errorf("the events do not end")
 		}) {
 			c.ok(err)
 		}
@@ -97,7 +103,7 @@ func (c *checker) claim(now, until time.Time, limit int) []svc.Event {
 	return events
 }
 
-// ns are the numbers that newEvent was given.
+// ns returns the numbers that newEvent received.
 func ns(events []svc.Event) []uint32 {
 	list := make([]uint32, len(events))
 	for i, event := range events {

@@ -12,7 +12,7 @@ import (
 
 type claimEvents = func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
 
-// claims is a fault in how events are claimed.
+// claims returns a fault in ClaimEvents.
 func claims(fault func(claim claimEvents) claimEvents) func(*store) {
 	return func(s *store) { s.claimEvents = fault(s.Store.ClaimEvents) }
 }
@@ -30,7 +30,7 @@ var outboxFaults = map[string]func(*store){
 			return claim(ctx, now, until, 1000)
 		}
 	}),
-	"claimed events stay anybody's": claims(func(claim claimEvents) claimEvents {
+	"claimed events can be claimed again": claims(func(claim claimEvents) claimEvents {
 		return func(ctx context.Context, now, _ time.Time, limit int) ([]svc.Event, error) {
 			return claim(ctx, now, now, limit)
 		}
@@ -40,7 +40,7 @@ var outboxFaults = map[string]func(*store){
 			return claim(ctx, now, until.Add(time.Hour), limit)
 		}
 	}),
-	"events are read, and claimed afterwards": claims(func(claim claimEvents) claimEvents {
+	"events are read and claimed in two steps": claims(func(claim claimEvents) claimEvents {
 		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
 			events, err := claim(ctx, now, now, limit)
 			if err == nil {
@@ -77,7 +77,7 @@ var outboxFaults = map[string]func(*store){
 			return events, err
 		}
 	}),
-	"events that are gone are an error": func(s *store) {
+	"deleting missing events is an error": func(s *store) {
 		s.deleteEvents = func(ctx context.Context, ids []uuid.UUID) error {
 			if slices.Contains(ids, newEvent(9).ID) {
 				return svc.ErrNotFound
@@ -85,10 +85,10 @@ var outboxFaults = map[string]func(*store){
 			return s.Store.DeleteEvents(ctx, ids)
 		}
 	},
-	"events are not forgotten": func(s *store) {
+	"events are not deleted": func(s *store) {
 		s.deleteEvents = func(ctx context.Context, _ []uuid.UUID) error { return ctx.Err() }
 	},
-	"an event counts the generation up": func(s *store) {
+	"an event raises the generation": func(s *store) {
 		s.addEvents = func(ctx context.Context, events []svc.Event) error {
 			if len(events) > 0 {
 				if _, err := s.Store.KeepValue(ctx, events[0].ID.String(), nil); err != nil {

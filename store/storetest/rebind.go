@@ -13,9 +13,11 @@ import (
 )
 
 var rebindRules = []rule{
-	{"RebindTemplates gives all templates that came from a source the URL, of every scope and owner, and returns their keys", func(c *checker) {
+	{"RebindTemplates writes the URL to all templates from the source, " +
+		"of every scope and owner, and returns their keys sorted", func(c *checker) {
 		keys := []svc.TemplateKey{
-			personalTemplate("alice", "z"), personalTemplate("alice", "B"), personalTemplate("Alice", "c"), templateKey("C"),
+			personalTemplate("alice", "z"), personalTemplate("alice", "B"),
+			personalTemplate("Alice", "c"), templateKey("C"),
 		}
 		for _, id := range odd {
 			keys = append(keys, personalTemplate(id, id), templateKey("t"+id))
@@ -28,22 +30,30 @@ var rebindRules = []rule{
 			c.same("URL of "+show(key), c.template(key).Origin.URL, "https://new.example")
 		}
 	}},
-	{"RebindTemplates leaves all else of a template, its base, its times and its versions as they are", func(c *checker) {
+	{"RebindTemplates changes nothing else of a template: " +
+		"base, times and versions stay", func(c *checker) {
 		t := installed("t", "x", "x", "y")
 		c.ok(c.CreateTemplate(c.ctx, t))
-		c.raise("t", func(t *svc.Template) { t.Name, t.Origin.Revision = "a new name", "sha256:new" })
+		c.raise("t", func(t *svc.Template) {
+			t.Name, t.Origin.Revision = "a new name", "sha256:new"
+		})
 		t, versions := c.template(t.TemplateKey), c.versions("t", 10)
-		for _, url := range []string{"https://new.example/%20?a=\u00e9", "", "https://new.example/"} {
+		for _, url := range []string{
+			"https://new.example/%20?a=\u00e9", "", "https://new.example/",
+		} {
 			c.same("keys", c.rebind(acme, url), []svc.TemplateKey{t.TemplateKey})
 			t.Origin.URL = url
 			c.same("template", c.template(t.TemplateKey), t)
 			c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(t)})
 			c.same("list by tag", c.templates(tagged("y")), []svc.Template{listed(t)})
-			c.same("installations", c.installations(svc.ScopeServer, "", 10), []svc.Installation{installationOf(t)})
+			c.same("installations", c.installations(svc.ScopeServer, "", 10), []svc.Installation{
+				installationOf(t),
+			})
 			c.same("versions", c.versions("t", 10), versions)
 		}
 	}},
-	{"RebindTemplates leaves what came from another source, or from none", func(c *checker) {
+	{"RebindTemplates does not change templates " +
+		"from other sources or without a source", func(c *checker) {
 		var others []svc.Template
 		for i, source := range nearly(acme) {
 			others = append(others, installedFrom(fmt.Sprint(i), source, "https://old.example"))
@@ -56,13 +66,18 @@ var rebindRules = []rule{
 		for _, t := range others {
 			c.same("another", c.template(t.TemplateKey), t)
 		}
-		c.same("keys of a source of nothing", c.rebind(sourceKey("unknown"), "https://new.example"), []svc.TemplateKey{})
+		c.same(
+			"keys of a source of nothing", c.rebind(sourceKey("unknown"), "https://new.example"),
+			[]svc.TemplateKey{},
+		)
 	}},
-	{"RebindTemplates leaves out what has the URL already, byte by byte", func(c *checker) {
+	{"RebindTemplates skips templates " +
+		"that already have the URL, compared byte by byte", func(c *checker) {
 		const url = "https://example.com/\u00e9"
 		var keys []svc.TemplateKey
 		for i, old := range []string{
-			url, "", "https://example.com/e\u0301", "https://EXAMPLE.com/\u00e9", url + " ", url + "/", "https://example.com/%",
+			url, "", "https://example.com/e\u0301", "https://EXAMPLE.com/\u00e9", url + " ",
+			url + "/", "https://example.com/%",
 		} {
 			key := templateKey(fmt.Sprint(i))
 			c.installAt(key, acme, old)
@@ -74,19 +89,24 @@ var rebindRules = []rule{
 		c.installAt(templateKey("8"), acme, "")
 		c.same("keys of one to no URL", c.rebind(acme, ""), append(keys, templateKey("7")))
 	}},
-	{"RebindTemplates writes nothing where all have the URL: the generation stays, and there is no change", func(c *checker) {
+	{"RebindTemplates writes nothing when all templates have the URL: " +
+		"generation and changes stay the same", func(c *checker) {
 		c.installAt(templateKey("at"), acme, "https://new.example")
 		c.installAt(templateKey("nowhere"), sourceKey("other"), "")
 		for _, call := range []struct {
 			source svc.SourceKey
 			url    string
-		}{{acme, "https://new.example"}, {sourceKey("other"), ""}, {sourceKey("unknown"), "https://new.example"}, {sourceKey("unknown"), ""}} {
+		}{
+			{acme, "https://new.example"}, {sourceKey("other"), ""},
+			{sourceKey("unknown"), "https://new.example"}, {sourceKey("unknown"), ""},
+		} {
 			c.same("keys", c.rebind(call.source, call.url), []svc.TemplateKey{})
 			c.same("generation", c.generation(), int64(2))
 			c.same("changes", c.changes(2), svc.Changes{Generation: 2})
 		}
 	}},
-	{"RebindTemplates of many templates is one mutation, and Changes has a target for each", func(c *checker) {
+	{"RebindTemplates of many templates is one mutation, " +
+		"and Changes has a target for each", func(c *checker) {
 		const many = 100
 		var keys []svc.TemplateKey
 		var want []svc.Target
@@ -100,7 +120,8 @@ var rebindRules = []rule{
 		c.same("generation", changes.Generation, int64(many+1))
 		c.sameTargets("RebindTemplates", changes.Targets, want)
 	}},
-	{"of templates that are changed while they are re-bound no change is lost, and all have the URL in the end", func(c *checker) {
+	{"when templates are changed and re-bound concurrently, " +
+		"no change is lost and all get the URL", func(c *checker) {
 		c.installAt(templateKey("t"), acme, "https://0.example")
 		var changes atomic.Int64
 		var bound atomic.Bool
@@ -114,7 +135,7 @@ var rebindRules = []rule{
 					return err
 				}
 				changes.Add(1)
-				time.Sleep(100 * time.Microsecond) // or they keep the other one from its turn
+				time.Sleep(100 * time.Microsecond) // gives RebindTemplates its turn
 			}
 			return nil
 		}) {
@@ -124,7 +145,8 @@ var rebindRules = []rule{
 		c.same("number of changes", *t.Description, fmt.Sprint(changes.Load()))
 		c.same("URL", t.Origin.URL, "https://5.example")
 	}},
-	{"of several that re-bind to different URLs at once one is last: all templates have its URL", func(c *checker) {
+	{"of several concurrent RebindTemplates calls one is last: " +
+		"all templates have its URL", func(c *checker) {
 		for i := range 20 {
 			c.installAt(templateKey(fmt.Sprint(i)), acme, "")
 		}
@@ -147,7 +169,7 @@ var rebindRules = []rule{
 	}},
 }
 
-// installAt creates a template that came from a source that was at url.
+// installAt creates a template that was installed from source at url.
 func (c *checker) installAt(key svc.TemplateKey, source svc.SourceKey, url string) {
 	t := installedFrom(key.ID, source, url)
 	t.TemplateKey = key
@@ -160,7 +182,7 @@ func (c *checker) rebind(source svc.SourceKey, url string) []svc.TemplateKey {
 	return keys
 }
 
-// rebindTimes re-binds the template "t" of the server to one URL after the other.
+// rebindTimes re-binds the server's template "t" several times, each time to another URL.
 func (c *checker) rebindTimes(times int) error {
 	for i := range times {
 		keys, err := c.RebindTemplates(c.ctx, acme, fmt.Sprint("https://", i+1, ".example"))
@@ -174,20 +196,22 @@ func (c *checker) rebindTimes(times int) error {
 	return nil
 }
 
-// countUp is a change of a template that counts in its description.
+// countUp is a change function that counts its calls in the template's description.
 func countUp(t *svc.Template) (bool, error) {
-	n, _ := strconv.Atoi(*t.Description) // the first is no number
+	n, _ := strconv.Atoi(*t.Description) // the first description is not a number
 	t.Description = new(strconv.Itoa(n + 1))
 	return true, nil
 }
 
-// moveTemplates re-binds to where no template was before.
+// moveTemplates re-binds the templates of acme to a new URL.
 func moveTemplates(ctx context.Context, s svc.Store) error {
 	return second(s.RebindTemplates(ctx, acme, "https://moved.example"))
 }
 
 func sortedKeys(keys []svc.TemplateKey) []svc.TemplateKey {
 	return slices.SortedFunc(slices.Values(keys), func(a, b svc.TemplateKey) int {
-		return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(
+			cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID),
+		)
 	})
 }

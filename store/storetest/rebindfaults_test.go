@@ -12,12 +12,12 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// returned is a fault in what keys are returned of templates that were re-bound.
+// returned returns a fault in the keys that RebindTemplates returns.
 func returned(fault func(keys []svc.TemplateKey) []svc.TemplateKey) func(*store) {
 	return rebound(func(_ context.Context, _ *store, keys []svc.TemplateKey) []svc.TemplateKey { return fault(keys) })
 }
 
-// rebound is a fault in what is done after templates were re-bound.
+// rebound returns a fault in what happens after templates are re-bound.
 func rebound(fault func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey) func(*store) {
 	return func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
@@ -30,7 +30,7 @@ func rebound(fault func(ctx context.Context, s *store, keys []svc.TemplateKey) [
 	}
 }
 
-// alsoRebound re-binds what came from other sources, too, which nobody is told.
+// alsoRebound also re-binds templates from another source, without returning their keys.
 func alsoRebound(others func(source svc.SourceKey) svc.SourceKey) func(*store) {
 	return func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
@@ -42,7 +42,7 @@ func alsoRebound(others func(source svc.SourceKey) svc.SourceKey) func(*store) {
 	}
 }
 
-// differently shows templates that were re-bound, and no others, in another way.
+// differently changes how re-bound templates, and no others, are read.
 func differently(show func(t *svc.Template)) func(*store) {
 	return func(s *store) {
 		var mu sync.Mutex
@@ -68,11 +68,11 @@ func differently(show func(t *svc.Template)) func(*store) {
 	}
 }
 
-// skipping leaves out of what is re-bound those templates that skip says, of how they were.
+// skipping does not re-bind the templates for which skip returns true.
 func skipping(skip func(key svc.TemplateKey, old, url string) bool) func(*store) {
 	return func(s *store) {
 		var mu sync.Mutex
-		urls := map[svc.TemplateKey]string{} // of all templates that were installed
+		urls := map[svc.TemplateKey]string{} // of all installed templates
 		hidden := map[svc.TemplateKey]bool{}
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			mu.Lock()
@@ -116,24 +116,24 @@ var rebindFaults = map[string]func(*store){
 		slices.SortStableFunc(keys, func(a, b svc.TemplateKey) int { return strings.Compare(a.Owner, b.Owner) })
 		return keys
 	}),
-	"which templates were re-bound is not told": returned(func([]svc.TemplateKey) []svc.TemplateKey { return nil }),
-	"only the server's templates are re-bound":  skipping(func(key svc.TemplateKey, _, _ string) bool { return key.Scope != svc.ScopeServer }),
+	"the keys of re-bound templates are not returned": returned(func([]svc.TemplateKey) []svc.TemplateKey { return nil }),
+	"only the server's templates are re-bound":        skipping(func(key svc.TemplateKey, _, _ string) bool { return key.Scope != svc.ScopeServer }),
 	"only the templates of a source's owner are re-bound": skipping(func(key svc.TemplateKey, _, _ string) bool {
 		return key.Owner != acme.Owner && key.Owner != ""
 	}),
-	"what had no address is not re-bound": skipping(func(_ svc.TemplateKey, old, _ string) bool { return old == "" }),
-	"what has an address keeps one":       skipping(func(_ svc.TemplateKey, _, url string) bool { return url == "" }),
-	"the case of an address does not count": skipping(func(_ svc.TemplateKey, old, url string) bool {
+	"templates without a URL are not re-bound": skipping(func(_ svc.TemplateKey, old, _ string) bool { return old == "" }),
+	"templates with a URL never lose it":       skipping(func(_ svc.TemplateKey, _, url string) bool { return url == "" }),
+	"URLs are compared without regard to case": skipping(func(_ svc.TemplateKey, old, url string) bool {
 		return strings.EqualFold(old, url)
 	}),
-	"space around an address does not count": skipping(func(_ svc.TemplateKey, old, url string) bool { return strings.TrimSpace(old) == url }),
-	"a slash behind an address does not count": skipping(func(_ svc.TemplateKey, old, url string) bool {
+	"URLs are compared without space around them": skipping(func(_ svc.TemplateKey, old, url string) bool { return strings.TrimSpace(old) == url }),
+	"URLs are compared without a final slash": skipping(func(_ svc.TemplateKey, old, url string) bool {
 		return strings.TrimSuffix(old, "/") == url
 	}),
-	"how an address is composed does not count": skipping(func(_ svc.TemplateKey, old, url string) bool {
+	"URLs are compared in composed form": skipping(func(_ svc.TemplateKey, old, url string) bool {
 		return strings.ReplaceAll(old, "e\u0301", "\u00e9") == url
 	}),
-	"addresses are patterns": skipping(func(_ svc.TemplateKey, old, url string) bool {
+	"URLs are compared as patterns": skipping(func(_ svc.TemplateKey, old, url string) bool {
 		prefix, found := strings.CutSuffix(old, "%")
 		return found && strings.HasPrefix(url, prefix)
 	}),
@@ -143,7 +143,7 @@ var rebindFaults = map[string]func(*store){
 			return keys[:min(10, len(keys))], err
 		}
 	},
-	"what is bound already is told again": func(s *store) {
+	"templates that have the URL already are returned": func(s *store) {
 		var mu sync.Mutex
 		told := map[svc.SourceKey]map[svc.TemplateKey]bool{}
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
@@ -163,10 +163,10 @@ var rebindFaults = map[string]func(*store){
 		return personalSource("bob", source.Name)
 	}),
 	"templates of the server's source are re-bound": alsoRebound(func(source svc.SourceKey) svc.SourceKey { return sourceKey(source.Name) }),
-	"the case of a source that is re-bound does not count": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
+	"names of re-bound sources are compared without regard to case": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
 		return personalSource(source.Owner, strings.ToUpper(source.Name))
 	}),
-	"sources that are re-bound are patterns": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
+	"names of re-bound sources are patterns": alsoRebound(func(source svc.SourceKey) svc.SourceKey {
 		return personalSource(source.Owner, "a%")
 	}),
 	"templates made by hand are bound": func(s *store) {
@@ -178,7 +178,7 @@ var rebindFaults = map[string]func(*store){
 			return s.Store.RebindTemplates(ctx, source, url)
 		}
 	},
-	"a source of nothing is not found": func(s *store) {
+	"RebindTemplates of a source without templates is an error": func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			keys, err := s.Store.RebindTemplates(ctx, source, url)
 			if err == nil && len(keys) == 0 {
@@ -187,14 +187,14 @@ var rebindFaults = map[string]func(*store){
 			return keys, err
 		}
 	},
-	"what is re-bound is changed now":          differently(func(t *svc.Template) { t.UpdatedAt = at(77) }),
-	"what is re-bound is installed now":        differently(func(t *svc.Template) { t.InstalledAt = at(77) }),
-	"what is re-bound is a new version":        differently(func(t *svc.Template) { t.Version++ }),
-	"what is re-bound loses its base":          differently(func(t *svc.Template) { *t = listed(*t) }),
-	"what is re-bound loses its revision":      differently(func(t *svc.Template) { t.Origin.Revision = "" }),
-	"what is re-bound has a tag once in a row": differently(func(t *svc.Template) { t.Tags = slices.Compact(t.Tags) }),
-	"what is re-bound is told, and no more":    differently(func(t *svc.Template) { t.Origin.URL = installed("t").Origin.URL }),
-	"lists show the first address": func(s *store) {
+	"re-binding changes the time of update":       differently(func(t *svc.Template) { t.UpdatedAt = at(77) }),
+	"re-binding changes the time of installation": differently(func(t *svc.Template) { t.InstalledAt = at(77) }),
+	"re-binding raises the version":               differently(func(t *svc.Template) { t.Version++ }),
+	"re-binding loses the base":                   differently(func(t *svc.Template) { *t = listed(*t) }),
+	"re-binding loses the revision":               differently(func(t *svc.Template) { t.Origin.Revision = "" }),
+	"re-binding removes repeated tags":            differently(func(t *svc.Template) { t.Tags = slices.Compact(t.Tags) }),
+	"re-binding returns keys, but writes nothing": differently(func(t *svc.Template) { t.Origin.URL = installed("t").Origin.URL }),
+	"lists show the first URL": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			chunk, err := s.Store.Templates(ctx, page)
 			for i := range chunk {
@@ -228,12 +228,12 @@ var rebindFaults = map[string]func(*store){
 		}
 		return keys
 	}),
-	"changes tell 64 templates at most": told(func(_ int64, changes *svc.Changes) {
+	"changes hold 64 templates at most": told(func(_ int64, changes *svc.Changes) {
 		if len(changes.Targets) > 64 && changes.Targets[64].Kind == svc.TargetTemplate {
 			changes.Targets = changes.Targets[:64]
 		}
 	}),
-	"re-binding overwrites what is changed meanwhile": func(s *store) {
+	"re-binding overwrites concurrent changes": func(s *store) {
 		changed := make(chan struct{})
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			err := s.Store.ChangeTemplate(ctx, key, change)
@@ -246,9 +246,9 @@ var rebindFaults = map[string]func(*store){
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			read, err := s.Store.Template(ctx, templateKey("t"))
 			if err != nil || read.Origin == nil || len(url) != len("https://1.example") {
-				return s.Store.RebindTemplates(ctx, source, url) // nobody changes it meanwhile
+				return s.Store.RebindTemplates(ctx, source, url) // no change runs at the same time
 			}
-			for range racers { // of as many changes one at least was begun since
+			for range racers { // at least one of racers changes began after this
 				select {
 				case <-changed:
 				case <-time.After(time.Second):
@@ -261,7 +261,7 @@ var rebindFaults = map[string]func(*store){
 			return s.Store.RebindTemplates(ctx, source, url)
 		}
 	},
-	"those who re-bind at once are told so": func(s *store) {
+	"concurrent re-binding is an error": func(s *store) {
 		var busy sync.Mutex
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			if !busy.TryLock() {

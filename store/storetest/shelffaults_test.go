@@ -11,10 +11,10 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// shelves are the files of sources, kept by a store that does it badly.
+// shelves are the files of sources in a broken store.
 type shelves map[svc.SourceKey]map[string]svc.SourceFile
 
-// shelved keeps files on shelves, as keep says, and hands them out as hand does.
+// shelved returns a fault that keeps files with keep and reads them with hand.
 func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), hand func(svc.SourceFile) svc.SourceFile) func(*store) {
 	return func(s *store) {
 		var mu sync.Mutex
@@ -56,7 +56,7 @@ func copied(file svc.SourceFile) svc.SourceFile {
 
 func asIs(file svc.SourceFile) svc.SourceFile { return file }
 
-// limited keeps a file, and forgets those that too says.
+// limited returns a fault that keeps a file, and deletes the files that tooMany returns.
 func limited(tooMany func(files map[string]svc.SourceFile, kept svc.SourceFile) []svc.SourceFile) func(*store) {
 	return shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
 		all[key][file.Path] = copied(file)
@@ -66,7 +66,7 @@ func limited(tooMany func(files map[string]svc.SourceFile, kept svc.SourceFile) 
 	}, copied)
 }
 
-// beyond returns the files that are older than those that are so many, newest first.
+// beyond returns the files older than the newest so many, newest first.
 func beyond(files map[string]svc.SourceFile, most int, counts func(svc.SourceFile) bool) []svc.SourceFile {
 	if len(files) <= most {
 		return nil
@@ -84,34 +84,34 @@ func beyond(files map[string]svc.SourceFile, most int, counts func(svc.SourceFil
 func noCatalogue(file svc.SourceFile) bool { return file.Path != "" }
 
 var shelfFaults = map[string]func(*store){
-	"files are kept without end": limited(func(map[string]svc.SourceFile, svc.SourceFile) []svc.SourceFile { return nil }),
-	"a file fewer is kept": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
+	"the number of files has no limit": limited(func(map[string]svc.SourceFile, svc.SourceFile) []svc.SourceFile { return nil }),
+	"one file fewer is kept": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
 		return beyond(files, svc.MaxSourceFiles-1, noCatalogue)
 	}),
-	"the catalogue is one of the files": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
+	"the catalogue counts as a file": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
 		return beyond(files, svc.MaxSourceFiles, func(svc.SourceFile) bool { return true })
 	}),
-	"a new catalogue takes the place of a file": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
+	"a new catalogue replaces a file": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
 		return slices.DeleteFunc(beyond(files, svc.MaxSourceFiles, func(svc.SourceFile) bool { return true }), func(file svc.SourceFile) bool {
 			return file.Path == ""
 		})
 	}),
-	"what was kept just now is never forgotten": limited(func(files map[string]svc.SourceFile, kept svc.SourceFile) []svc.SourceFile {
+	"the file kept last is never deleted": limited(func(files map[string]svc.SourceFile, kept svc.SourceFile) []svc.SourceFile {
 		return beyond(files, svc.MaxSourceFiles, func(file svc.SourceFile) bool { return file.Path != "" && file.Path != kept.Path })
 	}),
-	"files are forgotten by their paths": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
+	"files are deleted in the order of their paths": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
 		list := beyond(files, 0, noCatalogue)
 		slices.SortFunc(list, func(a, b svc.SourceFile) int { return strings.Compare(a.Path, b.Path) })
 		return list[min(svc.MaxSourceFiles, len(list)):]
 	}),
-	"of files of one time all are forgotten": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
+	"all files with the oldest time are deleted": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
 		first := beyond(files, svc.MaxSourceFiles, noCatalogue)
 		if len(first) == 0 {
 			return nil
 		}
 		return slices.DeleteFunc(beyond(files, 0, noCatalogue), func(file svc.SourceFile) bool { return file.KeptAt.After(first[0].KeptAt) })
 	}),
-	"so many files are kept of all sources": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
+	"the limit of files counts all sources together": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
 		if all[key][file.Path] = copied(file); len(all[key]) > svc.MaxSourceFiles {
 			for other := range all {
 				if other != key {
@@ -129,13 +129,13 @@ var shelfFaults = map[string]func(*store){
 		}
 		all[key][file.Path] = copied(file)
 	}, copied),
-	"files share the memory of who keeps them": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
+	"files share memory with the caller that keeps them": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
 		all[key][file.Path] = file
 	}, copied),
-	"files share the memory of who reads them": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
+	"files share memory with the caller that reads them": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
 		all[key][file.Path] = copied(file)
 	}, asIs),
-	"files stay when their source goes": func(s *store) {
+	"files stay when their source is deleted": func(s *store) {
 		shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) { all[key][file.Path] = copied(file) }, copied)(s)
 		s.deleteSource = s.Store.DeleteSource
 		found := s.sourceFile

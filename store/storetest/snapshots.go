@@ -9,88 +9,139 @@ import (
 )
 
 var snapshotRules = []rule{
-	{"Access of nobody, of the unknown and of an empty store is nil everywhere, and no error", func(c *checker) {
+	{"Access of an empty query, of unknown ids or in an empty store " +
+		"returns only nil fields and no error", func(c *checker) {
 		queries := []svc.AccessQuery{
-			{}, {Identity: alice, BankID: "b"}, {Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}},
+			{}, {Identity: alice, BankID: "b"},
+			{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}},
 			{Channel: svc.Channel{Provider: "p", SenderID: "1"}}, {KeyID: "k", BankID: "b"},
 		}
 		for _, query := range queries {
 			c.snapshot(query, svc.AccessSnapshot{})
 		}
-		c.apply(svc.Bundle{Users: users("Alice"), BankPolicies: []svc.BankPolicy{{BankID: "B", Document: json.RawMessage(`{}`)}}})
+		c.apply(svc.Bundle{Users: users("Alice"), BankPolicies: []svc.BankPolicy{{
+			BankID: "B", Document: json.RawMessage(`{}`),
+		}}})
 		c.ok(c.CreateAPIKey(c.ctx, newKey("K", alice, at(0))))
 		for _, query := range queries {
 			c.snapshot(query, svc.AccessSnapshot{})
 		}
 	}},
-	{"Access of a user holds the user without channels, and what is attached to it and to its groups", func(c *checker) {
+	{"Access of a user returns the user without channels, " +
+		"and the grants of the user and of its groups", func(c *checker) {
 		c.apply(household())
-		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants()})
+		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{
+			User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants(),
+		})
 	}},
-	{"Access of a channel is that of the user who holds it", func(c *checker) {
+	{"Access of a channel equals Access of the user that holds it", func(c *checker) {
 		c.apply(household())
 		c.snapshot(svc.AccessQuery{Channel: svc.Channel{Provider: "chat", SenderID: "1"}},
-			svc.AccessSnapshot{User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants()})
-		for _, channel := range []svc.Channel{{Provider: "chat", SenderID: "2"}, {Provider: "Chat", SenderID: "1"}, {Provider: "1", SenderID: "chat"}, {Provider: "chat"}} {
+			svc.AccessSnapshot{
+				User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants(),
+			})
+		for _, channel := range []svc.Channel{
+			{Provider: "chat", SenderID: "2"}, {Provider: "Chat", SenderID: "1"},
+			{Provider: "1", SenderID: "chat"}, {Provider: "chat"},
+		} {
 			c.snapshot(svc.AccessQuery{Channel: channel}, svc.AccessSnapshot{})
 		}
 	}},
-	{"a policy that is attached to a user and to its group gives two grants", func(c *checker) {
+	{"a policy that is attached to a user " +
+		"and to its groups gives one grant per attachment", func(c *checker) {
 		c.apply(svc.Bundle{
-			Users: users("alice"), Groups: []svc.Group{{ID: "g", Members: []string{"alice"}}, {ID: "h", Members: []string{"alice"}}},
+			Users: users("alice"),
+			Groups: []svc.Group{
+				{ID: "g", Members: []string{"alice"}}, {ID: "h", Members: []string{"alice"}},
+			},
 			Policies: []svc.Policy{newPolicy("p")},
 			Attachments: []svc.Attachment{
-				attach("p", svc.GrantedToUser, "alice", 1), attach("p", svc.GrantedToGroup, "g", 2), attach("p", svc.GrantedToGroup, "h", 2),
+				attach("p", svc.GrantedToUser, "alice", 1), attach("p", svc.GrantedToGroup, "g", 2),
+				attach("p", svc.GrantedToGroup, "h", 2),
 			},
 		})
 		grant := func(kind, id string, priority int64) svc.Grant {
-			return svc.Grant{Policy: newPolicy("p"), Principal: svc.GrantedTo{Type: kind, ID: id}, Priority: priority}
+			return svc.Grant{
+				Policy: newPolicy("p"), Principal: svc.GrantedTo{Type: kind, ID: id},
+				Priority: priority,
+			}
 		}
 		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, []svc.Grant{
-			grant(svc.GrantedToGroup, "g", 2), grant(svc.GrantedToGroup, "h", 2), grant(svc.GrantedToUser, "alice", 1),
+			grant(svc.GrantedToGroup, "g", 2), grant(svc.GrantedToGroup, "h", 2),
+			grant(svc.GrantedToUser, "alice", 1),
 		})
 	}},
-	{"what is attached to a group does not reach a user with the group's id, nor the other way round", func(c *checker) {
+	{"a group and a user with the same id do not share policies", func(c *checker) {
 		c.apply(svc.Bundle{
 			Users: users("x", "y"), Groups: []svc.Group{{ID: "x", Members: []string{"y"}}},
-			Policies:    []svc.Policy{newPolicy("group's"), newPolicy("user's")},
-			Attachments: []svc.Attachment{attach("group's", svc.GrantedToGroup, "x", 0), attach("user's", svc.GrantedToUser, "x", 0)},
+			Policies: []svc.Policy{newPolicy("group's"), newPolicy("user's")},
+			Attachments: []svc.Attachment{
+				attach("group's", svc.GrantedToGroup, "x", 0),
+				attach("user's", svc.GrantedToUser, "x", 0),
+			},
 		})
 		for id, policy := range map[string]string{"x": "user's", "y": "group's"} {
-			grants := c.access(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}}).Grants
+			grants := c.access(svc.AccessQuery{Identity: svc.Identity{
+				Kind: svc.KindUser, ID: id,
+			}}).Grants
 			if len(grants) != 1 || grants[0].ID != policy {
-				c.fail("user %s has the grants %s, want that of the %s policy", id, show(grants), policy)
+				c.fail(
+					"user %s has the grants %s, want that of the %s policy", id, show(grants),
+					policy,
+				)
 			}
 		}
 	}},
-	{"Access of a service account holds it, its owner, what reaches its owner, and its scoping policy", func(c *checker) {
+	{"Access of a service account returns the account, its owner, " +
+		"the owner's grants and its scoping policy", func(c *checker) {
 		c.apply(household())
-		bot := svc.ServiceAccount{ID: "bot", DisplayName: "Bot", OwnerUserID: "alice", ScopingPolicyID: "narrow"}
-		c.snapshot(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}}, svc.AccessSnapshot{
-			ServiceAccount: &bot, User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants(), Scoping: new(newPolicy("narrow")),
+		bot := svc.ServiceAccount{
+			ID: "bot", DisplayName: "Bot", OwnerUserID: "alice", ScopingPolicyID: "narrow",
+		}
+		c.snapshot(svc.AccessQuery{Identity: svc.Identity{
+			Kind: svc.KindServiceAccount, ID: "bot",
+		}}, svc.AccessSnapshot{
+			ServiceAccount: &bot, User: &svc.User{ID: "alice", Email: new("a@b.example")},
+			Grants: alicesGrants(), Scoping: new(newPolicy("narrow")),
 		})
 	}},
-	{"Access of a service account that is not narrowed has no scoping policy", func(c *checker) {
+	{"Access of a service account " +
+		"that is not narrowed returns no scoping policy", func(c *checker) {
 		c.apply(household())
 		free := svc.ServiceAccount{ID: "free", OwnerUserID: "carol"}
-		c.snapshot(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "free"}},
+		c.snapshot(svc.AccessQuery{Identity: svc.Identity{
+			Kind: svc.KindServiceAccount, ID: "free",
+		}},
 			svc.AccessSnapshot{ServiceAccount: &free, User: &svc.User{ID: "carol"}})
 	}},
-	{"Access of a key holds the key, revoked or not, and what Access of its holder holds", func(c *checker) {
+	{"Access of a key returns the key, revoked or not, " +
+		"and what Access of its holder returns", func(c *checker) {
 		c.apply(household())
-		for _, holder := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "bot"}, {Kind: svc.KindServiceAccount, ID: "free"}} {
+		for _, holder := range []svc.Identity{
+			alice, {Kind: svc.KindServiceAccount, ID: "bot"},
+			{Kind: svc.KindServiceAccount, ID: "free"},
+		} {
 			of := c.access(svc.AccessQuery{Identity: holder})
-			bare := svc.APIKey{ID: "bare " + holder.ID, Holder: holder, Prefix: "p", Hash: []byte{0}, CreatedAt: at(999_999)}
+			bare := svc.APIKey{
+				ID: "bare " + holder.ID, Holder: holder, Prefix: "p", Hash: []byte{0},
+				CreatedAt: at(999_999),
+			}
 			revoked := newKey("revoked "+holder.ID, holder, at(1))
 			revoked.RevokedAt = at(2)
-			for _, key := range []svc.APIKey{newKey("full "+holder.ID, holder, at(0)), bare, revoked} {
+			for _, key := range []svc.APIKey{
+				newKey("full "+holder.ID, holder, at(0)), bare, revoked,
+			} {
 				c.snapshotOfKey(key, of)
 			}
 		}
 	}},
-	{"Access of who is narrowed beside what is stored holds the policy that narrows, too: the key's own, or the one that was asked for", func(c *checker) {
+	{"Access also returns the policy that narrows the key, " +
+		"or the scoping policy that the query names", func(c *checker) {
 		c.apply(household())
-		for _, holder := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "bot"}, {Kind: svc.KindServiceAccount, ID: "free"}, {Kind: svc.KindUser, ID: "nobody"}} {
+		for _, holder := range []svc.Identity{
+			alice, {Kind: svc.KindServiceAccount, ID: "bot"},
+			{Kind: svc.KindServiceAccount, ID: "free"}, {Kind: svc.KindUser, ID: "nobody"},
+		} {
 			want := c.access(svc.AccessQuery{Identity: holder})
 			want.Narrowing = new(newPolicy("unused"))
 			c.snapshot(svc.AccessQuery{Identity: holder, ScopingPolicyID: "unused"}, want)
@@ -104,85 +155,124 @@ var snapshotRules = []rule{
 			c.snapshotOfKey(gone, want)
 		}
 	}},
-	{"Access of a key whose holder, or whose holder's owner, has no row holds what there is", func(c *checker) {
+	{"Access of a key returns the rows that exist " +
+		"when the holder or its owner has no row", func(c *checker) {
 		account := svc.ServiceAccount{ID: "orphan", OwnerUserID: "nobody"}
 		c.apply(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{account}})
 		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{})
-		c.snapshotOfKey(newKey("none's", svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}, at(0)), svc.AccessSnapshot{})
-		c.snapshotOfKey(newKey("orphan's", svc.Identity{Kind: svc.KindServiceAccount, ID: "orphan"}, at(0)), svc.AccessSnapshot{ServiceAccount: &account})
+		c.snapshotOfKey(
+			newKey("none's", svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}, at(0)),
+			svc.AccessSnapshot{},
+		)
+		c.snapshotOfKey(
+			newKey("orphan's", svc.Identity{Kind: svc.KindServiceAccount, ID: "orphan"}, at(0)),
+			svc.AccessSnapshot{ServiceAccount: &account},
+		)
 	}},
-	{"policies are granted whole, whatever their names and documents hold", func(c *checker) {
+	{"grants hold whole policies, " +
+		"whatever characters their names and documents hold", func(c *checker) {
 		b := svc.Bundle{Users: users("alice")}
 		var want []svc.Grant
-		for i, text := range []string{"", " ", ",", "'", `"`, "\x1e\x1f", "\n\r\t", "a\x01b", "\u00e9|\U0001f600", strings.Repeat("x", 1024)} {
+		for i, text := range []string{
+			"", " ", ",", "'", `"`, "\x1e\x1f", "\n\r\t", "a\x01b", "\u00e9|\U0001f600",
+			strings.Repeat("x", 1024),
+		} {
 			document, err := json.Marshal(text)
 			c.ok(err)
 			policy := svc.Policy{ID: fmt.Sprint("p", i), DisplayName: text, Document: document}
 			b.Policies = append(b.Policies, policy)
 			b.Attachments = append(b.Attachments, attach(policy.ID, svc.GrantedToUser, "alice", 0))
-			want = append(want, svc.Grant{Policy: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}})
+			want = append(want, svc.Grant{
+				Policy: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
+			})
 		}
 		c.apply(b)
 		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, want)
 	}},
-	{"a user and a service account with one id are told apart, and so are their keys", func(c *checker) {
+	{"a user and a service account " +
+		"with the same id are distinct, and so are their keys", func(c *checker) {
 		account := svc.ServiceAccount{ID: "alice", OwnerUserID: "bob"}
-		c.apply(svc.Bundle{Users: users("alice", "bob"), ServiceAccounts: []svc.ServiceAccount{account}})
+		c.apply(svc.Bundle{
+			Users: users("alice", "bob"), ServiceAccounts: []svc.ServiceAccount{account},
+		})
 		for _, holder := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "alice"}} {
 			want := svc.AccessSnapshot{User: &svc.User{ID: "alice", DisplayName: "alice"}}
 			if holder != alice {
-				want = svc.AccessSnapshot{ServiceAccount: &account, User: &svc.User{ID: "bob", DisplayName: "bob"}}
+				want = svc.AccessSnapshot{
+					ServiceAccount: &account, User: &svc.User{ID: "bob", DisplayName: "bob"},
+				}
 			}
 			c.snapshot(svc.AccessQuery{Identity: holder}, want)
 			c.snapshotOfKey(newKey(string(holder.Kind), holder, at(0)), want)
 		}
 	}},
-	{"inactive users and service accounts are handed out like others: judging them is not the store's", func(c *checker) {
+	{"Access returns inactive users and service accounts like active ones: " +
+		"the store does not judge", func(c *checker) {
 		user := svc.User{ID: "alice", Inactive: true}
 		account := svc.ServiceAccount{ID: "bot", OwnerUserID: "alice", Inactive: true}
 		held := user
 		held.Channels = []svc.Channel{{Provider: "p", SenderID: "1"}}
 		c.apply(svc.Bundle{
-			Users: []svc.User{held}, ServiceAccounts: []svc.ServiceAccount{account}, Policies: []svc.Policy{newPolicy("p")},
+			Users: []svc.User{held}, ServiceAccounts: []svc.ServiceAccount{account},
+			Policies:    []svc.Policy{newPolicy("p")},
 			Attachments: []svc.Attachment{attach("p", svc.GrantedToUser, "alice", 0)},
 		})
-		grants := []svc.Grant{{Policy: newPolicy("p"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}}
-		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{User: &user, Grants: grants})
-		c.snapshot(svc.AccessQuery{Channel: held.Channels[0]}, svc.AccessSnapshot{User: &user, Grants: grants})
+		grants := []svc.Grant{{
+			Policy: newPolicy("p"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
+		}}
+		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{
+			User: &user, Grants: grants,
+		})
+		c.snapshot(svc.AccessQuery{Channel: held.Channels[0]}, svc.AccessSnapshot{
+			User: &user, Grants: grants,
+		})
 		c.snapshot(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}},
 			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
-		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{User: &user, Grants: grants})
-		c.snapshotOfKey(newKey("account's", svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, at(0)),
+		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{
+			User: &user, Grants: grants,
+		})
+		c.snapshotOfKey(newKey(
+			"account's", svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, at(0),
+		),
 			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
 	}},
-	{"Access holds the bank's policy when a bank is named, whoever asks", func(c *checker) {
+	{"Access returns the bank's policy when a bank is named, for every identity", func(c *checker) {
 		b := household()
-		b.BankPolicies = []svc.BankPolicy{{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)}, {BankID: "bank::x", Document: json.RawMessage(`{}`)}}
+		b.BankPolicies = []svc.BankPolicy{
+			{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)},
+			{BankID: "bank::x", Document: json.RawMessage(`{}`)},
+		}
 		c.apply(b)
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
 		for _, query := range []svc.AccessQuery{
-			{}, {Identity: alice}, {Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}}, {Identity: svc.Identity{Kind: svc.KindUser, ID: "nobody"}},
+			{}, {Identity: alice},
+			{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}},
+			{Identity: svc.Identity{Kind: svc.KindUser, ID: "nobody"}},
 			{KeyID: "k"}, {KeyID: "none"}, {Channel: svc.Channel{Provider: "chat", SenderID: "1"}},
 		} {
-			for bank, want := range map[string]*svc.BankPolicy{"bank": &b.BankPolicies[0], "": nil, "bank:": nil} {
+			for bank, want := range map[string]*svc.BankPolicy{
+				"bank": &b.BankPolicies[0], "": nil, "bank:": nil,
+			} {
 				query.BankID = bank
 				c.same("policy of the bank "+bank, c.access(query).BankPolicy, want)
 			}
 		}
 	}},
-	{"Access is one consistent snapshot: it never mixes what one change wrote with what was before", func(c *checker) {
+	{"Access is one consistent snapshot: " +
+		"it never mixes rows from before and after a change", func(c *checker) {
 		c.neverMixes(func() (svc.AccessSnapshot, error) {
 			return c.Access(c.ctx, svc.AccessQuery{Identity: alice, BankID: "b"})
 		})
 	}},
 }
 
-// neverMixes reads a user with a policy and a bank's policy while all of them are changed.
+// neverMixes expects consistent reads of a user, its policy and a bank's policy while all change.
 func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 	bundle := func(n int64) svc.Bundle {
 		policy := svc.Policy{ID: "p", DisplayName: fmt.Sprint(n), Document: json.RawMessage(`{}`)}
 		return svc.Bundle{
-			Users: []svc.User{{ID: "alice", DisplayName: fmt.Sprint(n)}}, Policies: []svc.Policy{policy},
+			Users:        []svc.User{{ID: "alice", DisplayName: fmt.Sprint(n)}},
+			Policies:     []svc.Policy{policy},
 			Attachments:  []svc.Attachment{attach("p", svc.GrantedToUser, "alice", n)},
 			BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(fmt.Sprint(n))}},
 		}
@@ -192,7 +282,10 @@ func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 		var last svc.AccessSnapshot
 		for n := range int64(30) {
 			if i == 0 {
-				if err := c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return bundle(n + 1), nil }); err != nil {
+				if err := c.ChangeAccess(
+					c.ctx, svc.AccessNames{},
+					func(svc.Bundle) (svc.Bundle, error) { return bundle(n + 1), nil },
+				); err != nil {
 					return err
 				}
 				continue
@@ -213,29 +306,33 @@ func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 	}
 }
 
-// consistent says how two snapshots, the later one last, show that they are none.
+// consistent returns an error when s is inconsistent, alone or after the earlier snapshot.
 func consistent(earlier, s svc.AccessSnapshot) error {
 	if s.User == nil || len(s.Grants) != 1 || s.BankPolicy == nil {
 		return fmt.Errorf("a part is missing: %s", show(s))
 	}
 	n := s.User.DisplayName
-	if s.Grants[0].DisplayName != n || fmt.Sprint(s.Grants[0].Priority) != n || string(s.BankPolicy.Document) != n {
-		return fmt.Errorf("a mix: %s", show(s))
+	if s.Grants[0].DisplayName != n || fmt.Sprint(s.Grants[0].Priority) != n ||
+		string(s.BankPolicy.Document) != n {
+		return fmt.Errorf("rows of different changes: %s", show(s))
 	}
-	if s.Generation < earlier.Generation || earlier.User != nil && (s.Generation == earlier.Generation) != (earlier.User.DisplayName == n) {
-		return fmt.Errorf("the generation does not go with the rows: %s, then %s", show(earlier), show(s))
+	if s.Generation < earlier.Generation || earlier.User != nil &&
+		(s.Generation == earlier.Generation) != (earlier.User.DisplayName == n) {
+		return fmt.Errorf(
+			"the generation does not match the rows: %s, then %s", show(earlier), show(s),
+		)
 	}
 	return nil
 }
 
-// snapshot expects what Access answers, the generation apart.
+// snapshot expects that Access returns want, whatever the generation.
 func (c *checker) snapshot(query svc.AccessQuery, want svc.AccessSnapshot) {
 	got := c.access(query)
 	want.Generation = got.Generation
 	c.same("snapshot for "+show(query), got, want)
 }
 
-// snapshotOfKey adds a key and expects what Access answers for it: the key, and what it answers for its holder.
+// snapshotOfKey creates a key and expects that Access returns the key with want.
 func (c *checker) snapshotOfKey(key svc.APIKey, want svc.AccessSnapshot) {
 	c.ok(c.CreateAPIKey(c.ctx, key))
 	want.Key = &key

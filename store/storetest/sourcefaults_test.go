@@ -64,7 +64,7 @@ var sourceFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"a source registered anew goes on with the old serial": func(s *store) {
+	"a recreated source keeps the old serial": func(s *store) {
 		var deleted sync.Map
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			if source, err := s.Store.Source(ctx, key); err == nil {
@@ -79,7 +79,7 @@ var sourceFaults = map[string]func(*store){
 			return s.Store.CreateSource(ctx, source)
 		}
 	},
-	"sources of all owners are one": func(s *store) {
+	"sources of all owners are confused": func(s *store) {
 		s.createSource = func(ctx context.Context, source svc.Source) error {
 			source.Owner = ""
 			return s.Store.CreateSource(ctx, source)
@@ -89,7 +89,7 @@ var sourceFaults = map[string]func(*store){
 			return s.Store.Source(ctx, key)
 		}
 	},
-	"upper and lower case are one": func(s *store) {
+	"names of sources are not case-sensitive": func(s *store) {
 		s.createSource = func(ctx context.Context, source svc.Source) error {
 			source.Name = strings.ToLower(source.Name)
 			return s.Store.CreateSource(ctx, source)
@@ -129,7 +129,7 @@ var sourceFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"deleting an unknown source is fine": func(s *store) {
+	"deleting an unknown source is no error": func(s *store) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			if err := s.Store.DeleteSource(ctx, key); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
@@ -137,7 +137,7 @@ var sourceFaults = map[string]func(*store){
 			return nil
 		}
 	},
-	"deleting a source deletes others of the name": func(s *store) {
+	"deleting a source deletes others with the name": func(s *store) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			_ = s.Store.DeleteSource(ctx, personalSource("alice", key.Name))
 			return s.Store.DeleteSource(ctx, key)
@@ -154,7 +154,7 @@ var sourceFaults = map[string]func(*store){
 			return s.Store.DeleteSource(ctx, key)
 		}
 	},
-	"a deleted source is hidden, and shows through": func(s *store) {
+	"a deleted source is only hidden": func(s *store) {
 		var deleted sync.Map
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			source, err := s.Store.Source(ctx, key)

@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// keptAs is a fault in what of a file is kept.
+// keptAs returns a fault in a file before it is kept.
 func keptAs(fault func(file *svc.SourceFile)) func(*store) {
 	return func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
@@ -23,7 +23,7 @@ func keptAs(fault func(file *svc.SourceFile)) func(*store) {
 	}
 }
 
-// underPath is a fault in what paths are taken for.
+// underPath returns a fault that changes paths.
 func underPath(fault func(path string) string) func(*store) {
 	return func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
@@ -38,7 +38,7 @@ func underPath(fault func(path string) string) func(*store) {
 	}
 }
 
-// forgottenWhen hides the files of sources that forget was called with, until they are kept anew.
+// forgottenWhen hides the files of sources that forget was called with, until they are kept again.
 func forgottenWhen(fault func(s *store, forget func(svc.SourceKey))) func(*store) {
 	return func(s *store) {
 		var mu sync.Mutex
@@ -66,7 +66,7 @@ func forgottenWhen(fault func(s *store, forget func(svc.SourceKey))) func(*store
 }
 
 var sourceFileFaults = map[string]func(*store){
-	"a file that is empty is none": func(s *store) {
+	"an empty file is not found": func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
 			file, err := s.Store.SourceFile(ctx, key, path)
 			if err == nil && len(file.Data) == 0 {
@@ -75,11 +75,11 @@ var sourceFileFaults = map[string]func(*store){
 			return file, err
 		}
 	},
-	"files are text":                    keptAs(func(file *svc.SourceFile) { file.Data = bytes.ToValidUTF8(file.Data, []byte("\ufffd")) }),
-	"files end at the first zero":       keptAs(func(file *svc.SourceFile) { file.Data, _, _ = bytes.Cut(file.Data, []byte{0}) }),
-	"files are cut at a megabyte":       keptAs(func(file *svc.SourceFile) { file.Data = file.Data[:min(len(file.Data), 1_000_000)] }),
-	"files lose their time":             keptAs(func(file *svc.SourceFile) { file.KeptAt = file.KeptAt.Truncate(time.Second) }),
-	"the case of a path does not count": underPath(strings.ToLower),
+	"files are text":               keptAs(func(file *svc.SourceFile) { file.Data = bytes.ToValidUTF8(file.Data, []byte("\ufffd")) }),
+	"files end at the first zero":  keptAs(func(file *svc.SourceFile) { file.Data, _, _ = bytes.Cut(file.Data, []byte{0}) }),
+	"files are cut at a megabyte":  keptAs(func(file *svc.SourceFile) { file.Data = file.Data[:min(len(file.Data), 1_000_000)] }),
+	"files lose their time":        keptAs(func(file *svc.SourceFile) { file.KeptAt = file.KeptAt.Truncate(time.Second) }),
+	"paths are not case-sensitive": underPath(strings.ToLower),
 	"paths are cleaned": underPath(func(p string) string {
 		if p == "" {
 			return p
@@ -93,7 +93,7 @@ var sourceFileFaults = map[string]func(*store){
 		return path
 	}),
 	"paths are cut": underPath(func(path string) string { return path[:min(len(path), 255)] }),
-	"a file is told without its path": func(s *store) {
+	"a file is returned without its path": func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
 			file, err := s.Store.SourceFile(ctx, key, path)
 			file.Path = ""
@@ -108,7 +108,7 @@ var sourceFileFaults = map[string]func(*store){
 			return s.Store.KeepSourceFile(ctx, key, file)
 		}
 	},
-	"a file of another owner is better than none": func(s *store) {
+	"a missing file is read from another owner": func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
 			file, err := s.Store.SourceFile(ctx, key, path)
 			if errors.Is(err, svc.ErrNotFound) && key.Owner == "bob" {
@@ -117,7 +117,7 @@ var sourceFileFaults = map[string]func(*store){
 			return file, err
 		}
 	},
-	"the case of a source's name does not count for its files": func(s *store) {
+	"source names of files are not case-sensitive": func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			if lower := personalSource(key.Owner, strings.ToLower(key.Name)); lower != key {
 				_ = s.Store.KeepSourceFile(ctx, lower, file)
@@ -125,7 +125,7 @@ var sourceFileFaults = map[string]func(*store){
 			return s.Store.KeepSourceFile(ctx, key, file)
 		}
 	},
-	"keeping a file of an unknown source is fine": func(s *store) {
+	"keeping a file of an unknown source is no error": func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			if err := s.Store.KeepSourceFile(ctx, key, file); !errors.Is(err, svc.ErrNotFound) {
 				return err
@@ -133,7 +133,7 @@ var sourceFileFaults = map[string]func(*store){
 			return nil
 		}
 	},
-	"files wait for their source": func(s *store) {
+	"files of an unknown source are kept until it is registered": func(s *store) {
 		var waiting sync.Map
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			err := s.Store.KeepSourceFile(ctx, key, file)
@@ -150,7 +150,7 @@ var sourceFileFaults = map[string]func(*store){
 			return err
 		}
 	},
-	"deleting a source deletes the files of others of the name": forgottenWhen(func(s *store, forget func(svc.SourceKey)) {
+	"deleting a source deletes the files of others with the name": forgottenWhen(func(s *store, forget func(svc.SourceKey)) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			forget(personalSource("bob", key.Name))
 			return s.Store.DeleteSource(ctx, key)
@@ -170,7 +170,7 @@ var sourceFileFaults = map[string]func(*store){
 			return s.Store.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
 		}
 	},
-	"those who keep a file at once are told so": func(s *store) {
+	"concurrent KeepSourceFile calls are an error": func(s *store) {
 		var busy sync.Mutex
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			if !busy.TryLock() {
@@ -181,7 +181,7 @@ var sourceFileFaults = map[string]func(*store){
 			return s.Store.KeepSourceFile(ctx, key, file)
 		}
 	},
-	"a file that meets a delete is left": func(s *store) {
+	"a file stays when its source is deleted concurrently": func(s *store) {
 		var left sync.Map
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			if _, err := s.Store.Source(ctx, key); err != nil {

@@ -12,23 +12,30 @@ import (
 )
 
 var sourceFileRules = []rule{
-	{"SourceFile returns what KeepSourceFile was given, byte for byte", func(c *checker) {
+	{"SourceFile returns what KeepSourceFile received, byte for byte", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		for i, data := range [][]byte{
-			nil, {}, everyByte, []byte("\x00"), []byte("{\r\n \"a\" : 1.0}\n"), []byte("\ufeff\u2028"), bytes.Repeat(everyByte, 4096), {},
+			nil, {}, everyByte, []byte("\x00"), []byte("{\r\n \"a\" : 1.0}\n"),
+			[]byte("\ufeff\u2028"), bytes.Repeat(everyByte, 4096), {},
 		} {
 			for _, path := range []string{"", "manifests/chat.json"} {
 				kept := svc.SourceFile{Path: path, Data: data, KeptAt: at(int64(999_999 * i))}
 				c.ok(c.KeepSourceFile(c.ctx, acme, kept))
 				file := c.file(acme, path)
 				if !bytes.Equal(file.Data, data) {
-					c.fail("%d bytes, %.80q, came back as %d, %.80q", len(data), data, len(file.Data), file.Data)
+					c.fail(
+						"%d bytes, %.80q, came back as %d, %.80q", len(data), data, len(file.Data),
+						file.Data,
+					)
 				}
-				c.same("path and time", []any{file.Path, file.KeptAt}, []any{kept.Path, kept.KeptAt})
+				c.same("path and time", []any{file.Path, file.KeptAt}, []any{
+					kept.Path, kept.KeptAt,
+				})
 			}
 		}
 	}},
-	{"KeepSourceFile puts a file in the place of the one before, though that be newer, and leaves others", func(c *checker) {
+	{"KeepSourceFile replaces the file at its path, " +
+		"even a newer one, and leaves other files", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		for _, path := range []string{"", "a", "b"} {
 			c.keep(acme, path, "of old", at(5))
@@ -41,7 +48,7 @@ var sourceFileRules = []rule{
 		}
 		c.same("another", c.file(acme, "b"), sourceFile("b", "of old", at(5)))
 	}},
-	{"a file is found under its own path alone, whatever that is", func(c *checker) {
+	{"a file is found under exactly its own path, whatever its characters", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		for _, path := range oddPaths {
 			c.noFile(acme, path)
@@ -51,7 +58,8 @@ var sourceFileRules = []rule{
 			c.same("file", c.file(acme, path), sourceFile(path, "of "+path, at(1)))
 		}
 	}},
-	{"a file is of one source: of its scope, its owner and its name, byte by byte", func(c *checker) {
+	{"a file belongs to one source: scope, " +
+		"owner and name are compared byte by byte", func(c *checker) {
 		sources := slices.Concat([]svc.SourceKey{acme}, nearly(acme))
 		for _, key := range sources {
 			c.ok(c.CreateSource(c.ctx, newSource(key)))
@@ -67,10 +75,14 @@ var sourceFileRules = []rule{
 			c.same("file", c.file(key, "a"), sourceFile("a", "file of "+show(key), at(2)))
 		}
 	}},
-	{"KeepSourceFile answers ErrNotFound for a source that is not registered, and keeps nothing", func(c *checker) {
+	{"KeepSourceFile answers ErrNotFound for a source " +
+		"that is not registered, and keeps nothing", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		for _, key := range nearly(acme) {
-			c.is("KeepSourceFile of "+show(key), c.KeepSourceFile(c.ctx, key, sourceFile("a", "data", at(1))), svc.ErrNotFound)
+			c.is(
+				"KeepSourceFile of "+show(key),
+				c.KeepSourceFile(c.ctx, key, sourceFile("a", "data", at(1))), svc.ErrNotFound,
+			)
 			c.noFile(key, "a")
 			c.noFile(acme, "a")
 			c.ok(c.CreateSource(c.ctx, newSource(key)))
@@ -78,7 +90,8 @@ var sourceFileRules = []rule{
 			c.ok(c.DeleteSource(c.ctx, key))
 		}
 	}},
-	{"a source's files go with it: one that is registered anew under its name has none", func(c *checker) {
+	{"deleting a source deletes its files: " +
+		"a new source with the same name has none", func(c *checker) {
 		sources := slices.Concat([]svc.SourceKey{acme}, nearly(acme))
 		for _, key := range sources {
 			c.ok(c.CreateSource(c.ctx, newSource(key)))
@@ -98,18 +111,20 @@ var sourceFileRules = []rule{
 			c.same("file of another", c.file(key, "a"), sourceFile("a", "file", at(1)))
 		}
 	}},
-	{"a source's files stay when it is changed", func(c *checker) {
+	{"changing a source keeps its files", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		c.keep(acme, "", "catalogue", at(1))
 		c.keep(acme, "a", "file", at(2))
 		c.ok(c.ChangeSource(c.ctx, acme, func(s *svc.Source) (bool, error) {
-			s.URL, s.Description, s.SealedToken, s.Serial, s.UpdatedAt = "https://new.example", nil, nil, 7, at(9)
+			s.URL, s.Description, s.SealedToken = "https://new.example", nil, nil
+			s.Serial, s.UpdatedAt = 7, at(9)
 			return true, nil
 		}))
 		c.same("catalogue", c.file(acme, ""), sourceFile("", "catalogue", at(1)))
 		c.same("file", c.file(acme, "a"), sourceFile("a", "file", at(2)))
 	}},
-	{"of a source those MaxSourceFiles files are kept that were kept last, beside the catalogue, however old that is", func(c *checker) {
+	{"a source keeps its newest MaxSourceFiles files by KeptAt, " +
+		"and always its catalogue", func(c *checker) {
 		other := personalSource("bob", acme.Name)
 		for _, key := range []svc.SourceKey{acme, other} {
 			c.ok(c.CreateSource(c.ctx, newSource(key)))
@@ -127,18 +142,23 @@ var sourceFileRules = []rule{
 		c.noFile(acme, "older than all")
 		c.same("as many as are kept", c.filesOf(svc.MaxSourceFiles), upTo(svc.MaxSourceFiles))
 
-		c.keepMany(svc.MaxSourceFiles, svc.MaxSourceFiles+3, func(i int) time.Time { return at(int64(8000 - i)) })
-		c.same("all but the oldest", c.filesOf(svc.MaxSourceFiles+3), slices.Delete(upTo(svc.MaxSourceFiles+3), 1, 4))
+		c.keepMany(svc.MaxSourceFiles, svc.MaxSourceFiles+3, func(i int) time.Time {
+			return at(int64(8000 - i))
+		})
+		c.same(
+			"all but the oldest", c.filesOf(svc.MaxSourceFiles+3),
+			slices.Delete(upTo(svc.MaxSourceFiles+3), 1, 4),
+		)
 		c.same("catalogue", c.file(acme, ""), sourceFile("", "catalogue", at(2)))
 		c.same("catalogue of another", c.file(other, ""), sourceFile("", "catalogue", at(1)))
 		c.same("file of another", c.file(other, "a"), sourceFile("a", "older than all", at(0)))
 	}},
-	{"of files that were kept at the same time no more are forgotten than are too many", func(c *checker) {
+	{"of files with the same time, only as many are deleted as exceed the limit", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		c.keepMany(0, svc.MaxSourceFiles+2, func(int) time.Time { return at(1) })
 		c.same("number of files", len(c.filesOf(svc.MaxSourceFiles+2)), svc.MaxSourceFiles)
 	}},
-	{"KeepSourceFile is no mutation: the generation stays, and there is no change", func(c *checker) {
+	{"KeepSourceFile is not a mutation: generation and changes stay the same", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		for _, path := range []string{"", "a", "a", "b"} {
 			c.keep(acme, path, "data", at(1))
@@ -147,25 +167,30 @@ var sourceFileRules = []rule{
 			c.same("source", c.source(acme), newSource(acme))
 		}
 	}},
-	{"of several that keep one file at once, each is kept whole and one stays; of several files, all", func(c *checker) {
+	{"concurrent KeepSourceFile calls leave one whole file per path", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		for _, err := range race(func(i int) error {
 			own := fmt.Sprint(i)
 			return errors.Join(
-				c.KeepSourceFile(c.ctx, acme, sourceFile("one", strings.Repeat(own, 100), at(int64(i)))),
+				c.KeepSourceFile(
+					c.ctx, acme, sourceFile("one", strings.Repeat(own, 100), at(int64(i))),
+				),
 				c.KeepSourceFile(c.ctx, acme, sourceFile(own, "own", at(int64(i)))),
 			)
 		}) {
 			c.ok(err)
 		}
 		one := c.file(acme, "one")
-		c.same("file", one, sourceFile("one", strings.Repeat(fmt.Sprint(one.KeptAt.Sub(at(0)).Microseconds()), 100), one.KeptAt))
+		c.same("file", one, sourceFile("one", strings.Repeat(
+			fmt.Sprint(one.KeptAt.Sub(at(0)).Microseconds()), 100,
+		), one.KeptAt))
 		for i := range racers {
 			own := fmt.Sprint(i)
 			c.same("file", c.file(acme, own), sourceFile(own, "own", at(int64(i))))
 		}
 	}},
-	{"when a source is deleted while files of it are kept, either comes first and no file stays", func(c *checker) {
+	{"when DeleteSource and KeepSourceFile run concurrently, " +
+		"either comes first and no file stays", func(c *checker) {
 		for range 10 {
 			c.ok(c.CreateSource(c.ctx, newSource(acme)))
 			errs := race(func(i int) error {
@@ -185,7 +210,8 @@ var sourceFileRules = []rule{
 			c.ok(c.DeleteSource(c.ctx, acme))
 		}
 	}},
-	{"what a caller does to a file that it passed in, or was handed, does not reach the store", func(c *checker) {
+	{"the store does not share memory with files " +
+		"that a caller passed in or received", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		kept := sourceFile("a", "data", at(1))
 		c.ok(c.KeepSourceFile(c.ctx, acme, kept))
@@ -198,15 +224,19 @@ var sourceFileRules = []rule{
 	}},
 }
 
-// acme is a source of one owner.
+// acme is the key of a personal source.
 var acme = personalSource("alice", "acme")
 
-// nearly are keys that a careless store takes for key, a personal one.
+// nearly returns keys that a careless store confuses with key, a personal one.
 func nearly(key svc.SourceKey) []svc.SourceKey {
 	return []svc.SourceKey{
-		sourceKey(key.Name), personalSource("bob", key.Name), personalSource(strings.ToUpper(key.Owner), key.Name), personalSource("", key.Name),
-		personalSource(key.Owner+" ", key.Name), personalSource(key.Owner, strings.ToUpper(key.Name)), personalSource(key.Owner, key.Name+" "),
-		personalSource(key.Owner, "a%"), personalSource(key.Owner, key.Name[:1]), personalSource(key.Name, key.Owner),
+		sourceKey(key.Name), personalSource("bob", key.Name),
+		personalSource(strings.ToUpper(key.Owner), key.Name), personalSource("", key.Name),
+		personalSource(key.Owner+" ", key.Name),
+		personalSource(key.Owner, strings.ToUpper(key.Name)),
+		personalSource(key.Owner, key.Name+" "),
+		personalSource(key.Owner, "a%"), personalSource(key.Owner, key.Name[:1]),
+		personalSource(key.Name, key.Owner),
 		{Scope: svc.ScopeServer, Owner: key.Owner, Name: key.Name},
 	}
 }
@@ -219,9 +249,10 @@ var everyByte = func() []byte {
 	return list
 }()
 
-// oddPaths are the odd names, and paths that are like others.
+// oddPaths are the odd names, and paths that resemble each other.
 var oddPaths = slices.Concat(odd, []string{
-	"", "a/b", "a/b/", "a//b", "/a/b", "A/b", "a/B", "./a", "a/../b", "a%2Fb", `a\b`, "templates.json", "/", ".", "..",
+	"", "a/b", "a/b/", "a//b", "/a/b", "A/b", "a/B", "./a", "a/../b", "a%2Fb", `a\b`,
+	"templates.json", "/", ".", "..",
 	noise(1, 1023, 'a', 26), noise(1, 1024, 'a', 26),
 })
 
@@ -233,11 +264,13 @@ func (c *checker) keep(key svc.SourceKey, path, data string, keptAt time.Time) {
 	c.ok(c.KeepSourceFile(c.ctx, key, sourceFile(path, data, keptAt)))
 }
 
-// keepMany keeps files whose paths are the numbers from one to another, several at once.
+// keepMany keeps files concurrently. Their paths are the numbers from "from" to below "to".
 func (c *checker) keepMany(from, to int, keptAt func(i int) time.Time) {
 	for _, err := range race(func(racer int) error {
 		for i := from + racer; i < to; i += racers {
-			if err := c.KeepSourceFile(c.ctx, acme, sourceFile(fmt.Sprint(i), "", keptAt(i))); err != nil {
+			if err := c.KeepSourceFile(
+				c.ctx, acme, sourceFile(fmt.Sprint(i), "", keptAt(i)),
+			); err != nil {
 				return err
 			}
 		}
@@ -247,7 +280,7 @@ func (c *checker) keepMany(from, to int, keptAt func(i int) time.Time) {
 	}
 }
 
-// filesOf returns those of the paths "0" and on, up to a number of them, that are kept.
+// filesOf returns the paths among upTo(number) that have a file.
 func (c *checker) filesOf(number int) []string {
 	return slices.DeleteFunc(upTo(number), func(path string) bool {
 		_, err := c.SourceFile(c.ctx, acme, path)

@@ -9,7 +9,7 @@ import (
 )
 
 var sourceRules = []rule{
-	{"Source returns what CreateSource was given", func(c *checker) {
+	{"Source returns what CreateSource received", func(c *checker) {
 		for _, source := range []svc.Source{
 			newSource(sourceKey("server")),
 			newSource(personalSource("alice", "personal")),
@@ -19,7 +19,7 @@ var sourceRules = []rule{
 			c.same("source", c.source(source.SourceKey), source)
 		}
 	}},
-	{`a source's description of nil and one of "" stay apart`, func(c *checker) {
+	{`a source keeps a nil description and "" apart`, func(c *checker) {
 		none, empty := newSource(sourceKey("none")), newSource(sourceKey("empty"))
 		none.Description, empty.Description = nil, new("")
 		for _, source := range []svc.Source{none, empty} {
@@ -28,7 +28,7 @@ var sourceRules = []rule{
 		}
 		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{empty, none})
 	}},
-	{"a source is found under its own name alone, whatever that name is", func(c *checker) {
+	{"a source is found under exactly its own name, whatever its characters", func(c *checker) {
 		for _, name := range odd {
 			_, err := c.Source(c.ctx, sourceKey(name))
 			c.is("Source "+name, err, svc.ErrNotFound)
@@ -38,7 +38,8 @@ var sourceRules = []rule{
 			c.same("source", c.source(sourceKey(name)), newSource(sourceKey(name)))
 		}
 	}},
-	{"CreateSource answers ErrExists when the key is taken, and leaves the row as it was", func(c *checker) {
+	{"CreateSource answers ErrExists when the key is taken, " +
+		"and leaves the row unchanged", func(c *checker) {
 		first, second := newSource(sourceKey("acme")), newSource(sourceKey("acme"))
 		second.URL, second.Description, second.SealedToken = "https://other.example", nil, nil
 		second.SigningKey, second.Serial = []byte("other"), 0
@@ -46,8 +47,11 @@ var sourceRules = []rule{
 		c.is("CreateSource", c.CreateSource(c.ctx, second), svc.ErrExists)
 		c.same("source", c.source(first.SourceKey), first)
 	}},
-	{"a source's name may be used again in another scope and by another owner", func(c *checker) {
-		keys := []svc.SourceKey{sourceKey("acme"), personalSource("alice", "acme"), personalSource("bob", "acme"), personalSource("Alice", "acme")}
+	{"sources of different scopes or owners may have the same name", func(c *checker) {
+		keys := []svc.SourceKey{
+			sourceKey("acme"), personalSource("alice", "acme"), personalSource("bob", "acme"),
+			personalSource("Alice", "acme"),
+		}
 		for i, key := range keys {
 			source := newSource(key)
 			source.CreatedAt = at(int64(i))
@@ -57,17 +61,20 @@ var sourceRules = []rule{
 			c.same("time", c.source(key).CreatedAt, at(int64(i)))
 		}
 	}},
-	{"Source answers ErrNotFound for a key that differs in name, scope or owner", func(c *checker) {
+	{"Source answers ErrNotFound when name, scope or owner differs", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(personalSource("alice", "acme"))))
 		for _, key := range []svc.SourceKey{
-			sourceKey("acme"), personalSource("bob", "acme"), personalSource("alice", "Acme"), personalSource("alice", "acme "),
-			{Scope: svc.ScopeServer, Owner: "alice", Name: "acme"}, {Scope: svc.ScopePersonal, Name: "acme"}, personalSource("alice", ""),
+			sourceKey("acme"), personalSource("bob", "acme"), personalSource("alice", "Acme"),
+			personalSource("alice", "acme "),
+			{Scope: svc.ScopeServer, Owner: "alice", Name: "acme"},
+			{Scope: svc.ScopePersonal, Name: "acme"}, personalSource("alice", ""),
 		} {
 			_, err := c.Source(c.ctx, key)
 			c.is("Source "+show(key), err, svc.ErrNotFound)
 		}
 	}},
-	{"Sources are in byte order of their names, each once, whatever the size of a chunk", func(c *checker) {
+	{"Sources lists each source once, " +
+		"in byte order of names, for every chunk size", func(c *checker) {
 		for _, name := range scrambled(odd) {
 			c.ok(c.CreateSource(c.ctx, newSource(sourceKey(name))))
 		}
@@ -75,22 +82,27 @@ var sourceRules = []rule{
 			c.same("names", sourceNames(c.sources(svc.ScopeServer, "", limit)), odd)
 		}
 	}},
-	{"listed sources are whole", func(c *checker) {
-		bare := svc.Source{SourceKey: sourceKey("bare"), URL: "u", CreatedAt: at(0), UpdatedAt: at(1)}
+	{"Sources returns whole sources", func(c *checker) {
+		bare := svc.Source{
+			SourceKey: sourceKey("bare"), URL: "u", CreatedAt: at(0), UpdatedAt: at(1),
+		}
 		full := newSource(sourceKey("full"))
 		c.ok(c.CreateSource(c.ctx, bare))
 		c.ok(c.CreateSource(c.ctx, full))
 		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{bare, full})
 	}},
-	{"Sources lists the page's scope and owner alone", func(c *checker) {
-		for _, key := range []svc.SourceKey{sourceKey("s"), personalSource("alice", "a"), personalSource("bob", "b"), personalSource("Alice", "A")} {
+	{"Sources lists only the page's scope and owner", func(c *checker) {
+		for _, key := range []svc.SourceKey{
+			sourceKey("s"), personalSource("alice", "a"), personalSource("bob", "b"),
+			personalSource("Alice", "A"),
+		} {
 			c.ok(c.CreateSource(c.ctx, newSource(key)))
 		}
 		c.same("the server's", sourceNames(c.sources(svc.ScopeServer, "", 10)), []string{"s"})
 		c.same("alice's", sourceNames(c.sources(svc.ScopePersonal, "alice", 10)), []string{"a"})
 		c.same("nobody's", sourceNames(c.sources(svc.ScopePersonal, "", 10)), []string{})
 	}},
-	{"DeleteSource removes the source: it is found no more, nor listed, nor deleted again", func(c *checker) {
+	{"a deleted source cannot be found, listed or deleted again", func(c *checker) {
 		key := sourceKey("acme")
 		c.is("DeleteSource of an unknown", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
 		c.ok(c.CreateSource(c.ctx, newSource(key)))
@@ -100,8 +112,11 @@ var sourceRules = []rule{
 		c.same("list", sourceNames(c.sources(svc.ScopeServer, "", 10)), []string{})
 		c.is("second DeleteSource", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
 	}},
-	{"DeleteSource removes nothing but the source with that key", func(c *checker) {
-		others := []svc.SourceKey{personalSource("alice", "acme"), sourceKey("Acme"), sourceKey("acme "), sourceKey("acme%"), sourceKey("a")}
+	{"DeleteSource removes only the source with that key", func(c *checker) {
+		others := []svc.SourceKey{
+			personalSource("alice", "acme"), sourceKey("Acme"), sourceKey("acme "),
+			sourceKey("acme%"), sourceKey("a"),
+		}
 		for _, key := range append(others, sourceKey("acme")) {
 			c.ok(c.CreateSource(c.ctx, newSource(key)))
 		}
@@ -110,22 +125,26 @@ var sourceRules = []rule{
 			c.same("source", c.source(key), newSource(key))
 		}
 	}},
-	{"a deleted source's name can be used again, and nothing of the old one is left", func(c *checker) {
+	{"the name of a deleted source can be used again, " +
+		"and nothing of the old source is left", func(c *checker) {
 		key := sourceKey("acme")
 		c.ok(c.CreateSource(c.ctx, newSource(key)))
 		c.ok(c.DeleteSource(c.ctx, key))
-		again := svc.Source{SourceKey: key, URL: "https://new.example", CreatedAt: at(5), UpdatedAt: at(5)}
+		again := svc.Source{
+			SourceKey: key, URL: "https://new.example", CreatedAt: at(5), UpdatedAt: at(5),
+		}
 		c.ok(c.CreateSource(c.ctx, again))
 		c.same("source", c.source(key), again)
 	}},
-	{"what was installed from a source stays when it is deleted", func(c *checker) {
+	{"templates stay when the source that they were installed from is deleted", func(c *checker) {
 		template := installed("t", "tag")
 		c.ok(c.CreateSource(c.ctx, newSource(template.Origin.Source)))
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.ok(c.DeleteSource(c.ctx, template.Origin.Source))
 		c.same("template", c.template(template.TemplateKey), template)
 	}},
-	{"of several that create one source at once, one wins and the others get ErrExists", func(c *checker) {
+	{"of several concurrent CreateSource calls for one key, " +
+		"one wins and the others get ErrExists", func(c *checker) {
 		errs := race(func(i int) error {
 			source := newSource(sourceKey("acme"))
 			source.URL = strings.Repeat("u", i+1)
@@ -135,9 +154,12 @@ var sourceRules = []rule{
 		winner := slices.Index(errs, nil)
 		c.same("the winner's URL", c.source(sourceKey("acme")).URL, strings.Repeat("u", winner+1))
 	}},
-	{"of several that delete one source at once, one wins and the others get ErrNotFound", func(c *checker) {
+	{"of several concurrent DeleteSource calls for one key, " +
+		"one wins and the others get ErrNotFound", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("acme"))))
-		c.oneWins(race(func(int) error { return c.DeleteSource(context.Background(), sourceKey("acme")) }), svc.ErrNotFound)
+		c.oneWins(race(func(int) error {
+			return c.DeleteSource(context.Background(), sourceKey("acme"))
+		}), svc.ErrNotFound)
 	}},
 }
 
@@ -147,7 +169,7 @@ func (c *checker) source(key svc.SourceKey) svc.Source {
 	return source
 }
 
-// sources reads a list to its end.
+// sources reads all sources, in chunks of limit.
 func (c *checker) sources(scope svc.Scope, owner string, limit int) []svc.Source {
 	return wholePages(c, limit, func(last *svc.Source) ([]svc.Source, error) {
 		page := svc.SourcePage{Scope: scope, Owner: owner, Limit: limit}

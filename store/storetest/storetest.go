@@ -1,10 +1,11 @@
-// Package storetest is the contract of [svc.Store] as a table of rules, for whoever writes a store:
+// Package storetest checks a [svc.Store] against its contract, a table of rules. The author of a
+// store runs it in a test:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(*testing.T) svc.Store { return memstore.New() })
 //	}
 //
-// Run it with the race detector. With -short it leaves out the rules that take long.
+// Run it with the race detector. With -short it skips the slow rules.
 package storetest
 
 import (
@@ -21,7 +22,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// A rule is one sentence of the contract and what finds out whether a store keeps it.
+// A rule is one sentence of the contract and the check that a store keeps it.
 type rule struct {
 	says  string
 	check func(c *checker)
@@ -31,15 +32,17 @@ func rules() []rule {
 	return slices.Concat(quickRules(), longRules, characterRules)
 }
 
-// quickRules are the rules that take no time.
+// quickRules returns the rules that run fast.
 func quickRules() []rule {
 	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules, sourceFileRules,
-		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules, rebindRules,
-		apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules, accessRowsRules, changeAccessRules, changeRules, outboxRules, auditRules, answerRules, transactionRules)
+		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules,
+		rebindRules, apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules,
+		accessRowsRules, changeAccessRules, changeRules, outboxRules, auditRules,
+		answerRules, transactionRules)
 }
 
-// Run checks every rule as a subtest, on a store of its own. newStore returns an empty store, and sees with t.Cleanup to its
-// end. A failure prints the rule that was broken and what was seen.
+// Run checks every rule in a subtest, each with its own store. newStore returns an empty store, and
+// releases it with t.Cleanup. A failure prints the broken rule and what its check saw.
 func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
 	checked := rules()
 	if testing.Short() {
@@ -54,7 +57,8 @@ func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
 	}
 }
 
-// check returns the rules that stores of newStore break, in their words, each with what was seen; empty when they break none.
+// check returns the sentences of the broken rules, each with what its check saw. Every rule gets
+// its own store from newStore. The map is empty when no rule is broken.
 func check(rules []rule, newStore func() svc.Store) map[string]error {
 	broken := map[string]error{}
 	for _, rule := range rules {
@@ -65,7 +69,7 @@ func check(rules []rule, newStore func() svc.Store) map[string]error {
 	return broken
 }
 
-// broken returns what was seen when store breaks the rule.
+// broken returns what the check saw when store breaks the rule, else nil.
 func (r rule) broken(store svc.Store) (err error) {
 	defer func() {
 		switch seen := recover().(type) {
@@ -80,7 +84,7 @@ func (r rule) broken(store svc.Store) (err error) {
 	return nil
 }
 
-// checker is a store under test, and the ways to say what is expected of it. A violation ends the rule.
+// checker holds the store under test and the expectations about it. A violation ends the rule.
 type checker struct {
 	svc.Store
 	ctx context.Context
@@ -104,17 +108,18 @@ func (c *checker) is(doing string, err, target error) {
 	}
 }
 
-// same expects equal values. Empty and nil lists are equal: the contract leaves the choice to the store.
+// same expects equal values. Empty and nil lists are equal: the contract leaves the choice to the
+// store.
 func (c *checker) same(what string, got, want any) {
 	if reflect.DeepEqual(got, want) {
-		return // they look the same, too, and to show them takes much longer
+		return // show would take much longer
 	}
 	if g, w := show(got), show(want); g != w {
 		c.fail("%s:\n got %s\nwant %s", what, g, w)
 	}
 }
 
-// show writes a value out so that equal values, and no others, look the same.
+// show formats a value. Equal values, and only these, have equal texts.
 func show(value any) string {
 	var b strings.Builder
 	write(&b, reflect.ValueOf(value))
@@ -173,10 +178,10 @@ func writeSlice(b *strings.Builder, v reflect.Value) {
 	b.WriteString(" ]")
 }
 
-// racers is how many goroutines do the same at once.
+// racers is the number of goroutines in a race.
 const racers = 8
 
-// race calls do in several goroutines at once, numbered from 0, and returns what each returned.
+// race calls do in racers goroutines at once, numbered from 0, and returns their errors by number.
 func race(do func(i int) error) []error {
 	errs := make([]error, racers)
 	start := make(chan struct{})
@@ -192,7 +197,7 @@ func race(do func(i int) error) []error {
 	return errs
 }
 
-// oneWins expects that one of several errors is nil and the others are loss.
+// oneWins expects that exactly one error is nil and the others are loss.
 func (c *checker) oneWins(errs []error, loss error) {
 	won := 0
 	for _, err := range errs {
@@ -207,19 +212,19 @@ func (c *checker) oneWins(errs []error, loss error) {
 	}
 }
 
-// generation reads the store's.
+// generation reads the store's generation.
 func (c *checker) generation() int64 {
 	snapshot, err := c.Access(c.ctx, svc.AccessQuery{})
 	c.ok(err)
 	return snapshot.Generation
 }
 
-// pages reads a list chunk by chunk to its end. A chunk may be short, but not longer than the limit.
+// pages reads a list in chunks until one is empty. A chunk may be short, but not above the limit.
 func pages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
 	return pagesUntil(c, limit, 1, next)
 }
 
-// wholePages reads a list of which a chunk that is not full is the end.
+// wholePages reads a list in chunks until one is not full.
 func wholePages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
 	return pagesUntil(c, limit, limit, next)
 }

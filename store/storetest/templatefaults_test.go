@@ -23,7 +23,7 @@ var templateFaults = map[string]func(*store){
 			return s.Store.CreateTemplate(ctx, t)
 		}
 	},
-	"templates of all owners are one": func(s *store) {
+	"templates of all owners are confused": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			t.Owner = ""
 			return s.Store.CreateTemplate(ctx, t)
@@ -49,7 +49,7 @@ var templateFaults = map[string]func(*store){
 			return listed(t), err
 		}
 	},
-	"an empty category is none": func(s *store) {
+	"an empty category is read as nil": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			if t.Category != nil && *t.Category == "" {
 				t.Category = nil
@@ -80,14 +80,14 @@ var templateFaults = map[string]func(*store){
 			return list[:min(len(list), page.Limit)], ctx.Err()
 		}
 	},
-	"names are ordered without regard to case": func(s *store) {
+	"names are sorted without regard to case": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			chunk, err := s.Store.Templates(ctx, page)
 			slices.SortStableFunc(chunk, func(a, b svc.Template) int { return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
 			return chunk, err
 		}
 	},
-	"a chunk starts behind the name, so that rows of one name are lost": func(s *store) {
+	"a chunk starts after the name and loses rows with the same name": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			if page.AfterName != "" {
 				page.AfterID = "\U0010ffff"
@@ -108,7 +108,7 @@ var templateFaults = map[string]func(*store){
 			return chunk, ctx.Err()
 		}
 	},
-	"the limit is taken for a suggestion": func(s *store) {
+	"the limit is ignored": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			page.Limit++
 			return s.Store.Templates(ctx, page)
@@ -129,7 +129,7 @@ var templateFaults = map[string]func(*store){
 			return s.Store.Templates(ctx, page)
 		}
 	},
-	"lists bring the base": func(s *store) {
+	"lists include the base": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			chunk, err := s.Store.Templates(ctx, page)
 			for i := range chunk {
@@ -138,7 +138,7 @@ var templateFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"tags are looked for in a text": func(s *store) {
+	"tags are matched as parts of one text": func(s *store) {
 		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
 			return strings.Contains(strings.Join(t.Tags, ","), f.Tag) && (f.Category == "" || t.Category != nil && *t.Category == f.Category)
 		})
@@ -156,7 +156,7 @@ var templateFaults = map[string]func(*store){
 			return f == svc.TemplateFilter{} || f.Tag != "" && slices.Contains(t.Tags, f.Tag) || f.Category != "" && t.Category != nil && *t.Category == f.Category
 		})
 	},
-	"an empty tag filter is a tag": func(s *store) {
+	"an empty tag filter excludes a template with one tag": func(s *store) {
 		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
 			if f.Tag == "" && slices.ContainsFunc(t.Tags, func(tag string) bool { return tag != "" }) && f.Category == "" && !slices.Contains(t.Tags, "") && len(t.Tags) == 1 {
 				return false
@@ -172,7 +172,7 @@ var templateFaults = map[string]func(*store){
 			return s.Store.Templates(ctx, page)
 		}
 	},
-	"tags stay when their template goes": func(s *store) {
+	"tags stay when their template is deleted": func(s *store) {
 		var mu sync.Mutex
 		ever := map[svc.TemplateKey][]string{}
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
@@ -188,7 +188,7 @@ var templateFaults = map[string]func(*store){
 			return f.Tag == "" || slices.Contains(ever[t.TemplateKey], f.Tag)
 		})
 	},
-	"deleting an unknown template is fine": func(s *store) {
+	"deleting an unknown template is no error": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			if err := s.Store.DeleteTemplate(ctx, key, check); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
@@ -196,12 +196,12 @@ var templateFaults = map[string]func(*store){
 			return nil
 		}
 	},
-	"deleting a template asks nobody": func(s *store) {
+	"deleting a template does not call check": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, _ func(svc.Template) error) error {
 			return s.Store.DeleteTemplate(ctx, key, nil)
 		}
 	},
-	"a refused template is deleted": func(s *store) {
+	"a template is deleted after check refuses": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			var refused error
 			err := s.Store.DeleteTemplate(ctx, key, func(t svc.Template) error {
@@ -213,7 +213,7 @@ var templateFaults = map[string]func(*store){
 			return cmp.Or(err, refused)
 		}
 	},
-	"a template to be deleted is shown without its base": func(s *store) {
+	"check receives a template without its base": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			return s.Store.DeleteTemplate(ctx, key, func(t svc.Template) error {
 				if t.Origin != nil {
@@ -241,7 +241,7 @@ var templateFaults = map[string]func(*store){
 			return s.Store.DeleteTemplate(ctx, key, nil)
 		}
 	},
-	"deleting a template deletes others of the id": func(s *store) {
+	"deleting a template deletes others with the id": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			_ = s.Store.DeleteTemplate(ctx, personalTemplate("alice", key.ID), nil)
 			return s.Store.DeleteTemplate(ctx, key, check)
@@ -256,7 +256,7 @@ func allTemplates(ctx context.Context, good svc.Store, page svc.TemplatePage) []
 	return list
 }
 
-// filtered lists what matches says.
+// filtered lists the templates for which matches returns true.
 func filtered(s *store, matches func(svc.Template, svc.TemplateFilter) bool) func(context.Context, svc.TemplatePage) ([]svc.Template, error) {
 	return func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 		filter := page.TemplateFilter

@@ -10,7 +10,8 @@ import (
 )
 
 var templateListRules = []rule{
-	{"Templates are in byte order of their names, each once, whatever the size of a chunk", func(c *checker) {
+	{"Templates lists each template once, " +
+		"in byte order of names, for every chunk size", func(c *checker) {
 		for i, name := range scrambled(odd) {
 			template := handMade(fmt.Sprint(i))
 			template.Name = name
@@ -24,43 +25,55 @@ var templateListRules = []rule{
 			c.same("names", names, odd)
 		}
 	}},
-	{"Templates of one name are in byte order of their ids, each once, across chunks", func(c *checker) {
+	{"Templates lists templates with the same name once each, " +
+		"in byte order of ids, across chunks", func(c *checker) {
 		for _, id := range scrambled(odd) {
 			template := handMade(id, "tag")
 			template.Name = "one name"
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for _, limit := range []int{1, 3, len(odd), len(odd) + 1} {
-			for _, filter := range []svc.TemplateFilter{{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"}} {
-				c.same("ids", templateIDs(c.templates(svc.TemplatePage{TemplateFilter: filter, Limit: limit})), odd)
+			for _, filter := range []svc.TemplateFilter{
+				{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},
+			} {
+				c.same("ids", templateIDs(c.templates(svc.TemplatePage{
+					TemplateFilter: filter, Limit: limit,
+				})), odd)
 			}
 		}
 	}},
-	{"the name comes before the id: a later name with a smaller id is later", func(c *checker) {
-		for _, row := range [][2]string{{"a", "9"}, {"a", "1"}, {"b", "0"}, {"B", "5"}, {"ab", "0"}, {"b", "8"}} {
+	{"Templates orders by name first: a later name with a smaller id is later", func(c *checker) {
+		for _, row := range [][2]string{
+			{"a", "9"}, {"a", "1"}, {"b", "0"}, {"B", "5"}, {"ab", "0"}, {"b", "8"},
+		} {
 			template := handMade(row[1]+row[0], "tag")
 			template.Name = row[0]
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for limit := 1; limit < 8; limit++ {
-			c.same("ids", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{"5B", "1a", "9a", "0ab", "0b", "8b"})
+			c.same("ids", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{
+				"5B", "1a", "9a", "0ab", "0b", "8b",
+			})
 		}
 	}},
-	{"Skip leaves out the first rows of a chunk", func(c *checker) {
+	{"Skip omits the first rows of a chunk", func(c *checker) {
 		for i := range 6 {
 			c.ok(c.CreateTemplate(c.ctx, handMade(fmt.Sprint(i), "tag")))
 		}
-		for _, filter := range []svc.TemplateFilter{{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"}} {
+		for _, filter := range []svc.TemplateFilter{
+			{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},
+		} {
 			for skip, want := range [][]string{{"2"}, {"3"}, {"4"}, {"5"}, {}, {}} {
 				chunk, err := c.Templates(c.ctx, svc.TemplatePage{
-					Scope: svc.ScopeServer, TemplateFilter: filter, AfterName: handMade("1").Name, AfterID: "1", Skip: skip, Limit: 1,
+					Scope: svc.ScopeServer, TemplateFilter: filter, AfterName: handMade("1").Name,
+					AfterID: "1", Skip: skip, Limit: 1,
 				})
 				c.ok(err)
 				c.same("ids", templateIDs(chunk), want)
 			}
 		}
 	}},
-	{"listed templates are whole, but their Origin.Base is zero", func(c *checker) {
+	{"Templates returns whole templates, except that Origin.Base is zero", func(c *checker) {
 		a, b := handMade("a", "x", "y", "x"), installed("b", "x")
 		c.ok(c.CreateTemplate(c.ctx, a))
 		c.ok(c.CreateTemplate(c.ctx, b))
@@ -69,18 +82,22 @@ var templateListRules = []rule{
 		c.same("list by category", c.templates(categorized("category")), want)
 		c.same("list by tag", c.templates(tagged("x")), want)
 	}},
-	{"large manifests make chunks shorter at most, never the list", func(c *checker) {
+	{"large manifests may shorten a chunk, but never the list", func(c *checker) {
 		var ids []string
 		for i := range 12 {
 			template := handMade(fmt.Sprintf("%02d", i), "tag")
-			template.Manifest = json.RawMessage(`{"version":"1","big":"` + strings.Repeat("x", 100<<10) + `"}`)
+			template.Manifest = json.RawMessage(
+				`{"version":"1","big":"` + strings.Repeat("x", 100<<10) + `"}`,
+			)
 			c.ok(c.CreateTemplate(c.ctx, template))
 			ids = append(ids, template.ID)
 		}
 		c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: 50})), ids)
-		c.same("list by tag", templateIDs(c.templates(svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Tag: "tag"}, Limit: 50})), ids)
+		c.same("list by tag", templateIDs(c.templates(svc.TemplatePage{
+			TemplateFilter: svc.TemplateFilter{Tag: "tag"}, Limit: 50,
+		})), ids)
 	}},
-	{"the category filter lets through exactly the templates of that category", func(c *checker) {
+	{"the category filter matches exactly the templates of that category", func(c *checker) {
 		for i, category := range odd {
 			template := handMade(fmt.Sprint(i))
 			template.Category = new(category)
@@ -92,56 +109,77 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for i, category := range odd {
-			c.same("of category "+category, templateIDs(c.templates(categorized(category))), []string{fmt.Sprint(i)})
+			c.same(
+				"of category "+category, templateIDs(c.templates(categorized(category))),
+				[]string{fmt.Sprint(i)},
+			)
 		}
 	}},
-	{"the tag filter lets through exactly the templates with an equal tag, each once", func(c *checker) {
+	{"the tag filter matches exactly the templates with an equal tag, each once", func(c *checker) {
 		for i, tag := range odd {
-			c.ok(c.CreateTemplate(c.ctx, handMade(fmt.Sprintf("%03d", i), "common", tag, tag, "common")))
+			c.ok(c.CreateTemplate(
+				c.ctx, handMade(fmt.Sprintf("%03d", i), "common", tag, tag, "common"),
+			))
 		}
 		c.ok(c.CreateTemplate(c.ctx, handMade("untagged")))
 		for i, tag := range odd {
-			c.same("tagged "+tag, templateIDs(c.templates(tagged(tag))), []string{fmt.Sprintf("%03d", i)})
+			c.same("tagged "+tag, templateIDs(c.templates(tagged(tag))), []string{
+				fmt.Sprintf("%03d", i),
+			})
 		}
 		c.same("number of the common", len(c.templates(tagged("common"))), len(odd))
-		for _, tag := range []string{"commo", "common ", "Common", "ommon", "common,a", `"common"`, "c%", "c_mmon"} {
+		for _, tag := range []string{
+			"commo", "common ", "Common", "ommon", "common,a", `"common"`, "c%", "c_mmon",
+		} {
 			c.same("tagged "+tag, templateIDs(c.templates(tagged(tag))), []string{})
 		}
 	}},
-	{"an empty tag is a tag like any other, and an empty filter is none", func(c *checker) {
+	{"an empty tag is a normal tag, and an empty filter matches every template", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("a", "")))
 		c.ok(c.CreateTemplate(c.ctx, handMade("b", "x")))
 		c.same("list", templateIDs(c.templates(tagged(""))), []string{"a", "b"})
 	}},
-	{"both filters together let through what each lets through", func(c *checker) {
+	{"both filters together match the templates that each of them matches", func(c *checker) {
 		for i := range 24 {
 			template := handMade(fmt.Sprintf("%02d", i), fmt.Sprint("t", i%2))
 			template.Category = new(fmt.Sprint("c", i%3))
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for limit := 1; limit < 6; limit++ {
-			page := svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Category: "c1", Tag: "t0"}, Limit: limit}
+			page := svc.TemplatePage{
+				TemplateFilter: svc.TemplateFilter{Category: "c1", Tag: "t0"}, Limit: limit,
+			}
 			c.same("list", templateIDs(c.templates(page)), []string{"04", "10", "16", "22"})
 		}
-		page := svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Category: "t0", Tag: "c1"}, Limit: 5}
+		page := svc.TemplatePage{
+			TemplateFilter: svc.TemplateFilter{Category: "t0", Tag: "c1"}, Limit: 5,
+		}
 		c.same("the other way round", templateIDs(c.templates(page)), []string{})
 	}},
-	{"Templates lists the page's scope and owner alone, filtered or not", func(c *checker) {
-		for i, key := range []svc.TemplateKey{templateKey("s"), personalTemplate("alice", "a"), personalTemplate("bob", "b"), personalTemplate("Alice", "A")} {
+	{"Templates lists only the page's scope and owner, with and without filters", func(c *checker) {
+		for i, key := range []svc.TemplateKey{
+			templateKey("s"), personalTemplate("alice", "a"), personalTemplate("bob", "b"),
+			personalTemplate("Alice", "A"),
+		} {
 			template := handMade(fmt.Sprint(i), "tag")
 			template.TemplateKey = key
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
-		for _, filter := range []svc.TemplateFilter{{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"}} {
+		for _, filter := range []svc.TemplateFilter{
+			{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},
+		} {
 			server := svc.TemplatePage{Scope: svc.ScopeServer, TemplateFilter: filter, Limit: 10}
 			c.same("the server's", templateIDs(c.templates(server)), []string{"s"})
-			own := svc.TemplatePage{Scope: svc.ScopePersonal, Owner: "alice", TemplateFilter: filter, Limit: 10}
+			own := svc.TemplatePage{
+				Scope: svc.ScopePersonal, Owner: "alice", TemplateFilter: filter, Limit: 10,
+			}
 			c.same("alice's", templateIDs(c.templates(own)), []string{"a"})
 			nobody := svc.TemplatePage{Scope: svc.ScopePersonal, TemplateFilter: filter, Limit: 10}
 			c.same("nobody's", templateIDs(c.templates(nobody)), []string{})
 		}
 	}},
-	{"a template that is there throughout is listed once, whatever is written between the chunks", func(c *checker) {
+	{"a template that exists throughout is listed once, " +
+		"whatever is written between the chunks", func(c *checker) {
 		want := []string{"1", "3", "5", "7"}
 		for _, id := range append([]string{"0", "4"}, want...) {
 			c.ok(c.CreateTemplate(c.ctx, handMade(id)))
@@ -149,7 +187,9 @@ var templateListRules = []rule{
 		var seen []string
 		chunk := 0
 		page := svc.TemplatePage{Scope: svc.ScopeServer, Limit: 2}
-		c.templatesWhile(page, func(template svc.Template) { seen = append(seen, template.ID) }, func() {
+		c.templatesWhile(page, func(template svc.Template) {
+			seen = append(seen, template.ID)
+		}, func() {
 			if chunk++; chunk > 1 {
 				return
 			}
@@ -158,7 +198,9 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, handMade("6")))
 		})
 		for _, id := range want {
-			if n := len(slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return s != id })); n != 1 {
+			if n := len(slices.DeleteFunc(slices.Clone(seen), func(s string) bool {
+				return s != id
+			})); n != 1 {
 				c.fail("template %s was listed %d times, in %v", id, n, seen)
 			}
 		}

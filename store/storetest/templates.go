@@ -12,9 +12,11 @@ import (
 )
 
 var templateRules = []rule{
-	{"Template returns what CreateTemplate was given, of a template made by hand", func(c *checker) {
+	{"Template returns what CreateTemplate received, " +
+		"for a template made by hand", func(c *checker) {
 		bare := svc.Template{
-			TemplateKey: templateKey("bare"), Content: svc.Content{Name: "n", Manifest: json.RawMessage(`{"version":"1"}`)},
+			TemplateKey: templateKey("bare"),
+			Content:     svc.Content{Name: "n", Manifest: json.RawMessage(`{"version":"1"}`)},
 			InstalledAt: at(0), UpdatedAt: at(999_999),
 		}
 		for _, template := range []svc.Template{handMade("full", "a", "b"), bare} {
@@ -22,7 +24,8 @@ var templateRules = []rule{
 			c.same("template", c.template(template.TemplateKey), template)
 		}
 	}},
-	{"Template returns what CreateTemplate was given, origin and base included, of an installed one", func(c *checker) {
+	{"Template returns what CreateTemplate received, " +
+		"for an installed template with origin and base", func(c *checker) {
 		fromServer := installed("two")
 		fromServer.Origin.Source = sourceKey("acme")
 		for _, template := range []svc.Template{installed("one", "a"), fromServer} {
@@ -30,7 +33,7 @@ var templateRules = []rule{
 			c.same("template", c.template(template.TemplateKey), template)
 		}
 	}},
-	{`a template's description and category of nil and of "" stay apart, in its base too`, func(c *checker) {
+	{`a template and its base keep nil and "" apart in description and category`, func(c *checker) {
 		none, empty := installed("none"), installed("empty")
 		none.Description, none.Category = nil, nil
 		none.Origin.Base.Description, none.Origin.Base.Category = nil, nil
@@ -40,18 +43,25 @@ var templateRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 			c.same("template", c.template(template.TemplateKey), template)
 		}
-		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(empty), listed(none)})
+		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{
+			listed(empty), listed(none),
+		})
 	}},
 	{"integrations and tags are kept as given, order and repeats included", func(c *checker) {
-		labels := []string{"b", "a", "b", "", "B", "b ", `"`, `\`, "a,b", "[]", "<&>", "\u2028", "\U0001f600", "e\u0301", "\u00e9", "b"}
+		labels := []string{
+			"b", "a", "b", "", "B", "b ", `"`, `\`, "a,b", "[]", "<&>", "\u2028", "\U0001f600",
+			"e\u0301", "\u00e9", "b",
+		}
 		template := installed("t", labels...)
 		template.Integrations = slices.Clone(labels)
-		template.Origin.Base.Tags, template.Origin.Base.Integrations = slices.Clone(labels), slices.Clone(labels)
+		template.Origin.Base.Tags = slices.Clone(labels)
+		template.Origin.Base.Integrations = slices.Clone(labels)
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.same("template", c.template(template.TemplateKey), template)
 		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(template)})
 	}},
-	{"a manifest is kept byte for byte, digits and order of keys included, in the base too", func(c *checker) {
+	{"a manifest is kept byte for byte in template and base, " +
+		"digits and order of keys included", func(c *checker) {
 		for i, manifest := range []string{
 			`{"version":"1","n":[1,1.0,1e0,1E+2,-0,0.10,1e400,12345678901234567890,0.1000000000000000055511151231257827]}`,
 			`{"z":1,"a":2,"version":"1","m":{"b":null,"a":[]}}`,
@@ -60,18 +70,20 @@ var templateRules = []rule{
 			`{ "version" : "1" }`,
 		} {
 			template := installed(fmt.Sprint(i))
-			template.Manifest, template.Origin.Base.Manifest = json.RawMessage(manifest), json.RawMessage(manifest)
+			template.Manifest = json.RawMessage(manifest)
+			template.Origin.Base.Manifest = json.RawMessage(manifest)
 			c.ok(c.CreateTemplate(c.ctx, template))
 			read := c.template(template.TemplateKey)
 			list := c.templates(svc.TemplatePage{Limit: 10})
-			if !bytes.Equal(read.Manifest, template.Manifest) || !bytes.Equal(read.Origin.Base.Manifest, template.Manifest) ||
+			if !bytes.Equal(read.Manifest, template.Manifest) ||
+				!bytes.Equal(read.Origin.Base.Manifest, template.Manifest) ||
 				!bytes.Equal(list[i].Manifest, template.Manifest) {
-				c.fail("manifest %.80s came back as %.80s, in the base as %.80s, in the list as %.80s",
+				c.fail("manifest %.80s came back as %.80s, in base as %.80s, in list as %.80s",
 					manifest, read.Manifest, read.Origin.Base.Manifest, list[i].Manifest)
 			}
 		}
 	}},
-	{"a template is found under its own id alone, whatever that id is", func(c *checker) {
+	{"a template is found under exactly its own id, whatever its characters", func(c *checker) {
 		for _, id := range odd {
 			_, err := c.Template(c.ctx, templateKey(id))
 			c.is("Template "+id, err, svc.ErrNotFound)
@@ -81,7 +93,8 @@ var templateRules = []rule{
 			c.same("template", c.template(templateKey(id)), handMade(id, id))
 		}
 	}},
-	{"CreateTemplate answers ErrExists when the key is taken, and leaves the row, its tags and its base as they were", func(c *checker) {
+	{"CreateTemplate answers ErrExists when the key is taken, " +
+		"and leaves row, tags and base unchanged", func(c *checker) {
 		first, second := installed("t", "first"), handMade("t", "second")
 		second.Name, second.Category = "other", new("other")
 		c.ok(c.CreateTemplate(c.ctx, first))
@@ -90,8 +103,11 @@ var templateRules = []rule{
 		c.same("tagged as before", templateIDs(c.templates(tagged("first"))), []string{"t"})
 		c.same("tagged as refused", templateIDs(c.templates(tagged("second"))), []string{})
 	}},
-	{"a template's id may be used again in another scope and by another owner", func(c *checker) {
-		keys := []svc.TemplateKey{templateKey("t"), personalTemplate("alice", "t"), personalTemplate("bob", "t"), personalTemplate("Alice", "t")}
+	{"templates of different scopes or owners may have the same id", func(c *checker) {
+		keys := []svc.TemplateKey{
+			templateKey("t"), personalTemplate("alice", "t"), personalTemplate("bob", "t"),
+			personalTemplate("Alice", "t"),
+		}
 		for i, key := range keys {
 			template := installed("t", fmt.Sprint(i))
 			template.TemplateKey, template.Origin.Base.Name = key, fmt.Sprint(i)
@@ -103,19 +119,22 @@ var templateRules = []rule{
 			c.same("base", template.Origin.Base.Name, fmt.Sprint(i))
 		}
 	}},
-	{"Template answers ErrNotFound for a key that differs in id, scope or owner", func(c *checker) {
+	{"Template answers ErrNotFound when id, scope or owner differs", func(c *checker) {
 		template := handMade("t")
 		template.TemplateKey = personalTemplate("alice", "t")
 		c.ok(c.CreateTemplate(c.ctx, template))
 		for _, key := range []svc.TemplateKey{
-			templateKey("t"), personalTemplate("bob", "t"), personalTemplate("alice", "T"), personalTemplate("alice", "t "),
-			{Scope: svc.ScopeServer, Owner: "alice", ID: "t"}, {Scope: svc.ScopePersonal, ID: "t"}, personalTemplate("alice", ""),
+			templateKey("t"), personalTemplate("bob", "t"), personalTemplate("alice", "T"),
+			personalTemplate("alice", "t "),
+			{Scope: svc.ScopeServer, Owner: "alice", ID: "t"}, {Scope: svc.ScopePersonal, ID: "t"},
+			personalTemplate("alice", ""),
 		} {
 			_, err := c.Template(c.ctx, key)
 			c.is("Template "+show(key), err, svc.ErrNotFound)
 		}
 	}},
-	{"DeleteTemplate shows check the template as Template does, and deletes nothing that check refuses", func(c *checker) {
+	{"DeleteTemplate passes to check what Template returns, " +
+		"and deletes nothing when check fails", func(c *checker) {
 		template := installed("t", "x", "y")
 		c.ok(c.CreateTemplate(c.ctx, template))
 		err := c.DeleteTemplate(c.ctx, template.TemplateKey, func(t svc.Template) error {
@@ -127,13 +146,14 @@ var templateRules = []rule{
 		}
 		c.same("after a refusal", c.template(template.TemplateKey), template)
 		c.is("of an unknown", c.DeleteTemplate(c.ctx, templateKey("u"), func(svc.Template) error {
-			c.fail("check was called for a template that is not there")
+			c.fail("check was called for a template that does not exist")
 			return nil
 		}), svc.ErrNotFound)
 		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey, func(svc.Template) error { return nil }))
 		c.is("Template", second(c.Template(c.ctx, template.TemplateKey)), svc.ErrNotFound)
 	}},
-	{"what DeleteTemplate shows check is what it deletes: nobody changes it in between", func(c *checker) {
+	{"DeleteTemplate deletes exactly what it passed to check: " +
+		"no change happens in between", func(c *checker) {
 		for range 10 {
 			c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 			errs := race(func(i int) error {
@@ -159,27 +179,41 @@ var templateRules = []rule{
 				}
 			}
 			if changed > 0 && deleted > 0 || changed+deleted == 0 || deleted > 1 {
-				c.fail("%d changes and %d deletions of what nobody had changed were acknowledged", changed, deleted)
+				c.fail(
+					"%d changes and %d deletions of an unchanged template succeeded, want one kind",
+					changed, deleted,
+				)
 			}
 			if deleted == 0 {
 				c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 			}
 		}
 	}},
-	{"DeleteTemplate removes the template: it is found no more, nor listed, nor changed, nor deleted again", func(c *checker) {
+	{"a deleted template cannot be found, listed, changed or deleted again", func(c *checker) {
 		template := installed("t", "tag")
-		c.is("DeleteTemplate of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey, nil), svc.ErrNotFound)
+		c.is(
+			"DeleteTemplate of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey, nil),
+			svc.ErrNotFound,
+		)
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey, nil))
 		_, err := c.Template(c.ctx, template.TemplateKey)
 		c.is("Template", err, svc.ErrNotFound)
 		c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: 10})), []string{})
 		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{})
-		c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound)
-		c.is("second DeleteTemplate", c.DeleteTemplate(c.ctx, template.TemplateKey, nil), svc.ErrNotFound)
+		c.is(
+			"ChangeTemplate", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound,
+		)
+		c.is(
+			"second DeleteTemplate", c.DeleteTemplate(c.ctx, template.TemplateKey, nil),
+			svc.ErrNotFound,
+		)
 	}},
-	{"DeleteTemplate removes nothing but the template with that key", func(c *checker) {
-		keys := []svc.TemplateKey{personalTemplate("alice", "t"), templateKey("T"), templateKey("t "), templateKey("t%"), templateKey("tt"), templateKey("t")}
+	{"DeleteTemplate removes only the template with that key", func(c *checker) {
+		keys := []svc.TemplateKey{
+			personalTemplate("alice", "t"), templateKey("T"), templateKey("t "), templateKey("t%"),
+			templateKey("tt"), templateKey("t"),
+		}
 		for _, key := range keys {
 			template := installed(key.ID, "tag")
 			template.TemplateKey = key
@@ -191,9 +225,12 @@ var templateRules = []rule{
 			want.TemplateKey = key
 			c.same("template", c.template(key), want)
 		}
-		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{"T", "t ", "t%", "tt"})
+		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{
+			"T", "t ", "t%", "tt",
+		})
 	}},
-	{"a deleted template's id can be used again, and no tag, base or origin of the old one is left", func(c *checker) {
+	{"the id of a deleted template can be used again, and no tag, " +
+		"base or origin of the old one is left", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "old")))
 		c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 		again := handMade("t", "new")
@@ -204,15 +241,21 @@ var templateRules = []rule{
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "newer")))
 		c.same("template", c.template(again.TemplateKey), installed("t", "newer"))
 	}},
-	{"of several that create one template at once, one wins and the others get ErrExists", func(c *checker) {
-		errs := race(func(i int) error { return c.CreateTemplate(c.ctx, installed("t", fmt.Sprint(i))) })
+	{"of several concurrent CreateTemplate calls for one key, " +
+		"one wins and the others get ErrExists", func(c *checker) {
+		errs := race(func(i int) error {
+			return c.CreateTemplate(c.ctx, installed("t", fmt.Sprint(i)))
+		})
 		c.oneWins(errs, svc.ErrExists)
 		winner := slices.Index(errs, nil)
 		c.same("template", c.template(templateKey("t")), installed("t", fmt.Sprint(winner)))
 	}},
-	{"of several that delete one template at once, one wins and the others get ErrNotFound", func(c *checker) {
+	{"of several concurrent DeleteTemplate calls for one key, " +
+		"one wins and the others get ErrNotFound", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "tag")))
-		c.oneWins(race(func(int) error { return c.DeleteTemplate(c.ctx, templateKey("t"), nil) }), svc.ErrNotFound)
+		c.oneWins(race(func(int) error {
+			return c.DeleteTemplate(c.ctx, templateKey("t"), nil)
+		}), svc.ErrNotFound)
 	}},
 }
 
@@ -222,7 +265,7 @@ func (c *checker) template(key svc.TemplateKey) svc.Template {
 	return template
 }
 
-// templates reads a list to its end: of the server, where page does not say otherwise.
+// templates reads all templates, in chunks of page.Limit. An empty scope is the server's.
 func (c *checker) templates(page svc.TemplatePage) []svc.Template {
 	if page.Scope == "" {
 		page.Scope = svc.ScopeServer
@@ -251,7 +294,7 @@ func templateIDs(templates []svc.Template) []string {
 	return ids
 }
 
-// listed is a template as lists have it.
+// listed returns a template as Templates lists it.
 func listed(template svc.Template) svc.Template {
 	if template.Origin != nil {
 		origin := *template.Origin

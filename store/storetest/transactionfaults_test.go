@@ -9,12 +9,12 @@ import (
 
 type atomically = func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error
 
-// joins is a fault in how calls are joined.
+// joins returns a fault in Atomically.
 func joins(fault func(good svc.Store, atomically atomically) atomically) func(*store) {
 	return func(s *store) { s.atomically = fault(s.Store, s.Store.Atomically) }
 }
 
-// around is a fault in what the function of a transaction is called with, or in what becomes of its error.
+// around returns a fault in the function of a transaction: in its argument or its error.
 func around(fault func(tx svc.Store, fn func(svc.Store) error) error) func(*store) {
 	return joins(func(_ svc.Store, atomically atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
@@ -28,7 +28,7 @@ func around(fault func(tx svc.Store, fn func(svc.Store) error) error) func(*stor
 var errSwallowed = errors.New("swallowed")
 
 var transactionFaults = map[string]func(*store){
-	"calls are not joined": joins(func(good svc.Store, _ atomically) atomically {
+	"Atomically starts no transaction": joins(func(good svc.Store, _ atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -36,7 +36,7 @@ var transactionFaults = map[string]func(*store){
 			return fn(ctx, good)
 		}
 	}),
-	"a transaction is committed whatever becomes of the function": joins(func(_ svc.Store, atomically atomically) atomically {
+	"a transaction commits even when its function fails": joins(func(_ svc.Store, atomically atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
 			var failed error
 			err := atomically(context.WithoutCancel(ctx), func(ctx context.Context, tx svc.Store) error {
@@ -46,7 +46,7 @@ var transactionFaults = map[string]func(*store){
 			return errors.Join(failed, err, ctx.Err())
 		}
 	}),
-	"a transaction is committed whose function panics": around(func(tx svc.Store, fn func(svc.Store) error) (err error) {
+	"a transaction commits when its function panics": around(func(tx svc.Store, fn func(svc.Store) error) (err error) {
 		defer func() {
 			if recover() != nil {
 				err = nil
@@ -68,17 +68,17 @@ var transactionFaults = map[string]func(*store){
 		}
 		return nil
 	}),
-	"a transaction within a transaction is none": around(func(tx svc.Store, fn func(svc.Store) error) error {
+	"a nested transaction does nothing": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		return fn(broken(joins(func(svc.Store, atomically) atomically {
 			return func(context.Context, func(ctx context.Context, tx svc.Store) error) error { return nil }
 		}))(tx))
 	}),
-	"calls of a transaction do not see what it has written": around(func(tx svc.Store, fn func(svc.Store) error) error {
+	"calls in a transaction do not see its writes": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		return fn(broken(func(s *store) {
 			s.template = func(context.Context, svc.TemplateKey) (svc.Template, error) { return svc.Template{}, svc.ErrNotFound }
 		})(tx))
 	}),
-	"a transaction counts one up": around(func(tx svc.Store, fn func(svc.Store) error) error {
+	"a transaction raises the generation": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		_, err := tx.KeepValue(context.Background(), "transaction", nil)
 		return errors.Join(err, fn(tx))
 	}),

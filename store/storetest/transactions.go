@@ -9,7 +9,8 @@ import (
 )
 
 var transactionRules = []rule{
-	{"what is written atomically is all there afterwards, and was told as if it had been written call by call", func(c *checker) {
+	{"a transaction writes all its calls, " +
+		"with the generations and changes of separate calls", func(c *checker) {
 		var want []svc.Target
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 			for _, call := range mutations() {
@@ -24,7 +25,8 @@ var transactionRules = []rule{
 		c.same("number of targets", len(c.changes(0).Targets), len(want))
 		c.same("user", c.access(svc.AccessQuery{Identity: alice}).User.ID, "alice")
 	}},
-	{"calls of a transaction see what it has written, and others do once it has ended", func(c *checker) {
+	{"calls in a transaction see its writes, " +
+		"and other calls see them after its end", func(c *checker) {
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 			if err := everything(ctx, tx, "t"); err != nil {
 				return err
@@ -33,7 +35,8 @@ var transactionRules = []rule{
 		}))
 		c.same("updated at", c.template(templateKey("t")).UpdatedAt, at(1_000_000))
 	}},
-	{"when the function fails its error is returned, and nothing is there that it has written", func(c *checker) {
+	{"when the function fails, " +
+		"Atomically returns its error and undoes its writes", func(c *checker) {
 		c.undone(func() error {
 			err := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				c.ok(writeEverything(ctx, tx))
@@ -43,7 +46,8 @@ var transactionRules = []rule{
 			return err
 		})
 	}},
-	{"when the function panics nothing is there that it has written, and the panic goes on", func(c *checker) {
+	{"when the function panics, " +
+		"Atomically undoes its writes and the panic goes on", func(c *checker) {
 		c.undone(func() (err error) {
 			defer func() {
 				if seen := recover(); seen != errRefused {
@@ -57,7 +61,7 @@ var transactionRules = []rule{
 			})
 		})
 	}},
-	{"when the context ends before the function does nothing is there that it has written", func(c *checker) {
+	{"when the context ends before the function, Atomically undoes its writes", func(c *checker) {
 		c.undone(func() error {
 			ctx, cancel := context.WithCancel(c.ctx)
 			defer cancel()
@@ -68,7 +72,8 @@ var transactionRules = []rule{
 			})
 		})
 	}},
-	{"a call that is refused takes with it what was written before", func(c *checker) {
+	{"when the function returns the error of a refused call, " +
+		"Atomically undoes the writes before it", func(c *checker) {
 		c.undone(func() error {
 			err := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				c.ok(writeEverything(ctx, tx))
@@ -78,7 +83,7 @@ var transactionRules = []rule{
 			return err
 		})
 	}},
-	{"a transaction within a transaction is part of it", func(c *checker) {
+	{"a nested transaction is part of the outer transaction", func(c *checker) {
 		c.undone(func() error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				c.ok(tx.Atomically(ctx, writeEverything))
@@ -87,14 +92,15 @@ var transactionRules = []rule{
 			})
 		})
 	}},
-	{"a transaction that only reads counts nothing up", func(c *checker) {
+	{"a transaction that only reads does not raise the generation", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 			return second(tx.Template(ctx, templateKey("t")))
 		}))
 		c.same("generation", c.generation(), int64(1))
 	}},
-	{"of several that create the same atomically one wins, and no row of a loser is there", func(c *checker) {
+	{"of several concurrent transactions that create one template, " +
+		"one wins and no row of a loser stays", func(c *checker) {
 		c.oneWins(race(func(i int) error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				id := fmt.Sprint(i)
@@ -108,7 +114,7 @@ var transactionRules = []rule{
 	}},
 }
 
-// writeEverything writes rows of each kind, and deletes some, into a store that fill has filled.
+// writeEverything writes rows of each kind and deletes some. The prepared mutations come before it.
 func writeEverything(ctx context.Context, tx svc.Store) error {
 	if err := everything(ctx, tx, "new"); err != nil {
 		return err
@@ -118,10 +124,12 @@ func writeEverything(ctx context.Context, tx svc.Store) error {
 			return fmt.Errorf("%s: %w", call.name, err)
 		}
 	}
-	return errors.Join(tx.AddEvents(ctx, []svc.Event{newEvent(7)}), tx.KeepAnswer(ctx, newAnswer("new", "", at(100)), at(0)))
+	return errors.Join(tx.AddEvents(ctx, []svc.Event{
+		newEvent(7),
+	}), tx.KeepAnswer(ctx, newAnswer("new", "", at(100)), at(0)))
 }
 
-// undone expects that what fails changes nothing.
+// undone expects that fails returns an error and changes nothing.
 func (c *checker) undone(fails func() error) {
 	for _, call := range mutations()[:prepared] {
 		c.ok(call.do(c.ctx, c.Store))
@@ -135,10 +143,10 @@ func (c *checker) undone(fails func() error) {
 	c.same("what is there", c.inventory(), before)
 	c.same("events", c.claim(at(0), at(1), 10), []svc.Event{})
 	c.noAnswer("new", at(0))
-	c.ok(c.Atomically(c.ctx, writeEverything)) // the store is as good as before
+	c.ok(c.Atomically(c.ctx, writeEverything)) // the store still works
 }
 
-// inventory is what a store holds.
+// inventory returns all that a store holds, as text.
 func (c *checker) inventory() []string {
 	rows, err := c.AllAccess(c.ctx)
 	c.ok(err)
@@ -147,8 +155,10 @@ func (c *checker) inventory() []string {
 	versions, err := c.TemplateVersions(c.ctx, templateKey("t"), 100, 100)
 	c.ok(err)
 	return []string{
-		show(rows), show(file), show(versions), show(c.changes(0)), show(c.sources(svc.ScopeServer, "", 10)),
-		show(c.template(templateKey("t"))), show(c.templates(svc.TemplatePage{Limit: 10})), show(c.keys(alice, 10)), show(c.key("k")),
+		show(rows), show(file), show(versions), show(c.changes(0)),
+		show(c.sources(svc.ScopeServer, "", 10)),
+		show(c.template(templateKey("t"))), show(c.templates(svc.TemplatePage{Limit: 10})),
+		show(c.keys(alice, 10)), show(c.key("k")),
 		show(c.records(svc.AuditPage{Limit: 10})),
 	}
 }

@@ -14,22 +14,27 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// The values that rules write. They are as the Service makes them: valid UTF-8 without NUL, times in UTC to the microsecond,
-// manifests without insignificant white space.
+// The rules write the values below. They have the form that the Service writes: valid UTF-8 without
+// NUL, times in UTC to the microsecond, manifests without insignificant white space.
 
-// odd are valid ids and names that a careless store mixes up, in byte order.
+// odd are valid ids and names that a careless store confuses, in byte order.
 var odd = func() []string {
 	list := []string{
-		" ", " a", "!", `"`, "#", "$1", "%", "%2F", "%41", "&", "'", "''", "' OR '1'='1", "(", "*", "+", "-- ", ":", ":a", ";", "<b>", "?",
-		"@", "A", "AA", "B", "Z", "[", "_", "a", "a ", "a%", "a:b", "aa", "ab", "a_", "a@b.example", "b", "null", "z", "{}", "~",
-		"\u00e9", "e\u0301", "\u00df", "ss", "\u0130", "i", "\u4e2d", "\uffff", "\U0001f600", "\U0001f468\u200d\U0001f469",
-		strings.Repeat("x", 128), strings.Repeat("\U0001f600", 128), "0", "00", "1", "1.0", "10", "2",
+		" ", " a", "!", `"`, "#", "$1", "%", "%2F", "%41", "&", "'", "''", "' OR '1'='1", "(", "*",
+		"+", "-- ", ":", ":a", ";", "<b>", "?",
+		"@", "A", "AA", "B", "Z", "[", "_", "a", "a ", "a%", "a:b", "aa", "ab", "a_", "a@b.example",
+		"b", "null", "z", "{}", "~",
+		"\u00e9", "e\u0301", "\u00df", "ss", "\u0130", "i", "\u4e2d", "\uffff", "\U0001f600",
+		"\U0001f468\u200d\U0001f469",
+		strings.Repeat("x", 128), strings.Repeat("\U0001f600", 128), "0", "00", "1", "1.0", "10",
+		"2",
 	}
 	slices.Sort(list)
 	return list
 }()
 
-// characters are ids of one character each: all of Latin-1 that may stand in one, and some of other planes, in byte order.
+// characters are ids of one character, in byte order: all of Latin-1 that an id may hold, and some
+// of other planes.
 var characters = func() []string {
 	var list []string
 	for r := ' '; r <= '\u00ff'; r++ {
@@ -38,7 +43,8 @@ var characters = func() []string {
 		}
 	}
 	for _, r := range []rune{
-		0x100, 0x17f, 0x3a3, 0x3c2, 0x5d0, 0x904, 0x1e9e, 0x212a, 0x3042, 0xac00, 0xe000, 0xfb00, 0xff21, 0xfffd,
+		0x100, 0x17f, 0x3a3, 0x3c2, 0x5d0, 0x904, 0x1e9e, 0x212a, 0x3042, 0xac00, 0xe000, 0xfb00,
+		0xff21, 0xfffd,
 		0x10000, 0x1d400, 0x20000, 0xe0100, 0xf0000, 0x10fffd,
 	} {
 		list = append(list, string(r))
@@ -46,7 +52,8 @@ var characters = func() []string {
 	return list
 }()
 
-// noise is text that nothing makes shorter, another for each seed: so many characters out of count from first on.
+// noise returns text that does not compress: length characters, chosen from the count characters
+// that start at first. Each seed gives another text.
 func noise(seed uint64, length int, first, count rune) string {
 	random := rand.New(rand.NewPCG(seed, seed))
 	var b strings.Builder
@@ -57,10 +64,16 @@ func noise(seed uint64, length int, first, count rune) string {
 }
 
 func at(microseconds int64) time.Time {
-	return time.Date(2026, 3, 24, 12, 0, 0, 0, time.UTC).Add(time.Duration(microseconds) * time.Microsecond)
+	return time.Date(
+		2026, 3, 24, 12, 0, 0, 0, time.UTC,
+	).Add(time.Duration(microseconds) * time.Microsecond)
 }
 
-func sourceKey(name string) svc.SourceKey { return svc.SourceKey{Scope: svc.ScopeServer, Name: name} }
+func sourceKey(
+	name string,
+) svc.SourceKey {
+	return svc.SourceKey{Scope: svc.ScopeServer, Name: name}
+}
 
 func personalSource(owner, name string) svc.SourceKey {
 	return svc.SourceKey{Scope: svc.ScopePersonal, Owner: owner, Name: name}
@@ -68,37 +81,46 @@ func personalSource(owner, name string) svc.SourceKey {
 
 func newSource(key svc.SourceKey) svc.Source {
 	return svc.Source{
-		SourceKey: key, URL: "https://example.com/" + key.Name + "?a=b%20c", Description: new("about " + key.Name),
-		SealedToken: []byte("\x00\xff\x80 sealed"), SigningKey: []byte("\x00\xfe key"), Serial: 1 << 53, CreatedAt: at(1), UpdatedAt: at(2),
+		SourceKey: key, URL: "https://example.com/" + key.Name + "?a=b%20c",
+		Description: new("about " + key.Name),
+		SealedToken: []byte("\x00\xff\x80 sealed"), SigningKey: []byte("\x00\xfe key"),
+		Serial: 1 << 53, CreatedAt: at(1), UpdatedAt: at(2),
 	}
 }
 
-func templateKey(id string) svc.TemplateKey { return svc.TemplateKey{Scope: svc.ScopeServer, ID: id} }
+func templateKey(
+	id string,
+) svc.TemplateKey {
+	return svc.TemplateKey{Scope: svc.ScopeServer, ID: id}
+}
 
 func personalTemplate(owner, id string) svc.TemplateKey {
 	return svc.TemplateKey{Scope: svc.ScopePersonal, Owner: owner, ID: id}
 }
 
-// handMade is a template without an origin.
+// handMade returns a template without an origin.
 func handMade(id string, tags ...string) svc.Template {
 	return svc.Template{
 		TemplateKey: templateKey(id),
 		Content: svc.Content{
 			Name: "name of " + id, Description: new("about " + id), Category: new("category"),
-			Integrations: []string{"slack", "mail"}, Tags: tags, Manifest: json.RawMessage(`{"version":"1","id":1.0}`),
+			Integrations: []string{"slack", "mail"}, Tags: tags,
+			Manifest: json.RawMessage(`{"version":"1","id":1.0}`),
 		},
 		InstalledAt: at(10), UpdatedAt: at(20),
 	}
 }
 
-// installed is a template with an origin. Its base differs from its content in every field.
+// installed returns a template with an origin. Its base differs from its content in every field.
 func installed(id string, tags ...string) svc.Template {
 	template := handMade(id, tags...)
 	template.Origin = &svc.Origin{
-		Source: personalSource("alice", "acme"), ID: "upstream " + id, URL: "https://example.com/acme", Revision: "sha256:" + id,
+		Source: personalSource("alice", "acme"), ID: "upstream " + id,
+		URL: "https://example.com/acme", Revision: "sha256:" + id,
 		Base: svc.Content{
 			Name: "base of " + id, Description: new("base about"), Category: new("base category"),
-			Integrations: []string{"base"}, Tags: []string{"base-tag", "base-tag"}, Manifest: json.RawMessage(`{"version":"0"}`),
+			Integrations: []string{"base"}, Tags: []string{"base-tag", "base-tag"},
+			Manifest: json.RawMessage(`{"version":"0"}`),
 		},
 	}
 	return template
@@ -108,36 +130,48 @@ var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 
 func newKey(id string, holder svc.Identity, created time.Time) svc.APIKey {
 	return svc.APIKey{
-		ID: id, Holder: holder, Prefix: "svcu_" + id, Description: new("for " + id), Hash: []byte("\x00\xffhash of " + id),
+		ID: id, Holder: holder, Prefix: "svcu_" + id, Description: new("for " + id),
+		Hash:   []byte("\x00\xffhash of " + id),
 		Pepper: "1", CreatedAt: created, Seal: []byte("\xff\x00seal of " + id),
 	}
 }
 
 func newPolicy(id string) svc.Policy {
-	return svc.Policy{ID: id, DisplayName: "policy " + id, Document: json.RawMessage(`{"version":"2026-03-24","statements":[],"n":1.0}`)}
+	return svc.Policy{
+		ID: id, DisplayName: "policy " + id,
+		Document: json.RawMessage(`{"version":"2026-03-24","statements":[],"n":1.0}`),
+	}
 }
 
 func attach(policy, kind, principal string, priority int64) svc.Attachment {
-	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority}
+	return svc.Attachment{
+		PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority,
+	}
 }
 
-// newEvent is an event; those with a greater n are newer.
+// newEvent returns an event. A greater n is newer.
 func newEvent(n uint32) svc.Event {
 	id := uuid.UUID{0x01, 0x95, 0xff, 0x80, 0, 0, 0x70, 0, 0x80}
 	binary.BigEndian.PutUint32(id[12:], n)
 	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "holder of " + odd[int(n)%len(odd)]}
 	return svc.Event{
-		ID: id, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)], Action: svc.EventAPIKeyIssued,
-		Target: svc.Target{Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal, Owner: "bob", Holder: holder},
+		ID: id, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)],
+		Action: svc.EventAPIKeyIssued,
+		Target: svc.Target{
+			Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal,
+			Owner: "bob", Holder: holder,
+		},
 	}
 }
 
 // apply writes a bundle.
 func (c *checker) apply(bundle svc.Bundle) {
-	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil }))
+	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		return bundle, nil
+	}))
 }
 
-// current reads rows as ChangeAccess hands them to change.
+// current reads rows as ChangeAccess passes them to change.
 func (c *checker) current(named svc.AccessNames) svc.Bundle {
 	var read svc.Bundle
 	c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
@@ -151,7 +185,10 @@ func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
 	snapshot, err := c.Access(c.ctx, query)
 	c.ok(err)
 	slices.SortFunc(snapshot.Grants, func(a, b svc.Grant) int {
-		return strings.Compare(a.ID+"\x00"+a.Principal.Type+"\x00"+a.Principal.ID, b.ID+"\x00"+b.Principal.Type+"\x00"+b.Principal.ID)
+		return strings.Compare(
+			a.ID+"\x00"+a.Principal.Type+"\x00"+a.Principal.ID,
+			b.ID+"\x00"+b.Principal.Type+"\x00"+b.Principal.ID,
+		)
 	})
 	return snapshot
 }

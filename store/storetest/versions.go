@@ -10,7 +10,8 @@ import (
 )
 
 var versionRules = []rule{
-	{"ChangeTemplate adds what the template was to its versions where change has raised Version, and nowhere else", func(c *checker) {
+	{"ChangeTemplate keeps the old template as a version exactly " +
+		"when change raises Version", func(c *checker) {
 		template, other := installed("t", "x", "y"), installed("u", "x")
 		template.Version, other.Version = 1, 1
 		c.ok(c.CreateTemplate(c.ctx, template))
@@ -42,15 +43,21 @@ var versionRules = []rule{
 	}},
 	{"versions are whole, digit for digit", func(c *checker) {
 		bare := handMade("t")
-		bare.Version, bare.Description, bare.Category, bare.Integrations, bare.Tags = 7, nil, nil, nil, nil
+		bare.Version, bare.Description, bare.Category = 7, nil, nil
+		bare.Integrations, bare.Tags = nil, nil
 		bare.Manifest = json.RawMessage(`{"version":"1","a":1.0,"b":1e400,"s":"` + "\u2028😀" + `"}`)
 		c.ok(c.CreateTemplate(c.ctx, bare))
-		c.raise("t", func(t *svc.Template) { t.Description, t.Category, t.Tags = new(""), new(""), []string{"b", "a", "b"} })
+		c.raise("t", func(t *svc.Template) {
+			t.Description, t.Category, t.Tags = new(""), new(""), []string{"b", "a", "b"}
+		})
 		full := c.template(bare.TemplateKey)
 		c.raise("t", func(t *svc.Template) { t.Name = "" })
-		c.same("versions", c.versions("t", 10), []svc.TemplateVersion{versionOf(full), versionOf(bare)})
+		c.same("versions", c.versions("t", 10), []svc.TemplateVersion{
+			versionOf(full), versionOf(bare),
+		})
 	}},
-	{"versions are greatest first, each once, whatever the size of a chunk, and only those below before", func(c *checker) {
+	{"TemplateVersions lists each version below before once, " +
+		"greatest first, for every chunk size", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		for range 12 {
 			c.raise("t", func(t *svc.Template) {
@@ -71,7 +78,7 @@ var versionRules = []rule{
 			c.same(fmt.Sprint("numbers below ", before), numbers(chunk), []int64{before - 1})
 		}
 	}},
-	{"the newest versions are kept, and no others", func(c *checker) {
+	{"only the newest MaxTemplateVersions versions are kept", func(c *checker) {
 		template := handMade("t")
 		template.Version = 1
 		c.ok(c.CreateTemplate(c.ctx, template))
@@ -83,16 +90,25 @@ var versionRules = []rule{
 		c.same("the newest", kept[0], int64(svc.MaxTemplateVersions+5))
 		c.same("the oldest", kept[len(kept)-1], int64(6))
 	}},
-	{"a change that is refused, or writes nothing, adds no version", func(c *checker) {
+	{"a change that fails or writes nothing adds no version", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		raise := func(t *svc.Template) { t.Version, t.Name = t.Version+1, "spoiled" }
-		c.ok(c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) { raise(t); return false, nil }))
-		c.is("ChangeTemplate", c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) { raise(t); return true, errRefused }), errRefused)
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+			raise(t)
+			return false, nil
+		}))
+		c.is("ChangeTemplate", c.ChangeTemplate(
+			c.ctx, templateKey("t"),
+			func(t *svc.Template) (bool, error) { raise(t); return true, errRefused },
+		), errRefused)
 		c.same("versions", len(c.versions("t", 10)), 0)
 		c.same("version", c.template(templateKey("t")).Version, int64(0))
 	}},
-	{"versions are those of one template, and go with it", func(c *checker) {
-		keys := []svc.TemplateKey{templateKey("t"), templateKey("T"), personalTemplate("alice", "t"), personalTemplate("bob", "t")}
+	{"versions belong to one template and are deleted with it", func(c *checker) {
+		keys := []svc.TemplateKey{
+			templateKey("t"), templateKey("T"), personalTemplate("alice", "t"),
+			personalTemplate("bob", "t"),
+		}
 		for i, key := range keys {
 			template := handMade("t")
 			template.TemplateKey, template.Name = key, fmt.Sprint(i)
@@ -107,13 +123,13 @@ var versionRules = []rule{
 		c.ok(c.DeleteTemplate(c.ctx, keys[0], nil))
 		c.same("versions of a deleted one", len(c.versionsOf(keys[0], 10)), 0)
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
-		c.same("versions of one created anew", len(c.versionsOf(keys[0], 10)), 0)
+		c.same("versions of a recreated one", len(c.versionsOf(keys[0], 10)), 0)
 		for _, key := range keys[1:] {
 			c.same("versions of another", len(c.versionsOf(key, 10)), 1)
 		}
 		c.same("versions of an unknown", len(c.versions("unknown", 10)), 0)
 	}},
-	{"of changes at once that raise Version each leaves one version", func(c *checker) {
+	{"of several concurrent changes that raise Version, each leaves one version", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		for _, err := range race(func(int) error {
 			return c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
@@ -129,7 +145,7 @@ var versionRules = []rule{
 			c.same("length of a name", len(v.Name), len(versions[i].Name)-1)
 		}
 	}},
-	{"what a caller does to a version it was handed does not reach the store", func(c *checker) {
+	{"the store does not share memory with versions that it returned", func(c *checker) {
 		template := installed("t", "x", "y")
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.raise("t", func(t *svc.Template) { t.Name = "new" })
@@ -142,7 +158,7 @@ var versionRules = []rule{
 	}},
 }
 
-// versionOf is the version that a template becomes.
+// versionOf returns the version that a change keeps of a template.
 func versionOf(t svc.Template) svc.TemplateVersion {
 	v := svc.TemplateVersion{Number: t.Version, Content: t.Content, UpdatedAt: t.UpdatedAt}
 	if t.Origin != nil {
@@ -152,7 +168,9 @@ func versionOf(t svc.Template) svc.TemplateVersion {
 }
 
 // raise changes a template of the server and raises its Version.
-func (c *checker) raise(id string, change func(*svc.Template)) { c.raiseKey(templateKey(id), change) }
+func (c *checker) raise(id string, change func(*svc.Template)) {
+	c.raiseKey(templateKey(id), change)
+}
 
 func (c *checker) raiseKey(key svc.TemplateKey, change func(*svc.Template)) {
 	c.ok(c.ChangeTemplate(c.ctx, key, func(t *svc.Template) (bool, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// versionsFault is a fault in what versions are handed out.
+// versionsFault returns a fault in the versions that are returned.
 func versionsFault(fault func(chunk []svc.TemplateVersion) []svc.TemplateVersion) func(*store) {
 	return func(s *store) {
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
@@ -17,7 +17,7 @@ func versionsFault(fault func(chunk []svc.TemplateVersion) []svc.TemplateVersion
 	}
 }
 
-// raises is a fault in what a change of a template that raises Version comes to.
+// raises returns a fault in a change of a template that raises Version.
 func raises(fault func(before svc.Template, after *svc.Template)) func(*store) {
 	return func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
@@ -32,24 +32,24 @@ func raises(fault func(before svc.Template, after *svc.Template)) func(*store) {
 }
 
 var versionFaults = map[string]func(*store){
-	"no version is kept":     versionsFault(func([]svc.TemplateVersion) []svc.TemplateVersion { return nil }),
-	"versions oldest first":  versionsFault(func(chunk []svc.TemplateVersion) []svc.TemplateVersion { slices.Reverse(chunk); return chunk }),
-	"versions without texts": versionsFault(each(func(v *svc.TemplateVersion) { v.Description = nil })),
-	"versions without tags":  versionsFault(each(func(v *svc.TemplateVersion) { v.Tags = nil })),
-	"versions that were never installed": versionsFault(each(func(v *svc.TemplateVersion) {
+	"no version is kept":               versionsFault(func([]svc.TemplateVersion) []svc.TemplateVersion { return nil }),
+	"versions are listed oldest first": versionsFault(func(chunk []svc.TemplateVersion) []svc.TemplateVersion { slices.Reverse(chunk); return chunk }),
+	"versions lose their texts":        versionsFault(each(func(v *svc.TemplateVersion) { v.Description = nil })),
+	"versions lose their tags":         versionsFault(each(func(v *svc.TemplateVersion) { v.Tags = nil })),
+	"versions lose their source revision": versionsFault(each(func(v *svc.TemplateVersion) {
 		v.SourceRevision = ""
 	})),
-	"versions without their time": versionsFault(each(func(v *svc.TemplateVersion) { v.UpdatedAt = at(0) })),
-	"each change is a version":    raises(func(before svc.Template, after *svc.Template) { after.Version = before.Version + 1 }),
-	"a version less is kept": versionsFault(func(chunk []svc.TemplateVersion) []svc.TemplateVersion {
+	"versions lose their time": versionsFault(each(func(v *svc.TemplateVersion) { v.UpdatedAt = at(0) })),
+	"each change is a version": raises(func(before svc.Template, after *svc.Template) { after.Version = before.Version + 1 }),
+	"one version fewer is kept": versionsFault(func(chunk []svc.TemplateVersion) []svc.TemplateVersion {
 		return slices.DeleteFunc(chunk, func(v svc.TemplateVersion) bool { return v.Number == 6 })
 	}),
-	"versions of before, too": func(s *store) {
+	"before includes its own version": func(s *store) {
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
 			return s.Store.TemplateVersions(ctx, key, max(before, before+1), limit)
 		}
 	},
-	"the versions of all of one id": func(s *store) {
+	"versions of templates with one id are confused": func(s *store) {
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
 			chunk, err := s.Store.TemplateVersions(ctx, key, before, limit)
 			if err == nil && len(chunk) == 0 {
@@ -93,7 +93,7 @@ var versionFaults = map[string]func(*store){
 			return refused
 		}
 	},
-	"of changes at once one leaves no version": raises(func(before svc.Template, after *svc.Template) {
+	"one of several concurrent changes leaves no version": raises(func(before svc.Template, after *svc.Template) {
 		if after.Version > 3 && len(before.Name) == len("name of t")+3 && after.Name == before.Name+"x" {
 			after.Version = before.Version
 		}
