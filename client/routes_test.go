@@ -73,11 +73,11 @@ func fill(v reflect.Value) {
 	}
 }
 
-// The README shows what the example does.
-func TestReadme(t *testing.T) {
+// docs/http.md shows the code of the example.
+func TestDocumentedExample(t *testing.T) {
 	is := is.New(t)
-	readme, example := string(must(os.ReadFile("../README.md"))), string(must(os.ReadFile("example_test.go")))
-	_, snippet, found := strings.Cut(readme, "<!-- client/example_test.go -->\n```go\n")
+	page, example := string(must(os.ReadFile("../docs/http.md"))), string(must(os.ReadFile("example_test.go")))
+	_, snippet, found := strings.Cut(page, "<!-- client/example_test.go -->\n```go\n")
 	snippet, _, ended := strings.Cut(snippet, "```\n")
 	is.True(found && ended && len(snippet) > 100)
 	is.True(strings.Contains(strings.ReplaceAll(example, "\n\t", "\n"), snippet))

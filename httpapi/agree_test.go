@@ -47,13 +47,13 @@ func sameRows(t *testing.T, what string, have, want []string) {
 	}
 }
 
-// The README lists the routes that there are, and docs/errors.md the codes with their statuses.
+// docs/http.md lists all routes, and docs/errors.md all codes with their statuses.
 func TestDocumentsAgree(t *testing.T) {
 	var routes, codes []string
 	for _, r := range httpapi.Routes() {
 		routes = append(routes, r.Method+" "+r.Path)
 	}
-	sameRows(t, "README.md", rows(t, "../README.md", "(?m)^\\| `(GET|POST|PATCH|DELETE) (/[^`]*)`"), routes)
+	sameRows(t, "docs/http.md", rows(t, "../docs/http.md", "(?m)^\\| `(GET|POST|PATCH|DELETE) (/[^`]*)`"), routes)
 	for code, status := range httpapi.Statuses {
 		codes = append(codes, fmt.Sprint(code, " ", status))
 	}
