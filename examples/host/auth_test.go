@@ -11,7 +11,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// sessions are those that the host has handed out: a token, and who signed in with it.
+// sessions maps the tokens of the host's sessions to the users that signed in.
 type sessions map[string]session
 
 type session struct {
@@ -19,13 +19,14 @@ type session struct {
 	roles []string
 }
 
-// actions are what the host's roles mean here.
+// actions are the meaning of the host's roles.
 var actions = map[string][]string{
 	"owner":   {"iam:*", "template:*"},
 	"curator": {"template:admin"},
 }
 
-// authenticate says whose session a bearer is, and vouches for what the roles of that user mean, in this request.
+// authenticate returns the user of a session, and vouches for the actions of that user's roles in
+// this request.
 func (s sessions) authenticate(_ context.Context, bearer string) (svc.Principal, error) {
 	found, there := s[bearer]
 	if !there {
@@ -38,8 +39,8 @@ func (s sessions) authenticate(_ context.Context, bearer string) (svc.Principal,
 	return who, nil
 }
 
-// A host that has sessions and roles of its own needs no users in svc, and no policies: its Authenticator accepts the
-// sessions and vouches for actions.
+// A host with its own sessions and roles needs no users and no policies in svc. Its Authenticator
+// accepts the sessions and vouches for actions.
 func Example_sessions() {
 	signedIn := sessions{
 		"s-olivia": {user: "olivia", roles: []string{"owner"}},

@@ -1,3 +1,2 @@
-// Package host shows, in its examples, how a host application connects svc to what it has already: its sessions, its mux,
-// its own files.
+// Package host shows in examples how a host connects svc to its sessions, its mux and its files.
 package host

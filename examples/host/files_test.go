@@ -11,7 +11,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// A file system can be a source: a directory of the host's, or one that is embedded in its binary.
+// A file system can be a source: a directory of the host, or one embedded in its binary.
 func Example_files() {
 	house := fstest.MapFS{
 		"templates.json": {Data: []byte(`{"templates": [{"id": "notes", "name": "Notes", "manifest_file": "m/notes.json"}]}`)},

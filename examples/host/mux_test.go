@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// newService is a service that accepts the bearer "s-olivia".
+// newService returns a service that accepts the bearer "s-olivia".
 func newService() *svc.Service {
 	service, err := svc.New(svc.Config{
 		Store:         memstore.New(),
@@ -23,8 +23,8 @@ func newService() *svc.Service {
 	return service
 }
 
-// A host with a mux of its own mounts the interface like any handler, under a path of its choice. A mux cleans paths before it
-// looks for a handler, and answers those with "//" or ".." by a redirect, whoever asks.
+// A host mounts the interface in its mux like any handler, under a path of its choice. The mux
+// redirects paths with "//" or ".." before it looks for a handler, even without a bearer.
 func Example_stripPrefix() {
 	api := httpapi.New(newService(), httpapi.Options{})
 	mux := http.NewServeMux()
@@ -38,8 +38,8 @@ func Example_stripPrefix() {
 	// 307
 }
 
-// Ahead of the mux, the interface sees every request under its prefix first, whatever its path looks like, and nobody
-// is answered before authentication.
+// Ahead puts the interface in front of the mux: it sees every request under its prefix first,
+// whatever the path looks like. No request gets an answer before authentication.
 func Example_ahead() {
 	api := httpapi.New(newService(), httpapi.Options{Prefix: "/platform/memory"})
 	mux := http.NewServeMux()

@@ -21,7 +21,7 @@ var (
 	refused = []string{"a%2Fb", "a%2fb", "%2F", "a%5Cb", "%00", "%ff", strings.Repeat("a", 129)}
 )
 
-// spellings are how an id may be written in a path.
+// spellings are the ways to write an id in a path.
 func spellings(id string) []string {
 	var upper, lower strings.Builder
 	for _, b := range []byte(id) {
@@ -35,7 +35,7 @@ func spellings(id string) []string {
 	return all
 }
 
-// bodies are those of the routes that need one.
+// bodies are the bodies of the routes that need one.
 var bodies = map[string]string{
 	"POST /debug/simulate":                           `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`,
 	"POST /admin/template-sources":                   `{"url": "fs://shelf", "alias": "new"}`,
@@ -49,8 +49,8 @@ var bodies = map[string]string{
 	"POST /me/api-keys/{key_id}/rotate":              `{"overlap_seconds": 60}`,
 }
 
-// stock makes an id that of a source, of a template with a history that came from it, and of a user, and returns the id of a key of
-// this user's and of one of the caller's.
+// stock gives one id to a source, to a template with a history from that source, and to a user. It
+// returns the ids of a key of this user and of a key of the caller.
 func (s *site) stock(id string) map[string]string {
 	s.t.Helper()
 	ctx, alias, name := s.t.Context(), id, "Other"
@@ -64,7 +64,7 @@ func (s *site) stock(id string) map[string]string {
 	return keys
 }
 
-// clear takes away what requests have made.
+// clear deletes what requests have made.
 func (s *site) clear() {
 	s.t.Helper()
 	for _, id := range []string{"new", "copy"} {
@@ -73,7 +73,7 @@ func (s *site) clear() {
 	_ = s.service.Sources.Remove(s.t.Context(), svc.Host, "new")
 }
 
-// routes are those that delete last, and of them first that of one key and then that of all.
+// routes has the routes that delete at the end: first for one key, then for all keys.
 var routes = slices.SortedStableFunc(slices.Values(httpapi.Routes()), func(a, b httpapi.Route) int {
 	if a.Method == "DELETE" && b.Method == "DELETE" {
 		return len(b.Path) - len(a.Path)
@@ -81,7 +81,7 @@ var routes = slices.SortedStableFunc(slices.Values(httpapi.Routes()), func(a, b 
 	return strings.Count(a.Method, "DELETE") - strings.Count(b.Method, "DELETE")
 })
 
-// exchange is a request about an id, and what it was answered.
+// exchange is a request about an id and its answer.
 type exchange struct {
 	route   httpapi.Route
 	escaped string // the id, as it was written
@@ -89,8 +89,8 @@ type exchange struct {
 	answer
 }
 
-// same reports whether two exchanges are, but for what is random in the answers: keys, their ids, when a source was asked, and which
-// revision of the policies is in memory.
+// same compares two exchanges, except for the random parts of answers: keys and their ids, when a
+// source was asked, and the revision of the cached policies.
 func (x exchange) same(as exchange) bool {
 	if x.body != as.body {
 		x.body, as.body = random.ReplaceAllString(x.body, ""), random.ReplaceAllString(as.body, "")
@@ -100,7 +100,7 @@ func (x exchange) same(as exchange) bool {
 
 var random = regexp.MustCompile(`svcu_[0-9A-Za-z]+|"id":"[0-9A-Za-z]{16}"|"fetched_at":"[^"]+"|"revision":"[0-9]+"`)
 
-// exchange asks one route about an id that is written so.
+// exchange sends a request to one route, with the id in this spelling.
 func (s *site) exchange(route httpapi.Route, id, escaped, key string) exchange {
 	s.t.Helper()
 	target := strings.NewReplacer("{name}", escaped, "{template_id}", escaped, "{user_id}", escaped, "{key_id}", key).Replace(route.Path)
@@ -117,7 +117,7 @@ func (s *site) exchange(route httpapi.Route, id, escaped, key string) exchange {
 // readers have an id at the end of their path, and in the middle.
 var readers = []httpapi.Route{{Method: "GET", Path: "/admin/templates/{template_id}"}, {Method: "GET", Path: "/users/{user_id}/api-keys"}}
 
-// exchanges are all routes with all ids, and the readers with all ways to write them.
+// exchanges returns all routes with all ids, and the readers with all spellings.
 func (s *site) exchanges() []exchange {
 	s.t.Helper()
 	var all []exchange
@@ -150,8 +150,8 @@ func (s *site) exchanges() []exchange {
 	return all
 }
 
-// What the interface answers does not depend on how it is mounted: all routes, with ids that a router might clean, decode, redirect
-// or route elsewhere.
+// The answers of the interface do not depend on its mount. This covers all routes, with ids that a
+// router might clean, decode, redirect or route elsewhere.
 func TestAnswers(t *testing.T) {
 	var want []exchange
 	for _, m := range mounts {
@@ -176,8 +176,8 @@ func (a answer) String() string {
 	return fmt.Sprintf("%d, cut off %v\n%s%.400s", a.status, a.cut, a.header, a.body)
 }
 
-// checkReference finds out whether what all are compared with is what it should be: every route works with every id,
-// however it is written, and what is no id is refused.
+// checkReference checks the mount that the others are compared with. Every route works with every
+// id in every spelling, and refuses an invalid id.
 func checkReference(t *testing.T, all []exchange) {
 	t.Helper()
 	for _, one := range all {

@@ -24,7 +24,7 @@ var chiMounts = []mount{
 		host: onChi(func(r chi.Router, api http.Handler) { r.Mount("/t/{tenant}/ext/svc", api) })},
 }
 
-// onChi is a router that has a page of its own.
+// onChi is a router with a page of its own.
 func onChi(mount func(chi.Router, http.Handler)) func(*httpapi.Handler) http.Handler {
 	return func(api *httpapi.Handler) http.Handler {
 		r := chi.NewRouter()

@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// breaking is a store that has only the first chunk of a list.
+// breaking is a store whose lists fail after the first chunk.
 type breaking struct {
 	svc.Store
 	chunks int
@@ -25,7 +25,7 @@ func (b *breaking) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.
 	return b.Store.Templates(ctx, page)
 }
 
-// half asks for a list that breaks off in its middle.
+// half requests a list that breaks off in the middle.
 func half(t *testing.T, m mount) answer {
 	t.Helper()
 	store := memstore.New()
@@ -40,7 +40,7 @@ func half(t *testing.T, m mount) answer {
 	return serve(t, host).ask("GET", m.path()+"/admin/templates", bearer, "")
 }
 
-// No middleware makes half a list pass for a whole one.
+// No middleware makes half a list look complete.
 func TestHalfAListIsCutOff(t *testing.T) {
 	for _, m := range mounts {
 		t.Run(m.name, func(t *testing.T) {

@@ -16,7 +16,8 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// What docs/hosting.md says that routers answer before authentication is what they answer: see TestNobodyIsAnsweredUnknown.
+// docs/hosting.md lists the answers of routers before authentication; the list is right: see
+// TestNobodyIsAnsweredUnknown.
 func TestTableOfRouters(t *testing.T) {
 	text := page(t)
 	for row, names := range map[string][]string{

@@ -12,13 +12,15 @@ import (
 
 func withEcho(api *httpapi.Handler) http.Handler {
 	e := echo.NewWithConfig(echo.Config{Logger: slog.Default()})
-	e.Use(middleware.RequestLogger(), middleware.Recover(), echo.WrapMiddleware(counted), echo.WrapMiddleware(api.Ahead))
+	e.Use(middleware.RequestLogger(), middleware.Recover(),
+		echo.WrapMiddleware(counted), echo.WrapMiddleware(api.Ahead))
 	e.GET("/", echo.WrapHandler(http.HandlerFunc(home)))
-	e.GET("/whoami", echo.WrapHandler(http.HandlerFunc(whoami)), echo.WrapMiddleware(api.Protect))
+	page := echo.WrapHandler(http.HandlerFunc(whoami))
+	e.GET("/whoami", page, echo.WrapMiddleware(api.Protect))
 	return e
 }
 
-// recall is a route of the host's own, behind Protect. A denial is an error: nil would be an answer of 200.
+// recall is a route of the host, behind Protect. A denial must be an error: nil would answer 200.
 func recall(service *svc.Service) echo.HandlerFunc {
 	return func(c *echo.Context) error {
 		who, _ := httpapi.PrincipalFrom(c.Request().Context())

@@ -40,7 +40,7 @@ func onEcho(config echo.RouterConfig, mount func(*echo.Echo, http.Handler)) func
 	}
 }
 
-// A caller who may not recall is refused: an error, not nil, comes of a denial.
+// A caller without the right to recall is refused: a denial returns an error, not nil.
 func TestRecallWithEcho(t *testing.T) {
 	is := is.New(t)
 	service := newService(t, memstore.New())

@@ -51,7 +51,8 @@ func anyOfGin(set func(*gin.Engine)) func(*httpapi.Handler) http.Handler {
 	})
 }
 
-// Of itself gin redirects, before any middleware, to a page whose path is one of the interface's but for a slash.
+// By default gin redirects, before any middleware, to a page whose path differs from the
+// interface's only by a slash.
 func TestGinRedirects(t *testing.T) {
 	for redirects, want := range map[bool]int{true: 301, false: 401} {
 		s := newSite(t, mount{host: onGin(func(r *gin.Engine, api *httpapi.Handler) {
@@ -65,7 +66,7 @@ func TestGinRedirects(t *testing.T) {
 	}
 }
 
-// Of itself gin's Recovery makes half a list pass for a whole one, if it comes first.
+// When gin's Recovery comes first, half a list looks complete.
 func TestGinRecovery(t *testing.T) {
 	got := half(t, mount{host: onGin(func(r *gin.Engine, api *httpapi.Handler) { r.Use(gin.Recovery(), ginAhead(api)) })})
 	if got.status != 200 || got.cut {

@@ -1,5 +1,6 @@
-// Command mounts is one host four times: with the mux of net/http, and with the routers chi, echo and gin. Each has pages of its
-// own, one of them for whoever svc knows, middleware in front of everything, and the interface under /ext/svc.
+// Command mounts runs one host with one of four routers: the mux of net/http, chi, echo or gin. The
+// host has its own pages, one of them only for callers that svc knows. Middleware runs in front of
+// everything, and the interface is under /ext/svc.
 //
 //	go run ./examples/mounts chi
 package main
@@ -20,7 +21,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// hosts are the same host with one router or another.
+// hosts holds the same host, built with each router.
 var hosts = map[string]func(*httpapi.Handler) http.Handler{
 	"net/http": withMux, "chi": withChi, "echo": withEcho, "gin": withGin,
 }
@@ -30,25 +31,28 @@ func main() {
 	if !found {
 		log.Fatal("which router? net/http, chi, echo or gin")
 	}
-	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.Default()})) // add peppers, and a store that stays
+	// A real host adds peppers and a durable store.
+	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.Default()}))
 	ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
 	issued := must(service.Keys.Issue(context.Background(), svc.Host, ada, svc.NewAPIKey{}))
 	address := cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8083")
 	for _, path := range []string{"/whoami", "/ext/svc/me/api-keys"} {
-		fmt.Printf("curl -sS -H 'Authorization: Bearer %s' http://%s%s\n", string(issued.Key), address, path)
+		fmt.Printf("curl -sS -H 'Authorization: Bearer %s' http://%s%s\n",
+			string(issued.Key), address, path)
 	}
-	log.Fatal(http.ListenAndServe(address, with(httpapi.New(service, httpapi.Options{Logger: slog.Default()}))))
+	api := httpapi.New(service, httpapi.Options{Logger: slog.Default()})
+	log.Fatal(http.ListenAndServe(address, with(api)))
 }
 
 func home(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the host's own page\n") }
 
-// whoami is behind Protect.
+// whoami is a page behind Protect.
 func whoami(w http.ResponseWriter, r *http.Request) {
 	who, _ := httpapi.PrincipalFrom(r.Context())
 	fmt.Fprintln(w, who.Kind, who.ID)
 }
 
-// served counts answers by the patterns of their routes.
+// served counts answers by the pattern of their route.
 var served = expvar.NewMap("served")
 
 func counted(next http.Handler) http.Handler {

@@ -43,7 +43,7 @@ func TestProgramRuns(t *testing.T) {
 	}
 }
 
-// body asks until somebody answers.
+// body repeats a request until the server answers.
 func body(t *testing.T, url, header, value string) string {
 	t.Helper()
 	request := must(http.NewRequestWithContext(t.Context(), "GET", url, nil))
@@ -64,7 +64,7 @@ func body(t *testing.T, url, header, value string) string {
 	}
 }
 
-// The host's own pages are its own, but for the one that is for whoever svc knows.
+// The host serves its own pages; one of them is only for callers that svc knows.
 func TestPages(t *testing.T) {
 	for name, with := range hosts {
 		t.Run(name, func(t *testing.T) {

@@ -24,19 +24,19 @@ type mount struct {
 	front  func(t *testing.T, host http.Handler) http.Handler // what stands before the host; nil: nothing
 }
 
-// early is what the router itself answers before anybody is authenticated: to odd targets that start with the base and to those that do
-// not, to the base without more, to methods that it does not know, and to targets that lead to the interface only once they are
-// unescaped. "": nothing.
+// early lists the router's own answers before authentication; "" means none. They go to odd targets
+// inside and outside the base, to the bare base, to unknown methods, and to targets that lead to
+// the interface only when unescaped.
 type early struct{ outside, inside, bare, method, escaped string }
 
 const here = "/ext/svc"
 
-// mounts are all that are tested. The first is the one that the others are compared with.
+// mounts are all tested mounts. The others are compared with the first.
 var mounts = slices.Concat(netMounts, chiMounts, echoMounts, ginMounts)
 
 func (m mount) path() string { return cmp.Or(m.base, here) }
 
-// pattern is the prefix as it is in the patterns of routes.
+// pattern returns the prefix in the patterns of routes.
 func (m mount) pattern() string { return cmp.Or(m.prefix, here) }
 
 func (m mount) serve(t *testing.T, api *httpapi.Handler) http.Handler {
@@ -95,7 +95,7 @@ func stripped(prefix string) func(*httpapi.Handler) http.Handler {
 	}
 }
 
-// proxy cuts a prefix off of which the host knows nothing.
+// proxy removes a prefix that the host does not know.
 func proxy(t *testing.T, host http.Handler) http.Handler {
 	back := httptest.NewServer(host)
 	t.Cleanup(back.Close)

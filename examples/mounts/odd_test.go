@@ -29,7 +29,7 @@ var (
 	methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 )
 
-// before collects what is answered to targets without a bearer, where it is no 401.
+// before collects the answers to targets without a bearer, except 401.
 func (s *site) before(methods, targets []string) string {
 	s.t.Helper()
 	var early []string
@@ -47,8 +47,8 @@ func (s *site) before(methods, targets []string) string {
 	return strings.Join(slices.Compact(early), " ")
 }
 
-// Nobody is answered before authentication, neither by a redirect nor by a page. Where a router gets in before that, it is with what the
-// table of mounts says, and not on the paths that the interface has.
+// No request gets an answer before authentication, neither a redirect nor a page. A router may
+// answer first only as the table of mounts says, and never on a path of the interface.
 func TestNobodyIsAnsweredUnknown(t *testing.T) {
 	for _, m := range mounts {
 		t.Run(m.name, func(t *testing.T) {

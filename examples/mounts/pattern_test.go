@@ -14,7 +14,7 @@ import (
 
 var parameter = regexp.MustCompile(`\{\w+\}`)
 
-// request is one to a route, with an id that nobody should see in a metric.
+// request returns a request to a route, with an id that no metric may show.
 func request(base string, route httpapi.Route, bearer string) *http.Request {
 	r := httptest.NewRequest(route.Method, base+parameter.ReplaceAllString(route.Path, "secret"), nil)
 	r.Header.Set("Authorization", "Bearer "+bearer)
@@ -28,7 +28,8 @@ func count(pattern string) int64 {
 	return 0
 }
 
-// What the host's own middleware counts has the patterns of the interface's routes, and the names that its router gives its own.
+// The host's middleware counts the patterns of the interface's routes, and the host's pages by the
+// patterns of its router.
 func TestCounted(t *testing.T) {
 	pages := map[string]string{"net/http": "GET /whoami", "chi": "/whoami", "echo": "/whoami", "gin": "/whoami"}
 	for name, with := range hosts {
@@ -57,7 +58,8 @@ func TestCounted(t *testing.T) {
 	})
 }
 
-// A middleware whose request is copied on the way asks for the pattern, before or after.
+// A middleware that gets a copy of the request can ask for the pattern, before or after the
+// request.
 func TestPattern(t *testing.T) {
 	for _, m := range mounts {
 		t.Run(m.name, func(t *testing.T) {

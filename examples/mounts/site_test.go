@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bearer is the administrator's.
+// bearer is the administrator's session.
 const bearer = "session-of-admin"
 
 func sessions(_ context.Context, bearer string) (svc.Principal, error) {
@@ -49,7 +49,7 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
 }
 
-// newService is a service with a source that offers templates of these ids.
+// newService returns a service with a source that offers templates with these ids.
 func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 	t.Helper()
 	type entry struct {
@@ -90,7 +90,7 @@ func newSite(t *testing.T, m mount, ids ...string) *site {
 	return &site{m, service, serve(t, m.serve(t, httpapi.New(service, httpapi.Options{Prefix: m.prefix})))}
 }
 
-// client has one connection to a server, and sends targets over it as they are.
+// client has one connection to a server, and sends targets unchanged.
 type client struct {
 	t      *testing.T
 	server *httptest.Server
@@ -111,14 +111,14 @@ func serve(t *testing.T, host http.Handler) client {
 	return client{t, server, &conn{}}
 }
 
-// answer is what can be compared of one.
+// answer is the comparable part of an answer.
 type answer struct {
 	status       int
 	header, body string
 	cut          bool // off, before its end
 }
 
-// headers are those of an answer that are of the interface.
+// headers are the headers that the interface sets.
 var headers = []string{"Content-Type", "Cache-Control", "X-Content-Type-Options", "WWW-Authenticate", "Allow", "Retry-After", "Location"}
 
 func (c client) ask(method, target, bearer, body string) answer {

@@ -6,7 +6,8 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// withTenants serves each tenant's interface, of a service of its own, below /t/{tenant}/ext/svc. That is the Prefix of all of them.
+// withTenants serves each tenant's interface under /t/{tenant}/ext/svc. Each tenant has its own
+// Service and handler; all handlers have this path as Prefix.
 func withTenants(apis map[string]*httpapi.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", home)

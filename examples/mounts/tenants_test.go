@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// tenants are two in one process: a template and a key of each.
+// tenants makes two tenants in one process, each with a template and a key.
 func tenants(t *testing.T, prefix func(tenant string) string) (apis map[string]*httpapi.Handler, keys map[string]string) {
 	t.Helper()
 	apis, keys = map[string]*httpapi.Handler{}, map[string]string{}
@@ -46,7 +46,7 @@ func check(t *testing.T, host http.Handler, keys map[string]string) {
 	is.Equal(c.ask("GET", "/", "", "").body, "the host's own page\n")
 }
 
-// Two tenants in one process answer with what is theirs, and know only their own keys.
+// Two tenants in one process answer with their own templates, and accept only their own keys.
 func TestTenants(t *testing.T) {
 	apis, keys := tenants(t, func(string) string { return "/t/{tenant}/ext/svc" })
 	pattern := "GET /t/{tenant}/ext/svc/me/api-keys"

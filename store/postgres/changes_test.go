@@ -16,7 +16,7 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// waits counts how often AwaitChange returns until the generation is another.
+// waits counts how often AwaitChange returns before the generation differs from since.
 func waits(t *testing.T, store svc.Store, since int64) (times int) {
 	t.Helper()
 	for {
@@ -34,8 +34,8 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 	}
 }
 
-// A commit of one store wakes who waits on another: ten of them take less than the ten seconds that asking each second could
-// take.
+// A commit of one store wakes a caller that waits on another. Ten wake-ups take less than ten
+// seconds, the time that polling could take.
 func TestOneStoreWakesAnother(t *testing.T) { wakesAnother(t, pgtest.Schema(t)) }
 
 func wakesAnother(t *testing.T, url string) {
@@ -70,7 +70,7 @@ func generation(t *testing.T, store svc.Store) int64 {
 	return changes.Generation
 }
 
-// Without NOTIFY, or LISTEN, the other store asks.
+// Without NOTIFY or LISTEN the other store polls.
 func TestChangesAreNoticedByAsking(t *testing.T) {
 	for _, options := range []postgres.Options{{NoNotify: true}, {Pooler: true}} {
 		noticesByAsking(t, pgtest.Schema(t), options)
@@ -96,7 +96,8 @@ func noticesByAsking(t *testing.T, url string, options postgres.Options) {
 	is.True(time.Since(began) < 10*time.Second)
 }
 
-// TestNoReaderMissesAChange has eight writers on two stores, and a reader on each that follows the changes.
+// TestNoReaderMissesAChange runs eight writers on two stores, and on each store a reader that
+// follows the changes.
 func TestNoReaderMissesAChange(t *testing.T) {
 	t.Parallel()
 	const writers = 8
@@ -133,7 +134,7 @@ func TestNoReaderMissesAChange(t *testing.T) {
 	reading.Wait()
 }
 
-// follow reads changes until it has seen what there is when last is closed.
+// follow reads changes until last is closed, and then the rest.
 func follow(store svc.Store, last <-chan struct{}) (map[string]bool, error) {
 	seen := map[string]bool{}
 	for since, ended := int64(0), false; ; {

@@ -20,10 +20,10 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// recovery is how long after a restart of the server the first good answer may take.
+// recovery is how long the first good answer may take after a restart of the server.
 const recovery = 5 * time.Second
 
-// load writes and reads until it is stopped, and notes what was acknowledged.
+// load writes and reads until it is stopped, and notes the acknowledged calls.
 type load struct {
 	store svc.Store
 	stop  chan struct{}
@@ -80,14 +80,15 @@ func (l *load) note(id string, err error) {
 	}
 }
 
-// counts returns how many calls were acknowledged and refused, and when the last good answer came.
+// counts returns the numbers of acknowledged and refused calls, and the time of the last good
+// answer.
 func (l *load) counts() (acknowledged, refused int, good time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.acknowledged), l.refused, l.good
 }
 
-// await waits until so many more calls were acknowledged.
+// await waits for that many more acknowledged calls.
 func (l *load) await(t *testing.T, more int, within time.Duration) {
 	t.Helper()
 	before, _, _ := l.counts()
@@ -100,7 +101,8 @@ func (l *load) await(t *testing.T, more int, within time.Duration) {
 	}
 }
 
-// end stops the load, and checks that nothing acknowledged is lost, and that no call failed otherwise than it should.
+// end stops the load. It checks that no acknowledged write is lost and that calls failed only as
+// they should.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -146,7 +148,7 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-// forget deletes what a load has written.
+// forget deletes the rows of a load.
 func forget(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	if _, err := store.DB().Exec("DELETE FROM svc_api_keys"); err != nil {
@@ -154,8 +156,8 @@ func forget(t *testing.T, store *postgres.Store) {
 	}
 }
 
-// A crash that loses what was not written to the disk loses acknowledged writes when commits do not wait for it. So the check
-// above can fail.
+// The check above can fail: without waiting for the disk, commits lose acknowledged writes in a
+// crash.
 func TestCheckNoticesLosses(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t, "wal_writer_delay=10s")
@@ -233,7 +235,8 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 	is.NoErr(err)
 }
 
-// TestRoleThatMayNotMakeTables: where another has made them, reading and writing rows is all that a role needs.
+// TestRoleThatMayNotMakeTables: when another role has made the tables, a role needs only to read
+// and write rows.
 func TestRoleThatMayNotMakeTables(t *testing.T) {
 	is := is.New(t)
 	cluster := pgtest.Start(t)

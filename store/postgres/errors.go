@@ -11,11 +11,12 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// readOnlyTransaction is the SQLSTATE of a write where none can be: on a standby, above all.
+// readOnlyTransaction is the SQLSTATE of a write to a server that cannot write, mostly a standby.
 const readOnlyTransaction = "25006"
 
-// classify finds the errors that pass, and those of transactions that the server rolled back because of others. What it
-// does not know, a wrong password among it, is a fault that somebody has to mend.
+// classify recognizes temporary errors, and transactions that the server rolled back because of
+// others. It returns nil for every other error, such as a wrong password: an operator must fix
+// those.
 func classify(err error) error {
 	if fault, ok := errors.AsType[interface {
 		error
@@ -29,22 +30,23 @@ func classify(err error) error {
 	return nil
 }
 
-// meaning is that of a SQLSTATE (PostgreSQL's manual, appendix A).
+// meaning returns the meaning of a SQLSTATE (PostgreSQL's manual, appendix A).
 func meaning(state string) error {
 	switch state {
 	case "40001", "40P01": // serialization failure, deadlock
 		return svc.ErrChanged
 	case readOnlyTransaction,
-		"25P03",          // the transaction rested for too long
-		"40003",          // nobody knows how the statement ended
+		"25P03",          // the transaction was idle for too long
+		"40003",          // the outcome of the statement is unknown
 		"55P03", "57014", // the wait for a lock, or the statement, took too long
-		"57P01", "57P02", "57P03", "57P05", // shut down, crashed, starting; the session rested for too long
+		"57P01", "57P02", "57P03", // the server shuts down, has crashed, or starts
+		"57P05", // the session was idle for too long
 		"58030": // the disk fails
 		return svc.ErrUnavailable
 	}
 	if len(state) == 5 {
 		switch state[:2] {
-		case "08", "53": // the connection broke; no room: on the disk, in memory, for connections
+		case "08", "53": // the connection broke; the disk, memory or connections are exhausted
 			return svc.ErrUnavailable
 		}
 	}
@@ -59,11 +61,12 @@ func unreachable(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, pgconn.ErrConnClosed)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// reason is why there is no connection, without what the caller knows and says better.
+// reason returns why there is no connection. It drops the driver's text about the database and the
+// server, which the caller adds in its own words.
 func reason(err error) error {
 	means := classify(err)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {

@@ -46,7 +46,8 @@ var calls = map[string]func(ctx context.Context, store svc.Store) error{
 
 func failure[T any](_ T, err error) error { return err }
 
-// unanswered makes each call several times at once, and returns how long the longest took. All of them are to fail.
+// unanswered makes each call several times at once, and returns the longest time. All calls must
+// fail.
 func unanswered(t *testing.T, store svc.Store, times int) time.Duration {
 	t.Helper()
 	var group sync.WaitGroup
@@ -65,7 +66,7 @@ func unanswered(t *testing.T, store svc.Store, times int) time.Duration {
 	return time.Since(began)
 }
 
-// answered makes each call, and wants none to fail.
+// answered makes each call; none may fail.
 func answered(t *testing.T, store svc.Store) {
 	t.Helper()
 	for deadline := time.Now().Add(recovery); ; time.Sleep(10 * time.Millisecond) {
@@ -80,8 +81,9 @@ func answered(t *testing.T, store svc.Store) {
 	}
 }
 
-// A server that is stopped, and keeps its connections, holds no call for longer than promised: not those on connections that
-// there are, nor those that wait for one or make one. One that comes later learns at once that the server does not answer.
+// A frozen server that keeps its connections blocks no call for longer than promised. That holds
+// for calls on existing connections, and for calls that wait for a connection or open one. A later
+// call fails at once.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
@@ -101,7 +103,8 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// Nobody learns what became of a commit that the server does not answer: it fails within the same time, and is not tried again.
+// When the server does not answer a commit, the outcome is unknown. The commit fails within the
+// same time and is not tried again.
 func TestFrozenCommit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -124,7 +127,7 @@ func TestFrozenCommit(t *testing.T) {
 	answered(t, store)
 }
 
-// A caller who leaves during a commit does not make it last longer.
+// A caller that leaves during a commit does not prolong it.
 func TestFrozenCommitOfACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -145,7 +148,7 @@ func TestFrozenCommitOfACallerWhoLeaves(t *testing.T) {
 	answered(t, store)
 }
 
-// A call that waits for a lock for longer than promised fails alone: the server answers others meanwhile.
+// A call that waits too long for a lock fails alone: the server still answers others.
 func TestLockedIsNotFrozen(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -171,7 +174,7 @@ func TestLockedIsNotFrozen(t *testing.T) {
 	}
 }
 
-// A bundle may wait for longer than a request.
+// A bundle may wait longer than a request.
 func TestBundleWaitsForALock(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// limit makes connections on which no read and no write takes longer than longest.
+// limit makes connections whose every read and write takes at most longest.
 func limit(config *pgx.ConnConfig, longest time.Duration) {
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -21,13 +21,14 @@ func limit(config *pgx.ConnConfig, longest time.Duration) {
 	}
 }
 
-// limited is a connection to a server that may hang. The driver sets deadlines only for contexts that end.
+// limited is a connection to a server that may hang. The driver sets deadlines only for contexts
+// that end.
 type limited struct {
 	net.Conn
 	longest time.Duration
 
 	mu  sync.Mutex
-	end time.Time // the driver's deadline; zero: none
+	end time.Time // the driver's deadline; zero means none
 }
 
 func (l *limited) Read(p []byte) (int, error) {
@@ -44,7 +45,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Conn.Write(p)
 }
 
-// arm sets the deadline of the next read or write, which is never later than the driver's.
+// arm sets the deadline of the next read or write, never later than the driver's.
 func (l *limited) arm(set func(time.Time) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +56,8 @@ func (l *limited) arm(set func(time.Time) error) error {
 	return set(end)
 }
 
-// SetDeadline is how the driver interrupts a call whose context ends.
+// SetDeadline remembers the driver's deadline. The driver sets one to interrupt a call whose
+// context ends.
 func (l *limited) SetDeadline(end time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// How the listener keeps its connection.
+// The listener reconnects after pauses, and checks a silent connection.
 const (
 	firstPause   = 100 * time.Millisecond // before it connects again
-	longestPause = 3 * time.Second        // each pause is twice the one before, up to this
-	heartbeat    = 30 * time.Second       // how long there may be silence before it asks whether the server is there
+	longestPause = 3 * time.Second        // each pause is twice the previous one, up to this
+	heartbeat    = 30 * time.Second       // after so much silence it pings the server
 )
 
-// listener wakes whoever waits for changes when another process commits one. It is a convenience: who waits asks each second
-// anyway.
+// listener wakes the callers that wait for changes when another process commits one. It only saves
+// time: the callers also poll every second.
 type listener struct {
 	config    *pgx.ConnConfig
 	wake      func()
@@ -25,8 +25,8 @@ type listener struct {
 	ended     chan struct{}
 }
 
-// listen starts a listener. It connects, and connects again, until it is closed, and wakes at least once each time: nobody
-// knows what was notified in between.
+// listen starts a listener, which connects, and reconnects, until it is closed. It wakes the
+// callers after each connect, because it may have missed notifications.
 func listen(config *pgx.ConnConfig, wake func()) *listener {
 	return newListener(config, wake).start()
 }
@@ -62,7 +62,7 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// hear connects and wakes for as long as the connection holds.
+// hear connects, and wakes the callers for as long as the connection holds.
 func (l *listener) hear(ctx context.Context) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
@@ -90,13 +90,13 @@ func (l *listener) next(ctx context.Context, conn *pgx.Conn) error {
 		if err == nil || ctx.Err() != nil || !pgconn.Timeout(err) {
 			return err
 		}
-		if err := isThere(ctx, conn); err != nil {
+		if err := ping(ctx, conn); err != nil {
 			return err
 		}
 	}
 }
 
-func isThere(ctx context.Context, conn *pgx.Conn) error {
+func ping(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	return conn.Ping(ctx)

@@ -7,10 +7,10 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// soon is how long a test waits for what should take milliseconds.
+// soon is how long a test waits for an event that should take milliseconds.
 const soon = 20 * time.Second
 
-// hears starts a listener, and returns what gets an element for each time that it wakes somebody.
+// hears starts a listener, and returns a channel with an element for each wake-up.
 func hears(t *testing.T, change func(*listener)) <-chan struct{} {
 	t.Helper()
 	config, err := parse(pgtest.With(t, pgtest.Server(t), "application_name", t.Name()))
@@ -37,7 +37,7 @@ func wakes(t *testing.T, woken <-chan struct{}) {
 	}
 }
 
-// quiet forgets what was heard from tests that run on the same server.
+// quiet drops wake-ups from tests that run on the same server.
 func quiet(woken <-chan struct{}) {
 	for len(woken) > 0 {
 		<-woken
@@ -63,7 +63,7 @@ func TestListenerWakesForEachCommit(t *testing.T) {
 	}
 }
 
-// terminate ends the listener's connection, as an administrator or a restart does.
+// terminate ends the listener's connection, like an administrator or a restart.
 func terminate(t *testing.T) {
 	t.Helper()
 	db := pgtest.Open(t, pgtest.Server(t))

@@ -20,7 +20,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// starters is how many open one new schema at once.
+// starters is how many processes open one new schema at once.
 const starters = 8
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
@@ -125,7 +125,7 @@ func atVersion(t *testing.T, version int) (url string, db *sql.DB) {
 	return url, db
 }
 
-// What the version before left is kept, and its program can go on writing.
+// The upgrade keeps the rows of the earlier version, and its program can go on writing.
 func TestUpgradeKeepsWhatIsThere(t *testing.T) {
 	is := is.New(t)
 	url, db := atVersion(t, 2)
@@ -148,7 +148,8 @@ func TestUpgradeKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Templates whose sources are registered have their URLs, and those that an older program installs later have none.
+// Templates of registered sources get the sources' URLs. Templates that an older program installs
+// later have none.
 func TestUpgradeBindsTemplates(t *testing.T) {
 	is := is.New(t)
 	url, db := atVersion(t, 5)
@@ -216,7 +217,7 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	is.Equal(schema(t, url), printed)
 }
 
-// The tables of a host's own migration tools stay as they are, and are in nobody's way.
+// The tables of a host's migration tool stay as they are, and cause no conflict.
 func TestHostsOwnTables(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.Schema(t)
@@ -237,7 +238,7 @@ func TestHostsOwnTables(t *testing.T) {
 	is.Equal(others, len(tables))
 }
 
-// Whoever migrates waits for others, and only as long as the context says.
+// A migration waits for others, and only as long as its context allows.
 func TestMigrationWaits(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.Schema(t)
@@ -279,7 +280,7 @@ func schema(t *testing.T, url string) []string {
 	return list
 }
 
-// Records that an older program has kept are found by their times, which may go back.
+// Lists find the records of an older program by time, even when their times go back.
 func TestUpgradeFindsRecordsByTime(t *testing.T) {
 	is := is.New(t)
 	url, db := atVersion(t, 7)

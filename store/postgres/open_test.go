@@ -71,7 +71,7 @@ func TestServerThatIsNotThere(t *testing.T) {
 	is.True(!strings.Contains(err.Error(), "Hunter2Secret"))
 }
 
-// A server that takes connections and says nothing is given up.
+// Open gives up a server that accepts connections and then stays silent.
 func TestServerThatHangs(t *testing.T) {
 	is := is.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,7 +122,8 @@ func TestConnectionsAreSetUp(t *testing.T) {
 	is.Equal(setting(t, store, "statement_timeout"), "0")
 }
 
-// A weaker setting of the server, the database, the role or the URL is raised, a stronger one stays.
+// Open raises a weaker setting of the server, the database, the role or the URL, and keeps a
+// stronger one.
 func TestCommitsAreDurable(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
@@ -140,7 +141,7 @@ func TestCommitsAreDurable(t *testing.T) {
 	}
 }
 
-// Through a pooler nothing is set and nothing prepared, so what cannot be raised is refused.
+// Through a pooler the Store sets and prepares nothing, so Open refuses a setting that is too weak.
 func TestPooler(t *testing.T) {
 	is := is.New(t)
 	url := migrated(t)
@@ -194,7 +195,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 	is.Equal(len(chunk), 6) // more than 512 KiB
 }
 
-// holdGeneration holds what every mutation needs, until it is told to let go.
+// holdGeneration locks the row that every mutation needs, until letGo.
 func holdGeneration(t *testing.T, url string) (letGo func()) {
 	t.Helper()
 	tx, err := pgtest.Open(t, url).Begin()
@@ -269,7 +270,8 @@ func TestReferencesAreKept(t *testing.T) {
 	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
 }
 
-// A server that became a standby refuses writes. The next one goes to where the URL leads then.
+// A server that became a standby refuses one write. The next call connects again, to the URL's
+// current server.
 func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})

@@ -23,13 +23,13 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// How PgBouncer is set up, beside its mode.
+// The settings of PgBouncer, except its mode.
 const (
 	fewServers     = "default_pool_size=2" // connections to the server
 	ignoreTimeouts = "ignore_startup_parameters=statement_timeout,idle_in_transaction_session_timeout"
 )
 
-// bounced is a database that is reached through PgBouncer.
+// bounced is a database behind PgBouncer.
 type bounced struct {
 	*pgtest.Bouncer
 	name   string
@@ -37,7 +37,7 @@ type bounced struct {
 	direct *sql.DB // past PgBouncer
 }
 
-// behind makes a database, and a PgBouncer before it.
+// behind makes a database and a PgBouncer in front of it.
 func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced {
 	t.Helper()
 	b := pgtest.StartBouncer(t, cluster.URL, settings...)
@@ -53,7 +53,7 @@ func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced 
 	return &bounced{Bouncer: b, name: name, url: b.URL(name), direct: pgtest.Open(t, direct.String())}
 }
 
-// servers is how many connections to the server there are, through PgBouncer.
+// servers returns the number of connections from PgBouncer to the server.
 func (b *bounced) servers(t *testing.T) (count int) {
 	t.Helper()
 	if err := b.direct.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name).Scan(&count); err != nil {
@@ -109,7 +109,7 @@ func testTransactionMode(t *testing.T, cluster *pgtest.Cluster) {
 	checkRules(t, b, postgres.Options{Pooler: true})
 }
 
-// The setting is newer than the oldest PgBouncer that is in use.
+// The oldest PgBouncer in use does not have the setting yet.
 func testPrepared(t *testing.T, cluster *pgtest.Cluster) {
 	if !pgtest.BouncerPrepares(t) {
 		t.Skip("NOT TESTED: this PgBouncer has no max_prepared_statements")
@@ -120,7 +120,7 @@ func testPrepared(t *testing.T, cluster *pgtest.Cluster) {
 	}
 }
 
-// checkRules runs all rules of storetest on one store: in CI, because it takes long.
+// checkRules runs all rules of storetest on one store. It runs only in CI, because it takes long.
 func checkRules(t *testing.T, b *bounced, options postgres.Options) {
 	t.Helper()
 	if os.Getenv("CI") != "true" {
@@ -134,7 +134,7 @@ func checkRules(t *testing.T, b *bounced, options postgres.Options) {
 	})
 }
 
-// Open finds out what every call would, with tables that are there already, too.
+// Open fails where every later call would fail, even when the tables exist.
 func testRefused(t *testing.T, cluster *pgtest.Cluster) {
 	for _, c := range []struct {
 		settings string
@@ -161,7 +161,8 @@ func testRefused(t *testing.T, cluster *pgtest.Cluster) {
 	}
 }
 
-// Eight stores, as of eight processes, have 40 connections to PgBouncer, and that has two.
+// Eight stores, as in eight processes, hold 40 connections to PgBouncer, which has two to the
+// server.
 func testManyClients(t *testing.T, cluster *pgtest.Cluster) {
 	const stores, workers, each = 8, 5, 5
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)
@@ -204,7 +205,7 @@ func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {
 	l.end(t)
 }
 
-// While PgBouncer pauses, calls wait: here for less than the Store lets them.
+// Calls wait while PgBouncer pauses, here for less than the Store's limit.
 func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)
@@ -224,7 +225,7 @@ func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	is.Equal(l.refused, 0)
 }
 
-// A connection to the server that is lost fails at most what ran on it.
+// A lost connection to the server fails at most the call that runs on it.
 func testLostServers(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)

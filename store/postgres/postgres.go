@@ -1,5 +1,8 @@
-// Package postgres opens a PostgreSQL database for package sqlstore, with the driver github.com/jackc/pgx/v5. It needs no
-// extension and no rights but those to make and use its own tables, in the first schema of the search path.
+// Package postgres opens a PostgreSQL database for package sqlstore, with the driver
+// github.com/jackc/pgx/v5.
+//
+// It needs no extension, and only the right to create and use its own tables. The tables are in the
+// first schema of the search path.
 package postgres
 
 import (
@@ -18,40 +21,49 @@ import (
 type Store struct {
 	*sqlstore.Store
 	db       *sql.DB
-	listener *listener // nil: none
+	listener *listener // nil: the Store does not listen
 }
 
-// Options are the choices of [Open]. The zero value is right for a server that is reached directly.
+// Options configure [Open]. The zero value suits a server that the host reaches directly.
 type Options struct {
-	// MaxOpen is how many connections there are at most, one more that listens apart. They are kept when idle. 0: 10.
+	// MaxOpen is the most connections, not counting one that listens. Idle connections stay open. 0
+	// means 10.
 	MaxOpen int
-	// MaxIdleTime is how long a connection that nobody uses is kept. 0: 5 minutes.
+	// MaxIdleTime is how long an idle connection stays open. 0 means 5 minutes.
 	MaxIdleTime time.Duration
-	// Timeout is how long a statement may take, the wait for locks included, and a transaction may rest, whatever the
-	// caller's context says. The server ends what takes longer; when it does not answer either, the connection is given up
-	// 5 s later. Both are svc.ErrUnavailable. 0: 30 s. Negative: no limit. It is for bundles of more than 100 rows and for
-	// the host's own statements: every other call of the Store waits 4 s at most for the server to say something.
-	// Connecting takes 5 s at most, or the connect_timeout of the URL.
+	// Timeout limits how long a statement may take, including its wait for locks, and how long a
+	// transaction may be idle, whatever the caller's context says. The server ends what takes
+	// longer. When the server does not answer, the client gives up the connection 5 s later. Both
+	// errors are svc.ErrUnavailable. 0 means 30 s; a negative Timeout means no limit.
+	//
+	// Timeout matters for bundles of more than 100 rows and for the host's own statements. Every
+	// other call of the Store waits at most 4 s for an answer of the server. Connecting takes at
+	// most 5 s, or the connect_timeout of the URL.
 	Timeout time.Duration
-	// SynchronousCommit is PostgreSQL's synchronous_commit: "on", "remote_apply", "remote_write", "local" or "off". "" is
-	// the server's own setting, but "on" where that is weaker. With "off" a crash of the server, and with "local" or
-	// "remote_write" the loss of its machine, may undo the last writes that were acknowledged, the revocation of a key
-	// among them.
+	// SynchronousCommit is PostgreSQL's synchronous_commit: "on", "remote_apply", "remote_write",
+	// "local" or "off". "" keeps the server's setting, but uses "on" when that is weaker. A crash
+	// of the server may undo the last acknowledged writes, such as the revocation of a key, with
+	// "off". The loss of its machine may undo them with "local" or "remote_write".
 	SynchronousCommit string
-	// NoNotify leaves out NOTIFY and LISTEN, for servers that only speak like PostgreSQL. Other processes then notice
-	// changes when they next ask, within about a second; nothing else depends on it.
+	// NoNotify leaves out NOTIFY and LISTEN, for servers that only speak PostgreSQL's protocol.
+	// Other processes then notice changes at their next poll, within about a second. Nothing else
+	// depends on it.
 	NoNotify bool
-	// Pooler says that the URL leads to a pooler, such as PgBouncer in transaction or session mode. Nothing is kept on a
-	// connection then, which may be another one for each transaction: no prepared statement, no LISTEN, and no setting, so
-	// Open refuses a role whose synchronous_commit is weaker than SynchronousCommit asks for, and only Timeout's second
-	// limit holds.
+	// Pooler says that the URL leads to a pooler, such as PgBouncer in transaction or session mode.
+	// Each transaction may then use another connection, so the Store keeps nothing on one: no
+	// prepared statement, no LISTEN and no setting. Open therefore refuses a role whose
+	// synchronous_commit is weaker than SynchronousCommit requires. Of the limits of Timeout, only
+	// the client's holds.
 	Pooler bool
 }
 
-// Open connects to the database at url, a URL (postgres://user:password@host:5432/database?sslmode=verify-full) or a list
-// of settings (host=… dbname=…) as libpq takes them, PG… variables, password and service files included. It makes or
-// upgrades the tables; any number of processes may do so at once, and wait for each other until ctx ends. No error shows
-// the password. A server that cannot be reached is svc.ErrUnavailable.
+// Open connects to the database at url and creates or upgrades the tables.
+//
+// The url is a URL (postgres://user:password@host:5432/database?sslmode=verify-full) or a list of
+// settings (host=… dbname=…), as libpq takes them. PG… variables, password files and service files
+// apply. Any number of processes may call Open at once; their migrations wait for each other until
+// ctx ends. No error contains the password. When the server cannot be reached, the error is
+// svc.ErrUnavailable.
 func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
@@ -59,7 +71,8 @@ func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	}
 	store, err := open(ctx, config, options)
 	if err != nil {
-		return nil, fmt.Errorf("open PostgreSQL database %q on %s: %w", config.Database, server(config), err)
+		return nil, fmt.Errorf("open PostgreSQL database %q on %s: %w",
+			config.Database, server(config), err)
 	}
 	return store, nil
 }
@@ -86,7 +99,8 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 	return s, nil
 }
 
-// migrate makes the tables, on a connection of its own: a migration may take its time, and waits for those of others.
+// migrate creates the tables. It uses a connection without a limit of time: a migration may be
+// slow, and waits for those of other processes.
 func migrate(ctx context.Context, config *pgx.ConnConfig, options Options) (err error) {
 	options.Timeout, options.MaxOpen = -1, 1
 	db := options.pool(config)
@@ -100,9 +114,13 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, options Options) (err 
 	return sqlstore.New(db, db, Dialect()).Migrate(ctx)
 }
 
-// Pending returns the migrations that the database at url lacks, as a script: all of them where it has no tables yet, "" where
-// it lacks none. It changes nothing. [Open] runs them; a script is for hosts with a tool of their own, or whose role may not
-// make tables. A server that cannot be reached is svc.ErrUnavailable. No error shows the password.
+// Pending returns a script with the migrations that the database at url lacks. A database without
+// tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
+// nothing.
+//
+// [Open] runs the same migrations. The script is for hosts with a migration tool of their own, or
+// with a role that may not create tables. When the server cannot be reached, the error is
+// svc.ErrUnavailable. No error contains the password.
 func Pending(ctx context.Context, url string, options Options) (script string, err error) {
 	config, err := parse(url)
 	if err != nil {
@@ -121,7 +139,8 @@ func Pending(ctx context.Context, url string, options Options) (script string, e
 	return script, err
 }
 
-// usable finds out now what every call would: that a pooler refuses a setting, or transactions.
+// usable fails at start when every later call would fail: a pooler may refuse a setting, or
+// transactions.
 func usable(ctx context.Context, db *sql.DB) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -138,22 +157,25 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// DB is the pool, for the host's own transactions: those that sqlstore.Tx is given, too. Who holds one of its connections and
-// calls the Store, or a Service on it, needs a second one.
+// DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. Code
+// that holds one of its connections and calls the Store, or a Service on it, needs a second
+// connection.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// silence is how long a call waits for a server that says nothing: with what is done before and after, a request is
-// answered within 5 s.
+// silence is how long a call waits for a server that does not answer. With the work before and
+// after, a request gets its answer within 5 s.
 const silence = 4 * time.Second
 
-// lockKey is the key of the advisory lock that migrations wait for: "svc" and a "1", as bytes.
+// lockKey is the key of the advisory lock that migrations wait for: the bytes of "svc1".
 const lockKey = 0x73766331
 
-// channel is what is notified of changes. It is the same in every schema: who is woken in vain asks, and sleeps on.
+// channel is the channel of NOTIFY for changes, the same in every schema. A process that wakes for
+// another schema's change finds none and waits on.
 const channel = "svc_changes"
 
-// Dialect is PostgreSQL's, for hosts that bring pools of their own to [sqlstore.New], with any driver whose errors have a
-// method SQLState. A host that wants to be woken by others listens to the channel svc_changes and calls Wake.
+// Dialect returns PostgreSQL's dialect, for hosts that bring their own pools to [sqlstore.New]. The
+// errors of their driver must have a method SQLState. To hear the commits of other processes, a
+// host listens to the channel svc_changes and calls Wake.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,

@@ -13,7 +13,7 @@ import (
 
 // The suites do not wait for the disk, which is not what they are about.
 
-// Nobody listens here: the suite wants to see who wakes whom.
+// Nothing listens here: the suite checks the wake-ups itself.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
@@ -64,8 +64,8 @@ func addUsers(ctx context.Context, store svc.Store, ids ...string) error {
 	})
 }
 
-// empty makes a schema as good as new, in a fraction of the time that a new one, or TRUNCATE, takes. Attachments refer to policies and
-// come first; the other references cascade.
+// empty clears a schema, in a fraction of the time of a new one or of TRUNCATE. Attachments refer
+// to policies and come first; the other references cascade.
 func empty(t *testing.T, db *sql.DB) {
 	t.Helper()
 	_, err := db.Exec(`DO $$ DECLARE name TEXT; BEGIN

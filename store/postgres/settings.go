@@ -16,25 +16,29 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// What Options that are zero mean.
+// The defaults of Options, and the limits of connecting and waiting.
 const (
 	defaultMaxOpen     = 10
 	defaultMaxIdleTime = 5 * time.Minute
 	defaultTimeout     = 30 * time.Second
 	connectTimeout     = 5 * time.Second
-	grace              = 5 * time.Second // how much longer than the server the client waits
+	grace              = 5 * time.Second // the client waits so much longer than the server
 )
 
-// parse reads a URL. Its errors say what is wrong and quote nothing: where a URL is malformed, anything may be the password.
+const urlForms = "one like postgres://user:password@host:5432/database, " +
+	"or host=… dbname=… user=…"
+
+// parse reads a URL. Its errors say what is wrong but quote nothing: any part of a malformed URL
+// may be the password.
 func parse(url string) (*pgx.ConnConfig, error) {
 	if strings.TrimSpace(url) == "" {
-		return nil, errors.New("no URL is given")
+		return nil, errors.New("no URL is given: want " + urlForms)
 	}
 	config, err := pgx.ParseConfig(url)
 	if fault, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		return nil, fmt.Errorf("the URL cannot be parsed%s: want one like postgres://user:password@host:5432/database, or host=… dbname=… user=…", complaint(fault))
+		return nil, fmt.Errorf("the URL cannot be parsed%s: want %s", complaint(fault), urlForms)
 	} else if err != nil {
-		return nil, errors.New("the URL cannot be understood")
+		return nil, errors.New("the URL cannot be parsed: want " + urlForms)
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
@@ -44,7 +48,8 @@ func parse(url string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// complaint is what the driver finds wrong, without the URL that it quotes before and the value that it may quote behind.
+// complaint returns the driver's reason, without the URL before it and the value that may follow
+// it.
 func complaint(fault *pgconn.ParseConfigError) string {
 	text := fault.Error()
 	if cause := fault.Unwrap(); cause != nil {
@@ -53,8 +58,8 @@ func complaint(fault *pgconn.ParseConfigError) string {
 	return text[strings.LastIndex(text, "`")+1:]
 }
 
-// keepConnection reports whether a connection is still good after an error. One to a server that has become a standby is
-// not: its successor is found by connecting again.
+// keepConnection reports whether a connection is still good after an error. When the server has
+// become a standby, the connection is not: connecting again finds the new primary.
 func keepConnection(_ *pgconn.PgConn, fault *pgconn.PgError) bool {
 	return !strings.EqualFold(fault.Severity, "FATAL") && fault.Code != readOnlyTransaction
 }
@@ -69,20 +74,22 @@ func setDefault(config *pgx.ConnConfig, name, value string) {
 	}
 }
 
-// commitModes are the values of synchronous_commit. The first two lose nothing.
+// commitModes are the values of synchronous_commit. The first two lose no acknowledged write.
 var commitModes = []string{"on", "remote_apply", "remote_write", "local", "off"}
 
 func (o Options) check() error {
 	if o.MaxOpen < 0 {
-		return fmt.Errorf("Options.MaxOpen is %d", o.MaxOpen)
+		return fmt.Errorf("Options.MaxOpen is %d: set it to 0 or more", o.MaxOpen)
 	}
 	if o.SynchronousCommit != "" && !slices.Contains(commitModes, o.SynchronousCommit) {
-		return fmt.Errorf("Options.SynchronousCommit is %q, want one of %s", o.SynchronousCommit, strings.Join(commitModes, ", "))
+		return fmt.Errorf("Options.SynchronousCommit is %q, want one of %s",
+			o.SynchronousCommit, strings.Join(commitModes, ", "))
 	}
 	return nil
 }
 
-// checkCommits refuses to write through a pooler where what is acknowledged may be lost: the setting is not ours to change.
+// checkCommits refuses a pooler through which acknowledged writes may be lost: the Store cannot
+// change the setting there.
 func (o Options) checkCommits(ctx context.Context, db *sql.DB) error {
 	if !o.Pooler {
 		return nil
@@ -96,12 +103,13 @@ func (o Options) checkCommits(ctx context.Context, db *sql.DB) error {
 		wanted = []string{o.SynchronousCommit}
 	}
 	if !slices.Contains(wanted, mode) {
-		return fmt.Errorf("synchronous_commit is %q, want %s: ALTER ROLE … SET synchronous_commit = %[2]s", mode, wanted[0])
+		return fmt.Errorf("synchronous_commit is %q, want %s: "+
+			"ALTER ROLE … SET synchronous_commit = %[2]s", mode, wanted[0])
 	}
 	return nil
 }
 
-// pool returns the connections that the options describe.
+// pool returns a pool with the settings of the options.
 func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	config = config.Copy()
 	timeout := nonZero(o.Timeout, defaultTimeout)
@@ -130,13 +138,15 @@ func nonZero[T int | time.Duration](value, otherwise T) T {
 	return value
 }
 
-// setCommits is how commits are made as durable as is asked for: a pooler may ignore what a connection starts with.
+// setCommits sets the durability of commits by a statement, because a pooler may ignore the
+// settings of a new connection.
 const setCommits = `SELECT set_config('synchronous_commit', '%s', false)`
 
-// atLeastOn leaves what the server, the database or the role says, unless that is weaker.
+// atLeastOn keeps the setting of the server, the database or the role, unless it is weaker than
+// "on".
 const atLeastOn = ` WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')`
 
-// set gives a connection its settings. What the URL says about limits of time stays.
+// set gives a connection its settings. Time limits in the URL take precedence.
 func (o Options) set(config *pgx.ConnConfig, timeout time.Duration) {
 	limit := "0" // none
 	if timeout > 0 {

@@ -22,9 +22,9 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestStatements looks at every statement that the rules of storetest make a store run: it finds its rows in an index, and in
-// order, and numbers its parameters by their first appearance. It is a host's pool that they run on, one that prepares nothing, as
-// through a pooler.
+// TestStatements checks every statement that storetest makes a store run. Each finds its rows
+// through an index, in order, and numbers its parameters by first appearance. The statements run in
+// a host's pool that prepares nothing, as through a pooler.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	seen := &recorder{statements: map[string]bool{}}
@@ -42,7 +42,7 @@ func TestStatements(t *testing.T) {
 		if !numberedInOrder(statement) {
 			t.Errorf("parameters out of order: %s", statement)
 		}
-		// Without a limit it is the few rows of one thing that are sorted.
+		// Without a limit the plan may sort: there are only a few rows, all of one thing.
 		plan, limited := explain(t, plans, statement), strings.Contains(statement, "LIMIT")
 		if strings.Contains(plan, "Seq Scan") || limited && strings.Contains(plan, "Sort") {
 			t.Errorf("%s\n\n%s", statement, plan)
@@ -50,7 +50,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// TestPlans looks at calls whose rows are large, or many: how their last statements find them.
+// TestPlans checks how the last statements of calls with large rows or many rows find them.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -94,7 +94,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestPlanOfRecordsSince: records since a time are a range of numbers, whose first one is found in an index.
+// TestPlanOfRecordsSince: the records since a time are a range of numbers. An index finds the first
+// one.
 func TestPlanOfRecordsSince(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -113,7 +114,7 @@ func TestPlanOfRecordsSince(t *testing.T) {
 	}
 }
 
-// traced opens a pool of a host that tells what it runs.
+// traced opens a host's pool that records its statements.
 func traced(t *testing.T, url string, seen *recorder) *sql.DB {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -127,7 +128,7 @@ func traced(t *testing.T, url string, seen *recorder) *sql.DB {
 	return host
 }
 
-// planner opens a connection that plans for tables that are large, and for any parameters.
+// planner opens a connection that plans for large tables and for any parameters.
 func planner(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db := pgtest.Open(t, url)
@@ -199,7 +200,9 @@ type recorder struct {
 	last       string
 }
 
-func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (r *recorder) TraceQueryStart(
+	ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData,
+) context.Context {
 	switch verb, _, _ := strings.Cut(data.SQL, " "); strings.ToUpper(verb) {
 	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH":
 		r.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// host is an application with a table of its own beside the store's.
+// host is an application with a table of its own in the store's database.
 type host struct {
 	t       *testing.T
 	store   *postgres.Store
@@ -66,7 +66,7 @@ func (h host) signUp(id string) (*sql.Tx, svc.IssuedKey) {
 	return tx, key
 }
 
-// accepted reports whether a key is.
+// accepted reports whether the service accepts the key.
 func (h host) accepted(key svc.IssuedKey) bool {
 	h.t.Helper()
 	_, err := h.service.Authenticate(h.t.Context(), string(key.Key))
@@ -118,7 +118,7 @@ func TestHostCommits(t *testing.T) {
 	}
 }
 
-// A key that cannot be written leaves the host's transaction usable.
+// A refused key leaves the host's transaction usable.
 func TestHostGoesOnAfterARefusal(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
@@ -130,7 +130,7 @@ func TestHostGoesOnAfterARefusal(t *testing.T) {
 	is.True(h.accepted(key))
 }
 
-// Of two transactions that wait for each other PostgreSQL ends one, which may be run again.
+// PostgreSQL ends one of two transactions that wait for each other. It may run again.
 func TestDeadlockIsChanged(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
@@ -154,7 +154,7 @@ func TestDeadlockIsChanged(t *testing.T) {
 	is.NoErr(second)
 }
 
-// A caller that leaves during the commit learns what became of it: else nobody would be told of what is written.
+// A caller that leaves during the commit still learns its outcome: otherwise nobody would.
 func TestCommitIsNotInterrupted(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// keeping is a service that keeps events.
+// keeping returns a service that keeps events.
 func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
 	t.Helper()
 	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{
@@ -32,7 +32,8 @@ func create(ctx context.Context, service *svc.Service, id string) error {
 	return err
 }
 
-// TestMutationsThatAreKeptShareCommits: a record is part of what its mutation writes, and costs no commit.
+// TestMutationsThatAreKeptShareCommits: the mutation's transaction writes the record, so it costs
+// no extra commit.
 func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	is := is.New(t)
 	seen := &tap{}
@@ -54,7 +55,7 @@ func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	is.Equal(check.Newest.Number, int64(12)) // and none of those that were refused
 }
 
-// TestVerifyFindsEditsOfTheDatabase edits the records as somebody does who can write the file.
+// TestVerifyFindsEditsOfTheDatabase edits the records like an attacker who can write the file.
 func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// A transaction prepares each of its statements once, the first one of a Store too: a bundle of many rows costs the
-// preparations of one of few.
+// A transaction prepares each of its statements once, even the first transaction of a Store. A
+// bundle of many rows costs no more preparations than one of few rows.
 func TestBundlePreparesStatementsOnce(t *testing.T) {
 	is := is.New(t)
 	var readied []int64
@@ -30,7 +30,8 @@ func TestBundlePreparesStatementsOnce(t *testing.T) {
 	is.Equal(readied[2:], readied[:2])
 }
 
-// The driver looks each parameter up by its name, so the time of a statement grows with their square.
+// The driver looks up each parameter by name, so the time of a statement grows with the square of
+// its parameters.
 func TestStatementsHaveFewParameters(t *testing.T) {
 	is := is.New(t)
 	most := 0
@@ -52,7 +53,7 @@ func apply(t *testing.T, store *sqlstore.Store, users int) error {
 	return service.Access.Apply(t.Context(), svc.Host, crowdOf(users))
 }
 
-// crowdOf is a bundle of users, each with a channel.
+// crowdOf returns a bundle of users, each with a channel.
 func crowdOf(users int) (b svc.Bundle) {
 	for i := range users {
 		id := fmt.Sprintf("user-%06d", i)

@@ -21,7 +21,7 @@ var (
 	errCut      = errors.New("connection cut")
 )
 
-// conflicting opens a store on a database that has conflicts, of a dialect that knows them.
+// conflicting opens a store whose database reports conflicts, and whose dialect recognizes them.
 func conflicting(t *testing.T, seen *tap, oneWriter bool) *sqlstore.Store {
 	db := tappedDB(t, migrated(t), seen)
 	return sqlstore.New(db, db, sqlstore.Dialect{OneWriter: oneWriter, Classify: func(err error) error {
@@ -35,7 +35,7 @@ func conflicting(t *testing.T, seen *tap, oneWriter bool) *sqlstore.Store {
 	}})
 }
 
-// failing returns what fails the first times with err.
+// failing returns a function that fails the first times with err.
 func failing(times int, err error) func() error {
 	return func() error {
 		if times--; times >= 0 {

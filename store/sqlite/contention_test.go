@@ -116,7 +116,7 @@ func TestNobodyIsStarved(t *testing.T) {
 		is.NoErr(rare.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint("rare-", n)}))
 		longest = max(longest, time.Since(begun))
 	}
-	t.Logf("waited for %v at most, beside %d writes", longest, generation(t, rare))
+	t.Logf("waited for %v at most, during %d writes", longest, generation(t, rare))
 	stop()
 	writers.Wait()
 }
@@ -137,7 +137,7 @@ func TestWaitForTheLockIsBounded(t *testing.T) {
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	is.True(time.Since(begun) < held/2)
 
-	is.NoErr(store.CreateAPIKey(t.Context(), key(1))) // whoever has time gets its turn
+	is.NoErr(store.CreateAPIKey(t.Context(), key(1))) // a caller with time gets its turn
 	is.True(time.Since(begun) >= held)
 	is.NoErr(<-released)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// crowd is mutations that meet: all wait for one connection that writes, until they are let go.
+// crowd makes mutations that meet: all wait for one connection that writes, until release.
 type crowd struct {
 	store   *sqlstore.Store
 	release func() error
@@ -36,7 +36,7 @@ func newCrowd(t *testing.T, db *sql.DB) *crowd {
 	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
 }
 
-// join has do run in a goroutine, and returns when the mutation that it makes with ctx waits.
+// join runs do in a goroutine, and returns when the mutation of do waits with ctx.
 func (c *crowd) join(ctx context.Context, do func(ctx context.Context)) {
 	waits := make(chan struct{}, 1)
 	c.done.Go(func() { do(announced{ctx, waits}) })
@@ -51,7 +51,7 @@ func (c *crowd) letGo(t *testing.T) {
 	c.done.Wait()
 }
 
-// announced is a context that tells when somebody begins to wait for it.
+// announced is a context that announces the first wait for it.
 type announced struct {
 	context.Context
 	waits chan<- struct{}
@@ -182,7 +182,8 @@ func TestOneOfSeveralFails(t *testing.T) {
 
 func nothing(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, nil }
 
-// TestAllFailWhenTheTransactionDies has the database roll a whole transaction back in the middle of a batch.
+// TestAllFailWhenTheTransactionDies makes the database roll back a whole transaction in the middle
+// of a batch.
 func TestAllFailWhenTheTransactionDies(t *testing.T) {
 	is := is.New(t)
 	var dying bool

@@ -10,8 +10,9 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// TestPolicyInUse: a policy that is attached cannot be deleted, not even past the store. One that narrows a service account can, and
-// then the service account is denied everything; as it is when its owner is deleted.
+// TestPolicyInUse: no statement can delete an attached policy, not even directly in SQL. A policy
+// that narrows a service account can be deleted; the account is then denied everything, as it is
+// after the deletion of its owner.
 func TestPolicyInUse(t *testing.T) {
 	is := is.New(t)
 	db := raw(t, migrated(t), "_txlock=immediate", "_pragma=foreign_keys(1)")

@@ -16,7 +16,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// starters is how many open one new file at once.
+// starters is how many processes open one new file at once.
 const starters = 8
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package sqlite opens a SQLite file for package sqlstore, with the driver modernc.org/sqlite: Go alone, no C compiler.
+// Package sqlite opens a SQLite file for package sqlstore, with the driver modernc.org/sqlite. The
+// driver is pure Go and needs no C compiler.
 package sqlite
 
 import (
@@ -28,19 +29,20 @@ type Store struct {
 	write, read *sql.DB
 }
 
-// Options are the choices of [Open].
+// Options configure [Open].
 type Options struct {
-	// Fast makes writes about five times cheaper by leaving out the sync of each commit (synchronous=NORMAL instead of
-	// FULL). A crash of the process still loses nothing; a power cut or a crash of the machine may undo the last writes
-	// that were acknowledged, the revocation of a key among them.
+	// Fast makes writes about five times cheaper: commits do not sync the disk (synchronous=NORMAL
+	// instead of FULL). A crash of the process still loses nothing. A power cut or a crash of the
+	// machine may undo the last acknowledged writes, such as the revocation of a key.
 	Fast bool
 }
 
-// Open opens or creates the database at path, with mode 0600 when it is new, and makes or upgrades its tables. Any number of
-// processes of one machine may have it open; all of them must open it by this package or with the same settings. The
-// path is taken as it is: no URI, no ":memory:".
+// Open opens or creates the database at path, and creates or upgrades its tables. A new file has
+// mode 0600. Open takes path literally: no URI, no ":memory:".
 //
-// No other code of the process may open the file, not even to copy it: closing it would drop SQLite's locks.
+// Any number of processes of one machine may open the file. All of them must use this package or
+// the same settings. No other code of the process may open the file, not even to copy it: closing
+// it would drop SQLite's locks.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	store, err := open(ctx, path, options)
 	if err != nil {
@@ -51,7 +53,7 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 
 func open(ctx context.Context, path string, options Options) (*Store, error) {
 	if path == "" || path == ":memory:" {
-		return nil, errors.New("not the path of a file")
+		return nil, errors.New("not the path of a file: give one, such as svc.db")
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -65,8 +67,9 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 		synchronous = "synchronous(normal)"
 	}
 	s := &Store{
-		write: pool(path, 1, "_txlock=immediate", pragma("foreign_keys(1)"), pragma("journal_mode(wal)"), pragma(synchronous)),
-		read:  pool(path, max(2, runtime.NumCPU()), pragma("query_only(1)")),
+		write: pool(path, 1, "_txlock=immediate",
+			pragma("foreign_keys(1)"), pragma("journal_mode(wal)"), pragma(synchronous)),
+		read: pool(path, max(2, runtime.NumCPU()), pragma("query_only(1)")),
 	}
 	s.Store = sqlstore.New(s.write, s.read, Dialect())
 	if err := s.migrate(ctx); err != nil {
@@ -75,8 +78,10 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	return s, nil
 }
 
-// Pending returns the migrations that the file at path lacks, as a script: all of them where there is no file, "" where it
-// lacks none. It makes no file and changes nothing. [Open] runs them; a script is for hosts with a tool of their own.
+// Pending returns a script with the migrations that the file at path lacks. A missing file lacks
+// all of them; an up-to-date one lacks none, and the script is "". Pending creates no file and
+// changes nothing. [Open] runs the same migrations; the script is for hosts with a migration tool
+// of their own.
 func Pending(ctx context.Context, path string) (script string, err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
@@ -96,8 +101,9 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 // busyTimeout is how long a statement waits for other connections.
 const busyTimeout = 5 * time.Second
 
-// migrate makes the tables. While several open a new file, SQLite answers some of them that it is busy at once, whatever
-// the timeout: only one can switch the file to a write-ahead log. So this tries again.
+// migrate creates the tables, and tries again while SQLite is busy. When several processes open a
+// new file, only one of them can switch it to a write-ahead log. SQLite then returns busy to the
+// others at once, despite the timeout.
 func (s *Store) migrate(ctx context.Context) error {
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if err := s.Migrate(ctx); code(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
@@ -106,33 +112,40 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 }
 
-// DB returns the connection that writes, for the host's own statements and transactions in the same file, and for
-// [sqlstore.Tx]. Its transactions start with BEGIN IMMEDIATE. Keep them short: there is one connection, and one that writes
-// keeps every other writer of all processes waiting. Who holds it and calls a method of the Store that writes, other than through
-// [sqlstore.Tx], waits for itself.
+// DB returns the connection that writes. The host uses it for its own statements and transactions
+// in the same file, and for [sqlstore.Tx]. Its transactions start with BEGIN IMMEDIATE.
+//
+// Keep transactions short: there is one connection, and a transaction that writes blocks all other
+// writers in all processes. Code that holds the connection must not call a writing method of the
+// Store except through [sqlstore.Tx]: it would wait for itself.
 func (s *Store) DB() *sql.DB { return s.write }
 
-// Close closes the file. The last one of all processes to do so moves what is in the write-ahead log into the file.
+// Close closes the file. The last process to close it moves the write-ahead log into the file.
 func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
 
-// Dialect is SQLite's, for hosts that bring pools of their own to [sqlstore.New]. Those must be of SQLite 3.44 or newer, run
-// with foreign_keys on, and begin the transactions that write with BEGIN IMMEDIATE.
+// Dialect returns SQLite's dialect, for hosts that bring their own pools to [sqlstore.New]. The
+// pools need SQLite 3.44 or newer and foreign_keys on, and must begin transactions that write with
+// BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
-	return sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", OneWriter: true, Rows: 4, Classify: classify}
+	return sqlstore.Dialect{
+		Text: "TEXT", Bytes: "BLOB", OneWriter: true, Rows: 4, Classify: classify,
+	}
 }
 
-// classify finds the errors that pass: locked for longer than the timeout, a disk that is full, failing, or mounted
-// read-only.
+// classify recognizes temporary errors: a lock held past the timeout, or a disk that is full,
+// failing or mounted read-only.
 func classify(err error) error {
 	switch code(err) {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
-		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL,
+		sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+		sqlite3.SQLITE_READONLY:
 		return svc.ErrUnavailable
 	}
 	return nil
 }
 
-// code returns SQLite's primary result code, without the bits that tell variants apart; SQLITE_OK when err is not its.
+// code returns SQLite's primary result code, without the bits of its variants. For an error that is
+// not SQLite's, it returns SQLITE_OK.
 func code(err error) int {
 	if fault, ok := errors.AsType[*sqlite.Error](err); ok {
 		return fault.Code() & 0xff
@@ -140,10 +153,12 @@ func code(err error) int {
 	return sqlite3.SQLITE_OK
 }
 
-// creating lets one caller at a time create a file: closing it drops the locks of whoever has opened it meanwhile.
+// creating lets one goroutine at a time create a file: closing the new file drops the locks of
+// connections that have opened it since.
 var creating sync.Mutex
 
-// create makes an empty file at path, for the owner alone, unless there is one. SQLite gives its other files the same mode.
+// create makes an empty file at path, for its owner alone, unless one exists. SQLite gives its
+// other files the same mode.
 func create(path string) error {
 	creating.Lock()
 	defer creating.Unlock()
@@ -168,12 +183,13 @@ func checkKind(path string) error {
 	return nil
 }
 
-// pool returns connections that are opened once and kept: opening one costs as much as thirty reads.
+// pool returns connections that stay open: opening one costs as much as thirty reads.
 func pool(path string, size int, parameters ...string) *sql.DB {
 	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
 		path = "/" + path // a drive
 	}
-	parameters = append(parameters, pragma(fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())))
+	timeout := pragma(fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()))
+	parameters = append(parameters, timeout)
 	address := url.URL{Scheme: "file", Path: path, RawQuery: strings.Join(parameters, "&")}
 	db, err := sql.Open("sqlite", address.String())
 	if err != nil {

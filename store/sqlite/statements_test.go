@@ -19,8 +19,9 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestStatements looks at every statement that the rules of storetest make a store run: it finds its rows in an index, and in
-// order, and numbers its parameters by their first appearance, which is how SQLite counts.
+// TestStatements checks every statement that storetest makes a store run. Each finds its rows
+// through an index, in order, and numbers its parameters by first appearance, as SQLite counts
+// them.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -53,8 +54,8 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// TestPlans looks at calls whose rows are large, or many: how their last statements find them, and that they read no row only to
-// count or to list it.
+// TestPlans checks calls with large rows or many rows. Their last statements use indexes, and read
+// no row only to count or to list it.
 func TestPlans(t *testing.T) {
 	path, key, last := migrated(t), svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, ""
 	store := tapped(t, path, &tap{run: func(_ driver.Conn, query string) error {
@@ -107,8 +108,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestPlanOfRecordsSince: records since a time, and those of an actor, are a range of numbers, whose first one is found in an
-// index.
+// TestPlanOfRecordsSince: the records since a time, and those of an actor, are a range of numbers.
+// An index finds the first one.
 func TestPlanOfRecordsSince(t *testing.T) {
 	is := is.New(t)
 	path, last := migrated(t), ""
@@ -131,13 +132,14 @@ func TestPlanOfRecordsSince(t *testing.T) {
 	}
 }
 
-// walks finds those through a table, through all that is attached to any group, and what has to be sorted.
+// walks finds scans of a table, scans of the attachments of all groups, and sorting.
 var walks = regexp.MustCompile(`SCAN|\(principal_type=\?\)|TEMP B-TREE`)
 
-// harmless finds the walks that are right: of what a statement itself holds, and of the outbox, which is empty but for moments.
+// harmless finds the scans that are right: of rows in the statement itself, and of the outbox,
+// which is nearly always empty.
 var harmless = regexp.MustCompile(`SCAN (svc_outbox|subjects|live|([0-9]+ )?CONSTANT ROWS?|[0-9]+-ROW VALUES CLAUSE)`)
 
-// alongIndex finds the walks through a whole table in order, which are right where all rows are asked for.
+// alongIndex finds scans of a whole table in index order, which are right for a list of all rows.
 var alongIndex = regexp.MustCompile(`SCAN \w+ USING INDEX`)
 
 var parameter = regexp.MustCompile(`\$[0-9]+`)
@@ -196,7 +198,7 @@ func migrated(t *testing.T) string {
 	return path
 }
 
-// raw opens a database as a stranger would.
+// raw opens a database without this package.
 func raw(t *testing.T, path string, parameters ...string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&"))

@@ -13,7 +13,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// tap sees what goes to the driver, and may get in its way.
+// tap observes the calls to the driver, and can disturb them.
 type tap struct {
 	run     func(conn driver.Conn, query string) error // before each statement; nil: nothing
 	commit  func() error                               // instead of a commit, when it fails; nil: nothing
@@ -72,14 +72,18 @@ func (s tappedStmt) tap() error {
 	return s.conn.seen.run(s.conn.Conn, s.query)
 }
 
-func (s tappedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+func (s tappedStmt) ExecContext(
+	ctx context.Context, args []driver.NamedValue,
+) (driver.Result, error) {
 	if err := s.tap(); err != nil {
 		return nil, err
 	}
 	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 }
 
-func (s tappedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+func (s tappedStmt) QueryContext(
+	ctx context.Context, args []driver.NamedValue,
+) (driver.Rows, error) {
 	if err := s.tap(); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// hosted opens a file that holds a table of the host, too.
+// hosted opens a file that also holds a table of the host.
 func hosted(t *testing.T) *sqlite.Store {
 	t.Helper()
 	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
@@ -182,7 +182,7 @@ func (l *log) targets() []string {
 	return ids
 }
 
-// waitFor waits until the events are about those targets.
+// waitFor waits until the events have those targets.
 func (l *log) waitFor(t *testing.T, ids ...string) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !slices.Equal(l.targets(), ids); time.Sleep(5 * time.Millisecond) {

@@ -19,10 +19,10 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// older are the versions that were released before this one.
+// older are the earlier releases of the schema.
 var older = []int{1, 2, 5}
 
-// atVersion returns the path of a database as that version left it, with rows in it and no changes.
+// atVersion returns the path of a database as that version left it: with rows, but without changes.
 func atVersion(t *testing.T, version int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "svc.db")
@@ -56,13 +56,13 @@ func atVersion(t *testing.T, version int) string {
 	return path
 }
 
-// oldSource is a statement of a program of any version that registers a source.
+// oldSource is the statement with which a program of any version registers a source.
 func oldSource(scope, owner, name, url string) string {
 	return fmt.Sprintf(`INSERT INTO svc_sources (scope, owner, name, url, description, sealed_token, created_at, updated_at)
 		VALUES ('%s', '%s', '%s', '%s', NULL, x'00ff', 1000000, 1000000)`, scope, owner, name, url)
 }
 
-// oldTemplate is a statement of a program of any version that adds a template.
+// oldTemplate is the statement with which a program of any version adds a template.
 func oldTemplate(id, origin string) string {
 	return fmt.Sprintf(`INSERT INTO svc_templates (scope, owner, id, name, integrations, tags, manifest, source_scope, source_owner,
 		source_name, source_id, source_revision, installed_at, updated_at)
@@ -83,7 +83,7 @@ func checkUpgraded(t *testing.T, store svc.Store) {
 	is.Equal(generation(t, store), int64(5))
 }
 
-// checkSourcesUpgraded expects that templates whose sources are known have their URLs.
+// checkSourcesUpgraded expects templates of known sources to have the URLs of those sources.
 func checkSourcesUpgraded(t *testing.T, store svc.Store) {
 	t.Helper()
 	is := is.New(t)
@@ -154,7 +154,8 @@ func upgradeKeepsWhatIsThere(t *testing.T, path string) {
 	lateSourcesAreKept(t, older, store)
 }
 
-// lateSourcesAreKept has an older program write a source and templates, which know nothing of what is new.
+// lateSourcesAreKept lets an older program, which does not know the new columns, write a source and
+// templates.
 func lateSourcesAreKept(t *testing.T, older *sql.DB, store svc.Store) {
 	t.Helper()
 	is := is.New(t)
@@ -286,7 +287,7 @@ func TestOldChangesAreForgotten(t *testing.T) {
 	}
 }
 
-// fill makes as many generations.
+// fill makes that many generations.
 func fill(t *testing.T, db *sql.DB, generations int) {
 	t.Helper()
 	_, err := db.Exec(`INSERT INTO svc_changes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
@@ -299,7 +300,7 @@ func fill(t *testing.T, db *sql.DB, generations int) {
 	}
 }
 
-// Records that an older program has kept are found by their times, which may go back.
+// Lists find the records of an older program by time, even when their times go back.
 func TestUpgradeFindsRecordsByTime(t *testing.T) {
 	is := is.New(t)
 	path := atVersion(t, 7)

@@ -24,7 +24,7 @@ func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccou
 	return account, s.fault(ctx, "read service account", err)
 }
 
-// Access implements [svc.AccessStore]. It is one statement: one snapshot, in one round trip.
+// Access implements [svc.AccessStore] with one statement: one snapshot, one round trip.
 func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	row := accessRow{boundary: rand.Text()[:10]}
 	statement, args, columns := row.ask(query)
@@ -40,23 +40,28 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	return snapshot, s.fault(ctx, "read access", err)
 }
 
-// The statements of Access. What reaches the user u comes as one text, because ten more rows would cost a driver as much as all
-// the rest. CROSS JOIN keeps SQLite from walking through what is attached to any group.
+// The statements of Access return one row. All grants of the user u come as one text, because ten
+// more rows would cost a driver as much as everything else. CROSS JOIN keeps SQLite from scanning
+// the attachments of all groups.
 const (
 	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
-		(SELECT string_agg(concat_ws($1, t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
+		(SELECT string_agg(concat_ws($1,
+			t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
 		FROM (SELECT 'user' AS type, u.id AS id
-			UNION ALL SELECT 'group', m.group_id FROM svc_group_members m WHERE m.user_id = u.id) subjects
+			UNION ALL SELECT 'group', m.group_id
+			FROM svc_group_members m WHERE m.user_id = u.id) subjects
 		CROSS JOIN svc_attachments t CROSS JOIN svc_policies p
-		WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id AND p.id = t.policy_id)`
+		WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id
+			AND p.id = t.policy_id)`
 	withAccount = `, ` + serviceAccountColumns + `, n.display_name, n.document`
 	withNarrow  = `, y.display_name, y.document`
 	withKey     = `, ` + keyColumns
 	fromBank    = ` FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
 	joinScoping = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
-	joinAccount = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping + ` LEFT JOIN svc_users u ON u.id = a.owner_user_id`
-	joinUser    = ` LEFT JOIN svc_users u ON u.id = $3`
-	joinNarrow  = ` LEFT JOIN svc_policies y ON y.id = $4`
+	joinAccount = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping +
+		` LEFT JOIN svc_users u ON u.id = a.owner_user_id`
+	joinUser   = ` LEFT JOIN svc_users u ON u.id = $3`
+	joinNarrow = ` LEFT JOIN svc_policies y ON y.id = $4`
 
 	accessOfUser    = selectAccess + fromBank + joinUser + ` WHERE g.id = 1`
 	accessOfChannel = selectAccess + fromBank + `
@@ -65,19 +70,23 @@ const (
 	accessOfAccount = selectAccess + withAccount + fromBank + joinAccount + ` WHERE g.id = 1`
 	accessOfKey     = selectAccess + withAccount + withNarrow + withKey + fromBank + `
 		LEFT JOIN svc_api_keys k ON k.id = $3 LEFT JOIN svc_policies y ON y.id = k.scoping_policy_id
-		LEFT JOIN svc_service_accounts a ON k.holder_kind = 'service_account' AND a.id = k.holder_id` + joinScoping + `
-		LEFT JOIN svc_users u ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END WHERE g.id = 1`
-	narrowedAccount = selectAccess + withAccount + withNarrow + fromBank + joinAccount + joinNarrow + ` WHERE g.id = 1`
-	narrowedUser    = selectAccess + withNarrow + fromBank + joinUser + joinNarrow + ` WHERE g.id = 1`
+		LEFT JOIN svc_service_accounts a
+			ON k.holder_kind = 'service_account' AND a.id = k.holder_id` + joinScoping + `
+		LEFT JOIN svc_users u
+			ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END
+		WHERE g.id = 1`
+	narrowedAccount = selectAccess + withAccount + withNarrow + fromBank + joinAccount +
+		joinNarrow + ` WHERE g.id = 1`
+	narrowedUser = selectAccess + withNarrow + fromBank + joinUser + joinNarrow + ` WHERE g.id = 1`
 )
 
-// accessRow is what a statement of Access returns.
+// accessRow holds the columns of one row of Access.
 type accessRow struct {
 	generation  int64
 	bank        []byte
 	user        svc.User
 	grants      string
-	boundary    string // between the texts of grants: random, so that none of them holds it
+	boundary    string // separates the texts of grants: random, so no text contains it
 	account     svc.ServiceAccount
 	scopingName string
 	scoping     []byte
@@ -86,15 +95,18 @@ type accessRow struct {
 	key         keyRow
 }
 
-// ask returns the statement that answers query, its parameters, and where its columns go.
+// ask returns the statement for query, its parameters, and the destinations of its columns.
 func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns []any) {
 	args = []any{r.boundary, query.BankID}
-	columns = slices.Concat([]any{&r.generation, &r.bank}, columnsOfUser(&r.user), []any{orZero[string]{&r.grants}})
-	account := slices.Concat(columns, columnsOfServiceAccount(&r.account), []any{orZero[string]{&r.scopingName}, &r.scoping})
+	columns = slices.Concat(
+		[]any{&r.generation, &r.bank}, columnsOfUser(&r.user), []any{orZero[string]{&r.grants}})
+	account := slices.Concat(columns, columnsOfServiceAccount(&r.account),
+		[]any{orZero[string]{&r.scopingName}, &r.scoping})
 	narrowing := []any{orZero[string]{&r.narrowName}, &r.narrowing}
 	switch who, by := query.Identity, query.ScopingPolicyID; {
 	case query.KeyID != "":
-		return accessOfKey, append(args, query.KeyID), slices.Concat(account, narrowing, r.key.columns())
+		columns = slices.Concat(account, narrowing, r.key.columns())
+		return accessOfKey, append(args, query.KeyID), columns
 	case who.Kind == svc.KindServiceAccount && by != "":
 		return narrowedAccount, append(args, who.ID, by), append(account, narrowing...)
 	case who.Kind == svc.KindUser && by != "":
@@ -113,7 +125,8 @@ func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot
 		ServiceAccount: orNil(r.account.ID, r.account), User: orNil(r.user.ID, r.user),
 	}
 	if r.scoping != nil {
-		snapshot.Scoping = &svc.Policy{ID: r.account.ScopingPolicyID, DisplayName: r.scopingName, Document: r.scoping}
+		id := r.account.ScopingPolicyID
+		snapshot.Scoping = &svc.Policy{ID: id, DisplayName: r.scopingName, Document: r.scoping}
 	}
 	if r.narrowing != nil {
 		id := cmp.Or(query.ScopingPolicyID, r.key.ScopingPolicyID)
@@ -137,7 +150,8 @@ func (r *accessRow) decodeGrants() ([]svc.Grant, error) {
 			return nil, err
 		}
 		policy := svc.Policy{ID: t[3], DisplayName: t[4], Document: []byte(t[5])}
-		grants = append(grants, svc.Grant{Policy: policy, Principal: svc.GrantedTo{Type: t[0], ID: t[1]}, Priority: priority})
+		principal := svc.GrantedTo{Type: t[0], ID: t[1]}
+		grants = append(grants, svc.Grant{Policy: policy, Principal: principal, Priority: priority})
 	}
 	return grants, nil
 }
@@ -148,10 +162,12 @@ const (
 )
 
 func columnsOfUser(u *svc.User) []any {
-	return []any{orZero[string]{&u.ID}, orZero[string]{&u.DisplayName}, &u.Email, orZero[bool]{&u.Inactive}}
+	return []any{orZero[string]{&u.ID}, orZero[string]{&u.DisplayName}, &u.Email,
+		orZero[bool]{&u.Inactive}}
 }
 
 func columnsOfServiceAccount(a *svc.ServiceAccount) []any {
-	return []any{orZero[string]{&a.ID}, orZero[string]{&a.DisplayName}, orZero[string]{&a.OwnerUserID},
-		orZero[string]{&a.ScopingPolicyID}, orZero[bool]{&a.Inactive}}
+	return []any{orZero[string]{&a.ID}, orZero[string]{&a.DisplayName},
+		orZero[string]{&a.OwnerUserID}, orZero[string]{&a.ScopingPolicyID},
+		orZero[bool]{&a.Inactive}}
 }

@@ -22,34 +22,41 @@ func (s session) allAccess(ctx context.Context) (rows svc.AccessRows, err error)
 	rows.Generation, err = one(ctx, s, scanNumber, selectGeneration)
 	read(ctx, s, &err, &rows.Users, scanUserChannel, selectUsers+byUser)
 	read(ctx, s, &err, &rows.Groups, scanGroupMember, selectGroups+byGroup)
-	read(ctx, s, &err, &rows.ServiceAccounts, scanServiceAccount, selectServiceAccounts+` ORDER BY a.id`)
+	read(ctx, s, &err, &rows.ServiceAccounts, scanServiceAccount,
+		selectServiceAccounts+` ORDER BY a.id`)
 	read(ctx, s, &err, &rows.Policies, scanPolicy, selectPolicies+` ORDER BY id`)
-	read(ctx, s, &err, &rows.Attachments, scanAttachment, selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
+	read(ctx, s, &err, &rows.Attachments, scanAttachment,
+		selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
 	read(ctx, s, &err, &rows.BankPolicies, scanBankPolicy, selectBankPolicies+` ORDER BY bank_id`)
-	rows.Users, rows.Groups = merged(rows.Users, mergeUser), merged(rows.Groups, mergeGroup)
-	slices.SortStableFunc(rows.Attachments, func(a, b svc.Attachment) int { return cmp.Compare(a.PolicyID, b.PolicyID) })
+	rows.Users, rows.Groups = merge(rows.Users, mergeUser), merge(rows.Groups, mergeGroup)
+	slices.SortStableFunc(rows.Attachments, func(a, b svc.Attachment) int {
+		return cmp.Compare(a.PolicyID, b.PolicyID)
+	})
 	return rows, err
 }
 
-// read reads rows into list, unless err is set already.
-func read[R any](ctx context.Context, s session, err *error, list *[]R, scan func(scanner) (R, error), query string) {
+// read reads rows into list. When err is already set, it does nothing.
+func read[R any](
+	ctx context.Context, s session, err *error,
+	list *[]R, scan func(scanner) (R, error), query string,
+) {
 	if *err == nil {
 		*list, *err = all(ctx, s, scan, query)
 	}
 }
 
-// merged returns rows of which each is merged into the one before, where that is of the same thing.
-func merged[R any](rows []R, merge func(into *R, row R) bool) []R {
+// merge merges each row into the row before it when join accepts it: both belong to the same thing.
+func merge[R any](rows []R, join func(into *R, row R) bool) []R {
 	kept := rows[:0]
 	for _, row := range rows {
-		if len(kept) == 0 || !merge(&kept[len(kept)-1], row) {
+		if len(kept) == 0 || !join(&kept[len(kept)-1], row) {
 			kept = append(kept, row)
 		}
 	}
 	return kept
 }
 
-// first returns the first of the rows that were read. ErrNotFound when there is none.
+// first returns the first of rows. No rows: ErrNotFound.
 func first[R any](rows []R, err error) (R, error) {
 	if err == nil && len(rows) == 0 {
 		err = svc.ErrNotFound
@@ -61,16 +68,17 @@ func first[R any](rows []R, err error) (R, error) {
 }
 
 const (
-	selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id`
-	byUser      = ` ORDER BY u.id, c.provider, c.sender_id`
+	selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
+		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id`
+	byUser = ` ORDER BY u.id, c.provider, c.sender_id`
 )
 
 func (s session) user(ctx context.Context, id string) (svc.User, error) {
 	rows, err := all(ctx, s, scanUserChannel, selectUsers+` WHERE u.id = $1`+byUser, id)
-	return first(merged(rows, mergeUser), err)
+	return first(merge(rows, mergeUser), err)
 }
 
-// scanUserChannel reads a user with one of its channels, if it has any.
+// scanUserChannel reads a user and one of its channels, if the user has any.
 func scanUserChannel(row scanner) (svc.User, error) {
 	user := svc.User{Channels: []svc.Channel{}}
 	var provider, sender *string
@@ -90,16 +98,17 @@ func mergeUser(into *svc.User, row svc.User) bool {
 }
 
 const (
-	selectGroups = `SELECT g.id, g.display_name, m.user_id FROM svc_access_groups g LEFT JOIN svc_group_members m ON m.group_id = g.id`
-	byGroup      = ` ORDER BY g.id, m.user_id`
+	selectGroups = `SELECT g.id, g.display_name, m.user_id
+		FROM svc_access_groups g LEFT JOIN svc_group_members m ON m.group_id = g.id`
+	byGroup = ` ORDER BY g.id, m.user_id`
 )
 
 func (s session) group(ctx context.Context, id string) (svc.Group, error) {
 	rows, err := all(ctx, s, scanGroupMember, selectGroups+` WHERE g.id = $1`+byGroup, id)
-	return first(merged(rows, mergeGroup), err)
+	return first(merge(rows, mergeGroup), err)
 }
 
-// scanGroupMember reads a group with one of its members, if it has any.
+// scanGroupMember reads a group and one of its members, if the group has any.
 func scanGroupMember(row scanner) (svc.Group, error) {
 	group := svc.Group{Members: []string{}}
 	var member *string
@@ -140,10 +149,12 @@ func scanPolicy(row scanner) (policy svc.Policy, err error) {
 	return policy, err
 }
 
-const selectAttachments = `SELECT policy_id, principal_type, principal_id, priority FROM svc_attachments`
+const selectAttachments = `SELECT policy_id, principal_type, principal_id, priority
+	FROM svc_attachments`
 
 func (s session) attachment(ctx context.Context, key svc.AttachmentKey) (svc.Attachment, error) {
-	return one(ctx, s, scanAttachment, selectAttachments+` WHERE principal_type = $1 AND principal_id = $2 AND policy_id = $3`,
+	return one(ctx, s, scanAttachment,
+		selectAttachments+` WHERE principal_type = $1 AND principal_id = $2 AND policy_id = $3`,
 		key.Principal.Type, key.Principal.ID, key.PolicyID)
 }
 

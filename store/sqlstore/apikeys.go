@@ -10,27 +10,33 @@ import (
 
 // CreateAPIKey implements [svc.APIKeyStore].
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return s.change(ctx, "create API key", key.Target(), func(ctx context.Context, tx session) error {
+	target := key.Target()
+	return s.change(ctx, "create API key", target, func(ctx context.Context, tx session) error {
 		return tx.createKey(ctx, key)
 	})
 }
 
 func (s session) createKey(ctx context.Context, key svc.APIKey) error {
-	return s.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at,
-		expires_at, disabled, last_used_at, scoping_policy_id, seal)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING`,
-		key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash, key.Pepper, key.CreatedAt.UnixMicro(),
-		microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt), key.ScopingPolicyID, key.Seal)
+	return s.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description,
+		hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at, scoping_policy_id,
+		seal) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+		ON CONFLICT DO NOTHING`,
+		key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash, key.Pepper,
+		key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt),
+		flag(key.Disabled), microOrNull(key.LastUsedAt), key.ScopingPolicyID, key.Seal)
 }
 
-// LockAPIKeys implements [svc.APIKeyStore]. Where there is one writer its transaction is the lock.
-func (s *Store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (live int, err error) {
+// LockAPIKeys implements [svc.APIKeyStore]. With OneWriter the transaction itself is the lock.
+func (s *Store) LockAPIKeys(
+	ctx context.Context, holder svc.Identity, most int,
+) (live int, err error) {
 	err = s.transact(ctx, "lock API keys", func(ctx context.Context, tx session) error {
 		if !s.dialect.OneWriter {
-			// Writing the row first makes others who lock it wait; what they have written is seen
-			// by the next statement.
-			if err := tx.hit(ctx, `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
-				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`, holder.Kind, holder.ID); err != nil {
+			// Writing the row first makes other lockers of it wait. The next statement sees what
+			// they have written.
+			const lock = `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
+				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`
+			if err := tx.hit(ctx, lock, holder.Kind, holder.ID); err != nil {
 				return err
 			}
 		}
@@ -40,10 +46,12 @@ func (s *Store) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) 
 	return live, err
 }
 
-// countKeys counts the holder's keys that are not revoked, up to most: in an index, and no further.
+// countKeys counts the holder's live keys in an index, and stops at most.
 func (s session) countKeys(ctx context.Context, holder svc.Identity, most int) (int, error) {
 	n, err := one(ctx, s, scanNumber, `SELECT COUNT(*) FROM (SELECT k.id FROM svc_api_keys k
-		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL LIMIT ($3 + 0)) live`, holder.Kind, holder.ID, most)
+		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL
+		LIMIT ($3 + 0)) live`,
+		holder.Kind, holder.ID, most)
 	return int(n), err
 }
 
@@ -54,8 +62,9 @@ func microOrNull(t time.Time) any {
 	return t.UnixMicro()
 }
 
-const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper, k.created_at, k.revoked_at,
-	k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id, k.seal`
+const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper,
+	k.created_at, k.revoked_at, k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id,
+	k.seal`
 
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
@@ -64,8 +73,10 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 		after = page.AfterTime.UnixMicro()
 	}
 	chunk, err := all(ctx, s.db.reading(), scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k
-		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL AND (k.created_at, k.id) < ($3, $4)
-		ORDER BY k.created_at DESC, k.id DESC LIMIT ($5 + 0)`, page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
+		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL
+			AND (k.created_at, k.id) < ($3, $4)
+		ORDER BY k.created_at DESC, k.id DESC LIMIT ($5 + 0)`,
+		page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
 	return chunk, s.fault(ctx, "list API keys", err)
 }
 
@@ -81,7 +92,8 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 		return nil, s.fault(ctx, "keep value", err)
 	}
 	err = s.change(ctx, "keep value", svc.Target{}, func(ctx context.Context, tx session) error {
-		n, err := tx.exec(ctx, `INSERT INTO svc_kept_values (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING`, name, value)
+		n, err := tx.exec(ctx, `INSERT INTO svc_kept_values (name, value) VALUES ($1, $2)
+			ON CONFLICT DO NOTHING`, name, value)
 		if err != nil {
 			return err
 		}
@@ -107,7 +119,7 @@ func scanKey(row scanner) (svc.APIKey, error) {
 	return key.apiKey(), err
 }
 
-// keyRow is the columns of a key.
+// keyRow holds the columns of a key.
 type keyRow struct {
 	svc.APIKey
 	created                   int64
@@ -115,15 +127,19 @@ type keyRow struct {
 }
 
 func (r *keyRow) columns() []any {
-	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind}, orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix},
-		&r.Description, &r.Hash, orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked,
-		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse, orZero[string]{&r.ScopingPolicyID}, &r.Seal}
+	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind},
+		orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix}, &r.Description, &r.Hash,
+		orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked,
+		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse,
+		orZero[string]{&r.ScopingPolicyID}, &r.Seal}
 }
 
 func (r *keyRow) apiKey() svc.APIKey {
 	key := r.APIKey
 	key.CreatedAt = fromMicro(r.created)
-	key.RevokedAt, key.ExpiresAt, key.LastUsedAt = fromMicroOrNull(r.revoked), fromMicroOrNull(r.expires), fromMicroOrNull(r.lastUse)
+	key.RevokedAt = fromMicroOrNull(r.revoked)
+	key.ExpiresAt = fromMicroOrNull(r.expires)
+	key.LastUsedAt = fromMicroOrNull(r.lastUse)
 	return key
 }
 

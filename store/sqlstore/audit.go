@@ -11,21 +11,26 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Records are numbered in the order of their commits, and their times may go back. The column latest is the latest time of a
-// record and of all before it, which never goes back: so the first record that can be as late as a time is found in an index.
+// The order of commits numbers the records, but their times may go back. The column latest holds
+// the latest time of a record and of all records before it. It never goes back, so an index finds
+// the first record that can be as late as a given time.
 const (
 	auditColumns = `number, ` + eventColumns + `, previous, hash, latest`
 	auditWidth   = 16
 )
 
 // AppendAudit implements [svc.AuditStore].
-func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord) error {
+func (s *Store) AppendAudit(
+	ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord,
+) error {
 	return s.transact(ctx, "append records", func(ctx context.Context, tx session) error {
-		// Writing this row first makes others who would append wait, in every database.
-		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'audit'`); err != nil {
+		// Writing this row first makes other appends wait, in every database.
+		const lock = `UPDATE svc_locks SET name = name WHERE name = 'audit'`
+		if err := tx.touch(ctx, lock); err != nil {
 			return err
 		}
-		last, err := oneOrNil(ctx, tx, scanRow, `SELECT `+auditColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
+		last, err := oneOrNil(ctx, tx, scanRow,
+			`SELECT `+auditColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
 		if err != nil {
 			return err
 		}
@@ -35,7 +40,9 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 		records := last.followedBy(next(last.AuditRecord))
 		for len(records) > 0 {
 			rows := s.dialect.rowsAtOnce(len(records))
-			if _, err := tx.exec(ctx, `INSERT INTO svc_audit (`+auditColumns+`) VALUES `+values(rows, auditWidth, ""), recordArgs(records[:rows])...); err != nil {
+			insert := `INSERT INTO svc_audit (` + auditColumns + `) VALUES ` +
+				values(rows, auditWidth, "")
+			if _, err := tx.exec(ctx, insert, recordArgs(records[:rows])...); err != nil {
 				return err
 			}
 			records = records[rows:]
@@ -44,13 +51,13 @@ func (s *Store) AppendAudit(ctx context.Context, next func(last svc.AuditRecord)
 	})
 }
 
-// auditRow is a record as it is kept.
+// auditRow is a stored record.
 type auditRow struct {
 	svc.AuditRecord
 	latest int64
 }
 
-// followedBy returns the rows of records that come after r.
+// followedBy returns the rows for records, which follow r.
 func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 	rows := make([]auditRow, len(records))
 	for i, record := range records {
@@ -70,7 +77,8 @@ func recordArgs(rows []auditRow) (args []any) {
 
 func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
-	if err := row.Scan(slices.Concat([]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.latest})...); err != nil {
+	columns := slices.Concat([]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.latest})
+	if err := row.Scan(columns...); err != nil {
 		return r, err
 	}
 	r.Event, err = e.event()
@@ -89,8 +97,9 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 	return chunk, s.fault(ctx, "list records", err)
 }
 
-// firstSince leaves out the records before the first that can be as late as $1, without looking at them.
-const firstSince = ` AND number >= COALESCE((SELECT number FROM svc_audit WHERE latest >= $1 ORDER BY latest, number LIMIT 1), 9223372036854775807)`
+// firstSince skips, without reading them, all records before the first that can be as late as $1.
+const firstSince = ` AND number >= COALESCE((SELECT number FROM svc_audit
+	WHERE latest >= $1 ORDER BY latest, number LIMIT 1), 9223372036854775807)`
 
 func selectRecords(page svc.AuditPage) (query string, args []any) {
 	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE number < $1`

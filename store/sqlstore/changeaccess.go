@@ -8,17 +8,24 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// manyRows is how many rows a change of access names at most that a request waits for: more are a bundle's.
+// manyRows is the most rows that a change of access may name and still count as a request. A larger
+// change is a bundle and may take longer.
 const manyRows = 100
 
 // ChangeAccess implements [svc.AccessStore].
-func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+len(named.Policies)+len(named.Attachments)+len(named.BankPolicies) > manyRows {
+func (s *Store) ChangeAccess(
+	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error),
+) error {
+	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+
+		len(named.Policies)+len(named.Attachments)+len(named.BankPolicies) > manyRows {
 		ctx = withoutHurry(ctx)
 	}
-	return s.changeMany(ctx, "change access", func(ctx context.Context, tx session) ([]svc.Target, error) {
+	return s.changeMany(ctx, "change access", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
 		// Writing this row first makes other changes of access wait, in every database.
-		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'access'`); err != nil {
+		const lock = `UPDATE svc_locks SET name = name WHERE name = 'access'`
+		if err := tx.touch(ctx, lock); err != nil {
 			return nil, err
 		}
 		current, err := tx.currentAccess(ctx, named)
@@ -36,11 +43,14 @@ func (s *Store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	})
 }
 
-// currentAccess reads the rows that named names, and the holders of its channels.
-func (s session) currentAccess(ctx context.Context, named svc.AccessNames) (current svc.Bundle, err error) {
+// currentAccess reads the named rows and the holders of the named channels.
+func (s session) currentAccess(
+	ctx context.Context, named svc.AccessNames,
+) (current svc.Bundle, err error) {
 	users := named.Users[:len(named.Users):len(named.Users)]
 	for _, channel := range named.Channels {
-		holder, err := oneOrNil(ctx, s, scanText, `SELECT user_id FROM svc_channels WHERE provider = $1 AND sender_id = $2`,
+		holder, err := oneOrNil(ctx, s, scanText,
+			`SELECT user_id FROM svc_channels WHERE provider = $1 AND sender_id = $2`,
 			channel.Provider, channel.SenderID)
 		if err != nil {
 			return current, err
@@ -58,8 +68,11 @@ func (s session) currentAccess(ctx context.Context, named svc.AccessNames) (curr
 	return current, err
 }
 
-// pick reads the rows with those keys into list, each once, unless err is set already.
-func pick[K comparable, R any](ctx context.Context, err *error, keys []K, list *[]R, read func(context.Context, K) (R, error)) {
+// pick reads the rows with these keys into list, each row once. When err is already set, it does
+// nothing.
+func pick[K comparable, R any](
+	ctx context.Context, err *error, keys []K, list *[]R, read func(context.Context, K) (R, error),
+) {
 	seen := map[K]bool{}
 	for _, key := range keys {
 		if *err != nil {
@@ -83,7 +96,8 @@ func scanText(row scanner) (text string, err error) {
 	return text, err
 }
 
-// writeAccess upserts rows, those that are referred to first. All users give up their channels before any takes one.
+// writeAccess upserts rows; a row comes before the rows that refer to it. All users give up their
+// channels before any user takes one.
 func (s session) writeAccess(ctx context.Context, b svc.Bundle) error {
 	var err error
 	write(&err, b.Users, func(u svc.User) error { return s.writeUser(ctx, u) })
@@ -91,30 +105,35 @@ func (s session) writeAccess(ctx context.Context, b svc.Bundle) error {
 	write(&err, b.Groups, func(g svc.Group) error { return s.writeGroup(ctx, g) })
 	write(&err, b.Policies, func(p svc.Policy) error {
 		return s.hit(ctx, `INSERT INTO svc_policies (id, display_name, document) VALUES ($1, $2, $3)
-			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, document = excluded.document`,
+			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
+			document = excluded.document`,
 			p.ID, p.DisplayName, string(p.Document))
 	})
 	write(&err, b.ServiceAccounts, func(a svc.ServiceAccount) error {
-		return s.hit(ctx, `INSERT INTO svc_service_accounts (id, display_name, owner_user_id, scoping_policy_id, inactive)
+		return s.hit(ctx, `INSERT INTO svc_service_accounts
+			(id, display_name, owner_user_id, scoping_policy_id, inactive)
 			VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, owner_user_id = excluded.owner_user_id,
+			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
+			owner_user_id = excluded.owner_user_id,
 			scoping_policy_id = excluded.scoping_policy_id, inactive = excluded.inactive`,
 			a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive))
 	})
 	write(&err, b.Attachments, func(a svc.Attachment) error {
-		return s.hit(ctx, `INSERT INTO svc_attachments (principal_type, principal_id, policy_id, priority)
-			VALUES ($1, $2, $3, $4)
-			ON CONFLICT (principal_type, principal_id, policy_id) DO UPDATE SET priority = excluded.priority`,
+		return s.hit(ctx, `INSERT INTO svc_attachments
+			(principal_type, principal_id, policy_id, priority) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (principal_type, principal_id, policy_id)
+			DO UPDATE SET priority = excluded.priority`,
 			a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority)
 	})
 	write(&err, b.BankPolicies, func(p svc.BankPolicy) error {
 		return s.hit(ctx, `INSERT INTO svc_bank_policies (bank_id, document) VALUES ($1, $2)
-			ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`, p.BankID, string(p.Document))
+			ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`,
+			p.BankID, string(p.Document))
 	})
 	return err
 }
 
-// write calls fn with each row, until err is set.
+// write calls fn with each row until err is set.
 func write[R any](err *error, rows []R, fn func(R) error) {
 	for i := 0; i < len(rows) && *err == nil; i++ {
 		*err = fn(rows[i])
@@ -122,8 +141,10 @@ func write[R any](err *error, rows []R, fn func(R) error) {
 }
 
 func (s session) writeUser(ctx context.Context, u svc.User) error {
-	err := s.hit(ctx, `INSERT INTO svc_users (id, display_name, email, inactive) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email, inactive = excluded.inactive`,
+	err := s.hit(ctx, `INSERT INTO svc_users (id, display_name, email, inactive)
+		VALUES ($1, $2, $3, $4)
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email,
+		inactive = excluded.inactive`,
 		u.ID, u.DisplayName, u.Email, flag(u.Inactive))
 	if err != nil {
 		return err
@@ -134,14 +155,17 @@ func (s session) writeUser(ctx context.Context, u svc.User) error {
 
 func (s session) writeChannels(ctx context.Context, u svc.User) error {
 	for _, channel := range u.Channels {
-		n, err := s.exec(ctx, `INSERT INTO svc_channels (provider, sender_id, user_id) VALUES ($1, $2, $3)
-			ON CONFLICT (provider, sender_id) DO UPDATE SET user_id = excluded.user_id WHERE svc_channels.user_id = excluded.user_id`,
+		n, err := s.exec(ctx, `INSERT INTO svc_channels (provider, sender_id, user_id)
+			VALUES ($1, $2, $3)
+			ON CONFLICT (provider, sender_id) DO UPDATE SET user_id = excluded.user_id
+			WHERE svc_channels.user_id = excluded.user_id`,
 			channel.Provider, channel.SenderID, u.ID)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("channel %q of %q is another user's", channel.SenderID, channel.Provider)
+			return fmt.Errorf("channel %q of %q is another user's",
+				channel.SenderID, channel.Provider)
 		}
 	}
 	return nil
@@ -157,7 +181,8 @@ func (s session) writeGroup(ctx context.Context, g svc.Group) error {
 		return err
 	}
 	for _, member := range g.Members {
-		_, err = s.exec(ctx, `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, g.ID, member)
+		_, err = s.exec(ctx, `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2)
+			ON CONFLICT DO NOTHING`, g.ID, member)
 		if err != nil {
 			return err
 		}
@@ -165,7 +190,7 @@ func (s session) writeGroup(ctx context.Context, g svc.Group) error {
 	return nil
 }
 
-// flag is a bool as it is stored.
+// flag returns the stored form of a bool.
 func flag(b bool) int64 {
 	if b {
 		return 1

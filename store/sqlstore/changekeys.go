@@ -12,7 +12,9 @@ import (
 )
 
 // ChangeAPIKey implements [svc.APIKeyStore].
-func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+func (s *Store) ChangeAPIKey(
+	ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error),
+) error {
 	target := svc.APIKey{ID: id, Holder: holder}.Target()
 	return s.change(ctx, "change API key", target, func(ctx context.Context, tx session) error {
 		key, err := tx.lockKey(ctx, holder, id)
@@ -27,8 +29,13 @@ func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string
 }
 
 // RotateAPIKey implements [svc.APIKeyStore].
-func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-	return s.changeMany(ctx, "rotate API key", func(ctx context.Context, tx session) ([]svc.Target, error) {
+func (s *Store) RotateAPIKey(
+	ctx context.Context, holder svc.Identity, id string,
+	rotate func(*svc.APIKey) (svc.APIKey, error),
+) error {
+	return s.changeMany(ctx, "rotate API key", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
 		old, err := tx.lockKey(ctx, holder, id)
 		if err != nil {
 			return nil, err
@@ -40,40 +47,50 @@ func (s *Store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string
 		if err := tx.createKey(ctx, next); err != nil {
 			return nil, err
 		}
-		return []svc.Target{{Kind: svc.TargetAPIKey, ID: id, Holder: holder}, next.Target()}, tx.updateKey(ctx, id, old)
+		rotated := svc.Target{Kind: svc.TargetAPIKey, ID: id, Holder: holder}
+		return []svc.Target{rotated, next.Target()}, tx.updateKey(ctx, id, old)
 	})
 }
 
-// lockKey reads the holder's key, unless it is revoked. Writing the row first makes others who would change it wait, in every
-// database.
+// lockKey reads the holder's key; a revoked key is ErrNotFound. Writing the row first makes other
+// changes of the key wait, in every database.
 func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (svc.APIKey, error) {
 	err := s.hit(ctx, `UPDATE svc_api_keys SET disabled = disabled
-		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`, id, holder.Kind, holder.ID)
+		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`,
+		id, holder.Kind, holder.ID)
 	if err != nil {
 		return svc.APIKey{}, err
 	}
 	return one(ctx, s, scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k WHERE k.id = $1`, id)
 }
 
-// updateKey writes what changes of a key may change.
+// updateKey writes the columns that a change of a key may change.
 func (s session) updateKey(ctx context.Context, id string, key svc.APIKey) error {
-	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3, revoked_at = $4,
-		hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
-		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal, id)
+	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3,
+		revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
+		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt),
+		key.Hash, key.Pepper, key.Seal, id)
 }
 
 // RevokeAPIKey implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
+func (s *Store) RevokeAPIKey(
+	ctx context.Context, holder svc.Identity, id string, at time.Time,
+) error {
 	target := svc.APIKey{ID: id, Holder: holder}.Target()
 	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
 		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
-			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`, at.UnixMicro(), id, holder.Kind, holder.ID)
+			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`,
+			at.UnixMicro(), id, holder.Kind, holder.ID)
 	})
 }
 
 // RevokeAPIKeys implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
-	err = s.changeMany(ctx, "revoke API keys", func(ctx context.Context, tx session) ([]svc.Target, error) {
+func (s *Store) RevokeAPIKeys(
+	ctx context.Context, holder svc.Identity, at time.Time, limit int,
+) (ids []string, err error) {
+	err = s.changeMany(ctx, "revoke API keys", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
 		if ids, err = tx.revokeKeys(ctx, holder, at, limit); err != nil {
 			return nil, err
 		}
@@ -92,13 +109,18 @@ func (s *Store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.
 	return ids, nil
 }
 
-// revokeKeys revokes keys until there are no more, or limit of them. One statement may revoke fewer
-// than there are: others may have revoked some of those that it waited for.
-func (s session) revokeKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
+// revokeKeys revokes the holder's live keys, limit of them at most. It repeats its statement: while
+// one waits, other callers may revoke some of its keys, so it may revoke too few.
+func (s session) revokeKeys(
+	ctx context.Context, holder svc.Identity, at time.Time, limit int,
+) (ids []string, err error) {
 	for {
-		some, err := all(ctx, s, scanText, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
-			WHERE id IN (SELECT k.id FROM svc_api_keys k WHERE k.holder_kind = $2 AND k.holder_id = $3 AND k.revoked_at IS NULL
-			ORDER BY k.created_at DESC, k.id DESC LIMIT ($4 + 0)) AND revoked_at IS NULL RETURNING id`,
+		some, err := all(ctx, s, scanText,
+			`UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
+			WHERE id IN (SELECT k.id FROM svc_api_keys k
+				WHERE k.holder_kind = $2 AND k.holder_id = $3 AND k.revoked_at IS NULL
+				ORDER BY k.created_at DESC, k.id DESC LIMIT ($4 + 0))
+			AND revoked_at IS NULL RETURNING id`,
 			at.UnixMicro(), holder.Kind, holder.ID, limit-len(ids))
 		if err != nil {
 			return nil, err
@@ -112,7 +134,8 @@ func (s session) revokeKeys(ctx context.Context, holder svc.Identity, at time.Ti
 	}
 }
 
-// UseAPIKeys implements [svc.APIKeyStore]. Rows are written in one order, so that those who write the same ones seldom meet.
+// UseAPIKeys implements [svc.APIKeyStore]. It writes rows in one order, so that callers that write
+// the same rows seldom deadlock.
 func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 	uses = slices.SortedFunc(slices.Values(uses), func(a, b svc.KeyUse) int {
 		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
@@ -120,7 +143,8 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 	return s.transact(ctx, "write uses of API keys", func(ctx context.Context, tx session) error {
 		for from := 0; from < len(uses); {
 			at, rest := uses[from].At, uses[from:]
-			if end := slices.IndexFunc(rest, func(u svc.KeyUse) bool { return !u.At.Equal(at) }); end >= 0 {
+			differs := func(u svc.KeyUse) bool { return !u.At.Equal(at) }
+			if end := slices.IndexFunc(rest, differs); end >= 0 {
 				rest = rest[:end]
 			}
 			n := s.dialect.rowsAtOnce(len(rest))
@@ -135,7 +159,8 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 
 func useKeys(rows int) string {
 	var b strings.Builder
-	b.WriteString(`UPDATE svc_api_keys SET last_used_at = $1 WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (`)
+	b.WriteString(`UPDATE svc_api_keys SET last_used_at = $1
+		WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (`)
 	for row := range rows {
 		b.WriteString("$" + strconv.Itoa(2+row) + ", ")
 	}

@@ -13,32 +13,37 @@ import (
 )
 
 const (
-	remembered  = 10_000 // how many generations are remembered
-	forgetEvery = 256    // how many mutations of a Store there are between looks for older ones
-	forgotten   = 1024   // how many generations one look forgets at most
+	remembered  = 10_000 // the number of generations whose changes stay
+	forgetEvery = 256    // a Store deletes older changes once in so many mutations
+	forgotten   = 1024   // the most generations that one such deletion drops
 
-	patience      = 500 * time.Millisecond // how long AwaitChange waits
-	usualRows     = 64                     // what Dialect.Rows means when it is 0
-	changeColumns = 7                      // how many parameters a row has
+	patience      = 500 * time.Millisecond // the wait of AwaitChange
+	usualRows     = 64                     // the default of Dialect.Rows
+	changeColumns = 7                      // parameters in a row
 )
 
-var errNoGeneration = errors.New("the row of the generation is gone")
+var errNoGeneration = errors.New(
+	"the row of table svc_generation is missing: restore the tables from a backup")
 
-// change runs fn, which changes target, in a transaction: see changeMany.
+// change runs fn, which changes target, in a transaction like changeMany.
 func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn work) error {
 	return s.changeMany(ctx, doing, func(ctx context.Context, tx session) ([]svc.Target, error) {
 		return []svc.Target{target}, fn(ctx, tx)
 	})
 }
 
-// changeMany runs fn in a transaction, counts the generation up and leaves what fn changed, last: whoever sees the new
-// generation sees what fn wrote, and writers wait for each other only at the end. Nothing is written when fn fails or panics, or
-// returns errUnchanged.
-func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx context.Context, tx session) ([]svc.Target, error)) error {
+// changeMany runs fn in a transaction, then increments the generation and records the targets that
+// fn returns. This order has two effects: a reader of the new generation sees what fn wrote, and
+// writers wait for each other only at the end. When fn fails, panics or returns errUnchanged, the
+// transaction writes nothing.
+func (s *Store) changeMany(
+	ctx context.Context, doing string,
+	fn func(ctx context.Context, tx session) ([]svc.Target, error),
+) error {
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
 		targets, err := fn(ctx, tx)
 		if err == nil {
-			err = tx.leave(ctx, targets, s.dialect)
+			err = tx.record(ctx, targets, s.dialect)
 		}
 		if err == nil && s.mutations.Add(1)%forgetEvery == 1 {
 			err = tx.forget(ctx)
@@ -54,15 +59,16 @@ func (s *Store) changeMany(ctx context.Context, doing string, fn func(ctx contex
 	return err
 }
 
-// leave counts the generation up and keeps the targets under it. Every generation has a row, so that one without is known to
-// be an older program's, or forgotten.
-func (s session) leave(ctx context.Context, targets []svc.Target, dialect Dialect) error {
+// record increments the generation and stores the targets under it. Every generation has a row: a
+// generation without one comes from an older program, or its changes are forgotten.
+func (s session) record(ctx context.Context, targets []svc.Target, dialect Dialect) error {
 	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
 		return err
 	}
 	for from := 0; from < len(targets); {
 		rows := dialect.rowsAtOnce(len(targets) - from)
-		if _, err := s.exec(ctx, insertChanges(rows), changeArgs(from, targets[from:from+rows])...); err != nil {
+		args := changeArgs(from, targets[from:from+rows])
+		if _, err := s.exec(ctx, insertChanges(rows), args...); err != nil {
 			return err
 		}
 		from += rows
@@ -70,14 +76,15 @@ func (s session) leave(ctx context.Context, targets []svc.Target, dialect Dialec
 	return nil
 }
 
-// forget drops changes of old generations.
+// forget deletes the changes of old generations.
 func (s session) forget(ctx context.Context) error {
 	_, err := s.exec(ctx, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
 		AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, remembered, forgotten)
 	return err
 }
 
-// rowsAtOnce returns how many of n rows to write with one statement: of a few sizes, as each is prepared.
+// rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because
+// each size is a prepared statement of its own.
 func (d Dialect) rowsAtOnce(n int) int {
 	for size := cmp.Or(d.Rows, usualRows); size > 1; size /= 4 {
 		if n >= size {
@@ -87,13 +94,14 @@ func (d Dialect) rowsAtOnce(n int) int {
 	return 1
 }
 
-// insertChanges keeps targets under the generation, which nobody has to read for it.
+// insertChanges inserts rows under the current generation, which the statement reads itself.
 func insertChanges(rows int) string {
-	return `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ` +
+	return `INSERT INTO svc_changes
+		(generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ` +
 		values(rows, changeColumns, "("+selectGeneration+"), ")
 }
 
-// values are those of rows to insert: parameters, behind what begins each row.
+// values returns the VALUES of rows to insert: parameters, and begin in front of each row.
 func values(rows, columns int, begin string) string {
 	var b strings.Builder
 	for row := range rows {
@@ -147,14 +155,15 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
 	return changes, nil
 }
 
-// changeRow is the columns of a change, all null where a join found none.
+// changeRow holds the columns of a change. All are null when the join found none.
 type changeRow struct {
 	generation                                   *int64
 	kind, id, scope, owner, holderKind, holderID *string
 }
 
 func (r *changeRow) columns(generation *int64) []any {
-	return []any{generation, &r.generation, &r.kind, &r.id, &r.scope, &r.owner, &r.holderKind, &r.holderID}
+	return []any{generation, &r.generation, &r.kind, &r.id, &r.scope, &r.owner,
+		&r.holderKind, &r.holderID}
 }
 
 func (r *changeRow) target() svc.Target {
@@ -166,9 +175,10 @@ func (r *changeRow) target() svc.Target {
 
 const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
 
-// AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, those of others through [Store.Wake].
+// AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, commits of other
+// processes through [Store.Wake].
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
-	next := s.news.next() // before the read: what is committed after it is heard
+	next := s.news.next() // before the read, so that a commit after the read wakes this call
 	generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
 	if ctx.Err() != nil {
 		return s.fault(ctx, "await a change", ctx.Err())
@@ -187,8 +197,8 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	return nil
 }
 
-// Wake ends every [Store.AwaitChange] that waits. It is for whoever hears that another process has committed; what it heard
-// need not be true.
+// Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed;
+// a false alarm does no harm.
 func (s *Store) Wake() { s.news.tell() }
 
 func scanNumber(row scanner) (n int64, err error) {
@@ -196,13 +206,13 @@ func scanNumber(row scanner) (n int64, err error) {
 	return n, err
 }
 
-// broadcast tells any number of listeners at once. Its zero value works.
+// broadcast wakes any number of listeners at once. Its zero value is ready to use.
 type broadcast struct {
 	mu      sync.Mutex
 	channel chan struct{}
 }
 
-// next returns what is closed when somebody tells.
+// next returns a channel that the next tell closes.
 func (b *broadcast) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,30 +8,41 @@ import (
 )
 
 // Installations implements [svc.TemplateStore].
-func (s *Store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-	chunk, err := all(ctx, s.db.reading(), scanInstallation, `SELECT id, source_scope, source_owner, source_name, source_id, source_revision,
-		source_url FROM svc_templates WHERE scope = $1 AND owner = $2 AND id > $3 AND source_name IS NOT NULL ORDER BY id LIMIT ($4 + 0)`,
+func (s *Store) Installations(
+	ctx context.Context, page svc.InstallationPage,
+) ([]svc.Installation, error) {
+	chunk, err := all(ctx, s.db.reading(), scanInstallation,
+		`SELECT id, source_scope, source_owner, source_name, source_id, source_revision, source_url
+		FROM svc_templates WHERE scope = $1 AND owner = $2 AND id > $3 AND source_name IS NOT NULL
+		ORDER BY id LIMIT ($4 + 0)`,
 		page.Scope, page.Owner, page.After, page.Limit)
 	return chunk, s.fault(ctx, "list installations", err)
 }
 
 func scanInstallation(row scanner) (i svc.Installation, err error) {
 	source := &i.Origin.Source
-	err = row.Scan(&i.ID, &source.Scope, &source.Owner, &source.Name, &i.Origin.ID, &i.Origin.Revision, orZero[string]{&i.Origin.URL})
+	err = row.Scan(&i.ID, &source.Scope, &source.Owner, &source.Name,
+		&i.Origin.ID, &i.Origin.Revision, orZero[string]{&i.Origin.URL})
 	return i, err
 }
 
 // RebindTemplates implements [svc.TemplateStore].
-func (s *Store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+func (s *Store) RebindTemplates(
+	ctx context.Context, source svc.SourceKey, url string,
+) ([]svc.TemplateKey, error) {
 	var rebound []svc.TemplateKey
-	err := s.changeMany(ctx, "re-bind templates", func(ctx context.Context, tx session) ([]svc.Target, error) {
-		// One at a time, in every database: each locks many rows, in no order.
-		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'installations'`); err != nil {
+	err := s.changeMany(ctx, "re-bind templates", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
+		// Only one runs at a time, in every database: each locks many rows, in no fixed order.
+		const lock = `UPDATE svc_locks SET name = name WHERE name = 'installations'`
+		if err := tx.touch(ctx, lock); err != nil {
 			return nil, err
 		}
 		var err error
-		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1 WHERE source_scope = $2 AND source_owner = $3
-			AND source_name = $4 AND COALESCE(source_url, '') <> $1 RETURNING scope, owner, id`,
+		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1
+			WHERE source_scope = $2 AND source_owner = $3 AND source_name = $4
+			AND COALESCE(source_url, '') <> $1 RETURNING scope, owner, id`,
 			url, source.Scope, source.Owner, source.Name)
 		if err == nil && len(rebound) == 0 {
 			return nil, errUnchanged

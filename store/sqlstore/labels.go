@@ -13,8 +13,8 @@ func encodeList(list []string) string {
 	return string(text)
 }
 
-// decodeList reads what encodeList wrote. Lists in which nothing is escaped, nearly all, are cut at their quotes, which takes a
-// tenth of the time of a list of templates off it.
+// decodeList reads what encodeList wrote. Nearly all lists contain no escapes; decodeList cuts
+// those at their quotes, which makes a list of templates a tenth faster.
 func decodeList(text []byte) ([]string, error) {
 	if list, plain := cutList(text); plain {
 		return list, nil
@@ -24,7 +24,7 @@ func decodeList(text []byte) ([]string, error) {
 	return list, err
 }
 
-// cutList reads ["a","b"], and is false for anything that is not just that.
+// cutList reads the form ["a","b"] without escapes. For any other text, plain is false.
 func cutList(text []byte) (list []string, plain bool) {
 	inside, plain := bytes.CutPrefix(text, []byte(`["`))
 	if !plain || bytes.IndexByte(text, '\\') >= 0 {

@@ -10,20 +10,25 @@ import (
 	"strings"
 )
 
-// migrationFiles holds the migrations, 0001.sql and on. A released one is never changed: a change is a new one. They drop
-// nothing. Statements end with a semicolon at the end of a line.
+// migrationFiles holds the migrations, from 0001.sql on. A released migration never changes: each
+// change is a new migration. Migrations drop nothing. Their statements end with a semicolon at the
+// end of a line.
 //
 //go:embed migrations
 var migrationFiles embed.FS
 
-const versionTable = `CREATE TABLE IF NOT EXISTS svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`
+const versionTable = `CREATE TABLE IF NOT EXISTS ` +
+	`svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`
 
-// Migrate makes or upgrades the tables, each step in one transaction. Any number of processes may call it at once. A
-// database that a newer version of this package has upgraded is an error.
+// Migrate creates or upgrades the tables, each step in one transaction. Any number of processes may
+// call it at once. When a newer version of this package has upgraded the database, Migrate returns
+// an error.
 func (s *Store) Migrate(ctx context.Context) error {
-	patient := newPool(s.write.db, nil) // a migration may take its time
+	patient := newPool(s.write.db, nil) // without a limit of time for a migration
 	for current := s.isCurrent(ctx); !current; {
-		err := patient.transact(ctx, readCommitted, func(ctx context.Context, tx session) (err error) {
+		err := patient.transact(ctx, readCommitted, func(
+			ctx context.Context, tx session,
+		) (err error) {
 			current, err = s.dialect.migrate(ctx, tx.tx)
 			return err
 		})
@@ -36,15 +41,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
 
-// isCurrent reports whether there is nothing to do, which takes no right but to read. Whatever fails here is found out
-// further on.
+// isCurrent reports whether there is nothing to do. It needs only the right to read. It ignores
+// errors: Migrate meets them again.
 func (s *Store) isCurrent(ctx context.Context) bool {
 	var version int
 	err := s.write.db.QueryRowContext(ctx, selectVersion).Scan(&version)
 	return err == nil && version == len(s.dialect.migrations())
 }
 
-// migrate runs the next migration, or reports that there is none.
+// migrate runs the next migration. When there is none, current is true and the error is
+// errUnchanged.
 func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err error) {
 	if d.Lock != "" {
 		if _, err := tx.ExecContext(ctx, d.Lock); err != nil {
@@ -74,11 +80,12 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 }
 
 func newer(version, known int) error {
-	return fmt.Errorf("its schema has version %d, but this program knows only %d: it was upgraded by a newer one", version, known)
+	return fmt.Errorf("its schema has version %d, but this program knows only %d: "+
+		"run the newer program that upgraded it", version, known)
 }
 
-// widened keeps or drops the columns of indexes, in {wide:…}, that only those have whose rows may have any length.
-func widened(script string, keep bool) string {
+// widen keeps or drops the columns in {wide:…}. Only indexes with rows of any length have them.
+func widen(script string, keep bool) string {
 	var b strings.Builder
 	for {
 		before, behind, found := strings.Cut(script, "{wide:")
@@ -94,7 +101,7 @@ func widened(script string, keep bool) string {
 	}
 }
 
-// migrations returns the statements of each migration, the one that records it last.
+// migrations returns the statements of each migration. The last statement records the migration.
 func (d Dialect) migrations() [][]string {
 	entries, err := migrationFiles.ReadDir("migrations")
 	if err != nil {
@@ -107,7 +114,7 @@ func (d Dialect) migrations() [][]string {
 		if err != nil {
 			panic(err)
 		}
-		script := widened(types.Replace(string(text)), !d.NarrowIndexes)
+		script := widen(types.Replace(string(text)), !d.NarrowIndexes)
 		statements := strings.Split(strings.TrimSuffix(script, ";\n"), ";\n")
 		record := fmt.Sprintf("INSERT INTO svc_migrations (version) VALUES (%d)", i+1)
 		migrations[i] = append(statements, record)
@@ -115,12 +122,15 @@ func (d Dialect) migrations() [][]string {
 	return migrations
 }
 
-// SQL returns all migrations as a script that makes the tables in an empty database, for hosts that run migrations with a
-// tool of their own; [Store.Migrate] then finds nothing to do. [Pending] returns those that a database lacks.
+// SQL returns a script with all migrations, which makes the tables in an empty database. It is for
+// hosts that run migrations with a tool of their own; [Store.Migrate] then finds nothing to do.
+// [Pending] returns only the migrations that a database lacks.
 func SQL(dialect Dialect) string { return dialect.script(0) }
 
-// Pending returns the migrations that the database at db lacks, as a script: all of them where it has no tables yet, "" where
-// it lacks none. It changes nothing. A database that a newer version of this package has upgraded is an error.
+// Pending returns a script with the migrations that the database at db lacks. A database without
+// tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
+// nothing. When a newer version of this package has upgraded the database, Pending returns an
+// error.
 func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
 	s := New(db, db, dialect)
 	version, err := versionOf(ctx, db)
@@ -133,8 +143,8 @@ func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, e
 	return dialect.script(version), nil
 }
 
-// versionOf returns the version of a database's tables, 0 where there are none: databases do not agree how to ask for that,
-// so it makes the table of versions in a transaction that it undoes.
+// versionOf returns the version of a database's tables, 0 when there are none. Databases have no
+// common query for that, so it makes the table of versions in a transaction and rolls it back.
 func versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
 	if err := db.QueryRowContext(ctx, selectVersion).Scan(&version); err == nil {
 		return version, nil
@@ -143,7 +153,7 @@ func versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer tx.Rollback() // what it returns would only hide the cause
+	defer tx.Rollback() // its error would only hide the cause
 	if _, err := tx.ExecContext(ctx, versionTable); err != nil {
 		return 0, err
 	}
@@ -151,7 +161,7 @@ func versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
 	return version, err
 }
 
-// script is the migrations after a version; "" when there is none.
+// script returns the migrations after a version, "" when there are none.
 func (d Dialect) script(version int) string {
 	var b strings.Builder
 	if version == 0 {

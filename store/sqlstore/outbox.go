@@ -17,7 +17,8 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
 			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (`+eventColumns+`, claimed_until)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0) ON CONFLICT DO NOTHING`, eventArgs(e)...)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0)
+				ON CONFLICT DO NOTHING`, eventArgs(e)...)
 			if err != nil {
 				return err
 			}
@@ -27,8 +28,11 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 }
 
 // ClaimEvents implements [svc.OutboxStore].
-func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox WHERE claimed_until <= $1 ORDER BY id LIMIT 1`, now.UnixMicro())
+func (s *Store) ClaimEvents(
+	ctx context.Context, now, until time.Time, limit int,
+) ([]svc.Event, error) {
+	_, err := one(ctx, s.db.reading(), scanText,
+		`SELECT id FROM svc_outbox WHERE claimed_until <= $1 ORDER BY id LIMIT 1`, now.UnixMicro())
 	if errors.Is(err, svc.ErrNotFound) {
 		return nil, nil
 	} else if err != nil {
@@ -36,12 +40,14 @@ func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 	}
 	var events []svc.Event
 	err = s.transact(ctx, "claim events", func(ctx context.Context, tx session) (err error) {
-		// Writing this row first makes others who would claim events wait, in every database.
-		if err := tx.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = 'outbox'`); err != nil {
+		// Writing this row first makes other claims wait, in every database.
+		const lock = `UPDATE svc_locks SET name = name WHERE name = 'outbox'`
+		if err := tx.touch(ctx, lock); err != nil {
 			return err
 		}
 		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1
-			WHERE id IN (SELECT id FROM svc_outbox WHERE claimed_until <= $2 ORDER BY id LIMIT ($3 + 0))
+			WHERE id IN (SELECT id FROM svc_outbox
+				WHERE claimed_until <= $2 ORDER BY id LIMIT ($3 + 0))
 			RETURNING `+eventColumns,
 			until.UnixMicro(), now.UnixMicro(), limit)
 		return err
@@ -57,7 +63,8 @@ func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	return s.transact(ctx, "delete events", func(ctx context.Context, tx session) error {
 		for _, id := range ids {
-			if _, err := tx.exec(ctx, `DELETE FROM svc_outbox WHERE id = $1`, id.String()); err != nil {
+			_, err := tx.exec(ctx, `DELETE FROM svc_outbox WHERE id = $1`, id.String())
+			if err != nil {
 				return err
 			}
 		}
@@ -65,13 +72,14 @@ func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	})
 }
 
-// eventColumns are those of an event, in the outbox and in the audit log.
+// eventColumns are the columns of an event, in the outbox and in the audit log.
 const eventColumns = `id, happened_at, actor_kind, actor_id, actor_key, action,
 	target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`
 
 func eventArgs(e svc.Event) []any {
 	t := e.Target
-	return []any{e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.ActorKey, e.Action, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
+	return []any{e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.ActorKey, e.Action,
+		t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
 }
 
 func scanEvent(row scanner) (svc.Event, error) {
@@ -82,7 +90,7 @@ func scanEvent(row scanner) (svc.Event, error) {
 	return e.event()
 }
 
-// eventRow is the columns of an event.
+// eventRow holds the columns of an event.
 type eventRow struct {
 	svc.Event
 	id string
@@ -91,7 +99,8 @@ type eventRow struct {
 
 func (r *eventRow) columns() []any {
 	e, t := &r.Event, &r.Target
-	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action, &t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
+	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action,
+		&t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
 }
 
 func (r *eventRow) event() (e svc.Event, err error) {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// pool is a database and the statements prepared on it, each once.
+// pool holds a database and its prepared statements, each once.
 type pool struct {
 	db      *sql.DB
-	silence *silence // bounds the waits for it; nil: nothing does
+	silence *silence // limits the waits for the database; nil: no limit
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt
-	wanted   []string // were run in a transaction before they were prepared
+	wanted   []string // queries that ran in a transaction before the pool had prepared them
 }
 
 func newPool(db *sql.DB, silence *silence) *pool {
@@ -29,7 +29,8 @@ func (p *pool) statement(query string) *sql.Stmt {
 	return p.prepared[query]
 }
 
-// prepare returns a prepared query. It takes a connection, so nobody who holds one may call it: it may be the only one.
+// prepare returns a prepared query. It takes a connection, which may be the only one: a caller that
+// holds a connection must not call it.
 func (p *pool) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	if stmt := p.statement(query); stmt != nil {
 		return stmt, nil
@@ -41,7 +42,7 @@ func (p *pool) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if earlier := p.prepared[query]; earlier != nil {
-		// Its connection may have a new user by now, whose statement Close waits for: and that one, perhaps, for us.
+		// Close waits for the statement that now uses the connection, and that one may wait for us.
 		go stmt.Close()
 		return earlier, nil
 	}
@@ -57,7 +58,7 @@ func (p *pool) want(query string) {
 	}
 }
 
-// prepareWanted prepares what earlier transactions had to do without.
+// prepareWanted prepares the queries that earlier transactions ran unprepared.
 func (p *pool) prepareWanted(ctx context.Context) error {
 	p.mu.Lock()
 	wanted := p.wanted
@@ -71,7 +72,7 @@ func (p *pool) prepareWanted(ctx context.Context) error {
 	return nil
 }
 
-// begin starts a transaction. Its statements run as prepared ones, as soon as they are.
+// begin starts a transaction. Its statements use the pool's prepared ones where those exist.
 func (p *pool) begin(ctx context.Context, options *sql.TxOptions) (*sql.Tx, error) {
 	if err := p.prepareWanted(ctx); err != nil {
 		return nil, err
@@ -79,14 +80,15 @@ func (p *pool) begin(ctx context.Context, options *sql.TxOptions) (*sql.Tx, erro
 	return p.db.BeginTx(ctx, options)
 }
 
-// commitGrace is how long a commit goes on whose caller has left, unless [Dialect.Silence] ends it before: nobody else would
-// learn what became of it.
+// commitGrace is how long a commit goes on after its caller has left: otherwise nobody learns its
+// outcome. [Dialect.Silence] may end it earlier.
 const commitGrace = 5 * time.Second
 
-// transact runs fn in a transaction, which is rolled back when fn fails or panics, or ctx has ended by its end.
+// transact runs fn in a transaction. It rolls back when fn fails or panics, or when ctx has ended
+// before the commit.
 func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) error {
 	if err := ctx.Err(); err != nil {
-		return err // own would end a moment later
+		return err // own, made below, would end only a moment later
 	}
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -101,7 +103,7 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 	if err = h.pause(err); err != nil {
 		return err
 	}
-	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
+	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
 	if err := fn(own, p.within(tx, h)); err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// Two prepare a query at once, so one of them comes too late. The connection that it has used runs somebody else's statement
-// by then, for as long as it takes: nobody waits for that.
+// Two goroutines prepare a query at once, so one of them is too late. Its connection already runs
+// another caller's long statement: nothing waits for that.
 func TestPrepareWaitsForNobody(t *testing.T) {
 	is := is.New(t)
 	server := &slowServer{entered: make(chan struct{}), released: make(chan struct{})}
@@ -58,7 +58,7 @@ func TestPrepareWaitsForNobody(t *testing.T) {
 	is.True(p.statement("query") != nil)
 }
 
-// slowServer is a database that tells of each preparation, and ends it when it is let.
+// slowServer announces each preparation, and ends it when the test lets it.
 type slowServer struct{ entered, released chan struct{} }
 
 func (s *slowServer) Connect(context.Context) (driver.Conn, error) { return s, nil }

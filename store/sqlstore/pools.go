@@ -10,10 +10,10 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// pools is a database of the Store's own.
+// pools is the [database] of a Store that uses connections of its own.
 type pools struct {
 	write, read *pool
-	queue       *queue // nil: each mutation has a transaction of its own
+	queue       *queue // nil: each mutation has its own transaction
 	dialect     Dialect
 }
 
@@ -28,11 +28,11 @@ func (p *pools) snapshot(ctx context.Context, fn work) error {
 	return p.read.transact(ctx, oneState, fn)
 }
 
-// tries is how often a transaction is run that the database rolls back because of others.
+// tries is how often a transaction runs when the database keeps rolling it back because of others.
 const tries = 5
 
-// transact runs fn again when the database rolled the transaction back because of others. An error of a commit that
-// means anything else is never tried again: nobody knows its outcome.
+// transact runs fn again when the database rolled the transaction back because of others. After any
+// other error of a commit it does not try again: the outcome is unknown.
 func (p *pools) transact(ctx context.Context, fn work) error {
 	for try := 1; ; try++ {
 		err := p.once(ctx, fn)
@@ -52,7 +52,7 @@ func (p *pools) once(ctx context.Context, fn work) error {
 	return p.write.transact(ctx, readCommitted, fn)
 }
 
-// wait returns after a time, or with an error when ctx ends before.
+// wait returns after d, or with an error when ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

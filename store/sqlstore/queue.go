@@ -11,38 +11,40 @@ import (
 	"time"
 )
 
-// batchMost is how many jobs share one transaction at most.
+// batchMost is the most jobs that share one transaction.
 const batchMost = 64
 
-// quiet is how long a leader waits for another job, while fewer wait than there were with the last commit: those whom it
-// released are on their way back with their next ones.
+// quiet is how long the leader waits for another job while fewer jobs wait than the last commit
+// had. The callers that this commit released are about to bring their next jobs.
 const quiet = 50 * time.Microsecond
 
-// queue makes mutations that meet share one transaction, and so one commit. Whoever finds nobody leading starts a goroutine
-// that leads: it begins a transaction, takes the jobs that wait by then, commits, and goes on until none waits.
+// queue makes concurrent mutations share one transaction, and so one commit. The first caller
+// starts a goroutine, the leader. The leader begins a transaction, takes the jobs that wait by
+// then, commits, and repeats until no job waits.
 type queue struct {
 	pool *pool
 
 	mu      sync.Mutex
 	waiting []*job
 	leading bool
-	met     int                // how many jobs there were with the last commit
-	abandon context.CancelFunc // ends the leader's wait for the database, when nobody waits for it any more
+	met     int                // the number of jobs at the last commit
+	abandon context.CancelFunc // ends the leader's wait for the database when all callers have left
 }
 
-// job is a mutation that wants to be done.
+// job is one mutation in the queue.
 type job struct {
 	ctx  context.Context
 	fn   work
-	seen bool // was there when the leader began to wait for the database
+	seen bool // it waited already when the leader began to wait for the database
 
-	done   chan struct{} // closed when it is known what became of it
+	done   chan struct{} // closed when the outcome is known
 	err    error
-	failed any // what fn panicked with
+	failed any // the value of a panic of fn
 }
 
-// do has fn run, in a transaction that it may share. It returns when fn's outcome is known: once fn has begun ctx does
-// not end it. It is undone when ctx has ended by its end.
+// do runs fn in a transaction that fn may share with others, and returns when its outcome is known.
+// Once fn has begun, the end of ctx does not interrupt it. When ctx has ended by the time fn
+// returns, the work of fn is rolled back.
 func (q *queue) do(ctx context.Context, fn work) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -73,7 +75,7 @@ func (q *queue) enter(j *job) {
 	}
 }
 
-// leave takes a job out of the queue, unless it has begun.
+// leave removes a job from the queue. It returns false when the job has begun.
 func (q *queue) leave(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -88,11 +90,11 @@ func (q *queue) leave(j *job) bool {
 	return true
 }
 
-// lead does jobs until none waits.
+// lead does jobs until no job waits.
 func (q *queue) lead() {
 	idle := false
 	defer func() {
-		if !idle { // a job has ended this goroutine: somebody has to go on
+		if !idle { // a job has ended this goroutine: another one takes over
 			go q.lead()
 		}
 	}()
@@ -101,7 +103,7 @@ func (q *queue) lead() {
 	idle = true
 }
 
-// next does a batch of jobs, and reports whether there may be more.
+// next does a batch of jobs and reports whether there may be more.
 func (q *queue) next() bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -110,10 +112,10 @@ func (q *queue) next() bool {
 	}
 	tx, err := q.begin(ctx)
 	if err != nil {
-		tell(q.refused(ctx), err)
+		report(q.takeSeen(ctx), err)
 		return true
 	}
-	defer tx.Rollback() // does nothing after the commit; what it returns would only hide the cause
+	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
 	q.gather()
 	if jobs := q.take(ctx); len(jobs) > 0 {
 		q.run(tx, jobs)
@@ -121,7 +123,7 @@ func (q *queue) next() bool {
 	return true
 }
 
-// gather lets others run as long as they bring jobs.
+// gather lets other goroutines run as long as they bring jobs.
 func (q *queue) gather() {
 	for seen, came := 0, time.Now(); time.Since(came) < quiet; runtime.Gosched() {
 		waiting, met := q.count()
@@ -140,8 +142,8 @@ func (q *queue) count() (waiting, met int) {
 	return len(q.waiting), q.met
 }
 
-// begin starts a transaction. When it cannot it tries once more: a process that writes without pause may keep others from
-// their turn for as long as SQLite waits.
+// begin starts a transaction. After a failure it tries once more: in SQLite, a process that writes
+// without pause may block others until their timeout.
 func (q *queue) begin(ctx context.Context) (*sql.Tx, error) {
 	tx, err := q.pool.begin(ctx, readCommitted)
 	if err != nil && ctx.Err() == nil {
@@ -150,7 +152,7 @@ func (q *queue) begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, err
 }
 
-// look marks the jobs that wait. Where there are none, it ends the leadership.
+// look marks the jobs that wait. When there are none, it ends the leadership and returns false.
 func (q *queue) look(abandon context.CancelFunc) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,13 +164,13 @@ func (q *queue) look(abandon context.CancelFunc) bool {
 	return q.leading
 }
 
-// refused takes the jobs for which the database was asked in vain.
-func (q *queue) refused(ctx context.Context) []*job {
+// takeSeen removes and returns the jobs for which no transaction could begin.
+func (q *queue) takeSeen(ctx context.Context) []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.abandon = nil
 	if ctx.Err() != nil {
-		return nil // all had left
+		return nil // all callers have left
 	}
 	var jobs []*job
 	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
@@ -180,13 +182,13 @@ func (q *queue) refused(ctx context.Context) []*job {
 	return jobs
 }
 
-// take takes jobs that can begin now.
+// take removes and returns the jobs that can begin now.
 func (q *queue) take(ctx context.Context) []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.abandon = nil
 	if ctx.Err() != nil {
-		return nil // all had left, and with them went the transaction
+		return nil // all callers have left, and the transaction has ended with them
 	}
 	n := min(batchMost, len(q.waiting))
 	jobs := slices.Clone(q.waiting[:n])
@@ -195,19 +197,20 @@ func (q *queue) take(ctx context.Context) []*job {
 }
 
 var (
-	errEnded    = errors.New("a function in the same transaction ended its goroutine")
-	errPanicked = errors.New("a function panicked")
+	errEnded = errors.New("another function in the same transaction ended its goroutine: " +
+		"try again")
+	errPanicked = errors.New("the function panicked")
 )
 
-// run does jobs in one transaction. None is told anything before all are committed: what refused one may be what another
-// has written.
+// run does jobs in one transaction. It reports no outcome before the commit: a job may have been
+// refused because of rows that another job wrote.
 func (q *queue) run(tx *sql.Tx, jobs []*job) {
 	err := errEnded
 	var done, refused []*job
 	defer func() {
-		tell(append(done, jobs...), err)
+		report(append(done, jobs...), err)
 		for _, j := range refused {
-			tell([]*job{j}, cmp.Or(err, j.err))
+			report([]*job{j}, cmp.Or(err, j.err))
 		}
 	}()
 	do := savepoint
@@ -236,7 +239,8 @@ func (q *queue) run(tx *sql.Tx, jobs []*job) {
 	q.mu.Unlock()
 }
 
-// call runs the job's function, which fails when whoever asked has left by its end.
+// call runs the job's function. It fails when the caller's context has ended by the time the
+// function returns.
 func (j *job) call(ctx context.Context, tx session) (err error) {
 	defer func() {
 		if j.failed = recover(); j.failed != nil {
@@ -249,8 +253,8 @@ func (j *job) call(ctx context.Context, tx session) (err error) {
 	return j.ctx.Err()
 }
 
-// tell says what became of jobs.
-func tell(jobs []*job, err error) {
+// report gives jobs their outcome and releases their callers.
+func report(jobs []*job, err error) {
 	for _, j := range jobs {
 		j.err = err
 		close(j.done)

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// transactionLost is an error after which nothing of a transaction is left: the database has rolled back all of it. What would
-// be written then would be a transaction of its own.
+// transactionLost is an error after which the database has rolled back the whole transaction. A
+// later statement would run in a transaction of its own.
 type transactionLost struct{ error }
 
 func (e transactionLost) Unwrap() error { return e.error }
 
-// savepoint runs fn so that tx holds nothing of it when it fails or panics.
+// savepoint runs fn inside a savepoint. When fn fails or panics, tx holds nothing of it.
 func savepoint(ctx context.Context, tx session, fn work) error {
 	if _, err := tx.exec(ctx, `SAVEPOINT svc`); err != nil {
 		return transactionLost{err}
@@ -19,7 +19,7 @@ func savepoint(ctx context.Context, tx session, fn work) error {
 	returned := false
 	defer func() {
 		if !returned {
-			_ = tx.undo(ctx) // whoever recovers ends the transaction
+			_ = tx.undo(ctx) // the code that recovers ends the transaction
 		}
 	}()
 	err := fn(ctx, tx)
@@ -36,7 +36,7 @@ func savepoint(ctx context.Context, tx session, fn work) error {
 	return err
 }
 
-// undo goes back to the savepoint, though ctx may have ended.
+// undo rolls back to the savepoint, even after ctx has ended.
 func (s session) undo(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	if _, err := s.exec(ctx, `ROLLBACK TO SAVEPOINT svc`); err != nil {
@@ -46,13 +46,13 @@ func (s session) undo(ctx context.Context) error {
 	return err
 }
 
-// lostBy says that a transaction was lost, and by which fault of the database.
+// lostBy returns a transactionLost that names the fault of the database.
 func lostBy(err, lost error) error {
 	if isOutcome(err) {
 		return transactionLost{lost}
 	}
-	return transactionLost{fmt.Errorf("%w (and the transaction is lost: %w)", err, lost)}
+	return transactionLost{fmt.Errorf("%w (the transaction is lost: %w)", err, lost)}
 }
 
-// unguarded runs fn alone in a transaction, which ends with it.
+// unguarded runs fn without a savepoint, for a transaction that fn has to itself.
 func unguarded(ctx context.Context, tx session, fn work) error { return fn(ctx, tx) }

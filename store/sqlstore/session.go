@@ -8,22 +8,24 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// session runs statements: on a database, in one of its transactions, or in a transaction of the host.
+// session runs statements: on a database, in one of its transactions, or in a transaction of the
+// host.
 type session struct {
-	pool *pool                // nil: the host's, on which nothing is prepared
-	tx   *sql.Tx              // nil: each statement is its own
-	own  map[string]*sql.Stmt // of tx, each prepared once; nil without a pool or a tx
+	pool *pool                // nil: a transaction of the host, which prepares no statements
+	tx   *sql.Tx              // nil: each statement is a transaction of its own
+	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a pool or a tx
 
-	hearing *hearing // waits for the statements of tx; nil: each waits by itself
-	silence *silence // bounds the wait of each; nil: nothing does
+	hearing *hearing // limits the waits of all statements of tx; nil: each has its own limit
+	silence *silence // limits the wait of each statement; nil: no limit
 }
 
-// within returns a session in a transaction of the pool, whose statements h waits for. It is for one goroutine at a time.
+// within returns a session in a transaction of the pool; h limits the waits of its statements. One
+// goroutine at a time may use the session.
 func (p *pool) within(tx *sql.Tx, h *hearing) session {
 	return session{pool: p, tx: tx, own: map[string]*sql.Stmt{}, hearing: h}
 }
 
-// await runs a statement, with a context that ends when the database says nothing for too long.
+// await runs a statement with a context that ends when the database stays silent for too long.
 func (s session) await(ctx context.Context, run func(ctx context.Context, h *hearing) error) error {
 	if s.hearing != nil && !hasTime(ctx) {
 		s.hearing.resume()
@@ -37,10 +39,10 @@ func (s session) await(ctx context.Context, run func(ctx context.Context, h *hea
 	return h.pause(run(ctx, h))
 }
 
-// work is what is done in a transaction: with the context it is given, which need not be that of whoever asked for it.
+// work is the body of a transaction. Its context need not be the context of the caller.
 type work func(ctx context.Context, tx session) error
 
-// statement is a query that can be run.
+// statement is a query that can run.
 type statement interface {
 	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
@@ -64,8 +66,8 @@ func (s session) statement(ctx context.Context, query string) (statement, error)
 	return stmt, err
 }
 
-// prepare prepares a query for the transaction, which keeps it to its end: preparing it again for each row of a large
-// mutation would cost a statement of memory a row.
+// prepare prepares a query for the transaction, which keeps it to its end. Preparing it again for
+// each row of a large mutation would cost one statement of memory per row.
 func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	if stmt := s.pool.statement(query); stmt != nil {
 		return s.tx.StmtContext(ctx, stmt), nil
@@ -74,7 +76,7 @@ func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return s.tx.PrepareContext(ctx, query)
 }
 
-// unprepared is a query that is sent as it is.
+// unprepared is a query that goes to the database as text each time.
 type unprepared struct {
 	tx    *sql.Tx
 	query string
@@ -108,7 +110,7 @@ func (s session) exec(ctx context.Context, query string, args ...any) (n int64, 
 	return n, err
 }
 
-// create runs an INSERT that does nothing when the row's key is taken, which is ErrExists.
+// create runs an INSERT that does nothing when the row's key is taken. Then it returns ErrExists.
 func (s session) create(ctx context.Context, query string, args ...any) error {
 	n, err := s.exec(ctx, query, args...)
 	if err == nil && n == 0 {
@@ -117,7 +119,7 @@ func (s session) create(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-// hit runs a statement that has to write a row: ErrNotFound when it does not.
+// hit runs a statement that must write a row. When it writes none, hit returns ErrNotFound.
 func (s session) hit(ctx context.Context, query string, args ...any) error {
 	n, err := s.exec(ctx, query, args...)
 	if err == nil && n == 0 {
@@ -130,15 +132,15 @@ func (s session) hit(ctx context.Context, query string, args ...any) error {
 func (s session) touch(ctx context.Context, query string) error {
 	n, err := s.exec(ctx, query)
 	if err == nil && n == 0 {
-		return errors.New("a row that the migrations made is gone: " + query)
+		return errors.New("a row that the migrations made is missing, " +
+			"restore it from a backup; the statement that needs it: " + query)
 	}
 	return err
 }
 
-// scanner is a row that can be read.
 type scanner interface{ Scan(dest ...any) error }
 
-// orZero is a column that is null where a join found nothing, which is its zero value then.
+// orZero scans a column that is null where a join found nothing. Null becomes the zero value.
 type orZero[T any] struct{ to *T }
 
 // Scan implements [sql.Scanner].
@@ -149,7 +151,7 @@ func (o orZero[T]) Scan(value any) error {
 	return err
 }
 
-// orNil returns the row that a join found, or nil where it found nothing: no id is empty.
+// orNil returns the row that a join found. An empty id means that it found none: the result is nil.
 func orNil[R any](id string, row R) *R {
 	if id == "" {
 		return nil
@@ -157,8 +159,10 @@ func orNil[R any](id string, row R) *R {
 	return &row
 }
 
-// one reads a single row with scan. ErrNotFound when there is none.
-func one[R any](ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any) (R, error) {
+// one reads a single row with scan. No row: ErrNotFound.
+func one[R any](
+	ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any,
+) (R, error) {
 	var row R
 	err := s.await(ctx, func(ctx context.Context, _ *hearing) error {
 		stmt, err := s.statement(ctx, query)
@@ -173,8 +177,10 @@ func one[R any](ctx context.Context, s session, scan func(scanner) (R, error), q
 	return row, err
 }
 
-// oneOrNil reads a single row with scan, or nil when there is none.
-func oneOrNil[R any](ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any) (*R, error) {
+// oneOrNil reads a single row with scan. No row: nil.
+func oneOrNil[R any](
+	ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any,
+) (*R, error) {
 	row, err := one(ctx, s, scan, query, args...)
 	if errors.Is(err, svc.ErrNotFound) {
 		return nil, nil
@@ -184,8 +190,11 @@ func oneOrNil[R any](ctx context.Context, s session, scan func(scanner) (R, erro
 	return &row, nil
 }
 
-// each reads rows with scan, until there are no more or it says that it is enough.
-func each(ctx context.Context, s session, scan func(scanner) (enough bool, err error), query string, args ...any) error {
+// each reads rows with scan until there are no more rows or scan returns enough.
+func each(
+	ctx context.Context, s session,
+	scan func(scanner) (enough bool, err error), query string, args ...any,
+) error {
 	return s.await(ctx, func(ctx context.Context, h *hearing) error {
 		stmt, err := s.statement(ctx, query)
 		if err != nil {
@@ -207,7 +216,9 @@ func each(ctx context.Context, s session, scan func(scanner) (enough bool, err e
 }
 
 // all reads all rows with scan. The list is never nil.
-func all[R any](ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any) ([]R, error) {
+func all[R any](
+	ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any,
+) ([]R, error) {
 	list := []R{}
 	err := each(ctx, s, func(row scanner) (bool, error) {
 		r, err := scan(row)

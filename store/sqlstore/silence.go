@@ -12,38 +12,40 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// How the Store finds out that a silent database answers again.
+// The Store probes a silent database until it answers again.
 const (
-	probePause = time.Second            // between two questions
-	verdict    = 250 * time.Millisecond // how long a call waits for the answer to the first one
+	probePause = time.Second            // between two probes
+	verdict    = 250 * time.Millisecond // how long a call waits for the answer to the first probe
 )
 
-// errSilent is the error of a call that the database did not answer in time.
+// errSilent is the error of a call when the database does not answer in time.
 var errSilent = fmt.Errorf("%w: the database does not answer", svc.ErrUnavailable)
 
-// silence bounds how long calls wait for a database that says nothing, and remembers that it says nothing: a request
-// that makes several calls then waits for one of them. Nil: calls wait as long as their contexts say.
+// silence limits how long calls wait for a database that does not answer. It also remembers the
+// silence, so a request of several calls waits only once. A nil silence sets no limit: calls wait
+// as long as their contexts allow.
 type silence struct {
 	longest time.Duration
-	db      *sql.DB // nil: a transaction of the host, which has no memory of silence
+	db      *sql.DB // nil: a transaction of the host, where silence is not remembered
 
-	silent atomic.Bool // over is set
+	silent atomic.Bool // whether over is set
 	mu     sync.Mutex
-	over   chan struct{} // is closed when the database answers again; nil: the database answers
+	over   chan struct{} // closed when the database answers again; nil: the database answers
 	since  time.Time
 }
 
 type unhurried struct{}
 
-// withoutHurry returns a context whose calls may take as long as the driver lets them: those of large bundles.
+// withoutHurry returns a context without a limit of its own, for large bundles. The driver alone
+// limits its calls.
 func withoutHurry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unhurried{}, true)
 }
 
 func hasTime(ctx context.Context) bool { return ctx.Value(unhurried{}) != nil }
 
-// check fails while the database is silent. It waits a moment for the first question: a call that waited for a lock for too
-// long is no reason to refuse others.
+// check fails while the database is silent. It waits a moment for the first probe: one call that
+// waited too long for a lock is no reason to refuse others.
 func (s *silence) check(ctx context.Context) error {
 	if !s.silent.Load() {
 		return nil
@@ -66,7 +68,7 @@ func (s *silence) check(ctx context.Context) error {
 	}
 }
 
-// begin notes that a call was not answered, and asks the database until it answers.
+// begin notes that a call got no answer, and probes the database until it answers.
 func (s *silence) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +94,8 @@ func (s *silence) end() {
 	}
 }
 
-// probe asks again and again, and does not wait for one answer before it asks on another connection: those that there were
-// may be dead.
+// probe asks the database again and again. It does not wait for one answer before it asks on
+// another connection: the existing connections may be dead.
 func (s *silence) probe(over <-chan struct{}) {
 	for {
 		go s.ask()
@@ -105,7 +107,8 @@ func (s *silence) probe(over <-chan struct{}) {
 	}
 }
 
-// ask ends the silence when it gets any answer: a refusal is one too, and calls find it out by themselves.
+// ask pings the database. Any answer ends the silence, even a refusal: calls find a refusal
+// themselves.
 func (s *silence) ask() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.longest)
 	defer cancel()
@@ -119,16 +122,17 @@ func (s *silence) ask() {
 	}
 }
 
-// hearing is the wait for answers of one statement, or of those of a transaction, which are waited for one after the
-// other. It counts no time in which nothing is asked. A nil hearing waits without end.
+// hearing limits the waits for answers: of one statement, or of a transaction's statements one
+// after the other. No time counts while no statement runs. A nil hearing sets no limit.
 type hearing struct {
 	silence *silence
-	ctx     context.Context // ends when the wait is over
+	ctx     context.Context // ends when the wait ends
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
 }
 
-// hear begins to wait. Its context is for what is waited for, and ends with cancel, or after longest.
+// hear begins a wait. The statement must use the returned context, which ends with ctx, or after
+// s.longest.
 func (s *silence) hear(ctx context.Context) (context.Context, *hearing, error) {
 	if s == nil || hasTime(ctx) {
 		return ctx, nil, nil
@@ -149,7 +153,7 @@ func (h *hearing) resume() {
 	}
 }
 
-// pause ends the wait for an answer, and gives err another meaning when the wait was too long.
+// pause ends the wait for an answer. When the wait was too long, it returns errSilent for err.
 func (h *hearing) pause(err error) error {
 	if h == nil {
 		return err
@@ -160,7 +164,8 @@ func (h *hearing) pause(err error) error {
 		h.silence.end()
 	case errors.Is(context.Cause(h.ctx), errSilent) && !errors.Is(err, errSilent):
 		h.silence.begin()
-		return fmt.Errorf("%w within %s: %v", errSilent, h.silence.longest, err) // err says that a context was canceled: not the caller's
+		// Do not wrap err: it says that a context was canceled, but not the caller's.
+		return fmt.Errorf("%w within %s: %v", errSilent, h.silence.longest, err)
 	}
 	return err
 }

@@ -10,17 +10,20 @@ import (
 
 // CreateSource implements [svc.SourceStore].
 func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
-	return s.change(ctx, "create source", source.Target(), func(ctx context.Context, tx session) error {
+	target := source.Target()
+	return s.change(ctx, "create source", target, func(ctx context.Context, tx session) error {
 		return tx.create(ctx, `INSERT INTO svc_sources
-			(scope, owner, name, url, description, sealed_token, signing_key, serial, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
-			source.Scope, source.Owner, source.Name, source.URL, source.Description, source.SealedToken, source.SigningKey, source.Serial,
+			(scope, owner, name, url, description, sealed_token, signing_key, serial,
+			created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			ON CONFLICT DO NOTHING`,
+			source.Scope, source.Owner, source.Name, source.URL, source.Description,
+			source.SealedToken, source.SigningKey, source.Serial,
 			source.CreatedAt.UnixMicro(), source.UpdatedAt.UnixMicro())
 	})
 }
 
-const selectSource = `SELECT scope, owner, name, url, description, sealed_token, signing_key, serial, created_at, updated_at
-	FROM svc_sources`
+const selectSource = `SELECT scope, owner, name, url, description, sealed_token, signing_key,
+	serial, created_at, updated_at FROM svc_sources`
 
 // Source implements [svc.SourceStore].
 func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
@@ -29,7 +32,8 @@ func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, erro
 }
 
 func (s session) source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	return one(ctx, s, scanSource, selectSource+` WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
+	return one(ctx, s, scanSource, selectSource+` WHERE scope = $1 AND owner = $2 AND name = $3`,
+		key.Scope, key.Owner, key.Name)
 }
 
 // Sources implements [svc.SourceStore].
@@ -41,8 +45,11 @@ func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source,
 }
 
 // ChangeSource implements [svc.SourceStore].
-func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-	return s.change(ctx, "change source", key.Target(), func(ctx context.Context, tx session) error {
+func (s *Store) ChangeSource(
+	ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error),
+) error {
+	target := key.Target()
+	return s.change(ctx, "change source", target, func(ctx context.Context, tx session) error {
 		if err := tx.lockSource(ctx, key); err != nil {
 			return err
 		}
@@ -53,22 +60,26 @@ func (s *Store) ChangeSource(ctx context.Context, key svc.SourceKey, change func
 		if err := ask(change, &source); err != nil {
 			return err
 		}
-		return tx.hit(ctx, `UPDATE svc_sources SET url = $1, description = $2, sealed_token = $3, serial = $4, updated_at = $5
-			WHERE scope = $6 AND owner = $7 AND name = $8`,
-			source.URL, source.Description, source.SealedToken, source.Serial, source.UpdatedAt.UnixMicro(), key.Scope, key.Owner, key.Name)
+		return tx.hit(ctx, `UPDATE svc_sources SET url = $1, description = $2, sealed_token = $3,
+			serial = $4, updated_at = $5 WHERE scope = $6 AND owner = $7 AND name = $8`,
+			source.URL, source.Description, source.SealedToken, source.Serial,
+			source.UpdatedAt.UnixMicro(), key.Scope, key.Owner, key.Name)
 	})
 }
 
-// lockSource makes others who would change a source wait, in every database, by writing its row.
+// lockSource writes the source's row, which makes other changes of the source wait, in every
+// database.
 func (s session) lockSource(ctx context.Context, key svc.SourceKey) error {
-	return s.hit(ctx, `UPDATE svc_sources SET updated_at = updated_at WHERE scope = $1 AND owner = $2 AND name = $3`,
-		key.Scope, key.Owner, key.Name)
+	return s.hit(ctx, `UPDATE svc_sources SET updated_at = updated_at
+		WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
 }
 
 // DeleteSource implements [svc.SourceStore].
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.change(ctx, "delete source", key.Target(), func(ctx context.Context, tx session) error {
-		return tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`, key.Scope, key.Owner, key.Name)
+	target := key.Target()
+	return s.change(ctx, "delete source", target, func(ctx context.Context, tx session) error {
+		return tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`,
+			key.Scope, key.Owner, key.Name)
 	})
 }
 
@@ -78,8 +89,10 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 		if err := tx.lockSource(ctx, key); err != nil {
 			return err
 		}
-		_, err := tx.exec(ctx, `INSERT INTO svc_source_files (scope, owner, name, path, data, kept_at) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (scope, owner, name, path) DO UPDATE SET data = excluded.data, kept_at = excluded.kept_at`,
+		_, err := tx.exec(ctx, `INSERT INTO svc_source_files
+			(scope, owner, name, path, data, kept_at) VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (scope, owner, name, path)
+			DO UPDATE SET data = excluded.data, kept_at = excluded.kept_at`,
 			key.Scope, key.Owner, key.Name, file.Path, file.Data, file.KeptAt.UnixMicro())
 		if err != nil || file.Path == "" {
 			return err
@@ -89,30 +102,36 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 	})
 }
 
-// forgetFiles deletes those of a source's files, beside its catalogue, that are older than the last one that is kept.
-var forgetFiles = `DELETE FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> '' AND (kept_at, path) <
-	(SELECT kept_at, path FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
-	ORDER BY kept_at DESC, path DESC LIMIT 1 OFFSET ` + strconv.Itoa(svc.MaxSourceFiles-1) + `)`
+// forgetFiles deletes the oldest files of a source beyond MaxSourceFiles. It never deletes the
+// catalogue, whose path is empty.
+var forgetFiles = `DELETE FROM svc_source_files
+	WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
+	AND (kept_at, path) < (SELECT kept_at, path FROM svc_source_files
+		WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
+		ORDER BY kept_at DESC, path DESC LIMIT 1 OFFSET ` + strconv.Itoa(svc.MaxSourceFiles-1) + `)`
 
 // SourceFile implements [svc.SourceStore].
-func (s *Store) SourceFile(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+func (s *Store) SourceFile(
+	ctx context.Context, key svc.SourceKey, path string,
+) (svc.SourceFile, error) {
 	file, err := one(ctx, s.db.reading(), func(row scanner) (file svc.SourceFile, err error) {
 		var kept int64
 		err = row.Scan(&file.Path, &file.Data, &kept)
 		file.KeptAt = fromMicro(kept)
 		return file, err
-	}, `SELECT path, data, kept_at FROM svc_source_files WHERE scope = $1 AND owner = $2 AND name = $3 AND path = $4`,
+	}, `SELECT path, data, kept_at FROM svc_source_files
+		WHERE scope = $1 AND owner = $2 AND name = $3 AND path = $4`,
 		key.Scope, key.Owner, key.Name, path)
 	return file, s.fault(ctx, "read source file", err)
 }
 
 func scanSource(row scanner) (source svc.Source, err error) {
 	var created, updated int64
-	err = row.Scan(&source.Scope, &source.Owner, &source.Name, &source.URL, &source.Description, &source.SealedToken,
-		&source.SigningKey, &source.Serial, &created, &updated)
+	err = row.Scan(&source.Scope, &source.Owner, &source.Name, &source.URL, &source.Description,
+		&source.SealedToken, &source.SigningKey, &source.Serial, &created, &updated)
 	source.CreatedAt, source.UpdatedAt = fromMicro(created), fromMicro(updated)
 	return source, err
 }
 
-// fromMicro returns a time as it was stored: microseconds since 1970, UTC.
+// fromMicro returns a stored time: microseconds since 1970, UTC.
 func fromMicro(micro int64) time.Time { return time.UnixMicro(micro).UTC() }

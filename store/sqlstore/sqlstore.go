@@ -1,5 +1,7 @@
-// Package sqlstore keeps everything in a SQL database, through database/sql and without a driver: one set of statements
-// for every [Dialect]. Packages such as store/sqlite bring a driver, its dialect and pools that are set up well.
+// Package sqlstore implements [svc.Store] in a SQL database, through database/sql.
+//
+// It brings no driver: one set of statements serves every [Dialect]. Packages such as store/sqlite
+// bring a driver, its dialect and well-configured pools.
 package sqlstore
 
 import (
@@ -14,36 +16,48 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Dialect is what databases do not agree on.
+// Dialect describes what differs between databases.
 type Dialect struct {
-	// Text is the type of columns of text that is compared and ordered byte by byte, Bytes that of columns of bytes.
+	// Text is the type of columns of text, which the database must compare and order byte by byte.
+	// Bytes is the type of columns of bytes.
 	Text, Bytes string
-	// NarrowIndexes says that the rows of an index are limited in length, as PostgreSQL's are to 2,704 bytes. What was installed is then
-	// listed from its table; without a limit an index holds all of the list.
+	// NarrowIndexes says that the database limits the length of an index row, as PostgreSQL does to
+	// 2,704 bytes. The list of installed templates is then read from its table; without a limit an
+	// index holds the whole list.
 	NarrowIndexes bool
-	// Lock is a statement by which a migration waits for those of other processes, until its transaction ends.
-	// "": every transaction of the pool that writes waits for the others already.
+	// Lock is a statement that makes a migration wait for the migrations of other processes. The
+	// lock must last until the transaction ends. Empty: none is needed, because transactions of
+	// the pool that write wait for each other.
 	Lock string
-	// Notify is a statement that every mutation runs last, to wake other processes after its commit: whoever hears it calls
-	// [Store.Wake]. "" none: they notice within a second.
+	// Notify is a statement that every mutation runs last. It wakes other processes after the
+	// commit: a process that hears it calls [Store.Wake]. Empty: other processes notice changes
+	// within a second.
 	Notify string
-	// OneWriter says that transactions that write wait for each other before they begin, as SQLite's do. Mutations that
-	// meet then share one transaction, and so one sync of the disk; one that has begun is not interrupted, because
-	// the database would undo more than its own statement.
+	// OneWriter says that transactions that write wait for each other before they begin, as
+	// SQLite's do. Concurrent mutations then share one transaction, and so one sync of the disk. A
+	// mutation that has begun is not interrupted, because the database would undo more than its own
+	// statement.
 	OneWriter bool
-	// Rows is how many rows one statement writes at most: 1, 4, 16, 64 or 256. The time of a driver that looks its parameters up by
-	// name, as SQLite's do, grows with their square. 0: 64.
+	// Rows is the most rows that one statement writes: 1, 4, 16, 64 or 256. Some drivers look up
+	// parameters by name, as SQLite's do; their time grows with the square of the parameters. 0
+	// means 64.
 	Rows int
-	// Silence is how long the database may say nothing while the Store waits for it: for a connection, for the answer to a
-	// statement, for the next row, for the end of a commit. Then the call is svc.ErrUnavailable, whatever its context says,
-	// its connection is given up, and calls that come before the database answers again fail at once. A transaction that
-	// writes more than 100 rows of access, and a migration, may wait for longer, as the driver lets them. 0, or with
-	// OneWriter: calls wait as long as their contexts say.
+	// Silence is how long the Store waits for a database that does not answer: for a connection,
+	// for the answer to a statement, for the next row, or for the end of a commit. After that the
+	// call fails with svc.ErrUnavailable, whatever its context says. The Store gives up the
+	// connection, and further calls fail at once until the database answers again. Only the driver
+	// limits a migration, or a transaction that writes more than 100 rows of access. 0, or
+	// OneWriter: calls wait as long as their contexts allow.
 	Silence time.Duration
-	// Classify says what an error of the driver means: svc.ErrUnavailable when the database cannot be reached or cannot
-	// write just now, svc.ErrChanged when it rolled the transaction back because of others (a serialization failure, a
-	// deadlock), which is tried again, and nil for everything else. It gets errors that wrap the driver's. Nil: no
-	// error means anything.
+	// Classify returns the meaning of an error of the driver; the error may wrap the driver's. It
+	// returns:
+	//
+	//   - svc.ErrUnavailable when the database cannot be reached or cannot write at the moment;
+	//   - svc.ErrChanged when the database rolled the transaction back because of others (a
+	//     serialization failure, a deadlock), so that the Store tries again;
+	//   - nil for every other error.
+	//
+	// A nil Classify gives no error a meaning.
 	Classify func(err error) error
 }
 
@@ -54,14 +68,17 @@ type Store struct {
 	dialect Dialect
 	news    broadcast
 
-	mutations atomic.Uint32 // how many it has tried
+	mutations atomic.Uint32 // the number of mutations tried
 }
 
 var _ svc.Store = (*Store)(nil)
 
-// New returns a Store that writes through one pool and reads through the other; the two may be one. The transactions of
-// write must start as ones that write (SQLite: BEGIN IMMEDIATE): some read first. The tables are made by [Store.Migrate].
-// The pools stay the caller's: closing them, once nobody uses the Store, is all that it needs.
+// New returns a Store that writes through one pool and reads through the other; both may be the
+// same pool. [Store.Migrate] makes the tables.
+//
+// Transactions of write must start as ones that write (SQLite: BEGIN IMMEDIATE), because some of
+// them read first. The pools belong to the caller, who closes them when the Store is no longer in
+// use. The Store needs no other cleanup.
 func New(write, read *sql.DB, dialect Dialect) *Store {
 	silence := dialect.silence(read)
 	p := &pools{write: newPool(write, silence), dialect: dialect}
@@ -74,24 +91,26 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 	return &Store{db: p, write: p.write, dialect: dialect}
 }
 
-// database is where a Store's statements run: pools of connections, or one transaction of the host.
+// database runs a Store's statements: in pools of connections, or in one transaction of the host.
 type database interface {
-	// reading returns a session whose statements read, and are each their own.
+	// reading returns a session for reads. Each statement is a transaction of its own.
 	reading() session
-	// snapshot runs fn in a transaction that reads, and sees one state of the database throughout.
+	// snapshot runs fn in a transaction that only reads and sees one state of the database.
 	snapshot(ctx context.Context, fn work) error
-	// transact runs fn in a transaction that may write, and undoes it when fn fails or panics. Isolation is the same
-	// everywhere: each statement sees what is committed before it starts, and a row that is written stays locked until the end.
+	// transact runs fn in a transaction that may write, and rolls it back when fn fails or panics.
+	// Isolation is the same in every database: a statement sees all commits before its start, and a
+	// written row stays locked until the transaction ends.
 	transact(ctx context.Context, fn work) error
 }
 
-// errUnchanged ends a transaction that has nothing to write, without being a failure.
+// errUnchanged ends a transaction that has nothing to write. It is not a failure.
 var errUnchanged = errors.New("unchanged")
 
-// refusal is the error of a caller's function, which is returned as it is.
+// refusal wraps the error of a caller's function. The caller gets that error unchanged.
 type refusal struct{ error }
 
-// ask calls a caller's function with a row as it is: what it refuses, and that it changes nothing, end the transaction.
+// ask calls a caller's function with the current row. The function may end the transaction in two
+// ways: it returns an error, or it changes nothing.
 func ask[R any](change func(*R) (write bool, err error), row *R) error {
 	write, err := change(row)
 	if err != nil {
@@ -103,13 +122,15 @@ func ask[R any](change func(*R) (write bool, err error), row *R) error {
 	return nil
 }
 
-// isOutcome reports whether err is an outcome of a method, and no fault of the database.
+// isOutcome reports whether err is an outcome of a method rather than a fault of the database.
 func isOutcome(err error) bool {
 	_, refused := errors.AsType[refusal](err)
-	return refused || errors.Is(err, errUnchanged) || errors.Is(err, svc.ErrNotFound) || errors.Is(err, svc.ErrExists)
+	return refused || errors.Is(err, errUnchanged) ||
+		errors.Is(err, svc.ErrNotFound) || errors.Is(err, svc.ErrExists)
 }
 
-// transact runs fn in a transaction that may write. Nothing is written when fn fails or panics, or returns errUnchanged.
+// transact runs fn in a transaction that may write. When fn fails, panics or returns errUnchanged,
+// the transaction writes nothing.
 func (s *Store) transact(ctx context.Context, doing string, fn work) error {
 	err := s.db.transact(ctx, fn)
 	if errors.Is(err, errUnchanged) {
@@ -121,13 +142,13 @@ func (s *Store) transact(ctx context.Context, doing string, fn work) error {
 	return s.fault(ctx, doing, err)
 }
 
-// snapshot runs fn in a transaction that reads, and sees one state of the database throughout.
+// snapshot runs fn in a transaction that only reads and sees one state of the database.
 func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
 	return s.fault(ctx, doing, s.db.snapshot(ctx, fn))
 }
 
-// fault says what was being done, and tells apart what a later try may mend. Drivers have errors of their own for a call
-// that its context ended: those wrap ctx.Err() as well.
+// fault adds the action to err, and marks errors that a later try may avoid. When ctx ended the
+// call, drivers return errors of their own: fault makes them wrap ctx.Err().
 func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil
@@ -145,7 +166,8 @@ func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// silence returns what bounds the waits for db, nil in a transaction of the host. Nil: nothing does.
+// silence returns the limit for the waits for db. Nil means no limit. A nil db is a transaction of
+// the host.
 func (d Dialect) silence(db *sql.DB) *silence {
 	if d.Silence <= 0 || d.OneWriter {
 		return nil
@@ -156,7 +178,8 @@ func (d Dialect) silence(db *sql.DB) *silence {
 // classify returns svc.ErrUnavailable, svc.ErrChanged or nil.
 func (d Dialect) classify(err error) error {
 	switch {
-	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
+		errors.Is(err, context.DeadlineExceeded):
 		return svc.ErrUnavailable
 	case d.Classify == nil:
 		return nil

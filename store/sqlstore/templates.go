@@ -14,12 +14,15 @@ const chunkBytes = 512 << 10
 
 // CreateTemplate implements [svc.TemplateStore].
 func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
-	return s.change(ctx, "create template", template.Target(), func(ctx context.Context, tx session) error {
-		args := templateArgs(template, template.UpdatedAt.UnixMicro(), template.Version, template.InstalledAt.UnixMicro())
-		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
-			manifest, source_scope, source_owner, source_name, source_id, source_revision, source_url,
-			updated_at, version, installed_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING`, args...)
+	target := template.Target()
+	return s.change(ctx, "create template", target, func(ctx context.Context, tx session) error {
+		args := templateArgs(template,
+			template.UpdatedAt.UnixMicro(), template.Version, template.InstalledAt.UnixMicro())
+		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description,
+			category, integrations, tags, manifest, source_scope, source_owner, source_name,
+			source_id, source_revision, source_url, updated_at, version, installed_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+			ON CONFLICT DO NOTHING`, args...)
 		if err != nil {
 			return err
 		}
@@ -27,12 +30,13 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 	})
 }
 
-// createTemplateParts adds the tags, by which lists are filtered, and the base. That category and name stand beside each tag
-// makes every filtered list a walk along an index.
+// createTemplateParts adds the tags and the base. Lists filter by tag; because each tag's row has
+// the category and the name, an index serves every filtered list in order.
 func (s session) createTemplateParts(ctx context.Context, t svc.Template) error {
 	for _, tag := range t.Tags {
 		_, err := s.exec(ctx, `INSERT INTO svc_template_tags (scope, owner, id, category, name, tag)
-			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`, t.Scope, t.Owner, t.ID, t.Category, t.Name, tag)
+			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+			t.Scope, t.Owner, t.ID, t.Category, t.Name, tag)
 		if err != nil {
 			return err
 		}
@@ -42,7 +46,8 @@ func (s session) createTemplateParts(ctx context.Context, t svc.Template) error 
 	}
 	return s.create(ctx, `INSERT INTO svc_template_bases
 		(scope, owner, id, name, description, category, integrations, tags, manifest)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`, contentArgs(t.TemplateKey, t.Origin.Base)...)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
+		contentArgs(t.TemplateKey, t.Origin.Base)...)
 }
 
 // Template implements [svc.TemplateStore].
@@ -51,14 +56,15 @@ func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template
 	return template, s.fault(ctx, "read template", err)
 }
 
-const templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations, t.tags, t.manifest,
-	t.source_scope, t.source_owner, t.source_name, t.source_id, t.source_revision, t.source_url,
-	t.installed_at, t.updated_at, t.version`
+const templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations,
+	t.tags, t.manifest, t.source_scope, t.source_owner, t.source_name, t.source_id,
+	t.source_revision, t.source_url, t.installed_at, t.updated_at, t.version`
 
 func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 	return one(ctx, s, scanTemplate, `SELECT `+templateColumns+`,
 		b.name, b.description, b.category, b.integrations, b.tags, b.manifest
-		FROM svc_templates t LEFT JOIN svc_template_bases b ON b.scope = t.scope AND b.owner = t.owner AND b.id = t.id
+		FROM svc_templates t
+		LEFT JOIN svc_template_bases b ON b.scope = t.scope AND b.owner = t.owner AND b.id = t.id
 		WHERE t.scope = $1 AND t.owner = $2 AND t.id = $3`, key.Scope, key.Owner, key.ID)
 }
 
@@ -76,15 +82,17 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 	return chunk, s.fault(ctx, "list templates", err)
 }
 
-// listTemplates returns one of four queries: each filter has an index of its own, in the list's order.
+// listTemplates returns one of four queries: each filter has an index in the order of the list.
 func listTemplates(page svc.TemplatePage) (query string, args []any) {
 	from, list := `svc_templates t`, `t`
 	if page.Tag != "" {
-		from = `svc_template_tags k JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id`
+		from = `svc_template_tags k
+			JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id`
 		list = `k`
 	}
 	query = `SELECT ` + templateColumns + ` FROM ` + from +
-		` WHERE ` + list + `.scope = $1 AND ` + list + `.owner = $2 AND (` + list + `.name, ` + list + `.id) > ($3, $4)`
+		` WHERE ` + list + `.scope = $1 AND ` + list + `.owner = $2` +
+		` AND (` + list + `.name, ` + list + `.id) > ($3, $4)`
 	args = []any{page.Scope, page.Owner, page.AfterName, page.AfterID}
 	next := func(arg any) string {
 		args = append(args, arg)
@@ -103,16 +111,20 @@ func listTemplates(page svc.TemplatePage) (query string, args []any) {
 	return query, args
 }
 
-// limit returns the greatest power of two up to n and 1,024, as a literal: SQLite prepares a statement anew each time whose LIMIT is
-// a parameter and nothing else, and of a few limits a few statements are prepared. Where plans do not depend on it,
-// ($1 + 0) does as well.
+// limit returns the greatest power of two that is at most n and 1,024, as a literal. SQLite
+// prepares a statement again on each use when its LIMIT is just a parameter; a few literals need
+// only a few prepared statements. Where query plans do not depend on the limit, ($1 + 0) works as
+// well.
 func limit(n int) string {
 	return strconv.Itoa(1 << (bits.Len(uint(min(n, 1024))) - 1))
 }
 
 // ChangeTemplate implements [svc.TemplateStore].
-func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	return s.change(ctx, "change template", key.Target(), func(ctx context.Context, tx session) error {
+func (s *Store) ChangeTemplate(
+	ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error),
+) error {
+	target := key.Target()
+	return s.change(ctx, "change template", target, func(ctx context.Context, tx session) error {
 		template, err := tx.lockTemplate(ctx, key)
 		if err != nil {
 			return err
@@ -131,31 +143,38 @@ func (s *Store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change 
 	})
 }
 
-// lockTemplate reads a template. Writing the row first makes others who would change it wait, in every database.
+// lockTemplate reads a template. Writing the row first makes other changes of the template wait, in
+// every database.
 func (s session) lockTemplate(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	err := s.hit(ctx, `UPDATE svc_templates SET updated_at = updated_at WHERE scope = $1 AND owner = $2 AND id = $3`,
-		key.Scope, key.Owner, key.ID)
+	err := s.hit(ctx, `UPDATE svc_templates SET updated_at = updated_at
+		WHERE scope = $1 AND owner = $2 AND id = $3`, key.Scope, key.Owner, key.ID)
 	if err != nil {
 		return svc.Template{}, err
 	}
 	return s.template(ctx, key)
 }
 
-// keepVersion adds the row of a template to its versions, and forgets those that are too old for t, which is what it becomes.
+// keepVersion copies the stored row of a template to its versions, and deletes versions too old for
+// t, the new state.
 func (s session) keepVersion(ctx context.Context, t svc.Template) error {
-	const columns = `scope, owner, id, version, name, description, category, integrations, tags, manifest, source_revision, updated_at`
-	err := s.hit(ctx, `INSERT INTO svc_template_versions (`+columns+`) SELECT `+columns+` FROM svc_templates
+	const columns = `scope, owner, id, version, name, description, category, integrations, tags,
+		manifest, source_revision, updated_at`
+	err := s.hit(ctx, `INSERT INTO svc_template_versions (`+columns+`)
+		SELECT `+columns+` FROM svc_templates
 		WHERE scope = $1 AND owner = $2 AND id = $3`, t.Scope, t.Owner, t.ID)
 	if err != nil {
 		return err
 	}
-	_, err = s.exec(ctx, `DELETE FROM svc_template_versions WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4`,
+	_, err = s.exec(ctx, `DELETE FROM svc_template_versions
+		WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4`,
 		t.Scope, t.Owner, t.ID, t.Version-svc.MaxTemplateVersions)
 	return err
 }
 
 // TemplateVersions implements [svc.TemplateStore].
-func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
+func (s *Store) TemplateVersions(
+	ctx context.Context, key svc.TemplateKey, before int64, limit int,
+) ([]svc.TemplateVersion, error) {
 	var chunk []svc.TemplateVersion
 	size := 0
 	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
@@ -163,8 +182,10 @@ func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, befor
 		chunk = append(chunk, version)
 		size += len(version.Manifest)
 		return size > chunkBytes, err
-	}, `SELECT version, name, description, category, integrations, tags, manifest, source_revision, updated_at FROM svc_template_versions
-		WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4 ORDER BY version DESC LIMIT ($5 + 0)`,
+	}, `SELECT version, name, description, category, integrations, tags, manifest,
+		source_revision, updated_at FROM svc_template_versions
+		WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4
+		ORDER BY version DESC LIMIT ($5 + 0)`,
 		key.Scope, key.Owner, key.ID, before, limit)
 	return chunk, s.fault(ctx, "list versions", err)
 }
@@ -172,7 +193,9 @@ func (s *Store) TemplateVersions(ctx context.Context, key svc.TemplateKey, befor
 func scanVersion(row scanner) (v svc.TemplateVersion, err error) {
 	var content contentRow
 	var updated int64
-	if err = row.Scan(slices.Concat([]any{&v.Number}, content.columns(), []any{orZero[string]{&v.SourceRevision}, &updated})...); err != nil {
+	columns := slices.Concat([]any{&v.Number}, content.columns(),
+		[]any{orZero[string]{&v.SourceRevision}, &updated})
+	if err = row.Scan(columns...); err != nil {
 		return v, err
 	}
 	v.UpdatedAt = fromMicro(updated)
@@ -180,18 +203,21 @@ func scanVersion(row scanner) (v svc.TemplateVersion, err error) {
 	return v, err
 }
 
-// updateTemplate writes all of an existing template but InstalledAt.
+// updateTemplate writes all of an existing template except InstalledAt.
 func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 	args := templateArgs(t, t.UpdatedAt.UnixMicro(), t.Version)
 	key, columns := args[:3], args[3:]
-	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3, integrations = $4, tags = $5,
-		manifest = $6, source_scope = $7, source_owner = $8, source_name = $9, source_id = $10, source_revision = $11,
-		source_url = $12, updated_at = $13, version = $14 WHERE scope = $15 AND owner = $16 AND id = $17`, append(columns, key...)...)
+	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3,
+		integrations = $4, tags = $5, manifest = $6, source_scope = $7, source_owner = $8,
+		source_name = $9, source_id = $10, source_revision = $11, source_url = $12,
+		updated_at = $13, version = $14 WHERE scope = $15 AND owner = $16 AND id = $17`,
+		append(columns, key...)...)
 	if err != nil {
 		return err
 	}
 	for _, parts := range []string{`svc_template_tags`, `svc_template_bases`} {
-		_, err := s.exec(ctx, `DELETE FROM `+parts+` WHERE scope = $1 AND owner = $2 AND id = $3`, t.Scope, t.Owner, t.ID)
+		_, err := s.exec(ctx, `DELETE FROM `+parts+` WHERE scope = $1 AND owner = $2 AND id = $3`,
+			t.Scope, t.Owner, t.ID)
 		if err != nil {
 			return err
 		}
@@ -200,8 +226,11 @@ func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 }
 
 // DeleteTemplate implements [svc.TemplateStore].
-func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-	return s.change(ctx, "delete template", key.Target(), func(ctx context.Context, tx session) error {
+func (s *Store) DeleteTemplate(
+	ctx context.Context, key svc.TemplateKey, check func(svc.Template) error,
+) error {
+	target := key.Target()
+	return s.change(ctx, "delete template", target, func(ctx context.Context, tx session) error {
 		if check != nil {
 			template, err := tx.lockTemplate(ctx, key)
 			if err != nil {
@@ -211,13 +240,14 @@ func (s *Store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check f
 				return refusal{err}
 			}
 		}
-		return tx.hit(ctx, `DELETE FROM svc_templates WHERE scope = $1 AND owner = $2 AND id = $3`, key.Scope, key.Owner, key.ID)
+		return tx.hit(ctx, `DELETE FROM svc_templates WHERE scope = $1 AND owner = $2 AND id = $3`,
+			key.Scope, key.Owner, key.ID)
 	})
 }
 
-// templateArgs are a template's key, content and origin, and more.
+// templateArgs returns a template's key, content and origin as parameters, and then more.
 func templateArgs(t svc.Template, more ...any) []any {
-	origin := make([]any, 6) // null: made by hand
+	origin := make([]any, 6) // null: the template has no source
 	if o := t.Origin; o != nil {
 		origin = []any{o.Source.Scope, o.Source.Owner, o.Source.Name, o.ID, o.Revision, o.URL}
 	}
@@ -229,7 +259,7 @@ func contentArgs(key svc.TemplateKey, c svc.Content) []any {
 		encodeList(c.Integrations), encodeList(c.Tags), string(c.Manifest)}
 }
 
-// contentRow is the columns of a content. All are null when the template has no base.
+// contentRow holds the columns of a content. All are null when the template has no base.
 type contentRow struct {
 	name, description, category *string
 	integrations, tags          []byte
@@ -241,7 +271,9 @@ func (r *contentRow) columns() []any {
 }
 
 func (r *contentRow) content() (svc.Content, error) {
-	content := svc.Content{Name: *r.name, Description: r.description, Category: r.category, Manifest: r.manifest}
+	content := svc.Content{
+		Name: *r.name, Description: r.description, Category: r.category, Manifest: r.manifest,
+	}
 	var err error
 	if content.Integrations, err = decodeList(r.integrations); err != nil {
 		return content, err
@@ -268,7 +300,8 @@ func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var url string
 	var installed, updated int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, orZero[string]{&url}, &installed, &updated, &t.Version}, more)...)
+		[]any{&scope, &owner, &name, &id, &revision, orZero[string]{&url},
+			&installed, &updated, &t.Version}, more)...)
 	if err != nil {
 		return t, err
 	}

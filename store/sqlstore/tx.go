@@ -11,34 +11,41 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Tx returns a Store that works inside tx, a transaction of the host on a database whose tables [Store.Migrate] has made:
-// what it writes is there if and only if the host commits. It never commits or rolls back tx. It is for svc.Service.WithStore,
-// and good until tx ends; like tx it is for one goroutine at a time.
+// Tx returns a Store that works inside tx, a transaction of the host. [Store.Migrate] must have
+// made the tables of its database. What this Store writes takes effect if and only if the host
+// commits; the Store never commits or rolls back tx.
 //
-//   - Each method that writes does so inside a savepoint: when it fails, tx holds nothing of it and can be used on,
-//     unless the connection is lost.
-//   - Reads see what tx has written, and are as consistent with each other as tx's isolation makes them.
-//   - A conflict with others is svc.ErrChanged, after which tx must be rolled back and may be run again.
+// Use it with svc.Service.WithStore until tx ends, in one goroutine at a time, as tx itself.
+//
+//   - Each method that writes uses a savepoint: when it fails, tx holds nothing of it and stays
+//     usable, unless the connection is lost.
+//   - Reads see what tx has written. The isolation of tx decides how consistent they are with each
+//     other.
+//   - A conflict with others is svc.ErrChanged. The host must then roll back tx and may run it
+//     again.
 //   - AwaitChange and ClaimEvents fail: they make no sense in a transaction.
 //
-// SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: READ COMMITTED; everybody who writes waits from
-// tx's first mutation to its end, so make it late.
+// SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: use READ COMMITTED. All other
+// writers wait from the first mutation in tx to its end, so make that mutation late.
 func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
-	return within(hostTx{tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil)}, dialect)
+	host := hostTx{tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil)}
+	return within(host, dialect)
 }
 
 // Atomically implements [svc.TransactionStore].
-func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+func (s *Store) Atomically(
+	ctx context.Context, fn func(ctx context.Context, tx svc.Store) error,
+) error {
 	err := s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
 		calls := &joinedTx{tx: tx}
 		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
 		if err != nil && s.dialect.classify(err) == nil {
-			return refusal{err} // it says already what was being done
+			return refusal{err} // it already names the action
 		}
 		return err
 	})
 	if err == nil {
-		s.news.tell() // it may have changed something
+		s.news.tell() // fn may have changed something
 	}
 	return err
 }
@@ -46,14 +53,15 @@ func (s *Store) Atomically(ctx context.Context, fn func(ctx context.Context, tx 
 // within returns a Store that works in a transaction.
 func within(tx database, dialect Dialect) svc.Store {
 	s := &Store{db: tx, dialect: dialect}
-	s.mutations.Store(rand.Uint32()) // its few mutations share the work of forgetting with those of others
+	// A random start: these Stores are short-lived, and only some of them delete old changes.
+	s.mutations.Store(rand.Uint32())
 	return inTx{s}
 }
 
-// inTx is a Store without what makes no sense in a transaction.
+// inTx is a Store without the methods that make no sense in a transaction.
 type inTx struct{ *Store }
 
-var errInTx = errors.New("not in a transaction: ask the store that it belongs to")
+var errInTx = errors.New("not possible in a transaction: call the store outside the transaction")
 
 func (inTx) AwaitChange(context.Context, int64) error { return errInTx }
 
@@ -61,7 +69,7 @@ func (inTx) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event
 	return nil, errInTx
 }
 
-// hostTx is a transaction of the host.
+// hostTx is the [database] of a Store inside a transaction of the host.
 type hostTx struct {
 	tx            *sql.Tx
 	uninterrupted bool // see Dialect.OneWriter
@@ -82,10 +90,11 @@ func (h hostTx) transact(ctx context.Context, fn work) error {
 	return savepoint(ctx, h.reading(), fn)
 }
 
-// joinedTx is the transaction of calls that are joined. What one of them has written before it failed is undone with all of it.
+// joinedTx is the [database] of a Store inside Atomically. When one call fails, the whole
+// transaction is rolled back, and with it all that the call wrote.
 type joinedTx struct {
 	tx     session
-	failed error // of the first that did: the transaction is not to be committed
+	failed error // the first failure; the transaction must not commit after it
 }
 
 func (j *joinedTx) reading() session { return j.tx }

@@ -8,14 +8,15 @@ import (
 	"syscall"
 )
 
-// attributes start a process that ends with the test, whatever becomes of that.
+// attributes make a process end with the test, however the test ends.
 func attributes(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: as, Setpgid: true, Pdeathsig: syscall.SIGQUIT}
 }
 
-// children are the processes that a process has started, and that have not ended.
+// children returns the running processes that a process has started.
 func children(pid int) (pids []int) {
-	listed, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // there is none of a process that has ended
+	// The file of an ended process does not exist.
+	listed, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for field := range strings.FieldsSeq(string(listed)) {
 		if child, err := strconv.Atoi(field); err == nil {
 			pids = append(pids, child)

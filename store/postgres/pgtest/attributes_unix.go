@@ -8,5 +8,5 @@ func attributes(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: as, Setpgid: true}
 }
 
-// children are known on Linux alone.
+// children returns nil: only Linux lists child processes.
 func children(int) []int { return nil }

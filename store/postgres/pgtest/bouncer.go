@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Bouncer is a PgBouncer of a test's own, before a server. Use [StartBouncer].
+// Bouncer is a PgBouncer of one test, in front of a server. Use [StartBouncer].
 type Bouncer struct {
 	Process
 	port int
@@ -34,10 +34,12 @@ admin_users = postgres
 %s
 `
 
-// StartBouncer starts PgBouncer before a server, as which it is asked for any database, with settings such as "pool_mode=session",
-// until the test ends. For root it needs the user postgres.
+// StartBouncer starts PgBouncer in front of a server, until the test ends. It connects to every
+// database as the user in the server's URL, and takes settings such as "pool_mode=session". When
+// root runs the test, the user postgres must exist.
 //
-// Where there is no PgBouncer the reason may stand in SVC_NO_PGBOUNCER: its tests are then skipped, whatever is required.
+// Where PgBouncer is not available, the reason may be in SVC_NO_PGBOUNCER. Its tests are then
+// skipped, even with SVC_REQUIRE_POSTGRES=1.
 func StartBouncer(t testing.TB, server string, settings ...string) *Bouncer {
 	t.Helper()
 	program := bouncerProgram(t)
@@ -48,7 +50,8 @@ func StartBouncer(t testing.TB, server string, settings ...string) *Bouncer {
 		t.Fatal(err)
 	}
 	config := filepath.Join(b.dir, "pgbouncer.ini")
-	text := fmt.Sprintf(bouncerConfig, to.Hostname(), to.Port(), to.User.Username(), b.port, strings.Join(settings, "\n"))
+	text := fmt.Sprintf(bouncerConfig,
+		to.Hostname(), to.Port(), to.User.Username(), b.port, strings.Join(settings, "\n"))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +61,7 @@ func StartBouncer(t testing.TB, server string, settings ...string) *Bouncer {
 	return b
 }
 
-// bouncerProgram looks where Debian installs it, too, which need not be in everybody's PATH.
+// bouncerProgram finds PgBouncer in PATH or where Debian installs it.
 func bouncerProgram(t testing.TB) string {
 	t.Helper()
 	for _, program := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
@@ -67,13 +70,14 @@ func bouncerProgram(t testing.TB) string {
 		}
 	}
 	if reason := os.Getenv("SVC_NO_PGBOUNCER"); reason != "" {
-		t.Skip("NOT TESTED: there is no PgBouncer: " + reason)
+		t.Skip("NOT TESTED: PgBouncer is not installed: " + reason)
 	}
-	missing(t, "there is no PgBouncer")
+	missing(t, "PgBouncer is not installed")
 	return ""
 }
 
-// BouncerPrepares reports whether the PgBouncer that is installed has the setting max_prepared_statements, which came with 1.21.
+// BouncerPrepares reports whether the installed PgBouncer has the setting max_prepared_statements
+// (1.21 and later).
 func BouncerPrepares(t testing.TB) bool {
 	t.Helper()
 	out, err := exec.Command(bouncerProgram(t), "--version").Output()
@@ -87,12 +91,12 @@ func BouncerPrepares(t testing.TB) bool {
 	return major > 1 || minor >= 21
 }
 
-// URL is that of a database, through PgBouncer.
+// URL returns the URL of a database through PgBouncer.
 func (b *Bouncer) URL(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", b.port, database)
 }
 
-// Console runs a command of the administrator, such as PAUSE.
+// Console runs an administrator's command, such as PAUSE.
 func (b *Bouncer) Console(command string) {
 	b.t.Helper()
 	if err := b.console(command); err != nil {

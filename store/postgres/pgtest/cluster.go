@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// Cluster is a PostgreSQL server of a test's own. Its superuser is postgres, who needs no password. Use [Start].
+// Cluster is a PostgreSQL server of one test. Its superuser is postgres, without a password. Use
+// [Start].
 type Cluster struct {
 	Process
 	URL string // of the database postgres
@@ -22,15 +23,18 @@ type Cluster struct {
 	port int
 }
 
-// Start makes a cluster and starts it, with settings such as "max_connections=5", until the test ends. It needs the programs of
-// the server (pg_config tells where they are) and, for root, the user postgres.
+// Start creates a cluster and runs it until the test ends, with settings such as
+// "max_connections=5". It needs the programs of the server, which it finds through pg_config. When
+// root runs the test, the user postgres must exist.
 func Start(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	bin := programs(t)
 	c := &Cluster{Process: newProcess(t, "PostgreSQL", os.Interrupt), bin: bin, port: freePort(t)}
 	t.Cleanup(c.remove)
-	c.output(c.program("initdb"), "-D", c.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-	c.start = []string{c.program("postgres"), "-D", c.data(), "-p", strconv.Itoa(c.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	c.output(c.program("initdb"), "-D", c.data(), "-U", "postgres", "-A", "trust",
+		"-E", "UTF8", "--no-locale", "--no-sync")
+	c.start = []string{c.program("postgres"), "-D", c.data(), "-p", strconv.Itoa(c.port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
 	for _, setting := range settings {
 		c.start = append(c.start, "-c", setting)
 	}
@@ -60,14 +64,16 @@ func (c *Cluster) program(name string) string { return filepath.Join(c.bin, name
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
-// Path is that of a file of the server, such as pg_hba.conf. It is written over, never replaced: it belongs to the server's user.
+// Path returns the path of a file of the server, such as pg_hba.conf. Overwrite the file, never
+// replace it: it belongs to the server's user.
 func (c *Cluster) Path(name string) string { return filepath.Join(c.data(), name) }
 
-// Dump is what pg_dump writes of the database postgres.
+// Dump returns the output of pg_dump for the database postgres.
 func (c *Cluster) Dump() []byte {
 	c.t.Helper()
 	return c.output(c.program("pg_dump"), "--dbname", c.URL)
 }
 
-// Crash ends the server at once, in immediate mode: clients are told (SQLSTATE 57P02 or 57P01), and the next start recovers.
+// Crash ends the server at once, in immediate mode. Clients get SQLSTATE 57P02 or 57P01, and the
+// next start recovers.
 func (c *Cluster) Crash() { c.end(syscall.SIGQUIT) }

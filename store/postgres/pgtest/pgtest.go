@@ -1,7 +1,7 @@
-// Package pgtest gives tests PostgreSQL: a schema of their own on a server that runs already ([Schema]), or a server of their
-// own that they may kill ([Start]).
+// Package pgtest gives PostgreSQL to tests: [Schema] makes a schema on a running server, [Start]
+// runs a server that the test may kill.
 //
-// A test without PostgreSQL is skipped, and says why; with SVC_REQUIRE_POSTGRES=1 it fails instead.
+// Without PostgreSQL a test is skipped, and says why. With SVC_REQUIRE_POSTGRES=1 it fails instead.
 package pgtest
 
 import (
@@ -18,10 +18,10 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 )
 
-// localServer is what is tried when SVC_TEST_POSTGRES names no other.
+// localServer is the default of SVC_TEST_POSTGRES.
 const localServer = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
 
-// Server returns the URL of the server that tests share: that in SVC_TEST_POSTGRES, else the local one.
+// Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one.
 func Server(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv("SVC_TEST_POSTGRES")
@@ -29,12 +29,12 @@ func Server(t testing.TB) string {
 		server = localServer
 	}
 	if err := ping(server); err != nil {
-		missing(t, "no PostgreSQL answers (SVC_TEST_POSTGRES may name another): %v", err)
+		missing(t, "PostgreSQL does not answer (SVC_TEST_POSTGRES may name another): %v", err)
 	}
 	return server
 }
 
-// missing skips a test that has no PostgreSQL, or fails it where that is required.
+// missing skips a test that lacks PostgreSQL, or fails it when PostgreSQL is required.
 func missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("SVC_REQUIRE_POSTGRES") == "1" {
@@ -45,7 +45,7 @@ func missing(t testing.TB, format string, args ...any) {
 
 func ping(server string) error { return execute(server, "SELECT 1") }
 
-// execute runs a statement on a connection of its own.
+// execute runs a statement on a new connection.
 func execute(server, statement string) (err error) {
 	db, err := sql.Open("pgx", server)
 	if err != nil {
@@ -58,17 +58,17 @@ func execute(server, statement string) (err error) {
 
 var schemas atomic.Int64
 
-// Schema returns the URL of a new, empty schema on the shared server, which is dropped when the test ends.
+// Schema returns the URL of a new, empty schema on the shared server. The end of the test drops it.
 func Schema(t testing.TB) string {
 	t.Helper()
 	return SchemaOn(t, Server(t))
 }
 
-// SchemaOn is Schema on another server.
+// SchemaOn is [Schema] on another server.
 func SchemaOn(t testing.TB, server string) string {
 	t.Helper()
 	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
-	unsafe := With(t, server, "synchronous_commit", "off") // a schema that a crash undoes is no loss
+	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
 	if err := execute(unsafe, "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func SchemaOn(t testing.TB, server string) string {
 	return With(t, server, "search_path", name)
 }
 
-// Open opens a database as a stranger would, until the test ends.
+// Open opens a database with plain database/sql, until the test ends.
 func Open(t testing.TB, address string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("pgx", address)
@@ -91,7 +91,7 @@ func Open(t testing.TB, address string) *sql.DB {
 	return db
 }
 
-// With returns a URL, or a list of settings, with one more setting.
+// With adds a setting to a URL or to a list of settings.
 func With(t testing.TB, address, name, value string) string {
 	t.Helper()
 	if !strings.Contains(address, "://") {

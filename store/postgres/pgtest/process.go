@@ -16,17 +16,18 @@ import (
 	"time"
 )
 
-// Process is a server of a test's own, with its files in a temporary directory. Its methods are not for concurrent use.
+// Process is a server of one test, with its files in a temporary directory. Its methods are not for
+// concurrent use.
 type Process struct {
 	t       testing.TB
-	name    string // what it is called when it fails
+	name    string // its name in failures
 	dir     string
-	as      *syscall.Credential // nil: who runs the test
+	as      *syscall.Credential // nil: the user of the test
 	start   []string            // its program and the arguments
-	stop    os.Signal           // ends it in good order, without waiting for its clients
-	ping    func() error        // fails while it does not answer
-	process *os.Process         // nil: it does not run
-	ended   chan struct{}       // is closed when process and those that it made have ended
+	stop    os.Signal           // shuts it down cleanly, without waiting for its clients
+	ping    func() error        // fails while the server does not answer
+	process *os.Process         // nil: the server does not run
+	ended   chan struct{}       // closed when process and its children have ended
 	frozen  []int               // the processes that Freeze has stopped
 }
 
@@ -44,7 +45,7 @@ func newProcess(t testing.TB, name string, stop os.Signal) Process {
 	return p
 }
 
-// credentials are those of the user postgres: the servers refuse to run as root.
+// credentials returns those of the user postgres: the servers refuse to run as root.
 func credentials(t testing.TB) *syscall.Credential {
 	t.Helper()
 	account, err := user.Lookup("postgres")
@@ -59,7 +60,8 @@ func credentials(t testing.TB) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// directory makes a directory for the server's user: others may not even enter one of t.TempDir.
+// directory makes a directory for the server's user. It cannot be in t.TempDir, which other users
+// cannot enter.
 func (p *Process) directory() string {
 	p.t.Helper()
 	dir, err := os.MkdirTemp("", "svc-pgtest-")
@@ -74,7 +76,7 @@ func (p *Process) directory() string {
 	return dir
 }
 
-// remove ends the server, and removes its files.
+// remove stops the server and deletes its files.
 func (p *Process) remove() {
 	p.Stop()
 	if err := os.RemoveAll(p.dir); err != nil {
@@ -99,7 +101,8 @@ func (p *Process) command(program string, args ...string) *exec.Cmd {
 	return command
 }
 
-// Restart starts the server, after ending it in good order if it runs, and returns when it answers.
+// Restart starts the server and returns when it answers. A running server is shut down cleanly
+// first.
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.Stop()
@@ -129,7 +132,7 @@ func (p *Process) launch() {
 		p.t.Fatal(err)
 	}
 	command := p.command(p.start[0], p.start[1:]...)
-	// Not the file itself but a pipe: Wait returns when the last of the server's processes has closed it.
+	// A pipe, not the file: Wait returns when the last process of the server has closed it.
 	out := struct{ io.Writer }{log}
 	command.Stdout, command.Stderr = out, out
 	if err := command.Start(); err != nil {
@@ -139,7 +142,7 @@ func (p *Process) launch() {
 	ended := make(chan struct{})
 	p.process, p.ended = command.Process, ended
 	go func() {
-		_ = command.Wait() // how it ends is asked for
+		_ = command.Wait() // the test itself ends the server: its exit status does not matter
 		log.Close()
 		close(ended)
 	}()
@@ -147,7 +150,7 @@ func (p *Process) launch() {
 
 func (p *Process) logFile() string { return filepath.Join(p.dir, "log") }
 
-// Log is what the server has written to its log.
+// Log returns the server's log.
 func (p *Process) Log() string {
 	text, err := os.ReadFile(p.logFile())
 	if err != nil {
@@ -156,43 +159,46 @@ func (p *Process) Log() string {
 	return string(text)
 }
 
-// Kill ends the server as kill -9 of its first process does: the others find that out and end without a farewell, and Kill waits for
-// them. What was written is in the cache of the system, so this is a crash of the server, not of the machine.
+// Kill ends the server like kill -9 of its first process, and waits for its other processes. These
+// notice and end without a message to their clients. Written data is in the system's cache: this is
+// a crash of the server, not of the machine.
 func (p *Process) Kill() {
 	p.t.Helper()
 	others, ended := children(p.Pid()), p.ended
-	findOut := time.AfterFunc(time.Second, func() {
+	force := time.AfterFunc(time.Second, func() {
 		select {
 		case <-ended:
 		default:
-			for _, pid := range others { // who waits for a lock of one that has ended does not find out
+			// A process that waits for a lock of an ended process does not notice.
+			for _, pid := range others {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 	})
-	defer findOut.Stop()
+	defer force.Stop()
 	p.end(os.Kill)
 }
 
-// Stop ends the server in good order, without waiting for its clients.
+// Stop shuts the server down cleanly, without waiting for its clients.
 func (p *Process) Stop() { p.end(p.stop) }
 
-// Freeze stops the server's processes where they stand, as SIGSTOP does: connections stay open, and nothing is answered on
-// them, until [Process.Thaw]. The test is skipped where the server's processes cannot be listed: only Linux lists them.
+// Freeze stops the server's processes with SIGSTOP until [Process.Thaw]. Connections stay open, but
+// the server answers nothing on them. Only Linux lists the processes; elsewhere the test is
+// skipped.
 func (p *Process) Freeze() {
 	p.t.Helper()
-	_ = syscall.Kill(p.Pid(), syscall.SIGSTOP) // first, so that it starts no more of them
+	_ = syscall.Kill(p.Pid(), syscall.SIGSTOP) // first, so that it starts no new processes
 	p.frozen = append(children(p.Pid()), p.Pid())
 	if len(p.frozen) == 1 {
 		p.Thaw()
-		missing(p.t, "the processes of %s are not known", p.name)
+		missing(p.t, "cannot list the processes of %s", p.name)
 	}
 	for _, pid := range p.frozen {
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 	}
 }
 
-// Thaw lets the processes go on that [Process.Freeze] has stopped.
+// Thaw continues the processes that [Process.Freeze] has stopped.
 func (p *Process) Thaw() {
 	for _, pid := range p.frozen {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
@@ -200,7 +206,7 @@ func (p *Process) Thaw() {
 	p.frozen = nil
 }
 
-// Pid is the server's first process, 0 when it does not run.
+// Pid returns the server's first process, 0 when it does not run.
 func (p *Process) Pid() int {
 	if p.process == nil {
 		return 0
@@ -208,13 +214,13 @@ func (p *Process) Pid() int {
 	return p.process.Pid
 }
 
-// end signals the server's first process, and waits until all are gone.
+// end signals the server's first process and waits until all processes have ended.
 func (p *Process) end(signal os.Signal) {
 	p.t.Helper()
 	if p.process == nil {
 		return
 	}
-	p.Thaw()                     // a process that is stopped does not end
+	p.Thaw()                     // a stopped process does not end
 	_ = p.process.Signal(signal) // it may have ended by itself
 	select {
 	case <-p.ended:
@@ -225,7 +231,7 @@ func (p *Process) end(signal os.Signal) {
 	p.process = nil
 }
 
-// output runs a program beside the server, and returns what it prints.
+// output runs a program as the server's user and returns what it prints.
 func (p *Process) output(program string, args ...string) []byte {
 	p.t.Helper()
 	out, err := p.command(program, args...).Output()
