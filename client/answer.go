@@ -15,10 +15,10 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// maxAnswer is the limit of an answer in bytes; of a list, that of each element.
+// maxAnswer limits an answer in bytes. In a list it limits each element.
 const maxAnswer = 64 << 20
 
-// call sends a request, and reads the one JSON object that answers it.
+// call sends a request and reads the one JSON object of the answer.
 func call[W, T any](ctx context.Context, c *Client, r request, read func(W) T) (T, error) {
 	var none T
 	a, err := c.ask(ctx, r)
@@ -36,10 +36,13 @@ func call[W, T any](ctx context.Context, c *Client, r request, read func(W) T) (
 	return read(in), nil
 }
 
-// list sends a request each time it is ranged over, and reads the JSON array that answers it element by element: the answer itself, or
-// what stands under a key in it. Where the answer is not all, the rest is asked for in pages. The error, if any, is the last thing yielded. Who
-// leaves the loop early ends the request.
-func list[W, T any](ctx context.Context, c *Client, r request, key string, read func(W) T) iter.Seq2[T, error] {
+// list returns the elements of a JSON array in the answer: the array under key, or with key "" the
+// answer itself. Each range over list sends the request again and reads one element at a time.
+// When the answer has a Link, list asks for the remaining pages. An error is the last thing
+// yielded. Leaving the loop early ends the request.
+func list[W, T any](
+	ctx context.Context, c *Client, r request, key string, read func(W) T,
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		next, more := r, true
 		for more {
@@ -54,8 +57,11 @@ func list[W, T any](ctx context.Context, c *Client, r request, key string, read 
 	}
 }
 
-// elements reads the answer to one request for a list, and returns the request for the next page; false: there is none.
-func elements[W, T any](ctx context.Context, c *Client, a *reply, key string, read func(W) T, yield func(T, error) bool) (next request, more bool) {
+// elements reads one page of a list and returns the request for the next page; false: none.
+func elements[W, T any](
+	ctx context.Context, c *Client, a *reply, key string, read func(W) T,
+	yield func(T, error) bool,
+) (next request, more bool) {
 	defer a.Body.Close()
 	opened, closed := around(key)
 	err := a.expect(opened...)
@@ -82,7 +88,8 @@ func elements[W, T any](ctx context.Context, c *Client, a *reply, key string, re
 	return next, more
 }
 
-// next is the request that a Link to the next page leads to: of the same path, with another query. false: there is none.
+// next returns the request for the next page, from the Link header: the same path with another
+// query. false: there is no Link.
 func (a *reply) next() (next request, more bool, err error) {
 	link := a.Header.Get("Link")
 	if link == "" {
@@ -90,7 +97,8 @@ func (a *reply) next() (next request, more bool, err error) {
 	}
 	reference, ok := strings.CutSuffix(strings.TrimPrefix(link, "<?"), `>; rel="next"`)
 	query, err := url.ParseQuery(reference)
-	if err != nil || !ok || !query.Has("cursor") || query.Get("cursor") == a.request.query.Get("cursor") {
+	if err != nil || !ok || !query.Has("cursor") ||
+		query.Get("cursor") == a.request.query.Get("cursor") {
 		return next, false, errForm
 	}
 	next = a.request
@@ -98,15 +106,16 @@ func (a *reply) next() (next request, more bool, err error) {
 	return next, true, nil
 }
 
-// around is what stands before and after the elements of a list.
+// around returns the JSON tokens before and after the elements of a list.
 func around(key string) (opened, closed []json.Token) {
 	if key == "" {
 		return []json.Token{json.Delim('[')}, []json.Token{json.Delim(']')}
 	}
-	return []json.Token{json.Delim('{'), key, json.Delim('[')}, []json.Token{json.Delim(']'), json.Delim('}')}
+	return []json.Token{json.Delim('{'), key, json.Delim('[')},
+		[]json.Token{json.Delim(']'), json.Delim('}')}
 }
 
-// do sends a request that is answered with nothing.
+// do sends a request whose answer is 204.
 func (c *Client) do(ctx context.Context, r request) error {
 	answer, err := c.send(ctx, r)
 	if err != nil {
@@ -119,7 +128,7 @@ func (c *Client) do(ctx context.Context, r request) error {
 	return nil
 }
 
-// reply is an answer in JSON, while it is read.
+// reply is a JSON answer during reading.
 type reply struct {
 	*http.Response
 	request request
@@ -127,7 +136,7 @@ type reply struct {
 	json    *json.Decoder
 }
 
-// ask sends a request that is answered in JSON.
+// ask sends a request whose answer is JSON.
 func (c *Client) ask(ctx context.Context, r request) (*reply, error) {
 	answer, err := c.send(ctx, r)
 	if err != nil {
@@ -141,9 +150,10 @@ func (c *Client) ask(ctx context.Context, r request) (*reply, error) {
 	return &reply{answer, r, body, json.NewDecoder(body)}, nil
 }
 
-var errForm = errors.New("it is JSON of another form")
+var errForm = errors.New("the JSON is not in the expected form")
 
-// element reads one object. None of the interface is empty, so null, and an object that shares no key with W, is none.
+// element reads one object. No object of the interface is empty. So null, and an object that has no
+// key of W, is errForm.
 func element[W any](a *reply) (W, error) {
 	var in W
 	a.body.left = maxAnswer
@@ -154,7 +164,7 @@ func element[W any](a *reply) (W, error) {
 	return in, err
 }
 
-// expect reads what has to come next.
+// expect reads the tokens that must come next.
 func (a *reply) expect(tokens ...json.Token) error {
 	for _, want := range tokens {
 		if token, err := a.json.Token(); err != nil {
@@ -166,7 +176,7 @@ func (a *reply) expect(tokens ...json.Token) error {
 	return nil
 }
 
-// end reads to the end of the answer, behind which the connection can be used again.
+// end reads to the end of the answer, so that the connection can be reused.
 func (a *reply) end() error {
 	switch _, err := a.json.Token(); err {
 	case io.EOF:
@@ -178,28 +188,33 @@ func (a *reply) end() error {
 	}
 }
 
-// unread is the error of an answer that could not be read to its end, or is none.
+// unread returns the error for an answer that breaks off or is not one of the interface.
 func (c *Client) unread(ctx context.Context, a *reply, err error) error {
 	status := c.status(a.request, a.Response)
 	switch {
 	case a.body.err == errTooLarge:
-		return &svc.Error{Code: svc.CodeInternal, Message: "the server's answer is too large", Err: status}
+		return &svc.Error{
+			Code: svc.CodeInternal, Message: "the server's answer is too large", Err: status,
+		}
 	case a.body.err != nil:
 		err = a.body.err
 	case err != io.EOF && err != io.ErrUnexpectedEOF:
-		status.Excerpt = c.excerpt(err.Error(), true) // it may quote the answer
+		status.Excerpt = c.excerpt(err.Error(), true) // the error may quote the answer
 		return foreign(status)
 	}
-	return &svc.Error{Code: svc.CodeUnavailable, Message: "the server's answer broke off", Err: fmt.Errorf("%w: %w", status, c.cause(ctx, err))}
+	return &svc.Error{
+		Code: svc.CodeUnavailable, Message: "the server's answer broke off",
+		Err: fmt.Errorf("%w: %w", status, c.cause(ctx, err)),
+	}
 }
 
 var errTooLarge = errors.New("too large")
 
-// bounded reads a body up to a limit, and remembers why it could not be read.
+// bounded reads a body up to a limit and keeps the error of the last failed read.
 type bounded struct {
 	from io.Reader
 	left int
-	err  error // nil: nothing has failed, the end of the body aside
+	err  error // nil: no read has failed; io.EOF is no failure
 }
 
 func (b *bounded) Read(p []byte) (int, error) {

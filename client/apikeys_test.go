@@ -155,7 +155,7 @@ func TestRotatedKeys(t *testing.T) {
 	})
 }
 
-// A client acts for each of its callers, and for nobody else.
+// A client acts only for the caller of its token.
 func TestAs(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()

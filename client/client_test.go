@@ -126,7 +126,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// The token is in no error, whatever goes wrong and whoever repeats it, and in nothing that prints a Client or a Config.
+// No error shows the token, even when the server repeats it, and neither does a printed Client or Config.
 func TestTokenIsNeverShown(t *testing.T) {
 	config := client.Config{BaseURL: "https://svc.example/", Token: token}
 	echo := dial(t, func(w http.ResponseWriter, r *http.Request) {
@@ -190,7 +190,7 @@ func show(to io.Writer, err error) {
 	}
 }
 
-// Where the answer of somebody else is cut, no part of a token is left.
+// A shortened excerpt of a foreign answer has no part of a token.
 func TestTokenIsNotCut(t *testing.T) {
 	is := is.New(t)
 	long := svc.Secret(strings.Repeat("secret", 170))
@@ -202,7 +202,7 @@ func TestTokenIsNotCut(t *testing.T) {
 	}
 }
 
-// Many at once use one client, each as somebody else.
+// Many goroutines use one client, each with its own token.
 func TestConcurrentUse(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	var tasks sync.WaitGroup

@@ -47,7 +47,8 @@ func refused(err error) refusal {
 	return list[0]
 }
 
-// Every error of the Service is told by the client as the Service gives it, but for the field where the code is another than CodeInvalid.
+// The client returns every error of the Service unchanged, except the Field when the code is not
+// CodeInvalid.
 func TestErrorsOfTheService(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)

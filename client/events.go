@@ -16,20 +16,25 @@ import (
 // eventsPage is how many events one request asks for.
 const eventsPage = "1000"
 
-// AuditRecords lists the events that the server has kept and a filter lets through, newest first, page by page. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (the server keeps none). The error, if any, is the last thing yielded.
-func (c *Client) AuditRecords(ctx context.Context, filter svc.AuditFilter) iter.Seq2[svc.AuditRecord, error] {
+// AuditRecords lists the recorded events that match a filter, newest first, page by page. An error
+// is the last thing yielded. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the server records
+// no events).
+func (c *Client) AuditRecords(
+	ctx context.Context, filter svc.AuditFilter,
+) iter.Seq2[svc.AuditRecord, error] {
 	cursor := ""
 	if filter.Before != 0 {
 		cursor = wire.Cursor([]string{strconv.FormatInt(filter.Before, 10), ""})
 	}
 	return list(ctx, c, at("GET /admin/events").where(
-		"actor_kind", string(filter.ActorKind), "actor", filter.ActorID, "target_kind", string(filter.TargetKind), "target", filter.TargetID,
-		"since", optionalInstant(filter.Since), "until", optionalInstant(filter.Until), "limit", eventsPage, "cursor", cursor,
+		"actor_kind", string(filter.ActorKind), "actor", filter.ActorID,
+		"target_kind", string(filter.TargetKind), "target", filter.TargetID,
+		"since", optionalInstant(filter.Since), "until", optionalInstant(filter.Until),
+		"limit", eventsPage, "cursor", cursor,
 	), "events", auditRecord)
 }
 
-// optionalInstant is a time as it is sent; the zero time is "".
+// optionalInstant formats a time; the zero time is "".
 func optionalInstant(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -37,12 +42,17 @@ func optionalInstant(at time.Time) string {
 	return instant(at)
 }
 
-// auditRecord reads an event. What is no hex, or no UUID, is as good as not there: the record does not fit into its chain then.
+// auditRecord reads an event. A malformed hash or UUID becomes the zero value; the record then does
+// not fit into its hash chain.
 func auditRecord(in wire.Event) svc.AuditRecord {
 	t := in.Target
 	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
-		Time: in.Time, Actor: identity(in.Actor.Identity), ActorKey: orEmpty(in.Actor.KeyID), Action: svc.EventAction(in.Action),
-		Target: svc.Target{Kind: svc.TargetKind(t.Kind), ID: t.ID, Scope: svc.Scope(orEmpty(t.Scope)), Owner: orEmpty(t.Owner)},
+		Time: in.Time, Actor: identity(in.Actor.Identity), ActorKey: orEmpty(in.Actor.KeyID),
+		Action: svc.EventAction(in.Action),
+		Target: svc.Target{
+			Kind: svc.TargetKind(t.Kind), ID: t.ID,
+			Scope: svc.Scope(orEmpty(t.Scope)), Owner: orEmpty(t.Owner),
+		},
 	}}
 	if t.Holder != nil {
 		r.Target.Holder = identity(*t.Holder)

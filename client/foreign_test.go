@@ -111,7 +111,7 @@ func TestNewerServer(t *testing.T) {
 	is.Equal(refused(err), refusal{Code: "gone_for_good", Message: "It is gone."})
 }
 
-// Of what somebody else says no more than a short, printable part is shown.
+// An error shows only a short, printable part of a foreign answer.
 func TestExcerpts(t *testing.T) {
 	for name, body := range map[string]string{
 		"long":      strings.Repeat("<p>€</p>", 1<<20),
@@ -157,7 +157,7 @@ func TestRedirectsAreRefused(t *testing.T) {
 				http.Redirect(w, r, to, status)
 			})
 			for call, err := range three(t, c) {
-				if refused(err).Message != "the server redirects, which is not followed" || svc.ErrorCode(err) != svc.CodeInternal {
+				if refused(err).Message != "the server redirects, but the client follows no redirect: check Config.BaseURL" || svc.ErrorCode(err) != svc.CodeInternal {
 					t.Errorf("%d, %s: %v", status, call, err)
 				}
 			}

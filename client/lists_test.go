@@ -90,7 +90,7 @@ func TestListIsLeft(t *testing.T) {
 	}
 }
 
-// A context that ends is told as such: before an answer, and in the middle of one.
+// The error names an ended context, before an answer and in the middle of one.
 func TestContextEnds(t *testing.T) {
 	is := is.New(t)
 	arrived := make(chan struct{})
@@ -121,7 +121,7 @@ func TestContextEnds(t *testing.T) {
 	is.True(n > 1 && errors.Is(err, context.Canceled))
 }
 
-// endless writes a beginning, and then the same again and again until nobody reads it any more.
+// endless writes a start, and then one text again and again until the reader leaves.
 func endless(beginning, more string) http.HandlerFunc {
 	more = strings.Repeat(more, 1+(1<<16)/len(more))
 	return func(w http.ResponseWriter, _ *http.Request) {

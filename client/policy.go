@@ -9,30 +9,35 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// Resolve decides what somebody may do on a bank, with which parameters, and says why. An unknown or inactive user or service account is a
-// denial, not an error. Errors: CodeInvalid, CodeForbidden.
+// Resolve decides an action on a bank and returns the parameters and the reasons. An unknown or
+// inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
 func (c *Client) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, error) {
 	return c.resolve(ctx, at("GET /debug/resolve").where(
 		"bank", q.Bank, "action", q.Action, "sa_id", q.ServiceAccountID, "user_id", q.UserID,
-		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic, "scoping_policy_id", q.ScopingPolicyID,
+		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic,
+		"scoping_policy_id", q.ScopingPolicyID,
 	))
 }
 
-// Simulate answers a query as Resolve would once a bundle were applied; nothing is written. Errors: CodeInvalid, of the query or the
-// bundle, CodeForbidden.
-func (c *Client) Simulate(ctx context.Context, overlay svc.Bundle, q svc.Query) (svc.Resolution, error) {
+// Simulate answers a query as Resolve would after a bundle was applied. It writes nothing. Errors:
+// CodeInvalid (the query or the bundle), CodeForbidden.
+func (c *Client) Simulate(
+	ctx context.Context, overlay svc.Bundle, q svc.Query,
+) (svc.Resolution, error) {
 	bundle, err := overlay.JSON()
 	if err != nil {
 		return svc.Resolution{}, err
 	}
-	resolution, err := c.resolve(ctx, at("POST /debug/simulate").with(wire.Simulation{Bundle: bundle, Query: wire.Query{
-		Bank: q.Bank, Action: q.Action, SAID: q.ServiceAccountID, UserID: q.UserID, Sender: q.Sender, Channel: q.Channel, Topic: q.Topic,
-		ScopingPolicyID: q.ScopingPolicyID,
-	}}))
+	body := wire.Simulation{Bundle: bundle, Query: wire.Query{
+		Bank: q.Bank, Action: q.Action, SAID: q.ServiceAccountID, UserID: q.UserID,
+		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
+	}}
+	resolution, err := c.resolve(ctx, at("POST /debug/simulate").with(body))
 	return resolution, outOfBody(err)
 }
 
-// outOfBody turns pointers into the body of a simulation back into pointers into the bundle, and names of the query's parameters.
+// outOfBody maps the fields of errors from the body of a simulation to the caller's arguments:
+// pointers into the bundle, and names of the query's parameters.
 func outOfBody(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
@@ -54,7 +59,8 @@ func outOfBody(err error) error {
 	return &moved
 }
 
-// WhoCan returns everybody who may do an action ("" means [svc.ActionRecall]) on a bank. Errors: CodeInvalid, CodeForbidden.
+// WhoCan returns the principals that may do an action on a bank. The action "" means
+// [svc.ActionRecall]. Errors: CodeInvalid, CodeForbidden.
 func (c *Client) WhoCan(ctx context.Context, action, bank string) (svc.Reach, error) {
 	return call(ctx, c, at("GET /debug/who-can").where("action", action, "bank", bank), reach)
 }
@@ -62,19 +68,26 @@ func (c *Client) WhoCan(ctx context.Context, action, bank string) (svc.Reach, er
 func reach(in wire.Reach) svc.Reach {
 	out := svc.Reach{
 		Users: in.Users, ServiceAccounts: in.ServiceAccounts, Revision: in.Revision,
-		Public:     svc.PublicReach{Default: in.Public.Default, Overrides: make([]svc.PublicOverrideReach, len(in.Public.Overrides))},
+		Public: svc.PublicReach{
+			Default:   in.Public.Default,
+			Overrides: make([]svc.PublicOverrideReach, len(in.Public.Overrides)),
+		},
 		Statements: make([]svc.Cited, len(in.Statements)),
 	}
 	for i, o := range in.Public.Overrides {
-		out.Public.Overrides[i] = svc.PublicOverrideReach{Scope: o.Scope, Value: o.Value, Allowed: o.Allowed}
+		out.Public.Overrides[i] = svc.PublicOverrideReach{
+			Scope: o.Scope, Value: o.Value, Allowed: o.Allowed,
+		}
 	}
 	for i, s := range in.Statements {
-		out.Statements[i] = svc.Cited{PolicyID: s.PolicyID, Statement: s.Statement, Effect: svc.Effect(s.Effect)}
+		out.Statements[i] = svc.Cited{
+			PolicyID: s.PolicyID, Statement: s.Statement, Effect: svc.Effect(s.Effect),
+		}
 	}
 	return out
 }
 
-// resolution is an answer whose trace says what statements set.
+// resolution is the answer with the parameters of each trace entry decoded.
 type resolution struct {
 	wire.Resolution
 	Trace []traceEntry `json:"trace"`
@@ -89,12 +102,15 @@ func (c *Client) resolve(ctx context.Context, r request) (svc.Resolution, error)
 	return call(ctx, c, r, func(in resolution) svc.Resolution {
 		a := in.Access
 		out := svc.Resolution{
-			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType), ResolvedUserID: a.ResolvedUserID,
-			Outcome: svc.Outcome(in.Decision), Reason: in.Reason, EffectiveStrategy: in.EffectiveStrategy, Revision: in.Revision,
+			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType),
+			ResolvedUserID: a.ResolvedUserID, Outcome: svc.Outcome(in.Decision), Reason: in.Reason,
+			EffectiveStrategy: in.EffectiveStrategy, Revision: in.Revision,
 			Parameters: svc.Parameters{
-				RecallBudget: a.RecallBudget, RecallMaxTokens: a.RecallMaxTokens, RecallTagGroups: a.RecallTagGroups,
-				RetainRoles: a.RetainRoles, RetainTags: a.RetainTags, RetainEveryNTurns: a.RetainEveryNTurns,
-				RetainStrategy: a.RetainStrategy, LLMModel: a.LLMModel, LLMProvider: a.LLMProvider, ExcludeProviders: a.ExcludeProviders,
+				RecallBudget: a.RecallBudget, RecallMaxTokens: a.RecallMaxTokens,
+				RecallTagGroups: a.RecallTagGroups, RetainRoles: a.RetainRoles,
+				RetainTags: a.RetainTags, RetainEveryNTurns: a.RetainEveryNTurns,
+				RetainStrategy: a.RetainStrategy, LLMModel: a.LLMModel,
+				LLMProvider: a.LLMProvider, ExcludeProviders: a.ExcludeProviders,
 			},
 			Trace: make([]svc.TraceEntry, len(in.Trace)),
 		}
@@ -103,8 +119,11 @@ func (c *Client) resolve(ctx context.Context, r request) (svc.Resolution, error)
 		}
 		for i, e := range in.Trace {
 			out.Trace[i] = svc.TraceEntry{
-				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: svc.Effect(e.Effect), Matched: e.Matched,
-				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: svc.TraceCode(e.Code), Reason: e.Reason, Sets: svc.Parameters(e.Sets), Lost: e.Lost,
+				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement,
+				Effect: svc.Effect(e.Effect), Matched: e.Matched,
+				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
+				Code: svc.TraceCode(e.Code), Reason: e.Reason,
+				Sets: svc.Parameters(e.Sets), Lost: e.Lost,
 			}
 		}
 		return out

@@ -18,15 +18,15 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// StatusError is the HTTP answer behind an error: errors.AsType finds it in every error that was an answer.
+// StatusError is the HTTP answer that an error comes from; errors.AsType finds it in the error.
 type StatusError struct {
-	Route      string        // what was asked: "GET /admin/templates/{template_id}"
-	Status     int           // 503
-	RequestID  string        // the answer's X-Request-Id, at most 100 bytes of it; "" when there is none
-	RetryAfter time.Duration // how long the server asks to wait; 0: it does not
-	Problem    bool          // the answer is one of the interface, so that nothing was changed
-	// Excerpt is, of an answer that is none of the interface, how its body begins or what is wrong with its JSON: quoted as in Go, and
-	// short. "" otherwise.
+	Route      string        // the route of the request: "GET /admin/templates/{template_id}"
+	Status     int           // the status of the answer, such as 503
+	RequestID  string        // the answer's X-Request-Id, at most 100 bytes; "": none
+	RetryAfter time.Duration // the wait that the server asks for; 0: none
+	Problem    bool          // the answer is one of the interface: the request changed nothing
+	// Excerpt is the start of a body that is not one of the interface, or what is wrong with its
+	// JSON. It is short and quoted as in Go. "" for answers of the interface.
 	Excerpt string
 }
 
@@ -45,7 +45,7 @@ func invalid(field, message string) *svc.Error {
 	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
 }
 
-// join is what the Service makes of several errors: nil of none, and the error itself of one.
+// join joins errors as the Service does: nil for none, and the error itself for one.
 func join(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) == 1 {
@@ -54,10 +54,11 @@ func join(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// refusal is the error of an answer that is not what was asked for.
+// refusal returns the error for an answer that is not a success.
 func (c *Client) refusal(r request, answer *http.Response) error {
 	status := c.status(r, answer)
-	body, isProblem := &bounded{from: answer.Body, left: excerptFrom}, mediaType(answer.Header) == "application/problem+json"
+	body := &bounded{from: answer.Body, left: excerptFrom}
+	isProblem := mediaType(answer.Header) == "application/problem+json"
 	if isProblem {
 		body.left = maxAnswer
 	}
@@ -70,15 +71,20 @@ func (c *Client) refusal(r request, answer *http.Response) error {
 	return foreign(status)
 }
 
-// foreign is the error of an answer that is none of the interface.
+// foreign returns the error for an answer that is not one of the interface.
 func foreign(status *StatusError) *svc.Error {
-	e := &svc.Error{Code: svc.CodeInternal, Message: "what answered is not this interface", Err: status}
+	e := &svc.Error{
+		Code: svc.CodeInternal, Err: status,
+		Message: "the answer is not from the svc interface: check Config.BaseURL",
+	}
 	switch code := status.Status; code {
-	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		e.Code, e.Message = svc.CodeUnavailable, "the server cannot answer just now, try again later"
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		e.Code, e.Message = svc.CodeUnavailable, "the server cannot answer: try again later"
 	default:
 		if code >= 300 && code < 400 {
-			e.Message = "the server redirects, which is not followed"
+			e.Message = "the server redirects, but the client follows no redirect: " +
+				"check Config.BaseURL"
 		}
 	}
 	return e
@@ -87,24 +93,26 @@ func foreign(status *StatusError) *svc.Error {
 func (c *Client) status(r request, answer *http.Response) *StatusError {
 	id := c.token().Hide(answer.Header.Get("X-Request-Id"))
 	return &StatusError{
-		Route: r.route, Status: answer.StatusCode, RequestID: strings.ToValidUTF8(id[:min(len(id), 100)], ""),
-		RetryAfter: retryAfter(answer.Header),
+		Route: r.route, Status: answer.StatusCode, RetryAfter: retryAfter(answer.Header),
+		RequestID: strings.ToValidUTF8(id[:min(len(id), 100)], ""),
 	}
 }
 
-// problem is the error that the Service gave, as far as the interface tells.
+// problem rebuilds the error of the Service from a problem document.
 func (c *Client) problem(p wire.Problem, status *StatusError) error {
 	status.Problem = true
 	hide := c.token().Hide
 	refused := func(field, message string) *svc.Error {
-		e := &svc.Error{Code: svc.Code(hide(p.Code)), Field: hide(field), Message: hide(message), Err: status}
+		e := &svc.Error{
+			Code: svc.Code(hide(p.Code)), Field: hide(field), Message: hide(message), Err: status,
+		}
 		for _, name := range p.Fields {
 			e.Fields = append(e.Fields, hide(name))
 		}
 		return e
 	}
 	if len(p.Errors) == 0 {
-		return refused("", strings.TrimSuffix(p.Detail, ".")) // httpapi made a sentence of it
+		return refused("", strings.TrimSuffix(p.Detail, ".")) // httpapi adds the full stop
 	}
 	var all []error
 	for _, wrong := range p.Errors {
@@ -117,18 +125,19 @@ func (c *Client) problem(p wire.Problem, status *StatusError) error {
 	return join(all)
 }
 
-// Of a body that is none of the interface, so many bytes are read, and so many are shown.
+// The limits of an Excerpt, in bytes.
 const (
-	excerptFrom = 4 << 10
-	excerptSize = 200
+	excerptFrom = 4 << 10 // read from the body
+	excerptSize = 200     // shown
 )
 
-// excerpt quotes how a text begins. Where the text is not whole, a part of the token may be at its end.
+// excerpt quotes the start of a text. A text that is not whole may end with a part of the token, so
+// excerpt cuts the end off.
 func (c *Client) excerpt(text string, whole bool) string {
 	token := c.token()
 	text = token.Hide(text)
 	if !whole {
-		text = text[:max(0, len(text)-3*len(token))] // as long as it is when it is escaped
+		text = text[:max(0, len(text)-3*len(token))] // a percent-encoded token is 3 times as long
 	}
 	if len(text) > excerptSize {
 		text = strings.ToValidUTF8(text[:excerptSize], "") + "…"
@@ -139,31 +148,35 @@ func (c *Client) excerpt(text string, whole bool) string {
 	return strconv.Quote(text)
 }
 
-// causeSize is how many bytes are shown of an error that is not ours, which may repeat what the server said.
+// causeSize limits, in bytes, the text of an error of another package, which may quote the server.
 const causeSize = 1000
 
-// errUnreachable is in the errors of requests that got no answer.
+// errUnreachable is in the error of every request without an answer.
 var errUnreachable = errors.New("no answer")
 
-// unreachable is the error of a request that got no answer, or whose context has ended.
+// unreachable returns the error for a request without an answer or with an ended context.
 func (c *Client) unreachable(ctx context.Context, r request, cause error) error {
-	message := "the server cannot be reached just now, try again later"
+	message := "the server cannot be reached: try again later"
 	if cause == errSilent {
 		message = "the server has not answered in time"
 	}
-	return &svc.Error{Code: svc.CodeUnavailable, Message: message, Err: fmt.Errorf("%s: %w: %w", r.route, errUnreachable, c.cause(ctx, cause))}
+	return &svc.Error{
+		Code: svc.CodeUnavailable, Message: message,
+		Err: fmt.Errorf("%s: %w: %w", r.route, errUnreachable, c.cause(ctx, cause)),
+	}
 }
 
-// cause is what made a request fail: that its context has ended, if it has, and what else is known.
+// cause returns why a request failed: the error of an ended context, joined with err.
 func (c *Client) cause(ctx context.Context, err error) error {
 	if inner, is := errors.AsType[*url.Error](err); is {
-		err = inner.Err // without the address, which may hold a key by mistake
+		err = inner.Err // drop the address, which may hold a key by mistake
 	}
 	ended := ctx.Err()
 	if err == nil || errors.Is(ended, err) {
 		return ended
 	}
-	if hidden := c.token().Hide(err.Error()); hidden != err.Error() || len(hidden) > causeSize {
+	hidden := c.token().Hide(err.Error())
+	if hidden != err.Error() || len(hidden) > causeSize {
 		err = errors.New(strings.ToValidUTF8(hidden[:min(len(hidden), causeSize)], ""))
 	}
 	if ended != nil {
@@ -172,7 +185,7 @@ func (c *Client) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// mediaType is a body's type without its parameters; "" when there is none that can be read.
+// mediaType returns the Content-Type without its parameters; "" when it is absent or malformed.
 func mediaType(header http.Header) string {
 	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil {

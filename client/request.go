@@ -16,24 +16,24 @@ import (
 
 // request is one call of a route.
 type request struct {
-	route string   // its method and path: "GET /admin/templates/{template_id}"
+	route string   // method and path: "GET /admin/templates/{template_id}"
 	ids   []string // the values of the path's parameters, in their order
 	query url.Values
-	body  any      // of package wire; nil: none
+	body  any      // a type of package wire; nil: none
 	tags  []string // If-Match; nil: none
-	key   string   // Idempotency-Key; "" none
+	key   string   // Idempotency-Key; "": none
 }
 
-// at is a request of a route.
+// at returns a request of a route.
 func at(route string, ids ...string) request { return request{route: route, ids: ids} }
 
-// with is the request with a body.
+// with returns the request with a body.
 func (r request) with(body any) request {
 	r.body = body
 	return r
 }
 
-// where is the request with a query: its keys, each before its value; one that is "" is left out.
+// where returns the request with a query from pairs of key and value. It omits empty values.
 func (r request) where(pairs ...string) request {
 	r.query = url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -44,15 +44,15 @@ func (r request) where(pairs ...string) request {
 	return r
 }
 
-// match is the request of a change to what has one of these entity tags; none: to whatever there is.
+// match returns the request with the condition If-Match; no tags: without a condition.
 func (r request) match(tags []string) request {
 	if r.tags = tags; slices.Contains(tags, svc.AnyETag) {
-		r.tags = []string{svc.AnyETag} // it stands alone
+		r.tags = []string{svc.AnyETag} // "*" must be alone
 	}
 	return r
 }
 
-// repeatable is the request with an idempotency key, so that it may be sent again; "": without.
+// repeatable returns the request with an idempotency key, which permits retries; "": none.
 func (r request) repeatable(key string) request {
 	r.key = key
 	return r
@@ -63,7 +63,7 @@ func (r request) method() string {
 	return method
 }
 
-// target is the path behind the base, and the query.
+// target returns the path after the base, with the query.
 func (r request) target() (string, error) {
 	_, path, _ := strings.Cut(r.route, " ")
 	segments, ids := strings.Split(path, "/"), r.ids
@@ -86,8 +86,8 @@ func (r request) target() (string, error) {
 	return target, join(wrong)
 }
 
-// pathProblem says why an id cannot be sent in a path, or "": as it is, or by what stands between here and the server, it would
-// lead somewhere else. All other rules of ids are the server's.
+// pathProblem says why an id cannot be sent in a path; "": it can. Such an id would lead to another
+// path, by itself or after a proxy has rewritten it. The server checks all other rules for ids.
 func pathProblem(id string) string {
 	switch {
 	case id == "":
@@ -100,7 +100,8 @@ func pathProblem(id string) string {
 	return ""
 }
 
-// keyProblem refuses an idempotency key that no header can hold. All other rules are the server's.
+// keyProblem refuses an idempotency key that a header cannot hold. The server checks all other
+// rules.
 func (r request) keyProblem() error {
 	if !printable(r.key) {
 		return invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
@@ -108,7 +109,7 @@ func (r request) keyProblem() error {
 	return nil
 }
 
-// encode is the body as JSON; nil: there is none.
+// encode returns the body as JSON; nil: the request has no body.
 func (r request) encode() ([]byte, error) {
 	if r.body == nil {
 		return nil, nil
@@ -117,12 +118,15 @@ func (r request) encode() ([]byte, error) {
 	if at, ok := errors.AsType[*strictjson.Error](err); ok {
 		return nil, invalid(at.Pointer, at.Detail)
 	} else if err != nil {
-		return nil, &svc.Error{Code: svc.CodeInternal, Message: "the request cannot be written as JSON", Err: err}
+		return nil, &svc.Error{
+			Code: svc.CodeInternal, Message: "the request cannot be written as JSON", Err: err,
+		}
 	}
 	return body, nil
 }
 
-// send sends a request, again where that is safe, and returns what was answered: 200 to 299. Its body is to be closed.
+// send sends a request, retries it when that is safe, and returns an answer of 200 to 299. The
+// caller must close its body.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if c.refused != nil {
 		return nil, c.refused
@@ -147,8 +151,10 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	}
 }
 
-// once sends a request once.
-func (c *Client) once(ctx context.Context, r request, target string, body []byte) (*http.Response, error) {
+// once sends a request without retries.
+func (c *Client) once(
+	ctx context.Context, r request, target string, body []byte,
+) (*http.Response, error) {
 	if ctx.Err() != nil {
 		return nil, c.unreachable(ctx, r, nil)
 	}
@@ -178,14 +184,19 @@ func (c *Client) once(ctx context.Context, r request, target string, body []byte
 	return answer, nil
 }
 
-func (c *Client) outgoing(ctx context.Context, method, target string, body []byte) (*http.Request, error) {
+func (c *Client) outgoing(
+	ctx context.Context, method, target string, body []byte,
+) (*http.Request, error) {
 	var content io.Reader
 	if body != nil {
 		content = bytes.NewReader(body)
 	}
 	out, err := http.NewRequestWithContext(ctx, method, c.base+target, content)
 	if err != nil {
-		return nil, &svc.Error{Code: svc.CodeInternal, Message: "the request has no address", Err: c.cause(ctx, err)}
+		return nil, &svc.Error{
+			Code: svc.CodeInternal, Message: "the request has no valid address",
+			Err: c.cause(ctx, err),
+		}
 	}
 	out.Header.Set("Accept", "application/json, application/problem+json")
 	out.Header.Set("User-Agent", c.userAgent)

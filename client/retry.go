@@ -13,32 +13,33 @@ import (
 
 const (
 	retries      = 3                      // of one request, at most
-	firstPause   = 100 * time.Millisecond // doubled from one try to the next, and drawn up to that
-	longestPause = 30 * time.Second       // that a server can ask for
-	longestAsked = 365 * 24 * time.Hour   // whatever Retry-After says
+	firstPause   = 100 * time.Millisecond // upper bound of the random pause; doubles with each try
+	longestPause = 30 * time.Second       // a longer Retry-After prevents the retry
+	longestAsked = 365 * 24 * time.Hour   // upper bound of StatusError.RetryAfter
 )
 
-// retry says whether to send a request again after that many tries before, and when.
+// retry says whether to send a request again after a failed try, and after which pause.
 func retry(r request, err error, tries int) (pause time.Duration, again bool) {
 	if r.method() != http.MethodGet && r.key == "" || tries >= retries {
 		return 0, false
 	}
 	pause = rand.N(firstPause << tries)
 	if answer, ok := errors.AsType[*StatusError](err); ok {
-		again = answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusServiceUnavailable
+		again = answer.Status == http.StatusTooManyRequests ||
+			answer.Status == http.StatusServiceUnavailable
 		return max(pause, answer.RetryAfter), again && answer.RetryAfter <= longestPause
 	}
 	_, distrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return pause, errors.Is(err, errUnreachable) && !distrusted && !errors.Is(err, errSilent)
 }
 
-// lasts reports whether ctx goes on for longer than that, as far as is known.
+// lasts reports whether the deadline of ctx, if any, is after the pause.
 func lasts(ctx context.Context, pause time.Duration) bool {
 	end, ends := ctx.Deadline()
 	return ctx.Err() == nil && (!ends || time.Until(end) > pause)
 }
 
-// wait returns after a pause, or false when ctx ends before.
+// wait returns true after a pause, or false when ctx ends first.
 func wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -50,17 +51,19 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// retryAfter is how long an answer asks to wait, in seconds or until a date (RFC 9110, section 10.2.3); 0: it does not.
+// retryAfter returns the wait that an answer asks for, as seconds or as a date (RFC 9110, section
+// 10.2.3). 0: none.
 func retryAfter(header http.Header) time.Duration {
 	text := header.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+	seconds, err := strconv.ParseUint(text, 10, 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(longestAsked/time.Second))) * time.Second
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
 		return 0
 	}
-	now, err := http.ParseTime(header.Get("Date")) // the server's clock, which at is of
+	now, err := http.ParseTime(header.Get("Date")) // by the server's clock, as at is
 	if err != nil {
 		now = time.Now()
 	}
@@ -69,11 +72,11 @@ func retryAfter(header http.Header) time.Duration {
 
 var errSilent = errors.New("the server was silent for too long")
 
-// patience ends a request whose server is silent for too long.
+// patience ends a request when the server is silent for too long.
 type patience struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
-	limit time.Duration // negative: none
+	limit time.Duration // negative: no limit
 }
 
 func newPatience(ctx context.Context, limit time.Duration) patience {
@@ -81,7 +84,7 @@ func newPatience(ctx context.Context, limit time.Duration) patience {
 	return patience{ctx, end, limit}
 }
 
-// watch waits for the server until stop is called.
+// watch ends the request after the limit unless stop is called first.
 func (p patience) watch() (stop func()) {
 	if p.limit < 0 {
 		return func() {}
@@ -90,7 +93,7 @@ func (p patience) watch() (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// reason is why something failed: err, unless that is because the server was silent.
+// reason returns errSilent if the silence of the server has caused err, else err.
 func (p patience) reason(err error) error {
 	if context.Cause(p.ctx) == errSilent {
 		return errSilent
@@ -98,7 +101,7 @@ func (p patience) reason(err error) error {
 	return err
 }
 
-// patientBody is the body of an answer, each part of which is waited for.
+// patientBody is the body of an answer; the limit of its patience applies to each Read.
 type patientBody struct {
 	io.ReadCloser
 	patience

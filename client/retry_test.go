@@ -102,7 +102,7 @@ func TestNobodyThere(t *testing.T) {
 	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
 	server.Close()
 	for _, err := range three(t, c) {
-		is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server cannot be reached just now, try again later"})
+		is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server cannot be reached: try again later"})
 		_, found := errors.AsType[*client.StatusError](err)
 		is.True(!found)
 	}
@@ -188,7 +188,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Pauses are drawn anew each time, up to twice as long as before.
+// Each pause is random, up to twice as long as the previous one.
 func TestPausesAreDrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}

@@ -10,91 +10,115 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// Source is a source as the interface shows it: an [svc.Source] without its token.
+// Source is an [svc.Source] without its access token, which the interface does not show.
 type Source struct {
 	svc.SourceKey
 	URL         string
-	Description *string // nil: none given, which is not the same as ""
-	HasAuth     bool    // it is asked with an access token
-	SigningKey  []byte  // by which its catalogue has to be signed; nil: by none
-	Serial      int64   // the greatest of the signed catalogues that were accepted; 0: none was
+	Description *string // nil: none; nil and "" are different values
+	HasAuth     bool    // the server asks the source with an access token
+	SigningKey  []byte  // the key that must sign the catalogue; nil: no signature is required
+	Serial      int64   // the greatest serial of the accepted signed catalogues; 0: none accepted
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 }
 
-// Sources lists the server's sources by name; it is a list as that of Templates. Errors: CodeForbidden.
+// Sources lists the server's sources by name. It reads row by row, as [Client.Templates] does.
+// Errors: CodeForbidden.
 func (c *Client) Sources(ctx context.Context) iter.Seq2[Source, error] {
 	return list(ctx, c, at("GET /admin/template-sources").where("view", "full"), "", source)
 }
 
-// RegisterSource trusts a source of the server. Errors: CodeInvalid, CodeForbidden, CodeExists.
+// RegisterSource registers a source that the server trusts. Errors: CodeInvalid, CodeForbidden,
+// CodeExists.
 func (c *Client) RegisterSource(ctx context.Context, in svc.RegisterSource) (Source, error) {
-	body := wire.RegisterSource{URL: in.URL, Alias: in.Alias, AuthToken: (*string)(in.AuthToken), Description: in.Description}
+	body := wire.RegisterSource{
+		URL: in.URL, Alias: in.Alias, AuthToken: (*string)(in.AuthToken),
+		Description: in.Description,
+	}
 	if in.SigningKey != nil {
 		body.SigningKey = new(base64.StdEncoding.EncodeToString(in.SigningKey))
 	}
 	return call(ctx, c, at("POST /admin/template-sources").where("view", "full").with(body), source)
 }
 
-// RemoveSource stops trusting a source of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// RemoveSource removes a source; the server no longer trusts it. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound.
 func (c *Client) RemoveSource(ctx context.Context, name string) error {
 	return c.do(ctx, at("DELETE /admin/template-sources/{name}", name))
 }
 
-// SourceTemplates lists what a source of the server offers, beside what is installed of it. Of each template Index, ManifestFile and the
-// Manifest are zero: the interface does not tell them. Lists are never nil. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
-// CodeSourceFailed, CodeSourceTimeout.
-func (c *Client) SourceTemplates(ctx context.Context, name string, filter svc.CatalogFilter) (svc.SourceTemplates, error) {
-	r := at("GET /admin/template-sources/{name}/templates", name).where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
+// SourceTemplates lists what a source of the server offers and which of it is installed. The
+// interface does not show Index, ManifestFile and Manifest; they are zero. Lists are never nil.
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
+func (c *Client) SourceTemplates(
+	ctx context.Context, name string, filter svc.CatalogFilter,
+) (svc.SourceTemplates, error) {
+	r := at("GET /admin/template-sources/{name}/templates", name)
+	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
 	return call(ctx, c, r, sourceTemplates)
 }
 
-// SearchSources lists what all sources of the server offer, by their names, with what is wrong with those that cannot be listed.
-// Errors: CodeInvalid, CodeForbidden.
-func (c *Client) SearchSources(ctx context.Context, filter svc.CatalogFilter) ([]svc.SourceListing, error) {
-	r := at("GET /admin/source-templates").where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
+// SearchSources lists what all sources of the server offer, sorted by the name of the source. A
+// source that cannot be listed has a Problem. Errors: CodeInvalid, CodeForbidden.
+func (c *Client) SearchSources(
+	ctx context.Context, filter svc.CatalogFilter,
+) ([]svc.SourceListing, error) {
+	r := at("GET /admin/source-templates")
+	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
 	return call(ctx, c, r, func(in wire.SourceListings) []svc.SourceListing {
 		listings := []svc.SourceListing{}
 		for _, one := range in.Sources {
 			listings = append(listings, svc.SourceListing{
-				Source: svc.SourceKey{Scope: svc.ScopeServer, Name: one.SourceName}, SourceTemplates: sourceTemplates(one.SourceTemplates),
-				Problem: orEmpty(one.Problem),
+				Source:          svc.SourceKey{Scope: svc.ScopeServer, Name: one.SourceName},
+				SourceTemplates: sourceTemplates(one.SourceTemplates),
+				Problem:         orEmpty(one.Problem),
 			})
 		}
 		return listings
 	})
 }
 
-// RebindSource binds the templates that came from a source of that name to where it is now, and returns their ids. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// RebindSource binds the templates that came from a source with this name to its present address.
+// It returns the ids of these templates. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (c *Client) RebindSource(ctx context.Context, name string) ([]string, error) {
-	return call(ctx, c, at("POST /admin/template-sources/{name}/rebind", name), func(in wire.Rebound) []string { return in.TemplateIDs })
+	r := at("POST /admin/template-sources/{name}/rebind", name)
+	return call(ctx, c, r, func(in wire.Rebound) []string { return in.TemplateIDs })
 }
 
 func source(in wire.FullSource) Source {
 	var key []byte
 	if in.SigningKey != nil {
-		key, _ = base64.StdEncoding.DecodeString(*in.SigningKey) // it was ours to write
+		key, _ = base64.StdEncoding.DecodeString(*in.SigningKey) // httpapi writes valid base64
 	}
 	return Source{
 		SigningKey: key, Serial: orZero(in.Serial),
-		SourceKey: svc.SourceKey{Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), Name: in.Name},
-		URL:       in.URL, Description: in.Description, HasAuth: in.HasAuth, CreatedAt: in.CreatedAt, UpdatedAt: in.UpdatedAt,
+		SourceKey: svc.SourceKey{
+			Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), Name: in.Name,
+		},
+		URL: in.URL, Description: in.Description, HasAuth: in.HasAuth,
+		CreatedAt: in.CreatedAt, UpdatedAt: in.UpdatedAt,
 	}
 }
 
 func sourceTemplates(in wire.SourceTemplates) svc.SourceTemplates {
 	offered := svc.SourceTemplates{
-		Templates: []svc.SourceTemplate{}, Bad: []svc.CatalogProblem{}, FetchedAt: orZero(in.FetchedAt), Stale: in.Stale,
+		Templates: []svc.SourceTemplate{}, Bad: []svc.CatalogProblem{},
+		FetchedAt: orZero(in.FetchedAt), Stale: in.Stale,
 	}
 	for _, t := range in.Templates {
-		content := svc.Content{Name: t.Name, Description: t.Description, Category: t.Category, Integrations: t.Integrations, Tags: t.Tags}
+		content := svc.Content{
+			Name: t.Name, Description: t.Description, Category: t.Category,
+			Integrations: t.Integrations, Tags: t.Tags,
+		}
 		offered.Templates = append(offered.Templates, svc.SourceTemplate{
-			CatalogEntry: svc.CatalogEntry{ID: t.ID, Content: content}, InstalledAs: t.InstalledAs, Behind: t.Behind,
+			CatalogEntry: svc.CatalogEntry{ID: t.ID, Content: content},
+			InstalledAs:  t.InstalledAs, Behind: t.Behind,
 		})
 	}
 	for _, b := range in.Bad {
-		offered.Bad = append(offered.Bad, svc.CatalogProblem{Index: b.Index, ID: orEmpty(b.ID), Reason: b.Reason})
+		offered.Bad = append(offered.Bad, svc.CatalogProblem{
+			Index: b.Index, ID: orEmpty(b.ID), Reason: b.Reason,
+		})
 	}
 	return offered
 }

@@ -52,7 +52,7 @@ func TestSources(t *testing.T) {
 	is.Equal(s.sources(), []client.Source{a})
 }
 
-// What came from a source that is registered elsewhere now is bound to it anew.
+// Templates of a source with a new address can be bound to that address.
 func TestRebindSource(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()

@@ -10,12 +10,15 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// Templates lists the server's templates that a filter lets through, by name, then id. It is read as it comes, so that it need not fit
-// into memory: each range over it is a request, and leaving one early ends it. The error, if any, is the last thing yielded.
+// Templates lists the server's templates that match a filter, sorted by name, then id. It reads row
+// by row, so the list need not fit into memory. Each range over it sends a request; leaving the
+// loop early ends the request. An error is the last thing yielded.
 //
-// Of every template, here and elsewhere, Version and the Origin's ID and Base are zero: the interface does not tell them. Integrations
-// and Tags are never nil.
-func (c *Client) Templates(ctx context.Context, filter svc.TemplateFilter) iter.Seq2[svc.Template, error] {
+// The interface does not show all fields of a template. So Version and the ID and Base of the
+// Origin are zero in every template that the Client returns. Integrations and Tags are never nil.
+func (c *Client) Templates(
+	ctx context.Context, filter svc.TemplateFilter,
+) iter.Seq2[svc.Template, error] {
 	r := at("GET /admin/templates").where("category", filter.Category, "tag", filter.Tag)
 	return list(ctx, c, r, "templates", template)
 }
@@ -25,51 +28,60 @@ func (c *Client) Template(ctx context.Context, id string) (svc.Template, error) 
 	return call(ctx, c, at("GET /admin/templates/{template_id}", id), template)
 }
 
-// CreateTemplate adds a template of the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
+// CreateTemplate creates a template of the server by hand. Errors: CodeInvalid, CodeForbidden,
+// CodeExists.
 func (c *Client) CreateTemplate(ctx context.Context, in svc.CreateTemplate) (svc.Template, error) {
 	return call(ctx, c, at("POST /admin/templates").with(wire.CreateTemplate{
-		ID: in.ID, Name: in.Name, Manifest: in.Manifest, Description: in.Description, Category: in.Category,
-		Integrations: in.Integrations, Tags: in.Tags,
+		ID: in.ID, Name: in.Name, Manifest: in.Manifest, Description: in.Description,
+		Category: in.Category, Integrations: in.Integrations, Tags: in.Tags,
 	}), template)
 }
 
-// PatchTemplate changes some fields of a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound, CodePrecondition, CodeChanged.
-func (c *Client) PatchTemplate(ctx context.Context, id string, patch svc.TemplatePatch, ifMatch ...string) (svc.Template, error) {
+// PatchTemplate changes some fields of a template of the server. With ifMatch, it changes the
+// template only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
+// CodePrecondition, CodeChanged.
+func (c *Client) PatchTemplate(
+	ctx context.Context, id string, patch svc.TemplatePatch, ifMatch ...string,
+) (svc.Template, error) {
 	body := wire.PatchTemplate{
-		Name: optional(patch.Name), Description: optionalText(patch.Description), Category: optionalText(patch.Category),
-		Integrations: optionalList(patch.Integrations), Tags: optionalList(patch.Tags),
+		Name: optional(patch.Name), Description: optionalText(patch.Description),
+		Category: optionalText(patch.Category), Integrations: optionalList(patch.Integrations),
+		Tags: optionalList(patch.Tags),
 	}
 	if patch.Manifest != nil {
 		body.Manifest = optional(&patch.Manifest)
 	}
-	return call(ctx, c, at("PATCH /admin/templates/{template_id}", id).with(body).match(ifMatch), template)
+	r := at("PATCH /admin/templates/{template_id}", id).with(body).match(ifMatch)
+	return call(ctx, c, r, template)
 }
 
-// DeleteTemplate removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound, CodePrecondition.
+// DeleteTemplate deletes a template of the server. With ifMatch, it deletes the template only if it
+// has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (c *Client) DeleteTemplate(ctx context.Context, id string, ifMatch ...string) error {
 	return c.do(ctx, at("DELETE /admin/templates/{template_id}", id).match(ifMatch))
 }
 
-// InstallTemplate installs a template from a source for the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or
-// template), CodeExists, CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
+// InstallTemplate installs a template from a source for the server. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
+// CodeSourceTimeout.
 func (c *Client) InstallTemplate(ctx context.Context, in svc.Install) (svc.Template, error) {
 	body := wire.InstallTemplate{SourceName: in.SourceName, AliasID: in.AliasID}
 	if in.SourceScope != "" {
 		body.SourceScope = (*string)(&in.SourceScope)
 	}
-	return call(ctx, c, at("POST /admin/templates/{template_id}/install", in.TemplateID).with(body).repeatable(in.IdempotencyKey), template)
+	r := at("POST /admin/templates/{template_id}/install", in.TemplateID).with(body)
+	return call(ctx, c, r.repeatable(in.IdempotencyKey), template)
 }
 
-// CheckUpdate asks a template's source whether it has another content than what was installed. The Owner of the Source is "": the
-// interface does not tell it. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or its source), CodeSourceMoved,
-// CodeSourceFailed, CodeSourceTimeout.
+// CheckUpdate asks the source of a template whether its content differs from the installed content.
+// The interface does not show the Owner of the Source; it is "". Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (template or source), CodeSourceMoved, CodeSourceFailed,
+// CodeSourceTimeout.
 func (c *Client) CheckUpdate(ctx context.Context, id string) (svc.UpdateCheck, error) {
 	return call(ctx, c, at("GET /admin/templates/{template_id}/check-update", id), updateCheckOf)
 }
 
-// updateCheck tells false from nothing at all.
+// updateCheck distinguishes has_update false from an answer without that key.
 type updateCheck struct {
 	wire.UpdateCheck
 	HasUpdate *bool `json:"has_update"`
@@ -79,46 +91,61 @@ func updateCheckOf(in updateCheck) svc.UpdateCheck {
 	check := svc.UpdateCheck{CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision}
 	check.HasUpdate = in.HasUpdate != nil && *in.HasUpdate
 	if in.SourceName != nil {
-		check.Source = &svc.SourceKey{Scope: svc.Scope(orEmpty(in.SourceScope)), Name: *in.SourceName}
+		scope := svc.Scope(orEmpty(in.SourceScope))
+		check.Source = &svc.SourceKey{Scope: scope, Name: *in.SourceName}
 	}
 	return check
 }
 
-// UpdateTemplate brings a template to what its source has now; in says what becomes of what was
-// edited here; with ifMatch, only a template with one of these ETags. Errors: CodeInvalid (made by
-// hand, too), CodeForbidden, CodeNotFound (template, source, or gone from the source), CodeEdited,
+// UpdateTemplate updates a template to the content that its source has now. The request in says
+// what to do with local edits. With ifMatch, it updates the template only if it has one of these
+// ETags. Errors: CodeInvalid (also for a template that was created by hand), CodeForbidden,
+// CodeNotFound (template or source, or the template is gone from the source), CodeEdited,
 // CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
-func (c *Client) UpdateTemplate(ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string) (svc.Update, error) {
-	r := at("POST /admin/templates/{template_id}/update", id).match(ifMatch).where("force", strconv.FormatBool(in.Force),
-		"resolution", string(in.Resolution), "local_edits", string(in.LocalEdits), "revision", in.Revision)
+func (c *Client) UpdateTemplate(
+	ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string,
+) (svc.Update, error) {
+	r := at("POST /admin/templates/{template_id}/update", id).match(ifMatch).where(
+		"force", strconv.FormatBool(in.Force), "resolution", string(in.Resolution),
+		"local_edits", string(in.LocalEdits), "revision", in.Revision,
+	)
 	if content := in.Content; content != nil {
 		r = r.with(wire.UpdateTemplate{
-			Name: &content.Name, Manifest: content.Manifest, Description: content.Description, Category: content.Category,
-			Integrations: content.Integrations, Tags: content.Tags,
+			Name: &content.Name, Manifest: content.Manifest, Description: content.Description,
+			Category: content.Category, Integrations: content.Integrations, Tags: content.Tags,
 		})
 	}
 	return call(ctx, c, r, func(in wire.Update) svc.Update {
 		return svc.Update{
-			Updated: in.Updated, PreviousRevision: orEmpty(in.PreviousRevision), NewRevision: orEmpty(in.NewRevision),
-			Template: template(in.Template),
+			Updated: in.Updated, PreviousRevision: orEmpty(in.PreviousRevision),
+			NewRevision: orEmpty(in.NewRevision), Template: template(in.Template),
 		}
 	})
 }
 
-// DiffTemplate says what an update would change, and what was changed here. Errors: those of UpdateTemplate, but for CodeEdited.
+// DiffTemplate returns what an update would change and what was edited locally. Errors: those of
+// UpdateTemplate except CodeEdited.
 func (c *Client) DiffTemplate(ctx context.Context, id string) (svc.TemplateDiff, error) {
-	return call(ctx, c, at("GET /admin/templates/{template_id}/diff", id), func(in wire.TemplateDiff) svc.TemplateDiff {
-		diff := svc.TemplateDiff{CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision, Changes: []svc.ContentChange{}}
+	r := at("GET /admin/templates/{template_id}/diff", id)
+	return call(ctx, c, r, func(in wire.TemplateDiff) svc.TemplateDiff {
+		diff := svc.TemplateDiff{
+			CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision,
+			Changes: []svc.ContentChange{},
+		}
 		for _, change := range in.Changes {
-			diff.Changes = append(diff.Changes, svc.ContentChange{Path: change.Path, Base: change.Base, Ours: change.Ours, Theirs: change.Theirs})
+			diff.Changes = append(diff.Changes, svc.ContentChange{
+				Path: change.Path, Base: change.Base, Ours: change.Ours, Theirs: change.Theirs,
+			})
 		}
 		return diff
 	})
 }
 
-// TemplateHistory lists the former versions of a template of the server, newest first; it is a list as that of Templates. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound.
-func (c *Client) TemplateHistory(ctx context.Context, id string) iter.Seq2[svc.TemplateVersion, error] {
+// TemplateHistory lists the former versions of a template of the server, newest first. It reads row
+// by row, as Templates does. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (c *Client) TemplateHistory(
+	ctx context.Context, id string,
+) iter.Seq2[svc.TemplateVersion, error] {
 	r := at("GET /admin/templates/{template_id}/history", id)
 	return list(ctx, c, r, "versions", func(in wire.TemplateVersion) svc.TemplateVersion {
 		return svc.TemplateVersion{
@@ -131,16 +158,21 @@ func (c *Client) TemplateHistory(ctx context.Context, id string) iter.Seq2[svc.T
 	})
 }
 
-// RollbackTemplate gives a template of the server the content of a former version; with ifMatch, only one with one of these ETags.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or the version), CodePrecondition, CodeChanged.
-func (c *Client) RollbackTemplate(ctx context.Context, id string, number int64, ifMatch ...string) (svc.Template, error) {
-	r := at("POST /admin/templates/{template_id}/rollback", id).with(wire.RollbackTemplate{Version: number}).match(ifMatch)
-	return call(ctx, c, r, template)
+// RollbackTemplate gives a template of the server the content of a former version. With ifMatch, it
+// changes the template only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound (template or version), CodePrecondition, CodeChanged.
+func (c *Client) RollbackTemplate(
+	ctx context.Context, id string, number int64, ifMatch ...string,
+) (svc.Template, error) {
+	r := at("POST /admin/templates/{template_id}/rollback", id).match(ifMatch)
+	return call(ctx, c, r.with(wire.RollbackTemplate{Version: number}), template)
 }
 
 func template(in wire.Template) svc.Template {
 	t := svc.Template{
-		TemplateKey: svc.TemplateKey{Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), ID: in.ID},
+		TemplateKey: svc.TemplateKey{
+			Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), ID: in.ID,
+		},
 		Content: svc.Content{
 			Name: in.Name, Description: in.Description, Category: in.Category,
 			Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
@@ -148,13 +180,16 @@ func template(in wire.Template) svc.Template {
 		InstalledAt: in.InstalledAt, UpdatedAt: in.UpdatedAt,
 	}
 	if in.SourceName != nil {
-		source := svc.SourceKey{Scope: svc.Scope(orEmpty(in.SourceScope)), Owner: orEmpty(in.SourceOwner), Name: *in.SourceName}
+		source := svc.SourceKey{
+			Scope: svc.Scope(orEmpty(in.SourceScope)), Owner: orEmpty(in.SourceOwner),
+			Name: *in.SourceName,
+		}
 		t.Origin = &svc.Origin{Source: source, Revision: orEmpty(in.SourceRevision)}
 	}
 	return t
 }
 
-// optional is a field of a patch that is not null.
+// optional returns a patch field that cannot be null; nil: the field is absent.
 func optional[T any](value *T) strictjson.Optional[T] {
 	if value == nil {
 		return strictjson.Optional[T]{}
@@ -162,7 +197,7 @@ func optional[T any](value *T) strictjson.Optional[T] {
 	return strictjson.Optional[T]{Set: true, Value: *value}
 }
 
-// optionalList is a list of a patch: nil is an empty one.
+// optionalList returns a list field of a patch. A nil list becomes an empty one.
 func optionalList(list *[]string) strictjson.Optional[[]string] {
 	if list == nil {
 		return strictjson.Optional[[]string]{}
@@ -170,17 +205,19 @@ func optionalList(list *[]string) strictjson.Optional[[]string] {
 	return strictjson.Optional[[]string]{Set: true, Value: append([]string{}, *list...)}
 }
 
-// optionalText is a text of a patch that may become null.
+// optionalText returns a text field of a patch that can be null.
 func optionalText(patch *svc.TextPatch) strictjson.Optional[string] {
 	if patch == nil {
 		return strictjson.Optional[string]{}
 	}
-	return strictjson.Optional[string]{Set: true, Null: patch.Value == nil, Value: orEmpty(patch.Value)}
+	return strictjson.Optional[string]{
+		Set: true, Null: patch.Value == nil, Value: orEmpty(patch.Value),
+	}
 }
 
 func orEmpty(text *string) string { return orZero(text) }
 
-// orZero is the zero value for nil.
+// orZero returns the pointed-to value; for nil the zero value.
 func orZero[T any](value *T) (zero T) {
 	if value == nil {
 		return zero

@@ -228,7 +228,7 @@ func TestDiffOfNull(t *testing.T) {
 	is.True(slices.ContainsFunc(got.Changes, svc.ContentChange.Conflict))
 }
 
-// A template may come from a source that somebody owns.
+// A template may come from a source that a user owns.
 func TestTemplateOfAPersonalSource(t *testing.T) {
 	is := is.New(t)
 	c := dial(t, says(200, "application/json", `{"id":"a","name":"A","description":null,"category":null,"integrations":[],"tags":[],

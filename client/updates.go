@@ -7,20 +7,26 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// CheckUpdates asks all sources that templates of the server came from, each once. The owners of sources are "": the interface does not
-// tell them. Errors: CodeForbidden.
+// CheckUpdates compares all templates of the server with their sources. It asks each source once.
+// The interface does not show the owners of sources; they are "". Errors: CodeForbidden.
 func (c *Client) CheckUpdates(ctx context.Context) (svc.UpdateReport, error) {
-	return call(ctx, c, at("POST /admin/templates/check-updates"), func(in wire.UpdateReport) svc.UpdateReport {
-		report := svc.UpdateReport{Checked: int(in.Checked), Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}}
+	r := at("POST /admin/templates/check-updates")
+	return call(ctx, c, r, func(in wire.UpdateReport) svc.UpdateReport {
+		report := svc.UpdateReport{
+			Checked: int(in.Checked), Templates: []svc.TemplateUpdate{},
+			Sources: []svc.SourceReport{},
+		}
 		for _, t := range in.Templates {
 			report.Templates = append(report.Templates, svc.TemplateUpdate{
-				ID: t.TemplateID, Source: sourceKey(t.SourceScope, t.SourceName), CurrentRevision: t.CurrentRevision,
-				LatestRevision: t.LatestRevision, Problem: orEmpty(t.Problem),
+				ID: t.TemplateID, Source: sourceKey(t.SourceScope, t.SourceName),
+				CurrentRevision: t.CurrentRevision, LatestRevision: t.LatestRevision,
+				Problem: orEmpty(t.Problem),
 			})
 		}
 		for _, s := range in.Sources {
 			report.Sources = append(report.Sources, svc.SourceReport{
-				Source: sourceKey(s.SourceScope, s.SourceName), Checked: int(s.Checked), Problem: orEmpty(s.Problem),
+				Source:  sourceKey(s.SourceScope, s.SourceName),
+				Checked: int(s.Checked), Problem: orEmpty(s.Problem),
 			})
 		}
 		return report

@@ -11,7 +11,7 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// holder is the user that the path names.
+// holder returns the user in the path.
 func (r *request) holder() svc.Identity {
 	return svc.Identity{Kind: svc.KindUser, ID: r.params["user_id"]}
 }
@@ -40,7 +40,9 @@ func (h *Handler) issueMyKey(w http.ResponseWriter, r *request) error {
 	})
 }
 
-func (h *Handler) issueKey(w http.ResponseWriter, r *request, issue func(svc.NewAPIKey) (svc.IssuedKey, error)) error {
+func (h *Handler) issueKey(
+	w http.ResponseWriter, r *request, issue func(svc.NewAPIKey) (svc.IssuedKey, error),
+) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -82,7 +84,9 @@ func (h *Handler) patchMyKey(w http.ResponseWriter, r *request) error {
 	})
 }
 
-func (h *Handler) patchKey(w http.ResponseWriter, r *request, change func(svc.APIKeyPatch) (svc.APIKey, error)) error {
+func (h *Handler) patchKey(
+	w http.ResponseWriter, r *request, change func(svc.APIKeyPatch) (svc.APIKey, error),
+) error {
 	in, err := decode[wire.PatchAPIKey](h, w, r)
 	if err != nil {
 		return err
@@ -101,7 +105,7 @@ func (h *Handler) patchKey(w http.ResponseWriter, r *request, change func(svc.AP
 	return send(w, http.StatusOK, wireFullAPIKey(key))
 }
 
-// expiry is the change of a time that null clears.
+// expiry reads a time of a patch. Absent is nil; null is the zero time, which clears it.
 func expiry(in strictjson.Optional[string]) (*time.Time, error) {
 	if !in.Set {
 		return nil, nil
@@ -113,17 +117,18 @@ func expiry(in strictjson.Optional[string]) (*time.Time, error) {
 	return &at, err
 }
 
-// instant reads a time that RFC 3339 writes. The zero time, which stands for none, is none of them.
+// instant reads an RFC 3339 time. It refuses the zero time, which means "no time" in package svc.
 func instant(pointer, text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || at.IsZero() || !isStrict(text) {
-		return time.Time{}, invalid(pointer, "must be a time as RFC 3339 writes it, such as 2030-12-31T23:59:59Z")
+		return time.Time{}, invalid(pointer,
+			"must be an RFC 3339 time, such as 2030-12-31T23:59:59Z")
 	}
 	return at, nil
 }
 
-// isStrict reports whether what package time has read is in the form of RFC 3339. It lets through hours of one digit, a comma before
-// fractions of a second, and offsets of a day and more.
+// isStrict reports whether a text that package time accepts follows RFC 3339. Package time also
+// accepts hours of one digit, a comma before fractions of a second, and offsets of a day and more.
 func isStrict(text string) bool {
 	zone := text[len(text)-len("00:00"):]
 	return text[len("2006-01-02T15")] == ':' && !strings.Contains(text, ",") &&
@@ -142,7 +147,9 @@ func (h *Handler) rotateMyKey(w http.ResponseWriter, r *request) error {
 	})
 }
 
-func (h *Handler) rotateKey(w http.ResponseWriter, r *request, rotate func(overlap time.Duration) (svc.IssuedKey, error)) error {
+func (h *Handler) rotateKey(
+	w http.ResponseWriter, r *request, rotate func(overlap time.Duration) (svc.IssuedKey, error),
+) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -153,7 +160,8 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request, rotate func(overl
 	}
 	var overlap time.Duration
 	if in.OverlapSeconds != nil {
-		most := int64(svc.MaxKeyOverlap/time.Second) + 1 // more would not fit: it is as wrong as this is
+		// Clamp to the nearest invalid value: a larger one would overflow the Duration.
+		most := int64(svc.MaxKeyOverlap/time.Second) + 1
 		overlap = time.Duration(max(-1, min(*in.OverlapSeconds, most))) * time.Second
 	}
 	issued, err := rotate(overlap)
@@ -164,7 +172,8 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request, rotate func(overl
 }
 
 func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
-	if err := h.service.Keys.Revoke(r.Context(), r.by, r.holder(), r.params["key_id"]); err != nil {
+	err := h.service.Keys.Revoke(r.Context(), r.by, r.holder(), r.params["key_id"])
+	if err != nil {
 		return err
 	}
 	return sendNothing(w)
@@ -191,8 +200,11 @@ func (h *Handler) revokeMyKeys(w http.ResponseWriter, r *request) error {
 	return sendNothing(w)
 }
 
-// sendKeys answers with a list of keys, in the view that was asked for.
-func sendKeys(w http.ResponseWriter, r *request, keysAfter func(issued time.Time, id string) iter.Seq2[svc.APIKey, error]) error {
+// sendKeys answers with a list of keys in the requested view.
+func sendKeys(
+	w http.ResponseWriter, r *request,
+	keysAfter func(issued time.Time, id string) iter.Seq2[svc.APIKey, error],
+) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -212,12 +224,12 @@ func sendKeys(w http.ResponseWriter, r *request, keysAfter func(issued time.Time
 	return sendPage(w, r, p, "[", "]", keys, wireAPIKey, keyPosition)
 }
 
-// keyPosition is where a key is in its list, which is newest first.
+// keyPosition is the position of a key in its list, which is newest first.
 func keyPosition(k svc.APIKey) []string {
 	return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID}
 }
 
-// keyAfter reads what keyPosition has written. The zero time: from the start.
+// keyAfter reads a position from keyPosition. The zero time means from the start.
 func keyAfter(p page) (issued time.Time, id string, err error) {
 	if p.after == nil {
 		return issued, "", nil
@@ -236,14 +248,16 @@ func wireAPIKey(k svc.APIKey) wire.APIKey {
 func wireFullAPIKey(k svc.APIKey) wire.FullAPIKey {
 	return wire.FullAPIKey{
 		ID: k.ID, APIKeyPrefix: k.Prefix, Description: k.Description, CreatedAt: k.CreatedAt,
-		ExpiresAt: timeOrNull(k.ExpiresAt), Disabled: k.Disabled, LastUsedAt: timeOrNull(k.LastUsedAt),
-		ScopingPolicyID: orNull(k.ScopingPolicyID),
+		ExpiresAt: timeOrNull(k.ExpiresAt), Disabled: k.Disabled,
+		LastUsedAt: timeOrNull(k.LastUsedAt), ScopingPolicyID: orNull(k.ScopingPolicyID),
 	}
 }
 
 func sendIssued(w http.ResponseWriter, issued svc.IssuedKey, full bool) error {
 	if full {
-		return send(w, http.StatusCreated, wire.FullCreatedAPIKey{APIKey: string(issued.Key), FullAPIKey: wireFullAPIKey(issued.APIKey)})
+		return send(w, http.StatusCreated, wire.FullCreatedAPIKey{
+			APIKey: string(issued.Key), FullAPIKey: wireFullAPIKey(issued.APIKey),
+		})
 	}
 	return send(w, http.StatusCreated, wire.CreatedAPIKey{
 		ID: issued.ID, APIKey: string(issued.Key), Description: issued.Description,

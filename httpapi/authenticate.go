@@ -9,19 +9,21 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// challenge is the answer of 401; sent says whether there was a credential at all.
+// challenge returns the error for a 401; sent says whether the request had a credential.
 func challenge(sent bool) error {
 	header := `Bearer realm="svc"`
 	if sent {
 		header += `, error="invalid_token"`
 	}
 	return &withHeader{
-		err:  &svc.Error{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"},
+		err: &svc.Error{
+			Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required",
+		},
 		name: "WWW-Authenticate", value: header,
 	}
 }
 
-// admit finds the caller, who must not have to wait.
+// admit returns the caller of a request, or an error. It applies the host's rate limit.
 func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
 	by, err := h.authenticate(r)
 	if err != nil || h.limit == nil {
@@ -30,14 +32,16 @@ func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
 	if pause := h.limit(r, by); pause > 0 {
 		seconds := int64((pause + time.Second - 1) / time.Second)
 		return svc.Principal{}, &withHeader{
-			err:  &svc.Error{Code: codeLimited, Message: "there were too many requests, try again later"},
+			err: &svc.Error{
+				Code: codeLimited, Message: "there were too many requests, try again later",
+			},
 			name: "Retry-After", value: strconv.FormatInt(seconds, 10),
 		}
 	}
 	return by, nil
 }
 
-// authenticate finds the caller by its bearer.
+// authenticate returns the caller that the bearer identifies.
 func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 	bearer := bearerOf(r)
 	if bearer == "" {
@@ -50,24 +54,25 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 	return by, err
 }
 
-// judgeAgain authenticates the caller of a request again whose body has come: that may be long
-// after its headers, and the bearer may have ended meanwhile.
-func (h *Handler) judgeAgain(r *request) error {
+// reauthenticate authenticates the caller a second time, after the body was read. The body can
+// arrive long after the headers, and the bearer may be revoked meanwhile.
+func (h *Handler) reauthenticate(r *request) error {
 	if r.ContentLength == 0 {
-		return nil // there was nothing to wait for
+		return nil // no body, so no delay
 	}
 	by, err := h.authenticate(r.Request)
 	if err != nil {
 		return err
 	}
 	if by.Identity() != r.by.Identity() {
-		return challenge(true) // the bearer is somebody else's by now: the path was not opened for them
+		return challenge(true) // the bearer now identifies another principal
 	}
 	r.by = by
 	return nil
 }
 
-// bearerOf returns the bearer (RFC 6750, section 2.1) of a request's one Authorization header, "" when there is none.
+// bearerOf returns the bearer (RFC 6750, section 2.1) of the one Authorization header; "" when
+// there is no bearer or more than one header.
 func bearerOf(r *http.Request) string {
 	headers := r.Header.Values("Authorization")
 	if len(headers) != 1 {

@@ -81,7 +81,7 @@ func TestRightsAreJudgedAtEachRequest(t *testing.T) {
 	robot.get("/admin/templates").is(401)
 }
 
-// What is refused changes nothing, and a refusal comes before anything about the target is told.
+// A refused request changes nothing, and the refusal reveals nothing about the target.
 func TestForbiddenComesBeforeNotFound(t *testing.T) {
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)

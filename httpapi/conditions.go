@@ -8,25 +8,27 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// maxTags is how many entity tags a condition may list.
+// maxTags is the most entity tags that a condition may list.
 const maxTags = 100
 
-// ifMatch returns the entity tags of an If-Match header (RFC 9110, section 13.1.1), none where there is no such header.
+// ifMatch returns the entity tags of the If-Match header (RFC 9110, section 13.1.1); nil when there
+// is no such header.
 func (r *request) ifMatch() ([]string, error) { return tags(r.Header, "If-Match") }
 
-// idempotencyKey returns the key of an Idempotency-Key header, as it is; "" where there is no such header.
+// idempotencyKey returns the unchanged value of the Idempotency-Key header; "" when there is no
+// such header.
 func (r *request) idempotencyKey() (string, error) {
 	values := r.Header.Values("Idempotency-Key")
 	if len(values) == 0 {
 		return "", nil
 	}
 	if len(values) > 1 || values[0] == "" {
-		return "", invalid("Idempotency-Key", "must be there once, and not be empty")
+		return "", invalid("Idempotency-Key", "must be given once and must not be empty")
 	}
 	return values[0], nil
 }
 
-// tags returns the members of a list of entity tags, "*" among them where it is the whole list.
+// tags returns the entity tags of a header. The list may be "*" alone.
 func tags(header http.Header, name string) ([]string, error) {
 	values := header.Values(name)
 	if len(values) == 0 {
@@ -56,12 +58,15 @@ func tags(header http.Header, name string) ([]string, error) {
 	return all, nil
 }
 
-// has reports whether the tags of an If-None-Match name an ETag (RFC 9110, section 13.1.2): they are compared weakly.
+// has reports whether the tags of an If-None-Match header contain an ETag. The comparison is weak
+// (RFC 9110, section 13.1.2).
 func has(known []string, etag string) bool {
-	return slices.ContainsFunc(known, func(tag string) bool { return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag })
+	return slices.ContainsFunc(known, func(tag string) bool {
+		return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag
+	})
 }
 
-// cutTag cuts an entity tag (RFC 9110, section 8.8.3) off the front of a list.
+// cutTag cuts the first entity tag (RFC 9110, section 8.8.3) off a list.
 func cutTag(list string) (tag, behind string, ok bool) {
 	weak := strings.HasPrefix(list, "W/")
 	opaque := strings.TrimPrefix(list, "W/")
@@ -69,7 +74,8 @@ func cutTag(list string) (tag, behind string, ok bool) {
 		return "", "", false
 	}
 	end := strings.IndexByte(opaque[1:], '"') + 2
-	if end < 2 || strings.ContainsFunc(opaque[1:end-1], func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+	unprintable := func(r rune) bool { return r <= ' ' || r == 0x7f }
+	if end < 2 || strings.ContainsFunc(opaque[1:end-1], unprintable) {
 		return "", "", false
 	}
 	if tag = opaque[:end]; weak {
@@ -87,13 +93,13 @@ func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error
 	return send(w, http.StatusOK, wireTemplate(template))
 }
 
-// sendIfChanged answers with a template, unless the client has it.
+// sendIfChanged answers with a template, or with 304 when the client's copy is current.
 func sendIfChanged(w http.ResponseWriter, r *request, template svc.Template) error {
 	known, err := tags(r.Header, "If-None-Match")
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Cache-Control", "private, no-cache") // it may be kept, and asked about
+	w.Header().Set("Cache-Control", "private, no-cache") // the client may cache and must revalidate
 	etag := template.ETag()
 	if has(known, etag) {
 		w.Header().Set("ETag", etag)

@@ -20,14 +20,14 @@ func invalid(field, message string) *svc.Error {
 	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
 }
 
-// decode reads a request's JSON body, strictly, and judges the bearer again. An empty body leaves T
-// at its zero value, which is refused further on where something is required.
+// decode reads the JSON body of a request strictly, and authenticates the bearer a second time. An
+// empty body gives the zero value of T; the Service refuses it when a field is required.
 func decode[T any](h *Handler, w http.ResponseWriter, r *request) (in T, err error) {
 	body, err := h.body(w, r)
 	if err != nil {
 		return in, err
 	}
-	if err := h.judgeAgain(r); err != nil {
+	if err := h.reauthenticate(r); err != nil {
 		return in, err
 	}
 	return parse[T](body)
@@ -51,20 +51,26 @@ func bodyProblem(wrong *strictjson.Error) string {
 	return wrong.Detail
 }
 
-// mostAtOnce is how many bytes a request gets for its body before they have come.
+// mostAtOnce limits, in bytes, the buffer that a request gets before its body has arrived.
 const mostAtOnce = 256 << 10
 
-// body reads a request's body, of JSON by its Content-Type and no longer than the limit.
+// body reads the body of a request. It requires a JSON Content-Type and enforces the size limit.
 func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
-	tooLarge := &svc.Error{Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", h.maxBody)}
+	tooLarge := &svc.Error{
+		Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", h.maxBody),
+	}
 	if r.ContentLength > h.maxBody {
 		return nil, tooLarge
 	}
 	if r.ContentLength != 0 && !isJSON(r.Header) {
 		if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF {
-			return nil, nil // of unknown length, and empty: no body needs no type
+			return nil, nil // an empty body of unknown length needs no Content-Type
 		}
-		return nil, &svc.Error{Code: codeNotJSON, Message: "the body must be JSON in UTF-8, unencoded, and say so: Content-Type: application/json"}
+		return nil, &svc.Error{
+			Code: codeNotJSON,
+			Message: "the body must be JSON in UTF-8, unencoded, and say so: " +
+				"Content-Type: application/json",
+		}
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), mostAtOnce)) + bytes.MinRead)
@@ -72,12 +78,15 @@ func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge
 	} else if err != nil {
-		return nil, &svc.Error{Code: svc.CodeInvalid, Message: "the body could not be read to its end", Err: err}
+		return nil, &svc.Error{
+			Code: svc.CodeInvalid, Message: "the body could not be read to its end", Err: err,
+		}
 	}
 	return body.Bytes(), nil
 }
 
-// isJSON reports whether a body is said to be plain JSON: application/json or a type built on it (RFC 6839), in UTF-8.
+// isJSON reports whether the headers declare plain JSON in UTF-8: application/json, or a type with
+// the suffix +json (RFC 6839).
 func isJSON(header http.Header) bool {
 	types := header.Values("Content-Type")
 	if len(types) != 1 || header.Get("Content-Encoding") != "" {
@@ -90,7 +99,8 @@ func isJSON(header http.Header) bool {
 	if charset, given := params["charset"]; given && !strings.EqualFold(charset, "utf-8") {
 		return false
 	}
-	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+	return kind == "application/json" ||
+		strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 }
 
 // query is the parsed query of a request.
@@ -105,16 +115,16 @@ func parseQuery(raw string) (query, error) {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, invalid("query", "holds a malformed escape")
+		return nil, invalid("query", "has a malformed percent escape")
 	}
 	return query(values), nil
 }
 
-// mostUnknown is how many wrong keys of a query an answer names.
+// mostUnknown is the most wrong keys of a query that an answer names.
 const mostUnknown = 10
 
-// check refuses the keys that a route does not know, and those that are given twice. clip shortens and masks a key
-// for a message.
+// check refuses keys that the route does not know and keys that are given twice. clip shortens and
+// masks a key for a message.
 func (q query) check(known queryKeys, clip func(string) string) error {
 	var wrong []error
 	for _, key := range slices.Sorted(maps.Keys(q)) {
@@ -130,8 +140,8 @@ func (q query) check(known queryKeys, clip func(string) string) error {
 	return errors.Join(wrong...)
 }
 
-// unknownKey says which keys there are instead. A key that would look like a pointer into the body is
-// quoted in the words.
+// unknownKey returns the error for an unknown key; it names the known keys. An empty key, or a key
+// that looks like a pointer into the body, is quoted in the message and is not the Field.
 func unknownKey(key string, known queryKeys, clip func(string) string) error {
 	problem := "is not a parameter of this path, which takes "
 	if len(known) == 0 {
@@ -180,7 +190,7 @@ func (q query) bool(key string) (bool, error) {
 	return false, invalid(key, "must be true, false, 1 or 0")
 }
 
-// full reports whether the view of a key is asked for that has all there is to know of it.
+// full reports whether the query asks for the full view.
 func (q query) full() (bool, error) {
 	view, err := q.text("view")
 	if err == nil && view != "" && view != "full" {

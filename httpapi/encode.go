@@ -11,20 +11,20 @@ import (
 
 const contentType = "application/json"
 
-// flushAt is how many bytes of a list are gathered before they are sent.
+// flushAt is the number of bytes of a list that are collected before they are sent.
 const flushAt = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Pages are gathered whole, and their buffers are kept apart: at most 16 MiB of them.
+// A page is collected whole. Its buffers have a pool of their own, of at most 16 MiB.
 const (
 	keptPages   = 8
-	largestPage = 2 * pageBytes // as large as one is kept
+	largestPage = 2 * pageBytes // the pool keeps no larger buffer
 )
 
 var pageBuffers = make(chan []byte, keptPages)
 
-// appender is an answer that writes itself.
+// appender is an answer that appends its JSON.
 type appender interface{ Append([]byte) []byte }
 
 // send answers with one JSON value.
@@ -32,12 +32,12 @@ func send(w http.ResponseWriter, status int, answer appender) error {
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b = append(answer.Append(b), '\n')
 		start(w, status)
-		_, _ = w.Write(b) // a client that is gone needs no answer
+		_, _ = w.Write(b) // an error means that the client is gone
 		return b, nil
 	})
 }
 
-// sendJSON answers with a value that encoding/json writes.
+// sendJSON answers with a value that encoding/json encodes.
 func sendJSON(w http.ResponseWriter, status int, answer any) error {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
@@ -50,9 +50,12 @@ func sendJSON(w http.ResponseWriter, status int, answer any) error {
 	return nil
 }
 
-// sendList answers with rows between open and shut, as they come. long is called before anything of a list is sent that is not yet
-// known to its end; nil: nothing is.
-func sendList[R any, A appender](w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A, long func() error) error {
+// sendList answers with rows between open and shut, and sends them as they come. When a list is too
+// long for one buffer, sendList calls long before it sends the first part; long may be nil.
+func sendList[R any, A appender](
+	w http.ResponseWriter, open, shut string, rows iter.Seq2[R, error], answer func(R) A,
+	long func() error,
+) error {
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b, sent, between := append(b, open...), false, ""
 		for row, err := range rows {
@@ -83,7 +86,8 @@ func sendList[R any, A appender](w http.ResponseWriter, open, shut string, rows 
 	})
 }
 
-// withBuffer lends a pooled buffer; what write returns is kept for the next, unless it has grown large.
+// withBuffer lends write a pooled buffer. The buffer that write returns goes back to the pool
+// unless it has grown large.
 func withBuffer(write func([]byte) ([]byte, error)) error {
 	pooled := buffers.Get().(*[]byte)
 	b, err := write((*pooled)[:0])
@@ -93,7 +97,7 @@ func withBuffer(write func([]byte) ([]byte, error)) error {
 	return err
 }
 
-// withPageBuffer is withBuffer for a page of a list, which may be large.
+// withPageBuffer is withBuffer for one page of a list, which may be large.
 func withPageBuffer(write func([]byte) ([]byte, error)) error {
 	var b []byte
 	select {
@@ -120,7 +124,8 @@ func sendNothing(w http.ResponseWriter) error {
 	return nil
 }
 
-// orNull is nil for "", for texts that are "" inside and null outside. Nothing is allocated for those.
+// orNull returns nil for "": texts that are "" in package svc are null in JSON. It allocates
+// nothing for "".
 func orNull(s string) *string {
 	if s == "" {
 		return nil
@@ -129,7 +134,7 @@ func orNull(s string) *string {
 	return &text
 }
 
-// timeOrNull is nil for the zero time, which stands for none inside and is null outside.
+// timeOrNull returns nil for the zero time: "no time" in package svc is null in JSON.
 func timeOrNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

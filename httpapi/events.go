@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// eventsLimit is how many events a page has, where no limit is asked for.
+// eventsLimit is the number of events on a page unless the request sets a limit.
 const eventsLimit = 100
 
 func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
@@ -29,17 +29,19 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	rows := h.service.Audit.Records(r.Context(), r.by, filter)
-	return sendPage(w, r, p, `{"events":[`, "]}", rows, wireEvent, func(e svc.AuditRecord) []string {
+	position := func(e svc.AuditRecord) []string {
 		return []string{strconv.FormatInt(e.Number, 10), ""}
-	})
+	}
+	return sendPage(w, r, p, `{"events":[`, "]}", rows, wireEvent, position)
 }
 
-// events reads the filter of a list of events.
+// events reads the filter for a list of events.
 func (q query) events() (filter svc.AuditFilter, err error) {
 	var since, until string
 	if err := q.texts(map[string]*string{
 		"actor": &filter.ActorID, "actor_kind": (*string)(&filter.ActorKind),
-		"target": &filter.TargetID, "target_kind": (*string)(&filter.TargetKind), "since": &since, "until": &until,
+		"target": &filter.TargetID, "target_kind": (*string)(&filter.TargetKind),
+		"since": &since, "until": &until,
 	}); err != nil {
 		return filter, err
 	}
@@ -57,7 +59,7 @@ func optionalInstant(parameter, text string) (time.Time, error) {
 	return instant(parameter, text)
 }
 
-// number is where the page before ended in a list that is numbered; 0: from the start.
+// number returns the number at which the previous page ended; 0: from the start.
 func (p page) number() (int64, error) {
 	if p.after == nil {
 		return 0, nil
@@ -71,14 +73,17 @@ func (p page) number() (int64, error) {
 
 func wireEvent(r svc.AuditRecord) wire.Event {
 	return wire.Event{
-		Number: r.Number, ID: r.ID.String(), Time: r.Time, Actor: wire.Actor{Identity: wireIdentity(r.Actor), KeyID: orNull(r.ActorKey)}, Action: string(r.Action),
-		Target:   wireTarget(r.Target),
+		Number: r.Number, ID: r.ID.String(), Time: r.Time,
+		Actor:  wire.Actor{Identity: wireIdentity(r.Actor), KeyID: orNull(r.ActorKey)},
+		Action: string(r.Action), Target: wireTarget(r.Target),
 		Previous: orNull(hex.EncodeToString(r.Previous)), Hash: hex.EncodeToString(r.Hash),
 	}
 }
 
 func wireTarget(t svc.Target) wire.Target {
-	target := wire.Target{Kind: string(t.Kind), ID: t.ID, Scope: orNull(string(t.Scope)), Owner: orNull(t.Owner)}
+	target := wire.Target{
+		Kind: string(t.Kind), ID: t.ID, Scope: orNull(string(t.Scope)), Owner: orNull(t.Owner),
+	}
 	if t.Holder != (svc.Identity{}) {
 		target.Holder = new(wireIdentity(t.Holder))
 	}

@@ -21,7 +21,8 @@ func (h *Handler) rollbackTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.Templates.Rollback(r.Context(), r.by, r.params["template_id"], in.Version, match...)
+	id := r.params["template_id"]
+	template, err := h.service.Templates.Rollback(r.Context(), r.by, id, in.Version, match...)
 	return sendTemplate(w, template, err)
 }
 
@@ -30,16 +31,21 @@ func (h *Handler) diffTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	answer := wire.TemplateDiff{CurrentRevision: diff.CurrentRevision, LatestRevision: diff.LatestRevision}
+	answer := wire.TemplateDiff{
+		CurrentRevision: diff.CurrentRevision, LatestRevision: diff.LatestRevision,
+	}
 	for _, c := range diff.Changes {
-		answer.Changes = append(answer.Changes, wire.ContentChange{Path: c.Path, Conflict: c.Conflict(), Base: c.Base, Ours: c.Ours, Theirs: c.Theirs})
+		answer.Changes = append(answer.Changes, wire.ContentChange{
+			Path: c.Path, Conflict: c.Conflict(), Base: c.Base, Ours: c.Ours, Theirs: c.Theirs,
+		})
 	}
 	return send(w, http.StatusOK, answer)
 }
 
 func wireVersion(v svc.TemplateVersion) wire.TemplateVersion {
 	return wire.TemplateVersion{
-		Version: v.Number, Name: v.Name, Description: v.Description, Category: v.Category, Integrations: v.Integrations, Tags: v.Tags,
-		SourceRevision: orNull(v.SourceRevision), UpdatedAt: v.UpdatedAt, Manifest: v.Manifest,
+		Version: v.Number, Name: v.Name, Description: v.Description, Category: v.Category,
+		Integrations: v.Integrations, Tags: v.Tags, SourceRevision: orNull(v.SourceRevision),
+		UpdatedAt: v.UpdatedAt, Manifest: v.Manifest,
 	}
 }

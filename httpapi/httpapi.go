@@ -1,10 +1,11 @@
-// Package httpapi serves a [svc.Service] over HTTP: it translates, and decides nothing.
+// Package httpapi serves a [svc.Service] over HTTP. It translates requests and decides nothing.
 //
 //	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
 //	log.Fatal(http.ListenAndServe(addr, api.Ahead(mux)))
 //
-// Every request is authenticated by its bearer before anything else, its path included; only the OpenAPI document, openapi.json,
-// is for everybody. Answers are JSON; every failure is application/problem+json (RFC 9457) with a stable code.
+// The Handler authenticates every request by its bearer first, even before it looks up the path.
+// Only the OpenAPI document, openapi.json, needs no bearer. Answers are JSON. Every failure is
+// application/problem+json (RFC 9457) with a stable code.
 package httpapi
 
 import (
@@ -19,38 +20,44 @@ import (
 	"github.com/extsvc/svc/internal/errorlog"
 )
 
-// DefaultPrefix is where the interface is mounted unless Options say otherwise.
+// DefaultPrefix is the public path of the interface unless Options set another.
 const DefaultPrefix = "/ext/svc"
 
-// DefaultMaxBody is the limit of a request's body in bytes unless Options say otherwise.
+// DefaultMaxBody limits the body of a request, in bytes, unless Options set another limit.
 const DefaultMaxBody = 1 << 20
 
-// Options are how a Handler is mounted. The zero value works.
+// Options configure a Handler. The zero value works.
 type Options struct {
-	// Prefix is the public path of the interface; "" means DefaultPrefix, "/" none. A segment in braces, as
-	// in "/t/{tenant}/ext/svc", stands for any one.
+	// Prefix is the public path of the interface. "" means DefaultPrefix, "/" means no prefix. A
+	// segment in braces, as in "/t/{tenant}/ext/svc", matches any one segment.
 	Prefix string
-	// MaxBody is the limit of a request's body in bytes; 0 means DefaultMaxBody.
+	// MaxBody limits the body of a request, in bytes; 0 means DefaultMaxBody.
 	MaxBody int64
-	// Logger gets one record of each request that is answered, or cut off, and of each that [Handler.Protect] refuses: "svc: request" at
-	// [slog.LevelInfo], or "svc: request failed" with the error at [slog.LevelError], for 500 and above and what is cut off, at
-	// LevelInfo if the client has left. None holds a secret, nor the path, a header or a body. Nil: records of
-	// LevelError go to [slog.Default], the others are dropped.
+	// Logger gets one record for each request that was answered or cut off, and for each request
+	// that [Handler.Protect] refuses. The record is "svc: request" at [slog.LevelInfo]. For a
+	// status of 500 and above, and for an answer that was cut off, it is "svc: request failed" with
+	// the error at [slog.LevelError], or at LevelInfo if the client has left. No record holds a
+	// secret, the path, a header or a body. Nil: records at LevelError go to [slog.Default], the
+	// others are dropped.
 	Logger *slog.Logger
-	// Limit is asked about every request whose caller is known, before anything else is done for it: how long the caller has
-	// to wait before the next try, or 0 or less to go on. It is called concurrently. Nil: nobody has to wait.
+	// Limit returns how long the caller must wait before the next try; 0 or less lets the request
+	// through. The Handler calls it for every authenticated request before any other work, from
+	// several goroutines at once. Nil: no limit.
 	Limit func(r *http.Request, by svc.Principal) time.Duration
-	// PublicURL is where callers find the interface, for the OpenAPI document: "https://api.example.com/memory", or a path. Set
-	// it where a proxy changes the path. "": the path that the request for the document came by.
+	// PublicURL is the address of the interface in the OpenAPI document: a URL such as
+	// "https://api.example.com/memory", or a path. Set it when a proxy changes the path. "": the
+	// path of the request for the document.
 	PublicURL string
-	// Observer is told of every request that was answered, or that [Handler.Protect] refused. Nil: nobody is, and it costs nothing.
+	// Observer gets an Observation of every request that was answered or cut off, and of every
+	// request that [Handler.Protect] refuses. Nil: no observations, at no cost.
 	Observer Observer
-	// HideOpenAPI keeps the OpenAPI document back, which anybody can read at openapi.json behind the prefix, without a bearer.
+	// HideOpenAPI removes the OpenAPI document. Without it, anybody can read the document at
+	// openapi.json under the prefix, without a bearer.
 	HideOpenAPI bool
 }
 
-// Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and as well those whose
-// prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
+// Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and
+// requests whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
 	service *svc.Service
 	prefix  prefix
@@ -60,14 +67,15 @@ type Handler struct {
 
 	observer  Observer
 	publicURL string
-	openAPI   bool // the document is there
+	openAPI   bool // serve the document
 }
 
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
 	h := &Handler{
-		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody, logger: errorlog.Or(options.Logger), limit: options.Limit,
-		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI, observer: options.Observer,
+		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody,
+		logger: errorlog.Or(options.Logger), limit: options.Limit, observer: options.Observer,
+		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI,
 	}
 	if options.MaxBody > 0 {
 		h.maxBody = options.MaxBody
@@ -75,9 +83,10 @@ func New(service *svc.Service, options Options) *Handler {
 	return h
 }
 
-// Ahead serves whatever lies under the prefix, however it is spelled, and hands everything else to next. It is the way to
-// mount a Handler beside an [http.ServeMux], and a middleware for any other router: registered with a mux, a request whose path
-// holds "//" or ".." is answered by the mux, with a redirect, before anybody is authenticated.
+// Ahead serves every path under the prefix, in any spelling, and passes all other requests to next.
+// Use it to mount a Handler in front of an [http.ServeMux], or as a middleware of another router.
+// Do not register the Handler with a mux: the mux answers a path with "//" or ".." with a redirect,
+// before the Handler can authenticate the caller.
 func (h *Handler) Ahead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.prefix.covers(r.URL) {
@@ -88,13 +97,14 @@ func (h *Handler) Ahead(next http.Handler) http.Handler {
 	})
 }
 
-// Pattern returns the pattern of the route that a request leads to whose path has the prefix, such as
-// "GET /ext/svc/admin/templates/{template_id}"; "" when there is none. ServeHTTP sets r.Pattern to it, once the caller is known. Ask
-// Pattern before that, or where r is out of reach because only a copy got here: from [http.StripPrefix],
-// [http.TimeoutHandler], or whatever adds to the context.
+// Pattern returns the pattern of the route of a request, such as
+// "GET /ext/svc/admin/templates/{template_id}". It returns "" when the path has no route or does
+// not have the prefix. ServeHTTP sets r.Pattern to the pattern once the caller is authenticated.
+// Call Pattern before that, or when ServeHTTP got only a copy of r: from [http.StripPrefix],
+// [http.TimeoutHandler], or a middleware that changes the context.
 func (h *Handler) Pattern(r *http.Request) string {
 	if !h.prefix.starts(escapedPath(r.URL)) {
-		return "" // another's, though it may look like one of ours whose prefix was cut off
+		return "" // a path of the host, which may look like a route without the prefix
 	}
 	route, _, err := h.match(r, h.relative(r))
 	if err != nil {
@@ -103,22 +113,25 @@ func (h *Handler) Pattern(r *http.Request) string {
 	return h.pattern(route)
 }
 
-func (h *Handler) pattern(route route) string { return route.Method + " " + h.prefix.text + route.Path }
+func (h *Handler) pattern(route route) string {
+	return route.Method + " " + h.prefix.text + route.Path
+}
 
-// request is one authenticated request on its way to its handler.
+// request is an authenticated request.
 type request struct {
 	*http.Request
 	by     svc.Principal
-	params map[string]string // of the path
+	params map[string]string // the parameters of the path
 	query  query
 }
 
-// ServeHTTP answers one request. It sets r.Pattern to the route's, for the host's access log. The answer's X-Request-Id is what the host
-// has set before, else the request's if it is 1 to 128 letters, digits and -_.:/+=@~, else a new one; answers of 401, which are all
-// alike, have none but the host's.
+// ServeHTTP answers one request. It sets r.Pattern to the pattern of the route, for the host's
+// access log. The X-Request-Id of the answer is the id that the host has set before. Otherwise it
+// is the id of the request, if that is 1 to 128 letters, digits and -_.:/+=@~, else a new id.
+// Answers of 401 are all the same, so they have only an id that the host has set.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
-	defer h.tell(a, r, time.Now())
+	defer h.report(a, r, time.Now())
 	defer h.recover(a, r)
 	h.identify(a, r)
 	a.Header().Set("Cache-Control", "no-store")
@@ -158,7 +171,8 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	return route.serve(h, a, &request{Request: r, by: by, params: params, query: query})
 }
 
-// answer knows whether it was begun: what fails after that can only be cut off. What else it knows is for the Logger and the Observer.
+// answer records whether the answer has begun: after a failure, such an answer can only be cut off.
+// The other fields are for the Logger and the Observer.
 type answer struct {
 	http.ResponseWriter
 	begun bool
@@ -171,7 +185,7 @@ type answer struct {
 	err    error
 
 	requestID string
-	named     bool // requestID is not the host's
+	named     bool // the Handler has set requestID, not the host
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -185,10 +199,10 @@ func (a *answer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap returns the ResponseWriter of the host, for [http.ResponseController].
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// relative is the escaped path behind the prefix, which may have been cut off already.
+// relative returns the escaped path after the prefix. The host may have cut the prefix off already.
 func (h *Handler) relative(r *http.Request) string {
 	escaped := escapedPath(r.URL)
 	if rest, starts := h.prefix.cut(escaped); starts {
@@ -206,7 +220,8 @@ func (h *Handler) match(r *http.Request, relative string) (route, map[string]str
 	return found, params, err
 }
 
-// recover answers for a handler that panicked. [http.ErrAbortHandler] cuts the connection, and is meant to.
+// recover answers with 500 after a panic. It passes [http.ErrAbortHandler] on, which cuts the
+// connection on purpose.
 func (h *Handler) recover(a *answer, r *http.Request) {
 	cause := recover()
 	if cause == nil {
@@ -218,9 +233,10 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 		}
 		panic(cause)
 	}
-	told := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()) // by the host's Authenticator, perhaps, with the bearer in it
+	// The panic may come from the host's Authenticator and hold the bearer.
+	text := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
 	h.fail(a, r, &svc.Error{
 		Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log",
-		Err: errors.New(svc.Secret(bearerOf(r)).Hide(told)),
+		Err: errors.New(svc.Secret(bearerOf(r)).Hide(text)),
 	})
 }

@@ -166,7 +166,7 @@ func TestRevokeAllKeys(t *testing.T) {
 	}
 }
 
-// Who may not issue a key of somebody's may not change one either, nor take them all away.
+// A caller that may not issue a key for a user may not change or revoke the user's keys.
 func TestKeyChangesStayWithinTheCeiling(t *testing.T) {
 	s := newSite(t)
 	writer, robot, plain := s.as(s.key("writer")), s.as(s.accountKey("robot")), s.as("session-of-plain")

@@ -172,7 +172,7 @@ func (s *site) serveOnce(options httpapi.Options, r *http.Request) (cut any, w *
 	return nil, w
 }
 
-// An answer that is cut off, and one that nobody waits for, have a record, too.
+// An answer that is cut off, and one whose client has left, also have a record.
 func TestRecordsOfWhatWasCutOff(t *testing.T) {
 	s := many(t, 150)
 	ended, end := context.WithCancel(t.Context())

@@ -216,7 +216,7 @@ func (s *site) raw(method, target, bearer string) (*http.Response, string) {
 	return response, string(body)
 }
 
-// The host's access log tells routes, not paths: those may hold what is nobody's business.
+// The host's access log has routes instead of paths, because a path may hold private data.
 func TestPatternForTheAccessLog(t *testing.T) {
 	var patterns []string
 	s := newSite(t, func(u *setup) {

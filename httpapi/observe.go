@@ -10,31 +10,36 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Observer is told of requests, for metrics and traces. Its method is called concurrently, and makes its request slow where
-// it is slow.
+// Observer receives requests for metrics and traces. The Handler calls it from several goroutines
+// at once. A slow Observer makes its request slow.
 type Observer interface {
-	// Observe is called once for each request, when it was answered, or cut off; what it panics with is the request's own panic.
+	// Observe is called once for each request, after it was answered or cut off. A panic in Observe
+	// is a panic of the request.
 	Observe(ctx context.Context, o Observation)
 }
 
-// Observation is a request, and what was answered. It holds no secret, and nothing that makes metrics grow without bound but Caller and
-// RequestID.
+// Observation is a request and its answer. It holds no secret. Only Caller and RequestID have an
+// unbounded number of values; do not use them as labels of metrics.
 type Observation struct {
-	Route     string       // the pattern, "GET /ext/svc/admin/templates/{template_id}"; "" it led to none, or its caller was not known
-	Status    int          // of the answer; 0: it was cut off before there was one
-	Code      svc.Code     // of the problem; "" there was none
+	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}". "": the path
+	// has no route, or the caller is not known.
+	Route     string
+	Status    int          // status of the answer; 0: cut off before the answer began
+	Code      svc.Code     // code of the problem; "": no problem
 	Caller    svc.Identity // zero: not known
 	RequestID string
 	Began     time.Time
-	Took      time.Duration // until all was written
-	Bytes     int64         // of the body that was written
-	Err       error         // why the answer is of 500 or above, or was cut off; nil otherwise. For logs, never for callers
+	Took      time.Duration // until the whole answer was written
+	Bytes     int64         // bytes of the body that were written
+	// Err is why the status is 500 or above, or why the answer was cut off; nil otherwise. Show it
+	// in logs, never to callers.
+	Err error
 }
 
-// requestIDHeader names a request to whoever reads the logs.
+// requestIDHeader carries the id that identifies a request in the logs.
 const requestIDHeader = "X-Request-Id"
 
-// identify names a request, once: as the host has named it, else as the client has, else anew.
+// identify gives a request its id, once: the host's id, else the client's, else a new one.
 func (h *Handler) identify(a *answer, r *http.Request) {
 	if a.requestID != "" {
 		return
@@ -42,23 +47,29 @@ func (h *Handler) identify(a *answer, r *http.Request) {
 	if a.requestID = a.Header().Get(requestIDHeader); a.requestID != "" {
 		return
 	}
-	if a.requestID = r.Header.Get(requestIDHeader); !h.isRequestID(a.requestID) || len(r.Header.Values(requestIDHeader)) > 1 {
+	a.requestID = r.Header.Get(requestIDHeader)
+	if !h.isRequestID(a.requestID) || len(r.Header.Values(requestIDHeader)) > 1 {
 		a.requestID = rand.Text()
 	}
 	a.named = true
 	a.Header().Set(requestIDHeader, a.requestID)
 }
 
-// isRequestID reports whether an id of a client may be taken over into headers and logs: it is no key, either.
+// isRequestID reports whether a client's id is safe in headers and logs. An id that looks like an
+// API key is not.
 func (h *Handler) isRequestID(id string) bool {
 	const marks = "-_.:/+=@~"
-	return 0 < len(id) && len(id) <= 128 && h.mask(id) == id && !strings.ContainsFunc(id, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(marks, r))
-	})
+	forbidden := func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			strings.ContainsRune(marks, r))
+	}
+	return 0 < len(id) && len(id) <= 128 && h.mask(id) == id &&
+		!strings.ContainsFunc(id, forbidden)
 }
 
-// tell tells the host of an answer, also when it is cut off by a panic: the log first, because an Observer may panic.
-func (h *Handler) tell(a *answer, r *http.Request, began time.Time) {
+// report reports an answer to the Logger and then to the Observer, also after a panic. The Logger
+// is first because an Observer may panic.
+func (h *Handler) report(a *answer, r *http.Request, began time.Time) {
 	o := Observation{
 		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, RequestID: a.requestID,
 		Began: began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,

@@ -13,7 +13,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// watcher keeps what it is told.
+// watcher records the observations.
 type watcher struct {
 	mu   sync.Mutex
 	seen []httpapi.Observation

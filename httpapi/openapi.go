@@ -13,20 +13,21 @@ import (
 	"strings"
 )
 
-// openAPIPath is where the document is, behind the prefix. It is no route of its own: everybody may read it.
+// openAPIPath is the path of the document after the prefix. It is not in the list of routes,
+// because it needs no bearer.
 const openAPIPath = "/openapi.json"
 
 //go:embed openapi.json
 var openAPI []byte
 
-// The document, around the URL of its server.
+// The parts of the document before and after the URL of its server.
 var (
 	openAPIHead, openAPITail, _ = bytes.Cut(openAPI, []byte(`"`+DefaultPrefix+`"`))
 	openAPISum                  = sha256.Sum256(openAPI)
 )
 
-// OpenAPI returns the OpenAPI 3.1 document of the interface, for one that is found at server: a URL, or the path of one. It is the
-// caller's own.
+// OpenAPI returns the OpenAPI 3.1 document of an interface at server: a URL, or only its path. The
+// caller may change the returned bytes.
 func OpenAPI(server string) []byte {
 	if server = strings.TrimRight(server, "/"); server == "" {
 		server = "/"
@@ -35,23 +36,26 @@ func OpenAPI(server string) []byte {
 	return slices.Concat(openAPIHead, quoted, openAPITail)
 }
 
-// asksOpenAPI reports whether a request is for the document. A method that it has not goes the way of all others: 401 comes first.
+// asksOpenAPI reports whether a request is for the document: GET or HEAD. A request with another
+// method is authenticated first, like all others.
 func (h *Handler) asksOpenAPI(method, path string) bool {
-	return h.openAPI && path == openAPIPath && (method == http.MethodGet || method == http.MethodHead)
+	return h.openAPI && path == openAPIPath &&
+		(method == http.MethodGet || method == http.MethodHead)
 }
 
-// sendOpenAPI answers with the document, as application/json: browsers show that, and every tool takes it, which cannot be said of
-// application/openapi+json.
+// sendOpenAPI answers with the document as application/json. Browsers show that type and every tool
+// accepts it, unlike application/openapi+json.
 func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {
 	w.route = "GET " + h.prefix.text + openAPIPath
 	r.Pattern = w.route
 	server := h.server(r)
-	sum := sha256.Sum256(append(openAPISum[:], server...)) // what the bytes follow from
+	sum := sha256.Sum256(append(openAPISum[:], server...)) // all that the bytes depend on
 	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	header := w.Header()
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", etag)
-	if known, _ := tags(r.Header, "If-None-Match"); has(known, etag) { // a malformed one is none
+	known, _ := tags(r.Header, "If-None-Match") // a malformed header counts as absent
+	if has(known, etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -61,8 +65,8 @@ func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {
 	_, _ = w.Write(document)
 }
 
-// server is where the caller finds the interface: what the host says, else the path that the request came by, which may have been
-// cut off since.
+// server returns the address of the interface for the document: Options.PublicURL, else the prefix
+// of the path that the client requested. The host may have cut that prefix off r.URL.
 func (h *Handler) server(r *http.Request) string {
 	if h.publicURL != "" {
 		return h.publicURL

@@ -144,7 +144,8 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 	}
 }
 
-// wantFields wants a schema to have just these fields. A problem has three schemas: what the others have beside it is optional in Go.
+// wantFields checks that a schema has exactly these fields. A problem has three schemas; fields of
+// the two others are optional in Go.
 func (d document) wantFields(t *testing.T, name string, fields []field) {
 	t.Helper()
 	schema, there := d.Components.Schemas[name]

@@ -14,7 +14,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// discarded is an answer that nobody reads.
+// discarded is an answer without a reader.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header         { return d.header }

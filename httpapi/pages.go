@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	maxLimit  = 1000    // rows of a page
-	pageBytes = 1 << 20 // after which a page ends early
+	maxLimit  = 1000    // most rows of a page
+	pageBytes = 1 << 20 // a page ends early after so many bytes
 )
 
-// MaxList is how many rows a list has at most that is asked for without a limit: a Link leads to the others.
+// MaxList is the most rows of a list without a limit in the request. A Link leads to the others.
 const MaxList = 10_000
 
-const notACursor = "must be one that a Link of this list had"
+const notACursor = "must be a cursor from a Link of this list"
 
-// page is the part of a list that a client asks for.
+// page is the requested part of a list.
 type page struct {
-	limit int      // 0: all of it, up to MaxList
-	after []string // where the page before ended; nil: from the start
+	limit int      // 0: the whole list, up to MaxList
+	after []string // the position at which the previous page ended; nil: from the start
 }
 
-// page reads limit and cursor.
+// page reads the parameters limit and cursor.
 func (q query) page() (p page, err error) {
 	limit, err := q.text("limit")
 	if err != nil {
@@ -44,7 +44,9 @@ func (q query) page() (p page, err error) {
 	}
 	p.limit = maxLimit
 	if limit != "" {
-		if p.limit, err = strconv.Atoi(limit); err != nil || p.limit < 1 || p.limit > maxLimit || strings.TrimLeft(limit, "0123456789") != "" {
+		p.limit, err = strconv.Atoi(limit)
+		if err != nil || p.limit < 1 || p.limit > maxLimit ||
+			strings.TrimLeft(limit, "0123456789") != "" {
 			return p, invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", maxLimit))
 		}
 	}
@@ -57,20 +59,25 @@ func (q query) page() (p page, err error) {
 	return p, nil
 }
 
-// positionOf reads what wire.Cursor has written, or is nil.
+// positionOf decodes a cursor of wire.Cursor; nil: it is malformed.
 func positionOf(cursor string) (position []string) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 || wire.Cursor(position) != cursor ||
-		strings.ContainsRune(position[0]+position[1], 0) ||
-		utf8.RuneCountInString(position[0]) > svc.MaxNameLength || utf8.RuneCountInString(position[1]) > svc.MaxIDLength {
+	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 ||
+		wire.Cursor(position) != cursor || strings.ContainsRune(position[0]+position[1], 0) ||
+		utf8.RuneCountInString(position[0]) > svc.MaxNameLength ||
+		utf8.RuneCountInString(position[1]) > svc.MaxIDLength {
 		return nil
 	}
 	return position
 }
 
-// sendPage answers with a page of rows, which begin where it does. When there are more, a Link (RFC 8288) leads to the next: relative,
-// because only the client knows by which address it came.
-func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open, shut string, rows iter.Seq2[R, error], answer func(R) A, position func(R) []string) error {
+// sendPage answers with one page of rows; rows begin at the start of the page. When there are more
+// rows, a Link (RFC 8288) leads to the next page. The Link is relative, because only the client
+// knows the public address of this page.
+func sendPage[R any, A appender](
+	w http.ResponseWriter, r *request, p page, open, shut string, rows iter.Seq2[R, error],
+	answer func(R) A, position func(R) []string,
+) error {
 	if p.limit == 0 {
 		p.limit = MaxList
 	}
@@ -100,13 +107,17 @@ func sendPage[R any, A appender](w http.ResponseWriter, r *request, p page, open
 	})
 }
 
-// sendAll answers with a list as it comes, up to MaxList rows. at returns the row in a place of the list, and is only asked about one that
-// is too long to be gathered first.
-func sendAll[R any, A appender](w http.ResponseWriter, r *request, open, shut string, rows iter.Seq2[R, error], answer func(R) A, position func(R) []string, at func(place int) (R, error)) error {
-	var last []string // the position of the last row; nil: it is the list's own
+// sendAll answers with a list of up to MaxList rows and sends the rows as they come. at returns the
+// row at a place of the list; sendAll calls it only when the list is too long for one buffer.
+func sendAll[R any, A appender](
+	w http.ResponseWriter, r *request, open, shut string, rows iter.Seq2[R, error],
+	answer func(R) A, position func(R) []string, at func(place int) (R, error),
+) error {
+	var last []string // the position after which the answer ends; nil: it ends with the list
 	bounded := func(yield func(R, error) bool) {
 		for row, err := range rows {
-			if err == nil && last != nil && slices.Compare(position(row), last) > 0 || !yield(row, err) {
+			beyond := err == nil && last != nil && slices.Compare(position(row), last) > 0
+			if beyond || !yield(row, err) {
 				return
 			}
 		}
@@ -124,7 +135,7 @@ func sendAll[R any, A appender](w http.ResponseWriter, r *request, open, shut st
 	})
 }
 
-// next is the address of the page behind p.after, relative to that of this one.
+// next returns the address of the page after p.after, relative to the address of this page.
 func (r *request) next(p page) string {
 	values := url.Values{}
 	for key, value := range r.query {

@@ -12,7 +12,7 @@ import (
 // prefix is the public path of the interface.
 type prefix struct {
 	text     string   // without a trailing slash
-	segments []string // escaped; a {wildcard} is any one
+	segments []string // escaped; a {wildcard} matches any one segment
 }
 
 func newPrefix(option string) prefix {
@@ -32,7 +32,7 @@ func newPrefix(option string) prefix {
 	return p
 }
 
-// escape is how a segment is written in a URL. One that is escaped already stays as it is.
+// escape escapes a segment for a URL. A segment that is escaped already stays unchanged.
 func escape(segment string) string {
 	plain, err := url.PathUnescape(segment)
 	if err != nil {
@@ -41,7 +41,7 @@ func escape(segment string) string {
 	return (&url.URL{Path: plain, RawPath: segment}).EscapedPath()
 }
 
-// cut returns what an escaped path has behind the prefix; false: it does not start with it.
+// cut returns the part of an escaped path after the prefix; false: the path lacks the prefix.
 func (p prefix) cut(escaped string) (rest string, starts bool) {
 	rest = escaped
 	for _, want := range p.segments {
@@ -70,7 +70,8 @@ func (p prefix) starts(escaped string) bool {
 	return starts
 }
 
-// covers reports whether a path leads below the prefix, by one reading or another: as it is, cleaned, or unescaped and then cleaned.
+// covers reports whether a path leads below the prefix in any reading: as it is, cleaned, or
+// unescaped and then cleaned.
 func (p prefix) covers(u *url.URL) bool {
 	escaped := escapedPath(u)
 	if p.starts(escaped) || p.starts(path.Clean("/"+escaped)) {
@@ -83,7 +84,8 @@ func (p prefix) covers(u *url.URL) bool {
 	return p.starts(unescaped.EscapedPath())
 }
 
-// astray is why a path that is no route's may be none: the Handler is mounted where its prefix is not. "": it cannot be told.
+// astray explains a path without a route: the Handler may be mounted at a path that does not match
+// its prefix. "": there is no sign of that.
 func (p prefix) astray(r *http.Request) string {
 	escaped := escapedPath(r.URL)
 	rest, starts := p.cut(escaped)
@@ -94,18 +96,19 @@ func (p prefix) astray(r *http.Request) string {
 	case !starts && !rewritten(r):
 		return "it does not start with the prefix " + want
 	case endsLikeARoute(rest):
-		return "it ends like one, but what stands before that is not the prefix " + want
+		return "it ends like a route, but does not start with the prefix " + want
 	}
 	return ""
 }
 
-// rewritten reports whether the path is another than the client asked for: a prefix was cut off, probably.
+// rewritten reports whether the path differs from the path that the client requested. Probably the
+// host has cut a prefix off.
 func rewritten(r *http.Request) bool {
 	asked, err := url.ParseRequestURI(r.RequestURI)
 	return err == nil && escapedPath(asked) != escapedPath(r.URL)
 }
 
-// endsLikeARoute reports whether the end of an escaped path would be a route's.
+// endsLikeARoute reports whether the end of an escaped path matches a route.
 func endsLikeARoute(escaped string) bool {
 	all := segments(escaped)
 	return slices.ContainsFunc(patterns, func(pattern []string) bool {
@@ -114,8 +117,8 @@ func endsLikeARoute(escaped string) bool {
 	})
 }
 
-// escapedPath is the path as it came. [url.URL.EscapedPath] escapes it anew if it holds a character that should have been escaped, and
-// then an escaped slash is none any more.
+// escapedPath returns the path as the client sent it. [url.URL.EscapedPath] would escape a path
+// again if one of its characters should have been escaped; an escaped slash would then be lost.
 func escapedPath(u *url.URL) string {
 	if plain, err := url.PathUnescape(u.RawPath); err == nil && plain == u.Path && plain != "" {
 		return u.RawPath

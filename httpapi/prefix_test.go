@@ -25,12 +25,12 @@ func on(path, cut string) func(*httpapi.Handler) http.Handler {
 	}
 }
 
-// A path that is no route's because the mount is wrong is told from one that is no route's, to whoever is known.
+// For an authenticated caller, the 404 says when a path has no route because the mount is wrong.
 func TestWrongMounts(t *testing.T) {
 	const (
 		plain   = "there is no such path."
 		lacks   = "there is no such path: it does not start with the prefix "
-		another = "there is no such path: it ends like one, but what stands before that is not the prefix "
+		another = "there is no such path: it ends like a route, but does not start with the prefix "
 	)
 	for _, test := range []struct {
 		name, prefix string

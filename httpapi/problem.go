@@ -20,7 +20,7 @@ const (
 	codeLimited          svc.Code = "rate_limited"
 )
 
-// statuses is the one place where codes become statuses.
+// statuses maps codes to statuses; no other code does.
 var statuses = map[svc.Code]int{
 	svc.CodeInvalid:         http.StatusBadRequest,
 	svc.CodeUnauthenticated: http.StatusUnauthorized,
@@ -46,8 +46,8 @@ var statuses = map[svc.Code]int{
 // retryAfter is the Retry-After of a 503, in seconds.
 const retryAfter = "1"
 
-// fail answers with a problem. It is the only place that does. An answer that was begun is cut off, so that nobody takes half
-// of it for the whole.
+// fail answers with a problem; no other function does. If the answer has begun, fail cuts it off,
+// so that the client cannot take a part for the whole.
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	problem := h.problemOf(err)
 	a.code = svc.Code(problem.Code)
@@ -70,7 +70,7 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	_, _ = a.Write(body.Bytes())
 }
 
-// withHeader is an error whose answer has a header of its own.
+// withHeader is an error whose answer has an additional header.
 type withHeader struct {
 	err         *svc.Error
 	name, value string
@@ -105,7 +105,7 @@ func (h *Handler) problemOf(err error) wire.Problem {
 	return p
 }
 
-// firstError is what the answer is about: the first svc.Error of the tree.
+// firstError returns the first svc.Error of the tree, which the answer describes.
 func firstError(err error) *svc.Error {
 	if first, ok := errors.AsType[*svc.Error](err); ok {
 		return first
@@ -113,16 +113,18 @@ func firstError(err error) *svc.Error {
 	return &svc.Error{Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log"}
 }
 
-// detail is the sentence of an error: the field by its plain name, then what is wrong with it.
+// detail returns an error as a sentence: the plain name of the field, then what is wrong with it.
 func (h *Handler) detail(e *svc.Error) string {
 	sentence := e.Message
-	if name := strings.ReplaceAll(strings.Trim(h.clip(e.Field), "/"), "/", "."); name != "" && e.Code == svc.CodeInvalid {
+	name := strings.ReplaceAll(strings.Trim(h.clip(e.Field), "/"), "/", ".")
+	if name != "" && e.Code == svc.CodeInvalid {
 		sentence = name + " " + sentence
 	}
 	return sentence + "."
 }
 
-// clip keeps a pointer into a caller's own body from being as long as the body, and from repeating a key.
+// clip shortens and masks a field: a pointer into the body can be as long as the body, and it can
+// hold an API key.
 func (h *Handler) clip(field string) string {
 	const most = 200
 	if field = h.mask(field); len(field) <= most {
@@ -131,13 +133,15 @@ func (h *Handler) clip(field string) string {
 	return strings.ToValidUTF8(field[:most], "") + "…"
 }
 
-// leastSecret is how many letters and digits, at least, behind _ and an id look like an API key, mistyped perhaps.
+// leastSecret is the fewest letters and digits after "_" and an id that look like the secret of an
+// API key. It is less than a whole secret, to mask mistyped keys.
 const leastSecret = 30
 
-// mask masks what looks like an API key, of another system as well.
+// mask masks text that looks like an API key, also like an imported key of another system.
 func (h *Handler) mask(text string) string { return maskKeys(h.service.Keys.Mask(text)) }
 
-// maskKeys masks what looks like an API key, but for its id: that may be shown, to whoever has to revoke it.
+// maskKeys masks text that looks like an API key. It leaves the id, which an administrator needs to
+// revoke the key.
 func maskKeys(text string) string {
 	if len(text) < len("_")+token.IDLength+leastSecret {
 		return text
@@ -152,7 +156,8 @@ func maskKeys(text string) string {
 		}
 		masked.WriteString(rest[:len(rest)-len(behind)])
 		rest = behind
-		if end := len(rest) - len(strings.TrimLeft(rest, token.Alphabet)); end >= token.IDLength+leastSecret {
+		end := len(rest) - len(strings.TrimLeft(rest, token.Alphabet))
+		if end >= token.IDLength+leastSecret {
 			masked.WriteString(rest[:token.IDLength] + "***")
 			rest = rest[end:]
 		}

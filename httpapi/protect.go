@@ -10,9 +10,10 @@ import (
 
 type principalKey struct{}
 
-// Protect lets requests through to next, which is the host's own, that carry a bearer which the service accepts; next finds
-// whose it is with [PrincipalFrom]. All others get the answers that the interface itself gives: 401, 429,
-// or 503 when it cannot be told just now. What the principal may do is for next to ask: [svc.Service.Decide].
+// Protect authenticates requests to next, a handler of the host. It passes a request to next if the
+// Service accepts its bearer; next reads the caller with [PrincipalFrom]. Protect answers all other
+// requests as the interface does: 401, 429, or 503 when the Service cannot check the bearer. It
+// checks no rights: next asks [svc.Service.Decide] for them.
 func (h *Handler) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if by, ok := h.letIn(w, r); ok {
@@ -21,12 +22,12 @@ func (h *Handler) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// letIn finds the caller, or answers, also when the host's Authenticator panics.
+// letIn returns the caller, or answers with a problem, also when the host's Authenticator panics.
 func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principal, ok bool) {
 	a := &answer{ResponseWriter: w}
 	defer func(began time.Time) {
 		if !ok {
-			h.tell(a, r, began)
+			h.report(a, r, began)
 		}
 	}(time.Now())
 	defer h.recover(a, r)
@@ -37,7 +38,8 @@ func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principa
 	return by, err == nil
 }
 
-// PrincipalFrom returns the principal of a request that [Handler.Protect] let through. false: the request did not come that way.
+// PrincipalFrom returns the principal of a request that [Handler.Protect] let through. false: the
+// request did not pass Protect.
 func PrincipalFrom(ctx context.Context) (svc.Principal, bool) {
 	by, ok := ctx.Value(principalKey{}).(svc.Principal)
 	return by, ok

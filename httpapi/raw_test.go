@@ -135,7 +135,7 @@ func everyByte(do func(spelled string)) {
 	}
 }
 
-// Any byte, in any place of a path, is refused or looked for. Nothing breaks, and nobody is sent elsewhere.
+// Any byte at any place of a path is either refused or looked up. Nothing breaks or redirects.
 func TestEveryByteInAPath(t *testing.T) {
 	s := newSite(t, mounts["ahead of a mux"])
 	key, before := s.key("admin"), s.everything(s.admin())

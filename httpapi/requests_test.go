@@ -8,7 +8,7 @@ import (
 
 const list = "GET /ext/svc/me/api-keys HTTP/1.1"
 
-// Whoever sends two credentials, or one that is not whole, is nobody: no proxy and no server may see two different callers.
+// Two credentials, or an incomplete one, give 401: a proxy and the server must not see different callers.
 func TestAuthorizationHeadersOfAllKinds(t *testing.T) {
 	s := newSite(t)
 	s.harden(nil)
@@ -207,7 +207,7 @@ func TestPipelined(t *testing.T) {
 	s.unbroken()
 }
 
-// firstLines are those of requests, with the statuses that each may be answered with to whoever has a bearer.
+// firstLines are first lines of requests, with the statuses that an authenticated caller may get.
 var firstLines = map[string][]int{
 	"GET /ext/svc/me/api-keys HTTP/1.1":                                           {200},
 	"GET http://elsewhere.example/ext/svc/me/api-keys HTTP/1.1":                   {200},

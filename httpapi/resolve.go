@@ -12,7 +12,8 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 	var q svc.Query
 	if err := r.query.texts(map[string]*string{
 		"bank": &q.Bank, "action": &q.Action, "sa_id": &q.ServiceAccountID, "user_id": &q.UserID,
-		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic, "scoping_policy_id": &q.ScopingPolicyID,
+		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic,
+		"scoping_policy_id": &q.ScopingPolicyID,
 	}); err != nil {
 		return err
 	}
@@ -35,14 +36,14 @@ func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 		Trace: make([]wire.TraceEntry, len(r.Trace)),
 	}
 	for i, e := range r.Trace {
-		sets, err := strictjson.Marshal(wire.SetParameters(e.Sets)) // encoding/json would escape tag groups for HTML
+		sets, err := strictjson.Marshal(wire.SetParameters(e.Sets)) // no HTML escapes in tag groups
 		if err != nil {
 			return wire.Resolution{}, err
 		}
 		answer.Trace[i] = wire.TraceEntry{
-			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: string(e.Effect), Matched: e.Matched,
-			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: string(e.Code), Reason: e.Reason,
-			Sets: sets, Lost: e.Lost,
+			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: string(e.Effect),
+			Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
+			Code: string(e.Code), Reason: e.Reason, Sets: sets, Lost: e.Lost,
 		}
 	}
 	return answer, nil
@@ -52,9 +53,9 @@ func wireAccess(r svc.Resolution) wire.Access {
 	p := r.Parameters
 	return wire.Access{
 		Allowed: r.Outcome == svc.Allow, ResolvedUserID: r.ResolvedUserID,
-		RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens, RecallTagGroups: p.RecallTagGroups,
-		RetainRoles: p.RetainRoles, RetainTags: p.RetainTags, RetainEveryNTurns: p.RetainEveryNTurns,
-		RetainStrategy: p.RetainStrategy, LLMModel: p.LLMModel, LLMProvider: p.LLMProvider,
-		ExcludeProviders: p.ExcludeProviders,
+		RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens,
+		RecallTagGroups: p.RecallTagGroups, RetainRoles: p.RetainRoles, RetainTags: p.RetainTags,
+		RetainEveryNTurns: p.RetainEveryNTurns, RetainStrategy: p.RetainStrategy,
+		LLMModel: p.LLMModel, LLMProvider: p.LLMProvider, ExcludeProviders: p.ExcludeProviders,
 	}
 }

@@ -12,19 +12,19 @@ import (
 // Route is one endpoint.
 type Route struct {
 	Method string
-	Path   string // behind the prefix, parameters as {name}
+	Path   string // the path after the prefix, with parameters as {name}
 }
 
 type route struct {
 	Route
 	serve func(*Handler, http.ResponseWriter, *request) error
-	query queryKeys // all that it reads: a request with another one is refused
+	query queryKeys // the keys that it reads; a request with another key is refused
 }
 
 // queryKeys are the keys that a query may have.
 type queryKeys []string
 
-// routes are all endpoints there are.
+// routes is the list of all endpoints, in the order of the documentation.
 var routes = []route{
 	{Route{"GET", "/debug/resolve"}, (*Handler).resolve, queryKeys{
 		"bank", "action", "sa_id", "user_id", "sender", "channel", "topic", "scoping_policy_id",
@@ -39,14 +39,18 @@ var routes = []route{
 	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
 	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, queryKeys{"category", "tag", "q"}},
 
-	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, queryKeys{"category", "tag", "limit", "cursor"}},
+	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, queryKeys{
+		"category", "tag", "limit", "cursor",
+	}},
 	{Route{"POST", "/admin/templates"}, (*Handler).createTemplate, nil},
 	{Route{"POST", "/admin/templates/check-updates"}, (*Handler).checkUpdates, nil},
 	{Route{"GET", "/admin/templates/{template_id}"}, (*Handler).template, nil},
 	{Route{"PATCH", "/admin/templates/{template_id}"}, (*Handler).patchTemplate, nil},
 	{Route{"DELETE", "/admin/templates/{template_id}"}, (*Handler).deleteTemplate, nil},
 	{Route{"POST", "/admin/templates/{template_id}/install"}, (*Handler).installTemplate, nil},
-	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, queryKeys{"force", "local_edits", "resolution", "revision"}},
+	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, queryKeys{
+		"force", "local_edits", "resolution", "revision",
+	}},
 	{Route{"GET", "/admin/templates/{template_id}/check-update"}, (*Handler).checkUpdate, nil},
 	{Route{"GET", "/admin/templates/{template_id}/diff"}, (*Handler).diffTemplate, nil},
 	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory, nil},
@@ -71,7 +75,8 @@ var routes = []route{
 	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateMyKey, queryKeys{"view"}},
 }
 
-// Routes returns every endpoint there is, in the order of the documentation. GET answers HEAD as well.
+// Routes returns all endpoints in the order of the documentation. An endpoint with GET also answers
+// HEAD.
 func Routes() []Route {
 	all := make([]Route, len(routes))
 	for i, r := range routes {
@@ -80,7 +85,7 @@ func Routes() []Route {
 	return all
 }
 
-// patterns are the segments of the paths of routes.
+// patterns are the paths of routes, split into segments.
 var patterns = func() [][]string {
 	all := make([][]string, len(routes))
 	for i, r := range routes {
@@ -89,8 +94,8 @@ var patterns = func() [][]string {
 	return all
 }()
 
-// match finds the route of an escaped path, segment by segment: nothing is cleaned, so nothing is redirected, and an
-// escaped slash stays within its segment.
+// match finds the route of an escaped path, segment by segment. It does not clean the path, so it
+// never redirects, and an escaped slash stays within its segment.
 func match(method, escaped string) (route, map[string]string, error) {
 	var allow []string
 	path := segments(escaped)
@@ -112,7 +117,7 @@ func match(method, escaped string) (route, map[string]string, error) {
 	return route{}, nil, noRoute("")
 }
 
-// noRoute is the answer to a path that is no route's, and why it is none, where that can be told.
+// noRoute returns the error for a path without a route; why may explain it, or be "".
 func noRoute(why string) error {
 	message := "there is no such path"
 	if why != "" {
@@ -123,12 +128,14 @@ func noRoute(why string) error {
 
 func methodNotAllowed(methods string) error {
 	return &withHeader{
-		err:  &svc.Error{Code: codeMethodNotAllowed, Message: "this path takes " + methods + " only"},
+		err: &svc.Error{
+			Code: codeMethodNotAllowed, Message: "this path takes " + methods + " only",
+		},
 		name: "Allow", value: methods,
 	}
 }
 
-// segments are those of an escaped path, unescaped; nil: one of them cannot be.
+// segments splits an escaped path and unescapes its segments; nil: an escape is malformed.
 func segments(escaped string) []string {
 	all := strings.Split(escaped, "/")
 	for i, segment := range all {
@@ -140,7 +147,7 @@ func segments(escaped string) []string {
 	return all
 }
 
-// covers reports whether a path is one of a pattern's: its parameters are not empty.
+// covers reports whether a path matches a pattern. The value of a parameter must not be empty.
 func covers(pattern, path []string) bool {
 	if len(pattern) != len(path) {
 		return false
@@ -157,7 +164,7 @@ func covers(pattern, path []string) bool {
 	return true
 }
 
-// parameters returns the values that a path which a pattern covers has for its parameters.
+// parameters returns the values of a pattern's parameters in a path that the pattern covers.
 func parameters(pattern, path []string) map[string]string {
 	var values map[string]string
 	for i, name := range pattern {

@@ -81,7 +81,7 @@ func TestKeyIsNoID(t *testing.T) {
 	}
 }
 
-// The name of a member, and a method, are the caller's own words, too.
+// The caller also chooses the name of a member and the method.
 func TestKeyAsANameIsMasked(t *testing.T) {
 	s := newSite(t)
 	key := s.key("alice")

@@ -9,8 +9,9 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// MaxBundleRows is how many rows a bundle in a request has at most: of all its lists together, each channel and each member counting as one. No
-// body has more elements in its arrays, those of manifests and documents aside.
+// MaxBundleRows is the most rows of a bundle in a request. It counts the rows of all lists; each
+// channel and each member also counts as a row. It also limits the elements of all arrays in any
+// body, without the arrays in manifests and documents.
 const MaxBundleRows = 10_000
 
 func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
@@ -27,8 +28,8 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	}
 	q := in.Query
 	resolution, err := h.service.Policies.Simulate(r.Context(), r.by, bundle, svc.Query{
-		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID, Sender: q.Sender, Channel: q.Channel, Topic: q.Topic,
-		ScopingPolicyID: q.ScopingPolicyID,
+		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID,
+		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
 	})
 	if err != nil {
 		return within("/bundle", "/query/", err)
@@ -40,7 +41,8 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	return sendJSON(w, http.StatusOK, answer)
 }
 
-// within moves what errors point to to where it stands in a body: pointers behind one prefix, parameters behind the other.
+// within maps the fields of errors to places in a body: it puts one prefix before pointers and the
+// other before names of parameters.
 func within(pointers, parameters string, err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

@@ -52,7 +52,7 @@ func TestSlowBodies(t *testing.T) {
 	s.unbroken()
 }
 
-// Clients that say nothing, or have not said all, keep nobody waiting.
+// Clients that send nothing, or not everything, do not delay other clients.
 func TestIdleConnections(t *testing.T) {
 	s := newSite(t)
 	s.harden(func(server *http.Server) { server.ReadHeaderTimeout, server.ReadTimeout = 2*patience, 2*patience })

@@ -34,7 +34,8 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	source, err := h.service.Sources.Register(r.Context(), r.by, svc.RegisterSource{
-		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken), Description: in.Description, SigningKey: key,
+		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken),
+		Description: in.Description, SigningKey: key,
 	})
 	if err != nil {
 		return err
@@ -45,7 +46,7 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 	return send(w, http.StatusCreated, wireSource(source))
 }
 
-// signingKey decodes a key; that it is one is the Service's to see.
+// signingKey decodes a key from base64. The Service checks that it is a key.
 func signingKey(text *string) ([]byte, error) {
 	if text == nil {
 		return nil, nil
@@ -66,15 +67,17 @@ func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
 
 func wireSource(s svc.Source) wire.Source {
 	return wire.Source{
-		Name: s.Name, URL: s.URL, Scope: string(s.Scope), Owner: orNull(s.Owner), HasAuth: s.HasAuth(),
-		Description: s.Description, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+		Name: s.Name, URL: s.URL, Scope: string(s.Scope), Owner: orNull(s.Owner),
+		HasAuth: s.HasAuth(), Description: s.Description,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 }
 
 func wireFullSource(s svc.Source) wire.FullSource {
 	full := wire.FullSource{Source: wireSource(s)}
 	if s.SigningKey != nil {
-		full.SigningKey, full.Serial = new(base64.StdEncoding.EncodeToString(s.SigningKey)), &s.Serial
+		full.SigningKey = new(base64.StdEncoding.EncodeToString(s.SigningKey))
+		full.Serial = &s.Serial
 	}
 	return full
 }

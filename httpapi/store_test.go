@@ -185,7 +185,7 @@ func (s *store) AppendAudit(ctx context.Context, next func(svc.AuditRecord) []sv
 	return s.Store.AppendAudit(ctx, next)
 }
 
-// Atomically plants the faults in the store of the transaction, too.
+// Atomically also plants the faults in the store of the transaction.
 func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		return fn(ctx, &store{Store: tx, before: s.check})

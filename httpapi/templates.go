@@ -10,7 +10,8 @@ import (
 
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	var filter svc.TemplateFilter
-	if err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag}); err != nil {
+	err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag})
+	if err != nil {
 		return err
 	}
 	p, err := r.query.page()
@@ -33,18 +34,20 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 		return sendPage(w, r, p, templatesOpen, templatesShut, rows, wireTemplate, templatePosition)
 	}
 	return sendAll(w, r, templatesOpen, templatesShut, rows, wireTemplate, templatePosition,
-		func(place int) (svc.Template, error) { return h.service.Templates.At(r.Context(), r.by, filter, place) })
+		func(place int) (svc.Template, error) {
+			return h.service.Templates.At(r.Context(), r.by, filter, place)
+		})
 }
 
-// templatePosition is where a template is in its list.
+// templatePosition is the position of a template in its list.
 func templatePosition(t svc.Template) []string { return []string{t.Name, t.ID} }
 
 const templatesOpen, templatesShut = `{"templates":[`, "]}"
 
-// allTemplates names what renderAll returns.
+// allTemplates is the cache key for the result of renderAll.
 type allTemplates struct{}
 
-// renderAll is the list of all templates as it is sent; nil: it is too long.
+// renderAll returns the whole answer for the list of all templates; nil: the list is too long.
 func renderAll(templates []svc.Template) []byte {
 	if len(templates) > MaxList {
 		return nil
@@ -68,10 +71,12 @@ func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.Templates.Create(r.Context(), r.by, svc.CreateTemplate{ID: in.ID, Content: svc.Content{
+	content := svc.Content{
 		Name: in.Name, Description: in.Description, Category: in.Category,
 		Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
-	}})
+	}
+	create := svc.CreateTemplate{ID: in.ID, Content: content}
+	template, err := h.service.Templates.Create(r.Context(), r.by, create)
 	return sendTemplate(w, template, err)
 }
 
@@ -106,11 +111,12 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.Templates.Patch(r.Context(), r.by, r.params["template_id"], patch, match...)
+	id := r.params["template_id"]
+	template, err := h.service.Templates.Patch(r.Context(), r.by, id, patch, match...)
 	return sendTemplate(w, template, err)
 }
 
-// text is the change of a field that null clears.
+// text reads a text of a patch; null clears it.
 func text(in strictjson.Optional[string]) *svc.TextPatch {
 	switch {
 	case !in.Set:
@@ -121,7 +127,7 @@ func text(in strictjson.Optional[string]) *svc.TextPatch {
 	return &svc.TextPatch{Value: &in.Value}
 }
 
-// required is the change of a field that may not be null.
+// required reads a field of a patch that must not be null.
 func required[T any](pointer string, in strictjson.Optional[T], to **T) error {
 	if in.Null {
 		return invalid(pointer, "must not be null")
@@ -137,7 +143,8 @@ func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := h.service.Templates.Delete(r.Context(), r.by, r.params["template_id"], match...); err != nil {
+	err = h.service.Templates.Delete(r.Context(), r.by, r.params["template_id"], match...)
+	if err != nil {
 		return err
 	}
 	return sendNothing(w)
@@ -159,7 +166,8 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	template, err := h.service.Templates.Install(r.Context(), r.by, svc.Install{
-		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope, AliasID: in.AliasID, IdempotencyKey: key,
+		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope,
+		AliasID: in.AliasID, IdempotencyKey: key,
 	})
 	return sendTemplate(w, template, err)
 }
@@ -175,7 +183,8 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	}
 	if !body.Empty() {
 		in.Content = &svc.Content{
-			Description: body.Description, Category: body.Category, Integrations: body.Integrations, Tags: body.Tags, Manifest: body.Manifest,
+			Description: body.Description, Category: body.Category,
+			Integrations: body.Integrations, Tags: body.Tags, Manifest: body.Manifest,
 		}
 		if body.Name != nil {
 			in.Content.Name = *body.Name
@@ -185,23 +194,26 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	update, err := h.service.Templates.Update(r.Context(), r.by, r.params["template_id"], in, match...)
+	id := r.params["template_id"]
+	update, err := h.service.Templates.Update(r.Context(), r.by, id, in, match...)
 	if err != nil {
 		return err
 	}
 	return send(w, http.StatusOK, wire.Update{
-		Updated: update.Updated, PreviousRevision: &update.PreviousRevision, NewRevision: &update.NewRevision,
-		Template: wireTemplate(update.Template),
+		Updated: update.Updated, PreviousRevision: &update.PreviousRevision,
+		NewRevision: &update.NewRevision, Template: wireTemplate(update.Template),
 	})
 }
 
-// update reads how an update is to be made.
+// update reads the parameters of an update.
 func (q query) update() (in svc.UpdateRequest, err error) {
 	var resolution, edits string
 	if in.Force, err = q.bool("force"); err != nil {
 		return in, err
 	}
-	err = q.texts(map[string]*string{"resolution": &resolution, "local_edits": &edits, "revision": &in.Revision})
+	err = q.texts(map[string]*string{
+		"resolution": &resolution, "local_edits": &edits, "revision": &in.Revision,
+	})
 	in.Resolution, in.LocalEdits = svc.UpdateResolution(resolution), svc.LocalEdits(edits)
 	return in, err
 }
@@ -212,10 +224,11 @@ func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	answer := wire.UpdateCheck{
-		HasUpdate: check.HasUpdate, CurrentRevision: check.CurrentRevision, LatestRevision: check.LatestRevision,
+		HasUpdate: check.HasUpdate, CurrentRevision: check.CurrentRevision,
+		LatestRevision: check.LatestRevision,
 	}
-	if check.Source != nil {
-		answer.SourceName, answer.SourceScope = orNull(check.Source.Name), orNull(string(check.Source.Scope))
+	if s := check.Source; s != nil {
+		answer.SourceName, answer.SourceScope = orNull(s.Name), orNull(string(s.Scope))
 	}
 	return send(w, http.StatusOK, answer)
 }
@@ -227,13 +240,14 @@ func wireTemplate(t svc.Template) wire.Template {
 		InstalledAt: t.InstalledAt, UpdatedAt: t.UpdatedAt, Manifest: t.Manifest,
 	}
 	if o := t.Origin; o != nil {
-		answer.SourceName, answer.SourceScope = inPlace(&o.Source.Name), inPlace((*string)(&o.Source.Scope))
+		answer.SourceName = inPlace(&o.Source.Name)
+		answer.SourceScope = inPlace((*string)(&o.Source.Scope))
 		answer.SourceOwner, answer.SourceRevision = inPlace(&o.Source.Owner), inPlace(&o.Revision)
 	}
 	return answer
 }
 
-// inPlace is orNull for a text that stays where it is, so that a list allocates nothing for its rows.
+// inPlace is orNull without a copy, so that a list allocates nothing for its rows.
 func inPlace(s *string) *string {
 	if *s == "" {
 		return nil

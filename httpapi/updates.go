@@ -18,13 +18,15 @@ func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 	answer := wire.UpdateReport{Checked: int64(report.Checked)}
 	for _, t := range report.Templates {
 		answer.Templates = append(answer.Templates, wire.TemplateUpdate{
-			TemplateID: t.ID, HasUpdate: t.HasUpdate(), CurrentRevision: t.CurrentRevision, LatestRevision: t.LatestRevision,
-			SourceName: t.Source.Name, SourceScope: string(t.Source.Scope), Problem: orNull(t.Problem),
+			TemplateID: t.ID, HasUpdate: t.HasUpdate(), CurrentRevision: t.CurrentRevision,
+			LatestRevision: t.LatestRevision, SourceName: t.Source.Name,
+			SourceScope: string(t.Source.Scope), Problem: orNull(t.Problem),
 		})
 	}
 	for _, s := range report.Sources {
 		answer.Sources = append(answer.Sources, wire.SourceReport{
-			SourceName: s.Source.Name, SourceScope: string(s.Source.Scope), Checked: int64(s.Checked), Problem: orNull(s.Problem),
+			SourceName: s.Source.Name, SourceScope: string(s.Source.Scope),
+			Checked: int64(s.Checked), Problem: orNull(s.Problem),
 		})
 	}
 	return send(w, http.StatusOK, answer)
@@ -52,13 +54,17 @@ func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
 	}
 	var answer wire.SourceListings
 	for _, l := range listings {
-		one := wire.SourceListing{SourceName: l.Source.Name, SourceTemplates: wireOffered(l.SourceTemplates), Problem: orNull(l.Problem)}
-		answer.Sources = append(answer.Sources, one)
+		answer.Sources = append(answer.Sources, wire.SourceListing{
+			SourceName: l.Source.Name, SourceTemplates: wireOffered(l.SourceTemplates),
+			Problem: orNull(l.Problem),
+		})
 	}
 	return send(w, http.StatusOK, answer)
 }
 
 func (r *request) catalogFilter() (filter svc.CatalogFilter, err error) {
-	err = r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag, "q": &filter.Text})
+	err = r.query.texts(map[string]*string{
+		"category": &filter.Category, "tag": &filter.Tag, "q": &filter.Text,
+	})
 	return filter, err
 }

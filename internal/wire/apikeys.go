@@ -6,7 +6,7 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// CreateAPIKey asks for a new key.
+// CreateAPIKey is the request for a new key.
 type CreateAPIKey struct {
 	Description     *string `json:"description,omitempty"`
 	ExpiresAt       *string `json:"expires_at,omitempty"` // RFC 3339
@@ -20,12 +20,12 @@ type PatchAPIKey struct {
 	Disabled    strictjson.Optional[bool]   `json:"disabled,omitzero"`
 }
 
-// RotateAPIKey asks for a key's successor.
+// RotateAPIKey is the request for the successor of a key.
 type RotateAPIKey struct {
 	OverlapSeconds *int64 `json:"overlap_seconds,omitempty"`
 }
 
-// APIKey is a listed key. It has no field that could hold the key itself.
+// APIKey is a key in a list. It has no field for the secret.
 type APIKey struct {
 	ID           string  `json:"id"`
 	APIKeyPrefix string  `json:"api_key_prefix"`
@@ -41,7 +41,7 @@ func (k APIKey) Append(b []byte) []byte {
 	return o.close()
 }
 
-// FullAPIKey is all there is to know of a key. It has no field that could hold the key itself.
+// FullAPIKey is a key in the full view. It has no field for the secret.
 type FullAPIKey struct {
 	ID              string     `json:"id"`
 	APIKeyPrefix    string     `json:"api_key_prefix"`
@@ -61,7 +61,7 @@ func (k FullAPIKey) Append(b []byte) []byte {
 	return o.close()
 }
 
-// describe appends all fields but the id.
+// describe appends all fields except the id.
 func (k FullAPIKey) describe(o *object) {
 	o.text("api_key_prefix", k.APIKeyPrefix)
 	o.optional("description", k.Description)
@@ -72,7 +72,7 @@ func (k FullAPIKey) describe(o *object) {
 	o.optional("scoping_policy_id", k.ScopingPolicyID)
 }
 
-// CreatedAPIKey is a new key, shown this once.
+// CreatedAPIKey is a new key with its secret. Only this answer shows the secret.
 type CreatedAPIKey struct {
 	ID          string  `json:"id"`
 	APIKey      string  `json:"api_key"`
@@ -88,7 +88,7 @@ func (k CreatedAPIKey) Append(b []byte) []byte {
 	return o.close()
 }
 
-// FullCreatedAPIKey is a new key, shown this once, with all there is to know of it.
+// FullCreatedAPIKey is a new key in the full view. Only this answer shows the secret.
 type FullCreatedAPIKey struct {
 	APIKey string `json:"api_key"`
 	FullAPIKey

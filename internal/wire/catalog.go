@@ -10,7 +10,7 @@ type SourceTemplates struct {
 	Templates []SourceTemplate `json:"templates"`
 	Bad       []BadEntry       `json:"bad"`
 	Stale     bool             `json:"stale"`
-	FetchedAt *time.Time       `json:"fetched_at"` // null: never, as the problem says
+	FetchedAt *time.Time       `json:"fetched_at"` // null: never; the problem says why
 }
 
 // SourceListings is what several sources offer.
@@ -18,14 +18,14 @@ type SourceListings struct {
 	Sources []SourceListing `json:"sources"`
 }
 
-// SourceListing is what one of them offers, or why that is not known.
+// SourceListing is what one source offers, or the problem that prevents a list.
 type SourceListing struct {
 	SourceName string `json:"source_name"`
 	SourceTemplates
 	Problem *string `json:"problem"`
 }
 
-// SourceTemplate is a template of a source, and what is installed of it.
+// SourceTemplate is a template of a source, with the ids it is installed under.
 type SourceTemplate struct {
 	ID           string   `json:"id"`
 	Name         string   `json:"name"`
@@ -37,7 +37,7 @@ type SourceTemplate struct {
 	Behind       *bool    `json:"behind"`
 }
 
-// BadEntry is an entry of a catalogue that cannot be installed.
+// BadEntry is a catalogue entry that cannot be installed.
 type BadEntry struct {
 	Index  int     `json:"index"` // in the catalogue's templates, from 0
 	ID     *string `json:"id"`

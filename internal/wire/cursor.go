@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// Cursor writes down where a page of a list ended: what the list is sorted by, and an id.
+// Cursor encodes the position at which a page ended: a sort key and an id.
 func Cursor(position []string) string {
 	text, _ := json.Marshal(position) // strings always encode
 	return base64.RawURLEncoding.EncodeToString(text)

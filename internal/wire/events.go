@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Event is a record of an event.
+// Event is one audit record.
 type Event struct {
 	Number   int64     `json:"number"`
 	ID       string    `json:"id"`
@@ -23,13 +23,13 @@ type Target struct {
 	Holder *Identity `json:"holder"`
 }
 
-// Actor is who did something.
+// Actor is the principal that did something.
 type Actor struct {
 	Identity
-	KeyID *string `json:"key_id,omitempty"` // of the issued key that it came by
+	KeyID *string `json:"key_id,omitempty"` // the issued key that the actor used
 }
 
-// Identity is who a principal is.
+// Identity is the kind and the id of a principal.
 type Identity struct {
 	Kind string  `json:"kind"`
 	ID   *string `json:"id"`

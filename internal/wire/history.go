@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TemplateVersion is a template as it was.
+// TemplateVersion is a former version of a template.
 type TemplateVersion struct {
 	Version        int64           `json:"version"`
 	Name           string          `json:"name"`
@@ -29,19 +29,20 @@ func (v TemplateVersion) Append(b []byte) []byte {
 	return o.close()
 }
 
-// RollbackTemplate asks to go back to a version.
+// RollbackTemplate is the request to go back to a version.
 type RollbackTemplate struct {
 	Version int64 `json:"version"`
 }
 
-// TemplateDiff is what an update would change, and what was changed here.
+// TemplateDiff lists what an update would change and what was edited locally.
 type TemplateDiff struct {
 	CurrentRevision string          `json:"current_revision"`
 	LatestRevision  string          `json:"latest_revision"`
 	Changes         []ContentChange `json:"changes"`
 }
 
-// ContentChange is a place where the contents are not all the same. A content that has nothing there has no key here.
+// ContentChange is a place where base, ours and theirs differ. A content without a value at this
+// place has no key.
 type ContentChange struct {
 	Path     string          `json:"path"`
 	Conflict bool            `json:"conflict"`

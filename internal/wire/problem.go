@@ -8,10 +8,10 @@ type Problem struct {
 	Detail string         `json:"detail"`
 	Code   string         `json:"code"`
 	Errors []ProblemField `json:"errors,omitempty"` // of a 400
-	Fields []string       `json:"fields,omitempty"` // of an update that local edits are in the way of
+	Fields []string       `json:"fields,omitempty"` // the local edits that conflict with an update
 }
 
-// ProblemField says what is wrong with one place of the request: of the body, or one of its parameters.
+// ProblemField says what is wrong with one place of the body or with one parameter.
 type ProblemField struct {
 	Pointer   *string `json:"pointer,omitempty"` // RFC 6901; "" is the whole body
 	Parameter string  `json:"parameter,omitempty"`

@@ -2,7 +2,7 @@ package wire
 
 import "encoding/json"
 
-// Resolution is a decision and its reasons.
+// Resolution is a decision with its reasons.
 type Resolution struct {
 	TenantID          string          `json:"tenant_id"`
 	PrincipalType     string          `json:"principal_type"`
@@ -31,7 +31,7 @@ type Access struct {
 	ExcludeProviders  []string          `json:"exclude_providers"`
 }
 
-// TraceEntry is what one statement said to a decision.
+// TraceEntry is the part of one statement in a decision.
 type TraceEntry struct {
 	PolicyID      string            `json:"policy_id"`
 	Via           string            `json:"via"`
@@ -46,7 +46,7 @@ type TraceEntry struct {
 	Lost          map[string]string `json:"lost"`
 }
 
-// SetParameters are the parameters that a statement sets: only the keys that are set are present.
+// SetParameters are the parameters that a statement sets. An unset parameter has no key.
 type SetParameters struct {
 	RecallBudget      *string           `json:"recall_budget,omitzero"`
 	RecallMaxTokens   *int64            `json:"recall_max_tokens,omitzero"`

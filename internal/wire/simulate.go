@@ -2,13 +2,14 @@ package wire
 
 import "encoding/json"
 
-// Simulation asks what a query would be answered if a bundle were applied.
+// Simulation is a query to answer as if the bundle were applied.
 type Simulation struct {
 	Bundle json.RawMessage `json:"bundle"`
 	Query  Query           `json:"query"`
 }
 
-// Query asks what somebody may do; its names are those of the query of a GET.
+// Query asks what a principal may do. The keys have the names of the parameters of
+// GET /debug/resolve.
 type Query struct {
 	Bank            string `json:"bank"`
 	Action          string `json:"action"`

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// RegisterSource asks to trust a source.
+// RegisterSource is the request to trust a source.
 type RegisterSource struct {
 	URL         string  `json:"url"`
 	Alias       *string `json:"alias,omitempty"`
@@ -11,7 +11,7 @@ type RegisterSource struct {
 	SigningKey  *string `json:"signing_key,omitempty"` // base64
 }
 
-// Source is a marketplace source. It has no field for a token.
+// Source is a marketplace source. It has no field for the access token.
 type Source struct {
 	Name        string    `json:"name"`
 	URL         string    `json:"url"`
@@ -23,7 +23,7 @@ type Source struct {
 	UpdatedAt   time.Time `json:"updated_at"`
 }
 
-// FullSource is a source with all that there is to tell.
+// FullSource is a source in the full view.
 type FullSource struct {
 	Source
 	SigningKey *string `json:"signing_key"` // base64

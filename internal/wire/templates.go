@@ -7,7 +7,7 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// CreateTemplate asks to add a template by hand.
+// CreateTemplate is the request to create a template by hand.
 type CreateTemplate struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
@@ -28,15 +28,15 @@ type PatchTemplate struct {
 	Manifest     strictjson.Optional[json.RawMessage] `json:"manifest,omitzero"`
 }
 
-// InstallTemplate asks to install a template from a source.
+// InstallTemplate is the request to install a template from a source.
 type InstallTemplate struct {
 	SourceName  string  `json:"source_name"`
 	SourceScope *string `json:"source_scope,omitempty"`
 	AliasID     *string `json:"alias_id,omitempty"`
 }
 
-// UpdateTemplate is the content that an update gives a template: that of CreateTemplate. Other
-// updates have none.
+// UpdateTemplate is the content that an update with the resolution "merged" writes. The fields are
+// those of CreateTemplate without the id. Other updates send no content.
 type UpdateTemplate struct {
 	Name         *string         `json:"name,omitempty"`
 	Manifest     json.RawMessage `json:"manifest,omitempty"`
@@ -46,9 +46,10 @@ type UpdateTemplate struct {
 	Tags         []string        `json:"tags,omitempty"`
 }
 
-// Empty reports whether there is no content.
+// Empty reports whether no field is set.
 func (u UpdateTemplate) Empty() bool {
-	return u.Name == nil && u.Manifest == nil && u.Description == nil && u.Category == nil && u.Integrations == nil && u.Tags == nil
+	return u.Name == nil && u.Manifest == nil && u.Description == nil && u.Category == nil &&
+		u.Integrations == nil && u.Tags == nil
 }
 
 // Template is an installed template.
@@ -87,8 +88,10 @@ func (t Template) Append(b []byte) []byte {
 	return o.close()
 }
 
-// content appends what a template says, but for its manifest.
-func (o *object) content(name string, description, category *string, integrations, tags []string) {
+// content appends the content of a template without its manifest.
+func (o *object) content(
+	name string, description, category *string, integrations, tags []string,
+) {
 	o.text("name", name)
 	o.optional("description", description)
 	o.optional("category", category)
@@ -96,12 +99,12 @@ func (o *object) content(name string, description, category *string, integration
 	o.texts("tags", tags)
 }
 
-// Templates is a list of templates. It is written element by element.
+// Templates is a list of templates. Package httpapi writes it element by element.
 type Templates struct {
 	Templates []Template `json:"templates"`
 }
 
-// Update is what an update did.
+// Update is the result of an update.
 type Update struct {
 	Updated          bool     `json:"updated"`
 	PreviousRevision *string  `json:"previous_revision"`
@@ -120,7 +123,7 @@ func (u Update) Append(b []byte) []byte {
 	return o.close()
 }
 
-// UpdateCheck is what a source says about an installed template.
+// UpdateCheck compares an installed template with what its source offers now.
 type UpdateCheck struct {
 	HasUpdate       bool    `json:"has_update"`
 	CurrentRevision *string `json:"current_revision"`

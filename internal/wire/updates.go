@@ -1,13 +1,13 @@
 package wire
 
-// UpdateReport is what the sources say about all templates that came from them.
+// UpdateReport compares all installed templates with what their sources offer now.
 type UpdateReport struct {
 	Checked   int64            `json:"checked"`
 	Templates []TemplateUpdate `json:"templates"`
 	Sources   []SourceReport   `json:"sources"`
 }
 
-// TemplateUpdate is a template that is not as its source has it, or could not be compared.
+// TemplateUpdate is a template that differs from its source or could not be compared.
 type TemplateUpdate struct {
 	TemplateID      string  `json:"template_id"`
 	HasUpdate       bool    `json:"has_update"`
@@ -18,7 +18,7 @@ type TemplateUpdate struct {
 	Problem         *string `json:"problem"`
 }
 
-// SourceReport is how asking a source went.
+// SourceReport is the result of asking one source.
 type SourceReport struct {
 	SourceName  string  `json:"source_name"`
 	SourceScope string  `json:"source_scope"`
@@ -26,7 +26,7 @@ type SourceReport struct {
 	Problem     *string `json:"problem"`
 }
 
-// Rebound is what a source was re-bound to.
+// Rebound lists the templates that a rebind changed.
 type Rebound struct {
 	TemplateIDs []string `json:"template_ids"`
 }

@@ -1,6 +1,6 @@
 package wire
 
-// Reach is who may do something, and why.
+// Reach lists the principals that may do an action on a bank, and why.
 type Reach struct {
 	Action          string      `json:"action"`
 	Bank            string      `json:"bank"`
@@ -11,20 +11,20 @@ type Reach struct {
 	Revision        string      `json:"revision"`
 }
 
-// PublicReach is whether unmapped senders are allowed.
+// PublicReach says whether unmapped senders are allowed.
 type PublicReach struct {
 	Default   bool                  `json:"default"`
 	Overrides []PublicOverrideReach `json:"overrides"`
 }
 
-// PublicOverrideReach is whether unmapped senders are allowed where an override is in force.
+// PublicOverrideReach says whether unmapped senders are allowed where an override applies.
 type PublicOverrideReach struct {
 	Scope   string `json:"scope"`
 	Value   string `json:"value"`
 	Allowed bool   `json:"allowed"`
 }
 
-// Cited is a statement that speaks of a request.
+// Cited is a statement that matches the request.
 type Cited struct {
 	PolicyID  string `json:"policy_id"`
 	Statement int    `json:"statement"`

@@ -1,7 +1,7 @@
 // Package wire has the bodies of the HTTP interface, shared by package httpapi and the Go client.
 //
-// Answers are written by their Append methods: stored JSON is spliced in as it is, every key is always there, and a list
-// costs no more memory than its longest element. The struct tags are for reading them.
+// The Append methods write the answers. They copy stored JSON unchanged and write every key. A
+// list needs only the memory of its longest element. The struct tags are for reading the answers.
 package wire
 
 import (
@@ -26,7 +26,7 @@ func (o *object) key(name string) {
 		o.b = append(o.b, ',')
 	}
 	o.b = append(o.b, '"')
-	o.b = append(o.b, name...) // the names are ours, and plain
+	o.b = append(o.b, name...) // the names are constants that need no escape
 	o.b = append(o.b, `":`...)
 }
 
@@ -79,7 +79,7 @@ func (o *object) time(name string, value time.Time) {
 	o.b = append(o.b, '"')
 }
 
-// appendTime appends a time in TimeFormat, several times faster than package time does.
+// appendTime appends a time in TimeFormat, several times faster than package time.
 func appendTime(b []byte, t time.Time) []byte {
 	year, month, day := t.Date()
 	if year < 0 || year > 9999 {
@@ -95,7 +95,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(digits(b, t.Nanosecond()/1000, 6), 'Z')
 }
 
-// digits appends the last digits of a number.
+// digits appends a number with count digits.
 func digits(b []byte, number, count int) []byte {
 	b = append(b, "000000"[:count]...)
 	for i := len(b) - 1; number > 0; i-- {
@@ -119,13 +119,13 @@ func (o *object) texts(name string, values []string) {
 	o.b = jcs.AppendStrings(o.b, values)
 }
 
-// raw splices JSON in.
+// raw appends a field whose value is JSON already.
 func (o *object) raw(name string, value []byte) {
 	o.key(name)
 	o.b = append(o.b, value...)
 }
 
-// list appends an array of values that write themselves.
+// list appends an array of values that have an Append method.
 func list[T interface{ Append([]byte) []byte }](o *object, name string, values []T) {
 	o.key(name)
 	o.b = append(o.b, '[')
