@@ -19,7 +19,7 @@ import (
 const maxAnswer = 64 << 20
 
 // call sends a request and reads the one JSON object of the answer.
-func call[W, T any](ctx context.Context, c *Client, r request, read func(W) T) (T, error) {
+func call[W, T any](ctx context.Context, c *conn, r request, read func(W) T) (T, error) {
 	var none T
 	a, err := c.ask(ctx, r)
 	if err != nil {
@@ -41,7 +41,7 @@ func call[W, T any](ctx context.Context, c *Client, r request, read func(W) T) (
 // When the answer has a Link, list asks for the remaining pages. An error is the last thing
 // yielded. Leaving the loop early ends the request.
 func list[W, T any](
-	ctx context.Context, c *Client, r request, key string, read func(W) T,
+	ctx context.Context, c *conn, r request, key string, read func(W) T,
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		next, more := r, true
@@ -59,7 +59,7 @@ func list[W, T any](
 
 // elements reads one page of a list and returns the request for the next page; false: none.
 func elements[W, T any](
-	ctx context.Context, c *Client, a *reply, key string, read func(W) T,
+	ctx context.Context, c *conn, a *reply, key string, read func(W) T,
 	yield func(T, error) bool,
 ) (next request, more bool) {
 	defer a.Body.Close()
@@ -116,7 +116,7 @@ func around(key string) (opened, closed []json.Token) {
 }
 
 // do sends a request whose answer is 204.
-func (c *Client) do(ctx context.Context, r request) error {
+func (c *conn) do(ctx context.Context, r request) error {
 	answer, err := c.send(ctx, r)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ type reply struct {
 }
 
 // ask sends a request whose answer is JSON.
-func (c *Client) ask(ctx context.Context, r request) (*reply, error) {
+func (c *conn) ask(ctx context.Context, r request) (*reply, error) {
 	answer, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (a *reply) end() error {
 }
 
 // unread returns the error for an answer that breaks off or is not one of the interface.
-func (c *Client) unread(ctx context.Context, a *reply, err error) error {
+func (c *conn) unread(ctx context.Context, a *reply, err error) error {
 	status := c.status(a.request, a.Response)
 	switch {
 	case a.body.err == errTooLarge:

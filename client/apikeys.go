@@ -9,109 +9,103 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// APIKeys lists a user's keys that are not revoked, newest first. It reads row by row, as
-// [Client.Templates] does. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// at returns a request below the keys of a holder: a user, or the caller ([svc.Me]). method and
+// rest are those of the route.
+func (c *Keys) at(method string, holder svc.Identity, rest string, ids ...string) (request, error) {
+	switch {
+	case holder == svc.Me:
+		return at(method+" /me/api-keys"+rest, ids...), nil
+	case holder.Kind == svc.KindUser:
+		path := method + " /users/{user_id}/api-keys" + rest
+		return at(path, append([]string{holder.ID}, ids...)...), nil
+	}
+	return request{}, invalid("kind", "must be a user or the caller")
+}
+
+// List lists the keys of a holder that are not revoked, newest first: of a user, or of the caller
+// ([svc.Me]). It reads row by row, as [Templates.List] does. Errors: CodeInvalid, CodeForbidden.
 //
 // The interface does not show all fields of a key. So Hash, Pepper, Seal and RevokedAt are zero in
-// every key that the Client returns. In keys from methods with My, the Holder is zero as well.
-func (c *Client) APIKeys(ctx context.Context, user string) iter.Seq2[svc.APIKey, error] {
-	r := at("GET /users/{user_id}/api-keys", user).where("view", "full")
-	return list(ctx, c, r, "", keyOf(holder(user)))
+// every key that the Client returns. In keys of the caller, Holder is zero as well.
+func (c *Keys) List(ctx context.Context, holder svc.Identity) iter.Seq2[svc.APIKey, error] {
+	r, err := c.at("GET", holder, "")
+	if err != nil {
+		return func(yield func(svc.APIKey, error) bool) { yield(svc.APIKey{}, err) }
+	}
+	return list(ctx, c.conn, r.where("view", "full"), "", keyOf(known(holder)))
 }
 
-// MyAPIKeys lists the caller's keys that are not revoked, newest first. It reads row by row, as
-// [Client.Templates] does. Errors: CodeForbidden.
-func (c *Client) MyAPIKeys(ctx context.Context) iter.Seq2[svc.APIKey, error] {
-	return list(ctx, c, at("GET /me/api-keys").where("view", "full"), "", keyOf(svc.Identity{}))
-}
-
-// IssueAPIKey issues a key for a user. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
-// CodeKeyReused.
-func (c *Client) IssueAPIKey(
-	ctx context.Context, user string, in svc.NewAPIKey,
+// Issue issues a key for a user or the caller ([svc.Me]). Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound, CodeLimit, CodeKeyReused.
+func (c *Keys) Issue(
+	ctx context.Context, holder svc.Identity, in svc.NewAPIKey,
 ) (svc.IssuedKey, error) {
-	r := at("POST /users/{user_id}/api-keys", user).where("view", "full")
-	return call(ctx, c, r.with(newKey(in)).repeatable(in.IdempotencyKey), issuedTo(holder(user)))
+	r, err := c.at("POST", holder, "")
+	if err != nil {
+		return svc.IssuedKey{}, err
+	}
+	r = r.where("view", "full").with(newKey(in)).repeatable(in.IdempotencyKey)
+	return call(ctx, c.conn, r, issuedTo(known(holder)))
 }
 
-// IssueMyAPIKey issues a key for the caller. Errors: CodeInvalid, CodeForbidden, CodeKeyReused.
-func (c *Client) IssueMyAPIKey(ctx context.Context, in svc.NewAPIKey) (svc.IssuedKey, error) {
-	r := at("POST /me/api-keys").where("view", "full").with(newKey(in))
-	return call(ctx, c, r.repeatable(in.IdempotencyKey), issuedTo(svc.Identity{}))
-}
-
-// PatchAPIKey changes some fields of a user's key. Errors: CodeInvalid, CodeForbidden, CodeNotFound
-// (also for a key of another holder), CodeChanged.
-func (c *Client) PatchAPIKey(
-	ctx context.Context, user, id string, patch svc.APIKeyPatch,
+// Patch changes some fields of a key of a user or the caller ([svc.Me]). Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (also for a key of another holder), CodeChanged.
+func (c *Keys) Patch(
+	ctx context.Context, holder svc.Identity, id string, patch svc.APIKeyPatch,
 ) (svc.APIKey, error) {
-	r := at("PATCH /users/{user_id}/api-keys/{key_id}", user, id)
-	return call(ctx, c, r.with(keyPatch(patch)), keyOf(holder(user)))
+	r, err := c.at("PATCH", holder, "/{key_id}", id)
+	if err != nil {
+		return svc.APIKey{}, err
+	}
+	return call(ctx, c.conn, r.with(keyPatch(patch)), keyOf(known(holder)))
 }
 
-// PatchMyAPIKey changes some fields of a key of the caller. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound, CodeChanged.
-func (c *Client) PatchMyAPIKey(
-	ctx context.Context, id string, patch svc.APIKeyPatch,
-) (svc.APIKey, error) {
-	r := at("PATCH /me/api-keys/{key_id}", id).with(keyPatch(patch))
-	return call(ctx, c, r, keyOf(svc.Identity{}))
-}
-
-// RotateAPIKey issues the successor of a user's key. The server accepts the old key for overlap
-// more: whole seconds, 0 to [svc.MaxKeyOverlap]. Errors: CodeInvalid, CodeForbidden, CodeNotFound
-// (also for a key of another holder).
-func (c *Client) RotateAPIKey(
-	ctx context.Context, user, id string, overlap time.Duration,
+// Rotate issues the successor of a key of a user or the caller ([svc.Me]). The server accepts the
+// old key for overlap more: whole seconds, 0 to [svc.MaxKeyOverlap]. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (also for a key of another holder), CodeLimit.
+func (c *Keys) Rotate(
+	ctx context.Context, holder svc.Identity, id string, overlap time.Duration,
 ) (svc.IssuedKey, error) {
-	r := at("POST /users/{user_id}/api-keys/{key_id}/rotate", user, id)
-	return c.rotate(ctx, r, overlap, holder(user))
-}
-
-// RotateMyAPIKey issues the successor of a key of the caller, as RotateAPIKey does. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound.
-func (c *Client) RotateMyAPIKey(
-	ctx context.Context, id string, overlap time.Duration,
-) (svc.IssuedKey, error) {
-	return c.rotate(ctx, at("POST /me/api-keys/{key_id}/rotate", id), overlap, svc.Identity{})
-}
-
-// RevokeAPIKey revokes a user's key. After it returns, the server no longer accepts the key.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for a key of another holder).
-func (c *Client) RevokeAPIKey(ctx context.Context, user, id string) error {
-	return c.do(ctx, at("DELETE /users/{user_id}/api-keys/{key_id}", user, id))
-}
-
-// RevokeMyAPIKey revokes a key of the caller. Errors: CodeInvalid, CodeForbidden, CodeNotFound
-// (also for a key of another holder).
-func (c *Client) RevokeMyAPIKey(ctx context.Context, id string) error {
-	return c.do(ctx, at("DELETE /me/api-keys/{key_id}", id))
-}
-
-// RevokeAPIKeys revokes all keys of a user. A user without keys is no error. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
-func (c *Client) RevokeAPIKeys(ctx context.Context, user string) error {
-	return c.do(ctx, at("DELETE /users/{user_id}/api-keys", user))
-}
-
-// RevokeMyAPIKeys revokes all keys of the caller, including the key that authenticates the call.
-// Errors: CodeForbidden.
-func (c *Client) RevokeMyAPIKeys(ctx context.Context) error {
-	return c.do(ctx, at("DELETE /me/api-keys"))
-}
-
-func (c *Client) rotate(
-	ctx context.Context, r request, overlap time.Duration, holder svc.Identity,
-) (svc.IssuedKey, error) {
+	r, err := c.at("POST", holder, "/{key_id}/rotate", id)
+	if err != nil {
+		return svc.IssuedKey{}, err
+	}
 	if overlap%time.Second != 0 {
 		return svc.IssuedKey{}, invalid("/overlap_seconds", "must be whole seconds")
 	}
 	seconds := int64(overlap / time.Second)
 	r = r.where("view", "full").with(wire.RotateAPIKey{OverlapSeconds: &seconds})
-	return call(ctx, c, r, issuedTo(holder))
+	return call(ctx, c.conn, r, issuedTo(known(holder)))
 }
 
-func holder(user string) svc.Identity { return svc.Identity{Kind: svc.KindUser, ID: user} }
+// Revoke revokes a key of a user or the caller ([svc.Me]). After it returns, the server no longer
+// accepts the key. Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for a key of another
+// holder).
+func (c *Keys) Revoke(ctx context.Context, holder svc.Identity, id string) error {
+	r, err := c.at("DELETE", holder, "/{key_id}", id)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, r)
+}
+
+// RevokeAll revokes all keys of a user or the caller ([svc.Me]), including the key that
+// authenticates the call. A holder without keys is no error. Errors: CodeInvalid, CodeForbidden.
+func (c *Keys) RevokeAll(ctx context.Context, holder svc.Identity) error {
+	r, err := c.at("DELETE", holder, "")
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, r)
+}
+
+// known returns the holder of a key as the Client knows it: it does not know the caller's id.
+func known(holder svc.Identity) svc.Identity {
+	if holder == svc.Me {
+		return svc.Identity{}
+	}
+	return holder
+}
 
 func newKey(in svc.NewAPIKey) wire.CreateAPIKey {
 	body := wire.CreateAPIKey{Description: in.Description}

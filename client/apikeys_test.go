@@ -28,16 +28,20 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 		c := s.client
 		test(is.New(t), s, keyring{
 			alice,
-			func() iter.Seq2[svc.APIKey, error] { return c.APIKeys(ctx, "alice") },
-			func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.IssueAPIKey(ctx, "alice", in) },
+			func() iter.Seq2[svc.APIKey, error] {
+				return c.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"})
+			},
+			func(in svc.NewAPIKey) (svc.IssuedKey, error) {
+				return c.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in)
+			},
 			func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) {
-				return c.PatchAPIKey(ctx, "alice", id, patch)
+				return c.Keys.Patch(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id, patch)
 			},
 			func(id string, overlap time.Duration) (svc.IssuedKey, error) {
-				return c.RotateAPIKey(ctx, "alice", id, overlap)
+				return c.Keys.Rotate(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id, overlap)
 			},
-			func(id string) error { return c.RevokeAPIKey(ctx, "alice", id) },
-			func() error { return c.RevokeAPIKeys(ctx, "alice") },
+			func(id string) error { return c.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id) },
+			func() error { return c.Keys.RevokeAll(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}) },
 		})
 	})
 	t.Run("my own", func(t *testing.T) {
@@ -45,14 +49,16 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 		c := s.client.As("session-of-alice")
 		test(is.New(t), s, keyring{
 			svc.Identity{},
-			func() iter.Seq2[svc.APIKey, error] { return c.MyAPIKeys(ctx) },
-			func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.IssueMyAPIKey(ctx, in) },
-			func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) { return c.PatchMyAPIKey(ctx, id, patch) },
-			func(id string, overlap time.Duration) (svc.IssuedKey, error) {
-				return c.RotateMyAPIKey(ctx, id, overlap)
+			func() iter.Seq2[svc.APIKey, error] { return c.Keys.List(ctx, svc.Me) },
+			func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.Keys.Issue(ctx, svc.Me, in) },
+			func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) {
+				return c.Keys.Patch(ctx, svc.Me, id, patch)
 			},
-			func(id string) error { return c.RevokeMyAPIKey(ctx, id) },
-			func() error { return c.RevokeMyAPIKeys(ctx) },
+			func(id string, overlap time.Duration) (svc.IssuedKey, error) {
+				return c.Keys.Rotate(ctx, svc.Me, id, overlap)
+			},
+			func(id string) error { return c.Keys.Revoke(ctx, svc.Me, id) },
+			func() error { return c.Keys.RevokeAll(ctx, svc.Me) },
 		})
 	})
 }
@@ -159,21 +165,21 @@ func TestRotatedKeys(t *testing.T) {
 func TestAs(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
-	mine := must(s.client.As("session-of-alice").IssueMyAPIKey(ctx, svc.NewAPIKey{}))
-	is.Equal(len(must(all(s.client.As(mine.Key).MyAPIKeys(ctx)))), 1)
-	is.Equal(len(must(all(s.client.As("session-of-bob").MyAPIKeys(ctx)))), 0)
-	_, err := s.client.As(mine.Key).Template(ctx, "a")
+	mine := must(s.client.As("session-of-alice").Keys.Issue(ctx, svc.Me, svc.NewAPIKey{}))
+	is.Equal(len(must(all(s.client.As(mine.Key).Keys.List(ctx, svc.Me)))), 1)
+	is.Equal(len(must(all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me)))), 0)
+	_, err := s.client.As(mine.Key).Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
 
 	s.requests()
-	_, err = s.client.As("").Template(ctx, "a")
+	_, err = s.client.As("").Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
 	for _, bad := range []svc.Secret{"a b", "a\nb", "ä", "a\x00"} {
-		_, err = s.client.As(bad).Template(ctx, "a")
+		_, err = s.client.As(bad).Templates.Read(ctx, "a")
 		is.Equal(refused(err), refusal{Code: svc.CodeInvalid, Field: "token", Message: "must be printable ASCII without spaces"})
 	}
 	is.Equal(len(s.requests()), 0)
-	_, err = must(client.New(client.Config{BaseURL: s.server.URL + "/ext/svc"})).Template(ctx, "a")
+	_, err = must(client.New(client.Config{BaseURL: s.server.URL + "/ext/svc"})).Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
 	is.Equal(len(s.requests()), 1)
 }

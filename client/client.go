@@ -84,6 +84,31 @@ type Config struct {
 
 // Client calls the interface with one token. Build it with [New]. It is safe for concurrent use.
 type Client struct {
+	Templates *Templates
+	Sources   *Sources
+	Keys      *Keys
+	Policies  *Policies
+	Audit     *Audit
+
+	*conn
+}
+
+// The nouns of the interface, as those of [svc.Service].
+type (
+	// Templates is the server's catalogue of templates.
+	Templates struct{ *conn }
+	// Sources are the server's trusted marketplace sources.
+	Sources struct{ *conn }
+	// Keys issues, lists, changes and revokes API keys.
+	Keys struct{ *conn }
+	// Policies answers questions about access.
+	Policies struct{ *conn }
+	// Audit lists the events that the server keeps.
+	Audit struct{ *conn }
+)
+
+// conn sends requests with one token.
+type conn struct {
 	base      string // without a trailing slash
 	token     func() svc.Secret
 	refused   error // every call returns it without a request; nil: calls are sent
@@ -92,13 +117,17 @@ type Client struct {
 	timeout   time.Duration
 }
 
+func newClient(c *conn) *Client {
+	return &Client{&Templates{c}, &Sources{c}, &Keys{c}, &Policies{c}, &Audit{c}, c}
+}
+
 // New returns a Client, or an error that names the wrong field. It does not contact the server.
 func New(config Config) (*Client, error) {
 	base, err := checkBase(config.BaseURL)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
+	c := &conn{
 		base: base, http: http.Client{Transport: transport()},
 		userAgent: "extsvc-svc-client", timeout: DefaultTimeout,
 	}
@@ -121,13 +150,13 @@ func New(config Config) (*Client, error) {
 	if config.Timeout != 0 {
 		c.timeout = config.Timeout
 	}
-	return c, nil
+	return newClient(c), nil
 }
 
 // As returns a Client with another token over the same connections. With the token "", all its
 // calls fail with CodeUnauthenticated; it never uses the token of c instead.
 func (c *Client) As(token svc.Secret) *Client {
-	as := *c
+	as := *c.conn
 	as.token, as.refused = func() svc.Secret { return token }, nil
 	if token == "" {
 		as.refused = &svc.Error{
@@ -136,7 +165,7 @@ func (c *Client) As(token svc.Secret) *Client {
 	} else if !printable(string(token)) {
 		as.refused = invalid("token", "must be printable ASCII without spaces")
 	}
-	return &as
+	return newClient(&as)
 }
 
 // checkBase returns an address without its trailing slashes. Its errors do not repeat the address,

@@ -59,7 +59,7 @@ func TestPrefix(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	for _, prefix := range []string{"", "/", "/ext/svc", "/ä", "/a%2Fb/%C3%BC/", "//x"} {
-		is.NoErr(must(client.New(client.Config{BaseURL: server.URL + prefix, Token: token})).RevokeMyAPIKeys(t.Context()))
+		is.NoErr(must(client.New(client.Config{BaseURL: server.URL + prefix, Token: token})).Keys.RevokeAll(t.Context(), svc.Me))
 	}
 	is.Equal(targets, []string{
 		"/me/api-keys", "/me/api-keys", "/ext/svc/me/api-keys", "/%C3%A4/me/api-keys", "/a%2Fb/%C3%BC/me/api-keys", "//x/me/api-keys",
@@ -76,17 +76,17 @@ func TestAwkwardIDs(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	for _, id := range goodIDs {
 		is := is.New(t)
-		_, err := s.client.CreateTemplate(ctx, svc.CreateTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}})
+		_, err := s.client.Templates.Create(ctx, svc.CreateTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}})
 		is.NoErr(err)
-		got, err := s.client.Template(ctx, id)
+		got, err := s.client.Templates.Read(ctx, id)
 		is.NoErr(err)
 		is.Equal(got, s.kept(id))
-		is.NoErr(s.client.DeleteTemplate(ctx, id))
-		issued, err := s.client.IssueAPIKey(ctx, id, svc.NewAPIKey{})
+		is.NoErr(s.client.Templates.Delete(ctx, id))
+		issued, err := s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
 		is.NoErr(err)
 		is.Equal(issued.Holder, svc.Identity{Kind: svc.KindUser, ID: id})
-		is.NoErr(s.client.RevokeAPIKey(ctx, id, issued.ID))
-		_, err = s.client.Resolve(ctx, svc.Query{Bank: id, UserID: id, Topic: id})
+		is.NoErr(s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, issued.ID))
+		_, err = s.client.Policies.Resolve(ctx, svc.Query{Bank: id, UserID: id, Topic: id})
 		is.NoErr(err)
 	}
 }
@@ -96,13 +96,13 @@ func TestWhatCannotBeSent(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	for _, id := range []string{"", ".", "..", "a/b", "/", "../x", `a\b`} {
 		is := is.New(t)
-		_, err := s.client.Template(ctx, id)
+		_, err := s.client.Templates.Read(ctx, id)
 		is.Equal(refusals(err), refusals(second(s.Templates.Read(ctx, svc.Host, id))))
 		is.Equal(refused(err).Field, "template_id")
-		_, err = all(s.client.APIKeys(ctx, id))
+		_, err = all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: id}))
 		is.Equal(refused(err).Field, "user_id")
-		is.Equal(refused(s.client.RemoveSource(ctx, id)).Field, "name")
-		err = s.client.RevokeAPIKey(ctx, id, id)
+		is.Equal(refused(s.client.Sources.Remove(ctx, id)).Field, "name")
+		err = s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, id)
 		is.Equal(refusals(err), refusals(s.Keys.Revoke(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, id)))
 		is.Equal(len(refusals(err)), 2)
 	}
@@ -117,7 +117,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 	} {
 		in := bad
 		change(&in)
-		_, err := s.client.CreateTemplate(ctx, in)
+		_, err := s.client.Templates.Create(ctx, in)
 		is.Equal(refused(err).Field, field)
 		is.Equal(refusals(err), refusals(second(s.Templates.Create(ctx, svc.Host, in))))
 	}
@@ -196,7 +196,7 @@ func TestTokenIsNotCut(t *testing.T) {
 	long := svc.Secret(strings.Repeat("secret", 170))
 	for _, text := range []string{string(long), url.QueryEscape(string(long) + "="), "x" + string(long) + "-"} {
 		c := dial(t, says(500, "text/html", strings.Repeat(text, 20))).As(long)
-		err := c.DeleteTemplate(t.Context(), "a")
+		err := c.Templates.Delete(t.Context(), "a")
 		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 		is.True(!strings.Contains(err.Error(), "secret"))
 	}
@@ -210,11 +210,11 @@ func TestConcurrentUse(t *testing.T) {
 		tasks.Go(func() {
 			me := s.client.As(svc.Secret(fmt.Sprintf("session-of-user%d", n)))
 			for i := range 10 {
-				if _, err := me.IssueMyAPIKey(ctx, svc.NewAPIKey{Description: new(fmt.Sprint(n))}); err != nil {
+				if _, err := me.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(fmt.Sprint(n))}); err != nil {
 					t.Error(err)
 				}
 				count := 0
-				for key, err := range me.MyAPIKeys(ctx) {
+				for key, err := range me.Keys.List(ctx, svc.Me) {
 					if count++; err != nil || *key.Description != fmt.Sprint(n) {
 						t.Errorf("user %d got %+v, %v", n, key, err)
 					}

@@ -61,9 +61,9 @@ func TestErrorsOfTheService(t *testing.T) {
 	bad := svc.CreateTemplate{ID: "..", Content: svc.Content{Tags: []string{"", strings.Repeat("x", 129)}, Manifest: []byte(`{"version":7}`)}}
 	again := svc.RegisterSource{URL: "fs://acme", Alias: new("acme")}
 	rename := svc.TemplatePatch{Name: new("x")}
-	renames := func() error { return second(s.client.PatchTemplate(ctx, "taken", rename)) }
+	renames := func() error { return second(s.client.Templates.Patch(ctx, "taken", rename)) }
 	renamesHere := func() error { return second(s.Templates.Patch(ctx, admin, "taken", rename)) }
-	installs := func() error { return second(s.client.InstallTemplate(ctx, notes)) }
+	installs := func() error { return second(s.client.Templates.Install(ctx, notes)) }
 	installsHere := func() error { return second(s.Templates.Install(ctx, admin, notes)) }
 	for _, c := range []struct {
 		code    svc.Code
@@ -75,22 +75,22 @@ func TestErrorsOfTheService(t *testing.T) {
 		market  error
 	}{
 		{svc.CodeInvalid, 400, 4,
-			func() error { return second(s.client.CreateTemplate(ctx, bad)) },
+			func() error { return second(s.client.Templates.Create(ctx, bad)) },
 			func() error { return second(s.Templates.Create(ctx, admin, bad)) }, nil, nil},
 		{svc.CodeInvalid, 400, 1,
-			func() error { return second(s.client.UpdateTemplate(ctx, "taken", svc.UpdateRequest{})) },
+			func() error { return second(s.client.Templates.Update(ctx, "taken", svc.UpdateRequest{})) },
 			func() error { return second(s.Templates.Update(ctx, admin, "taken", svc.UpdateRequest{})) }, nil, nil},
 		{svc.CodeForbidden, 403, 1,
-			func() error { return second(all(s.client.As("session-of-bob").Sources(ctx))) },
+			func() error { return second(all(s.client.As("session-of-bob").Sources.List(ctx))) },
 			func() error { return second(all(s.Sources.List(ctx, bob))) }, nil, nil},
 		{svc.CodeNotFound, 404, 1,
-			func() error { return s.client.DeleteTemplate(ctx, "nothing") },
+			func() error { return s.client.Templates.Delete(ctx, "nothing") },
 			func() error { return s.Templates.Delete(ctx, admin, "nothing") }, nil, nil},
 		{svc.CodeExists, 409, 1,
-			func() error { return second(s.client.RegisterSource(ctx, again)) },
+			func() error { return second(s.client.Sources.Register(ctx, again)) },
 			func() error { return second(s.Sources.Register(ctx, admin, again)) }, nil, nil},
 		{svc.CodeEdited, 409, 1,
-			func() error { return second(s.client.UpdateTemplate(ctx, "notes", svc.UpdateRequest{})) },
+			func() error { return second(s.client.Templates.Update(ctx, "notes", svc.UpdateRequest{})) },
 			func() error { return second(s.Templates.Update(ctx, admin, "notes", svc.UpdateRequest{})) }, nil, nil},
 		{svc.CodeChanged, 409, 1, renames, renamesHere, svc.ErrChanged, nil},
 		{svc.CodeInternal, 500, 1, renames, renamesHere, errors.New("the disk is on fire"), nil},
@@ -139,12 +139,12 @@ func TestErrorsOfHTTP(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	_, err := s.client.As("svcu_wrong").Template(ctx, "a")
+	_, err := s.client.As("svcu_wrong").Templates.Read(ctx, "a")
 	is.Equal(refused(err), refusal{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"})
-	_, err = s.client.IssueMyAPIKey(ctx, svc.NewAPIKey{Description: new(strings.Repeat("x", 200))})
+	_, err = s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(strings.Repeat("x", 200))})
 	is.Equal(refused(err), refusal{Code: "body_too_large", Message: "the body is larger than 200 bytes"})
 
-	err = s.client.As("session-of-bob").RevokeMyAPIKeys(ctx)
+	err = s.client.As("session-of-bob").Keys.RevokeAll(ctx, svc.Me)
 	is.Equal(refused(err), refusal{Code: "rate_limited", Message: "there were too many requests, try again later"})
 	status, _ := errors.AsType[*client.StatusError](err)
 	is.True(status.RequestID != "")
@@ -152,7 +152,7 @@ func TestErrorsOfHTTP(t *testing.T) {
 	is.Equal(err.Error(), `there were too many requests, try again later: DELETE /me/api-keys: 429 Too Many Requests, request "`+status.RequestID+`"`)
 
 	s.requests()
-	_, err = all(s.client.As("session-of-bob").MyAPIKeys(ctx))
+	_, err = all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me))
 	is.Equal(svc.ErrorCode(err), svc.Code("rate_limited"))
 	is.Equal(len(s.requests()), 1) // who has to wait for that long is told so at once
 }
@@ -164,7 +164,7 @@ func TestWrongBase(t *testing.T) {
 	mux.Handle("/ext/svc/", httpapi.New(newSite(t).Service, httpapi.Options{}))
 	server := serve(t, mux)
 	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
-	_, err := c.Template(t.Context(), "a")
+	_, err := c.Templates.Read(t.Context(), "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 	status, _ := errors.AsType[*client.StatusError](err)
 	is.Equal(status, &client.StatusError{Route: "GET /admin/templates/{template_id}", Status: 404, Excerpt: `"404 page not found\n"`})
@@ -180,6 +180,6 @@ func TestRequestID(t *testing.T) {
 			})
 		}
 	})
-	err := s.client.DeleteTemplate(t.Context(), "a")
+	err := s.client.Templates.Delete(t.Context(), "a")
 	is.Equal(err.Error(), `there is no such template: DELETE /admin/templates/{template_id}: 404 Not Found, request "7f-1"`)
 }

@@ -16,17 +16,17 @@ import (
 // eventsPage is how many events one request asks for.
 const eventsPage = "1000"
 
-// AuditRecords lists the recorded events that match a filter, newest first, page by page. An error
+// Records lists the recorded events that match a filter, newest first, page by page. An error
 // is the last thing yielded. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the server records
 // no events).
-func (c *Client) AuditRecords(
+func (c *Audit) Records(
 	ctx context.Context, filter svc.AuditFilter,
 ) iter.Seq2[svc.AuditRecord, error] {
 	cursor := ""
 	if filter.Before != 0 {
 		cursor = wire.Cursor([]string{strconv.FormatInt(filter.Before, 10), ""})
 	}
-	return list(ctx, c, at("GET /admin/events").where(
+	return list(ctx, c.conn, at("GET /admin/events").where(
 		"actor_kind", string(filter.ActorKind), "actor", filter.ActorID,
 		"target_kind", string(filter.TargetKind), "target", filter.TargetID,
 		"since", optionalInstant(filter.Since), "until", optionalInstant(filter.Until),

@@ -29,18 +29,18 @@ func TestAuditRecords(t *testing.T) {
 		{}, {ActorKind: svc.KindHost}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
 		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"},
 	} {
-		got, err := all(s.client.AuditRecords(ctx, filter))
+		got, err := all(s.client.Audit.Records(ctx, filter))
 		is.NoErr(err)
 		is.Equal(got, must(all(s.Audit.Records(ctx, svc.Host, filter))))
 	}
 	is.Equal(whole[len(whole)-1].Previous, []byte(nil))
 
-	for range s.client.AuditRecords(ctx, svc.AuditFilter{}) {
+	for range s.client.Audit.Records(ctx, svc.AuditFilter{}) {
 		break // and nobody waits for the rest
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	n, err := 0, error(nil)
-	for _, err = range s.client.AuditRecords(canceled, svc.AuditFilter{}) {
+	for _, err = range s.client.Audit.Records(canceled, svc.AuditFilter{}) {
 		if n++; n == 1000 {
 			cancel()
 		}
@@ -52,11 +52,11 @@ func TestAuditRecords(t *testing.T) {
 func TestAuditRecordsRefused(t *testing.T) {
 	is := is.New(t)
 	silent := newSite(t)
-	_, err := all(silent.client.AuditRecords(t.Context(), svc.AuditFilter{}))
+	_, err := all(silent.client.Audit.Records(t.Context(), svc.AuditFilter{}))
 	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server keeps no events"})
-	_, err = all(silent.client.AuditRecords(t.Context(), svc.AuditFilter{ActorKind: "x"}))
+	_, err = all(silent.client.Audit.Records(t.Context(), svc.AuditFilter{ActorKind: "x"}))
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-	_, err = all(silent.client.As("session-of-bob").AuditRecords(t.Context(), svc.AuditFilter{}))
+	_, err = all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditFilter{}))
 	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
 	is.Equal(slices.Compact(silent.requests()), []string{"GET /admin/events"})
 }

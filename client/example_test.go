@@ -22,23 +22,23 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = c.CreateTemplate(ctx, svc.CreateTemplate{ID: "notes", Content: svc.Content{
+	_, err = c.Templates.Create(ctx, svc.CreateTemplate{ID: "notes", Content: svc.Content{
 		Name: "Notes", Tags: []string{"work"}, Manifest: []byte(`{"version": "1"}`),
 	}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for template, err := range c.Templates(ctx, svc.TemplateFilter{Tag: "work"}) {
+	for template, err := range c.Templates.List(ctx, svc.TemplateFilter{Tag: "work"}) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println(template.ID, string(template.Manifest))
 	}
-	issued, err := c.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})
+	issued, err := c.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = c.As(issued.Key).DeleteTemplate(ctx, "notes") // as alice, who may not
+	err = c.As(issued.Key).Templates.Delete(ctx, "notes") // as alice, who may not
 	fmt.Println(svc.ErrorCode(err))
 	if status, ok := errors.AsType[*client.StatusError](err); ok {
 		fmt.Println(status.Route, status.Status, status.RequestID != "")

@@ -29,9 +29,9 @@ func says(status int, contentType, body string) http.HandlerFunc {
 
 // three calls: one object, a list, nothing.
 func three(t *testing.T, c *client.Client) map[string]error {
-	_, one := c.CreateTemplate(t.Context(), svc.CreateTemplate{ID: "a"})
-	_, list := all(c.Sources(t.Context()))
-	return map[string]error{"object": one, "list": list, "nothing": c.DeleteTemplate(t.Context(), "a")}
+	_, one := c.Templates.Create(t.Context(), svc.CreateTemplate{ID: "a"})
+	_, list := all(c.Sources.List(t.Context()))
+	return map[string]error{"object": one, "list": list, "nothing": c.Templates.Delete(t.Context(), "a")}
 }
 
 // What is no answer of the interface: a code by its status, and never a success.
@@ -90,10 +90,10 @@ func TestForeignAnswers(t *testing.T) {
 // An object or a list where nothing is expected, and the other way round.
 func TestNoContent(t *testing.T) {
 	is := is.New(t)
-	is.NoErr(dial(t, says(204, "", "")).DeleteTemplate(t.Context(), "a"))
-	_, err := dial(t, says(204, "", "")).Template(t.Context(), "a")
+	is.NoErr(dial(t, says(204, "", "")).Templates.Delete(t.Context(), "a"))
+	_, err := dial(t, says(204, "", "")).Templates.Read(t.Context(), "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
-	_, err = all(dial(t, says(204, "", "")).Templates(t.Context(), svc.TemplateFilter{}))
+	_, err = all(dial(t, says(204, "", "")).Templates.List(t.Context(), svc.TemplateFilter{}))
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 }
 
@@ -101,13 +101,13 @@ func TestNoContent(t *testing.T) {
 func TestNewerServer(t *testing.T) {
 	is := is.New(t)
 	newer := says(200, "application/json; charset=utf-8", `{"has_update":false,"current_revision":null,"new":[1],"source_name":null}`+"\n")
-	got, err := dial(t, newer).CheckUpdate(t.Context(), "a")
+	got, err := dial(t, newer).Templates.CheckUpdate(t.Context(), "a")
 	is.NoErr(err)
 	is.Equal(got, svc.UpdateCheck{})
-	_, err = dial(t, says(200, "application/json", `{"current_revision":null}`)).CheckUpdate(t.Context(), "a")
+	_, err = dial(t, says(200, "application/json", `{"current_revision":null}`)).Templates.CheckUpdate(t.Context(), "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 	newer = says(410, "application/problem+json; charset=utf-8", `{"code":"gone_for_good","detail":"It is gone..","new":1}`)
-	_, err = dial(t, newer).Template(t.Context(), "a")
+	_, err = dial(t, newer).Templates.Read(t.Context(), "a")
 	is.Equal(refused(err), refusal{Code: "gone_for_good", Message: "It is gone."})
 }
 
@@ -137,7 +137,7 @@ func TestErrorsOfTheTransport(t *testing.T) {
 		own := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			return nil, fmt.Errorf("malformed answer %q: %w", body, io.ErrUnexpectedEOF)
 		})}
-		err := must(client.New(client.Config{BaseURL: "http://svc.example", Token: token, HTTPClient: own})).DeleteTemplate(t.Context(), "a")
+		err := must(client.New(client.Config{BaseURL: "http://svc.example", Token: token, HTTPClient: own})).Templates.Delete(t.Context(), "a")
 		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 		is.True(len(err.Error()) < 1500 && strings.Contains(err.Error(), "malformed answer"))
 		is.True(!strings.Contains(err.Error(), token))
@@ -180,7 +180,7 @@ func TestHTTPClientOfTheHost(t *testing.T) {
 		return nil, context.Canceled
 	})}
 	c := must(client.New(client.Config{BaseURL: "https://svc.example/ext/svc", Token: token, HTTPClient: own, UserAgent: "mine/1.0 (x)"}))
-	is.True(c.DeleteTemplate(t.Context(), "ü") != nil)
+	is.True(c.Templates.Delete(t.Context(), "ü") != nil)
 	is.True(own.CheckRedirect == nil)
 	is.Equal(sent, []string{"mine/1.0 (x) https://svc.example/ext/svc/admin/templates/%C3%BC"})
 }

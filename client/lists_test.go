@@ -22,7 +22,7 @@ func TestListIsCutOff(t *testing.T) {
 	for i := range 300 {
 		s.create(fmt.Sprintf("t%03d", i), func(in *svc.CreateTemplate) { in.Description = new(strings.Repeat("x", 400)) })
 	}
-	list, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+	list, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
 	is.NoErr(err)
 	is.Equal(len(list), 300)
 	chunks := 0
@@ -36,7 +36,7 @@ func TestListIsCutOff(t *testing.T) {
 		return nil
 	})
 	s.requests()
-	list, err = all(s.client.Templates(ctx, svc.TemplateFilter{}))
+	list, err = all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
 	is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
 	is.True(len(list) > 0 && len(list) < 300)
 	is.True(errors.Is(err, io.ErrUnexpectedEOF))
@@ -52,14 +52,14 @@ func TestListIsNotWhole(t *testing.T) {
 		begin + `]} x`: 0, begin + `]}{}`: 0, begin + `],"a":1}`: 0, begin + row + ` ` + row + `]}`: 1,
 		begin + row + `,null]}`: 1, begin + row + `,7]}`: 1, begin + row + `,{}]}`: 1,
 	} {
-		list, err := all(dial(t, says(200, "application/json", body)).Templates(t.Context(), svc.TemplateFilter{}))
+		list, err := all(dial(t, says(200, "application/json", body)).Templates.List(t.Context(), svc.TemplateFilter{}))
 		status, _ := errors.AsType[*client.StatusError](err)
 		if len(list) != rows || err == nil || status == nil {
 			t.Errorf("%s: %d rows, %v", body, len(list), err)
 		}
 	}
 	for body, rows := range map[string]int{``: 0, `[`: 0, `[]]`: 0, `{}`: 0, `[` + row: 1, `[` + row + `,]`: 1} {
-		list, err := all(dial(t, says(200, "application/json", body)).Sources(t.Context()))
+		list, err := all(dial(t, says(200, "application/json", body)).Sources.List(t.Context()))
 		if len(list) != rows || err == nil {
 			t.Errorf("%s: %d rows, %v", body, len(list), err)
 		}
@@ -79,7 +79,7 @@ func TestListIsLeft(t *testing.T) {
 		}
 		left <- struct{}{}
 	})
-	sources := c.Sources(t.Context())
+	sources := c.Sources.List(t.Context())
 	for range 2 {
 		for source, err := range sources {
 			is.NoErr(err)
@@ -104,14 +104,14 @@ func TestContextEnds(t *testing.T) {
 		<-arrived
 		cancel(errors.New("the user has left"))
 	}()
-	_, err := c.Template(ctx, "a")
+	_, err := c.Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 	is.True(errors.Is(err, context.Canceled))
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	n := 0
-	for _, err = range dial(t, endless(`[`, `{"name":"a"},`)).Sources(ctx) {
+	for _, err = range dial(t, endless(`[`, `{"name":"a"},`)).Sources.List(ctx) {
 		if n++; err != nil {
 			break
 		}
@@ -136,9 +136,9 @@ func endless(beginning, more string) http.HandlerFunc {
 func TestAnswersAreBounded(t *testing.T) {
 	is := is.New(t)
 	tooLarge := refusal{Code: svc.CodeInternal, Message: "the server's answer is too large"}
-	_, err := dial(t, endless(`{"id":"`, "x")).Template(t.Context(), "a")
+	_, err := dial(t, endless(`{"id":"`, "x")).Templates.Read(t.Context(), "a")
 	is.Equal(refused(err), tooLarge)
-	list, err := all(dial(t, endless(`[{"name":"a"},{"name":"`, "x")).Sources(t.Context()))
+	list, err := all(dial(t, endless(`[{"name":"a"},{"name":"`, "x")).Sources.List(t.Context()))
 	is.Equal(refused(err), tooLarge)
 	is.Equal(len(list), 1)
 }
@@ -152,7 +152,7 @@ func TestListsAreStreamed(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	n := 0
-	for template, err := range c.Templates(t.Context(), svc.TemplateFilter{}) {
+	for template, err := range c.Templates.List(t.Context(), svc.TemplateFilter{}) {
 		is.NoErr(err)
 		is.Equal(len(template.Name), 1<<20)
 		if n++; n == 66 { // more than one answer may have
@@ -184,11 +184,11 @@ func TestListsOfSeveralPages(t *testing.T) {
 	for i := range 5 {
 		s.create(fmt.Sprint(i))
 		ids = append(ids, fmt.Sprint(i))
-		_, err := s.client.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})
+		_, err := s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 		is.NoErr(err)
 	}
 	for range 2 {
-		templates, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+		templates, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
 		is.NoErr(err)
 		var have []string
 		for _, template := range templates {
@@ -196,10 +196,10 @@ func TestListsOfSeveralPages(t *testing.T) {
 		}
 		is.Equal(have, ids)
 	}
-	keys, err := all(s.client.APIKeys(ctx, "alice"))
+	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
 	is.NoErr(err)
 	is.Equal(len(keys), 5)
-	for template := range s.client.Templates(ctx, svc.TemplateFilter{}) {
+	for template := range s.client.Templates.List(ctx, svc.TemplateFilter{}) {
 		if template.ID == "2" {
 			break
 		}
@@ -219,7 +219,7 @@ func TestLinksOfOthers(t *testing.T) {
 				})
 			}
 		})
-		_, err := all(s.client.Templates(t.Context(), svc.TemplateFilter{}))
+		_, err := all(s.client.Templates.List(t.Context(), svc.TemplateFilter{}))
 		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // Resolve decides an action on a bank and returns the parameters and the reasons. An unknown or
 // inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
-func (c *Client) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, error) {
+func (c *Policies) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, error) {
 	return c.resolve(ctx, at("GET /debug/resolve").where(
 		"bank", q.Bank, "action", q.Action, "sa_id", q.ServiceAccountID, "user_id", q.UserID,
 		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic,
@@ -21,7 +21,7 @@ func (c *Client) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, erro
 
 // Simulate answers a query as Resolve would after a bundle was applied. It writes nothing. Errors:
 // CodeInvalid (the query or the bundle), CodeForbidden.
-func (c *Client) Simulate(
+func (c *Policies) Simulate(
 	ctx context.Context, overlay svc.Bundle, q svc.Query,
 ) (svc.Resolution, error) {
 	bundle, err := overlay.JSON()
@@ -61,8 +61,8 @@ func outOfBody(err error) error {
 
 // WhoCan returns the principals that may do an action on a bank. The action "" means
 // [svc.ActionRecall]. Errors: CodeInvalid, CodeForbidden.
-func (c *Client) WhoCan(ctx context.Context, action, bank string) (svc.Reach, error) {
-	return call(ctx, c, at("GET /debug/who-can").where("action", action, "bank", bank), reach)
+func (c *Policies) WhoCan(ctx context.Context, action, bank string) (svc.Reach, error) {
+	return call(ctx, c.conn, at("GET /debug/who-can").where("action", action, "bank", bank), reach)
 }
 
 func reach(in wire.Reach) svc.Reach {
@@ -98,8 +98,8 @@ type traceEntry struct {
 	Sets wire.SetParameters `json:"sets"`
 }
 
-func (c *Client) resolve(ctx context.Context, r request) (svc.Resolution, error) {
-	return call(ctx, c, r, func(in resolution) svc.Resolution {
+func (c *Policies) resolve(ctx context.Context, r request) (svc.Resolution, error) {
+	return call(ctx, c.conn, r, func(in resolution) svc.Resolution {
 		a := in.Access
 		out := svc.Resolution{
 			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType),

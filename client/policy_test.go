@@ -25,7 +25,7 @@ func TestResolve(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	outcomes := map[svc.Outcome]bool{}
 	for _, q := range queries {
-		got, err := s.client.Resolve(ctx, q)
+		got, err := s.client.Policies.Resolve(ctx, q)
 		is.NoErr(err)
 		want := must(s.Policies.Resolve(ctx, svc.Host, q))
 		is.Equal(got, spliced(want))
@@ -55,12 +55,12 @@ func TestSimulate(t *testing.T) {
 	  "bank_policies": [{"bank_id": "none", "document": {"version": "2026-03-24", "default_strategy": "<brief>"}}]}`)))
 	for _, bundle := range []svc.Bundle{{}, overlay} {
 		for _, q := range append(queries, svc.Query{Bank: "none", Sender: "slack:<7>"}, svc.Query{Bank: "none", UserID: "bob"}) {
-			got, err := s.client.Simulate(ctx, bundle, q)
+			got, err := s.client.Policies.Simulate(ctx, bundle, q)
 			is.NoErr(err)
 			is.Equal(got, spliced(must(s.Policies.Simulate(ctx, svc.Host, bundle, q))))
 		}
 	}
-	is.Equal(must(s.client.Simulate(ctx, overlay, queries[4])).Parameters.RecallMaxTokens, nil)
+	is.Equal(must(s.client.Policies.Simulate(ctx, overlay, queries[4])).Parameters.RecallMaxTokens, nil)
 }
 
 // What is wrong is pointed to in the bundle and in the query, as the Service does, not in the body that was sent.
@@ -81,7 +81,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{svc.Bundle{}, svc.Query{Bank: "a\xff", UserID: "alice"}, []string{"bank"}},
 		{svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}, queries[0], []string{"/groups/0/members/0"}},
 	} {
-		_, err := s.client.Simulate(ctx, c.bundle, c.query)
+		_, err := s.client.Policies.Simulate(ctx, c.bundle, c.query)
 		var fields []string
 		for _, wrong := range refusals(err) {
 			is.Equal(wrong.Code, svc.CodeInvalid)
@@ -95,11 +95,11 @@ func TestWhoCan(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	for _, c := range [][2]string{{"", "support"}, {"bank:delete", "support"}, {"bank:retain", "other bank"}, {"iam:users:read", "*"}} {
-		got, err := s.client.WhoCan(ctx, c[0], c[1])
+		got, err := s.client.Policies.WhoCan(ctx, c[0], c[1])
 		is.NoErr(err)
 		is.Equal(must(json.Marshal(got)), must(json.Marshal(must(s.Policies.WhoCan(ctx, svc.Host, c[0], c[1])))))
 	}
-	got := must(s.client.WhoCan(ctx, "", "support"))
+	got := must(s.client.Policies.WhoCan(ctx, "", "support"))
 	is.Equal(got.Users, []string{"alice"})
 	is.Equal(len(got.Public.Overrides), 1)
 }

@@ -55,7 +55,7 @@ func join(errs []error) error {
 }
 
 // refusal returns the error for an answer that is not a success.
-func (c *Client) refusal(r request, answer *http.Response) error {
+func (c *conn) refusal(r request, answer *http.Response) error {
 	status := c.status(r, answer)
 	body := &bounded{from: answer.Body, left: excerptFrom}
 	isProblem := mediaType(answer.Header) == "application/problem+json"
@@ -90,7 +90,7 @@ func foreign(status *StatusError) *svc.Error {
 	return e
 }
 
-func (c *Client) status(r request, answer *http.Response) *StatusError {
+func (c *conn) status(r request, answer *http.Response) *StatusError {
 	id := c.token().Hide(answer.Header.Get("X-Request-Id"))
 	return &StatusError{
 		Route: r.route, Status: answer.StatusCode, RetryAfter: retryAfter(answer.Header),
@@ -99,7 +99,7 @@ func (c *Client) status(r request, answer *http.Response) *StatusError {
 }
 
 // problem rebuilds the error of the Service from a problem document.
-func (c *Client) problem(p wire.Problem, status *StatusError) error {
+func (c *conn) problem(p wire.Problem, status *StatusError) error {
 	status.Problem = true
 	hide := c.token().Hide
 	refused := func(field, message string) *svc.Error {
@@ -133,7 +133,7 @@ const (
 
 // excerpt quotes the start of a text. A text that is not whole may end with a part of the token, so
 // excerpt cuts the end off.
-func (c *Client) excerpt(text string, whole bool) string {
+func (c *conn) excerpt(text string, whole bool) string {
 	token := c.token()
 	text = token.Hide(text)
 	if !whole {
@@ -155,7 +155,7 @@ const causeSize = 1000
 var errUnreachable = errors.New("no answer")
 
 // unreachable returns the error for a request without an answer or with an ended context.
-func (c *Client) unreachable(ctx context.Context, r request, cause error) error {
+func (c *conn) unreachable(ctx context.Context, r request, cause error) error {
 	message := "the server cannot be reached: try again later"
 	if cause == errSilent {
 		message = "the server has not answered in time"
@@ -167,7 +167,7 @@ func (c *Client) unreachable(ctx context.Context, r request, cause error) error 
 }
 
 // cause returns why a request failed: the error of an ended context, joined with err.
-func (c *Client) cause(ctx context.Context, err error) error {
+func (c *conn) cause(ctx context.Context, err error) error {
 	if inner, is := errors.AsType[*url.Error](err); is {
 		err = inner.Err // drop the address, which may hold a key by mistake
 	}

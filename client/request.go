@@ -127,7 +127,7 @@ func (r request) encode() ([]byte, error) {
 
 // send sends a request, retries it when that is safe, and returns an answer of 200 to 299. The
 // caller must close its body.
-func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+func (c *conn) send(ctx context.Context, r request) (*http.Response, error) {
 	if c.refused != nil {
 		return nil, c.refused
 	}
@@ -152,7 +152,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 }
 
 // once sends a request without retries.
-func (c *Client) once(
+func (c *conn) once(
 	ctx context.Context, r request, target string, body []byte,
 ) (*http.Response, error) {
 	if ctx.Err() != nil {
@@ -184,7 +184,7 @@ func (c *Client) once(
 	return answer, nil
 }
 
-func (c *Client) outgoing(
+func (c *conn) outgoing(
 	ctx context.Context, method, target string, body []byte,
 ) (*http.Request, error) {
 	var content io.Reader

@@ -46,15 +46,15 @@ func TestReadsAreTriedAgain(t *testing.T) {
 			s, ctx := newSite(t, flaky(&times, fail), fresh), t.Context()
 			s.create("a")
 			times.Store(3)
-			_, err := s.client.Template(ctx, "a")
+			_, err := s.client.Templates.Read(ctx, "a")
 			is.NoErr(err)
 			times.Store(3)
-			list, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+			list, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
 			is.NoErr(err)
 			is.Equal(len(list), 1)
 
 			times.Store(100)
-			_, err = s.client.Template(ctx, "a")
+			_, err = s.client.Templates.Read(ctx, "a")
 			is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 			is.Equal(times.Load(), int64(96)) // one, and three more
 		})
@@ -69,12 +69,15 @@ func TestChangesAreNotTriedAgain(t *testing.T) {
 			s, ctx := newSite(t, flaky(&times, fail)), t.Context()
 			times.Store(100)
 			for i, change := range []func() error{
-				func() error { _, err := s.client.IssueMyAPIKey(ctx, svc.NewAPIKey{}); return err },
-				func() error { _, err := s.client.PatchTemplate(ctx, "a", svc.TemplatePatch{}); return err },
-				func() error { return s.client.RevokeAPIKey(ctx, "alice", "k") },
-				func() error { return s.client.DeleteTemplate(ctx, "a") },
-				func() error { _, err := s.client.UpdateTemplate(ctx, "a", svc.UpdateRequest{Force: true}); return err },
-				func() error { _, err := s.client.Simulate(ctx, svc.Bundle{}, queries[0]); return err },
+				func() error { _, err := s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{}); return err },
+				func() error { _, err := s.client.Templates.Patch(ctx, "a", svc.TemplatePatch{}); return err },
+				func() error { return s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, "k") },
+				func() error { return s.client.Templates.Delete(ctx, "a") },
+				func() error {
+					_, err := s.client.Templates.Update(ctx, "a", svc.UpdateRequest{Force: true})
+					return err
+				},
+				func() error { _, err := s.client.Policies.Simulate(ctx, svc.Bundle{}, queries[0]); return err },
 			} {
 				is.Equal(svc.ErrorCode(change()), svc.CodeUnavailable)
 				is.Equal(times.Load(), int64(99-i))
@@ -90,7 +93,7 @@ func TestOtherFailuresAreNotTriedAgain(t *testing.T) {
 			requests++
 			says(status, "text/html", "<html>")(w, r)
 		})
-		if _, err := c.Template(t.Context(), "a"); err == nil || requests != 1 {
+		if _, err := c.Templates.Read(t.Context(), "a"); err == nil || requests != 1 {
 			t.Errorf("%d: %d requests, %v", status, requests, err)
 		}
 	}
@@ -166,7 +169,7 @@ func TestRetryAfter(t *testing.T) {
 		for _, code := range []int{503, 429} {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{answers: []http.Response{status(code, c.header...)}}
-				_, err := s.client().Template(t.Context(), "a")
+				_, err := s.client().Templates.Read(t.Context(), "a")
 				tries := 4
 				if c.atLeast < 0 {
 					tries = 1
@@ -195,7 +198,7 @@ func TestPausesAreDrawn(t *testing.T) {
 		var longest [4]time.Duration
 		for range 200 {
 			s := &script{answers: []http.Response{{}}}
-			_, _ = s.client().Template(t.Context(), "a")
+			_, _ = s.client().Templates.Read(t.Context(), "a")
 			for i := 1; i < len(s.at); i++ {
 				pause := s.at[i] - s.at[i-1]
 				seen[pause] = true
@@ -236,7 +239,7 @@ func TestRetriesEndWithTheContext(t *testing.T) {
 				ctx, end := c.end(t.Context())
 				defer end()
 				s := &script{answers: []http.Response{c.answer}}
-				_, err := s.client().Template(ctx, "a")
+				_, err := s.client().Templates.Read(ctx, "a")
 				is.Equal(time.Since(s.began), c.took)
 				is.Equal(len(s.at), c.tries)
 				is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
@@ -279,7 +282,7 @@ func TestInterfaceIsUnavailable(t *testing.T) {
 		return nil
 	})
 	began := time.Now()
-	_, err := s.client.Template(t.Context(), "a")
+	_, err := s.client.Templates.Read(t.Context(), "a")
 	is.NoErr(err)
 	is.True(time.Since(began) >= time.Second)
 	is.Equal(s.requests(), []string{"GET /admin/templates/{template_id}", "GET /admin/templates/{template_id}"})
@@ -300,8 +303,10 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 	}
 	s, ctx := newSite(t, lost), t.Context()
 	for _, issue := range []func(svc.NewAPIKey) (svc.IssuedKey, error){
-		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.IssueMyAPIKey(ctx, in) },
-		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.IssueAPIKey(ctx, "alice", in) },
+		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.Keys.Issue(ctx, svc.Me, in) },
+		func(in svc.NewAPIKey) (svc.IssuedKey, error) {
+			return s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in)
+		},
 	} {
 		in := svc.NewAPIKey{Description: new("laptop"), IdempotencyKey: rand.Text()}
 		times.Store(2)
@@ -315,10 +320,10 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 		_, err = issue(svc.NewAPIKey{IdempotencyKey: "a b"})
 		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	}
-	keys, err := all(s.client.APIKeys(ctx, "alice"))
+	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
 	is.NoErr(err)
 	is.Equal(len(keys), 1)
 	times.Store(1)
-	_, err = s.client.InstallTemplate(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
+	_, err = s.client.Templates.Install(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
 	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
 }

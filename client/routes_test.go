@@ -8,29 +8,35 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/matryer/is"
 )
 
-// Every route is called by a method, and every method that takes a context calls exactly one.
+// Every route is called by a method of a noun, and every method calls exactly one: a method that
+// takes a holder calls one for the caller and one for a user.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	s := newSite(t)
 	called := map[string]string{}
-	for method := range reflect.TypeFor[*client.Client]().Methods() {
-		if method.Type.NumIn() < 2 || method.Type.In(1) != reflect.TypeFor[context.Context]() {
+	for field, noun := range reflect.ValueOf(s.client).Elem().Fields() {
+		if !field.IsExported() {
 			continue
 		}
-		invoke(t.Context(), s.client, method)
-		routes := slices.Compact(s.requests())
-		if len(routes) != 1 || routes[0] == "" {
-			t.Errorf("%s called %q", method.Name, routes)
-			continue
+		for method := range noun.Type().Methods() {
+			name := field.Name + "." + method.Name
+			for _, holder := range holders(method) {
+				invoke(t.Context(), noun, method, holder)
+				routes := slices.Compact(s.requests())
+				if len(routes) != 1 || routes[0] == "" {
+					t.Errorf("%s called %q", name, routes)
+					continue
+				}
+				if other := called[routes[0]]; other != "" {
+					t.Errorf("%s and %s call %s", other, name, routes[0])
+				}
+				called[routes[0]] = name
+			}
 		}
-		if other := called[routes[0]]; other != "" {
-			t.Errorf("%s and %s call %s", other, method.Name, routes[0])
-		}
-		called[routes[0]] = method.Name
 	}
 	for _, route := range httpapi.Routes() {
 		if called[route.Method+" "+route.Path] == "" {
@@ -39,12 +45,24 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	}
 }
 
+// holders are those to call a method with.
+func holders(method reflect.Method) []svc.Identity {
+	if method.Type.NumIn() > 2 && method.Type.In(2) == reflect.TypeFor[svc.Identity]() {
+		return []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}}
+	}
+	return []svc.Identity{{}}
+}
+
 // invoke calls a method, with "x" for each text and zero for all else; a list is ranged over.
-func invoke(ctx context.Context, c *client.Client, method reflect.Method) {
-	in := []reflect.Value{reflect.ValueOf(c), reflect.ValueOf(ctx)}
+func invoke(ctx context.Context, noun reflect.Value, method reflect.Method, holder svc.Identity) {
+	in := []reflect.Value{noun, reflect.ValueOf(ctx)}
 	for i := 2; i < method.Type.NumIn(); i++ {
 		arg := reflect.New(method.Type.In(i)).Elem()
-		fill(arg)
+		if arg.Type() == reflect.TypeFor[svc.Identity]() {
+			arg.Set(reflect.ValueOf(holder))
+		} else {
+			fill(arg)
+		}
 		in = append(in, arg)
 	}
 	do := method.Func.Call

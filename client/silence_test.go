@@ -63,7 +63,7 @@ func TestSilence(t *testing.T) {
 					<-r.Context().Done()
 					return nil, r.Context().Err()
 				})
-				_, err := all(c.Sources(t.Context()))
+				_, err := all(c.Sources.List(t.Context()))
 				is.Equal(refused(err).Message, message)
 				is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 				is.True(strings.Contains(err.Error(), "the server was silent for too long"))
@@ -86,7 +86,7 @@ func TestPatience(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		})
-		list, err := all(c.Sources(t.Context()))
+		list, err := all(c.Sources.List(t.Context()))
 		is.NoErr(err)
 		is.Equal(len(list), 0)
 	})
@@ -101,7 +101,7 @@ func TestSlowReader(t *testing.T) {
 			return body{r, strings.NewReader("[" + rows + "]"), true}, nil
 		})
 		n := 0
-		for _, err := range c.Sources(t.Context()) {
+		for _, err := range c.Sources.List(t.Context()) {
 			is.NoErr(err)
 			n++
 			time.Sleep(time.Hour)

@@ -22,15 +22,15 @@ type Source struct {
 	UpdatedAt   time.Time
 }
 
-// Sources lists the server's sources by name. It reads row by row, as [Client.Templates] does.
+// List lists the server's sources by name. It reads row by row, as [Templates.List] does.
 // Errors: CodeForbidden.
-func (c *Client) Sources(ctx context.Context) iter.Seq2[Source, error] {
-	return list(ctx, c, at("GET /admin/template-sources").where("view", "full"), "", source)
+func (c *Sources) List(ctx context.Context) iter.Seq2[Source, error] {
+	return list(ctx, c.conn, at("GET /admin/template-sources").where("view", "full"), "", source)
 }
 
-// RegisterSource registers a source that the server trusts. Errors: CodeInvalid, CodeForbidden,
+// Register registers a source that the server trusts. Errors: CodeInvalid, CodeForbidden,
 // CodeExists.
-func (c *Client) RegisterSource(ctx context.Context, in svc.RegisterSource) (Source, error) {
+func (c *Sources) Register(ctx context.Context, in svc.RegisterSource) (Source, error) {
 	body := wire.RegisterSource{
 		URL: in.URL, Alias: in.Alias, AuthToken: (*string)(in.AuthToken),
 		Description: in.Description,
@@ -38,34 +38,34 @@ func (c *Client) RegisterSource(ctx context.Context, in svc.RegisterSource) (Sou
 	if in.SigningKey != nil {
 		body.SigningKey = new(base64.StdEncoding.EncodeToString(in.SigningKey))
 	}
-	return call(ctx, c, at("POST /admin/template-sources").where("view", "full").with(body), source)
+	return call(ctx, c.conn, at("POST /admin/template-sources").where("view", "full").with(body), source)
 }
 
-// RemoveSource removes a source; the server no longer trusts it. Errors: CodeInvalid,
+// Remove removes a source; the server no longer trusts it. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
-func (c *Client) RemoveSource(ctx context.Context, name string) error {
+func (c *Sources) Remove(ctx context.Context, name string) error {
 	return c.do(ctx, at("DELETE /admin/template-sources/{name}", name))
 }
 
-// SourceTemplates lists what a source of the server offers and which of it is installed. The
+// Browse lists what a source of the server offers and which of it is installed. The
 // interface does not show Index, ManifestFile and Manifest; they are zero. Lists are never nil.
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
-func (c *Client) SourceTemplates(
+func (c *Sources) Browse(
 	ctx context.Context, name string, filter svc.CatalogFilter,
 ) (svc.SourceTemplates, error) {
 	r := at("GET /admin/template-sources/{name}/templates", name)
 	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
-	return call(ctx, c, r, sourceTemplates)
+	return call(ctx, c.conn, r, sourceTemplates)
 }
 
-// SearchSources lists what all sources of the server offer, sorted by the name of the source. A
+// Search lists what all sources of the server offer, sorted by the name of the source. A
 // source that cannot be listed has a Problem. Errors: CodeInvalid, CodeForbidden.
-func (c *Client) SearchSources(
+func (c *Sources) Search(
 	ctx context.Context, filter svc.CatalogFilter,
 ) ([]svc.SourceListing, error) {
 	r := at("GET /admin/source-templates")
 	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
-	return call(ctx, c, r, func(in wire.SourceListings) []svc.SourceListing {
+	return call(ctx, c.conn, r, func(in wire.SourceListings) []svc.SourceListing {
 		listings := []svc.SourceListing{}
 		for _, one := range in.Sources {
 			listings = append(listings, svc.SourceListing{
@@ -78,11 +78,11 @@ func (c *Client) SearchSources(
 	})
 }
 
-// RebindSource binds the templates that came from a source with this name to its present address.
+// Rebind binds the templates that came from a source with this name to its present address.
 // It returns the ids of these templates. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (c *Client) RebindSource(ctx context.Context, name string) ([]string, error) {
+func (c *Sources) Rebind(ctx context.Context, name string) ([]string, error) {
 	r := at("POST /admin/template-sources/{name}/rebind", name)
-	return call(ctx, c, r, func(in wire.Rebound) []string { return in.TemplateIDs })
+	return call(ctx, c.conn, r, func(in wire.Rebound) []string { return in.TemplateIDs })
 }
 
 func source(in wire.FullSource) Source {

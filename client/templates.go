@@ -10,37 +10,37 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// Templates lists the server's templates that match a filter, sorted by name, then id. It reads row
+// List lists the server's templates that match a filter, sorted by name, then id. It reads row
 // by row, so the list need not fit into memory. Each range over it sends a request; leaving the
 // loop early ends the request. An error is the last thing yielded.
 //
 // The interface does not show all fields of a template. So Version and the ID and Base of the
 // Origin are zero in every template that the Client returns. Integrations and Tags are never nil.
-func (c *Client) Templates(
+func (c *Templates) List(
 	ctx context.Context, filter svc.TemplateFilter,
 ) iter.Seq2[svc.Template, error] {
 	r := at("GET /admin/templates").where("category", filter.Category, "tag", filter.Tag)
-	return list(ctx, c, r, "templates", template)
+	return list(ctx, c.conn, r, "templates", template)
 }
 
-// Template returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (c *Client) Template(ctx context.Context, id string) (svc.Template, error) {
-	return call(ctx, c, at("GET /admin/templates/{template_id}", id), template)
+// Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (c *Templates) Read(ctx context.Context, id string) (svc.Template, error) {
+	return call(ctx, c.conn, at("GET /admin/templates/{template_id}", id), template)
 }
 
-// CreateTemplate creates a template of the server by hand. Errors: CodeInvalid, CodeForbidden,
+// Create creates a template of the server by hand. Errors: CodeInvalid, CodeForbidden,
 // CodeExists.
-func (c *Client) CreateTemplate(ctx context.Context, in svc.CreateTemplate) (svc.Template, error) {
-	return call(ctx, c, at("POST /admin/templates").with(wire.CreateTemplate{
+func (c *Templates) Create(ctx context.Context, in svc.CreateTemplate) (svc.Template, error) {
+	return call(ctx, c.conn, at("POST /admin/templates").with(wire.CreateTemplate{
 		ID: in.ID, Name: in.Name, Manifest: in.Manifest, Description: in.Description,
 		Category: in.Category, Integrations: in.Integrations, Tags: in.Tags,
 	}), template)
 }
 
-// PatchTemplate changes some fields of a template of the server. With ifMatch, it changes the
+// Patch changes some fields of a template of the server. With ifMatch, it changes the
 // template only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
 // CodePrecondition, CodeChanged.
-func (c *Client) PatchTemplate(
+func (c *Templates) Patch(
 	ctx context.Context, id string, patch svc.TemplatePatch, ifMatch ...string,
 ) (svc.Template, error) {
 	body := wire.PatchTemplate{
@@ -52,33 +52,33 @@ func (c *Client) PatchTemplate(
 		body.Manifest = optional(&patch.Manifest)
 	}
 	r := at("PATCH /admin/templates/{template_id}", id).with(body).match(ifMatch)
-	return call(ctx, c, r, template)
+	return call(ctx, c.conn, r, template)
 }
 
-// DeleteTemplate deletes a template of the server. With ifMatch, it deletes the template only if it
+// Delete deletes a template of the server. With ifMatch, it deletes the template only if it
 // has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
-func (c *Client) DeleteTemplate(ctx context.Context, id string, ifMatch ...string) error {
+func (c *Templates) Delete(ctx context.Context, id string, ifMatch ...string) error {
 	return c.do(ctx, at("DELETE /admin/templates/{template_id}", id).match(ifMatch))
 }
 
-// InstallTemplate installs a template from a source for the server. Errors: CodeInvalid,
+// Install installs a template from a source for the server. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
 // CodeSourceTimeout.
-func (c *Client) InstallTemplate(ctx context.Context, in svc.Install) (svc.Template, error) {
+func (c *Templates) Install(ctx context.Context, in svc.Install) (svc.Template, error) {
 	body := wire.InstallTemplate{SourceName: in.SourceName, AliasID: in.AliasID}
 	if in.SourceScope != "" {
 		body.SourceScope = (*string)(&in.SourceScope)
 	}
 	r := at("POST /admin/templates/{template_id}/install", in.TemplateID).with(body)
-	return call(ctx, c, r.repeatable(in.IdempotencyKey), template)
+	return call(ctx, c.conn, r.repeatable(in.IdempotencyKey), template)
 }
 
 // CheckUpdate asks the source of a template whether its content differs from the installed content.
 // The interface does not show the Owner of the Source; it is "". Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound (template or source), CodeSourceMoved, CodeSourceFailed,
 // CodeSourceTimeout.
-func (c *Client) CheckUpdate(ctx context.Context, id string) (svc.UpdateCheck, error) {
-	return call(ctx, c, at("GET /admin/templates/{template_id}/check-update", id), updateCheckOf)
+func (c *Templates) CheckUpdate(ctx context.Context, id string) (svc.UpdateCheck, error) {
+	return call(ctx, c.conn, at("GET /admin/templates/{template_id}/check-update", id), updateCheckOf)
 }
 
 // updateCheck distinguishes has_update false from an answer without that key.
@@ -97,12 +97,12 @@ func updateCheckOf(in updateCheck) svc.UpdateCheck {
 	return check
 }
 
-// UpdateTemplate updates a template to the content that its source has now. The request in says
+// Update updates a template to the content that its source has now. The request in says
 // what to do with local edits. With ifMatch, it updates the template only if it has one of these
 // ETags. Errors: CodeInvalid (also for a template that was created by hand), CodeForbidden,
 // CodeNotFound (template or source, or the template is gone from the source), CodeEdited,
 // CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
-func (c *Client) UpdateTemplate(
+func (c *Templates) Update(
 	ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string,
 ) (svc.Update, error) {
 	r := at("POST /admin/templates/{template_id}/update", id).match(ifMatch).where(
@@ -115,7 +115,7 @@ func (c *Client) UpdateTemplate(
 			Category: content.Category, Integrations: content.Integrations, Tags: content.Tags,
 		})
 	}
-	return call(ctx, c, r, func(in wire.Update) svc.Update {
+	return call(ctx, c.conn, r, func(in wire.Update) svc.Update {
 		return svc.Update{
 			Updated: in.Updated, PreviousRevision: orEmpty(in.PreviousRevision),
 			NewRevision: orEmpty(in.NewRevision), Template: template(in.Template),
@@ -123,11 +123,11 @@ func (c *Client) UpdateTemplate(
 	})
 }
 
-// DiffTemplate returns what an update would change and what was edited locally. Errors: those of
-// UpdateTemplate except CodeEdited.
-func (c *Client) DiffTemplate(ctx context.Context, id string) (svc.TemplateDiff, error) {
+// Diff returns what an update would change and what was edited locally. Errors: those of
+// Update except CodeEdited.
+func (c *Templates) Diff(ctx context.Context, id string) (svc.TemplateDiff, error) {
 	r := at("GET /admin/templates/{template_id}/diff", id)
-	return call(ctx, c, r, func(in wire.TemplateDiff) svc.TemplateDiff {
+	return call(ctx, c.conn, r, func(in wire.TemplateDiff) svc.TemplateDiff {
 		diff := svc.TemplateDiff{
 			CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision,
 			Changes: []svc.ContentChange{},
@@ -141,13 +141,13 @@ func (c *Client) DiffTemplate(ctx context.Context, id string) (svc.TemplateDiff,
 	})
 }
 
-// TemplateHistory lists the former versions of a template of the server, newest first. It reads row
+// History lists the former versions of a template of the server, newest first. It reads row
 // by row, as Templates does. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (c *Client) TemplateHistory(
+func (c *Templates) History(
 	ctx context.Context, id string,
 ) iter.Seq2[svc.TemplateVersion, error] {
 	r := at("GET /admin/templates/{template_id}/history", id)
-	return list(ctx, c, r, "versions", func(in wire.TemplateVersion) svc.TemplateVersion {
+	return list(ctx, c.conn, r, "versions", func(in wire.TemplateVersion) svc.TemplateVersion {
 		return svc.TemplateVersion{
 			Number: in.Version, SourceRevision: orEmpty(in.SourceRevision), UpdatedAt: in.UpdatedAt,
 			Content: svc.Content{
@@ -158,14 +158,14 @@ func (c *Client) TemplateHistory(
 	})
 }
 
-// RollbackTemplate gives a template of the server the content of a former version. With ifMatch, it
+// Rollback gives a template of the server the content of a former version. With ifMatch, it
 // changes the template only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound (template or version), CodePrecondition, CodeChanged.
-func (c *Client) RollbackTemplate(
+func (c *Templates) Rollback(
 	ctx context.Context, id string, number int64, ifMatch ...string,
 ) (svc.Template, error) {
 	r := at("POST /admin/templates/{template_id}/rollback", id).match(ifMatch)
-	return call(ctx, c, r.with(wire.RollbackTemplate{Version: number}), template)
+	return call(ctx, c.conn, r.with(wire.RollbackTemplate{Version: number}), template)
 }
 
 func template(in wire.Template) svc.Template {

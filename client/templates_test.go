@@ -40,29 +40,29 @@ func TestTemplateByHand(t *testing.T) {
 		Name: "Ä <&>", Description: new(""), Category: new("work"), Integrations: []string{"x"}, Tags: []string{"t", "t"},
 		Manifest: []byte(`{ "version":"1", "n":[1.50,1e400], "s":"<&>\u2028\u003c" }`),
 	}}
-	created, err := s.client.CreateTemplate(ctx, in)
+	created, err := s.client.Templates.Create(ctx, in)
 	is.NoErr(err)
 	is.Equal(created, s.kept("a"))
 	is.Equal(string(created.Manifest), `{"version":"1","n":[1.50,1e400],"s":"<&>\u2028\u003c"}`)
 	is.Equal(created.Origin, nil)
-	got, err := s.client.Template(ctx, "a")
+	got, err := s.client.Templates.Read(ctx, "a")
 	is.NoErr(err)
 	is.Equal(got, created)
 
-	least, err := s.client.CreateTemplate(ctx, svc.CreateTemplate{ID: "b", Content: svc.Content{Name: "b", Manifest: []byte(`{"version":"1"}`)}})
+	least, err := s.client.Templates.Create(ctx, svc.CreateTemplate{ID: "b", Content: svc.Content{Name: "b", Manifest: []byte(`{"version":"1"}`)}})
 	is.NoErr(err)
 	is.Equal(least, s.kept("b"))
 	is.True(least.Description == nil && least.Integrations != nil && least.Tags != nil)
 
-	is.NoErr(s.client.DeleteTemplate(ctx, "a"))
-	_, err = s.client.Template(ctx, "a")
+	is.NoErr(s.client.Templates.Delete(ctx, "a"))
+	_, err = s.client.Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
 }
 
 func TestTemplates(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
-	none, err := all(s.client.Templates(ctx, svc.TemplateFilter{}))
+	none, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
 	is.NoErr(err)
 	is.Equal(len(none), 0)
 	for _, id := range []string{"b", "a", "c"} {
@@ -72,7 +72,7 @@ func TestTemplates(t *testing.T) {
 	}
 	s.create("d")
 	for _, filter := range []svc.TemplateFilter{{}, {Category: "c&d=+ ;"}, {Tag: "tag of a"}, {Category: "c&d=+ ;", Tag: "ü"}, {Tag: "none"}} {
-		got, err := all(s.client.Templates(ctx, filter))
+		got, err := all(s.client.Templates.List(ctx, filter))
 		is.NoErr(err)
 		want := must(all(s.Templates.List(ctx, svc.Host, filter)))
 		for i := range want {
@@ -80,7 +80,7 @@ func TestTemplates(t *testing.T) {
 		}
 		is.Equal(got, want)
 	}
-	is.Equal(len(must(all(s.client.Templates(ctx, svc.TemplateFilter{Tag: "ü"})))), 3)
+	is.Equal(len(must(all(s.client.Templates.List(ctx, svc.TemplateFilter{Tag: "ü"})))), 3)
 }
 
 func TestPatchTemplate(t *testing.T) {
@@ -103,7 +103,7 @@ func TestPatchTemplate(t *testing.T) {
 	} {
 		s.tick()
 		before := s.kept("a")
-		got, err := s.client.PatchTemplate(ctx, "a", patch)
+		got, err := s.client.Templates.Patch(ctx, "a", patch)
 		is.NoErr(err)
 		is.Equal(got, s.kept("a"))
 		want := before
@@ -120,20 +120,20 @@ func TestIfMatch(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)
-	first := must(s.client.InstallTemplate(ctx, svc.Install{TemplateID: "notes", SourceName: "acme"}))
+	first := must(s.client.Templates.Install(ctx, svc.Install{TemplateID: "notes", SourceName: "acme"}))
 	is.Equal(first.ETag(), must(s.Templates.Read(ctx, svc.Host, "notes")).ETag())
 	s.tick()
 	patch := svc.TemplatePatch{Name: new("other")}
-	second := must(s.client.PatchTemplate(ctx, "notes", patch, `"x"`, first.ETag()))
-	_, patched := s.client.PatchTemplate(ctx, "notes", patch, first.ETag())
-	_, updated := s.client.UpdateTemplate(ctx, "notes", svc.UpdateRequest{Force: true}, first.ETag())
-	_, rolled := s.client.RollbackTemplate(ctx, "notes", 1, first.ETag())
-	for _, err := range []error{patched, updated, rolled, s.client.DeleteTemplate(ctx, "notes", first.ETag())} {
+	second := must(s.client.Templates.Patch(ctx, "notes", patch, `"x"`, first.ETag()))
+	_, patched := s.client.Templates.Patch(ctx, "notes", patch, first.ETag())
+	_, updated := s.client.Templates.Update(ctx, "notes", svc.UpdateRequest{Force: true}, first.ETag())
+	_, rolled := s.client.Templates.Rollback(ctx, "notes", 1, first.ETag())
+	for _, err := range []error{patched, updated, rolled, s.client.Templates.Delete(ctx, "notes", first.ETag())} {
 		is.Equal(svc.ErrorCode(err), svc.CodePrecondition)
 	}
 	s.tick()
-	third := must(s.client.UpdateTemplate(ctx, "notes", svc.UpdateRequest{Force: true}, second.ETag()))
-	must(s.client.RollbackTemplate(ctx, "notes", 1, third.Template.ETag(), svc.AnyETag))
+	third := must(s.client.Templates.Update(ctx, "notes", svc.UpdateRequest{Force: true}, second.ETag()))
+	must(s.client.Templates.Rollback(ctx, "notes", 1, third.Template.ETag(), svc.AnyETag))
 }
 
 // apply is what a patch means, field by field.
@@ -162,19 +162,19 @@ func TestInstalledTemplate(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	s.register(catalogue)
-	installed, err := s.client.InstallTemplate(ctx, svc.Install{TemplateID: "notes", SourceName: "acme", AliasID: new("mine")})
+	installed, err := s.client.Templates.Install(ctx, svc.Install{TemplateID: "notes", SourceName: "acme", AliasID: new("mine")})
 	is.NoErr(err)
 	is.Equal(installed, s.kept("mine"))
 	is.Equal(installed.Origin.Source, svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
 	is.True(strings.HasPrefix(installed.Origin.Revision, "sha256:"))
-	_, err = s.client.InstallTemplate(ctx, svc.Install{TemplateID: "mail", SourceName: "acme", SourceScope: svc.ScopeServer})
+	_, err = s.client.Templates.Install(ctx, svc.Install{TemplateID: "mail", SourceName: "acme", SourceScope: svc.ScopeServer})
 	is.NoErr(err)
-	_, err = s.client.InstallTemplate(ctx, svc.Install{TemplateID: "mail", SourceName: "acme", SourceScope: svc.ScopePersonal, AliasID: new("x")})
+	_, err = s.client.Templates.Install(ctx, svc.Install{TemplateID: "mail", SourceName: "acme", SourceScope: svc.ScopePersonal, AliasID: new("x")})
 	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
 
 	check := func(id string, has bool) {
 		t.Helper()
-		got, err := s.client.CheckUpdate(ctx, id)
+		got, err := s.client.Templates.CheckUpdate(ctx, id)
 		is.NoErr(err)
 		is.Equal(got, must(s.Templates.CheckUpdate(ctx, svc.Host, id)))
 		is.Equal(got.HasUpdate, has)
@@ -185,24 +185,24 @@ func TestInstalledTemplate(t *testing.T) {
 	s.offer(strings.Replace(catalogue, "1.50", "1.75", 1))
 	check("mine", true)
 
-	diff, err := s.client.DiffTemplate(ctx, "mine")
+	diff, err := s.client.Templates.Diff(ctx, "mine")
 	is.NoErr(err)
 	is.Equal(diff, must(s.Templates.Diff(ctx, svc.Host, "mine")))
 	is.Equal(len(diff.Changes), 1)
-	same, err := s.client.DiffTemplate(ctx, "mail")
+	same, err := s.client.Templates.Diff(ctx, "mail")
 	is.NoErr(err)
 	is.Equal(same, must(s.Templates.Diff(ctx, svc.Host, "mail")))
 
 	s.tick()
-	update, err := s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})
+	update, err := s.client.Templates.Update(ctx, "mine", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update, svc.Update{
 		Updated: true, PreviousRevision: installed.Origin.Revision, NewRevision: diff.LatestRevision, Template: s.kept("mine"),
 	})
-	update, err = s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})
+	update, err = s.client.Templates.Update(ctx, "mine", svc.UpdateRequest{})
 	is.NoErr(err)
 	is.Equal(update, svc.Update{PreviousRevision: diff.LatestRevision, NewRevision: diff.LatestRevision, Template: s.kept("mine")})
-	update, err = s.client.UpdateTemplate(ctx, "mine", svc.UpdateRequest{Force: true})
+	update, err = s.client.Templates.Update(ctx, "mine", svc.UpdateRequest{Force: true})
 	is.NoErr(err)
 	is.True(update.Updated)
 
@@ -216,9 +216,9 @@ func TestDiffOfNull(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	s.register(`{"templates": [{"id": "a", "name": "a", "manifest": {"version": "1", "n": null, "x": "<1>"}}]}`)
 	must(s.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: "acme"}))
-	must(s.client.PatchTemplate(ctx, "a", svc.TemplatePatch{Manifest: []byte(`{"version":"1","x":2}`), Category: &svc.TextPatch{Value: new("c")}}))
+	must(s.client.Templates.Patch(ctx, "a", svc.TemplatePatch{Manifest: []byte(`{"version":"1","x":2}`), Category: &svc.TextPatch{Value: new("c")}}))
 	s.offer(`{"templates": [{"id": "a", "name": "a", "manifest": {"version": "1", "n": null, "x": 3}}]}`)
-	got, err := s.client.DiffTemplate(ctx, "a")
+	got, err := s.client.Templates.Diff(ctx, "a")
 	is.NoErr(err)
 	is.Equal(got, must(s.Templates.Diff(ctx, svc.Host, "a")))
 	is.Equal(got.Changes[0], svc.ContentChange{
@@ -234,7 +234,7 @@ func TestTemplateOfAPersonalSource(t *testing.T) {
 	c := dial(t, says(200, "application/json", `{"id":"a","name":"A","description":null,"category":null,"integrations":[],"tags":[],
 		"scope":"personal","owner":"alice","source_name":"s","source_scope":"personal","source_owner":"bob","source_revision":"r",
 		"installed_at":"2026-01-02T03:04:05.678901Z","updated_at":"2026-01-02T03:04:06.000000Z","manifest":{"version":"1"}}`))
-	got, err := c.Template(t.Context(), "a")
+	got, err := c.Templates.Read(t.Context(), "a")
 	is.NoErr(err)
 	is.Equal(got, svc.Template{
 		TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: "alice", ID: "a"},
@@ -251,15 +251,15 @@ func TestHistory(t *testing.T) {
 	must(s.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}))
 	for _, name := range []string{"one", "two"} {
 		s.tick()
-		must(s.client.PatchTemplate(ctx, "notes", svc.TemplatePatch{Name: &name}))
+		must(s.client.Templates.Patch(ctx, "notes", svc.TemplatePatch{Name: &name}))
 	}
-	history, err := all(s.client.TemplateHistory(ctx, "notes"))
+	history, err := all(s.client.Templates.History(ctx, "notes"))
 	is.NoErr(err)
 	is.Equal(history, must(all(s.Templates.History(ctx, svc.Host, "notes"))))
 	is.Equal(len(history), 2)
 
 	s.tick()
-	back, err := s.client.RollbackTemplate(ctx, "notes", 1)
+	back, err := s.client.Templates.Rollback(ctx, "notes", 1)
 	is.NoErr(err)
 	is.Equal(back, s.kept("notes"))
 	is.Equal(back.Name, "Notes <&>")

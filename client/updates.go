@@ -9,9 +9,9 @@ import (
 
 // CheckUpdates compares all templates of the server with their sources. It asks each source once.
 // The interface does not show the owners of sources; they are "". Errors: CodeForbidden.
-func (c *Client) CheckUpdates(ctx context.Context) (svc.UpdateReport, error) {
+func (c *Templates) CheckUpdates(ctx context.Context) (svc.UpdateReport, error) {
 	r := at("POST /admin/templates/check-updates")
-	return call(ctx, c, r, func(in wire.UpdateReport) svc.UpdateReport {
+	return call(ctx, c.conn, r, func(in wire.UpdateReport) svc.UpdateReport {
 		report := svc.UpdateReport{
 			Checked: int(in.Checked), Templates: []svc.TemplateUpdate{},
 			Sources: []svc.SourceReport{},

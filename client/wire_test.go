@@ -28,44 +28,48 @@ func TestRequestsOnTheWire(t *testing.T) {
 		call func() error
 		want string
 	}{
-		{func() error { return second(all(c.Templates(ctx, svc.TemplateFilter{}))) }, `GET /admin/templates `},
-		{func() error { return second(all(c.Templates(ctx, svc.TemplateFilter{Category: "a&b", Tag: "ü ;"}))) },
-			`GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
-		{func() error { return second(c.CreateTemplate(ctx, svc.CreateTemplate{ID: "a"})) },
-			`POST /admin/templates {"id":"a","name":"","manifest":null}`},
-		{func() error { return second(c.PatchTemplate(ctx, "a", svc.TemplatePatch{})) }, `PATCH /admin/templates/a {}`},
+		{func() error { return second(all(c.Templates.List(ctx, svc.TemplateFilter{}))) }, `GET /admin/templates `},
 		{func() error {
-			return second(c.PatchTemplate(ctx, "a", svc.TemplatePatch{
+			return second(all(c.Templates.List(ctx, svc.TemplateFilter{Category: "a&b", Tag: "ü ;"})))
+		},
+			`GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
+		{func() error { return second(c.Templates.Create(ctx, svc.CreateTemplate{ID: "a"})) },
+			`POST /admin/templates {"id":"a","name":"","manifest":null}`},
+		{func() error { return second(c.Templates.Patch(ctx, "a", svc.TemplatePatch{})) }, `PATCH /admin/templates/a {}`},
+		{func() error {
+			return second(c.Templates.Patch(ctx, "a", svc.TemplatePatch{
 				Name: new(""), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: new("<")}, Tags: new([]string),
 			}))
 		}, `PATCH /admin/templates/a {"name":"","description":null,"category":"<","tags":[]}`},
-		{func() error { return second(c.InstallTemplate(ctx, svc.Install{TemplateID: "a", SourceName: "s"})) },
+		{func() error { return second(c.Templates.Install(ctx, svc.Install{TemplateID: "a", SourceName: "s"})) },
 			`POST /admin/templates/a/install {"source_name":"s"}`},
 		{func() error {
-			return second(c.InstallTemplate(ctx, svc.Install{TemplateID: "a", SourceName: "s", SourceScope: "personal", AliasID: new("")}))
+			return second(c.Templates.Install(ctx, svc.Install{TemplateID: "a", SourceName: "s", SourceScope: "personal", AliasID: new("")}))
 		}, `POST /admin/templates/a/install {"source_name":"s","source_scope":"personal","alias_id":""}`},
-		{func() error { return second(c.UpdateTemplate(ctx, "a", svc.UpdateRequest{Force: true})) }, `POST /admin/templates/a/update?force=true `},
+		{func() error { return second(c.Templates.Update(ctx, "a", svc.UpdateRequest{Force: true})) }, `POST /admin/templates/a/update?force=true `},
 		{func() error {
-			return second(c.UpdateTemplate(ctx, "a", svc.UpdateRequest{
+			return second(c.Templates.Update(ctx, "a", svc.UpdateRequest{
 				Resolution: svc.TakeMerged, LocalEdits: svc.EditsMerge, Revision: "sha256:1", Content: &svc.Content{Tags: []string{"t"}, Manifest: []byte(`{}`)},
 			}))
 		}, `POST /admin/templates/a/update?force=false&local_edits=merge&resolution=merged&revision=sha256%3A1 {"name":"","manifest":{},"tags":["t"]}`},
-		{func() error { return second(c.RegisterSource(ctx, svc.RegisterSource{URL: "u"})) }, `POST /admin/template-sources?view=full {"url":"u"}`},
-		{func() error { return second(c.RegisterSource(ctx, svc.RegisterSource{URL: "u", AuthToken: &secret})) },
+		{func() error { return second(c.Sources.Register(ctx, svc.RegisterSource{URL: "u"})) }, `POST /admin/template-sources?view=full {"url":"u"}`},
+		{func() error { return second(c.Sources.Register(ctx, svc.RegisterSource{URL: "u", AuthToken: &secret})) },
 			`POST /admin/template-sources?view=full {"url":"u","auth_token":"a-token-of-a-source"}`},
-		{func() error { return second(c.IssueMyAPIKey(ctx, svc.NewAPIKey{})) }, `POST /me/api-keys?view=full {}`},
+		{func() error { return second(c.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{})) }, `POST /me/api-keys?view=full {}`},
 		{func() error {
-			return second(c.IssueAPIKey(ctx, "u", svc.NewAPIKey{Description: new(""), ExpiresAt: at}))
+			return second(c.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "u"}, svc.NewAPIKey{Description: new(""), ExpiresAt: at}))
 		},
 			`POST /users/u/api-keys?view=full {"description":"","expires_at":"2030-01-02T04:04:05.678901Z"}`},
-		{func() error { return second(c.PatchMyAPIKey(ctx, "k", svc.APIKeyPatch{ExpiresAt: new(time.Time)})) },
-			`PATCH /me/api-keys/k {"expires_at":null}`},
-		{func() error { return second(c.RotateMyAPIKey(ctx, "k", time.Minute)) },
-			`POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
-		{func() error { return c.RevokeMyAPIKeys(ctx) }, `DELETE /me/api-keys `},
-		{func() error { return second(c.Resolve(ctx, svc.Query{Bank: "b", Topic: "t"})) }, `GET /debug/resolve?bank=b&topic=t `},
 		{func() error {
-			return second(c.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Query{Bank: "b"}))
+			return second(c.Keys.Patch(ctx, svc.Me, "k", svc.APIKeyPatch{ExpiresAt: new(time.Time)}))
+		},
+			`PATCH /me/api-keys/k {"expires_at":null}`},
+		{func() error { return second(c.Keys.Rotate(ctx, svc.Me, "k", time.Minute)) },
+			`POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
+		{func() error { return c.Keys.RevokeAll(ctx, svc.Me) }, `DELETE /me/api-keys `},
+		{func() error { return second(c.Policies.Resolve(ctx, svc.Query{Bank: "b", Topic: "t"})) }, `GET /debug/resolve?bank=b&topic=t `},
+		{func() error {
+			return second(c.Policies.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Query{Bank: "b"}))
 		},
 			`POST /debug/simulate {"bundle":{"users":[{"id":"u"}]},"query":{"bank":"b","action":"","sa_id":"","user_id":"","sender":"",` +
 				`"channel":"","topic":"","scoping_policy_id":""}}`},
@@ -83,11 +87,11 @@ func TestHeaders(t *testing.T) {
 		sent = r.Header
 		w.WriteHeader(http.StatusNoContent)
 	}))
-	is.NoErr(must(client.New(client.Config{BaseURL: server.URL, Token: token})).DeleteTemplate(t.Context(), "a"))
+	is.NoErr(must(client.New(client.Config{BaseURL: server.URL, Token: token})).Templates.Delete(t.Context(), "a"))
 	is.Equal(sent, http.Header{
 		"Authorization": {"Bearer " + token}, "User-Agent": {"extsvc-svc-client"}, "Accept-Encoding": {"gzip"},
 		"Accept": {"application/json, application/problem+json"},
 	})
-	is.NoErr(must(client.New(client.Config{BaseURL: server.URL})).DeleteTemplate(t.Context(), "a"))
+	is.NoErr(must(client.New(client.Config{BaseURL: server.URL})).Templates.Delete(t.Context(), "a"))
 	is.Equal(sent["Authorization"], nil)
 }

@@ -13,7 +13,7 @@ import (
 // whether the list is stale.
 func (c caller) offers() string {
 	c.t.Helper()
-	offered := must(c.SourceTemplates(c.t.Context(), "acme", svc.CatalogFilter{}))
+	offered := must(c.Sources.Browse(c.t.Context(), "acme", svc.CatalogFilter{}))
 	var all []string
 	for _, t := range offered.Templates {
 		behind := "nil"
@@ -44,30 +44,30 @@ func TestBrowse(t *testing.T) {
 	admin.register(u)
 	want("at first", "chat [] nil; file [] nil"+bad)
 	fails(t, admin.install("chat"), "")
-	must(admin.InstallTemplate(ctx, svc.Install{TemplateID: "file", SourceName: "acme", AliasID: new("mine")}))
+	must(admin.Templates.Install(ctx, svc.Install{TemplateID: "file", SourceName: "acme", AliasID: new("mine")}))
 	want("installed", "chat [chat] false; file [mine] false"+bad)
 
 	// The list may come from a young cached copy; an update asks the source.
 	u.answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	want("while the source is away", "chat [chat] false; file [mine] false"+bad)
-	fails(t, failure(admin.CheckUpdate(ctx, "chat")), svc.CodeSourceFailed)
+	fails(t, failure(admin.Templates.CheckUpdate(ctx, "chat")), svc.CodeSourceFailed)
 	u.answer(nil)
 	u.offer(second, file)
 	want("not asked yet", "chat [chat] false; file [mine] false"+bad)
-	if !must(admin.CheckUpdate(ctx, "chat")).HasUpdate {
+	if !must(admin.Templates.CheckUpdate(ctx, "chat")).HasUpdate {
 		t.Error("a check does not see what is new")
 	}
 	want("asked", "chat [chat] true; file [mine] false; false")
 
 	// Another source takes the same name.
-	fails(t, admin.RemoveSource(ctx, "acme"), "")
-	fails(t, failure(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{})), svc.CodeNotFound)
+	fails(t, admin.Sources.Remove(ctx, "acme"), "")
+	fails(t, failure(admin.Sources.Browse(ctx, "acme", svc.CatalogFilter{})), svc.CodeNotFound)
 	admin.register(other)
 	want("another address", "other [] nil; false")
-	fails(t, admin.RemoveSource(ctx, "acme"), "")
+	fails(t, admin.Sources.Remove(ctx, "acme"), "")
 	u.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
 	admin.register(u)
-	fails(t, failure(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{})), svc.CodeSourceFailed)
+	fails(t, failure(admin.Sources.Browse(ctx, "acme", svc.CatalogFilter{})), svc.CodeSourceFailed)
 	u.answer(nil)
 	want("registered anew", "chat [chat] true; file [mine] nil; false")
 }

@@ -101,14 +101,14 @@ func (c caller) installAll(entries []entry) {
 	c.t.Helper()
 	for _, e := range entries {
 		for _, id := range ids(e) {
-			must(c.InstallTemplate(c.t.Context(), svc.Install{TemplateID: e.ID, SourceName: "acme", AliasID: &id}))
+			must(c.Templates.Install(c.t.Context(), svc.Install{TemplateID: e.ID, SourceName: "acme", AliasID: &id}))
 		}
 	}
 }
 
 func (c caller) wantPublished(id string, e entry) {
 	c.t.Helper()
-	have := must(c.Template(c.t.Context(), id))
+	have := must(c.Templates.Read(c.t.Context(), id))
 	switch {
 	case have.ID != id, have.Name != e.Name, !equalText(have.Description, e.Description), !equalText(have.Category, e.Category):
 		c.t.Errorf("%s: %q %q, want %q", id, have.ID, have.Name, e.Name)
@@ -133,16 +133,16 @@ func TestPublishedCatalogue(t *testing.T) {
 	admin.register(u)
 	admin.installAll(entries)
 	ctx := t.Context()
-	before := must(all(admin.Templates(ctx, svc.TemplateFilter{})))
+	before := must(all(admin.Templates.List(ctx, svc.TemplateFilter{})))
 	s.restart()
 	admin = s.as(admin.bearer)
-	if after := must(all(admin.Templates(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(after, before) {
+	if after := must(all(admin.Templates.List(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(after, before) {
 		t.Errorf("before %v\nafter %v", before, after)
 	}
 	for _, e := range entries {
 		for _, id := range ids(e) {
 			admin.wantPublished(id, e)
-			if check := must(admin.CheckUpdate(ctx, id)); check.HasUpdate || *check.CurrentRevision != *check.LatestRevision || check.Source.Name != "acme" {
+			if check := must(admin.Templates.CheckUpdate(ctx, id)); check.HasUpdate || *check.CurrentRevision != *check.LatestRevision || check.Source.Name != "acme" {
 				t.Errorf("%s: %+v", id, check)
 			}
 		}
@@ -158,7 +158,7 @@ func (c caller) updates(entries []entry) []string {
 	updates := []string{}
 	for _, e := range entries {
 		for _, id := range ids(e) {
-			if must(c.CheckUpdate(c.t.Context(), id)).HasUpdate {
+			if must(c.Templates.CheckUpdate(c.t.Context(), id)).HasUpdate {
 				updates = append(updates, id)
 			}
 		}
@@ -193,7 +193,7 @@ func TestPublishedCatalogueChanges(t *testing.T) {
 		t.Errorf("updates of %v, want %v", have, want)
 	}
 	for _, id := range want {
-		if !must(admin.UpdateTemplate(t.Context(), id, svc.UpdateRequest{})).Updated {
+		if !must(admin.Templates.Update(t.Context(), id, svc.UpdateRequest{})).Updated {
 			t.Errorf("%s was not updated", id)
 		}
 	}
@@ -276,15 +276,15 @@ func TestRespelledManifests(t *testing.T) {
 		entry := `{"id": "` + id + `", "name": "n", "manifest": `
 		u.offer(entry + c.one + `}`)
 		fails(t, admin.install(id), "")
-		if installed := must(admin.Template(ctx, id)); string(installed.Manifest) != c.one {
+		if installed := must(admin.Templates.Read(ctx, id)); string(installed.Manifest) != c.one {
 			t.Errorf("have %s, want %s", installed.Manifest, c.one)
 		}
 		u.offer(`{"name": "n", "tags": [], "description": null, "unknown": 1, "manifest": ` + c.other + `, "id": "` + id + `"}`)
-		check, updated := must(admin.CheckUpdate(ctx, id)), must(admin.UpdateTemplate(ctx, id, svc.UpdateRequest{}))
+		check, updated := must(admin.Templates.CheckUpdate(ctx, id)), must(admin.Templates.Update(ctx, id, svc.UpdateRequest{}))
 		if check.HasUpdate == c.same || updated.Updated == c.same {
 			t.Errorf("%s, then %s: %+v, %+v", c.one, c.other, check, updated)
 		}
-		if have := must(admin.UpdateTemplate(ctx, id, svc.UpdateRequest{Force: true})).Template.Manifest; len(have) != len(compact(t, c.other)) {
+		if have := must(admin.Templates.Update(ctx, id, svc.UpdateRequest{Force: true})).Template.Manifest; len(have) != len(compact(t, c.other)) {
 			t.Errorf("forced: have %s, want %s", have, c.other)
 		}
 	}

@@ -65,7 +65,7 @@ func TestSourceTokenGoesHomeOnly(t *testing.T) {
 	})
 	u := newUpstream(t, map[string]string{})
 	admin := newSite(t, trusting(u, other)).admin()
-	must(admin.RegisterSource(t.Context(), svc.RegisterSource{URL: u.URL + "/acme", AuthToken: new(svc.Secret(token))}))
+	must(admin.Sources.Register(t.Context(), svc.RegisterSource{URL: u.URL + "/acme", AuthToken: new(svc.Secret(token))}))
 	for name, c := range map[string]struct {
 		to   string
 		want string
@@ -86,7 +86,7 @@ func TestSourceTokenGoesHomeOnly(t *testing.T) {
 				_, _ = io.WriteString(w, goodCatalogue)
 			})
 			a := admin.send("POST", "/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-			fails(t, admin.DeleteTemplate(t.Context(), "chat"), "")
+			fails(t, admin.Templates.Delete(t.Context(), "chat"), "")
 			if have := fmt.Sprint(told); have != c.want {
 				t.Errorf("told %s, want %s", have, c.want)
 			}
@@ -101,7 +101,7 @@ func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	register := func(url string) error {
-		return failure(admin.RegisterSource(ctx, svc.RegisterSource{URL: url, Alias: new("acme")}))
+		return failure(admin.Sources.Register(ctx, svc.RegisterSource{URL: url, Alias: new("acme")}))
 	}
 	port := u.URL[strings.LastIndex(u.URL, ":"):]
 	for _, address := range []string{
@@ -121,11 +121,11 @@ func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 			t.Errorf("%s: answered %v", address, err)
 		}
 	}
-	if have := must(all(admin.Sources(ctx))); len(have) > 0 {
+	if have := must(all(admin.Sources.List(ctx))); len(have) > 0 {
 		t.Errorf("registered are %v", have)
 	}
 	for _, address := range []string{"https://github.com/acme/templates", "https://example.com/acme", u.URL + "/acme"} {
-		fails(t, errors.Join(register(address), admin.RemoveSource(ctx, "acme")), "")
+		fails(t, errors.Join(register(address), admin.Sources.Remove(ctx, "acme")), "")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestForbiddenAddressBehindAName(t *testing.T) {
 	}()
 	admin := newSite(t, marketplace.Config{}).admin()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	must(admin.RegisterSource(t.Context(), svc.RegisterSource{URL: "https://" + name + ":" + port + "/acme"}))
+	must(admin.Sources.Register(t.Context(), svc.RegisterSource{URL: "https://" + name + ":" + port + "/acme"}))
 	if said := wantSaid(t, admin.install("chat"), svc.CodeSourceFailed, `"acme"`); strings.Contains(said, address) || strings.Contains(said, name) {
 		t.Error(said)
 	}

@@ -22,13 +22,13 @@ func TestManifestsDigitForDigitInAFile(t *testing.T) {
 		`{"version":"1","s":"` + strings.Repeat("x", 900_000) + `"}`,
 	}
 	for i, manifest := range manifests {
-		must(admin.CreateTemplate(ctx, svc.CreateTemplate{ID: fmt.Sprint("m", i), Content: svc.Content{Name: "n", Manifest: []byte(manifest)}}))
+		must(admin.Templates.Create(ctx, svc.CreateTemplate{ID: fmt.Sprint("m", i), Content: svc.Content{Name: "n", Manifest: []byte(manifest)}}))
 	}
 	s.restart()
 	admin = s.as(admin.bearer)
-	list := must(all(admin.Templates(ctx, svc.TemplateFilter{})))
+	list := must(all(admin.Templates.List(ctx, svc.TemplateFilter{})))
 	for i, manifest := range manifests {
-		one := must(admin.Template(ctx, fmt.Sprint("m", i)))
+		one := must(admin.Templates.Read(ctx, fmt.Sprint("m", i)))
 		if string(one.Manifest) != manifest || string(list[i].Manifest) != manifest {
 			t.Errorf("have %.200s\nand %.200s\nwant %.200s", one.Manifest, list[i].Manifest, manifest)
 		}
@@ -45,14 +45,14 @@ func TestTextsInAFile(t *testing.T) {
 		id, content := fmt.Sprint("t", i), svc.Content{
 			Name: "n" + text, Description: &text, Category: &text, Tags: []string{text, text}, Integrations: []string{text}, Manifest: []byte(`{"version":"1"}`),
 		}
-		before[id] = must(admin.CreateTemplate(ctx, svc.CreateTemplate{ID: id, Content: content}))
+		before[id] = must(admin.Templates.Create(ctx, svc.CreateTemplate{ID: id, Content: content}))
 		if have := before[id].Content; !reflect.DeepEqual(have, content) {
 			t.Errorf("%q: %+v", text, have)
 		}
 	}
 	for range 2 {
 		for id, template := range before {
-			if have := must(admin.Template(ctx, id)); !reflect.DeepEqual(have, template) {
+			if have := must(admin.Templates.Read(ctx, id)); !reflect.DeepEqual(have, template) {
 				t.Errorf("have %+v\nwant %+v", have, template)
 			}
 		}
@@ -79,7 +79,7 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 		if n%10 == 0 {
 			in.Manifest = []byte(`{"version": "` + strings.Repeat("x", 100_000) + `"}`) // chunks also end early
 		}
-		must(admin.CreateTemplate(t.Context(), in))
+		must(admin.Templates.Create(t.Context(), in))
 	}
 	for n := range 130 {
 		id := fmt.Sprintf("t%03d", n)
@@ -106,7 +106,7 @@ func TestFiltersFollowChanges(t *testing.T) {
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	u.offer(first)
-	must(admin.CreateTemplate(ctx, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Tags: []string{"x", "t"}, Category: new("talk"), Manifest: []byte(`{"version": "1"}`)}}))
+	must(admin.Templates.Create(ctx, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Tags: []string{"x", "t"}, Category: new("talk"), Manifest: []byte(`{"version": "1"}`)}}))
 	fails(t, admin.install("chat"), "")
 	want := func(tag, category string, ids ...string) {
 		t.Helper()
@@ -115,10 +115,10 @@ func TestFiltersFollowChanges(t *testing.T) {
 		}
 	}
 	want("t", "", "a", "chat")
-	must(admin.PatchTemplate(ctx, "a", svc.TemplatePatch{Name: new("Z")}))
+	must(admin.Templates.Patch(ctx, "a", svc.TemplatePatch{Name: new("Z")}))
 	want("t", "", "chat", "a")
 	want("t", "talk", "chat", "a")
-	must(admin.PatchTemplate(ctx, "a", svc.TemplatePatch{Tags: &[]string{"y", "y"}, Category: textOf(nil)}))
+	must(admin.Templates.Patch(ctx, "a", svc.TemplatePatch{Tags: &[]string{"y", "y"}, Category: textOf(nil)}))
 	want("t", "", "chat")
 	want("x", "")
 	want("y", "", "a")
@@ -129,7 +129,7 @@ func TestFiltersFollowChanges(t *testing.T) {
 	want("new", "", "chat")
 	want("y", "", "a", "chat")
 	want("", "talk")
-	fails(t, admin.DeleteTemplate(ctx, "a"), "")
+	fails(t, admin.Templates.Delete(ctx, "a"), "")
 	want("y", "", "chat")
 	fails(t, admin.create("a", "A"), "")
 	want("y", "", "chat")
@@ -140,12 +140,12 @@ func TestKeysOfAFileAcrossChunks(t *testing.T) {
 	admin := s.admin()
 	var want []string
 	for i := range 120 {
-		want = append([]string{must(admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{Description: new(fmt.Sprint("k", i))})).ID}, want...)
+		want = append([]string{must(admin.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{Description: new(fmt.Sprint("k", i))})).ID}, want...)
 	}
 	s.restart()
 	admin = s.as(admin.bearer)
 	listed := func() (ids []string) {
-		for _, key := range must(all(admin.APIKeys(ctx, "alice"))) {
+		for _, key := range must(all(admin.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}))) {
 			ids = append(ids, key.ID)
 		}
 		return ids
@@ -153,7 +153,7 @@ func TestKeysOfAFileAcrossChunks(t *testing.T) {
 	if have := listed(); !slices.Equal(have, want) {
 		t.Errorf("listed %v", have)
 	}
-	fails(t, admin.RevokeAPIKey(ctx, "alice", want[60]), "")
+	fails(t, admin.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, want[60]), "")
 	if have := listed(); !slices.Equal(have, slices.Delete(want, 60, 61)) {
 		t.Errorf("listed %v", have)
 	}

@@ -138,28 +138,28 @@ func as(c caller, bearer string) caller { return newCaller(c.t, c.http, c.url, b
 
 // try returns the error of a request with the bearer, or nil.
 func (c caller) try() error {
-	return failure(all(c.MyAPIKeys(c.t.Context())))
+	return failure(all(c.Keys.List(c.t.Context(), svc.Me)))
 }
 
 // create adds a template with a name and a manifest.
 func (c caller) create(id, name string) error {
-	return failure(c.CreateTemplate(c.t.Context(), svc.CreateTemplate{ID: id, Content: svc.Content{Name: name, Manifest: []byte(`{"version":"1"}`)}}))
+	return failure(c.Templates.Create(c.t.Context(), svc.CreateTemplate{ID: id, Content: svc.Content{Name: name, Manifest: []byte(`{"version":"1"}`)}}))
 }
 
 // install installs a template of "acme" under its own id.
 func (c caller) install(id string) error {
-	return failure(c.InstallTemplate(c.t.Context(), svc.Install{TemplateID: id, SourceName: "acme"}))
+	return failure(c.Templates.Install(c.t.Context(), svc.Install{TemplateID: id, SourceName: "acme"}))
 }
 
 // update is UpdateTemplate without its result.
 func (c caller) update(id string, force bool) error {
-	return failure(c.UpdateTemplate(c.t.Context(), id, svc.UpdateRequest{Force: force}))
+	return failure(c.Templates.Update(c.t.Context(), id, svc.UpdateRequest{Force: force}))
 }
 
 // templates returns the ids of a list.
 func (c caller) templates(filter svc.TemplateFilter) []string {
 	ids := []string{}
-	for template, err := range c.Templates(c.t.Context(), filter) {
+	for template, err := range c.Templates.List(c.t.Context(), filter) {
 		fails(c.t, err, "")
 		ids = append(ids, template.ID)
 	}
@@ -297,5 +297,5 @@ func trusting(servers ...*upstream) marketplace.Config {
 // register registers the server as the source "acme".
 func (c caller) register(u *upstream) {
 	c.t.Helper()
-	fails(c.t, failure(c.RegisterSource(c.t.Context(), svc.RegisterSource{URL: u.URL + "/acme"})), "")
+	fails(c.t, failure(c.Sources.Register(c.t.Context(), svc.RegisterSource{URL: u.URL + "/acme"})), "")
 }

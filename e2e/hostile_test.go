@@ -171,7 +171,7 @@ var hanging = map[string]http.HandlerFunc{
 // code and a sentence that names the source and nothing internal. Nothing is written.
 func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
 	t.Helper()
-	_, check := c.CheckUpdate(t.Context(), "mine")
+	_, check := c.Templates.CheckUpdate(t.Context(), "mine")
 	for _, err := range []error{check, c.install("chat"), c.update("mine", true)} {
 		said := wantSaid(t, err, code, `"acme"`)
 		for _, inside := range []string{"127.0.0.1", "localhost", "::", "169.254", "dial", "tcp", "EOF", "net/http", "context", "goroutine", "gzip:", "Sign in", "<", "passwd"} {
@@ -180,7 +180,7 @@ func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
 			}
 		}
 	}
-	if have := must(all(c.Templates(t.Context(), svc.TemplateFilter{}))); len(have) != 1 || have[0].ID != "mine" || have[0].UpdatedAt != have[0].InstalledAt {
+	if have := must(all(c.Templates.List(t.Context(), svc.TemplateFilter{}))); len(have) != 1 || have[0].ID != "mine" || have[0].UpdatedAt != have[0].InstalledAt {
 		t.Errorf("there are %+v", have)
 	}
 }
@@ -206,7 +206,7 @@ func TestHostileSources(t *testing.T) {
 		})
 	}
 	u.answer(nil)
-	must(admin.CheckUpdate(t.Context(), "mine"))
+	must(admin.Templates.CheckUpdate(t.Context(), "mine"))
 }
 
 func TestSourcesThatHang(t *testing.T) {
@@ -235,7 +235,7 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for range 3 {
-		fails(t, failure(admin.CheckUpdate(t.Context(), "mine")), svc.CodeSourceFailed)
+		fails(t, failure(admin.Templates.CheckUpdate(t.Context(), "mine")), svc.CodeSourceFailed)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -288,7 +288,7 @@ func TestBadEntriesDoNotStopTheOthers(t *testing.T) {
 		t.Errorf("installed are %v", have)
 	}
 	fails(t, errors.Join(admin.install("good"), admin.install("chat")), "")
-	if have := must(admin.Template(t.Context(), "good")).Manifest; string(have) != `{"version":"1"}` {
+	if have := must(admin.Templates.Read(t.Context(), "good")).Manifest; string(have) != `{"version":"1"}` {
 		t.Errorf("%s", have)
 	}
 }

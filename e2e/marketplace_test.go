@@ -70,7 +70,7 @@ func TestRestartCostsA304(t *testing.T) {
 	for range 2 {
 		s.restart()
 		admin = s.admin()
-		if must(admin.CheckUpdate(ctx, "file")).HasUpdate {
+		if must(admin.Templates.CheckUpdate(ctx, "file")).HasUpdate {
 			t.Error("an update of what has not changed")
 		}
 		wantAsked(t, asked(), "templates.json 304", "f.json 304")
@@ -82,10 +82,10 @@ func TestRestartCostsA304(t *testing.T) {
 	wantAsked(t, asked(), "templates.json 304", "f.json 200")
 
 	// A source registered again starts with an empty cache.
-	fails(t, admin.RemoveSource(ctx, "acme"), "")
+	fails(t, admin.Sources.Remove(ctx, "acme"), "")
 	admin.register(u)
 	s.restart()
-	must(s.admin().CheckUpdate(ctx, "chat"))
+	must(s.admin().Templates.CheckUpdate(ctx, "chat"))
 	wantAsked(t, asked(), "templates.json 200")
 }
 
@@ -116,7 +116,7 @@ func TestCheckUpdatesAsksOnce(t *testing.T) {
 		t.Helper()
 		from := svc.SourceReport{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, Checked: checked, Problem: problem}
 		want := svc.UpdateReport{Checked: checked, Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{from}}
-		if have := must(admin.CheckUpdates(ctx)); !reflect.DeepEqual(have, want) {
+		if have := must(admin.Templates.CheckUpdates(ctx)); !reflect.DeepEqual(have, want) {
 			t.Errorf("have %+v\nwant %+v", have, want)
 		}
 	}
@@ -125,9 +125,9 @@ func TestCheckUpdatesAsksOnce(t *testing.T) {
 		wantAsked(t, asked(), "templates.json 304")
 	}
 	offer(7)
-	told := must(admin.CheckUpdates(ctx)).Templates
+	told := must(admin.Templates.CheckUpdates(ctx)).Templates
 	wantAsked(t, asked(), "templates.json 200")
-	check := must(admin.CheckUpdate(ctx, "t7"))
+	check := must(admin.Templates.CheckUpdate(ctx, "t7"))
 	if len(told) != 1 || told[0].ID != "t7" || !told[0].HasUpdate() || *told[0].LatestRevision != *check.LatestRevision {
 		t.Errorf("told %+v, want the update of t7, %+v", told, check)
 	}
@@ -191,7 +191,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 		}
 		offer()
 		found := map[string]bool{}
-		for _, one := range must(admin.CheckUpdates(ctx)).Templates {
+		for _, one := range must(admin.Templates.CheckUpdates(ctx)).Templates {
 			found[one.ID] = true
 			told++
 		}
@@ -202,7 +202,7 @@ func TestHistoryOfACatalogue(t *testing.T) {
 				t.Fatalf("version %d: %s told: %v, differs: %v", version, id, found[id], differs)
 			}
 			if differs && random.IntN(2) == 0 {
-				if !must(admin.UpdateTemplate(ctx, id, svc.UpdateRequest{})).Updated {
+				if !must(admin.Templates.Update(ctx, id, svc.UpdateRequest{})).Updated {
 					t.Fatalf("version %d: %s was not updated", version, id)
 				}
 				installed[i] = meant[i]
@@ -231,12 +231,12 @@ func TestSignedSource(t *testing.T) {
 	for _, bad := range []string{`""`, `"AAAA"`, `"` + public[1:] + `"`, `"` + public + public + `"`, `7`} {
 		admin.send("POST", "/admin/template-sources", `{"url": "`+u.URL+`/acme", "signing_key": `+bad+`}`).is(400)
 	}
-	must(admin.RegisterSource(ctx, svc.RegisterSource{URL: u.URL + "/acme", SigningKey: key.Public().(ed25519.PublicKey)}))
+	must(admin.Sources.Register(ctx, svc.RegisterSource{URL: u.URL + "/acme", SigningKey: key.Public().(ed25519.PublicKey)}))
 	u.offer(first)
 	fails(t, admin.install("chat"), svc.CodeSourceFailed)
 	publish(5, "5")
 	fails(t, admin.install("chat"), "")
-	if listed := must(all(admin.Sources(ctx))); !bytes.Equal(listed[0].SigningKey, key.Public().(ed25519.PublicKey)) || listed[0].Serial != 5 {
+	if listed := must(all(admin.Sources.List(ctx))); !bytes.Equal(listed[0].SigningKey, key.Public().(ed25519.PublicKey)) || listed[0].Serial != 5 {
 		t.Errorf("listed as %+v", listed)
 	}
 	if text := string(admin.send("GET", "/admin/template-sources", "").is(200).body); strings.Contains(text, "signing") {
@@ -256,7 +256,7 @@ func TestSignedSource(t *testing.T) {
 	fails(t, admin.update("chat", false), "")
 	u.put("templates.json", strings.Replace(u.files["templates.json"], "Chat", "Evil", 1))
 	fails(t, admin.update("chat", false), svc.CodeSourceFailed)
-	if must(admin.Template(ctx, "chat")).Name != "Chat" {
+	if must(admin.Templates.Read(ctx, "chat")).Name != "Chat" {
 		t.Error("what nobody signed was installed")
 	}
 }
@@ -269,21 +269,21 @@ func TestRebind(t *testing.T) {
 	admin := s.admin()
 	admin.register(one)
 	fails(t, admin.install("chat"), "")
-	fails(t, admin.RemoveSource(ctx, "acme"), "")
+	fails(t, admin.Sources.Remove(ctx, "acme"), "")
 	admin.register(two)
 	s.restart()
 	admin = s.admin()
-	_, check := admin.CheckUpdate(ctx, "chat")
-	_, diff := admin.DiffTemplate(ctx, "chat")
+	_, check := admin.Templates.CheckUpdate(ctx, "chat")
+	_, diff := admin.Templates.Diff(ctx, "chat")
 	for _, err := range []error{check, diff, admin.update("chat", false), admin.update("chat", true)} {
 		fails(t, err, svc.CodeSourceMoved)
 	}
-	if first, again := must(admin.RebindSource(ctx, "acme")), must(admin.RebindSource(ctx, "acme")); fmt.Sprint(first, again) != "[chat] []" {
+	if first, again := must(admin.Sources.Rebind(ctx, "acme")), must(admin.Sources.Rebind(ctx, "acme")); fmt.Sprint(first, again) != "[chat] []" {
 		t.Errorf("rebound %v, then %v", first, again)
 	}
-	fails(t, failure(admin.RebindSource(ctx, "gone")), svc.CodeNotFound)
+	fails(t, failure(admin.Sources.Rebind(ctx, "gone")), svc.CodeNotFound)
 	s.restart()
-	if update := must(s.admin().UpdateTemplate(ctx, "chat", svc.UpdateRequest{})); !update.Updated {
+	if update := must(s.admin().Templates.Update(ctx, "chat", svc.UpdateRequest{})); !update.Updated {
 		t.Errorf("%+v", update)
 	}
 }
@@ -293,12 +293,12 @@ func TestSearch(t *testing.T) {
 	one.offer(`{"id": "chat", "name": "Talk to Customers", "tags": ["t"], "manifest": {"version": "1"}}`, `{"id": "half"}`)
 	two.offer(`{"id": "notes", "name": "Notes", "description": "what CUSTOMERS say", "category": "talk", "manifest": {"version": "1"}}`)
 	admin, ctx := newSite(t, trusting(one, two)).admin(), t.Context()
-	if none := must(admin.SearchSources(ctx, svc.CatalogFilter{})); len(none) > 0 {
+	if none := must(admin.Sources.Search(ctx, svc.CatalogFilter{})); len(none) > 0 {
 		t.Errorf("listed %v", none)
 	}
 	admin.register(one)
-	must(admin.RegisterSource(ctx, svc.RegisterSource{URL: two.URL + "/acme", Alias: new("other")}))
-	must(admin.RegisterSource(ctx, svc.RegisterSource{URL: one.URL + "/none", Alias: new("broken")}))
+	must(admin.Sources.Register(ctx, svc.RegisterSource{URL: two.URL + "/acme", Alias: new("other")}))
+	must(admin.Sources.Register(ctx, svc.RegisterSource{URL: one.URL + "/none", Alias: new("broken")}))
 	for filter, want := range map[svc.CatalogFilter]string{
 		{}:                                    "acme: chat; broken: !; other: notes; ",
 		{Text: "customers"}:                   "acme: chat; broken: !; other: notes; ",
@@ -312,7 +312,7 @@ func TestSearch(t *testing.T) {
 		{Text: "k to c", Tag: "t"}:            "acme: chat; broken: !; other: ; ",
 	} {
 		var b strings.Builder
-		for _, one := range must(admin.SearchSources(ctx, filter)) {
+		for _, one := range must(admin.Sources.Search(ctx, filter)) {
 			var ids []string
 			for _, offered := range one.Templates {
 				ids = append(ids, offered.ID)
@@ -328,5 +328,5 @@ func TestSearch(t *testing.T) {
 	}
 	admin.send("GET", "/admin/source-templates?q=a&q=b", "").is(400)
 	admin.send("GET", "/admin/source-templates?q="+strings.Repeat("a", 5000), "").is(400)
-	must(admin.SourceTemplates(ctx, "acme", svc.CatalogFilter{Text: "customers"}))
+	must(admin.Sources.Browse(ctx, "acme", svc.CatalogFilter{Text: "customers"}))
 }

@@ -47,11 +47,14 @@ func (p *persistent) run() {
 		default:
 		}
 		var key svc.IssuedKey
-		if !p.ask(func() (err error) { key, err = p.admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{}); return err }) {
+		if !p.ask(func() (err error) {
+			key, err = p.admin.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+			return err
+		}) {
 			continue
 		}
 		p.note(&p.issued, string(key.Key))
-		if n%2 == 0 && p.ask(func() error { return p.admin.RevokeAPIKey(ctx, "alice", key.ID) }) {
+		if n%2 == 0 && p.ask(func() error { return p.admin.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, key.ID) }) {
 			p.note(&p.revoked, string(key.Key))
 		}
 	}

@@ -139,22 +139,22 @@ func (l *ledger) write(admin caller, writer string) {
 		id := fmt.Sprintf("%s-%d", writer, n)
 		if !l.step(admin, id, func() error { return admin.create(id, "n") }, func() { l.there[id] = true }) ||
 			!l.step(admin, id, func() error {
-				return failure(admin.PatchTemplate(ctx, id, svc.TemplatePatch{Description: textOf(new("d" + id))}))
+				return failure(admin.Templates.Patch(ctx, id, svc.TemplatePatch{Description: textOf(new("d" + id))}))
 			}, func() { l.descriptions[id] = "d" + id }) {
 			return
 		}
-		if n%3 == 0 && !l.step(admin, id, func() error { return admin.DeleteTemplate(ctx, id) }, func() { delete(l.there, id); l.gone[id] = true }) {
+		if n%3 == 0 && !l.step(admin, id, func() error { return admin.Templates.Delete(ctx, id) }, func() { delete(l.there, id); l.gone[id] = true }) {
 			return
 		}
 		var issued svc.IssuedKey
 		if !l.step(admin, "", func() (err error) {
-			issued, err = admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})
+			issued, err = admin.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 			return err
 		}, func() { l.good[string(issued.Key)] = true }) {
 			return
 		}
 		key := string(issued.Key)
-		if n%2 == 0 && !l.step(admin, key, func() error { return admin.RevokeAPIKey(ctx, "alice", issued.ID) }, func() { delete(l.good, key); l.revoked[key] = true }) {
+		if n%2 == 0 && !l.step(admin, key, func() error { return admin.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, issued.ID) }, func() { delete(l.good, key); l.revoked[key] = true }) {
 			return
 		}
 	}
@@ -183,7 +183,7 @@ func (l *ledger) losses(admin caller) []string {
 	admin.t.Helper()
 	var lost []string
 	listed := map[string]svc.Template{}
-	for _, each := range must(all(admin.Templates(admin.t.Context(), svc.TemplateFilter{}))) {
+	for _, each := range must(all(admin.Templates.List(admin.t.Context(), svc.TemplateFilter{}))) {
 		listed[each.ID] = each
 	}
 	for id := range l.there {
@@ -263,12 +263,12 @@ func testTwo(t *testing.T, binary, db string) {
 	for round := range 5 {
 		wantOne(t, "create", together(func(i int) error { return []caller{one, two}[i%2].create(fmt.Sprint("t", round), "n") }), svc.CodeExists)
 	}
-	if a, b := must(all(one.Templates(ctx, svc.TemplateFilter{}))), must(all(two.Templates(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(a, b) {
+	if a, b := must(all(one.Templates.List(ctx, svc.TemplateFilter{}))), must(all(two.Templates.List(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(a, b) {
 		t.Errorf("one lists %v, and the other %v", a, b)
 	}
-	issued := must(one.IssueAPIKey(ctx, "alice", svc.NewAPIKey{}))
+	issued := must(one.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
 	fails(t, as(two, string(issued.Key)).try(), "")
-	fails(t, one.RevokeAPIKey(ctx, "alice", issued.ID), "")
+	fails(t, one.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, issued.ID), "")
 	fails(t, as(one, string(issued.Key)).try(), svc.CodeUnauthenticated)
 	for deadline := time.Now().Add(2 * time.Second); as(two, string(issued.Key)).try() == nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -47,15 +47,15 @@ func TestEightAtOnce(t *testing.T) {
 	u.offer(first)
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	for round := range 5 {
-		wantOne(t, "register", together(func(int) error { return failure(admin.RegisterSource(ctx, svc.RegisterSource{URL: u.URL + "/acme"})) }), svc.CodeExists)
+		wantOne(t, "register", together(func(int) error { return failure(admin.Sources.Register(ctx, svc.RegisterSource{URL: u.URL + "/acme"})) }), svc.CodeExists)
 		wantOne(t, "create", together(func(i int) error { return admin.create("made", fmt.Sprint("n", i)) }), svc.CodeExists)
 		wantOne(t, "install", together(func(int) error { return admin.install("chat") }), svc.CodeExists)
-		id := must(admin.IssueAPIKey(ctx, "alice", svc.NewAPIKey{})).ID
-		wantOne(t, "revoke", together(func(int) error { return admin.RevokeAPIKey(ctx, "alice", id) }), svc.CodeNotFound)
-		wantOne(t, "delete what was made", together(func(int) error { return admin.DeleteTemplate(ctx, "made") }), svc.CodeNotFound)
-		wantOne(t, "delete what was installed", together(func(int) error { return admin.DeleteTemplate(ctx, "chat") }), svc.CodeNotFound)
-		wantOne(t, "remove", together(func(int) error { return admin.RemoveSource(ctx, "acme") }), svc.CodeNotFound)
-		if templates, sources := admin.templates(svc.TemplateFilter{}), must(all(admin.Sources(ctx))); len(templates)+len(sources) > 0 {
+		id := must(admin.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})).ID
+		wantOne(t, "revoke", together(func(int) error { return admin.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id) }), svc.CodeNotFound)
+		wantOne(t, "delete what was made", together(func(int) error { return admin.Templates.Delete(ctx, "made") }), svc.CodeNotFound)
+		wantOne(t, "delete what was installed", together(func(int) error { return admin.Templates.Delete(ctx, "chat") }), svc.CodeNotFound)
+		wantOne(t, "remove", together(func(int) error { return admin.Sources.Remove(ctx, "acme") }), svc.CodeNotFound)
+		if templates, sources := admin.templates(svc.TemplateFilter{}), must(all(admin.Sources.List(ctx))); len(templates)+len(sources) > 0 {
 			t.Errorf("left are %v, %v", templates, sources)
 		}
 		if t.Failed() {
@@ -73,8 +73,8 @@ func TestPatchesOfDifferentFieldsAllHold(t *testing.T) {
 			{Name: new(of("N"))}, {Description: textOf(new(of("D")))}, {Category: textOf(new(of("C")))}, {Integrations: &[]string{of("I")}}, {Tags: &[]string{of("T")}},
 			{Manifest: []byte(`{"version":"` + of("M") + `"}`)},
 		}
-		codes := together(func(i int) error { return failure(admin.PatchTemplate(ctx, "chat", patches[i])) })
-		have := must(admin.Template(ctx, "chat"))
+		codes := together(func(i int) error { return failure(admin.Templates.Patch(ctx, "chat", patches[i])) })
+		have := must(admin.Templates.Read(ctx, "chat"))
 		got := fmt.Sprintf("%s %s %s %v %v %s", have.Name, *have.Description, *have.Category, have.Integrations, have.Tags, have.Manifest)
 		if want := strings.ReplaceAll(`N# D# C# [I#] [T#] {"version":"M#"}`, "#", fmt.Sprint(round)); got != want || codes[""] != clients {
 			t.Fatalf("have %s, want %s: %v", got, want, codes)
@@ -97,16 +97,16 @@ func TestPatchAgainstUpdate(t *testing.T) {
 				return admin.update("chat", false)
 			}
 			time.Sleep(time.Duration(round) * 100 * time.Microsecond)
-			_, err := admin.PatchTemplate(ctx, "chat", svc.TemplatePatch{Category: textOf(new("mine"))})
+			_, err := admin.Templates.Patch(ctx, "chat", svc.TemplatePatch{Category: textOf(new("mine"))})
 			if err != nil {
 				t.Error(err)
 			}
 			return err
 		})
-		if have := must(admin.Template(ctx, "chat")); have.Category == nil || *have.Category != "mine" || codes[""]+codes[svc.CodeEdited] != clients {
+		if have := must(admin.Templates.Read(ctx, "chat")); have.Category == nil || *have.Category != "mine" || codes[""]+codes[svc.CodeEdited] != clients {
 			t.Errorf("the edit is lost: %+v %v", have, codes)
 		}
-		fails(t, admin.DeleteTemplate(ctx, "chat"), "")
+		fails(t, admin.Templates.Delete(ctx, "chat"), "")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestDeleteAgainstUpdate(t *testing.T) {
 			if i > 0 {
 				return admin.update("chat", true)
 			}
-			err := admin.DeleteTemplate(ctx, "chat")
+			err := admin.Templates.Delete(ctx, "chat")
 			if err != nil {
 				t.Error(err)
 			}
@@ -133,7 +133,7 @@ func TestDeleteAgainstUpdate(t *testing.T) {
 		if codes[""]+codes[svc.CodeNotFound] != clients {
 			t.Errorf("%v", codes)
 		}
-		fails(t, failure(admin.Template(ctx, "chat")), svc.CodeNotFound)
+		fails(t, failure(admin.Templates.Read(ctx, "chat")), svc.CodeNotFound)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestRevokeAgainstUse(t *testing.T) {
 				for deadline := time.Now().Add(5 * time.Second); accepted.Load() < clients && time.Now().Before(deadline); {
 					time.Sleep(time.Millisecond)
 				}
-				err := admin.RevokeAPIKey(t.Context(), "alice", keyID(key))
+				err := admin.Keys.Revoke(t.Context(), svc.Identity{Kind: svc.KindUser, ID: "alice"}, keyID(key))
 				revoked.Store(true)
 				return err
 			}
@@ -193,7 +193,7 @@ func TestListsWhileEverythingChanges(t *testing.T) {
 			defer done.Store(true)
 			for n := range 20 {
 				id := fmt.Sprintf("moving%d-%d", i, n)
-				if err := errors.Join(admin.create(id, fmt.Sprintf("n%03d", n*4)), admin.DeleteTemplate(ctx, id)); err != nil {
+				if err := errors.Join(admin.create(id, fmt.Sprintf("n%03d", n*4)), admin.Templates.Delete(ctx, id)); err != nil {
 					return err
 				}
 			}
@@ -201,7 +201,7 @@ func TestListsWhileEverythingChanges(t *testing.T) {
 		}
 		for again := true; again; again = !done.Load() {
 			fixed, last := 0, ""
-			for each, err := range admin.Templates(ctx, svc.TemplateFilter{}) {
+			for each, err := range admin.Templates.List(ctx, svc.TemplateFilter{}) {
 				if err != nil {
 					return err
 				}

@@ -36,7 +36,7 @@ func TestRandomRequestsToAFile(t *testing.T) {
 	url := server.URL + httpapi.DefaultPrefix
 	barrage.Run(t, server.Client(), url, "admin", "admin", "alice", "svcu_wrong", "")
 	admin := newCaller(t, &http.Client{Transport: contract.Transport(t, server.Client().Transport)}, url, "admin")
-	for template, err := range admin.Templates(t.Context(), svc.TemplateFilter{}) {
+	for template, err := range admin.Templates.List(t.Context(), svc.TemplateFilter{}) {
 		if err != nil || strings.Contains(template.Name+string(template.Manifest), "\ufffd") {
 			t.Errorf("%v: %v", template, err)
 		}

@@ -38,7 +38,7 @@ func installedWithin(t *testing.T, limits marketplace.Limits) (*upstream, caller
 	config.Limits = limits
 	admin := newSite(t, config).admin()
 	admin.register(u)
-	must(admin.InstallTemplate(t.Context(), svc.Install{TemplateID: "chat", SourceName: "acme", AliasID: new("mine")}))
+	must(admin.Templates.Install(t.Context(), svc.Install{TemplateID: "chat", SourceName: "acme", AliasID: new("mine")}))
 	return u, admin
 }
 
@@ -76,19 +76,19 @@ func TestUpdates(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			u, admin := installed(t)
 			ctx := t.Context()
-			before := must(admin.Template(ctx, "mine"))
+			before := must(admin.Templates.Read(ctx, "mine"))
 			for _, patch := range c.patches {
-				before = must(admin.PatchTemplate(ctx, "mine", patch))
+				before = must(admin.Templates.Patch(ctx, "mine", patch))
 			}
 			if c.upstream != "" {
 				u.offer(c.upstream)
 			}
-			check := must(admin.CheckUpdate(ctx, "mine"))
+			check := must(admin.Templates.CheckUpdate(ctx, "mine"))
 			if isNew := c.upstream == second; check.HasUpdate != isNew || (*check.CurrentRevision == *check.LatestRevision) == isNew {
 				t.Errorf("%+v", check)
 			}
-			update, err := admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{Force: c.force})
-			after := must(admin.Template(ctx, "mine"))
+			update, err := admin.Templates.Update(ctx, "mine", svc.UpdateRequest{Force: c.force})
+			after := must(admin.Templates.Read(ctx, "mine"))
 			if c.conflict != "" {
 				if fields := fieldsOf(t, err); fields != c.conflict || !reflect.DeepEqual(after, before) {
 					t.Errorf("fields %s, want %s; before %v, after %v", fields, c.conflict, before, after)
@@ -105,7 +105,7 @@ func TestUpdates(t *testing.T) {
 			if *after.Description != c.description || (after.Category == nil) != c.edited || slices.Contains(after.Tags, "mine") != c.edited {
 				t.Errorf("after %+v", after)
 			}
-			if !c.edited && must(admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})).Updated {
+			if !c.edited && must(admin.Templates.Update(ctx, "mine", svc.UpdateRequest{})).Updated {
 				t.Error("updated twice")
 			}
 		})
@@ -125,21 +125,21 @@ func fieldsOf(t *testing.T, err error) string {
 func TestUpdatesFollowEachOther(t *testing.T) {
 	u, admin := installed(t)
 	ctx := t.Context()
-	must(admin.PatchTemplate(ctx, "mine", edit))
+	must(admin.Templates.Patch(ctx, "mine", edit))
 	u.offer(second)
 	fails(t, admin.update("mine", false), svc.CodeEdited)
 	fails(t, admin.update("mine", true), "")
-	must(admin.PatchTemplate(ctx, "mine", svc.TemplatePatch{Name: new("Mine")}))
-	if kept := must(admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})); kept.Updated || kept.Template.Name != "Mine" {
+	must(admin.Templates.Patch(ctx, "mine", svc.TemplatePatch{Name: new("Mine")}))
+	if kept := must(admin.Templates.Update(ctx, "mine", svc.UpdateRequest{})); kept.Updated || kept.Template.Name != "Mine" {
 		t.Errorf("%+v", kept)
 	}
 	u.offer(first)
 	if fields := fieldsOf(t, admin.update("mine", false)); fields != "[name]" {
 		t.Errorf("fields %s", fields)
 	}
-	must(admin.PatchTemplate(ctx, "mine", svc.TemplatePatch{Name: new("Chat")}))
+	must(admin.Templates.Patch(ctx, "mine", svc.TemplatePatch{Name: new("Chat")}))
 	fails(t, admin.update("mine", false), "")
-	if have := must(admin.Template(ctx, "mine")); *have.Description != "one" || string(have.Manifest) != `{"version":"1","n":1.0}` {
+	if have := must(admin.Templates.Read(ctx, "mine")); *have.Description != "one" || string(have.Manifest) != `{"version":"1","n":1.0}` {
 		t.Errorf("%+v", have)
 	}
 }
@@ -147,27 +147,27 @@ func TestUpdatesFollowEachOther(t *testing.T) {
 func TestUpdateOfWhatIsGone(t *testing.T) {
 	u, admin := installed(t)
 	ctx := t.Context()
-	before := must(admin.Template(ctx, "mine"))
+	before := must(admin.Templates.Read(ctx, "mine"))
 	u.offer()
-	if check := must(admin.CheckUpdate(ctx, "mine")); check.HasUpdate || *check.CurrentRevision != before.Origin.Revision || check.LatestRevision != nil || check.Source.Name != "acme" {
+	if check := must(admin.Templates.CheckUpdate(ctx, "mine")); check.HasUpdate || *check.CurrentRevision != before.Origin.Revision || check.LatestRevision != nil || check.Source.Name != "acme" {
 		t.Errorf("%+v", check)
 	}
 	fails(t, admin.update("mine", false), svc.CodeNotFound)
 	fails(t, admin.update("mine", true), svc.CodeNotFound)
-	fails(t, admin.RemoveSource(ctx, "acme"), "")
-	_, err := admin.CheckUpdate(ctx, "mine")
+	fails(t, admin.Sources.Remove(ctx, "acme"), "")
+	_, err := admin.Templates.CheckUpdate(ctx, "mine")
 	for _, err := range []error{err, admin.update("mine", false), admin.update("mine", true)} {
 		fails(t, err, svc.CodeNotFound)
 		if !strings.Contains(err.Error(), `"acme"`) {
 			t.Errorf("%v does not name the source", err)
 		}
 	}
-	if after := must(admin.Template(ctx, "mine")); !reflect.DeepEqual(after, before) {
+	if after := must(admin.Templates.Read(ctx, "mine")); !reflect.DeepEqual(after, before) {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
 	admin.register(u)
 	u.offer(second)
-	if !must(admin.UpdateTemplate(ctx, "mine", svc.UpdateRequest{})).Updated {
+	if !must(admin.Templates.Update(ctx, "mine", svc.UpdateRequest{})).Updated {
 		t.Error("registered again, and not updated")
 	}
 }
@@ -176,13 +176,13 @@ func TestHandMadeTemplateHasNoUpdates(t *testing.T) {
 	_, admin := installed(t)
 	ctx := t.Context()
 	fails(t, admin.create("chat", "n"), "")
-	before := must(admin.Template(ctx, "chat"))
-	if check := must(admin.CheckUpdate(ctx, "chat")); check != (svc.UpdateCheck{}) {
+	before := must(admin.Templates.Read(ctx, "chat"))
+	if check := must(admin.Templates.CheckUpdate(ctx, "chat")); check != (svc.UpdateCheck{}) {
 		t.Errorf("%+v", check)
 	}
 	fails(t, admin.update("chat", false), svc.CodeInvalid)
 	fails(t, admin.update("chat", true), svc.CodeInvalid)
-	if after := must(admin.Template(ctx, "chat")); !reflect.DeepEqual(after, before) {
+	if after := must(admin.Templates.Read(ctx, "chat")); !reflect.DeepEqual(after, before) {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
 }
