@@ -1,26 +1,41 @@
-// Package svc is the administration, template-marketplace and API-key service of a Go application, as a library.
+// Package svc is a library for the administration of a Go server: access policies, templates, API
+// keys.
 //
-// A host builds one [Service] over a [Store], mounts package httpapi under /ext/svc, and has:
+// A host builds one [Service] over a [Store], mounts package httpapi under /ext/svc, and calls the
+// nouns of the Service. These are the methods that a host meets first:
 //
-//   - policies: [Policies.Resolve] decides what a user, a service account or an unmapped sender may do on a bank (one
-//     memory store), with which parameters, and says why, statement by statement;
-//   - sources: trusted addresses from which templates may be installed;
-//   - templates: a catalogue to list, create, read, patch and delete, to install from a source and to keep up to date;
-//   - API keys: issued, listed without their secret, rotated, disabled, revoked; [Service.Authenticate] accepts them as bearers.
+//   - service.Templates, the server's catalogue of templates: service.Templates.Install, List,
+//     Read, CheckUpdate and Update ([Templates]);
+//   - service.Sources, the trusted addresses to install templates from: service.Sources.Register,
+//     List, Browse, Search and Remove ([Sources]);
+//   - service.Keys, the API keys of users and service accounts, listed without their secret:
+//     service.Keys.Issue, List, Patch, Rotate and Revoke ([Keys]);
+//   - service.Policies, questions about what a user, a service account or an unmapped sender may
+//     do on a bank (one memory store), with which parameters, and which statement decides it:
+//     service.Policies.Resolve, WhoCan, WhatCan and Simulate ([Policies]); [Lint] needs no Service;
+//   - service.Access, the rows that decide access: service.Access.Preview and Apply ([Access]);
+//     [ParseBundle], [Bundle.JSON] and [Diff] need no Service;
+//   - service.Audit, the events that the Service keeps: service.Audit.Records and Verify ([Audit]).
 //
-// The parts, and who does what:
+// On each request the host calls the Service itself. [Service.Authenticate] finds the caller of a
+// bearer. [Service.Decide] says whether the caller may do an action on a bank.
 //
-//	httpapi ──► svc ◄── store/memstore, store/sqlstore      a Store persists, filters, sorts and keeps uniqueness
-//	             ▲  ◄── store/sqlite, store/postgres        open a database with a driver, for sqlstore
-//	             └───── marketplace                         a Marketplace fetches catalogues, guarded
+// The packages, and the work of each:
 //
-// The Service authorizes, validates, stamps, decides and records: no rule lives anywhere else. Every method that acts
-// takes the caller as a [Principal] and authorizes it; a host's own code passes [Host]. Every failure is an [*Error]
-// with a stable [Code]. Every mutation tells [Config].OnEvent after it is committed.
+//	httpapi ──► svc ◄── store/memstore, store/sqlstore   a Store persists, filters, sorts and
+//	             ▲                                       keeps keys unique
+//	             │  ◄── store/sqlite, store/postgres     open a database for sqlstore
+//	             └───── marketplace                      fetches catalogues, guarded
 //
-// A host brings its own bearers with an [Authenticator], its own database with a [Store] (package storetest is the
-// contract), its own logger and clock with [Config]. Users belong to the host: a user needs no row here until it is
-// given rights, which [Access.Apply] writes as one [Bundle].
+// The Service authorizes, validates, stamps, decides and records. No rule lives anywhere else.
+// Every method that acts takes the caller as a [Principal] and authorizes it. A host's own code
+// passes [Host]. Every failure is an [*Error] with a stable [Code]. The Service reports every
+// mutation to [Config].OnEvent after its commit.
+//
+// A host brings its own bearers with an [Authenticator], its own database with a [Store] (package
+// storetest checks the contract), and its own logger and clock with [Config]. Users belong to the
+// host. A user needs no row here until the host gives it rights. [Access.Apply] writes rights as
+// one [Bundle].
 //
 // All methods of a Service are safe for concurrent use.
 package svc
@@ -42,27 +57,31 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// Config is what a [Service] is built from. Store is required; the zero value of every other field works.
+// Config configures a [Service]. Store is required; the zero value of every other field works.
 type Config struct {
 	// Store keeps everything. Required.
 	Store Store
 	// Marketplace fetches templates from sources. Nil: no source can be registered or asked.
 	Marketplace Marketplace
-	// Authenticator is asked about every bearer that is not a key issued here. Nil: only issued keys are accepted.
+	// Authenticator finds the caller of every bearer that is not a key issued here. Nil: only
+	// issued keys are accepted.
 	Authenticator Authenticator
-	// KnownUser tells whether the host has a user of that id: an unknown one gets no keys. It is
-	// asked before a key is issued, imported, rotated, enabled or given another end, on all ways
-	// but for [Host]. Listing, disabling and revoking do not ask it, nor does Authenticate: the
-	// keys of a user who has left are good until they are revoked. Nil: every id is a user's. It is
-	// called concurrently.
+	// KnownUser reports whether the host has a user with that id. An unknown user gets no keys.
+	//
+	// The Service calls it before it issues, imports, rotates or enables a key and before it
+	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
+	// not call it, and neither does Authenticate: after a user has left, revoke the user's keys.
+	//
+	// Nil: every id belongs to a user. The Service calls it concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
-	// OnEvent is told of every mutation but [Sources.Reseal], after its commit and before the method returns, in the
-	// caller's goroutine and concurrently. Nil: nobody is told.
+	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
+	// returns. The Service calls it in the caller's goroutine, and concurrently. Nil: events are
+	// dropped.
 	OnEvent func(ctx context.Context, event Event)
-	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to [slog.Default], the others
-	// are dropped.
+	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
+	// [slog.Default] and the others are dropped.
 	Logger *slog.Logger
-	// Now is the clock; times are kept in UTC, to the microsecond. Nil: [time.Now].
+	// Now is the clock. The Service keeps times in UTC, to the microsecond. Nil: [time.Now].
 	Now func() time.Time
 
 	Keys      KeyConfig
@@ -71,85 +90,104 @@ type Config struct {
 	Events    EventConfig
 }
 
-// KeyConfig is how API keys are made and stored.
+// KeyConfig configures how API keys are made and stored.
 type KeyConfig struct {
-	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". One to 16 of a–z, 0–9
-	// and _, ending in _, neither of them the start of the other. Changing one makes the keys issued before unusable.
+	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". A prefix
+	// has 1 to 16 characters of a–z, 0–9 and _, and ends in _. Neither may be the start of the
+	// other. A changed prefix makes the keys issued before unusable.
 	UserPrefix, ServiceAccountPrefix string
-	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them for checking.
-	// None: keys are hashed without one, which a warning at the start says.
+	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them to
+	// check keys. None: keys are hashed without a pepper, and [New] logs a warning.
 	Peppers []Pepper
-	// Imports are the keys of other systems that [Keys.Import] takes over. None: only keys issued here are accepted.
+	// Imports are the keys of other systems that [Keys.Import] accepts. None: only keys issued here
+	// are accepted.
 	Imports []KeyImport
-	// MaxPerHolder is how many keys a user or a service account has at most: all that are
-	// listed, so expired and disabled ones as well, and no revoked ones. One more answers
-	// [CodeLimit], to [Host] as well. A holder that has more already keeps them. The limit holds
-	// exactly when all processes have the same. Each issued key costs a count up to it, in an
-	// index. 0: [DefaultMaxKeysPerHolder]. Not negative.
+	// MaxPerHolder is the most keys that one user or service account can have. Expired and disabled
+	// keys count, because lists show them; revoked keys do not.
+	//
+	// One key more answers [CodeLimit], also to [Host]. A holder that already has more keeps them.
+	// The limit is exact only when all processes have the same value. Each issued key costs a count
+	// up to it, in an index. 0: [DefaultMaxKeysPerHolder]. Not negative.
 	MaxPerHolder int
-	// Cached is how many keys, at least, are kept in memory for checking; 0: 65,536. Each takes about 130 bytes, of a million 110, once it is
-	// used, and no time of the garbage collector. As many holders are kept with them, at least 16,384 and at most 65,536, which take some
-	// 500 bytes each and more with rights of their own.
+	// Cached is the least number of keys that can be cached in memory. 0: 65,536. Not negative.
+	//
+	// A cached key takes about 130 bytes (110 each for a million) after its first use, and costs
+	// the garbage collector no time. As many holders are cached, but at least 16,384 and at most
+	// 65,536. A holder takes about 500 bytes, and more when it has rights of its own.
 	Cached int
 }
 
-// Pepper is one version of the secret under which keys are hashed. It is kept apart from the database: who
-// reads only the database can neither test a guess nor make up an id that reaches the store. The zero Pepper stands for
-// none: in a list, it accepts the keys that were issued before there was one.
+// Pepper is one version of the secret under which keys are hashed.
+//
+// Keep it apart from the database. A reader of the database alone can then neither test a guess
+// nor invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
+// accepts the keys that were issued before the first pepper.
 type Pepper struct {
-	Version string // names it in each key's row: 1 to 32 characters, never reused for another Secret
+	// Version names the pepper in each key's row: 1 to 32 characters. Never reuse it for another
+	// Secret.
+	Version string
 	Secret  []byte `json:"-"` // at least 16 bytes
-	// Retired says that keys under this pepper are not accepted any more. Those that were hashed anew under the first pepper,
-	// as every key is that is used while both are in the list, stay good. Its Secret is needed no longer. The first is
-	// never Retired.
+	// Retired ends the keys under this pepper: they are no longer accepted. While both peppers are
+	// in the list, a key is hashed again under the first pepper when it is used; such keys stay
+	// good. A retired pepper needs no Secret. The first pepper is never Retired.
 	Retired bool
-	// AcceptUnsealed says that keys under this pepper whose rows have no seal are accepted, and sealed when they are used: for a pepper
-	// that was in use before rows were sealed. Whoever can write the database can then take the seals away, and change whose
-	// the keys are.
+	// AcceptUnsealed accepts keys under this pepper whose rows have no seal, and seals them at
+	// their next use. It is for a pepper that was in use before rows were sealed. While it is set,
+	// a writer of the database can remove seals and change the holder of a key.
 	AcceptUnsealed bool
 }
 
-// SourceConfig is how sources are kept.
+// SourceConfig configures how sources are kept.
 type SourceConfig struct {
-	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: registering a token is refused.
+	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: the Service refuses
+	// to register a token.
 	SealingKey []byte `json:"-"`
-	// OldSealingKeys open what was sealed before SealingKey was changed; nothing is sealed under them. 32 bytes each, no key
-	// twice, and none without a SealingKey. [Sources.Reseal] makes them needless. Nil: SealingKey is the only key.
+	// OldSealingKeys open tokens that were sealed under an earlier SealingKey. They seal nothing.
+	// Each has 32 bytes, no key appears twice, and they need a SealingKey. After [Sources.Reseal]
+	// they are no longer needed. Nil: SealingKey is the only key.
 	OldSealingKeys [][]byte `json:"-"`
 }
 
-// TemplateConfig is how templates are checked and kept.
+// TemplateConfig configures how templates are checked and kept.
 type TemplateConfig struct {
-	// ValidateManifest is the host's own check of a manifest, beside the built-in one. What its error says is shown
-	// to the caller: that of an [*Error] at its Field, a JSON pointer into the manifest ("/steps/0", "" the whole); joined
-	// errors ([errors.Join]) are shown all. It must be pure and may be called concurrently. Nil: every manifest with a version
-	// is good.
+	// ValidateManifest is the host's own check, in addition to the built-in one. Nil: every
+	// manifest with a version is valid.
+	//
+	// The caller sees the text of its error. The text of an [*Error] is shown at its Field, a JSON
+	// pointer into the manifest ("/steps/0"; "" is the whole manifest). All errors that
+	// [errors.Join] joins are shown. The function must be pure. It may be called concurrently.
 	ValidateManifest func(manifest json.RawMessage) error
-	// LocalEdits is what an update does with what was edited here. "": [EditsConflict].
+	// LocalEdits says what an update does with fields edited locally. "": [EditsConflict].
 	LocalEdits LocalEdits
-	// Cached is how many bytes of the server's templates are kept in memory for reading them, at most, and twice as many while they
-	// are read anew; 0: none. When all have room, [Templates.Read], [Templates.List] and [Templates.ListAfter] need no call
-	// of the store, and return what is shared with other callers: it must not be changed. When not, each call reads the store. What this
-	// process writes counts at once, what others write, or a transaction of the host, within a second or so (PostgreSQL:
-	// milliseconds). When the store has not been reached for 5 seconds, each call reads it.
+	// Cached is the most bytes of the server's templates that are cached in memory, and twice as
+	// many during a reload. 0: none. Not negative.
+	//
+	// When all templates fit, [Templates.Read], [Templates.List] and [Templates.ListAfter] do not
+	// call the store. They return values shared with other callers: do not change them. When the
+	// templates do not fit, each call reads the store.
+	//
+	// The cache shows the writes of this process at once. It shows the writes of other processes,
+	// and of the host's transactions, within about a second (PostgreSQL: milliseconds). When the
+	// store has been out of reach for 5 seconds, each call reads it.
 	Cached int
 }
 
-// EventConfig is what becomes of events, beside OnEvent.
+// EventConfig configures what happens to events in addition to OnEvent.
 type EventConfig struct {
-	// Keep writes a record of each event in the transaction of its mutation, which fails when that cannot be written:
-	// [Audit.Records] lists them. What a process has found out about a source is no mutation, and not kept.
+	// Keep writes a record of each event in the transaction of its mutation. When the record
+	// cannot be written, the mutation fails. [Audit.Records] lists the records. What a process
+	// learns about a source is no mutation: it is not kept.
 	Keep bool
 }
 
-// Service is svc: its nouns, and what a host calls on every request. Use [New].
+// Service holds the nouns of svc, and the methods that a host calls on every request. Use [New].
 type Service struct {
 	Templates *Templates // the server's catalogue of templates
 	Sources   *Sources   // the server's trusted marketplace sources
 	Keys      *Keys      // API keys of users and service accounts
 	Policies  *Policies  // questions about access: who may do what, and why
 	Access    *Access    // users, groups, policies and what else decides access
-	Audit     *Audit     // the events that were kept
+	Audit     *Audit     // the events that the Service keeps
 
 	*base
 	guard   *guard
@@ -158,18 +196,22 @@ type Service struct {
 	work    *tasks.Group // nil: works in a transaction of the host
 }
 
-// base is what all parts of a Service work with.
+// base holds what all parts of a Service need.
 type base struct {
-	config      Config
-	store       Store
-	compiler    *policy.Compiler
-	copies      *copies // nil: works in a transaction of the host (see WithStore), and reads the store at each call
-	followStore func()  // starts the follower of the store, once
+	config   Config
+	store    Store
+	compiler *policy.Compiler
+	// copies is nil in a transaction of the host (see WithStore): each call then reads the store.
+	copies      *copies
+	followStore func() // starts the follower of the store, once
 }
 
-// New returns a Service over config, or an error that names the field that is missing or wrong. It works without the
-// store's being reachable. Where there is an OnEvent it starts delivering what is in the outbox, and with the first decision it
-// starts following what others write, and with the first key that is accepted writing when keys were used, until [Service.Close].
+// New returns a Service over config, or an error that names the missing or wrong field.
+//
+// New does not contact the store. The Service works in the background until [Service.Close]. With
+// an OnEvent it delivers the events in the outbox from the start. From the first decision on it
+// follows the writes of other processes. From the first accepted key on it records when keys are
+// used.
 func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
@@ -180,7 +222,8 @@ func New(config Config) (*Service, error) {
 	}
 	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
 	if edits := config.Templates.LocalEdits; edits != "" && !edits.known() {
-		return nil, errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
+		return nil, errors.New(
+			"svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	}
 	if config.Keys.Cached < 0 {
 		return nil, errors.New("svc: Config.Keys.Cached must not be negative")
@@ -194,7 +237,9 @@ func New(config Config) (*Service, error) {
 	compiler := policy.NewCompiler()
 	b := &base{
 		config: config, store: config.Store, compiler: compiler,
-		copies: newCopies(cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached, compiler.Budget()),
+		copies: newCopies(
+			cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached, compiler.Budget(),
+		),
 	}
 	keys, err := newKeyring(config.Keys)
 	if err != nil {
@@ -207,12 +252,15 @@ func New(config Config) (*Service, error) {
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
-	s := assemble(b, &rings{base: b, keys: keys, complete: &atomic.Pointer[keyring]{}}, sealer, &failing{}, &checks{})
+	s := assemble(
+		b, &rings{base: b, keys: keys, complete: &atomic.Pointer[keyring]{}},
+		sealer, &failing{}, &checks{},
+	)
 	s.start()
 	return s, nil
 }
 
-// start begins the background work, or prepares it for when it is needed first.
+// start begins the background work, or prepares it for its first use.
 func (s *Service) start() {
 	work, shelf, callers := tasks.NewGroup(s.config.Logger), s.Templates.shelf, s.callers
 	s.work = work
@@ -225,8 +273,11 @@ func (s *Service) start() {
 }
 
 // assemble gives each noun the parts that it needs.
-func assemble(b *base, r *rings, sealer *seal.Sealer, failing *failing, checks *checks) *Service {
-	g, j, c := &guard{b}, &journal{base: b, answerKeys: r.keys}, &contents{b.config.Templates.ValidateManifest}
+func assemble(
+	b *base, r *rings, sealer *seal.Sealer, failing *failing, checks *checks,
+) *Service {
+	g, j, c := &guard{b}, &journal{base: b, answerKeys: r.keys},
+		&contents{b.config.Templates.ValidateManifest}
 	up := &upstreams{base: b, journal: j, contents: c, sealer: sealer, failing: failing}
 	shelf, installs := &shelf{base: b}, &installs{base: b, checks: checks}
 	return &Service{
@@ -241,24 +292,33 @@ func assemble(b *base, r *rings, sealer *seal.Sealer, failing *failing, checks *
 	}
 }
 
-// WithStore returns a Service that works on store, which belongs to one transaction of the host
-// (package sqlstore has one: Tx), so that a key is issued if and only if the host's own row is
-// written. What it does is seen by others after the host's commit, and as if another process had
-// done it. Its events go into the outbox of the same transaction; the Service that it was made from
-// delivers them after the commit, within about a second, at least once: an [Event]'s ID tells a
-// second delivery. The copy ends with the transaction and needs no Close. When a method of it fails
-// with anything but a refusal ([CodeInvalid], [CodeUnauthenticated], [CodeForbidden],
-// [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition], [CodeSourceMoved],
-// [CodeKeyReused]), roll the transaction back.
+// WithStore returns a Service that works on store, which belongs to one transaction of the host.
+//
+// Package sqlstore has such a store: Tx. With it, a key is issued if and only if the host's own row
+// is written. Others see the changes after the host's commit, as the changes of another process.
+//
+// Events go into the outbox of the same transaction. The original Service s delivers them after
+// the commit, within about a second and at least once. The ID of an [Event] identifies a second
+// delivery.
+//
+// The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
+// transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
+// [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition],
+// [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithStore(store Store) *Service {
 	b := &base{config: s.config, store: store, compiler: s.compiler}
 	up, r := s.Sources.upstreams, s.Keys.rings
-	return assemble(b, &rings{b, r.keys, r.complete}, up.sealer, up.failing, s.Templates.installs.checks)
+	return assemble(
+		b, &rings{b, r.keys, r.complete},
+		up.sealer, up.failing, s.Templates.installs.checks,
+	)
 }
 
-// Close ends the Service's background work, and returns when it has ended, after writing when keys were used last; calling it again
-// does nothing. It waits for an OnEvent that is being told, which therefore must not call it. The store stays open: it is the host's, to be
-// closed after the Service.
+// Close ends the background work, records the last uses of keys, and returns when all has ended.
+//
+// A second call does nothing. Close waits for a running OnEvent, so an OnEvent must not call Close.
+// The store stays open: it belongs to the host, which closes it after the Service. The error is
+// always nil.
 func (s *Service) Close() error {
 	if s.work != nil {
 		s.work.End()
@@ -266,12 +326,14 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Ping asks the store whether it can be read, for a health check: it says nothing of sources, nor whether the store can be written.
-// Errors: CodeUnavailable, CodeInternal.
+// Ping reports whether the store can be read, for a health check.
+//
+// It does not check sources, nor whether the store can be written. Errors: CodeUnavailable,
+// CodeInternal.
 func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
 }
 
-// now is the time that is stamped on rows and events.
+// now returns the time to stamp on rows and events.
 func (s *base) now() time.Time { return s.config.Now().UTC().Truncate(time.Microsecond) }
