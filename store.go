@@ -8,13 +8,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// Store persists what the Service decides. It is made of one role for each noun; the comments of their methods are
-// the contract, and package storetest checks it.
+// Store persists what the Service decides. It has one role for each noun.
 //
-// What holds for every method: values passed in and handed out are the receiver's own (nothing is shared with the
-// store's memory); times are UTC with microseconds; strings are compared byte by byte; an ended ctx fails the call
-// with an error that wraps ctx.Err() or [ErrUnavailable]; a method that fails has written nothing; a method that
-// returns nil is durable and seen by every later call. All methods are safe for concurrent use.
+// The comments of the methods are the contract, and package storetest checks it. These rules hold
+// for every method:
+//
+//   - Arguments and results share no memory with the store: the receiver may change them.
+//   - Times are UTC with microseconds. Strings are compared byte by byte.
+//   - When ctx has ended, the call fails with an error that wraps ctx.Err() or [ErrUnavailable].
+//   - A method that fails has written nothing.
+//   - What a method wrote before it returned nil is durable, and every later call sees it.
+//   - All methods are safe for concurrent use.
+//
+// "Not found" and "taken" are [ErrNotFound] and [ErrExists], wrapped or not. A function argument
+// such as change or rotate does no I/O. The store may call it again, with the row read once more.
 type Store interface {
 	SourceStore
 	TemplateStore
@@ -33,21 +40,27 @@ type SourceStore interface {
 	CreateSource(ctx context.Context, source Source) error
 	// Source returns the source with that key. ErrNotFound.
 	Source(ctx context.Context, key SourceKey) (Source, error)
-	// Sources returns a chunk of the sources of page's scope and owner, by name in byte order, after page.After.
-	// A chunk of fewer than page.Limit is the end.
+	// Sources returns a chunk of the sources of page's scope and owner, after page.After. They are
+	// sorted by name in byte order. A chunk of fewer than page.Limit is the last.
 	Sources(ctx context.Context, page SourcePage) ([]Source, error)
-	// ChangeSource reads the source with that key, calls change with it and, when that returns true, writes what change made of
-	// its Description, URL, SealedToken, Serial and UpdatedAt, and nothing else, in one transaction: changes of one source
-	// happen one after the other. change does no I/O and may be called again, with the source read anew; its error is
+	// ChangeSource reads a source, calls change with it, and writes the result, in one transaction.
+	//
+	// When change returns true, the store writes Description, URL, SealedToken, Serial and
+	// UpdatedAt, and nothing else. Changes of one source happen one after the other. change does no
+	// I/O. The store may call it again, with the source read once more. An error of change is
 	// returned as it is and nothing is written. ErrNotFound.
-	ChangeSource(ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error)) error
-	// DeleteSource removes the source with that key. ErrNotFound. What was installed from it stays.
+	ChangeSource(
+		ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error),
+	) error
+	// DeleteSource removes the source with that key. ErrNotFound. Templates installed from it stay.
 	DeleteSource(ctx context.Context, key SourceKey) error
-	// KeepSourceFile keeps what a source has answered, in the place of what was kept under its path before. It is no mutation: the
-	// generation stays. Of a source those [MaxSourceFiles] files are kept, beside the one whose path is "", whose KeptAt is the
-	// latest; all go with the source. ErrNotFound when that is not registered.
+	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
+	//
+	// It is no mutation: the generation stays. Of each source the store keeps the file with the
+	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
+	// the source. ErrNotFound when the source is not registered.
 	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
-	// SourceFile returns what was kept of a file. ErrNotFound.
+	// SourceFile returns the file kept under that path. ErrNotFound.
 	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
 }
 
@@ -55,8 +68,8 @@ type SourceStore interface {
 type SourcePage struct {
 	Scope Scope
 	Owner string
-	After string // the last name of the chunk before; "" from the start
-	Limit int    // at most so many, > 0
+	After string // the last name of the previous chunk; "" from the start
+	Limit int    // the most sources to return, > 0
 }
 
 // TemplateStore keeps templates.
@@ -65,28 +78,44 @@ type TemplateStore interface {
 	CreateTemplate(ctx context.Context, template Template) error
 	// Template returns the template with that key, Origin.Base included. ErrNotFound.
 	Template(ctx context.Context, key TemplateKey) (Template, error)
-	// Templates returns a chunk of the templates that page asks for, by name and then id in byte order, behind
-	// page's last row. Origin.Base is zero. A chunk may be shorter than page.Limit; only an empty one is the end.
+	// Templates returns a chunk of the templates that page asks for, after page's last row. They
+	// are sorted by name and then id, in byte order. Origin.Base is zero. A chunk may be shorter
+	// than page.Limit; only an empty chunk is the end.
 	Templates(ctx context.Context, page TemplatePage) ([]Template, error)
-	// ChangeTemplate reads the template as Template does, calls change with it and, when that returns true, writes
-	// what change made of it, in one transaction: changes of one template happen one after the other. The key and
-	// InstalledAt are not written. Where change has raised Version, what the template was is added to its versions, of which
-	// those are kept whose numbers are at least Version - [MaxTemplateVersions]. change does no I/O and may be called again,
-	// with the template read anew; its error is returned as it is and nothing is written. ErrNotFound.
-	ChangeTemplate(ctx context.Context, key TemplateKey, change func(*Template) (write bool, err error)) error
-	// TemplateVersions returns a chunk of the former versions of a template whose numbers are below before, greatest first, at
-	// most limit (> 0) of them. A chunk may be shorter than limit; only an empty one is the end, or says that there
-	// is no such template.
-	TemplateVersions(ctx context.Context, key TemplateKey, before int64, limit int) ([]TemplateVersion, error)
-	// Installations returns a chunk of the templates of page's scope and owner that have an Origin, by id in byte order, after
-	// page.After. A chunk of fewer than page.Limit is the end.
+	// ChangeTemplate reads a template as Template does, calls change with it, and writes the result,
+	// in one transaction.
+	//
+	// The store writes only when change returns true, and never the key and InstalledAt. Changes of
+	// one template happen one after the other. When change raises Version, the store adds the
+	// template as it was before to its versions. It keeps the versions whose numbers are at least
+	// Version - [MaxTemplateVersions].
+	//
+	// change does no I/O. The store may call it again, with the template read once more. An error
+	// of change is returned as it is and nothing is written. ErrNotFound.
+	ChangeTemplate(
+		ctx context.Context, key TemplateKey, change func(*Template) (write bool, err error),
+	) error
+	// TemplateVersions returns a chunk of a template's earlier versions, greatest number first. It
+	// returns at most limit (> 0) versions, with numbers below before. A chunk may be shorter than
+	// limit. An empty chunk is the end, or the template does not exist.
+	TemplateVersions(
+		ctx context.Context, key TemplateKey, before int64, limit int,
+	) ([]TemplateVersion, error)
+	// Installations returns a chunk of the templates of page's scope and owner that have an Origin,
+	// after page.After. They are sorted by id in byte order. A chunk of fewer than page.Limit is the
+	// last.
 	Installations(ctx context.Context, page InstallationPage) ([]Installation, error)
-	// RebindTemplates gives the Origin of all templates that came from source and have another URL this one, in one transaction, and
-	// returns their keys, sorted in byte order by scope, owner and id; none: nothing was written.
+	// RebindTemplates sets Origin's URL of all templates from source that have another, in one
+	// transaction.
+	//
+	// It returns the keys of the templates that it changed, sorted by scope, owner and id in byte
+	// order. No keys: nothing was written.
 	RebindTemplates(ctx context.Context, source SourceKey, url string) ([]TemplateKey, error)
-	// DeleteTemplate removes the template with that key and all that belongs to it, unless check, which may be nil, refuses it: that is
-	// called with the template in the same transaction, does no I/O and may be called again; its error is returned as it
-	// is and nothing is written. ErrNotFound.
+	// DeleteTemplate removes a template and all that belongs to it, unless check refuses.
+	//
+	// The store calls check with the template, in the same transaction. A nil check refuses
+	// nothing. check does no I/O, and the store may call it again. An error of check is returned as
+	// it is and nothing is written. ErrNotFound.
 	DeleteTemplate(ctx context.Context, key TemplateKey, check func(Template) error) error
 }
 
@@ -95,12 +124,12 @@ type TemplatePage struct {
 	Scope Scope
 	Owner string
 	TemplateFilter
-	AfterName, AfterID string // of the last row of the chunk before; "" from the start
-	Skip               int    // so many rows first are left out
-	Limit              int    // at most so many, > 0
+	AfterName, AfterID string // of the last row of the previous chunk; "" from the start
+	Skip               int    // the number of rows to leave out first
+	Limit              int    // the most templates to return, > 0
 }
 
-// Installation is where a template came from, without what it says.
+// Installation says where a template came from, without its content.
 type Installation struct {
 	ID     string // of the template
 	Origin Origin // its Base is zero
@@ -110,86 +139,112 @@ type Installation struct {
 type InstallationPage struct {
 	Scope Scope
 	Owner string
-	After string // the last id of the chunk before; "" from the start
-	Limit int    // at most so many, > 0
+	After string // the last id of the previous chunk; "" from the start
+	Limit int    // the most installations to return, > 0
 }
 
-// APIKeyStore keeps API keys. How one is read by its id is [AccessStore]'s Access.
+// APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
 type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken.
 	CreateAPIKey(ctx context.Context, key APIKey) error
-	// LockAPIKeys counts the holder's keys that are not revoked, up to most. In a transaction it
-	// locks them first: another transaction that calls it for this holder waits until this one
-	// ends, in every process, and then counts what this one has written. It is no mutation: the
-	// generation stays.
+	// LockAPIKeys counts the holder's keys that are not revoked, up to most.
+	//
+	// In a transaction it locks them first. Another transaction that calls it for this holder, in
+	// any process, waits until this one ends, and then counts what this one has written. It is no
+	// mutation: the generation stays.
 	LockAPIKeys(ctx context.Context, holder Identity, most int) (live int, err error)
-	// APIKeys returns a chunk of the holder's keys that are not revoked, newest first (CreatedAt, then ID,
-	// descending), behind page's last row. A chunk of fewer than page.Limit is the end.
+	// APIKeys returns a chunk of the holder's keys that are not revoked, after page's last row.
+	// They are sorted newest first (CreatedAt, then ID, descending). A chunk of fewer than
+	// page.Limit is the last.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
-	// ChangeAPIKey reads the holder's key, calls change with it and, when that returns true, writes
-	// what change made of its Description, ExpiresAt, Disabled, RevokedAt, Hash, Pepper and Seal,
-	// and nothing else, in one transaction: changes of one key happen one after the other. change
-	// does no I/O and may be called again, with the key read anew; its error is returned as it is
-	// and nothing is written. ErrNotFound when the key is unknown, another's or revoked. In a
-	// transaction nobody else changes or revokes the key until the end, also where change returns
-	// false.
-	ChangeAPIKey(ctx context.Context, holder Identity, id string, change func(key *APIKey) (write bool, err error)) error
-	// RotateAPIKey does as ChangeAPIKey does, and adds the key that rotate returns, in the same transaction: both, or
-	// neither. ErrExists when the new key's id is taken.
-	RotateAPIKey(ctx context.Context, holder Identity, id string, rotate func(old *APIKey) (next APIKey, err error)) error
-	// RevokeAPIKey marks the holder's key as revoked, and forgets its Hash and Seal: no edit of the row brings it back.
-	// ErrNotFound when it is unknown, another's or revoked before.
+	// ChangeAPIKey reads the holder's key, calls change with it, and writes the result, in one
+	// transaction.
+	//
+	// When change returns true, the store writes Description, ExpiresAt, Disabled, RevokedAt, Hash,
+	// Pepper and Seal, and nothing else. Changes of one key happen one after the other. In a
+	// transaction, no other caller changes or revokes the key until the end, even when change
+	// returns false.
+	//
+	// change does no I/O. The store may call it again, with the key read once more. An error of
+	// change is returned as it is and nothing is written. ErrNotFound when the key is unknown,
+	// revoked, or belongs to another holder.
+	ChangeAPIKey(
+		ctx context.Context, holder Identity, id string,
+		change func(key *APIKey) (write bool, err error),
+	) error
+	// RotateAPIKey changes a key as ChangeAPIKey does, and adds the key that rotate returns. The
+	// store writes both in one transaction, or neither. ErrExists when the new key's id is taken.
+	RotateAPIKey(
+		ctx context.Context, holder Identity, id string,
+		rotate func(old *APIKey) (next APIKey, err error),
+	) error
+	// RevokeAPIKey marks the holder's key as revoked, and erases its Hash and Seal, so that no edit
+	// of the row brings the key back. ErrNotFound when the key is unknown, already revoked, or
+	// belongs to another holder.
 	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
-	// RevokeAPIKeys does so with the newest keys of the holder that are not revoked, at most limit
-	// (> 0), as one mutation, and returns their ids, in no order. Fewer than limit: the holder has
-	// no others. Where there are none, nothing is written.
-	RevokeAPIKeys(ctx context.Context, holder Identity, at time.Time, limit int) (ids []string, err error)
-	// UseAPIKeys sets LastUsedAt of each key to the later of what it is and of the use's At. Unknown keys are left out. It is
-	// no mutation: the generation stays.
+	// RevokeAPIKeys revokes the holder's newest keys as RevokeAPIKey does, as one mutation.
+	//
+	// It takes at most limit (> 0) keys that are not revoked, and returns their ids in no order.
+	// Fewer than limit: the holder has no other keys. With no such keys it writes nothing.
+	RevokeAPIKeys(
+		ctx context.Context, holder Identity, at time.Time, limit int,
+	) (ids []string, err error)
+	// UseAPIKeys sets LastUsedAt of each key to the use's At, unless LastUsedAt is later. It
+	// ignores unknown keys. It is no mutation: the generation stays.
 	UseAPIKeys(ctx context.Context, uses []KeyUse) error
-	// KeepValue returns the value kept under name, after keeping value if there was none. All callers, in all
-	// processes, get the same.
+	// KeepValue returns the value kept under name. When none is kept, it keeps value first. All
+	// callers, in all processes, get the same value.
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
 }
 
 // APIKeyPage asks for one chunk of a list of keys.
 type APIKeyPage struct {
 	Holder    Identity
-	AfterTime time.Time // CreatedAt and ID of the last row of the chunk before; zero from the start
-	AfterID   string
-	Limit     int // at most so many, > 0
+	AfterTime time.Time // CreatedAt of the last row of the previous chunk; zero from the start
+	AfterID   string    // ID of that row
+	Limit     int       // the most keys to return, > 0
 }
 
-// KeyUse is what is kept of a key's having been accepted.
+// KeyUse records when a key was last accepted, to the minute.
 type KeyUse struct {
 	ID string
 	At time.Time // the minute
 }
 
-// AccessStore keeps what decisions are made from.
+// AccessStore keeps the rows that decisions are made from.
 type AccessStore interface {
 	// User returns the user with that id, its channels sorted by provider and sender. ErrNotFound.
 	User(ctx context.Context, id string) (User, error)
 	// ServiceAccount returns the service account with that id. ErrNotFound.
 	ServiceAccount(ctx context.Context, id string) (ServiceAccount, error)
-	// Access returns all that one decision needs, read in one consistent snapshot. What is not there is nil: that
-	// is no error.
+	// Access returns all that one decision needs, read in one consistent snapshot. A missing row is
+	// nil in the snapshot, and no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
-	// AllAccess returns every row of access, read in one consistent snapshot: sorted by their ids (attachments by policy,
-	// principal type and id), Channels and Members sorted and never nil, and the lists never nil.
-	AllAccess(ctx context.Context) (AccessRows, error)
-	// ChangeAccess reads the rows that named names, hands them to change and writes what that returns, in one
-	// transaction: changes of access happen one after the other.
+	// AllAccess returns every row of access, read in one consistent snapshot.
 	//
-	// current holds, of the rows whose keys are in named, those that exist, whole, and beside them the users who hold a
-	// channel in named; each once, in no order, its channels or members sorted and never nil. What change returns is
-	// upserted whole: a user with exactly its Channels, a group with exactly its Members, nil meaning none. An empty Bundle writes
-	// nothing. change does no I/O and may be called again, with rows read anew; its error is returned as it is.
-	// It returns a channel only where no other user holds it afterwards, and refers only to rows that exist.
-	ChangeAccess(ctx context.Context, named AccessNames, change func(current Bundle) (Bundle, error)) error
+	// Rows are sorted by their ids, and attachments by policy, principal type and principal id.
+	// Channels and Members are sorted. They and the lists are never nil.
+	AllAccess(ctx context.Context) (AccessRows, error)
+	// ChangeAccess reads rows of access, calls change with them, and writes the rows that change
+	// returns, in one transaction. Changes of access happen one after the other.
+	//
+	// current holds the whole rows whose keys are in named and that exist. It also holds the users
+	// who have a channel in named. Each row appears once, in no order. Its channels or members are
+	// sorted and never nil.
+	//
+	// The store writes each returned row whole, whether it exists or not: a user with exactly its
+	// Channels and a group with exactly its Members, where nil means none. An empty Bundle writes
+	// nothing. change returns a channel only when no other user has it afterwards. It refers only to
+	// rows that exist.
+	//
+	// change does no I/O. The store may call it again, with the rows read once more. An error of
+	// change is returned as it is.
+	ChangeAccess(
+		ctx context.Context, named AccessNames, change func(current Bundle) (Bundle, error),
+	) error
 }
 
-// AccessRows is every row of access, and the generation that they are of.
+// AccessRows holds every row of access, and their generation.
 type AccessRows struct {
 	Generation int64
 	Bundle
@@ -202,134 +257,162 @@ type AccessNames struct {
 	Attachments                                            []AttachmentKey
 }
 
-// AccessQuery asks for what one decision needs. At most one of KeyID, Identity and Channel is set, and says about whom; none:
-// about nobody.
+// AccessQuery asks for the rows that one decision needs.
+//
+// At most one of KeyID, Identity and Channel is set, and names the subject of the decision. When
+// none is set, the query is about no principal.
 type AccessQuery struct {
-	KeyID    string   // whoever holds the API key with that id, revoked or not
-	Identity Identity // a user or a service account
-	Channel  Channel  // the user whose channel it is
-	BankID   string   // whose bank policy to read; "" none
-	// ScopingPolicyID is that of a policy that narrows Identity beside what is stored about it; "" none. A key's comes with it.
+	KeyID    string   // the subject is the holder of the API key with that id, revoked or not
+	Identity Identity // the subject is this user or service account
+	Channel  Channel  // the subject is the user who has this channel
+	BankID   string   // the bank whose policy to read; "" none
+	// ScopingPolicyID names a policy that narrows Identity in addition to the stored ones; "" none.
+	// A key's scoping policy comes with the key.
 	ScopingPolicyID string
 }
 
-// AccessSnapshot is what one decision is made from.
+// AccessSnapshot holds the rows that one decision is made from.
 type AccessSnapshot struct {
-	Generation     int64           // grows with every mutation of the store; 0 where nothing was ever written
-	Key            *APIKey         // the key that was asked about
-	ServiceAccount *ServiceAccount // the service account that was asked about, or that holds the key
-	User           *User           // the user asked about, who holds the key or the channel, or owns ServiceAccount; without Channels
-	Grants         []Grant         // what is attached to User, and to its groups, in no order
-	Scoping        *Policy         // the scoping policy of ServiceAccount
-	Narrowing      *Policy         // the scoping policy of Key, or the one that was asked for beside Identity
-	BankPolicy     *BankPolicy
+	// Generation grows with every mutation of the store. 0: nothing was ever written.
+	Generation int64
+	// Key is the key of the query.
+	Key *APIKey
+	// ServiceAccount is the service account of the query, or the holder of Key.
+	ServiceAccount *ServiceAccount
+	// User is the user of the query, the holder of Key or of the channel, or the owner of
+	// ServiceAccount. Its Channels are left out.
+	User *User
+	// Grants are the policies attached to User and to its groups, in no order.
+	Grants []Grant
+	// Scoping is the scoping policy of ServiceAccount.
+	Scoping *Policy
+	// Narrowing is the scoping policy of Key, or the one that the query names with Identity.
+	Narrowing *Policy
+	// BankPolicy is the policy of the query's bank.
+	BankPolicy *BankPolicy
 }
 
 // Grant is a policy that reaches a user, one for each attachment.
 type Grant struct {
 	Policy
-	Principal GrantedTo // the user itself, or a group it is a member of
+	Principal GrantedTo // the user itself, or one of its groups
 	Priority  int64
 }
 
-// ChangeStore tells what has changed, in this process or another, for whoever keeps copies.
+// ChangeStore reports the changes of this process and of others, so that readers can cache rows.
 //
-// Every mutation counts the store's generation up by one and leaves the targets that it changed, in one transaction, so a
-// reader that asks again and again misses none, whatever it has slept through.
+// Every mutation raises the store's generation by one and records the targets that it changed, in
+// one transaction. So a reader that polls misses no change, however long it has paused.
 type ChangeStore interface {
-	// Changes returns what was committed after generation since, and the generation that this leads to. The store
-	// remembers at least the last 1,000 generations: when since is older, or greater than the store's own (which was
-	// restored from a backup, then), the answer is a Reset.
+	// Changes returns what was committed after generation since, and the generation reached.
+	//
+	// The store remembers at least the last 1,000 generations. The answer is a Reset when since is
+	// older, or greater than the store's own generation (the store was restored from a backup).
 	Changes(ctx context.Context, since int64) (Changes, error)
-	// AwaitChange returns nil as soon as the store may have another generation than since, after a second at
-	// the latest. It is a wake-up and proves nothing: ask Changes. It fails when ctx ends.
+	// AwaitChange returns nil when the store may have another generation than since, after a second
+	// at most. It only wakes the caller and proves nothing: call Changes. It fails when ctx ends.
 	AwaitChange(ctx context.Context, since int64) error
 }
 
-// Changes is what happened between two generations.
+// Changes says what changed between two generations.
 type Changes struct {
-	Generation int64    // the store's, now
-	Reset      bool     // the store cannot tell what changed: everything may have
-	Targets    []Target // in the order of their commits; one that changed twice is there twice
+	Generation int64    // the store's generation now
+	Reset      bool     // the store cannot say what changed: every row may have changed
+	Targets    []Target // in the order of their commits; a target that changed twice appears twice
 }
 
-// TransactionStore joins calls of a store into one.
+// TransactionStore joins calls of a store into one transaction.
 type TransactionStore interface {
-	// Atomically calls fn with a Store whose calls are one transaction: when Atomically returns nil all is there that they have
-	// written, and nothing of it when fn fails or panics, or ctx has ended by its end. What tx reads includes what it has written.
+	// Atomically calls fn with a Store whose calls are one transaction.
 	//
-	// fn uses the context and the Store that it is given, both from one goroutine and no others, does nothing else that takes
-	// time, may be called again, and returns the error of a call that was to write and has failed. Its error is returned as it is, or
-	// wrapped. AwaitChange and ClaimEvents of tx fail.
+	// When Atomically returns nil, all writes of fn are committed. When fn fails or panics, or ctx
+	// has ended by the end of fn, nothing is written. Reads of tx include its own writes.
+	//
+	// fn uses only the context and the Store that it receives, both from one goroutine. It does
+	// nothing else that takes time, and the store may call it again. When a write of tx fails, fn
+	// returns that error. Atomically returns the error of fn as it is, or wrapped. AwaitChange and
+	// ClaimEvents of tx fail.
 	Atomically(ctx context.Context, fn func(ctx context.Context, tx Store) error) error
 }
 
-// MaxSourceFiles is how many files of a source are kept in the store, beside its catalogue.
+// MaxSourceFiles is the most files of a source that the store keeps in addition to its catalogue.
 const MaxSourceFiles = 1000
 
-// SourceFile is what a source has answered, as a [Marketplace] keeps it: only that can read it.
+// SourceFile is an answer of a source, as a [Marketplace] keeps it. Only the Marketplace can read
+// its Data.
 type SourceFile struct {
 	Path   string // relative to the source; "": its catalogue
 	Data   []byte
 	KeptAt time.Time
 }
 
-// OutboxStore keeps events whose mutations belong to a transaction of the host, until they are delivered.
+// OutboxStore keeps the events of a host's transactions until the Service delivers them.
 type OutboxStore interface {
 	// AddEvents keeps events. It is no mutation: the generation stays.
 	AddEvents(ctx context.Context, events []Event) error
-	// ClaimEvents returns up to limit events that are nobody's at the time now, oldest (by ID) first, and makes them the
-	// caller's until the time until. Two callers never have one event at once. Where there are none, nothing
-	// is written.
+	// ClaimEvents returns up to limit events that no caller has claimed at the time now, and claims
+	// them until the time until.
+	//
+	// Events are sorted oldest (by ID) first. Two callers never have the same event at the same
+	// time. When the outbox has no free events, nothing is written.
 	ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]Event, error)
-	// DeleteEvents forgets events that were delivered; those that are gone already are no error.
+	// DeleteEvents deletes delivered events. It ignores ids that are already deleted.
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
 }
 
-// AnswerStore keeps what requests with an idempotency key were answered.
+// AnswerStore keeps the answers to requests with an idempotency key.
 type AnswerStore interface {
-	// Answer returns what is kept under key. ErrNotFound where nothing is, or what is has expired by the time now.
+	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
+	// expired by the time now.
 	Answer(ctx context.Context, key []byte, now time.Time) (Answer, error)
-	// KeepAnswer keeps an answer, and forgets some that have expired by the time now. It is no mutation: the generation stays. ErrExists
-	// when one is kept under its Key that has not expired.
+	// KeepAnswer keeps an answer, and deletes some answers that have expired by the time now. It is
+	// no mutation: the generation stays. ErrExists when an answer that has not expired is kept under
+	// its Key.
 	KeepAnswer(ctx context.Context, answer Answer, now time.Time) error
 }
 
-// Answer is what a request was answered, for when it is repeated.
+// Answer is the answer to a request, kept for repetitions of the request.
 type Answer struct {
-	Key       []byte // a digest of who asked, and of the idempotency key: 32 bytes
-	Request   []byte // a digest of what was asked for: 32 bytes
+	Key       []byte // a digest of the caller and the idempotency key: 32 bytes
+	Request   []byte // a digest of the request: 32 bytes
 	Data      []byte // sealed
 	ExpiresAt time.Time
 }
 
 // AuditStore keeps the records of events.
 type AuditStore interface {
-	// AppendAudit calls next with the newest record, which is zero where there is none, and adds the records that it returns, in one
-	// transaction: calls happen one after the other, and in a transaction until its end. It is no mutation: the
-	// generation stays. next does no I/O and may be called again. In a transaction it comes after the mutations, so
-	// that those who write wait for each other in one order.
+	// AppendAudit calls next with the newest record and adds the records that next returns, in one
+	// transaction.
+	//
+	// The newest record is zero when the store has none. Calls happen one after the other; a call in
+	// a transaction holds its turn until the transaction ends. It is no mutation: the generation
+	// stays. next does no I/O, and the store may call it again. In a transaction, call AppendAudit
+	// after the mutations, so that all writers wait for each other in one order.
 	AppendAudit(ctx context.Context, next func(last AuditRecord) []AuditRecord) error
-	// AuditRecords returns a chunk of the records that page asks for, by Number, greatest first. A chunk of fewer than
-	// page.Limit is the end.
+	// AuditRecords returns a chunk of the records that page asks for, greatest Number first. A chunk
+	// of fewer than page.Limit is the last.
 	AuditRecords(ctx context.Context, page AuditPage) ([]AuditRecord, error)
 }
 
 // AuditPage asks for one chunk of a list of records. Its times are UTC with microseconds.
 type AuditPage struct {
 	AuditFilter
-	Limit int // at most so many, > 0
+	Limit int // the most records to return, > 0
 }
 
-// listChunk is how many rows a list reads at a time, so that no connection is held while a caller deals with them.
+// listChunk is the number of rows that a list reads at a time. So a list holds no connection while
+// the caller works with the rows.
 const listChunk = 128
 
-// anyLength is for lists whose chunks may end early, because their rows are large: only an empty one is the end.
+// anyLength is for lists of large rows, whose chunks may be short: only an empty chunk is the end.
 const anyLength = 0
 
-// list yields what next returns, chunk by chunk until an empty one, or one of fewer than full rows; advance moves the page behind the
-// last row. An error is yielded once, last.
-func list[T any](ctx context.Context, doing string, full int, allowed func() error, next func() ([]T, error), advance func(last T)) iter.Seq2[T, error] {
+// list yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
+// fewer than full rows. advance moves the page after the last row. An error is yielded once, last.
+func list[T any](
+	ctx context.Context, doing string, full int,
+	allowed func() error, next func() ([]T, error), advance func(last T),
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		if err := allowed(); err != nil {
