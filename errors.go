@@ -7,54 +7,82 @@ import (
 	"strings"
 )
 
-// Code says what kind of failure an [Error] is. Codes are stable: they are the "code" of the HTTP answers too.
+// Code names the kind of an [Error]. Codes are stable. They are also the "code" of HTTP answers.
 type Code string
 
 // The codes of every error that a [Service] method returns.
 const (
-	CodeInvalid         Code = "invalid_request"        // the request itself is wrong; Field says where
-	CodeUnauthenticated Code = "unauthenticated"        // no credential, or one that is not good any more
-	CodeForbidden       Code = "forbidden"              // a known caller who may not do this
-	CodeNotFound        Code = "not_found"              // no such thing, or not the caller's to see
-	CodeExists          Code = "already_exists"         // the id or name is taken
-	CodeLimit           Code = "limit_reached"          // there are as many of these as are allowed
-	CodeEdited          Code = "edited_locally"         // an update would overwrite local edits; Fields names them
-	CodePrecondition    Code = "precondition_failed"    // the thing is not what the caller has seen of it
-	CodeKeyReused       Code = "idempotency_key_reused" // the idempotency key came with another request before, or issued a key that was revoked since
-	CodeSourceMoved     Code = "source_moved"           // a source is not where a template was installed from, and was not re-bound
-	CodeChanged         Code = "changed_meanwhile"      // somebody else changed the same thing; try again
-	CodeSourceFailed    Code = "source_failed"          // a source could not be reached or answered badly
-	CodeSourceTimeout   Code = "source_timeout"         // a source did not answer in time
-	CodeUnavailable     Code = "unavailable"            // the store cannot be reached just now; try again later
-	CodeInternal        Code = "internal"               // a fault of this service; Err says which
+	// CodeInvalid: the request is wrong. Field says where.
+	CodeInvalid Code = "invalid_request"
+	// CodeUnauthenticated: the request has no credential, or one that is not accepted (any more).
+	CodeUnauthenticated Code = "unauthenticated"
+	// CodeForbidden: the caller is known but may not do this.
+	CodeForbidden Code = "forbidden"
+	// CodeNotFound: the thing does not exist, or the caller may not see it.
+	CodeNotFound Code = "not_found"
+	// CodeExists: the id or name is taken.
+	CodeExists Code = "already_exists"
+	// CodeLimit: the allowed number of these things is reached.
+	CodeLimit Code = "limit_reached"
+	// CodeEdited: an update would overwrite fields edited locally. Fields names them.
+	CodeEdited Code = "edited_locally"
+	// CodePrecondition: the thing has changed since the caller read it.
+	CodePrecondition Code = "precondition_failed"
+	// CodeKeyReused: the idempotency key came with another request before, or the API key that the
+	// first request issued is revoked.
+	CodeKeyReused Code = "idempotency_key_reused"
+	// CodeSourceMoved: a source has another address than the one a template was installed from. The
+	// template was not re-bound.
+	CodeSourceMoved Code = "source_moved"
+	// CodeChanged: another caller changed the same thing at the same time. Try again.
+	CodeChanged Code = "changed_meanwhile"
+	// CodeSourceFailed: a source cannot be reached, or its answer is bad.
+	CodeSourceFailed Code = "source_failed"
+	// CodeSourceTimeout: a source did not answer in time.
+	CodeSourceTimeout Code = "source_timeout"
+	// CodeUnavailable: the store cannot be reached now. Try again later.
+	CodeUnavailable Code = "unavailable"
+	// CodeInternal: a fault of this service. Err says which.
+	CodeInternal Code = "internal"
 )
 
-// What a [Store] returns, wrapped or not, for the outcomes that the Service must tell apart. Anything else is a fault.
+// The errors that a [Store] returns, wrapped or not, for the outcomes that the Service must tell
+// apart. Any other error is a fault.
 var (
 	// ErrNotFound: no row has that key.
 	ErrNotFound = errors.New("not found")
-	// ErrExists: another row has that key; nothing was written.
+	// ErrExists: another row has that key. Nothing was written.
 	ErrExists = errors.New("already exists")
-	// ErrChanged: the row changed while it was being changed, and the store gave up; nothing was written.
+	// ErrChanged: another writer changed the row at the same time and the store gave up. Nothing
+	// was written.
 	ErrChanged = errors.New("changed meanwhile")
-	// ErrUnavailable: the store cannot be reached or cannot write just now; a later try may succeed.
+	// ErrUnavailable: the store cannot be reached or cannot write now. A later try may succeed.
 	ErrUnavailable = errors.New("unavailable")
 )
 
-// ErrBadEntry is in the tree of a [Marketplace]'s error where one entry of a catalogue, or its manifest, is bad: the source works.
+// ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or about its manifest.
+// It is in the error's tree, and means that the source itself works.
 var ErrBadEntry = errors.New("bad entry")
 
-// ErrUnauthenticated is what an [Authenticator] returns for a bearer that it does not accept.
+// ErrUnauthenticated is the error of an [Authenticator] for a bearer that it does not accept.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
-// Error is what every [Service] method returns when it fails. Several faults of one request come joined ([errors.Join]); the
-// first one's code is that of the whole.
+// Error is the error of every [Service] method.
+//
+// Several faults of one request are joined ([errors.Join]). The first one's code is the code of the
+// whole.
 type Error struct {
-	Code    Code
-	Field   string   // what is wrong: a JSON pointer (RFC 6901, "/name") or a parameter's name ("bank"); "" when it is no single one
-	Message string   // a sentence for the caller: safe to show, holds no secret
-	Fields  []string // CodeEdited: the names of the fields edited here, in the order of [Content]
-	Err     error    // the cause, for the log and never for the caller; nil when there is none
+	Code Code
+	// Field is the wrong part: a JSON pointer (RFC 6901, "/name") or the name of a parameter
+	// ("bank"). "": not one single part is wrong.
+	Field string
+	// Message is a sentence for the caller. It is safe to show and holds no secret.
+	Message string
+	// Fields are the names of the fields edited locally, in the order of [Content]. Only CodeEdited
+	// has them.
+	Fields []string
+	// Err is the cause, for the log and never for the caller. Nil: the error has no cause.
+	Err error
 }
 
 func (e *Error) Error() string {
@@ -71,7 +99,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrorCode returns the code of the first [Error] in err's tree, [CodeInternal] when there is none, and "" for nil.
+// ErrorCode returns the code of the first [Error] in err's tree. It returns [CodeInternal] when the
+// tree has no Error, and "" when err is nil.
 func ErrorCode(err error) Code {
 	if err == nil {
 		return ""
@@ -92,8 +121,8 @@ func taken(field, message string) *Error {
 	return &Error{Code: CodeExists, Field: field, Message: message}
 }
 
-// fault turns what a store or a host's function returned, and no rule of ours explains, into an Error.
-// An Error passes through as it is.
+// fault makes an Error of an unexpected error of a store or of a host's function. It returns nil
+// and an Error as they are.
 func fault(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -103,10 +132,24 @@ func fault(doing string, err error) error {
 	}
 	err = fmt.Errorf("%s: %w", doing, err)
 	switch {
-	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &Error{Code: CodeUnavailable, Message: "the service cannot reach its store just now, try again later", Err: err}
+	case errors.Is(err, ErrUnavailable),
+		errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
+		return &Error{
+			Code:    CodeUnavailable,
+			Message: "the service cannot reach its store just now, try again later",
+			Err:     err,
+		}
 	case errors.Is(err, ErrChanged):
-		return &Error{Code: CodeChanged, Message: "this was changed by somebody else at the same time, try again", Err: err}
+		return &Error{
+			Code:    CodeChanged,
+			Message: "this was changed by somebody else at the same time, try again",
+			Err:     err,
+		}
 	}
-	return &Error{Code: CodeInternal, Message: "an unexpected fault, see the server's log", Err: err}
+	return &Error{
+		Code:    CodeInternal,
+		Message: "an unexpected fault, see the server's log",
+		Err:     err,
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Kind is the kind of a principal. It is always given beside an id and never read out of one.
+// Kind is the kind of a principal. It always stands next to an id, and is never part of the id.
 type Kind string
 
 // The kinds of principals.
@@ -19,60 +19,69 @@ const (
 	KindHost           Kind = "host" // the host application itself; see [Host]
 )
 
-// Identity is who a principal is: a kind and an id, comparable.
+// Identity names a principal by its kind and its id. Identities are comparable.
 type Identity struct {
 	Kind Kind
 	ID   string // "" for [Host]
 }
 
-// Scope says to whom a source or template belongs.
+// Scope says whether a source or template belongs to the server or to a user.
 type Scope string
 
-// The scopes. Rows of the server have no owner; personal ones belong to a user.
+// The scopes. Rows of the server have no owner. Personal rows belong to a user.
 const (
 	ScopeServer   Scope = "server"
 	ScopePersonal Scope = "personal"
 )
 
-// KindUnmapped is the kind of a sender that belongs to nobody, or to an inactive user.
+// KindUnmapped is the kind of a sender that belongs to no user, or to an inactive one.
 const KindUnmapped Kind = "unmapped"
 
-// Unmapped is a sender that belongs to nobody: it may do what a bank's policy gives to the public.
+// Unmapped is a sender that belongs to no user. It may do what a bank's policy gives to the public.
 var Unmapped = Principal{Kind: KindUnmapped}
 
-// Principal is the caller of a [Service] method. One that [Service.Authenticate] returns remembers
-// the issued key that it came by, so hand it on as it is: with that key it makes and changes keys
-// only as long as the key is accepted.
+// Principal is the caller of a [Service] method.
+//
+// A Principal from [Service.Authenticate] remembers the issued key of the request. Pass it on as it
+// is. Before such a caller makes or changes keys, the Service checks that its key is still
+// accepted.
 type Principal struct {
 	Kind Kind
 	ID   string
-	// Actions are action patterns that the host's [Authenticator] vouches for on bank "*", in this request only:
-	// "template:admin", "iam:*", or "*" for every control-plane action ("iam:*" and "template:*", and nothing else).
-	// A stored deny still wins over them; an issued key never carries any. Nil: it vouches for none. With any other "*",
-	// or an empty pattern, Authenticate fails with [CodeInternal] and an Err that quotes the pattern.
+	// Actions are action patterns that the host's [Authenticator] grants on bank "*", in this
+	// request only.
+	//
+	// Examples are "template:admin" and "iam:*". The pattern "*" means every control-plane action:
+	// "iam:*" and "template:*", and nothing else. A stored deny still wins over Actions. An issued
+	// key never carries any. Nil: the Authenticator grants none. With any other use of "*", or an
+	// empty pattern, Authenticate fails with [CodeInternal] and an Err that quotes the pattern.
 	Actions []string
-	// ScopingPolicyID is that of an access policy which narrows what p may do, in this request
-	// only: both must allow, and it gives p no parameter that p has not. An issued
-	// key brings its own; an [Authenticator] may set one. Actions do not count beside it. "": p is not narrowed.
+	// ScopingPolicyID names an access policy that narrows the principal, in this request only.
+	//
+	// Both the principal's own rights and this policy must allow an action. The policy gives the
+	// principal no parameter that it does not have already. An issued key brings its own; an
+	// [Authenticator] may set one. Actions do not count while it is set. "": not narrowed.
 	ScopingPolicyID string
 
-	// key is the id of the issued key that the caller came by; "" none. What makes or changes a key
-	// judges that key again.
+	// key is the id of the caller's issued key; "" none. Methods that make or change a key judge
+	// that key again.
 	key string
 }
 
-// Host is the host application itself. It may do everything, so it is for the host's own code and never the answer
-// of an [Authenticator].
+// Host is the host application itself. It may do everything. Only the host's own code uses it; an
+// [Authenticator] never returns it.
 var Host = Principal{Kind: KindHost}
 
 // kindMe is the kind of [Me] alone.
 const kindMe Kind = "me"
 
-// Me stands for the caller, where a holder of keys is asked for. One's own keys need no action; as the holder, the id of the
-// caller is treated as any other user's.
+// Me stands for the caller where a method takes a holder of keys.
+//
+// Callers need no action for their own keys. When the holder is the caller's own id instead of Me,
+// the Service treats it as the id of any other user.
 var Me = Identity{Kind: kindMe}
 
-// or returns the caller's identity for [Me], and any other holder as it is.
+// or returns the caller's identity for [Me], and every other holder as it is.
 func (p Principal) or(holder Identity) Identity {
 	if holder == Me {
 		return p.Identity()
@@ -80,10 +89,10 @@ func (p Principal) or(holder Identity) Identity {
 	return holder
 }
 
-// Identity returns who p is, without what was vouched for.
+// Identity returns p's kind and id, without its Actions and its scoping policy.
 func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
 
-// actor is somebody, and the policy that narrows it in a request.
+// actor is an identity and the policy that narrows it in a request.
 type actor struct {
 	Identity
 	narrowedBy string // "": none
@@ -91,7 +100,7 @@ type actor struct {
 
 func (p Principal) actor() actor { return actor{p.Identity(), p.ScopingPolicyID} }
 
-// vouched returns what the host answers for.
+// vouched returns the Actions that count: none when p is narrowed.
 func (p Principal) vouched() []string {
 	if p.ScopingPolicyID != "" {
 		return nil
@@ -99,19 +108,22 @@ func (p Principal) vouched() []string {
 	return p.Actions
 }
 
-// Authenticator finds the principal behind a bearer token that is not a key issued here: the host's sessions, its
-// OAuth tokens, its administrator's password.
+// Authenticator finds the principal of a bearer token that is not a key issued here.
 //
-// Authenticate returns a user or a service account, [ErrUnauthenticated] (wrapped or not) when it
-// does not accept the bearer, or any other error when it cannot tell just now, which answers 503.
-// It is called concurrently. Package httpapi calls it twice for a request that has a body: when the
-// headers have come, and when the body has. So a bearer must be good for more than one call, and an
-// Authenticator that is slow should remember what it has found for a moment.
+// Such bearers are the host's sessions, its OAuth tokens, or its administrator's password.
+//
+// Authenticate returns a user or a service account. It returns [ErrUnauthenticated] (wrapped or
+// not) when it does not accept the bearer. Any other error means that it cannot decide now; HTTP
+// answers 503.
+//
+// The Service calls it concurrently. Package httpapi calls it twice for a request with a body:
+// after the headers, and after the body. So a bearer must be good for more than one call. A slow
+// Authenticator should remember its answers for a moment.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }
 
-// AuthenticatorFunc is an [Authenticator] that is a function.
+// AuthenticatorFunc makes an [Authenticator] of a function.
 type AuthenticatorFunc func(ctx context.Context, bearer string) (Principal, error)
 
 // Authenticate calls f.
@@ -119,13 +131,17 @@ func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Pri
 	return f(ctx, bearer)
 }
 
-// Secret is a string that does not show itself: fmt, slog and encoding/json print "***". Convert it with string to
-// read it. They cannot help printing it where it is an unexported field of a struct (fmt) or the key of a map (encoding/json).
+// Secret is a string that fmt, slog and encoding/json print as "***". Convert it to string to read
+// it.
+//
+// Two uses still print the secret: as an unexported field of a struct (fmt), and as the key of a
+// map (encoding/json). Avoid both.
 type Secret string
 
 const masked = "***"
 
-// minHidden is the length of the shortest secret that [Secret.Hide] hides: shorter ones may stand anywhere by chance.
+// minHidden is the length of the shortest secret that [Secret.Hide] hides. A shorter one can appear
+// in a text by chance.
 const minHidden = 8
 
 func (Secret) String() string { return masked }
@@ -141,19 +157,26 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
 // Format prints a pepper without its Secret.
 func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
 
-// Format prints no key.
+// Format prints "***" instead of the keys.
 func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
 
-// Hide returns a text of somebody else's, which may repeat the secret, as it is or escaped for a URL, with "***" instead of it. A
-// secret of less than 8 bytes is left as it is.
+// Hide returns text with "***" in place of the secret, plain or escaped for a URL.
+//
+// It is for texts of other systems, which may repeat the secret. A secret of less than 8 bytes is
+// not hidden.
 func (s Secret) Hide(text string) string {
 	if len(s) < minHidden {
 		return text
 	}
-	return strings.NewReplacer(string(s), masked, url.QueryEscape(string(s)), masked, url.PathEscape(string(s)), masked).Replace(text)
+	return strings.NewReplacer(
+		string(s), masked,
+		url.QueryEscape(string(s)), masked,
+		url.PathEscape(string(s)), masked,
+	).Replace(text)
 }
 
-// hideIn returns err as it is unless its text holds the secret, else what is left of it: texts, and no chain that shows more.
+// hideIn returns err without the secret. An err whose text holds no secret is returned as it is.
+// Otherwise hideIn keeps only texts and drops the error chain, which could show the secret.
 func (s Secret) hideIn(err error) error {
 	text := err.Error()
 	hidden := s.Hide(text)

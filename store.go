@@ -82,8 +82,8 @@ type TemplateStore interface {
 	// are sorted by name and then id, in byte order. Origin.Base is zero. A chunk may be shorter
 	// than page.Limit; only an empty chunk is the end.
 	Templates(ctx context.Context, page TemplatePage) ([]Template, error)
-	// ChangeTemplate reads a template as Template does, calls change with it, and writes the result,
-	// in one transaction.
+	// ChangeTemplate reads a template as Template does, calls change with it, and writes the
+	// result, in one transaction.
 	//
 	// The store writes only when change returns true, and never the key and InstalledAt. Changes of
 	// one template happen one after the other. When change raises Version, the store adds the
@@ -102,8 +102,8 @@ type TemplateStore interface {
 		ctx context.Context, key TemplateKey, before int64, limit int,
 	) ([]TemplateVersion, error)
 	// Installations returns a chunk of the templates of page's scope and owner that have an Origin,
-	// after page.After. They are sorted by id in byte order. A chunk of fewer than page.Limit is the
-	// last.
+	// after page.After. They are sorted by id in byte order. A chunk of fewer than page.Limit is
+	// the last.
 	Installations(ctx context.Context, page InstallationPage) ([]Installation, error)
 	// RebindTemplates sets Origin's URL of all templates from source that have another, in one
 	// transaction.
@@ -234,8 +234,8 @@ type AccessStore interface {
 	//
 	// The store writes each returned row whole, whether it exists or not: a user with exactly its
 	// Channels and a group with exactly its Members, where nil means none. An empty Bundle writes
-	// nothing. change returns a channel only when no other user has it afterwards. It refers only to
-	// rows that exist.
+	// nothing. change returns a channel only when no other user has it afterwards. It refers only
+	// to rows that exist.
 	//
 	// change does no I/O. The store may call it again, with the rows read once more. An error of
 	// change is returned as it is.
@@ -366,8 +366,8 @@ type AnswerStore interface {
 	// expired by the time now.
 	Answer(ctx context.Context, key []byte, now time.Time) (Answer, error)
 	// KeepAnswer keeps an answer, and deletes some answers that have expired by the time now. It is
-	// no mutation: the generation stays. ErrExists when an answer that has not expired is kept under
-	// its Key.
+	// no mutation: the generation stays. ErrExists when an answer that has not expired is kept
+	// under its Key.
 	KeepAnswer(ctx context.Context, answer Answer, now time.Time) error
 }
 
@@ -384,13 +384,13 @@ type AuditStore interface {
 	// AppendAudit calls next with the newest record and adds the records that next returns, in one
 	// transaction.
 	//
-	// The newest record is zero when the store has none. Calls happen one after the other; a call in
-	// a transaction holds its turn until the transaction ends. It is no mutation: the generation
+	// The newest record is zero when the store has none. Calls happen one after the other; a call
+	// in a transaction holds its turn until the transaction ends. It is no mutation: the generation
 	// stays. next does no I/O, and the store may call it again. In a transaction, call AppendAudit
 	// after the mutations, so that all writers wait for each other in one order.
 	AppendAudit(ctx context.Context, next func(last AuditRecord) []AuditRecord) error
-	// AuditRecords returns a chunk of the records that page asks for, greatest Number first. A chunk
-	// of fewer than page.Limit is the last.
+	// AuditRecords returns a chunk of the records that page asks for, greatest Number first. A
+	// chunk of fewer than page.Limit is the last.
 	AuditRecords(ctx context.Context, page AuditPage) ([]AuditRecord, error)
 }
 
