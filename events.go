@@ -8,32 +8,39 @@ import (
 	"github.com/google/uuid"
 )
 
-// EventAction is what happened to an [Event]'s target.
+// EventAction says what happened to an [Event]'s target.
 type EventAction string
 
-// The actions of events: one for every kind of mutation, and for what a process has found out about a source, which changes
-// nothing in the store.
+// The actions of events. Every kind of mutation has one. EventSourceFailing and
+// EventSourceRecovered say what a process has learned about a source, and change nothing in the
+// store.
 const (
-	EventSourceRegistered   EventAction = "source.registered"
-	EventSourceRemoved      EventAction = "source.removed"
-	EventSourceFailing      EventAction = "source.failing"   // it could not be asked, or answered badly; the first time
-	EventSourceRecovered    EventAction = "source.recovered" // it answers again
+	EventSourceRegistered EventAction = "source.registered"
+	EventSourceRemoved    EventAction = "source.removed"
+	// EventSourceFailing: the source cannot be reached, or its answer is bad, for the first time.
+	EventSourceFailing EventAction = "source.failing"
+	// EventSourceRecovered: the source answers again.
+	EventSourceRecovered    EventAction = "source.recovered"
 	EventTemplateCreated    EventAction = "template.created"
 	EventTemplateInstalled  EventAction = "template.installed"
 	EventTemplatePatched    EventAction = "template.patched"
 	EventTemplateUpdated    EventAction = "template.updated"
 	EventTemplateRolledBack EventAction = "template.rolled_back"
-	EventTemplateDiverged   EventAction = "template.diverged" // was what its source gave, and is edited here now; with patched, rolled_back or updated
-	EventTemplateRebound    EventAction = "template.rebound"  // is updated from where its source is now
-	EventTemplateDeleted    EventAction = "template.deleted"
-	EventAPIKeyIssued       EventAction = "api_key.issued"
-	EventAPIKeyImported     EventAction = "api_key.imported"
-	EventAPIKeyChanged      EventAction = "api_key.changed"
-	EventAPIKeyRevoked      EventAction = "api_key.revoked"
-	EventAccessWritten      EventAction = "access.written" // by Apply, one for each thing that changed
+	// EventTemplateDiverged: the template was the same as in its source and is now edited locally.
+	// It comes together with patched, rolled_back or updated.
+	EventTemplateDiverged EventAction = "template.diverged"
+	// EventTemplateRebound: updates of the template now come from its source's present address.
+	EventTemplateRebound EventAction = "template.rebound"
+	EventTemplateDeleted EventAction = "template.deleted"
+	EventAPIKeyIssued    EventAction = "api_key.issued"
+	EventAPIKeyImported  EventAction = "api_key.imported"
+	EventAPIKeyChanged   EventAction = "api_key.changed"
+	EventAPIKeyRevoked   EventAction = "api_key.revoked"
+	// EventAccessWritten: Apply wrote the target. Each thing that changed has its own event.
+	EventAccessWritten EventAction = "access.written"
 )
 
-// TargetKind is the kind of thing that a [Target] is.
+// TargetKind is the kind of a [Target].
 type TargetKind string
 
 // The kinds of targets.
@@ -53,10 +60,10 @@ const (
 type Target struct {
 	Kind TargetKind
 	ID   string // its id or name; an attachment's is [AttachmentKey.String]
-	// Scope and Owner are those of a source or template, "" for others.
+	// Scope and Owner are those of a source or template; "" for other kinds.
 	Scope Scope
 	Owner string
-	// Holder is whom an API key belongs to; zero for others.
+	// Holder is the holder of an API key; zero for other kinds.
 	Holder Identity
 }
 
@@ -65,14 +72,14 @@ type Event struct {
 	ID    uuid.UUID // a UUIDv7 (RFC 9562), so events of one process sort by time
 	Time  time.Time // UTC, microseconds: what the rows were stamped with
 	Actor Identity
-	// ActorKey is the ID of the issued key that Actor came by; "": it came by none, but by the
-	// host's Authenticator or in the host's own code.
+	// ActorKey is the ID of the issued key that Actor used. "": Actor used none, because it came
+	// through the host's Authenticator or is the host's own code.
 	ActorKey string
 	Action   EventAction
 	Target   Target
 }
 
-// happened returns events, which have no ID and no Actor yet.
+// happened returns an event for each target. The events have no ID and no Actor yet.
 func happened(at time.Time, action EventAction, targets ...Target) []Event {
 	events := make([]Event, len(targets))
 	for i, target := range targets {
@@ -81,17 +88,17 @@ func happened(at time.Time, action EventAction, targets ...Target) []Event {
 	return events
 }
 
-// journal commits mutations, and says what has happened.
+// journal commits mutations and reports their events.
 type journal struct {
 	*base
-	answerKeys *keyring // under which the answers of repeatable requests are sealed
+	answerKeys *keyring // seals the answers to repeatable requests
 }
 
-// mutation writes, and returns the events that it is. It may be called again.
+// mutation writes to store and returns its events. It may be called again.
 type mutation func(ctx context.Context, store Store) ([]Event, error)
 
-// mutate runs a mutation. When it is committed, copies of what was changed are dropped, and the host is told, or finds the events in
-// the outbox of its transaction.
+// mutate runs a mutation. After the commit it drops the cached rows that changed, and calls
+// OnEvent. In a transaction of the host, it puts the events into the outbox instead.
 func (s *journal) mutate(ctx context.Context, by Principal, write mutation) error {
 	if s.config.Events.Keep {
 		return s.mutateAndKeep(ctx, by, write)
@@ -103,7 +110,8 @@ func (s *journal) mutate(ctx context.Context, by Principal, write mutation) erro
 	return s.announce(ctx, by.signs(events))
 }
 
-// mutateAndKeep is mutate with the records of the events: both are written, or neither.
+// mutateAndKeep is mutate with audit records: it writes both the mutation and its records, or
+// neither.
 func (s *journal) mutateAndKeep(ctx context.Context, by Principal, write mutation) error {
 	var events []Event
 	err := s.store.Atomically(ctx, func(ctx context.Context, tx Store) (err error) {
@@ -111,7 +119,9 @@ func (s *journal) mutateAndKeep(ctx context.Context, by Principal, write mutatio
 			return err
 		}
 		by.signs(events)
-		err = tx.AppendAudit(ctx, func(last AuditRecord) []AuditRecord { return last.followedBy(events) })
+		err = tx.AppendAudit(ctx, func(last AuditRecord) []AuditRecord {
+			return last.followedBy(events)
+		})
 		return fault("keep events", err)
 	})
 	if err != nil {
@@ -120,15 +130,16 @@ func (s *journal) mutateAndKeep(ctx context.Context, by Principal, write mutatio
 	return s.announce(ctx, events)
 }
 
-// signs completes events that are p's doing.
+// signs gives events their ids, and p as their actor.
 func (p Principal) signs(events []Event) []Event {
 	for i := range events {
-		events[i].ID, events[i].Actor, events[i].ActorKey = uuid.Must(uuid.NewV7()), p.Identity(), p.key
+		events[i].ID, events[i].Actor, events[i].ActorKey =
+			uuid.Must(uuid.NewV7()), p.Identity(), p.key
 	}
 	return events
 }
 
-// announce drops the copies of what events are about, and tells the host of them.
+// announce drops the cached targets of events and reports the events to the host.
 func (s *journal) announce(ctx context.Context, events []Event) error {
 	for _, event := range events {
 		s.forget(event.Target)
@@ -145,23 +156,26 @@ func (s *journal) announce(ctx context.Context, events []Event) error {
 	return nil
 }
 
-// tell calls OnEvent. What it tells of has happened, so a panic of the host's is logged, and is no failure of ours.
+// tell calls OnEvent and logs its panic. The mutation is committed, so a panic is no failure of the
+// method.
 func (s *journal) tell(ctx context.Context, event Event) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.config.Logger.ErrorContext(ctx, "svc: Config.OnEvent panicked", "event", event.ID, "action", event.Action, "panic", cause)
+			s.config.Logger.ErrorContext(ctx, "svc: Config.OnEvent panicked",
+				"event", event.ID, "action", event.Action, "panic", cause)
 		}
 	}()
-	s.config.OnEvent(context.WithoutCancel(ctx), event) // it has happened, whether its caller waits or not
+	// The mutation is committed, even when its caller no longer waits.
+	s.config.OnEvent(context.WithoutCancel(ctx), event)
 }
 
 // The delivery of outbox events.
 const (
-	outboxPoll  = time.Second      // how long an event waits for it at most
-	outboxClaim = 30 * time.Second // how long a process has for a batch before another one may try
+	outboxPoll  = time.Second      // the longest wait of an event for its delivery
+	outboxClaim = 30 * time.Second // the time of a process for a batch, before another may try
 	outboxBatch = 100
 
-	outboxDelete = 5 * time.Second // for forgetting a batch
+	outboxDelete = 5 * time.Second // the time to delete a batch
 )
 
 // deliver hands outbox events to the host until ctx ends.
@@ -194,7 +208,8 @@ func (s *journal) deliverOnce(ctx context.Context) error {
 	}
 }
 
-// deleteEvents forgets events that were delivered, those of the last batch before the end, too: they would come again.
+// deleteEvents deletes delivered events from the outbox, also after ctx has ended: otherwise the
+// last batch would be delivered again.
 func (s *journal) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
 	defer cancel()

@@ -14,10 +14,12 @@ import (
 
 // Limits on what is accepted. Characters are Unicode code points.
 const (
-	MaxIDLength          = 128     // characters of an id or name, and of a bank, channel, topic or sender
-	MaxNameLength        = 1024    // characters of a display name, and bytes of a template's name, which lists are sorted by
+	MaxIDLength = 128 // characters of an id or name, and of a bank, channel, topic or sender
+	// MaxNameLength limits a display name in characters, and a template's name in bytes: lists are
+	// sorted by it.
+	MaxNameLength        = 1024
 	MaxDescriptionLength = 4096    // characters of a description
-	MaxLabels            = 100     // tags, and integrations, of a template
+	MaxLabels            = 100     // tags of a template, and integrations of a template
 	MaxLabelLength       = 128     // characters of a tag, an integration or a category
 	MaxURLLength         = 2048    // characters of a source's address
 	MaxSourceTokenLength = 4096    // bytes of a source's access token
@@ -25,15 +27,16 @@ const (
 	MaxNesting           = 64      // levels of arrays and objects in any JSON document
 )
 
-// MaxErrors is how many errors one error joins at most. Behind them stands one more, whose Field is "", that says that there may be more.
+// MaxErrors is the most errors that one error joins. When it is reached, one more error follows:
+// its Field is "", and it says that there may be more errors.
 const MaxErrors = 100
 
 // checker collects what is wrong with a request.
 type checker struct {
 	errs     []error
-	full     bool             // it has MaxErrors, and collects no more: stop looking
-	endless  bool             // it collects all there is
-	compiler *policy.Compiler // of policies, where there are any
+	full     bool             // errs holds MaxErrors: stop looking for more
+	endless  bool             // errs has no limit
+	compiler *policy.Compiler // for requests with policies
 }
 
 func (c *checker) ok() bool { return len(c.errs) == 0 }
@@ -47,40 +50,42 @@ func (c *checker) err() error {
 
 func (c *checker) add(field, message string) { c.check(invalid(field, message)) }
 
-// check adds a problem unless it is nil, or there are enough.
+// check adds a problem, unless it is nil or the checker is full.
 func (c *checker) check(problem *Error) {
 	if problem == nil || c.full {
 		return
 	}
 	if c.errs = append(c.errs, problem); len(c.errs) == MaxErrors && !c.endless {
 		c.full = true
-		c.errs = append(c.errs, invalid("", fmt.Sprintf("there may be more errors: only the first %d are listed", MaxErrors)))
+		c.errs = append(c.errs, invalid("",
+			fmt.Sprintf("there may be more errors: only the first %d are listed", MaxErrors)))
 	}
 }
 
-// id refuses what cannot stand in a path, and an API key that was put in the wrong place: it would be kept or shown as what something
-// is called.
+// id refuses an id that cannot stand in a path. It also refuses an API key in the wrong place: the
+// Service would store the key, or show it, as the name of a thing.
 func (c *checker) id(field, id string) {
 	if c.lookup(field, id); token.Whole(id) {
 		c.add(field, "must not be an API key")
 	}
 }
 
-// lookup is id for what is only looked for: a key is the id of nothing.
+// lookup is id for a thing that the Service only reads. It accepts an API key, which finds nothing.
 func (c *checker) lookup(field, id string) {
 	if problem := idProblem(id); problem != "" {
 		c.add(field, problem)
 	}
 }
 
-// foreign is id for what others name: a bank, a channel, a topic, a sender. Slashes may be in its name.
+// foreign is id for a name from another system: a bank, a channel, a topic, a sender. The name may
+// contain slashes.
 func (c *checker) foreign(field, name string) {
 	if c.lookupForeign(field, name); token.Whole(name) {
 		c.add(field, "must not be an API key")
 	}
 }
 
-// lookupForeign is foreign for what is only looked for.
+// lookupForeign is foreign for a thing that the Service only reads.
 func (c *checker) lookupForeign(field, name string) {
 	if problem := foreignProblem(name); problem != "" {
 		c.add(field, problem)
@@ -109,7 +114,7 @@ func (c *checker) labels(field string, labels []string) {
 	}
 }
 
-// visible reports whether a text is of visible ASCII characters alone, as what stands in a header is.
+// visible reports whether text has only visible ASCII characters, so that it fits in a header.
 func visible(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
@@ -122,7 +127,8 @@ func checkID(field, id string) error {
 	return nil
 }
 
-// idProblem says why id cannot stand in a path, or "". Ids are compared byte by byte and never normalized.
+// idProblem says why id cannot stand in a path, or "". Ids are compared byte by byte and never
+// normalized.
 func idProblem(id string) string {
 	switch {
 	case id == "." || id == "..":
@@ -147,8 +153,8 @@ func foreignProblem(name string) string {
 	return ""
 }
 
-// unprintable reports whether r is a control or format character (the bidi ones are format characters), or
-// separates lines.
+// unprintable reports whether r is a control character, a format character (bidi characters are
+// format characters) or a line separator.
 func unprintable(r rune) bool {
 	if r < 0x80 {
 		return r < ' ' || r == 0x7f
@@ -156,7 +162,8 @@ func unprintable(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// textProblem says why s is no text that every store can keep, or "". No database keeps both NUL and bad UTF-8.
+// textProblem says why not every store can keep the text s, or "". No database keeps both NUL and
+// bad UTF-8.
 func textProblem(s string, limit int) string {
 	switch {
 	case !utf8.ValidString(s):
