@@ -13,38 +13,43 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 )
 
-// AuditRecord is an [Event] that was kept, and its place in the chain of all of them.
+// AuditRecord is a kept [Event] and its place in the chain of all records.
 type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
-	Previous []byte // the Hash of the record before it; nil: it is the first
-	Hash     []byte // the SHA-256 of all else, as docs/audit.md says
+	Previous []byte // the Hash of the record before; nil: this is the first record
+	Hash     []byte // the SHA-256 of all other fields, as docs/audit.md defines it
 }
 
-// AuditFilter narrows a list of records; zero fields match all, the others together.
+// AuditFilter selects records. A record must match all fields that are set. A zero field matches
+// every record.
 type AuditFilter struct {
 	ActorKind  Kind
 	ActorID    string
 	TargetKind TargetKind
-	TargetID   string    // of any kind, where TargetKind is ""
-	Since      time.Time // at that time or later
-	Until      time.Time // earlier than that
-	Before     int64     // with a lesser Number
+	TargetID   string    // of any kind when TargetKind is ""
+	Since      time.Time // records at that time or later
+	Until      time.Time // records before that time
+	Before     int64     // records with a smaller Number
 }
 
-// maxTargetLength is how many characters the id of a target has at most: that of an attachment, which names three things.
+// maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
+// which names three things.
 const maxTargetLength = 3 * MaxIDLength
 
-// Audit lists and verifies the events that were kept ([EventConfig].Keep).
+// Audit lists and verifies the kept events ([EventConfig].Keep).
 type Audit struct {
 	*base
 	*guard
 }
 
-// Records lists the events that were kept, newest first. The caller needs iam:audit:read. Errors: CodeInvalid, of fields
-// that are named as the parameters of GET /admin/events, CodeForbidden, CodeNotFound (this server keeps none). The error, if
-// any, is the last thing yielded.
-func (s *Audit) Records(ctx context.Context, by Principal, filter AuditFilter) iter.Seq2[AuditRecord, error] {
+// Records lists the kept events, newest first. The caller needs iam:audit:read.
+//
+// Errors: CodeInvalid (its Field is the name of a parameter of GET /admin/events), CodeForbidden,
+// CodeNotFound (this server keeps no events). An error is yielded once, last.
+func (s *Audit) Records(
+	ctx context.Context, by Principal, filter AuditFilter,
+) iter.Seq2[AuditRecord, error] {
 	page := AuditPage{AuditFilter: filter, Limit: listChunk}
 	page.Since, page.Until = roundUp(filter.Since), roundUp(filter.Until)
 	return list(ctx, "list events", page.Limit,
@@ -81,7 +86,9 @@ func (f AuditFilter) check() error {
 	}
 	c.text("actor", f.ActorID, MaxIDLength)
 	switch f.TargetKind {
-	case "", TargetSource, TargetTemplate, TargetAPIKey, TargetUser, TargetGroup, TargetServiceAccount, TargetPolicy, TargetAttachment, TargetBankPolicy:
+	case "", TargetSource, TargetTemplate, TargetAPIKey,
+		TargetUser, TargetGroup, TargetServiceAccount,
+		TargetPolicy, TargetAttachment, TargetBankPolicy:
 	default:
 		c.add("target_kind", "must be the kind of a target")
 	}
@@ -94,14 +101,14 @@ func (f AuditFilter) check() error {
 	return c.err()
 }
 
-// year refuses a time that not every store can compare.
+// year refuses a time that some stores cannot compare.
 func (c *checker) year(field string, t time.Time) {
 	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
 		c.add(field, "must lie in the years 0 to 9999")
 	}
 }
 
-// followedBy returns the records of events that come after r.
+// followedBy returns the records of events, with r as the record before the first.
 func (r AuditRecord) followedBy(events []Event) []AuditRecord {
 	records := make([]AuditRecord, len(events))
 	for i, event := range events {
@@ -117,11 +124,11 @@ func (r AuditRecord) digest() []byte {
 	return sum[:]
 }
 
-// intact reports whether the hash of a record is its own.
+// intact reports whether r's Hash matches its other fields.
 func (r AuditRecord) intact() bool { return bytes.Equal(r.Hash, r.digest()) }
 
-// canonical is the RFC 8785 form of what GET /admin/events shows of a record, without its hash. It never changes: it would break
-// the chains that there are.
+// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash.
+// The form never changes: a change would break every existing chain.
 func (r AuditRecord) canonical() []byte {
 	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
 	b = appendActor(append(b, `,"actor":`...), r.Actor, r.ActorKey)
@@ -137,8 +144,7 @@ func (r AuditRecord) canonical() []byte {
 	return append(b, `"}`...)
 }
 
-// appendActor appends an identity, and its key where there is one: records from before there were
-// any have none.
+// appendActor appends an identity and its key, if any. Records older than the field have no key.
 func appendActor(b []byte, who Identity, key string) []byte {
 	if key == "" {
 		return appendIdentity(b, who)
@@ -165,39 +171,44 @@ func appendOrNull(b []byte, text string) []byte {
 	return jcs.AppendString(b, text)
 }
 
-// AuditMark names a record, and with it all that came before.
+// AuditMark names a record, and through the chain all records before it.
 type AuditMark struct {
 	Number int64
 	Hash   []byte
 }
 
-// AuditCheck is what [Audit.Verify] has found.
+// AuditCheck is the result of [Audit.Verify].
 type AuditCheck struct {
-	Oldest, Newest AuditMark   // zero where there is no record
-	Fault          *AuditFault // the first, from the oldest record on; nil: all fit
+	Oldest, Newest AuditMark   // zero when the store has no records
+	Fault          *AuditFault // the first fault, from the oldest record on; nil: the chain is good
 }
 
-// AuditFault is a record that does not fit.
+// AuditFault names a record that breaks the chain.
 type AuditFault struct {
 	Number int64
-	Reason string // of a sentence that begins with the record
+	Reason string // the rest of a sentence that begins with the record
 }
 
-// Verify reads all records that there are and checks that each is as it was written, and follows the one before it: that none was
-// changed, removed, inserted or moved. It begins with the oldest that is there, since operators may delete old ones. The caller needs
-// iam:audit:read.
+// Verify reads all records and checks their chain. The caller needs iam:audit:read.
 //
-// What it cannot see by itself is that the newest records are gone, or that somebody has written all of it anew: keep the Newest of a
-// check where whoever can write the database cannot, and give it to later ones as known. A known record that is not there, or
-// not the same, does not fit; so delete no record that is to be known.
+// It checks that each record is as it was written and follows the record before it. So it finds a
+// record that was changed, removed, inserted or moved. It begins with the oldest record in the
+// store, because operators may delete old ones.
+//
+// The chain alone does not show that the newest records are gone, or that a writer of the database
+// replaced the whole chain. To find this, save the Newest of each check in a place that writers of
+// the database cannot change, and pass it to later checks as known. A known record that is missing
+// or different is a fault. So do not delete a record that you pass as known.
 //
 // Errors: CodeForbidden, CodeNotFound (this server keeps no events).
-func (s *Audit) Verify(ctx context.Context, by Principal, known ...AuditMark) (AuditCheck, error) {
+func (s *Audit) Verify(
+	ctx context.Context, by Principal, known ...AuditMark,
+) (AuditCheck, error) {
 	v := auditVerifier{known: map[int64][]AuditMark{}}
 	for _, mark := range known {
 		v.known[mark.Number] = append(v.known[mark.Number], mark)
 	}
-	delete(v.known, 0) // there was no record then
+	delete(v.known, 0) // the mark of a check that found no records
 	for record, err := range s.Records(ctx, by, AuditFilter{}) {
 		if err != nil {
 			return AuditCheck{}, err
@@ -208,12 +219,12 @@ func (s *Audit) Verify(ctx context.Context, by Principal, known ...AuditMark) (A
 	return v.AuditCheck, nil
 }
 
-// auditVerifier sees the records from the newest to the oldest.
+// auditVerifier checks the records from the newest to the oldest.
 type auditVerifier struct {
 	AuditCheck
 	begun bool
-	last  AuditRecord           // that it has seen
-	known map[int64][]AuditMark // those that it has not seen
+	last  AuditRecord           // the last record that it has checked
+	known map[int64][]AuditMark // the known records that it has not met yet
 }
 
 func (v *auditVerifier) see(r AuditRecord) {
@@ -221,7 +232,8 @@ func (v *auditVerifier) see(r AuditRecord) {
 	if !v.begun {
 		v.Newest, v.begun = mark, true
 	} else if r.Number+1 != v.last.Number {
-		v.breaks(v.last.Number, fmt.Sprintf("the record before it is %d: what was between them is gone", r.Number))
+		v.breaks(v.last.Number,
+			fmt.Sprintf("the record before it is %d: what was between them is gone", r.Number))
 	} else if !bytes.Equal(v.last.Previous, r.Hash) {
 		v.breaks(v.last.Number, "does not follow from the record before it")
 	}
@@ -246,7 +258,7 @@ func (v *auditVerifier) end() {
 	}
 }
 
-// breaks notes a record that does not fit, unless it came after one that was noted.
+// breaks notes a fault, unless an older record has one already.
 func (v *auditVerifier) breaks(number int64, reason string) {
 	if v.Fault == nil || number <= v.Fault.Number {
 		v.Fault = &AuditFault{number, reason}

@@ -14,17 +14,18 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// IdempotencyPeriod is how long a request that has an idempotency key can be repeated, and gets the answer of the first.
+// IdempotencyPeriod is the time in which a repeated request with an idempotency key gets the answer
+// of the first one.
 const IdempotencyPeriod = 24 * time.Hour
 
-// MaxIdempotencyKeyLength is how many characters an idempotency key has at most.
+// MaxIdempotencyKeyLength is the most characters of an idempotency key.
 const MaxIdempotencyKeyLength = 255
 
-// idempotencyHeader is the header that an idempotency key is sent in over HTTP (draft-ietf-httpapi-idempotency-key-header), and the Field
-// of errors about it.
+// idempotencyHeader is the HTTP header of an idempotency key
+// (draft-ietf-httpapi-idempotency-key-header), and the Field of errors about the key.
 const idempotencyHeader = "Idempotency-Key"
 
-// repeatable is a request that may come again. Without an idempotency key it is done each time.
+// repeatable is a request that may come again. Without an idempotency key it runs each time.
 type repeatable struct {
 	journal *journal
 	key     string // the idempotency key; "" none
@@ -33,11 +34,14 @@ type repeatable struct {
 	now     time.Time
 }
 
-// errAnswered is that a request was answered already.
+// errAnswered says that a request already has an answer.
 var errAnswered = errors.New("answered before")
 
-// repeatable returns a request of a caller, of a kind ("install") and all that makes it another one.
-func (s *journal) repeatable(by Principal, key, kind string, request any, now time.Time) (repeatable, error) {
+// repeatable returns a request of a caller. A kind ("install") and the values in request
+// distinguish it from other requests.
+func (s *journal) repeatable(
+	by Principal, key, kind string, request any, now time.Time,
+) (repeatable, error) {
 	if key == "" {
 		return repeatable{}, nil
 	}
@@ -50,7 +54,13 @@ func (s *journal) repeatable(by Principal, key, kind string, request any, now ti
 	if err != nil {
 		return repeatable{}, fault("identify the request", err)
 	}
-	return repeatable{journal: s, key: key, id: sum([]byte("svc idempotency key"), string(id)), request: sum([]byte("svc request"), string(text)), now: now}, nil
+	return repeatable{
+		journal: s,
+		key:     key,
+		id:      sum([]byte("svc idempotency key"), string(id)),
+		request: sum([]byte("svc request"), string(text)),
+		now:     now,
+	}, nil
 }
 
 func (c *checker) idempotencyKey(key string) {
@@ -59,7 +69,7 @@ func (c *checker) idempotencyKey(key string) {
 	}
 }
 
-// once does what a request asks for, unless it was done before: then it returns the answer of then.
+// once runs do, unless the request has an answer already: then it returns that answer.
 func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, error) {
 	if r.key == "" {
 		return do()
@@ -72,14 +82,15 @@ func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, er
 	if failed == nil {
 		return done, nil
 	}
-	answer, err = answered[A](ctx, r) // by another call, meanwhile
-	if err == nil || ErrorCode(err) == CodeKeyReused || errors.Is(failed, errAnswered) && !errors.Is(err, ErrNotFound) {
+	answer, err = answered[A](ctx, r) // another call may have kept an answer meanwhile
+	if err == nil || ErrorCode(err) == CodeKeyReused ||
+		errors.Is(failed, errAnswered) && !errors.Is(err, ErrNotFound) {
 		return answer, err
 	}
 	return done, failed
 }
 
-// answered returns what the request was answered before. ErrNotFound.
+// answered returns the kept answer to the request. ErrNotFound.
 func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
 	kept, err := r.journal.store.Answer(ctx, r.id, r.now)
 	if errors.Is(err, ErrNotFound) {
@@ -88,7 +99,11 @@ func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
 		return answer, fault("read answer", err)
 	}
 	if !bytes.Equal(kept.Request, r.request) {
-		return answer, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "this idempotency key came with another request before"}
+		return answer, &Error{
+			Code:    CodeKeyReused,
+			Field:   idempotencyHeader,
+			Message: "this idempotency key came with another request before",
+		}
 	}
 	data, err := r.open(kept.Data)
 	if err == nil {
@@ -97,8 +112,12 @@ func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
 	return answer, fault("open answer", err)
 }
 
-// keep runs what the request writes in store, and with it, in one transaction, keeps the answer. errAnswered when there is one already.
-func (r repeatable) keep(ctx context.Context, store Store, answer any, write func(ctx context.Context, store Store) error) error {
+// keep calls write and keeps the answer, in one transaction. errAnswered when the request already
+// has an answer. Without an idempotency key it only calls write.
+func (r repeatable) keep(
+	ctx context.Context, store Store, answer any,
+	write func(ctx context.Context, store Store) error,
+) error {
 	if r.key == "" {
 		return write(ctx, store)
 	}
@@ -110,7 +129,12 @@ func (r repeatable) keep(ctx context.Context, store Store, answer any, write fun
 	if err != nil {
 		return fault("keep answer", err)
 	}
-	kept := Answer{Key: r.id, Request: r.request, Data: sealer.Seal(data, r.binding()), ExpiresAt: r.now.Add(IdempotencyPeriod)}
+	kept := Answer{
+		Key:       r.id,
+		Request:   r.request,
+		Data:      sealer.Seal(data, r.binding()),
+		ExpiresAt: r.now.Add(IdempotencyPeriod),
+	}
 	return store.Atomically(ctx, func(ctx context.Context, tx Store) error {
 		if err := tx.KeepAnswer(ctx, kept, r.now); errors.Is(err, ErrExists) {
 			return errAnswered
@@ -121,8 +145,8 @@ func (r repeatable) keep(ctx context.Context, store Store, answer any, write fun
 	})
 }
 
-// sealer seals under a key that follows from the idempotency key, which is not kept, and a pepper, so that who reads only the database
-// reads no answer.
+// sealer returns a Sealer whose key is derived from the idempotency key and a pepper. The store
+// keeps neither, so a reader of the database alone cannot read answers.
 func (r repeatable) sealer(p pepper) (*seal.Sealer, error) {
 	key, err := hkdf.Key(sha256.New, []byte(r.key), p.answers, "svc answer", seal.KeySize)
 	if err != nil {
@@ -133,7 +157,7 @@ func (r repeatable) sealer(p pepper) (*seal.Sealer, error) {
 
 func (r repeatable) binding() []byte { return slices.Concat(r.id, r.request) }
 
-// open opens what was sealed under any of the peppers.
+// open opens data that was sealed under any of the peppers.
 func (r repeatable) open(data []byte) (opened []byte, err error) {
 	err = seal.ErrOpen
 	for _, p := range r.journal.answerKeys.peppers {
