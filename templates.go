@@ -11,40 +11,41 @@ import (
 	"time"
 )
 
-// TemplateKey names an installed template: unique over its three fields. Owner is "" exactly when Scope is
-// [ScopeServer].
+// TemplateKey names an installed template. Its three fields together are unique. Owner is ""
+// exactly when Scope is [ScopeServer].
 type TemplateKey struct {
 	Scope Scope
 	Owner string
 	ID    string
 }
 
-// Read is an installed template.
+// Template is an installed template.
 type Template struct {
 	TemplateKey
 	Content
-	Version     int64   // counts its contents: 1 when it is new, one more with each change of its content
-	Origin      *Origin // where it came from; nil: made by hand
+	Version     int64   // counts contents: 1 for a new template, one more with each content change
+	Origin      *Origin // where the template came from; nil: made by hand
 	InstalledAt time.Time
 	UpdatedAt   time.Time
 }
 
-// Origin is where a template was installed from. It stays when the source is removed.
+// Origin records where a template was installed from. It stays when the source is removed.
 type Origin struct {
 	Source   SourceKey
 	ID       string  // the template's id within the source
-	URL      string  // where the source was when it was installed, updated or re-bound last; "": not known
-	Revision string  // of the content that was installed: Base.Revision()
-	Base     Content // what was installed; zero in lists
+	URL      string  // the source's URL at the last install, update or re-bind; "": not known
+	Revision string  // the revision of the installed content: Base.Revision()
+	Base     Content // the installed content; zero in lists
 }
 
-// TemplateFilter narrows a list of templates; "" matches all, otherwise byte by byte, both together.
+// TemplateFilter narrows a list of templates. A field that is "" matches all templates. Other
+// values compare byte by byte. A template must match both fields.
 type TemplateFilter struct {
-	Category string // the category is this
-	Tag      string // one of the tags is this
+	Category string // the template's category
+	Tag      string // one of the template's tags
 }
 
-// Create is the request to add a template by hand.
+// CreateTemplate is the request to add a template by hand.
 type CreateTemplate struct {
 	ID string
 	Content
@@ -60,12 +61,12 @@ type TemplatePatch struct {
 	Manifest     json.RawMessage // nil: untouched
 }
 
-// TextPatch is a new value for a text that may be null.
-type TextPatch struct{ Value *string } // nil: null
+// TextPatch is a new value for a text that may be null. A nil Value means null.
+type TextPatch struct{ Value *string }
 
 func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
 
-// List is the server's catalogue of templates.
+// Templates manages the server's installed templates.
 type Templates struct {
 	*base
 	*guard
@@ -76,7 +77,7 @@ type Templates struct {
 	*installs
 }
 
-// Create adds a template of the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
+// Create adds a template to the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
 func (s *Templates) Create(ctx context.Context, by Principal, in CreateTemplate) (Template, error) {
 	content := in.Content.clone()
 	var c checker
@@ -92,16 +93,26 @@ func (s *Templates) Create(ctx context.Context, by Principal, in CreateTemplate)
 		return Template{}, c.err()
 	}
 	now := s.now()
-	template := Template{TemplateKey: serverTemplate(in.ID), Content: content, Version: 1, InstalledAt: now, UpdatedAt: now}
+	template := Template{
+		TemplateKey: serverTemplate(in.ID), Content: content, Version: 1,
+		InstalledAt: now, UpdatedAt: now,
+	}
 	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id", repeatable{})
 }
 
-// addTemplate stores a new template, and that it is what the request was answered; field is where the caller chose its id.
-func (s *Templates) addTemplate(ctx context.Context, by Principal, template Template, action EventAction, field string, request repeatable) (Template, error) {
+// addTemplate stores a new template and records it as the answer to the request. field is the input
+// field in which the caller chose the id.
+func (s *Templates) addTemplate(
+	ctx context.Context, by Principal, template Template,
+	action EventAction, field string, request repeatable,
+) (Template, error) {
 	defer s.changesTemplates()()
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(template.InstalledAt, action, template.Target()), request.keep(ctx, store, template,
-			func(ctx context.Context, store Store) error { return store.CreateTemplate(ctx, template) })
+		return happened(template.InstalledAt, action, template.Target()), request.keep(
+			ctx, store, template,
+			func(ctx context.Context, store Store) error {
+				return store.CreateTemplate(ctx, template)
+			})
 	})
 	if errors.Is(err, ErrExists) {
 		return Template{}, templateTaken(field)
@@ -115,7 +126,7 @@ func templateTaken(field string) *Error {
 	return taken(field, "a template of this id exists already")
 }
 
-// noTemplate does not repeat the id that was asked for: it may be a key, pasted into the wrong place.
+// noTemplate does not repeat the requested id: it may be an API key pasted into the wrong place.
 func noTemplate() *Error { return notFound("there is no such template") }
 
 // Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
@@ -129,7 +140,8 @@ func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template
 	return s.storedTemplate(ctx, id)
 }
 
-// template is Template, but always reads the store: for what is decided by it.
+// template is [Templates.Read] without the cached list. Decisions that depend on a template read
+// the store.
 func (s *Templates) template(ctx context.Context, by Principal, id string) (Template, error) {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
@@ -157,15 +169,21 @@ func (s *shelf) storedTemplate(ctx context.Context, id string) (Template, error)
 	return template, nil
 }
 
-// List lists the server's templates by name, then id. The list is read in chunks, so that it need not fit into
-// memory; what is written meanwhile may or may not be in it. Where templates are kept in memory ([TemplateConfig].Cached) it is of one
-// moment. The error, if any, is the last thing yielded.
-func (s *Templates) List(ctx context.Context, by Principal, filter TemplateFilter) iter.Seq2[Template, error] {
+// List lists the server's templates by name, then id. It reads the list in chunks, so the list need
+// not fit into memory. Changes made during the call may or may not be in it. When templates are
+// cached ([TemplateConfig].Cached), the list shows one moment. The error, if any, is the last thing
+// yielded.
+func (s *Templates) List(
+	ctx context.Context, by Principal, filter TemplateFilter,
+) iter.Seq2[Template, error] {
 	return s.ListAfter(ctx, by, filter, "", "")
 }
 
-// ListAfter is Templates behind a template with that name and id, which need not be there any more.
-func (s *Templates) ListAfter(ctx context.Context, by Principal, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
+// ListAfter is [Templates.List], starting after the template with the given name and id. That
+// template need not exist any more.
+func (s *Templates) ListAfter(
+	ctx context.Context, by Principal, filter TemplateFilter, name, id string,
+) iter.Seq2[Template, error] {
 	return func(yield func(Template, error) bool) {
 		if err := s.authorizeList(ctx, by, filter, name, id); err != nil {
 			yield(Template{}, err)
@@ -177,7 +195,9 @@ func (s *Templates) ListAfter(ctx context.Context, by Principal, filter Template
 	}
 }
 
-func (s *Templates) authorizeList(ctx context.Context, by Principal, filter TemplateFilter, name, id string) error {
+func (s *Templates) authorizeList(
+	ctx context.Context, by Principal, filter TemplateFilter, name, id string,
+) error {
 	var c checker
 	c.filter(filter)
 	c.text("name", name, MaxNameLength)
@@ -188,17 +208,23 @@ func (s *Templates) authorizeList(ctx context.Context, by Principal, filter Temp
 	return s.authorize(ctx, by, ActionTemplateAdmin)
 }
 
-func (s *shelf) storedTemplates(ctx context.Context, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
-	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, AfterName: name, AfterID: id, Limit: listChunk}
+func (s *shelf) storedTemplates(
+	ctx context.Context, filter TemplateFilter, name, id string,
+) iter.Seq2[Template, error] {
+	page := TemplatePage{
+		Scope: ScopeServer, TemplateFilter: filter, AfterName: name, AfterID: id, Limit: listChunk,
+	}
 	return list(ctx, "list templates", anyLength,
 		func() error { return nil },
 		func() ([]Template, error) { return s.store.Templates(ctx, page) },
 		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
 }
 
-// At returns the template that stands in a place of the list, the first in 0. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
-// list is shorter).
-func (s *Templates) At(ctx context.Context, by Principal, filter TemplateFilter, place int) (Template, error) {
+// At returns the template at a place in the list of [Templates.List]. The first place is 0. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound (the list is shorter).
+func (s *Templates) At(
+	ctx context.Context, by Principal, filter TemplateFilter, place int,
+) (Template, error) {
 	if place < 0 {
 		return Template{}, invalid("place", "must not be negative")
 	}
@@ -208,7 +234,8 @@ func (s *Templates) At(ctx context.Context, by Principal, filter TemplateFilter,
 	if list := s.templateList(); list != nil {
 		return list.at(filter, place)
 	}
-	found, err := s.store.Templates(ctx, TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Skip: place, Limit: 1})
+	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Skip: place, Limit: 1}
+	found, err := s.store.Templates(ctx, page)
 	if err != nil {
 		return Template{}, fault("find template", err)
 	}
@@ -218,12 +245,21 @@ func (s *Templates) At(ctx context.Context, by Principal, filter TemplateFilter,
 	return found[0], nil
 }
 
-// Render returns all templates of the server as render writes them, in the order of [Templates.List], Origin.Base zero:
-// for answers that are the same until a template changes. render is called when they have changed, with what it must not change, and
-// what it returns is kept in memory ([TemplateConfig].Cached) and shared: that must not be changed, either. as tells what several callers
-// render apart: a value of a type of your own, as the keys of a [context.Context] are. nil: there is no room for it, or not just now, so list
-// them. Errors: CodeForbidden.
-func (s *Templates) Render(ctx context.Context, by Principal, as any, render func([]Template) []byte) ([]byte, error) {
+// Render returns all templates of the server in the form that render writes. Use it for answers
+// that stay the same until a template changes.
+//
+// Render calls render only after templates have changed. render gets the templates in the order of
+// [Templates.List], with Origin.Base zero, and must not change them. Its result is cached
+// ([TemplateConfig].Cached) and shared: the caller must not change it.
+//
+// as separates the results of several callers. Use a value of your own type, as for the keys of a
+// [context.Context].
+//
+// A nil result means that the cache has no room for it, or cannot serve it at this moment: use
+// [Templates.List]. Errors: CodeForbidden.
+func (s *Templates) Render(
+	ctx context.Context, by Principal, as any, render func([]Template) []byte,
+) ([]byte, error) {
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return nil, err
 	}
@@ -238,10 +274,13 @@ func (c *checker) filter(f TemplateFilter) {
 	c.text("tag", f.Tag, MaxNameLength)
 }
 
-// Patch changes some fields of a template of the server. A patch that changes nothing writes nothing.
-// Concurrent patches of different fields all hold. With ifMatch, only a template with one of these ETags is patched. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
-func (s *Templates) Patch(ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string) (Template, error) {
+// Patch changes some fields of a template of the server. A patch that changes nothing writes
+// nothing. Concurrent patches of different fields all take effect. With ifMatch, Patch changes the
+// template only when it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
+// CodePrecondition.
+func (s *Templates) Patch(
+	ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string,
+) (Template, error) {
 	if err := patch.check(id); err != nil {
 		return Template{}, err
 	}
@@ -255,7 +294,7 @@ func (s *Templates) Patch(ctx context.Context, by Principal, id string, patch Te
 	return s.editTemplate(ctx, by, id, EventTemplatePatched, ifMatch, patch.apply)
 }
 
-// check says what is wrong with the form of the fields that a patch touches, and compacts its manifest.
+// check validates the form of the fields that a patch touches, and compacts its manifest.
 func (p *TemplatePatch) check(id string) error {
 	var c checker
 	c.lookup("template_id", id)
@@ -269,7 +308,7 @@ func (p *TemplatePatch) check(id string) error {
 	return c.err()
 }
 
-// apply returns content as the patch leaves it.
+// apply returns content with the patch applied.
 func (p TemplatePatch) apply(content Content) Content {
 	if p.Name != nil {
 		content.Name = *p.Name
@@ -292,8 +331,8 @@ func (p TemplatePatch) apply(content Content) Content {
 	return content.clone()
 }
 
-// Delete removes a template of the server; with ifMatch, only one with one of these ETags. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound, CodePrecondition.
+// Delete removes a template of the server. With ifMatch, Delete removes the template only when it
+// has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return err
@@ -305,7 +344,8 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	}
 	defer s.changesTemplates()()
 	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(s.now(), EventTemplateDeleted, key.Target()), store.DeleteTemplate(ctx, key, check)
+		return happened(s.now(), EventTemplateDeleted, key.Target()),
+			store.DeleteTemplate(ctx, key, check)
 	})
 	if errors.Is(err, ErrNotFound) {
 		return noTemplate()
@@ -315,8 +355,11 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	return nil
 }
 
-// editTemplate changes the content of a template, if edit does.
-func (s *Templates) editTemplate(ctx context.Context, by Principal, id string, action EventAction, ifMatch []string, edit func(Content) Content) (Template, error) {
+// editTemplate writes the content that edit returns, unless it is the same.
+func (s *Templates) editTemplate(
+	ctx context.Context, by Principal, id string,
+	action EventAction, ifMatch []string, edit func(Content) Content,
+) (Template, error) {
 	var edited Template
 	now := s.now()
 	defer s.changesTemplates()()
@@ -346,12 +389,13 @@ func (s *Templates) editTemplate(ctx context.Context, by Principal, id string, a
 	return edited, nil
 }
 
-// edited reports whether a template is not what its source gave. One made by hand never is.
+// edited reports whether a template is edited locally: its content differs from the content that
+// its source gave. A template made by hand is never edited locally.
 func (t *Template) edited() bool {
 	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
 }
 
-// put gives a template its content, as a new version if it is another one to the letter.
+// put sets a template's content. A content that differs to the letter makes a new version.
 func (t *Template) put(content Content) (changed bool) {
 	if changed = !t.Content.same(content); changed {
 		t.Version++
@@ -362,19 +406,24 @@ func (t *Template) put(content Content) (changed bool) {
 
 // Compare orders by scope, owner and id, byte by byte, as package cmp does.
 func (k TemplateKey) Compare(other TemplateKey) int {
-	return cmp.Or(cmp.Compare(k.Scope, other.Scope), cmp.Compare(k.Owner, other.Owner), cmp.Compare(k.ID, other.ID))
+	return cmp.Or(
+		cmp.Compare(k.Scope, other.Scope),
+		cmp.Compare(k.Owner, other.Owner),
+		cmp.Compare(k.ID, other.ID),
+	)
 }
 
-// Target is the template, for events and change feeds.
+// Target returns the template as the target of events and change feeds.
 func (k TemplateKey) Target() Target {
 	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
-// AnyETag matches every template that there is.
+// AnyETag matches every existing template.
 const AnyETag = "*"
 
-// ETag is the template's entity tag (RFC 9110, section 8.8.3), quotes included: it changes with whatever of it can be read, and a
-// template that is made anew has another. It follows from InstalledAt and UpdatedAt.
+// ETag returns the template's entity tag (RFC 9110, section 8.8.3), quotes included. It changes
+// with everything that a caller can read of the template. A template that is deleted and created
+// again has another tag. The tag follows from InstalledAt and UpdatedAt.
 func (t Template) ETag() string {
 	var room [32]byte
 	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)
@@ -382,7 +431,7 @@ func (t Template) ETag() string {
 	return string(append(b, '"'))
 }
 
-// touch stamps a template that was changed, later than before whatever the clock shows.
+// touch stamps a changed template. UpdatedAt always grows, even when the clock goes back.
 func (t *Template) touch(now time.Time) {
 	t.UpdatedAt = t.UpdatedAt.Add(time.Microsecond)
 	if now.After(t.UpdatedAt) {
@@ -390,15 +439,20 @@ func (t *Template) touch(now time.Time) {
 	}
 }
 
-// matches refuses a template that is none of those that a caller has seen; no tags: whatever it is will do.
+// matches refuses a template that has none of the ETags in ifMatch. Without ETags it accepts every
+// template.
 func (t Template) matches(ifMatch []string) error {
-	if len(ifMatch) == 0 || slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, t.ETag()) {
+	if len(ifMatch) == 0 ||
+		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, t.ETag()) {
 		return nil
 	}
-	return &Error{Code: CodePrecondition, Message: "the template is not what it was when it was read: read it again"}
+	return &Error{
+		Code:    CodePrecondition,
+		Message: "the template is not what it was when it was read: read it again",
+	}
 }
 
-// originate says where a template is from: what came from there is its base from now on.
+// originate sets a template's origin. base, the content that came from there, becomes its base.
 func (t *Template) originate(origin Origin, base Content) {
 	origin.Base = base.clone()
 	t.Origin = &origin

@@ -11,19 +11,22 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// Content is what a template says: the fields that its revision covers, that a patch changes and that an update
-// brings.
+// Content holds the descriptive fields and the manifest of a template. A revision covers exactly
+// these fields, a patch changes them, and an update replaces them.
 type Content struct {
 	Name         string
 	Description  *string // nil: none, which is not the same as ""
 	Category     *string // nil: none
 	Integrations []string
 	Tags         []string
-	Manifest     json.RawMessage // a JSON object, opaque: kept digit for digit, without insignificant white space
+	// Manifest is a JSON object, opaque to the Service. It is kept digit for digit, without
+	// insignificant white space.
+	Manifest json.RawMessage
 }
 
-// Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785), in which numbers that a
-// double cannot hold exactly stand as written. Contents with equal revisions are equal. The manifest must be valid JSON.
+// Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785). In
+// that form, numbers that a double cannot hold exactly stay as written. Contents with equal
+// revisions are equal. The manifest must be valid JSON, else Revision returns an error.
 func (c Content) Revision() (string, error) {
 	canonical, err := c.canonical()
 	if err != nil {
@@ -32,7 +35,8 @@ func (c Content) Revision() (string, error) {
 	return jcs.Digest(canonical), nil
 }
 
-// canonical is the RFC 8785 form of the object with exactly the six keys, which stand here in their sorted order.
+// canonical returns the RFC 8785 form of an object with exactly these six keys. The code writes
+// them in sorted order.
 func (c Content) canonical() ([]byte, error) {
 	b := appendOptional([]byte(`{"category":`), c.Category)
 	b = appendOptional(append(b, `,"description":`...), c.Description)
@@ -53,8 +57,8 @@ func appendOptional(b []byte, s *string) []byte {
 	return jcs.AppendString(b, *s)
 }
 
-// differences names the fields in which two contents differ, in their order in [Content]. Manifests
-// differ when their canonical forms do.
+// differences names the fields in which two contents differ, in the order of [Content]. Manifests
+// differ when their canonical forms differ.
 func differences(a, b Content) []string {
 	var fields []string
 	add := func(name string, same bool) {
@@ -71,10 +75,11 @@ func differences(a, b Content) []string {
 	return fields
 }
 
-// same reports whether two contents are the same to the letter: a manifest that only spells or orders things
-// another way, which has the same revision, is not.
+// same reports whether two contents are the same to the letter. A manifest that only differs in
+// spelling or key order has the same revision, but is not the same.
 func (c Content) same(other Content) bool {
-	return c.Name == other.Name && equalText(c.Description, other.Description) && equalText(c.Category, other.Category) &&
+	return c.Name == other.Name &&
+		equalText(c.Description, other.Description) && equalText(c.Category, other.Category) &&
 		slices.Equal(c.Integrations, other.Integrations) && slices.Equal(c.Tags, other.Tags) &&
 		bytes.Equal(c.Manifest, other.Manifest)
 }
@@ -95,7 +100,7 @@ func sameJSON(a, b json.RawMessage) bool {
 	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
 }
 
-// clone returns a copy that shares no memory with c, its lists not nil.
+// clone returns a copy that shares no lists and no manifest with c. Its lists are not nil.
 func (c Content) clone() Content {
 	c.Integrations = append([]string{}, c.Integrations...)
 	c.Tags = append([]string{}, c.Tags...)
@@ -105,10 +110,11 @@ func (c Content) clone() Content {
 
 // contents checks the contents of templates.
 type contents struct {
-	validateManifest func(manifest json.RawMessage) error // the host's; nil: there is none
+	validateManifest func(manifest json.RawMessage) error // the host's check; nil: none
 }
 
-// checkContent says what is wrong with a whole content, at JSON pointers into it, and compacts its manifest.
+// checkContent reports the faults of a whole content, each at a JSON pointer into it, and compacts
+// its manifest.
 func (s *contents) checkContent(c *checker, content *Content) {
 	content.checkForm(c)
 	s.validate(c, content.Manifest)
@@ -120,14 +126,14 @@ func (c *Content) checkForm(check *checker) {
 	c.Manifest = check.manifest(c.Manifest)
 }
 
-// checked says what is wrong with a whole content.
+// checked returns the faults of a whole content as an error.
 func (s *contents) checked(content Content) error {
 	var c checker
 	s.checkContent(&c, &content)
 	return c.err()
 }
 
-// checkHead says what is wrong with all but the manifest of a whole content.
+// checkHead reports the faults of a whole content, without its manifest.
 func (c Content) checkHead(check *checker) {
 	if c.Name == "" {
 		check.add("/name", "is required")
@@ -135,10 +141,12 @@ func (c Content) checkHead(check *checker) {
 	c.checkTexts(check)
 }
 
-// checkTexts says what is wrong with all but the manifest.
+// checkTexts reports the faults of the fields other than the manifest. An empty name passes: a
+// patch leaves the name empty when it does not change it.
 func (c Content) checkTexts(check *checker) {
 	if check.text("/name", c.Name, MaxNameLength); len(c.Name) > MaxNameLength && check.ok() {
-		check.add("/name", fmt.Sprintf("must be at most %d bytes", MaxNameLength)) // of an index's row, in some databases
+		// Some databases limit the size of an index row.
+		check.add("/name", fmt.Sprintf("must be at most %d bytes", MaxNameLength))
 	}
 	check.optionalText("/description", c.Description, MaxDescriptionLength)
 	check.optionalText("/category", c.Category, MaxLabelLength)
@@ -146,7 +154,8 @@ func (c Content) checkTexts(check *checker) {
 	check.labels("/tags", c.Tags)
 }
 
-// manifest returns a manifest without insignificant white space, or says what is wrong with its form.
+// manifest returns a manifest without insignificant white space. It reports a bad form and returns
+// nil.
 func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 	if len(manifest) == 0 {
 		c.add("/manifest", "is required")
@@ -168,15 +177,16 @@ func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 	return compact
 }
 
-// validate runs the host's own check of a manifest whose form is good; nil: there is none. Call it
-// only for an authorized caller.
+// validate runs the host's own check on a manifest with a good form. It skips a nil manifest. Call
+// it only for an authorized caller.
 func (s *contents) validate(c *checker, manifest json.RawMessage) {
 	if validate := s.validateManifest; validate != nil && manifest != nil {
 		c.host(validate(manifest))
 	}
 }
 
-// host adds what a host's validator says, which may be joined errors with pointers into the manifest.
+// host adds the errors of the host's validator. They may be joined, and each may carry a JSON
+// pointer into the manifest.
 func (c *checker) host(err error) {
 	if err == nil || c.full {
 		return
@@ -194,7 +204,7 @@ func (c *checker) host(err error) {
 	c.add("/manifest", err.Error())
 }
 
-// checkVersion refuses what is no object with a version.
+// checkVersion refuses a manifest that is not an object with a version.
 func checkVersion(manifest json.RawMessage) *Error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(manifest, &fields); err != nil || fields == nil {

@@ -11,16 +11,17 @@ import (
 type Install struct {
 	TemplateID  string // within the source
 	SourceName  string
-	SourceScope Scope   // "" means ScopeServer; ScopePersonal is a source of the caller's own
-	AliasID     *string // the id to install it under; nil: TemplateID
-	// IdempotencyKey says which requests of the caller are one, as that of [NewAPIKey]: the first that succeeds installs, the others
-	// get what it was answered, and ask no source. "": every request is one of its own.
+	SourceScope Scope   // "" means ScopeServer; ScopePersonal means a source of the caller
+	AliasID     *string // the id to install the template under; nil: TemplateID
+	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]. The first
+	// request that succeeds installs. The others get its answer and ask no source. "": every
+	// request stands alone.
 	IdempotencyKey string
 }
 
-// Install installs a template from a source for the server. An id that is taken is refused before anything is
-// fetched. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
-// CodeSourceTimeout.
+// Install installs a template from a source for the server. It refuses an id that is taken before
+// it fetches anything. Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template),
+// CodeExists, CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Template, error) {
 	id, err := in.check()
 	if err != nil {
@@ -39,7 +40,9 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	return once(ctx, request, func() (Template, error) { return s.install(ctx, by, in, id, request) })
 }
 
-func (s *Templates) install(ctx context.Context, by Principal, in Install, id string, request repeatable) (Template, error) {
+func (s *Templates) install(
+	ctx context.Context, by Principal, in Install, id string, request repeatable,
+) (Template, error) {
 	up, err := s.upstream(ctx, in.source(by))
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noSource()
@@ -62,7 +65,7 @@ func (s *Templates) install(ctx context.Context, by Principal, in Install, id st
 	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField(), request)
 }
 
-// check returns the id to install under.
+// check validates the request and returns the id to install under.
 func (in Install) check() (id string, err error) {
 	var c checker
 	c.lookup("template_id", in.TemplateID)
@@ -96,20 +99,21 @@ func (in Install) idField() string {
 	return "template_id"
 }
 
-// installed are the templates of the server that came from sources. It is not changed.
+// installed holds the server's templates that came from sources. It does not change.
 type installed struct {
 	count      int
-	bySource   map[SourceKey][]Installation // each by id
+	bySource   map[SourceKey][]Installation // each list in order of id
 	generation int64
 }
 
-// installs knows what came from which source.
+// installs knows which templates came from which source.
 type installs struct {
 	*base
 	checks *checks
 }
 
-// installed returns the server's templates that came from sources: a copy where it can be trusted, else the store's.
+// installed returns the server's templates that came from sources. It returns the cached copy while
+// that is valid, else it reads the store.
 func (s *installs) installed(ctx context.Context) (*installed, error) {
 	if s.copies == nil {
 		return s.readInstalled(ctx, 0)
@@ -131,7 +135,7 @@ func (s *installs) installed(ctx context.Context) (*installed, error) {
 	return all, err
 }
 
-// installedOf returns the copy of what is installed.
+// installedOf returns the cached copy of the installed templates, and whether it is valid.
 func (c *copies) installedOf() (*installed, bool) {
 	v, ok := c.view()
 	if !ok {
@@ -159,7 +163,7 @@ func (s *installs) readInstalled(ctx context.Context, generation int64) (*instal
 
 const installedChunk = 1024
 
-// byEntry are installations by the id of what they came from.
+// byEntry groups installations by the id of the catalogue entry that they came from.
 func byEntry(list []Installation) map[string][]Installation {
 	by := make(map[string][]Installation, len(list))
 	for _, i := range list {

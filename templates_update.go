@@ -13,43 +13,43 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// UpdateRequest says how an update is made. The zero value is the default.
+// UpdateRequest chooses how an update works. The zero value is the default.
 type UpdateRequest struct {
-	// Force takes the source's content, whatever was edited here, as [TakeTheirs] does. No other
-	// Resolution goes with it.
+	// Force takes the source's content and replaces local edits, as [TakeTheirs] does. The request
+	// must not combine Force with another Resolution.
 	Force bool
-	// Resolution settles what was edited here. "": LocalEdits decides.
+	// Resolution settles local edits. "": LocalEdits decides.
 	Resolution UpdateResolution
-	// Content is what [TakeMerged] gives the template: a whole content, checked as that of
-	// [CreateTemplate]. Nil with all others.
+	// Content is the content that [TakeMerged] gives the template. It must be a whole content and
+	// is checked as in [CreateTemplate]. It must be nil with every other Resolution.
 	Content *Content
-	// LocalEdits replaces [TemplateConfig].LocalEdits for this request. "": that of the
-	// configuration. A Resolution outdoes it.
+	// LocalEdits replaces [TemplateConfig].LocalEdits for this request. "": the configuration
+	// decides. A Resolution takes precedence over LocalEdits.
 	LocalEdits LocalEdits
-	// Revision is that of the source's content that the caller has reviewed, such as
-	// [UpdateCheck].LatestRevision. When the source has another by now, the update is refused with
-	// CodePrecondition. "": any revision will do.
+	// Revision is the revision of the source's content that the caller has reviewed, such as
+	// [UpdateCheck].LatestRevision. If the source now has another revision, Update returns
+	// CodePrecondition. "": Update accepts any revision.
 	Revision string
 }
 
-// UpdateResolution says how an update settles what was edited here against what the source has.
+// UpdateResolution chooses between local edits and the source's content in an update.
 type UpdateResolution string
 
-// The resolutions. Each makes the source's content the base, so that it counts as installed: a
-// check finds no update, and what differs from it counts as edited here. What is replaced becomes a
-// version.
+// The resolutions. Each makes the source's content the base of the template. That content then
+// counts as installed: a check finds no update, and a template that differs from it counts as
+// edited locally. The replaced content becomes a version.
 const (
 	// TakeTheirs takes the source's content.
 	TakeTheirs UpdateResolution = "theirs"
-	// KeepOurs keeps the template's content. Where the source has not changed, nothing is written.
+	// KeepOurs keeps the template's content. If the source has not changed, Update writes nothing.
 	KeepOurs UpdateResolution = "ours"
-	// TakeMerged takes [UpdateRequest].Content. Where it is there already and the source has not
-	// changed, nothing is written.
+	// TakeMerged takes [UpdateRequest].Content. If the template already has that content and the
+	// source has not changed, Update writes nothing.
 	TakeMerged UpdateResolution = "merged"
 )
 
-// check returns the request in one form, with its Force in Resolution, or says what is wrong with
-// its form.
+// check validates the form of the request. It returns the request with Force turned into
+// Resolution.
 func (in UpdateRequest) check() (UpdateRequest, error) {
 	var c checker
 	switch in.Resolution {
@@ -73,7 +73,7 @@ func (in UpdateRequest) check() (UpdateRequest, error) {
 	return in, c.err()
 }
 
-// checkContent says what is wrong with the form of the content, and compacts its manifest.
+// checkContent validates the form of the content, and compacts its manifest.
 func (in *UpdateRequest) checkContent(c *checker) {
 	switch {
 	case in.Resolution == TakeMerged:
@@ -93,14 +93,14 @@ func (e LocalEdits) known() bool {
 	return e == EditsConflict || e == EditsOverwrite || e == EditsMerge
 }
 
-// isRevision reports whether a text has the form of what [Content.Revision] returns.
+// isRevision reports whether a text has the form that [Content.Revision] returns.
 func isRevision(text string) bool {
 	digits, is := strings.CutPrefix(text, "sha256:")
 	sum, err := hex.DecodeString(digits)
 	return is && err == nil && len(sum) == 32 && digits == strings.ToLower(digits)
 }
 
-// UpdateCheck is what a source says about an installed template.
+// UpdateCheck compares an installed template with its source.
 type UpdateCheck struct {
 	HasUpdate       bool
 	CurrentRevision *string    // nil: made by hand
@@ -108,17 +108,18 @@ type UpdateCheck struct {
 	Source          *SourceKey // nil: made by hand
 }
 
-// Update is what an update did.
+// Update is the result of an update.
 type Update struct {
 	Updated          bool
-	PreviousRevision string // of the source's content that was installed before
-	NewRevision      string // and after; the same when nothing was updated
+	PreviousRevision string // the revision of the source's content installed before the update
+	NewRevision      string // the revision installed after it; the same when Updated is false
 	Template         Template
 }
 
-// CheckUpdate asks a template's source whether it has another content than what was installed. A template made by hand
-// has no update; one that is gone from its source has none either. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the
-// template, or its source by name), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+// CheckUpdate asks a template's source whether its content differs from the installed content. A
+// template made by hand has no update. A template that is gone from its source has no update.
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or its source: the message names
+// it), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
 	template, err := s.template(ctx, by, id)
 	if err != nil || template.Origin == nil {
@@ -140,13 +141,16 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	return result, nil
 }
 
-// latest reads a template that came from a source, and asks that what it has now.
-func (s *Templates) latest(ctx context.Context, by Principal, id string) (template Template, content Content, revision string, err error) {
+// latest returns an installed template and what its source offers now.
+func (s *Templates) latest(
+	ctx context.Context, by Principal, id string,
+) (template Template, content Content, revision string, err error) {
 	if template, err = s.template(ctx, by, id); err != nil {
 		return template, content, "", err
 	}
 	if template.Origin == nil {
-		return template, content, "", invalid("template_id", "names a template that was made by hand: it has no source to be updated from")
+		return template, content, "", invalid("template_id",
+			"names a template that was made by hand: it has no source to be updated from")
 	}
 	up, err := s.originUpstream(ctx, template.Origin)
 	if err != nil {
@@ -156,16 +160,23 @@ func (s *Templates) latest(ctx context.Context, by Principal, id string) (templa
 	return template, content, revision, err
 }
 
-// Update brings a template to what its source has now. What was edited here is kept while
-// the source has not changed; when it has, in.LocalEdits says what becomes of it, unless
-// in.Resolution settles it in both cases. The content is compared and merged before the store's
-// transaction, and again when somebody else has changed the template meanwhile.
+// Update brings a template to the content that its source has now. While the source has not
+// changed, Update keeps local edits. When the source has changed, in.LocalEdits decides about local
+// edits. If in.Resolution is set, it decides in both cases. Update compares and merges contents
+// before the store's transaction. If the template changes meanwhile, Update does so again.
 //
-// Errors: CodeInvalid (made by hand, too), CodeForbidden, CodeNotFound (template, source, or gone
-// from the source), CodeEdited, CodePrecondition (with ifMatch, a template that has none of these
-// ETags; with in.Revision, a source that has another), CodeChanged (others keep changing the
-// template, or it comes from elsewhere now), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
-func (s *Templates) Update(ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string) (Update, error) {
+// Errors:
+//   - CodeInvalid: the request is invalid, or the template was made by hand.
+//   - CodeForbidden.
+//   - CodeNotFound: the template or the source does not exist, or the template is gone from its source.
+//   - CodeEdited: local edits conflict with the source's content.
+//   - CodePrecondition: with ifMatch, the template has none of these ETags; with in.Revision, the
+//     source has another revision.
+//   - CodeChanged: other calls keep changing the template, or the template now has another origin.
+//   - CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+func (s *Templates) Update(
+	ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string,
+) (Update, error) {
 	u, err := s.updater(ctx, by, id, in)
 	if err != nil {
 		return Update{}, err
@@ -181,13 +192,18 @@ func (s *Templates) Update(ctx context.Context, by Principal, id string, in Upda
 		}
 	}
 	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
-	u.origin = Origin{Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL, Revision: revision}
+	u.origin = Origin{
+		Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL,
+		Revision: revision,
+	}
 	return s.update(ctx, by, u, template)
 }
 
-// updater checks a request for an update, and lets the host check its content once the caller is
+// updater validates a request for an update. The host checks its content only after the caller is
 // authorized.
-func (s *Templates) updater(ctx context.Context, by Principal, id string, in UpdateRequest) (*updater, error) {
+func (s *Templates) updater(
+	ctx context.Context, by Principal, id string, in UpdateRequest,
+) (*updater, error) {
 	in, err := in.check()
 	if err != nil {
 		return nil, err
@@ -208,9 +224,11 @@ func (s *Templates) updater(ctx context.Context, by Principal, id string, in Upd
 	return u, fault("digest content", err)
 }
 
-// update makes an update of a template that was just read. When others change it meanwhile, so that
-// the plan does not fit, it is read again.
-func (s *Templates) update(ctx context.Context, by Principal, u *updater, template Template) (Update, error) {
+// update carries out an update of a template that was just read. When another call changes the
+// template and the plan no longer fits, update reads the template again.
+func (s *Templates) update(
+	ctx context.Context, by Principal, u *updater, template Template,
+) (Update, error) {
 	defer s.changesTemplates()()
 	err := errStale
 	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
@@ -235,17 +253,17 @@ func (s *Templates) update(ctx context.Context, by Principal, u *updater, templa
 	return u.result, nil
 }
 
-// updater decides what an update does to a template. Comparing and merging take time where
-// manifests are large, and nothing waits for them: they are done for the template as it was read,
-// before the store's transaction. That template may have been patched, updated or replaced since,
-// so change looks at it once more.
+// updater decides what an update does to a template. Large manifests take time to compare and
+// merge, and no other call should wait for that. So the updater works on the template as read,
+// before the store's transaction. Another call may patch, update or replace the template meanwhile,
+// so change compares it with the plan once more.
 type updater struct {
 	in      UpdateRequest
 	given   string  // the revision of in.Content
-	content Content // what the source has
-	origin  Origin  // where that comes from
+	content Content // the source's content
+	origin  Origin  // where content comes from
 	ifMatch []string
-	check   func(Content) error // of what a merge comes to
+	check   func(Content) error // validates a merged content
 	now     time.Time
 
 	plan   plan
@@ -253,46 +271,47 @@ type updater struct {
 	events []Event
 }
 
-// plan is what was found out of a template before the transaction.
+// plan holds the results for a template from before the transaction.
 type plan struct {
 	of      Template
 	own     string  // the revision of its content
-	merged  Content // what a merge comes to, where one is made
-	refusal error   // why it cannot be made
+	merged  Content // the result of the merge, if the update merges
+	refusal error   // why the merge is not possible; nil: it is
 }
 
-// become is what a template is to become.
+// become holds the new content of a template.
 type become struct {
 	content  Content
-	revision string // "": not asked for, for what was edited here before
+	revision string // "": not needed, because the template was edited locally before
 }
 
-// maxPlans is how often an update plans for a template that others keep changing.
+// maxPlans limits how often an update plans again when other calls keep changing the template.
 const maxPlans = 8
 
-// errStale says that the template is not the one of the plan.
+// errStale reports that the template differs from the planned one.
 var errStale = fmt.Errorf("%w: the template is not the one that was merged", ErrChanged)
 
-// prepare plans for a template.
+// prepare makes the plan for a template.
 func (u *updater) prepare(ctx context.Context, t Template) (err error) {
 	u.plan = plan{of: t}
 	if u.plan.own, err = t.Content.Revision(); err != nil {
 		return err
 	}
-	if t.Origin != nil && u.in.Resolution == "" && u.in.LocalEdits == EditsMerge && u.diverged(&t, u.plan.own) {
+	if t.Origin != nil && u.in.Resolution == "" && u.in.LocalEdits == EditsMerge &&
+		u.diverged(&t, u.plan.own) {
 		return u.merge(ctx)
 	}
 	return nil
 }
 
-// fits reports whether a template is the one that was planned for, to the letter.
+// fits reports whether a template is the planned one, to the letter.
 func (p *plan) fits(t *Template) bool {
-	return p.of.Origin != nil && p.of.Content.same(t.Content) && p.of.Origin.Revision == t.Origin.Revision &&
-		p.of.Origin.Base.same(t.Origin.Base)
+	return p.of.Origin != nil && p.of.Content.same(t.Content) &&
+		p.of.Origin.Revision == t.Origin.Revision && p.of.Origin.Base.same(t.Origin.Base)
 }
 
-// diverged reports whether a template whose content has that revision was edited here while its
-// source has changed, and not alike.
+// diverged reports whether a template is edited locally and its source has changed differently. own
+// is the revision of the template's content.
 func (u *updater) diverged(t *Template, own string) bool {
 	return u.origin.Revision != t.Origin.Revision && own != t.Origin.Revision && own != u.origin.Revision
 }
@@ -308,16 +327,19 @@ func (u *updater) merge(ctx context.Context) error {
 		u.plan.refusal = editedLocally(conflicts)
 	} else if err := u.check(merged); err != nil {
 		u.plan.refusal = &Error{
-			Code: CodeEdited, Message: "the source has changed, and so was this template here, and what both come to is bad: " +
-				firstMessage(err), Fields: differences(t.Content, t.Origin.Base), Err: err,
+			Code: CodeEdited,
+			Message: "the source has changed, and so was this template here, " +
+				"and what both come to is bad: " + firstMessage(err),
+			Fields: differences(t.Content, t.Origin.Base), Err: err,
 		}
 	}
 	return nil
 }
 
-// change is what the store calls in its transaction.
+// change applies the update to a template. The store calls it in its transaction.
 func (u *updater) change(t *Template) (write bool, err error) {
-	if t.Origin == nil || t.Origin.Source != u.origin.Source || t.Origin.ID != u.origin.ID || t.Origin.URL != u.origin.URL {
+	if t.Origin == nil || t.Origin.Source != u.origin.Source ||
+		t.Origin.ID != u.origin.ID || t.Origin.URL != u.origin.URL {
 		return false, ErrChanged
 	}
 	if err := t.matches(u.ifMatch); err != nil {
@@ -346,8 +368,8 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	return true, nil
 }
 
-// decide returns what becomes of a template whose content has the revision own; nil: it stays as it
-// is.
+// decide returns what a template becomes. own is the revision of its content. Nil: the template
+// stays unchanged.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
 	switch u.in.Resolution {
@@ -373,7 +395,7 @@ func (u *updater) decide(t *Template, own string) (*become, error) {
 	return theirs, nil
 }
 
-// reconcile returns what a template becomes that was edited here and whose source has changed.
+// reconcile returns what a template becomes that is edited locally and whose source has changed.
 func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
 	switch u.in.LocalEdits {
 	case EditsOverwrite:
@@ -396,22 +418,25 @@ func editedLocally(fields []string) *Error {
 	}
 }
 
-// LocalEdits says what [Templates.Update] does with a template that was edited here when its source has changed, too.
+// LocalEdits chooses what [Templates.Update] does with a template that is edited locally when its
+// source has changed.
 type LocalEdits string
 
-// What is done with local edits. force replaces them whatever is chosen.
+// The ways to treat local edits. [UpdateRequest].Force replaces local edits in each of them.
 const (
-	// EditsConflict refuses the update, with CodeEdited. It is the default.
+	// EditsConflict refuses the update with CodeEdited. It is the default.
 	EditsConflict LocalEdits = "conflict"
-	// EditsOverwrite replaces them with what the source has. What was edited becomes a version.
+	// EditsOverwrite replaces local edits with the source's content. The edited content becomes a
+	// version.
 	EditsOverwrite LocalEdits = "overwrite"
-	// EditsMerge keeps what was changed here alone, and takes what the source has changed alone: texts and lists whole, the objects of a
-	// manifest key by key. Where both have changed the same, and not alike, the update is refused, with CodeEdited.
+	// EditsMerge keeps values that only the local edits changed, and takes values that only the
+	// source changed. It merges texts and lists whole, and the objects of a manifest key by key.
+	// When both have changed the same value differently, Update returns CodeEdited.
 	EditsMerge LocalEdits = "merge"
 )
 
-// merge puts together what two have made of a content. conflicts are the fields in which they
-// cannot be. Its error is that of ctx, or says that a manifest is not valid JSON.
+// merge combines two changed contents that have a common base. conflicts names the fields that it
+// cannot combine. Its error is the error of ctx, or reports a manifest that is not valid JSON.
 func merge(ctx context.Context, base, ours, theirs Content) (merged Content, conflicts []string, err error) {
 	field := func(name string, clash bool) {
 		if clash {
@@ -425,7 +450,9 @@ func merge(ctx context.Context, base, ours, theirs Content) (merged Content, con
 	field("description", clash)
 	merged.Category, clash = either(base.Category, ours.Category, theirs.Category, equalText)
 	field("category", clash)
-	merged.Integrations, clash = either(base.Integrations, ours.Integrations, theirs.Integrations, slices.Equal)
+	merged.Integrations, clash = either(
+		base.Integrations, ours.Integrations, theirs.Integrations, slices.Equal,
+	)
 	field("integrations", clash)
 	merged.Tags, clash = either(base.Tags, ours.Tags, theirs.Tags, slices.Equal)
 	field("tags", clash)
@@ -434,7 +461,8 @@ func merge(ctx context.Context, base, ours, theirs Content) (merged Content, con
 	return merged.clone(), conflicts, err
 }
 
-// either returns what one of two has made of a value, or that both have, and not alike.
+// either returns the value that one side has changed. clash reports that both sides have changed
+// the value differently.
 func either[V any](base, ours, theirs V, equal func(V, V) bool) (v V, clash bool) {
 	switch {
 	case equal(base, theirs):
