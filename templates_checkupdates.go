@@ -12,44 +12,59 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// How much is asked for at once.
+// The limits of concurrent requests.
 const (
 	sourcesAtOnce = 4
 	entriesAtOnce = 4 // of one source
 )
 
-// UpdateReport is what the sources say about all templates of the server that came from them.
+// UpdateReport compares all templates of the server that came from sources with those sources.
 type UpdateReport struct {
-	Checked   int              // how many templates were compared with what their source has
-	Templates []TemplateUpdate // those that are not as their source has them, and those that could not be compared, by id; not nil
-	Sources   []SourceReport   // that templates came from, by scope, owner and name; not nil
+	Checked int // the number of templates compared with their source
+	// Templates lists the templates that differ from their source, and the templates that could not
+	// be compared. It is in order of id and not nil.
+	Templates []TemplateUpdate
+	// Sources lists the sources that templates came from, in order of scope, owner and name. It is
+	// not nil.
+	Sources []SourceReport
 }
 
-// TemplateUpdate is a template that its source has otherwise, has no more, or about which nothing can be said.
+// TemplateUpdate is a template that differs from its source, is gone from it, or could not be
+// compared.
 type TemplateUpdate struct {
 	ID              string
 	Source          SourceKey
 	CurrentRevision string
 	LatestRevision  *string // nil: gone from the source, or not known because of Problem
-	Problem         string  // why it could not be compared: a sentence fragment for a person; "" it was
+	// Problem says why the template could not be compared, as a sentence fragment for a person. "":
+	// the template was compared.
+	Problem string
 }
 
 // HasUpdate reports whether an update would bring something.
 func (t TemplateUpdate) HasUpdate() bool { return t.LatestRevision != nil }
 
-// SourceReport is how asking a source went.
+// SourceReport is the result of asking one source.
 type SourceReport struct {
 	Source  SourceKey
-	Checked int    // how many templates were compared
-	Problem string // why none was: a sentence for a person; "" the source has answered
+	Checked int    // the number of templates compared
+	Problem string // why none was compared: a sentence for a person; "": the source has answered
 }
 
-// CheckUpdates asks each source that templates of the server came from, once, and says which of them are not as it has them: what
-// [Templates.CheckUpdate] does for one. A manifest that is a file of its own costs a request more, unless the catalogue has its digest.
-// A source that fails does not stop the others: it is in the report. Where neither a catalogue nor what is installed has
-// changed since the last call, nothing is compared again. progress, which may be nil, is told how many of how many templates are
-// dealt with, one call at a time. Errors: CodeForbidden, CodeUnavailable.
-func (s *Templates) CheckUpdates(ctx context.Context, by Principal, progress func(done, total int)) (UpdateReport, error) {
+// CheckUpdates compares all templates of the server that came from sources with those sources. It
+// asks each source once and reports the templates that differ, as [Templates.CheckUpdate] does for
+// one template. A manifest in a file of its own costs one more request, unless the catalogue has
+// its digest.
+//
+// A source that fails does not stop the others: the report has its problem. If neither the
+// catalogue nor the installed templates of a source have changed since the last call, CheckUpdates
+// does not compare them again.
+//
+// CheckUpdates calls progress with the number of templates done and the total, one call at a time.
+// progress may be nil. Errors: CodeForbidden, CodeUnavailable.
+func (s *Templates) CheckUpdates(
+	ctx context.Context, by Principal, progress func(done, total int),
+) (UpdateReport, error) {
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return UpdateReport{}, err
 	}
@@ -85,13 +100,17 @@ func (s *Templates) CheckUpdates(ctx context.Context, by Principal, progress fun
 		report.Templates = append(report.Templates, c.templates...)
 		report.Sources = append(report.Sources, c.report)
 	}
-	slices.SortFunc(report.Templates, func(a, b TemplateUpdate) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(report.Templates, func(a, b TemplateUpdate) int {
+		return strings.Compare(a.ID, b.ID)
+	})
 	return report, nil
 }
 
-// eachSource does something with each of n sources, several at once, unless in a transaction of the host: that is for one goroutine at a
-// time.
-func (s *upstreams) eachSource(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// eachSource calls do for each of n sources, several at once. In a transaction of the host it calls
+// do for one source at a time, because only one goroutine at a time can use a transaction.
+func (s *upstreams) eachSource(
+	ctx context.Context, n int, do func(ctx context.Context, i int) error,
+) error {
 	limit := sourcesAtOnce
 	if s.copies == nil {
 		limit = 1
@@ -99,12 +118,12 @@ func (s *upstreams) eachSource(ctx context.Context, n int, do func(ctx context.C
 	return tasks.AtOnce(ctx, n, limit, do)
 }
 
-// sourceCheck is what came of comparing what is installed with a catalogue.
+// sourceCheck is the result of comparing installed templates with a catalogue.
 type sourceCheck struct {
 	report    SourceReport
 	templates []TemplateUpdate
 
-	// What it follows from, if from nothing else.
+	// follows: the result depends only on the four fields below, so it stays valid while they do.
 	follows    bool
 	registered time.Time
 	url        string
@@ -112,19 +131,22 @@ type sourceCheck struct {
 	installed  []Installation
 }
 
-// checks are what came of the last comparison with each source. When they become too large all are forgotten.
+// checks keeps the result of the last comparison with each source. When the results become too
+// large, checks drops all of them.
 type checks struct {
 	mu    sync.Mutex
 	last  map[SourceKey]*sourceCheck
-	bytes int64 // of all that was kept since they were forgotten
+	bytes int64 // the size of everything kept since the last drop
 }
 
-// of returns what came of the last comparison of just these, or nil.
+// of returns the last comparison if it had the same source, catalogue and installed templates, or
+// nil.
 func (c *checks) of(up Upstream, revision string, installed []Installation) *sourceCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.last[up.Source]
-	if last == nil || revision == "" || last.revision != revision || last.url != up.URL || !last.registered.Equal(up.Registered) ||
+	if last == nil || revision == "" || last.revision != revision ||
+		last.url != up.URL || !last.registered.Equal(up.Registered) ||
 		&last.installed[0] != &installed[0] || len(last.installed) != len(installed) {
 		return nil
 	}
@@ -153,8 +175,11 @@ func (c *checks) forget(source SourceKey) {
 	delete(c.last, source)
 }
 
-// checkSource compares what is installed from a source, which is not nothing, with what that has now.
-func (s *Templates) checkSource(ctx context.Context, by Principal, key SourceKey, list []Installation, tick func(int)) (*sourceCheck, error) {
+// checkSource compares the templates installed from a source with what the source has now. list
+// must not be empty.
+func (s *Templates) checkSource(
+	ctx context.Context, by Principal, key SourceKey, list []Installation, tick func(int),
+) (*sourceCheck, error) {
 	check := &sourceCheck{report: SourceReport{Source: key}, installed: list}
 	up, err := s.upstream(ctx, key)
 	if errors.Is(err, ErrNotFound) {
@@ -163,7 +188,7 @@ func (s *Templates) checkSource(ctx context.Context, by Principal, key SourceKey
 	var catalog Catalog
 	if err == nil {
 		if catalog, err = s.catalog(ctx, by, up, 0); err == nil {
-			err = catalog.Failure // a copy says nothing of the source now
+			err = catalog.Failure // a copy does not show what the source has now
 		}
 	}
 	if check.report.Problem, err = sourceProblem(err); err != nil {
@@ -176,7 +201,8 @@ func (s *Templates) checkSource(ctx context.Context, by Principal, key SourceKey
 		tick(len(list))
 		return last, nil
 	}
-	check.registered, check.url, check.revision, check.follows = up.Registered, up.URL, catalog.Revision, s.copies != nil
+	check.registered, check.url, check.revision = up.Registered, up.URL, catalog.Revision
+	check.follows = s.copies != nil
 	if err := s.compare(ctx, up, catalog, check, tick); err != nil {
 		return nil, err
 	}
@@ -185,9 +211,11 @@ func (s *Templates) checkSource(ctx context.Context, by Principal, key SourceKey
 }
 
 // compare fills in a check.
-func (s *Templates) compare(ctx context.Context, up Upstream, catalog Catalog, check *sourceCheck, tick func(int)) error {
+func (s *Templates) compare(
+	ctx context.Context, up Upstream, catalog Catalog, check *sourceCheck, tick func(int),
+) error {
 	type offer struct {
-		entry   *CatalogEntry // nil: it has none that is good
+		entry   *CatalogEntry // nil: the catalogue has no good entry
 		problem string
 		from    []Installation
 	}
@@ -201,7 +229,8 @@ func (s *Templates) compare(ctx context.Context, up Upstream, catalog Catalog, c
 	}
 	for _, p := range catalog.Problems {
 		if from := installed[p.ID]; from != nil {
-			offers = append(offers, offer{problem: "its entry of the catalogue is bad: " + p.Reason, from: from})
+			problem := "its entry of the catalogue is bad: " + p.Reason
+			offers = append(offers, offer{problem: problem, from: from})
 			delete(installed, p.ID)
 		}
 	}
@@ -215,7 +244,8 @@ func (s *Templates) compare(ctx context.Context, up Upstream, catalog Catalog, c
 		problem, follows := of.problem, true
 		if of.entry != nil {
 			var err error
-			if latest, problem, follows, err = s.offered(ctx, up, *of.entry, of.from); err != nil {
+			latest, problem, follows, err = s.offered(ctx, up, *of.entry, of.from)
+			if err != nil {
 				return err
 			}
 		}
@@ -230,8 +260,11 @@ func (s *Templates) compare(ctx context.Context, up Upstream, catalog Catalog, c
 	})
 }
 
-// offered returns the revision that an entry has, and whether that follows from the catalogue alone; or why it cannot be installed.
-func (s *Templates) offered(ctx context.Context, up Upstream, entry CatalogEntry, installed []Installation) (latest *string, problem string, follows bool, err error) {
+// offered returns the revision of an entry, or the problem that keeps it from being installed.
+// follows reports whether the result depends on the catalogue alone.
+func (s *Templates) offered(
+	ctx context.Context, up Upstream, entry CatalogEntry, installed []Installation,
+) (latest *string, problem string, follows bool, err error) {
 	content := entry.Content
 	follows = entry.ManifestFile == "" || entry.ManifestDigest != ""
 	if content.Manifest == nil {
@@ -244,15 +277,17 @@ func (s *Templates) offered(ctx context.Context, up Upstream, entry CatalogEntry
 	if err != nil {
 		return nil, "its entry of the catalogue is bad: /manifest is not valid JSON", follows, nil
 	}
-	if slices.ContainsFunc(installed, func(i Installation) bool { return i.Origin.Revision != revision }) {
-		if err := s.checked(content.clone()); err != nil { // what is the same was good when it was installed
+	differs := func(i Installation) bool { return i.Origin.Revision != revision }
+	if slices.ContainsFunc(installed, differs) {
+		// The same content needs no check: it was good when it was installed.
+		if err := s.checked(content.clone()); err != nil {
 			return nil, "its entry of the catalogue is bad: " + firstMessage(err), follows, nil
 		}
 	}
 	return &revision, "", follows, nil
 }
 
-// add notes what came of comparing one template.
+// add records the result of comparing one template.
 func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem string) {
 	if i.Origin.URL != up.URL {
 		latest, problem = nil, sourceMoved(&i.Origin, up).Message
@@ -262,7 +297,8 @@ func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem s
 	}
 	if latest == nil || *latest != i.Origin.Revision {
 		c.templates = append(c.templates, TemplateUpdate{
-			ID: i.ID, Source: up.Source, CurrentRevision: i.Origin.Revision, LatestRevision: latest, Problem: problem,
+			ID: i.ID, Source: up.Source, CurrentRevision: i.Origin.Revision,
+			LatestRevision: latest, Problem: problem,
 		})
 	}
 }

@@ -10,14 +10,16 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// TemplateDiff is how a template, what was installed of it, and what its source has now differ.
+// TemplateDiff lists the differences between a template, its installed content and the content that
+// its source has now.
 type TemplateDiff struct {
-	CurrentRevision string          // of what was installed
-	LatestRevision  string          // of what the source has
-	Changes         []ContentChange // by path; never nil
+	CurrentRevision string          // the revision of the installed content
+	LatestRevision  string          // the revision of the source's content
+	Changes         []ContentChange // in order of path; never nil
 }
 
-// ContentChange is a place where not all three contents are the same. A value is JSON; nil: there is none in that content.
+// ContentChange is a place where the three contents are not all the same. Each value is JSON; nil:
+// that content has no value there.
 type ContentChange struct {
 	Path   string // a JSON pointer (RFC 6901) into the content: /name, /tags, /manifest/steps
 	Base   json.RawMessage
@@ -25,28 +27,34 @@ type ContentChange struct {
 	Theirs json.RawMessage
 }
 
-// Conflict reports whether the place was changed both here and by the source, and not alike.
+// Conflict reports whether local edits and the source have changed the place differently.
 func (c ContentChange) Conflict() bool {
-	return !sameValue(c.Base, c.Ours) && !sameValue(c.Base, c.Theirs) && !sameValue(c.Ours, c.Theirs)
+	return !sameValue(c.Base, c.Ours) && !sameValue(c.Base, c.Theirs) &&
+		!sameValue(c.Ours, c.Theirs)
 }
 
-// Diff asks a template's source, and says what an update would change, and what was changed here: base is what was
-// installed, ours the template, theirs what the source has. Lists are compared whole, objects key by key; where that comes to
-// too many places, or too deep ones, the object above them stands for them. Errors: those of [Templates.Update], but for CodeEdited.
+// Diff asks a template's source and returns what an update would change and what was edited
+// locally. Base is the installed content, Ours the template, Theirs the source's content. Diff
+// compares lists whole, and objects key by key. When this gives too many places, or places that are
+// too deep, the object above them stands for them. Errors: those of [Templates.Update], except
+// CodeEdited.
 func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
 	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
 		return TemplateDiff{}, err
 	}
 	diff := TemplateDiff{CurrentRevision: template.Origin.Revision, LatestRevision: revision}
-	if diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, content); err != nil {
+	diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, content)
+	if err != nil {
 		return TemplateDiff{}, fault("compare contents", err)
 	}
 	return diff, nil
 }
 
 // contentChanges compares contents as deeply as the bounds of package threeway allow.
-func contentChanges(ctx context.Context, base, ours, theirs Content) ([]ContentChange, error) {
+func contentChanges(
+	ctx context.Context, base, ours, theirs Content,
+) ([]ContentChange, error) {
 	var three [3]json.RawMessage
 	for i, content := range []Content{base, ours, theirs} {
 		text, err := content.canonical()
@@ -63,24 +71,27 @@ func contentChanges(ctx context.Context, base, ours, theirs Content) ([]ContentC
 	return changes, err
 }
 
-// sameValue compares canonical values, either of which may be missing.
+// sameValue compares two canonical values. Either may be missing.
 func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 
-// MaxTemplateVersions is how many former versions of a template are kept: the newest.
+// MaxTemplateVersions limits the former versions kept of a template. The newest are kept.
 const MaxTemplateVersions = 20
 
-// TemplateVersion is a template as it was.
+// TemplateVersion is a former state of a template.
 type TemplateVersion struct {
-	Number int64 // counts its contents: 1 is what was created or installed
+	Number int64 // counts the template's contents: 1 is the created or installed content
 	Content
-	SourceRevision string    // of what was installed then; "" made by hand
-	UpdatedAt      time.Time // since when it was so
+	SourceRevision string    // the revision installed at that time; "": made by hand
+	UpdatedAt      time.Time // when the template got this content
 }
 
-// History lists the former versions of a template of the server, newest first: what patches, updates and rollbacks have
-// replaced, at most [MaxTemplateVersions]. They go with the template. Errors: CodeInvalid, CodeForbidden, CodeNotFound. The
-// error, if any, is the last thing yielded.
-func (s *Templates) History(ctx context.Context, by Principal, id string) iter.Seq2[TemplateVersion, error] {
+// History lists the former versions of a template of the server, newest first. Patches, updates and
+// rollbacks turn the content that they replace into a version. The list has at most
+// [MaxTemplateVersions]. Deleting the template deletes its versions. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound. The error, if any, is the last thing yielded.
+func (s *Templates) History(
+	ctx context.Context, by Principal, id string,
+) iter.Seq2[TemplateVersion, error] {
 	before := int64(math.MaxInt64)
 	return list(ctx, "list versions", anyLength,
 		func() error {
@@ -93,11 +104,15 @@ func (s *Templates) History(ctx context.Context, by Principal, id string) iter.S
 		func(last TemplateVersion) { before = last.Number })
 }
 
-// Rollback gives a template of the server the content of a former version. What it replaces becomes a version, too, so
-// that a rollback can be rolled back. To updates it is an edit as a patch is: Origin stays, and with it what counts as
-// edited here. Where the content is the same nothing is written. With ifMatch, only a template with one of these ETags is rolled
-// back. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or the version), CodePrecondition.
-func (s *Templates) Rollback(ctx context.Context, by Principal, id string, number int64, ifMatch ...string) (Template, error) {
+// Rollback gives a template of the server the content of a former version. The replaced content
+// becomes a version, so a rollback can be rolled back. For updates a rollback is an edit, like a
+// patch: Origin and its base stay, and differences from the base count as edited locally. If the
+// content is the same, Rollback writes nothing. With ifMatch, Rollback changes the template only
+// when it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template or
+// the version), CodePrecondition.
+func (s *Templates) Rollback(
+	ctx context.Context, by Principal, id string, number int64, ifMatch ...string,
+) (Template, error) {
 	var c checker
 	c.lookup("template_id", id)
 	if number < 1 || number == math.MaxInt64 {
@@ -113,10 +128,14 @@ func (s *Templates) Rollback(ctx context.Context, by Principal, id string, numbe
 	if err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, id, EventTemplateRolledBack, ifMatch, func(Content) Content { return version.Content.clone() })
+	return s.editTemplate(ctx, by, id, EventTemplateRolledBack, ifMatch, func(Content) Content {
+		return version.Content.clone()
+	})
 }
 
-func (s *Templates) version(ctx context.Context, key TemplateKey, number int64) (TemplateVersion, error) {
+func (s *Templates) version(
+	ctx context.Context, key TemplateKey, number int64,
+) (TemplateVersion, error) {
 	found, err := s.store.TemplateVersions(ctx, key, number+1, 1)
 	if err != nil {
 		return TemplateVersion{}, fault("read version", err)

@@ -37,7 +37,9 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	if err != nil {
 		return Template{}, err
 	}
-	return once(ctx, request, func() (Template, error) { return s.install(ctx, by, in, id, request) })
+	return once(ctx, request, func() (Template, error) {
+		return s.install(ctx, by, in, id, request)
+	})
 }
 
 func (s *Templates) install(
@@ -60,7 +62,8 @@ func (s *Templates) install(
 	}
 	template := Template{TemplateKey: serverTemplate(id), Version: 1, InstalledAt: s.now()}
 	template.Content = content
-	template.originate(Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}, content)
+	origin := Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}
+	template.originate(origin, content)
 	template.UpdatedAt = template.InstalledAt
 	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField(), request)
 }

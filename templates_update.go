@@ -168,7 +168,8 @@ func (s *Templates) latest(
 // Errors:
 //   - CodeInvalid: the request is invalid, or the template was made by hand.
 //   - CodeForbidden.
-//   - CodeNotFound: the template or the source does not exist, or the template is gone from its source.
+//   - CodeNotFound: the template or the source does not exist, or the template is gone from its
+//     source.
 //   - CodeEdited: local edits conflict with the source's content.
 //   - CodePrecondition: with ifMatch, the template has none of these ETags; with in.Revision, the
 //     source has another revision.
@@ -187,8 +188,9 @@ func (s *Templates) Update(
 	}
 	if u.in.Revision != "" && u.in.Revision != revision {
 		return Update{}, &Error{
-			Code:    CodePrecondition,
-			Message: "the source has another revision than the one reviewed: review what it has now",
+			Code: CodePrecondition,
+			Message: "the source has another revision than the one reviewed: " +
+				"review what it has now",
 		}
 	}
 	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
@@ -313,7 +315,8 @@ func (p *plan) fits(t *Template) bool {
 // diverged reports whether a template is edited locally and its source has changed differently. own
 // is the revision of the template's content.
 func (u *updater) diverged(t *Template, own string) bool {
-	return u.origin.Revision != t.Origin.Revision && own != t.Origin.Revision && own != u.origin.Revision
+	return u.origin.Revision != t.Origin.Revision &&
+		own != t.Origin.Revision && own != u.origin.Revision
 }
 
 func (u *updater) merge(ctx context.Context) error {
@@ -346,7 +349,9 @@ func (u *updater) change(t *Template) (write bool, err error) {
 		return false, err
 	}
 	u.events = nil
-	u.result = Update{PreviousRevision: t.Origin.Revision, NewRevision: t.Origin.Revision, Template: *t}
+	u.result = Update{
+		PreviousRevision: t.Origin.Revision, NewRevision: t.Origin.Revision, Template: *t,
+	}
 	own := u.plan.own
 	if !u.plan.fits(t) {
 		if own, err = t.Content.Revision(); err != nil {
@@ -412,8 +417,8 @@ func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
 func editedLocally(fields []string) *Error {
 	return &Error{
 		Code: CodeEdited,
-		Message: "the source has changed, and so was this template here (" + strings.Join(fields, ", ") +
-			"): update with force to replace it, or with a resolution",
+		Message: "the source has changed, and so was this template here (" +
+			strings.Join(fields, ", ") + "): update with force to replace it, or with a resolution",
 		Fields: slices.Clone(fields),
 	}
 }
@@ -437,16 +442,22 @@ const (
 
 // merge combines two changed contents that have a common base. conflicts names the fields that it
 // cannot combine. Its error is the error of ctx, or reports a manifest that is not valid JSON.
-func merge(ctx context.Context, base, ours, theirs Content) (merged Content, conflicts []string, err error) {
+func merge(
+	ctx context.Context, base, ours, theirs Content,
+) (merged Content, conflicts []string, err error) {
 	field := func(name string, clash bool) {
 		if clash {
 			conflicts = append(conflicts, name)
 		}
 	}
 	var clash bool
-	merged.Name, clash = either(base.Name, ours.Name, theirs.Name, func(a, b string) bool { return a == b })
+	merged.Name, clash = either(
+		base.Name, ours.Name, theirs.Name, func(a, b string) bool { return a == b },
+	)
 	field("name", clash)
-	merged.Description, clash = either(base.Description, ours.Description, theirs.Description, equalText)
+	merged.Description, clash = either(
+		base.Description, ours.Description, theirs.Description, equalText,
+	)
 	field("description", clash)
 	merged.Category, clash = either(base.Category, ours.Category, theirs.Category, equalText)
 	field("category", clash)
