@@ -17,7 +17,8 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// SourceKey names a source: unique over its three fields. Owner is "" exactly when Scope is [ScopeServer].
+// SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
+// [ScopeServer].
 type SourceKey struct {
 	Scope Scope
 	Owner string
@@ -27,28 +28,32 @@ type SourceKey struct {
 // Source is a trusted address from which templates can be installed.
 type Source struct {
 	SourceKey
-	URL         string  // the base: its catalogue is URL/templates.json
-	Description *string // nil: none given, which is not the same as ""
+	URL         string  // the base URL: the catalogue is URL/templates.json
+	Description *string // nil: none, which is not the same as ""
 	SealedToken []byte  // the access token, encrypted for this row alone; nil: none
-	SigningKey  []byte  // the Ed25519 public key (RFC 8032) by which its catalogue has to be signed; nil: by none
-	Serial      int64   // the greatest of the signed catalogues that were accepted; 0: none was
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
+	// SigningKey is the Ed25519 public key (RFC 8032) whose signature the catalogue must carry.
+	// Nil: the catalogue needs no signature.
+	SigningKey []byte
+	Serial     int64 // the greatest serial of the accepted signed catalogues; 0: none was accepted
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
 }
 
-// HasAuth reports whether the source is asked with an access token.
+// HasAuth reports whether requests to the source carry an access token.
 func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
 
-// Register is the request to trust a source.
+// RegisterSource is the request to trust a source.
 type RegisterSource struct {
-	URL         string  // required
-	Alias       *string // the source's name; nil: derived from URL, see [Sources.Register]
-	AuthToken   *Secret // sent to the source as a bearer; nil: none
-	SigningKey  []byte  // the Ed25519 public key, 32 bytes, by which the source's catalogue has to be signed from now on; nil: by none
+	URL       string  // required
+	Alias     *string // the source's name; nil: derived from URL, see [Sources.Register]
+	AuthToken *Secret // sent to the source as a bearer token; nil: none
+	// SigningKey is the Ed25519 public key, 32 bytes, whose signature the source's catalogue must
+	// carry from now on. Nil: the catalogue needs no signature.
+	SigningKey  []byte
 	Description *string
 }
 
-// List are the server's trusted marketplace sources, and what they offer.
+// Sources manages the server's trusted marketplace sources and shows what they offer.
 type Sources struct {
 	*base
 	*guard
@@ -59,9 +64,10 @@ type Sources struct {
 	*installs
 }
 
-// Register trusts a source of the server. Its name is the alias, else the first segment of the URL's path without
-// ".git" (https://github.com/acme/templates is "acme"). Nothing is fetched, but an address that can be seen to be
-// forbidden is refused. Errors: CodeInvalid, CodeForbidden, CodeExists.
+// Register adds a trusted source to the server. The source's name is the alias, else the first
+// segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
+// fetches nothing, but refuses an address that is visibly malformed or forbidden. Errors:
+// CodeInvalid, CodeForbidden, CodeExists.
 func (s *Sources) Register(ctx context.Context, by Principal, in RegisterSource) (Source, error) {
 	source, err := s.newSource(in)
 	if err != nil {
@@ -79,20 +85,26 @@ func (s *Sources) Register(ctx context.Context, by Principal, in RegisterSource)
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(source.CreatedAt, EventSourceRegistered, source.Target()), store.CreateSource(ctx, source)
+		return happened(source.CreatedAt, EventSourceRegistered, source.Target()),
+			store.CreateSource(ctx, source)
 	})
 	if errors.Is(err, ErrExists) {
-		return Source{}, taken("/alias", "a source named "+quote(source.Name)+" is registered already")
+		message := "a source named " + quote(source.Name) + " is registered already"
+		return Source{}, taken("/alias", message)
 	} else if err != nil {
 		return Source{}, fault("register source", err)
 	}
 	return source, nil
 }
 
-// newSource checks the form of a registration and returns the row it asks for, unstamped, without its token or a name from its URL.
+// newSource validates the form of a registration and returns its row. The row has no times, no
+// token and no name from the URL yet.
 func (s *Sources) newSource(in RegisterSource) (Source, error) {
 	var c checker
-	source := Source{SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL, Description: in.Description, SigningKey: bytes.Clone(in.SigningKey)}
+	source := Source{
+		SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL,
+		Description: in.Description, SigningKey: bytes.Clone(in.SigningKey),
+	}
 	if in.URL == "" {
 		c.add("/url", "is required")
 	} else {
@@ -112,8 +124,8 @@ func (s *Sources) newSource(in RegisterSource) (Source, error) {
 	return source, c.err()
 }
 
-// checkAddress asks the marketplace about a source's URL, and names the source by that where there is no alias. Call it only for an
-// authorized caller.
+// checkAddress lets the marketplace check a source's URL. Without an alias it takes the source's
+// name from the URL. Call it only for an authorized caller.
 func (s *Sources) checkAddress(source *Source, in RegisterSource) error {
 	var c checker
 	c.check(s.checkSourceURL(in.URL))
@@ -123,7 +135,8 @@ func (s *Sources) checkAddress(source *Source, in RegisterSource) error {
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required, because the URL has no path to take a name from")
 	} else if c.ok() && (idProblem(source.Name) != "" || token.Whole(source.Name)) {
-		c.add("/alias", "is required, because the URL's path does not start with a name that can be used")
+		c.add("/alias",
+			"is required, because the URL's path does not start with a name that can be used")
 	}
 	return c.err()
 }
@@ -141,7 +154,8 @@ func (s *Sources) checkSourceURL(address string) *Error {
 func (s *Sources) checkSourceToken(token string) *Error {
 	switch {
 	case s.sealer == nil:
-		return invalid("/auth_token", "cannot be kept: this server was given no key to encrypt it with")
+		return invalid("/auth_token",
+			"cannot be kept: this server was given no key to encrypt it with")
 	case token == "":
 		return invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:
@@ -159,7 +173,7 @@ func nameFromURL(address string) string {
 		return ""
 	}
 	first, _, _ := strings.Cut(strings.TrimLeft(u.EscapedPath(), "/"), "/")
-	name, _ := url.PathUnescape(first) // what url.Parse let through is well escaped
+	name, _ := url.PathUnescape(first) // url.Parse accepts only good escapes
 	return strings.TrimSuffix(name, ".git")
 }
 
@@ -172,8 +186,8 @@ func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, erro
 		func(last Source) { page.After = last.Name })
 }
 
-// Remove stops trusting a source of the server. What was installed from it stays. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// Remove stops trusting a source of the server. Templates installed from it stay. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
@@ -197,29 +211,41 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 func noSource() *Error { return notFound("no source of that name is registered") }
 
 func sourceTokenLost(name string, err error) *Error {
-	return &Error{Code: CodeInternal, Message: "the access token of source " + quote(name) +
-		" cannot be read with this server's sealing keys: give it the key that is missing, or remove the source and register it again", Err: err}
+	return &Error{
+		Code: CodeInternal,
+		Message: "the access token of source " + quote(name) +
+			" cannot be read with this server's sealing keys: give it the key that is missing, " +
+			"or remove the source and register it again",
+		Err: err,
+	}
 }
 
-// binding ties a sealed token to its row: moved to another row or address, it does not open.
+// binding ties a sealed token to its row. The token does not open in another row or with another
+// URL.
 func (s Source) binding() []byte {
-	return []byte(strings.Join([]string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}, "\x00"))
+	parts := []string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}
+	return []byte(strings.Join(parts, "\x00"))
 }
 
 // Compare orders by scope, owner and name, byte by byte, as package cmp does.
 func (k SourceKey) Compare(other SourceKey) int {
-	return cmp.Or(cmp.Compare(k.Scope, other.Scope), cmp.Compare(k.Owner, other.Owner), cmp.Compare(k.Name, other.Name))
+	return cmp.Or(
+		cmp.Compare(k.Scope, other.Scope),
+		cmp.Compare(k.Owner, other.Owner),
+		cmp.Compare(k.Name, other.Name),
+	)
 }
 
-// Target is the source, for events and change feeds.
+// Target returns the source as the target of events and change feeds.
 func (k SourceKey) Target() Target {
 	return Target{Kind: TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
 }
 
-// Rebind says that the templates which came from a source of that name are to be updated from where it is now: one that was
-// registered anew at another address updates nothing that came from the old one, until then. It returns the ids of those of the
-// server that it has bound, in byte order; none where all were bound already. Nothing is fetched, no content changes.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Rebind binds the templates that came from a source of this name to the source's current address.
+// A source that is removed and registered at another address does not update templates from the old
+// address until Rebind. It returns the ids of the server's templates that it has bound, in byte
+// order. When all were bound already, the list is empty and not nil. Rebind fetches nothing and
+// changes no content. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
 	if err := checkID("name", name); err != nil {
 		return nil, err
@@ -255,7 +281,7 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	return ids, nil
 }
 
-// newSealer returns what seals the tokens of sources: nil where there is no key.
+// newSealer returns the sealer for the tokens of sources, or nil when the configuration has no key.
 func newSealer(config SourceConfig) (*seal.Sealer, error) {
 	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
 		return nil, nil
@@ -275,13 +301,16 @@ func newSealer(config SourceConfig) (*seal.Sealer, error) {
 	return sealer, nil
 }
 
-// Reseal seals the tokens of the server's sources that are under one of Config.Sources.OldSealingKeys anew, under its
-// SealingKey, and returns how many those were, beside an error too. It may run in several processes, and again after a
-// failure: what is done stays done. When it returns 0 and no error, and no process seals under them any more, the old
-// keys can go. For [Host] alone. UpdatedAt stays and there is no event: nothing has changed for anybody.
+// Reseal moves the tokens of the server's sources from Config.Sources.OldSealingKeys to SealingKey.
+// It returns how many tokens it resealed, also together with an error. Only [Host] may call it.
 //
-// A token that no key opens stays as it is, and the others are resealed all the same. Errors: CodeForbidden; CodeInternal for
-// each token that no key opens, naming its source, joined. A fault of the store ends it, and is the error then.
+// Reseal may run in several processes, and again after a failure: a resealed token stays resealed.
+// You can remove the old keys when Reseal returns 0 and no error, and no process seals with them
+// any more. UpdatedAt stays and Reseal makes no event, because callers see no change.
+//
+// A token that no key opens stays unchanged, and Reseal continues with the others. Errors:
+// CodeForbidden; CodeInternal for each token that no key opens, naming its source, joined. A fault
+// of the store stops Reseal and is returned alone.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	if by.Kind != KindHost {
 		return 0, forbidden("only the host application reseals the tokens of sources")
@@ -305,15 +334,15 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	return resealed, errors.Join(lost...)
 }
 
-// resealSource reseals the token of a source that was listed, as the source is now. Where there is nothing to do, and that is
-// everywhere the second time, it costs no transaction.
+// resealSource reseals the token of a listed source, in the source's current state. When the token
+// needs no resealing, as in every second run, it starts no transaction.
 func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, err error) {
 	if needed, err := s.reseal(&listed); err == nil && !needed {
 		return false, nil
 	}
 	err = s.store.ChangeSource(ctx, listed.SourceKey, func(source *Source) (bool, error) {
 		write, err := s.reseal(source)
-		done = write // in the last call
+		done = write // the store may call again: the last call counts
 		return write, err
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -324,7 +353,8 @@ func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, e
 	return done, nil
 }
 
-// reseal gives source its token under the current key, and reports whether it was under another.
+// reseal seals the token of source with the current key. It reports whether the token was under
+// another key.
 func (s *Sources) reseal(source *Source) (bool, error) {
 	if !source.HasAuth() {
 		return false, nil

@@ -15,35 +15,39 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// copyRest is how many times as long as copying templates took it is not done again.
+// copyRest sets the pause after copying templates, as a multiple of the time that copying took.
 const copyRest = 20
 
-// templateCopies are the copies of the server's templates: one list of all of them, or none.
+// templateCopies caches the server's templates: one list of all of them, or none.
 //
-// A list is read in the background, when one was wanted, and kept only when nothing has changed meanwhile. None is used while a call of
-// this process may be changing a template: so nobody who has seen a change, in the answer of that call or of another, is
-// answered from a list that is older.
+// A goroutine in the background reads a list when a caller wants one. It keeps the list only when
+// no template has changed meanwhile. While a call of this process may be changing a template, no
+// call uses the list. So a caller that has seen a change, in the answer of any call, never gets an
+// answer from an older list.
 type templateCopies struct {
-	lists   *cache.Cache[struct{}, *templateList] // one
-	room    int64                                 // bytes; 0: nothing is copied
+	lists   *cache.Cache[struct{}, *templateList] // holds at most one list
+	room    int64                                 // bytes; 0: nothing is cached
 	writers atomic.Int64                          // calls that may be changing a template
-	wanted  chan struct{}                         // holds one when a list is wanted
+	wanted  chan struct{}                         // holds one value when a list is wanted
 }
 
 func newTemplateCopies(room int) *templateCopies {
 	return &templateCopies{
-		lists: cache.New[struct{}, *templateList](1, func(struct{}) uint64 { return 0 }), room: int64(room), wanted: make(chan struct{}, 1),
+		lists:  cache.New[struct{}, *templateList](1, func(struct{}) uint64 { return 0 }),
+		room:   int64(room),
+		wanted: make(chan struct{}, 1),
 	}
 }
 
-// dropBefore forgets the list, and one that is being read, unless it was read at a generation or later.
+// dropBefore drops the list, and a list that is being read, unless the list is of this generation
+// or a later one.
 func (c *templateCopies) dropBefore(generation int64) {
 	if list, found := c.lists.Get(struct{}{}); !found || list.generation < generation {
 		c.lists.Clear()
 	}
 }
 
-// want has a list read in the background.
+// want asks the background goroutine to read a list.
 func (c *templateCopies) want() {
 	select {
 	case c.wanted <- struct{}{}:
@@ -51,13 +55,14 @@ func (c *templateCopies) want() {
 	}
 }
 
-// shelf reads the server's templates, from memory where it may.
+// shelf reads the server's templates, from the cache when it can.
 type shelf struct {
 	*base
-	copyTemplates func() // starts copying templates, once
+	copyTemplates func() // starts the background goroutine, once
 }
 
-// shown forgets the list when the store has shown a template to be otherwise; nil: not to be there.
+// shown drops the list when it disagrees with the store. t is the template that the store returned;
+// nil: the store has no such template.
 func (s *shelf) shown(id string, t *Template) {
 	if s.copies == nil {
 		return
@@ -68,14 +73,16 @@ func (s *shelf) shown(id string, t *Template) {
 	}
 }
 
-// templateList returns the copies of all templates, if they are there and hold. nil: the store has to be asked.
+// templateList returns the cached list of all templates while it is valid. Nil: read the store.
 func (s *shelf) templateList() *templateList {
 	if s.copies == nil || s.copies.templates.room == 0 {
 		return nil
 	}
 	s.followStore()
 	c := s.copies.templates
-	if c.writers.Load() > 0 { // before the list is looked for: a call that has ended has dropped it
+	// Count the writers before reading the list: a writer drops the list before it leaves the
+	// count.
+	if c.writers.Load() > 0 {
 		return nil
 	}
 	v, ok := s.copies.view()
@@ -94,8 +101,11 @@ func (s *shelf) templateList() *templateList {
 	return list
 }
 
-// copiedTemplate returns a template as the list has it, its base included.
-func (s *shelf) copiedTemplate(ctx context.Context, l *templateList, id string) (Template, error) {
+// copiedTemplate returns a template of the list, with its base. It reads the store for a base that
+// the list does not have.
+func (s *shelf) copiedTemplate(
+	ctx context.Context, l *templateList, id string,
+) (Template, error) {
 	number, there := l.byID[id]
 	if !there {
 		return Template{}, noTemplate()
@@ -110,7 +120,8 @@ func (s *shelf) copiedTemplate(ctx context.Context, l *templateList, id string) 
 	return t, err
 }
 
-// changesTemplates is called by whoever is about to change templates of the server, or to be refused it, who calls done when it knows.
+// changesTemplates marks the start of a change to templates of the server. Call it before the
+// change, and call done when the outcome is known, even a refusal.
 func (s *shelf) changesTemplates() (done func()) {
 	if s.copies == nil {
 		return func() {}
@@ -123,12 +134,12 @@ func (s *shelf) changesTemplates() (done func()) {
 	}
 }
 
-// keepTemplates reads lists that are wanted until ctx ends.
+// keepTemplates reads the lists that callers want until ctx ends.
 func (s *shelf) keepTemplates(ctx context.Context) {
 	for ctx.Err() == nil {
 		tasks.Wait(ctx, s.copies.templates.wanted)
 		if _, found := s.copies.templates.lists.Get(struct{}{}); found || ctx.Err() != nil {
-			continue // it was wanted while it was read
+			continue // a caller wanted the list while it was read
 		}
 		began := time.Now()
 		if err := s.putTemplates(ctx); err != nil {
@@ -138,7 +149,8 @@ func (s *shelf) keepTemplates(ctx context.Context) {
 	}
 }
 
-// putTemplates reads the list, and keeps it if it is of one generation, or that it would be too large.
+// putTemplates reads the list, and keeps it if no template changed meanwhile. For a list that is
+// too large it keeps that fact.
 func (s *shelf) putTemplates(ctx context.Context) error {
 	c := s.copies.templates
 	fence := c.lists.Fence(struct{}{})
@@ -151,7 +163,8 @@ func (s *shelf) putTemplates(ctx context.Context) error {
 		return err
 	}
 	after, err := s.changes(ctx, before.Generation)
-	if err != nil || after.Reset || slices.ContainsFunc(after.Targets, func(t Target) bool { return t.Kind == TargetTemplate }) {
+	isTemplate := func(t Target) bool { return t.Kind == TargetTemplate }
+	if err != nil || after.Reset || slices.ContainsFunc(after.Targets, isTemplate) {
 		return err
 	}
 	list := &templateList{generation: after.Generation, tooLarge: true}
@@ -163,8 +176,11 @@ func (s *shelf) putTemplates(ctx context.Context) error {
 	return nil
 }
 
-// rowsWithin reads all templates that room is there for, and returns what is left of it, which is negative when there are more.
-func (s *shelf) rowsWithin(ctx context.Context, room int64) (rows []Template, left int64, err error) {
+// rowsWithin reads all templates and returns the bytes left of room. When the templates need more
+// than room, it returns no rows and a negative left.
+func (s *shelf) rowsWithin(
+	ctx context.Context, room int64,
+) (rows []Template, left int64, err error) {
 	for row, err := range s.storedTemplates(ctx, TemplateFilter{}, "", "") {
 		if err != nil {
 			return nil, 0, err
@@ -177,36 +193,38 @@ func (s *shelf) rowsWithin(ctx context.Context, room int64) (rows []Template, le
 	return slices.Clip(rows), room, nil
 }
 
-// templateBytes is what a template takes in a list beside its texts: itself, where it came from, its places.
+// templateBytes estimates the size of a template in a list without its texts: its struct, its
+// origin and its index entries.
 const templateBytes = 768
 
-// templateList is the server's templates as they were at one generation. But for bases, which follow when they are asked for, it does
-// not change, and whoever reads it shares it.
+// templateList holds the server's templates as they were at one generation. Readers share it, and
+// it does not change, with two exceptions: bases and renderings are added on demand.
 type templateList struct {
 	generation int64
-	tooLarge   bool       // and so it is empty
+	tooLarge   bool       // the templates do not fit into the room, so the list is empty
 	rows       []Template // by name, then id; without bases
 	byID       map[string]int32
-	whole      []atomic.Pointer[Template] // the rows with their bases; nil: to be read
+	whole      []atomic.Pointer[Template] // the rows with their bases; nil: not read yet
 
-	// The numbers of rows, growing.
+	// The numbers of rows, in ascending order.
 	all               []int32
 	byCategory, byTag map[string][]int32
 
-	renderings sync.Map     // *rendering by its name
-	room       atomic.Int64 // bytes that are left for bases and renderings
+	renderings sync.Map     // *rendering by the key "as" of [Templates.Render]
+	room       atomic.Int64 // bytes left for bases and renderings
 }
 
-// rendering is a list as somebody writes it.
+// rendering is the list in the form of one render function.
 type rendering struct {
 	once sync.Once
-	text []byte // nil: there is no room for it
+	text []byte // nil: the list has no room for it
 }
 
 func newTemplateList(rows []Template, room, generation int64) *templateList {
 	l := &templateList{
-		generation: generation, rows: rows, byID: make(map[string]int32, len(rows)), whole: make([]atomic.Pointer[Template], len(rows)),
-		all: make([]int32, len(rows)), byCategory: map[string][]int32{}, byTag: map[string][]int32{},
+		generation: generation, rows: rows, byID: make(map[string]int32, len(rows)),
+		whole: make([]atomic.Pointer[Template], len(rows)), all: make([]int32, len(rows)),
+		byCategory: map[string][]int32{}, byTag: map[string][]int32{},
 	}
 	l.room.Store(room)
 	for i := range rows {
@@ -226,8 +244,10 @@ func newTemplateList(rows []Template, room, generation int64) *templateList {
 	return l
 }
 
-// after yields the rows behind a name and id that a filter lets through.
-func (l *templateList) after(ctx context.Context, filter TemplateFilter, name, id string) iter.Seq2[Template, error] {
+// after yields the rows that match a filter, starting after a name and id.
+func (l *templateList) after(
+	ctx context.Context, filter TemplateFilter, name, id string,
+) iter.Seq2[Template, error] {
 	return func(yield func(Template, error) bool) {
 		first := sort.Search(len(l.rows), func(i int) bool {
 			return cmp.Or(cmp.Compare(l.rows[i].Name, name), cmp.Compare(l.rows[i].ID, id)) > 0
@@ -246,7 +266,7 @@ func (l *templateList) after(ctx context.Context, filter TemplateFilter, name, i
 	}
 }
 
-// at returns the row in a place of those that a filter lets through.
+// at returns the row at a place among the rows that match a filter.
 func (l *templateList) at(filter TemplateFilter, place int) (Template, error) {
 	for _, number := range l.numbers(filter) {
 		if row := &l.rows[number]; filter.lets(row) {
@@ -259,7 +279,7 @@ func (l *templateList) at(filter TemplateFilter, place int) (Template, error) {
 	return Template{}, noTemplate()
 }
 
-// numbers are those of few rows, among which are all that a filter lets through.
+// numbers returns the numbers of few rows. They include all rows that match a filter.
 func (l *templateList) numbers(filter TemplateFilter) []int32 {
 	numbers := l.all
 	if filter.Category != "" {
@@ -272,25 +292,29 @@ func (l *templateList) numbers(filter TemplateFilter) []int32 {
 }
 
 func (f TemplateFilter) lets(t *Template) bool {
-	return (f.Category == "" || t.Category != nil && *t.Category == f.Category) && (f.Tag == "" || slices.Contains(t.Tags, f.Tag))
+	return (f.Category == "" || t.Category != nil && *t.Category == f.Category) &&
+		(f.Tag == "" || slices.Contains(t.Tags, f.Tag))
 }
 
-// has reports whether a template, as the store has just returned it with its base, is in the list just so; nil: whether there is none.
+// has reports whether the list agrees with the store about a template. t is the template that the
+// store has just returned, with its base; nil: the store has no such template.
 func (l *templateList) has(id string, t *Template) bool {
 	number, there := l.byID[id]
 	if !there || t == nil {
 		return !there && t == nil
 	}
 	row := &l.rows[number]
-	return row.InstalledAt.Equal(t.InstalledAt) && row.UpdatedAt.Equal(t.UpdatedAt) && row.Version == t.Version &&
-		row.Content.same(t.Content) && (row.Origin == nil) == (t.Origin == nil) && (t.Origin == nil || row.Origin.URL == t.Origin.URL)
+	return row.InstalledAt.Equal(t.InstalledAt) && row.UpdatedAt.Equal(t.UpdatedAt) &&
+		row.Version == t.Version && row.Content.same(t.Content) &&
+		(row.Origin == nil) == (t.Origin == nil) &&
+		(t.Origin == nil || row.Origin.URL == t.Origin.URL)
 }
 
-// complete adds the base of a template that the list has, if there is room.
+// complete adds the base of a template to the list, if the list has room for it.
 func (l *templateList) complete(t Template) {
 	number, origin := l.byID[t.ID], *t.Origin
 	if t.Content = l.rows[number].Content; origin.Base.same(t.Content) {
-		origin.Base = t.Content // in the same memory
+		origin.Base = t.Content // shares memory
 	} else if !l.take(origin.Base.size()) {
 		return
 	}
@@ -298,7 +322,8 @@ func (l *templateList) complete(t Template) {
 	l.whole[number].Store(&t)
 }
 
-// rendered returns the list as render writes it, the first time, and nil where there is no room for that.
+// rendered returns the list in the form of render, which it calls only the first time. Nil: the
+// list has no room for it.
 func (l *templateList) rendered(as any, render func([]Template) []byte) []byte {
 	known, found := l.renderings.Load(as)
 	if !found {
@@ -313,7 +338,7 @@ func (l *templateList) rendered(as any, render func([]Template) []byte) []byte {
 	return r.text
 }
 
-// take reports whether there is room for some more bytes, which they have then.
+// take reserves bytes of the room, and reports whether it could.
 func (l *templateList) take(bytes int64) bool {
 	if l.room.Add(-bytes) >= 0 {
 		return true
@@ -322,7 +347,7 @@ func (l *templateList) take(bytes int64) bool {
 	return false
 }
 
-// size is about how many bytes the texts of a content take.
+// size estimates the bytes that the texts of a content take.
 func (c Content) size() int64 {
 	n := len(c.Name) + len(c.Manifest)
 	for _, text := range []*string{c.Description, c.Category} {
