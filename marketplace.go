@@ -12,52 +12,57 @@ import (
 	"github.com/extsvc/svc/internal/seal"
 )
 
-// Marketplace fetches templates from sources. Package marketplace has the one that asks the web and file systems.
-// All methods are called concurrently.
+// Marketplace fetches templates from sources. Package marketplace has an implementation for the web
+// and for file systems. The Service calls all methods concurrently.
 type Marketplace interface {
-	// CheckURL refuses a source's address that can be seen, without asking anybody, to be malformed or forbidden.
-	// What the error says is shown to the caller.
+	// CheckURL refuses a source's URL that is malformed or forbidden. It sends no request. The
+	// caller sees the error's text.
 	CheckURL(url string) error
-	// Template asks the source, now, for the template with that id in its catalogue, its manifest included.
+	// Template asks the source for the template with this id in its catalogue, with its manifest.
+	// It always asks and uses no copy.
 	//
-	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed (unreachable,
-	// answering badly, or the entry is bad) or CodeSourceTimeout, whose Message is shown to the caller. Any
-	// other error counts as CodeSourceFailed and is not shown.
+	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed
+	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout. The
+	// caller sees their Message. Any other error counts as CodeSourceFailed, and the caller does
+	// not see it.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
-	// Catalog returns what the source offers: from a copy not older than maxAge when there is one, else the source is asked. When
-	// it cannot be asked, or answers badly, and there is an older copy, that is returned with its Failure. No manifest is
-	// asked for. What is returned is shared with other callers: it is not to be changed.
+	// Catalog returns what the source offers. It uses a copy that is not older than maxAge, else it
+	// asks the source. If the source cannot be asked or answers badly, Catalog returns an older
+	// copy, if it has one, with Failure set. It asks for no manifest. Callers share the result and
+	// must not change it.
 	//
 	// Errors are those of Template, without CodeNotFound.
 	Catalog(ctx context.Context, from Upstream, maxAge time.Duration) (Catalog, error)
-	// Manifest returns the manifest of an entry of the source's catalogue that names a file for it: a copy when the entry's
-	// ManifestDigest shows that it is still good, else the source is asked, now.
+	// Manifest returns the manifest of a catalogue entry that names a file for it. It uses a copy
+	// when the entry's ManifestDigest shows that the copy is still good, else it asks the source.
 	//
 	// Errors are those of Template, without CodeNotFound.
 	Manifest(ctx context.Context, from Upstream, entry CatalogEntry) (json.RawMessage, error)
 }
 
-// Upstream is a source as a [Marketplace] is to ask it.
+// Upstream tells a [Marketplace] how to ask a source.
 type Upstream struct {
 	Source SourceKey
 	URL    string
-	Token  Secret // "" none
-	// Registered is when the source was registered: another registration under the same name is another source, and
-	// nothing that was kept of the first is used for it.
+	Token  Secret // "": none
+	// Registered is the time of the source's registration. Another registration under the same name
+	// is another source: nothing kept for the first is used for it.
 	Registered time.Time
-	SigningKey ed25519.PublicKey // who has to have signed its catalogue; nil: nobody
-	Serial     int64             // the greatest of the signed catalogues that were accepted; 0: none was
-	Memory     SourceMemory      // nil: there is none
+	SigningKey ed25519.PublicKey // the key that must sign the catalogue; nil: no signature needed
+	Serial     int64             // the greatest serial of the accepted signed catalogues; 0: none
+	Memory     SourceMemory      // nil: none
 }
 
-// SourceMemory is where a [Marketplace] keeps what a source has answered, so that it outlives the process: it belongs to one
-// registration. Its methods may be called concurrently, and by requests that nobody waits for any more.
+// SourceMemory is where a [Marketplace] keeps the answers of a source, so that they outlive the
+// process. It belongs to one registration. Its methods may be called concurrently, and also by
+// requests whose caller no longer waits.
 type SourceMemory interface {
-	// File returns what was kept under a path; nil: nothing was, or it cannot be read just now.
+	// File returns the data kept under a path. Nil: no data is kept, or it cannot be read just now.
 	File(ctx context.Context, path string) []byte
-	// KeepFile keeps data under a path, "" for the catalogue, if it can.
+	// KeepFile keeps data under a path, if it can. The path of the catalogue is "".
 	KeepFile(ctx context.Context, path string, data []byte)
-	// AcceptSerial notes the serial of a signed catalogue, unless a greater one was noted, and returns the greatest.
+	// AcceptSerial records the serial of a signed catalogue, unless a greater one is recorded. It
+	// returns the greatest serial.
 	AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error)
 }
 
@@ -70,7 +75,8 @@ type upstreams struct {
 	failing *failing
 }
 
-// upstream returns how to ask a registered source, its token unsealed. ErrNotFound when it is not registered.
+// upstream returns how to ask a registered source, with its token unsealed. It returns ErrNotFound
+// when the source is not registered.
 func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
 	source, err := s.store.Source(ctx, key)
 	if errors.Is(err, ErrNotFound) {
@@ -81,10 +87,14 @@ func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, erro
 	return s.upstreamOf(source)
 }
 
-// upstreamOf returns how to ask a source that was read.
+// upstreamOf returns how to ask a source that was read from the store.
 func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
-	up := Upstream{Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt, SigningKey: source.SigningKey, Serial: source.Serial}
-	if s.copies != nil { // what is asked of a source may go on when a transaction of the host has ended
+	up := Upstream{
+		Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt,
+		SigningKey: source.SigningKey, Serial: source.Serial,
+	}
+	// In a transaction of the host, Memory stays nil: a request may outlive the transaction.
+	if s.copies != nil {
 		up.Memory = sourceMemory{s, source.SourceKey}
 	}
 	if !source.HasAuth() {
@@ -98,18 +108,22 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	return up, nil
 }
 
-// sourceMoved is why a template is not updated from a source that is not where it was.
+// sourceMoved returns the error for a template whose source is now registered at another URL.
 func sourceMoved(origin *Origin, up Upstream) *Error {
 	was := "an address that is not known"
 	if origin.URL != "" {
 		was = origin.URL
 	}
-	return &Error{Code: CodeSourceMoved, Message: "this template came from " + was + ", and the source " + quote(up.Source.Name) +
-		" is registered at " + up.URL + " now: re-bind the source if that is right"}
+	return &Error{
+		Code: CodeSourceMoved,
+		Message: "this template came from " + was + ", and the source " + quote(up.Source.Name) +
+			" is registered at " + up.URL + " now: re-bind the source if that is right",
+	}
 }
 
-// originUpstream returns how to ask the source that a template came from. CodeNotFound, naming it, when it was removed;
-// CodeSourceMoved when it is registered at another address now.
+// originUpstream returns how to ask the source that a template came from. Errors: CodeNotFound,
+// naming the source, when the source was removed; CodeSourceMoved when it is now registered at
+// another URL.
 func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
 	up, err := s.upstream(ctx, origin.Source)
 	switch {
@@ -122,11 +136,15 @@ func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstrea
 }
 
 func sourceGone(origin *Origin) *Error {
-	return notFound("the source " + quote(origin.Source.Name) + ", from which this template came, is registered no longer")
+	return notFound("the source " + quote(origin.Source.Name) +
+		", from which this template came, is registered no longer")
 }
 
-// fetch asks a source for a template and checks what it answers as strictly as what a caller sends.
-func (s *upstreams) fetch(ctx context.Context, by Principal, up Upstream, id string) (Content, string, error) {
+// fetch asks a source for a template. It returns the content and its revision. It checks the
+// source's answer as strictly as the input of a caller.
+func (s *upstreams) fetch(
+	ctx context.Context, by Principal, up Upstream, id string,
+) (Content, string, error) {
 	if s.config.Marketplace == nil {
 		return Content{}, "", takesNoSources()
 	}
@@ -156,12 +174,14 @@ func takesNoSources() *Error {
 
 func badEntry(up Upstream, err error) *Error {
 	return &Error{
-		Code: CodeSourceFailed, Message: "source " + quote(up.Source.Name) + ": this template of it is bad: " + firstMessage(err),
+		Code: CodeSourceFailed,
+		Message: "source " + quote(up.Source.Name) + ": this template of it is bad: " +
+			firstMessage(err),
 		Err: errors.Join(ErrBadEntry, err),
 	}
 }
 
-// firstMessage is what the first of some errors says, with its field.
+// firstMessage returns the text of the first error, with its field.
 func firstMessage(err error) string {
 	first, is := errors.AsType[*Error](err)
 	if !is {
@@ -170,28 +190,37 @@ func firstMessage(err error) string {
 	return first.Field + " " + first.Message
 }
 
-// sourceFault passes on what a Marketplace says in an Error, and hides everything else.
+// sourceFault passes on an [*Error] of a Marketplace, and hides the text of every other error.
 func sourceFault(up Upstream, err error) error {
-	err = up.Token.hideIn(err) // a source may repeat what it was told
+	err = up.Token.hideIn(err) // a source may repeat the token in its answer
 	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, context.Canceled) {
 		return fault("ask source", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &Error{Code: CodeSourceTimeout, Message: "source " + quote(up.Source.Name) + " did not answer in time", Err: err}
+		return &Error{
+			Code:    CodeSourceTimeout,
+			Message: "source " + quote(up.Source.Name) + " did not answer in time",
+			Err:     err,
+		}
 	}
-	return &Error{Code: CodeSourceFailed, Message: "source " + quote(up.Source.Name) + " could not be asked", Err: err}
+	return &Error{
+		Code:    CodeSourceFailed,
+		Message: "source " + quote(up.Source.Name) + " could not be asked",
+		Err:     err,
+	}
 }
 
-// maxFailing is how many failing sources are remembered: some 300 bytes each, and at most 10 MiB.
+// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
 const maxFailing = 1 << 13
 
-// failing are the sources that failed when this process asked them last, by when they were registered.
+// failing holds the sources that failed when this process last asked them, with their registration
+// times.
 type failing struct {
 	mu      sync.Mutex
 	sources map[SourceKey]time.Time
 }
 
-// turned notes whether a source fails, and reports whether that is news.
+// turned records whether a source fails, and reports whether that is a change.
 func (f *failing) turned(up Upstream, fails bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,26 +232,31 @@ func (f *failing) turned(up Upstream, fails bool) bool {
 		delete(f.sources, up.Source)
 		return true
 	}
-	if f.sources == nil || len(f.sources) == maxFailing { // removed ones stay: forget all, and tell once more of those that still fail
+	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
+	// announced once more.
+	if f.sources == nil || len(f.sources) == maxFailing {
 		f.sources = map[SourceKey]time.Time{}
 	}
 	f.sources[up.Source] = up.Registered
 	return true
 }
 
-// sourceProblem returns what is wrong with one source, of several that are dealt with, or the error when it is another.
+// sourceProblem returns the message of an error that concerns only one of several sources. It
+// returns every other error unchanged.
 func sourceProblem(err error) (string, error) {
 	first, is := errors.AsType[*Error](err)
-	if is && (slices.Contains([]Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout}, first.Code) || errors.Is(err, seal.ErrOpen)) {
+	ofSource := []Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout}
+	if is && (slices.Contains(ofSource, first.Code) || errors.Is(err, seal.ErrOpen)) {
 		return first.Message, nil
 	}
 	return "", err
 }
 
-// asked tells the host when a source begins to fail, and when it answers again. An entry of its catalogue that is bad, or not there, is no
-// failure of the source.
+// asked announces when a source begins to fail, and when it answers again. A bad or missing entry
+// of its catalogue is not a failure of the source.
 func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
-	if s.copies == nil || errors.Is(err, context.Canceled) { // in a transaction of the host, or given up
+	// Announce nothing in a transaction of the host, or for a cancelled request.
+	if s.copies == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	code := ErrorCode(err)
@@ -234,10 +268,12 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 	if !fails {
 		action = EventSourceRecovered
 	}
-	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target()))) // outside of a transaction it does not fail
+	// announce does not fail outside a transaction.
+	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target())))
 }
 
-// sourceMemory is what a source has answered, in the store. What cannot be kept or read costs a request more, and a line in the log.
+// sourceMemory keeps the answers of a source in the store. A failed write or read costs one more
+// request and one line in the log.
 type sourceMemory struct {
 	sources *upstreams
 	key     SourceKey
@@ -251,20 +287,23 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 	return file.Data
 }
 
-// maxKeptPath is how many bytes the path of a file may have that is kept: some databases have short indexes.
+// maxKeptPath limits the path of a kept file, in bytes: some databases have short indexes.
 const maxKeptPath = 1024
 
 func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 	if len(path) > maxKeptPath {
 		return
 	}
-	err := m.sources.store.KeepSourceFile(ctx, m.key, SourceFile{Path: path, Data: data, KeptAt: m.sources.now()})
-	if err != nil && !errors.Is(err, ErrNotFound) { // removed meanwhile
+	file := SourceFile{Path: path, Data: data, KeptAt: m.sources.now()}
+	err := m.sources.store.KeepSourceFile(ctx, m.key, file)
+	if err != nil && !errors.Is(err, ErrNotFound) { // ErrNotFound: the source was removed meanwhile
 		m.warn(ctx, "svc: what a source has answered cannot be kept", path, err)
 	}
 }
 
-func (m sourceMemory) AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error) {
+func (m sourceMemory) AcceptSerial(
+	ctx context.Context, serial int64,
+) (greatest int64, err error) {
 	err = m.sources.store.ChangeSource(ctx, m.key, func(source *Source) (bool, error) {
 		greatest = max(source.Serial, serial)
 		raised := greatest > source.Serial
@@ -278,5 +317,6 @@ func (m sourceMemory) AcceptSerial(ctx context.Context, serial int64) (greatest 
 }
 
 func (m sourceMemory) warn(ctx context.Context, message, path string, err error) {
-	m.sources.config.Logger.WarnContext(ctx, message, "source", m.key.Name, "file", path, "error", err)
+	m.sources.config.Logger.WarnContext(ctx, message,
+		"source", m.key.Name, "file", path, "error", err)
 }

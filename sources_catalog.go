@@ -8,66 +8,79 @@ import (
 	"time"
 )
 
-// browseAge is how old the copy of a catalogue may be from which templates are listed.
+// browseAge limits the age of the catalogue copy that Browse and Search use.
 const browseAge = time.Minute
 
-// Catalog is what a source offers. Every entry of its file is in exactly one of the lists.
+// Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
 type Catalog struct {
-	Revision  string           // of the file: equal where it says the same; "" not known
-	Entries   []CatalogEntry   // the good ones, in the order of the file; their ids are unique
-	Problems  []CatalogProblem // the bad ones, in the order of the file
-	Serial    int64            // of a signed one, greater with each; 0: it is not signed
-	Expires   time.Time        // of a signed one; zero: never
-	FetchedAt time.Time        // when the source gave it, or confirmed it, last
-	Failure   error            // why the source could not be asked since; nil: it was not needed, or has just been
+	Revision  string           // the file's revision: equal for files that say the same; "": not known
+	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
+	Problems  []CatalogProblem // the bad entries, in the order of the file
+	Serial    int64            // of a signed catalogue, grows with each; 0: not signed
+	Expires   time.Time        // of a signed catalogue; zero: never
+	FetchedAt time.Time        // when the source last gave or confirmed the catalogue
+	// Failure says why the source could not be asked since FetchedAt. Nil: the source needed no
+	// request, or has just answered.
+	Failure error
 }
 
 // CatalogEntry is a template that a source offers.
 type CatalogEntry struct {
-	Index        int     // in the file's templates, from 0
-	ID           string  // never ""
-	Content      Content // its lists not nil; its Manifest nil when that is in a file, and not known without asking for it
-	ManifestFile string  // the path of the manifest, relative to the source and decoded; "" when it is inline
-	// ManifestDigest is "sha256:" and the hex SHA-256 of the manifest's canonical form (RFC 8785); "" the catalogue does not say.
+	Index int    // in the file's templates, from 0
+	ID    string // never ""
+	// Content has lists that are not nil. Its Manifest is nil when the manifest is in a file of its
+	// own and is not known without asking for that file.
+	Content Content
+	// ManifestFile is the path of the manifest, relative to the source and decoded. "": the
+	// manifest is inline.
+	ManifestFile string
+	// ManifestDigest is "sha256:" and the hex SHA-256 of the manifest's canonical form (RFC 8785).
+	// "": the catalogue does not say.
 	ManifestDigest string
 }
 
 // CatalogProblem is an entry that cannot be installed.
 type CatalogProblem struct {
 	Index  int    // in the file's templates, from 0
-	ID     string // "" when it has none that can be read
+	ID     string // "": the entry has no readable id
 	Reason string // a sentence fragment for a person, such as "name is missing"
 }
 
-// Browse is what a source of the server offers, beside what is installed of it.
+// SourceTemplates lists what a source of the server offers, and what is installed from it.
 type SourceTemplates struct {
-	Templates []SourceTemplate // those that can be installed, in the order of the catalogue
-	Bad       []CatalogProblem // those that cannot, whatever the filter; in the order of the catalogue
-	FetchedAt time.Time        // when the source gave its catalogue, or confirmed it, last
-	Stale     bool             // the source could not be asked just now: this is what it offered at FetchedAt
+	Templates []SourceTemplate // the templates that can be installed, in the order of the catalogue
+	// Bad lists the entries that cannot be installed, in the order of the catalogue. The filter
+	// does not narrow it.
+	Bad       []CatalogProblem
+	FetchedAt time.Time // when the source last gave or confirmed its catalogue
+	Stale     bool      // the source could not be asked just now: the list is as of FetchedAt
 }
 
 // SourceTemplate is a template of a source.
 type SourceTemplate struct {
 	CatalogEntry
 	InstalledAs []string // the ids of the server's templates that came from it, in byte order; not nil
-	// Behind tells whether one of those has another revision than the source has. Nil: none is installed, or the manifest is in
-	// a file that would have to be asked for.
+	// Behind reports whether one of those templates has another revision than the source. Nil: none
+	// is installed, or the manifest is in a file that has not been asked for.
 	Behind *bool
 }
 
-// CatalogFilter narrows a list of what sources offer; "" matches all. What is not "" has to match together.
+// CatalogFilter narrows a list of what sources offer. A field that is "" matches all entries. An
+// entry must match all fields.
 type CatalogFilter struct {
-	Category string // the category is this
-	Tag      string // one of the tags is this
-	Text     string // each of its words is in the id, the name or the description, in whatever case
+	Category string // the entry's category
+	Tag      string // one of the entry's tags
+	Text     string // words: each must be in the id, name or description; case does not matter
 }
 
-// Browse lists what a source of the server offers, from a copy of its catalogue that is at most a minute old; else the source is
-// asked. When it cannot be asked, its last good catalogue is listed, and said to be stale. Manifests that are files of their
-// own are not asked for: what is wrong with one shows when it is installed. What is returned is not to be changed.
+// Browse lists what a source of the server offers. It uses a copy of the catalogue that is at most
+// a minute old, else it asks the source. If the source cannot be asked, Browse lists its last good
+// catalogue and sets Stale. Browse does not ask for manifests in files of their own: a fault in
+// such a manifest shows when the template is installed. The caller must not change the result.
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
-func (s *Sources) Browse(ctx context.Context, by Principal, name string, filter CatalogFilter) (SourceTemplates, error) {
+func (s *Sources) Browse(
+	ctx context.Context, by Principal, name string, filter CatalogFilter,
+) (SourceTemplates, error) {
 	if err := errors.Join(checkID("name", name), filter.check()); err != nil {
 		return SourceTemplates{}, err
 	}
@@ -83,14 +96,16 @@ func (s *Sources) Browse(ctx context.Context, by Principal, name string, filter 
 	return s.offers(ctx, by, up, filter)
 }
 
-// offers lists what a source offers.
-func (s *Sources) offers(ctx context.Context, by Principal, up Upstream, filter CatalogFilter) (SourceTemplates, error) {
+func (s *Sources) offers(
+	ctx context.Context, by Principal, up Upstream, filter CatalogFilter,
+) (SourceTemplates, error) {
 	catalog, err := s.catalog(ctx, by, up, browseAge)
 	if err != nil {
 		return SourceTemplates{}, err
 	}
 	if catalog.Failure != nil {
-		s.config.Logger.WarnContext(ctx, "svc: a source cannot be asked, its last good catalogue is listed",
+		s.config.Logger.WarnContext(ctx,
+			"svc: a source cannot be asked, its last good catalogue is listed",
 			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", catalog.Failure)
 	}
 	installed, err := s.installed(ctx)
@@ -100,17 +115,20 @@ func (s *Sources) offers(ctx context.Context, by Principal, up Upstream, filter 
 	return s.browse(catalog, installed.bySource[up.Source], filter), nil
 }
 
-// SourceListing is what one of several sources offers.
+// SourceListing lists what one of several sources offers.
 type SourceListing struct {
 	Source SourceKey
 	SourceTemplates
-	Problem string // why there is no list: a sentence for a person; "" there is one
+	Problem string // why the source has no list: a sentence for a person; "": it has one
 }
 
-// Search lists what all sources of the server offer, by their names: for each what [Sources.Browse] lists. A source
-// that fails, and has no copy, has a Problem, and does not stop the others. What is returned is not to be changed.
-// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Sources) Search(ctx context.Context, by Principal, filter CatalogFilter) ([]SourceListing, error) {
+// Search lists what all sources of the server offer, in order of source name. For each source it
+// lists what [Sources.Browse] lists. A source that fails and has no copy gets a Problem and does
+// not stop the others. The caller must not change the result. Errors: CodeInvalid, CodeForbidden,
+// CodeUnavailable.
+func (s *Sources) Search(
+	ctx context.Context, by Principal, filter CatalogFilter,
+) ([]SourceListing, error) {
 	if err := filter.check(); err != nil {
 		return nil, err
 	}
@@ -138,9 +156,12 @@ func (s *Sources) Search(ctx context.Context, by Principal, filter CatalogFilter
 	return listings, nil
 }
 
-// catalog returns what a source offers, from a copy that is not older than maxAge, and tells when the source begins to fail or answers
-// again. Its Failure, and the error, are those of a [Marketplace] as callers may see them.
-func (s *upstreams) catalog(ctx context.Context, by Principal, up Upstream, maxAge time.Duration) (Catalog, error) {
+// catalog returns what a source offers, from a copy that is not older than maxAge. It records when
+// the source begins to fail or answers again. Its Failure and its error come from the
+// [Marketplace], in the form that callers may see.
+func (s *upstreams) catalog(
+	ctx context.Context, by Principal, up Upstream, maxAge time.Duration,
+) (Catalog, error) {
 	if s.config.Marketplace == nil {
 		return Catalog{}, takesNoSources()
 	}
@@ -152,7 +173,8 @@ func (s *upstreams) catalog(ctx context.Context, by Principal, up Upstream, maxA
 	if catalog.Failure != nil {
 		catalog.Failure = sourceFault(up, catalog.Failure)
 	}
-	if catalog.Failure != nil || maxAge <= 0 || !catalog.FetchedAt.Before(began) { // else it is a copy, which says nothing of the source now
+	// Otherwise the catalogue is a copy, which does not show the state of the source now.
+	if catalog.Failure != nil || maxAge <= 0 || !catalog.FetchedAt.Before(began) {
 		s.asked(ctx, by, up, catalog.Failure)
 	}
 	if err != nil {
@@ -161,16 +183,21 @@ func (s *upstreams) catalog(ctx context.Context, by Principal, up Upstream, maxA
 	return catalog, nil
 }
 
-// browse judges the entries of a catalogue as an installation would, and those that the filter lets through by what is installed.
-func (s *Sources) browse(catalog Catalog, installed []Installation, filter CatalogFilter) SourceTemplates {
+// browse checks the entries of a catalogue as an installation does. It adds to the entries that
+// match the filter what is installed of them.
+func (s *Sources) browse(
+	catalog Catalog, installed []Installation, filter CatalogFilter,
+) SourceTemplates {
 	beside, words := byEntry(installed), filter.words()
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
-		FetchedAt: catalog.FetchedAt.UTC().Truncate(time.Microsecond), Stale: catalog.Failure != nil,
+		FetchedAt: catalog.FetchedAt.UTC().Truncate(time.Microsecond),
+		Stale:     catalog.Failure != nil,
 	}
 	for _, entry := range catalog.Entries {
 		if reason := s.entryProblem(entry); reason != "" {
-			list.Bad = append(list.Bad, CatalogProblem{Index: entry.Index, ID: entry.ID, Reason: reason})
+			problem := CatalogProblem{Index: entry.Index, ID: entry.ID, Reason: reason}
+			list.Bad = append(list.Bad, problem)
 		} else if filter.matches(entry.Content) && entry.says(words) {
 			list.Templates = append(list.Templates, entry.beside(beside[entry.ID]))
 		}
@@ -179,7 +206,8 @@ func (s *Sources) browse(catalog Catalog, installed []Installation, filter Catal
 	return list
 }
 
-// entryProblem says why a good entry cannot be installed here, as far as that is known; "" it can.
+// entryProblem returns why a good entry cannot be installed on this server, as far as that is
+// known. "": it can.
 func (s *contents) entryProblem(entry CatalogEntry) string {
 	var c checker
 	c.id("id", entry.ID)
@@ -201,10 +229,10 @@ func (f CatalogFilter) check() error {
 	return c.err()
 }
 
-// words are those that are looked for, in lower case.
+// words returns the words to search for, in lower case.
 func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
 
-// says reports whether all words are in an entry.
+// says reports whether an entry contains all words.
 func (e CatalogEntry) says(words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -218,10 +246,11 @@ func (e CatalogEntry) says(words []string) bool {
 }
 
 func (f CatalogFilter) matches(c Content) bool {
-	return (f.Category == "" || c.Category != nil && *c.Category == f.Category) && (f.Tag == "" || slices.Contains(c.Tags, f.Tag))
+	return (f.Category == "" || c.Category != nil && *c.Category == f.Category) &&
+		(f.Tag == "" || slices.Contains(c.Tags, f.Tag))
 }
 
-// beside puts what is installed of an entry beside it.
+// beside returns an entry together with what is installed from it.
 func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
 	for _, i := range installed {
@@ -234,7 +263,9 @@ func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 	if err != nil {
 		return t
 	}
-	behind := slices.ContainsFunc(installed, func(i Installation) bool { return i.Origin.Revision != revision })
+	behind := slices.ContainsFunc(installed, func(i Installation) bool {
+		return i.Origin.Revision != revision
+	})
 	t.Behind = &behind
 	return t
 }
