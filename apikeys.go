@@ -10,52 +10,58 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// APIKey is an issued key as it is kept: without the key itself.
+// APIKey is an issued key as the store keeps it, without the secret.
 type APIKey struct {
-	ID          string // the 16 characters behind the key's prefix
+	ID          string // the 16 characters after the key's prefix
 	Holder      Identity
-	Prefix      string // the key's first characters, its id included: unique, and no secret
+	Prefix      string // the key's first characters, with its id: unique, not secret
 	Description *string
-	Hash        []byte // of kind, id and secret, under the pepper; nil: it is revoked
-	Pepper      string // the pepper's version; "" none
+	Hash        []byte // of kind, id and secret, under the pepper; nil: revoked
+	Pepper      string // the pepper's version; "": no pepper
 	CreatedAt   time.Time
-	ExpiresAt   time.Time // from then on it is not accepted; zero: never
-	Disabled    bool      // it is not accepted for now
-	LastUsedAt  time.Time // the minute in which it was accepted last, some seconds late; zero: never
-	RevokedAt   time.Time // it is not accepted any more, nor listed; zero: it is not revoked
-	// ScopingPolicyID is that of an access policy: what its holder may do is narrowed to what that
-	// allows, too, with the lesser of their parameters. The policy sets nothing that the holder has
-	// not: see docs/policies.md. "": it is not narrowed.
+	ExpiresAt   time.Time // from this time the key is not accepted; zero: never expires
+	Disabled    bool      // true: the key is not accepted for now
+	// LastUsedAt is the minute in which the key was last accepted, written some seconds later.
+	// Zero: never.
+	LastUsedAt time.Time
+	// RevokedAt ends the key for good: it is no longer accepted or listed. Zero: not revoked.
+	RevokedAt time.Time
+	// ScopingPolicyID names an access policy that narrows the key. The key may do only what both
+	// the holder's policies and this policy allow, with the lesser of their parameters. The policy
+	// sets nothing that the holder does not have: see docs/policies.md. "": the key is not
+	// narrowed.
 	ScopingPolicyID string
-	// Seal authenticates what the key is good for, its row, under the pepper: nil when it is revoked, when there is no pepper, or when
-	// it was not used since rows are sealed.
+	// Seal authenticates the row, which says what the key is good for, under the pepper. It is nil
+	// when the key is revoked, when there is no pepper, or when the key was not used since rows are
+	// sealed.
 	Seal []byte
 }
 
-// IssuedKey is a new key: the only time that the key itself is seen.
+// IssuedKey is a new key. Only here does the caller see the key itself.
 type IssuedKey struct {
 	APIKey
 	Key Secret
 }
 
-// NewAPIKey is the request to issue a key. The zero NewAPIKey is a key without a description that never expires, and may do all
-// that its holder may.
+// NewAPIKey is the request to issue a key. The zero NewAPIKey asks for a key without a description
+// that never expires and may do all that its holder may.
 type NewAPIKey struct {
 	Description *string
-	ExpiresAt   time.Time // kept to the microsecond; zero: never
-	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller is allowed
-	// iam:policies:read, or has that policy: it is attached to the caller or to one of its groups.
-	// Any other is CodeInvalid, like one that does not exist. "": the key is not narrowed.
+	ExpiresAt   time.Time // stored to the microsecond; zero: never
+	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller needs iam:policies:read,
+	// or must have that policy: it is attached to the caller or to one of its groups. Any other
+	// policy is CodeInvalid, like one that does not exist. "": the key is not narrowed.
 	ScopingPolicyID string
-	// IdempotencyKey says which requests of the caller are one, within [IdempotencyPeriod]: 1 to [MaxIdempotencyKeyLength] visible ASCII
-	// characters, better drawn at random. The first that succeeds issues a key, the others get the same, once more; a request that differs
-	// in something else gets CodeKeyReused, and so does every one once the key was revoked. The key
-	// itself is kept for them, sealed under this and the pepper. "": every request
-	// issues a key.
+	// IdempotencyKey marks requests of one caller as the same request, within [IdempotencyPeriod].
+	// It has 1 to [MaxIdempotencyKeyLength] visible ASCII characters, best drawn at random. The
+	// first request that succeeds issues a key; later ones get the same key again. A request that
+	// differs in anything else gets CodeKeyReused, and so does every request after the key is
+	// revoked. For these answers the store keeps the key itself, sealed under the IdempotencyKey
+	// and the pepper. "": every request issues a key.
 	IdempotencyKey string
 }
 
-// APIKeyPatch is a partial update: nil leaves a field untouched.
+// APIKeyPatch is a partial update: a nil field leaves the key's field unchanged.
 type APIKeyPatch struct {
 	Description *TextPatch
 	ExpiresAt   *time.Time // the zero time: never
@@ -73,13 +79,17 @@ type Keys struct {
 
 // Issue issues a key for a user or a service account, or for the caller ([Me]).
 //
-// For another holder, the caller needs iam:users:write and every control-plane right of the holder. It must be neither a
-// service account nor narrowed. For Me, the caller must be a user that is not narrowed, and needs no action.
+// For another holder, the caller needs iam:users:write and every control-plane right of the holder.
+// The caller must be neither a service account nor narrowed. For Me, the caller must be a user that
+// is not narrowed, and needs no action.
 //
-// Errors: CodeInvalid; CodeForbidden (for Me also when Config.KnownUser does not know the user); CodeNotFound (a user that
-// Config.KnownUser does not know, unless by is [Host]; a service account without a row); CodeLimit; CodeKeyReused;
-// CodeUnauthenticated when the caller's own key has ended.
-func (s *Keys) Issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey) (IssuedKey, error) {
+// Errors: CodeInvalid; CodeForbidden (for Me also when Config.KnownUser does not know the user);
+// CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account
+// without a row); CodeLimit; CodeKeyReused; CodeUnauthenticated when the caller's own key has
+// ended.
+func (s *Keys) Issue(
+	ctx context.Context, by Principal, holder Identity, in NewAPIKey,
+) (IssuedKey, error) {
 	now := s.now()
 	var c checker
 	c.holder(holder)
@@ -93,7 +103,7 @@ func (s *Keys) Issue(ctx context.Context, by Principal, holder Identity, in NewA
 	return s.issue(ctx, by, by.or(holder), in, now)
 }
 
-// check adds what is wrong with the request, and cuts its time to what is kept.
+// check adds the request's problems, and truncates its expiry to the stored precision.
 func (in *NewAPIKey) check(c *checker, now time.Time) {
 	c.optionalText("/description", in.Description, MaxDescriptionLength)
 	c.expiry(&in.ExpiresAt, now)
@@ -103,7 +113,7 @@ func (in *NewAPIKey) check(c *checker, now time.Time) {
 	c.idempotencyKey(in.IdempotencyKey)
 }
 
-// expiry adds what is wrong with a time to expire at, and cuts it to what is kept.
+// expiry adds the problems of an expiry, and truncates it to the stored precision.
 func (c *checker) expiry(at *time.Time, now time.Time) {
 	if at.IsZero() {
 		return
@@ -114,7 +124,7 @@ func (c *checker) expiry(at *time.Time, now time.Time) {
 	}
 }
 
-// holder refuses what is neither [Me] nor names a user or a service account.
+// holder refuses an identity other than [Me], a user or a service account.
 func (c *checker) holder(holder Identity) {
 	if holder == Me {
 		return
@@ -132,22 +142,24 @@ func holderField(holder Identity) string {
 	return "user_id"
 }
 
-// issueTries is how often a key is drawn anew because its id is taken, which happens once in some 2^59 draws.
+// issueTries is how often issue draws a key when its id is taken, about once in 2^59 draws.
 const issueTries = 4
 
-// issuedAnswer is what is kept of an issued key for when it is asked for again.
+// issuedAnswer is what the store keeps of an issued key, to answer the same request again.
 type issuedAnswer struct {
 	Key string
 	At  time.Time
 }
 
-// issue makes, stores and announces a key, unless the request was answered before.
-func (s *Keys) issue(ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time) (IssuedKey, error) {
+// issue makes, stores and announces a key, or returns the earlier answer to the same request.
+func (s *Keys) issue(
+	ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time,
+) (IssuedKey, error) {
 	request, err := s.repeatable(by, in.IdempotencyKey, "issue", []any{holder, in}, now)
 	if err != nil {
 		return IssuedKey{}, err
 	}
-	if in.IdempotencyKey != "" { // what is answered without being done is for callers who may do it
+	if in.IdempotencyKey != "" { // an earlier answer also requires a caller that may act
 		if err := s.judge(ctx, s.store, by); err != nil {
 			return IssuedKey{}, err
 		}
@@ -160,9 +172,13 @@ func (s *Keys) issue(ctx context.Context, by Principal, holder Identity, in NewA
 		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
 			s.stamp(&key.APIKey, in, now)
 			answer = issuedAnswer{string(key.Key), now}
-			return s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, live int) ([]Event, error) {
+			return s.mutateKeys(ctx, by, holder, func(
+				ctx context.Context, tx Store, live int,
+			) ([]Event, error) {
 				return happened(now, EventAPIKeyIssued, key.Target()), request.keep(ctx, tx, answer,
-					func(ctx context.Context, tx Store) error { return s.createKey(ctx, tx, key.APIKey, live) })
+					func(ctx context.Context, tx Store) error {
+						return s.createKey(ctx, tx, key.APIKey, live)
+					})
 			})
 		})
 		return answer, fault("issue API key", err)
@@ -176,7 +192,7 @@ func (s *Keys) issue(ctx context.Context, by Principal, holder Identity, in NewA
 	return issued, nil
 }
 
-// createKey adds a key to a holder who has so many.
+// createKey adds a key to a holder that has live keys.
 func (s *Keys) createKey(ctx context.Context, tx Store, key APIKey, live int) error {
 	if err := s.room(live); err != nil {
 		return err
@@ -184,27 +200,37 @@ func (s *Keys) createKey(ctx context.Context, tx Store, key APIKey, live int) er
 	return tx.CreateAPIKey(ctx, key)
 }
 
-// issuedBefore returns a key as it was when it was issued, unless it was revoked since.
-func (s *Keys) issuedBefore(ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer) (IssuedKey, error) {
+// issuedBefore returns a key as it was when issued. It refuses a key that is revoked now.
+func (s *Keys) issuedBefore(
+	ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer,
+) (IssuedKey, error) {
 	t, ok := token.Parse(answer.Key, s.keys.prefixes[holder.Kind])
 	if !ok {
-		return IssuedKey{}, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "this idempotency key came when keys had another prefix"}
+		return IssuedKey{}, &Error{
+			Code: CodeKeyReused, Field: idempotencyHeader,
+			Message: "this idempotency key came when keys had another prefix",
+		}
 	}
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: t.ID})
 	if err != nil {
 		return IssuedKey{}, fault("read API key", err)
 	}
 	if snapshot.Key == nil || !snapshot.Key.RevokedAt.IsZero() {
-		return IssuedKey{}, &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: "the API key of this request was revoked since: draw another idempotency key"}
+		return IssuedKey{}, &Error{
+			Code: CodeKeyReused, Field: idempotencyHeader,
+			Message: "the API key of this request was revoked since: draw another idempotency key",
+		}
 	}
 	issued := IssuedKey{Key: Secret(answer.Key), APIKey: s.keys.row(holder, t)}
 	s.stamp(&issued.APIKey, in, answer.At)
 	return issued, nil
 }
 
-// checkScoping refuses a policy that does not exist, and in the same way one that the caller may
-// neither read nor has.
-func (s *Keys) checkScoping(ctx context.Context, by Principal, holder Identity, policyID string) error {
+// checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
+// caller may not read and does not have.
+func (s *Keys) checkScoping(
+	ctx context.Context, by Principal, holder Identity, policyID string,
+) error {
 	if policyID == "" {
 		return nil
 	}
@@ -217,7 +243,9 @@ func (s *Keys) checkScoping(ctx context.Context, by Principal, holder Identity, 
 	if err != nil {
 		return fault("read scoping policy", err)
 	}
-	has := slices.ContainsFunc(snapshot.Grants, func(g Grant) bool { return g.Policy.ID == policyID })
+	has := slices.ContainsFunc(snapshot.Grants, func(g Grant) bool {
+		return g.Policy.ID == policyID
+	})
 	if err := s.authorize(ctx, by, ActionPoliciesRead); ErrorCode(err) == CodeForbidden && !has {
 		return unknown
 	} else if err != nil && !has {
@@ -229,8 +257,10 @@ func (s *Keys) checkScoping(ctx context.Context, by Principal, holder Identity, 
 	return nil
 }
 
-// draw draws a key that store can keep.
-func (s *Keys) draw(ctx context.Context, holder Identity, store func(*IssuedKey) error) (IssuedKey, error) {
+// draw draws keys until store can keep one.
+func (s *Keys) draw(
+	ctx context.Context, holder Identity, store func(*IssuedKey) error,
+) (IssuedKey, error) {
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return IssuedKey{}, err
@@ -243,15 +273,16 @@ func (s *Keys) draw(ctx context.Context, holder Identity, store func(*IssuedKey)
 	return issued, err
 }
 
-// List lists the keys of a holder, or of the caller ([Me]), that are not revoked: newest first, with those that are expired or
-// disabled. A user that Config.KnownUser does not know is listed too, and may have none. The caller needs iam:users:read, for
-// Me none; for Me it must be a user that is not narrowed. The error, if any, is the last thing yielded.
+// List lists the keys of a holder, or of the caller ([Me]), that are not revoked: newest first,
+// with expired and disabled keys. The holder may be a user that Config.KnownUser does not know; its
+// list may be empty. The caller needs iam:users:read. For Me it needs no action, but must be a user
+// that is not narrowed. An error is the last value of the sequence.
 func (s *Keys) List(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
 	return s.ListAfter(ctx, by, holder, time.Time{}, "")
 }
 
-// ListAfter is List behind the key that was issued at that time and has that id, which need not exist any more. The zero time
-// lists from the start.
+// ListAfter is List after the key with that id, issued at that time. That key need not exist any
+// more. The zero time lists from the start.
 func (s *Keys) ListAfter(
 	ctx context.Context, by Principal, holder Identity, issued time.Time, id string,
 ) iter.Seq2[APIKey, error] {
@@ -264,7 +295,7 @@ func (s *Keys) ListAfter(
 	})
 }
 
-// checkHolder returns an Error unless holder is [Me], or its id can stand in a path.
+// checkHolder returns an Error unless holder is [Me], or its id can be part of a path.
 func checkHolder(holder Identity) error {
 	if holder == Me {
 		return nil
@@ -272,7 +303,9 @@ func checkHolder(holder Identity) error {
 	return checkID(holderField(holder), holder.ID)
 }
 
-func (s *Keys) listKeys(ctx context.Context, page APIKeyPage, allowed func() error) iter.Seq2[APIKey, error] {
+func (s *Keys) listKeys(
+	ctx context.Context, page APIKeyPage, allowed func() error,
+) iter.Seq2[APIKey, error] {
 	page.Limit = listChunk
 	return list(ctx, "list API keys", page.Limit,
 		func() error {
@@ -286,5 +319,5 @@ func (s *Keys) listKeys(ctx context.Context, page APIKeyPage, allowed func() err
 		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })
 }
 
-// Target is the key, for events and change feeds.
+// Target returns the key as a target of events and change feeds.
 func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }

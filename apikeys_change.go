@@ -9,15 +9,22 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// MaxKeyOverlap is how long a key that was rotated can be accepted beside its successor.
+// MaxKeyOverlap is the longest time for which a rotated key stays accepted with its successor.
 const MaxKeyOverlap = 365 * 24 * time.Hour
 
-// Patch changes some fields of a key of a holder, or of the caller ([Me]), that is not revoked. The rules for callers are
-// those of [Keys.Issue]. A key does not move its own end to a later time (CodeForbidden).
-// For a user that Config.KnownUser does not know, it disables and describes keys, but does not enable them or move their end
-// (CodeNotFound). A patch that changes nothing writes nothing. Once it returns, a key that it disabled is no longer accepted. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key), CodeUnauthenticated (as IssueAPIKey).
-func (s *Keys) Patch(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch) (APIKey, error) {
+// Patch changes some fields of a key of a holder, or of the caller ([Me]). The key must not be
+// revoked. The rules for callers are those of [Keys.Issue]. A caller cannot use a key to give that
+// same key a later expiry (CodeForbidden).
+//
+// For a user that Config.KnownUser does not know, Patch disables and describes keys. It does not
+// enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing.
+// After Patch returns, a key that it disabled is not accepted.
+//
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key),
+// CodeUnauthenticated (as Issue).
+func (s *Keys) Patch(
+	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch,
+) (APIKey, error) {
 	now := s.now()
 	var c checker
 	c.holder(holder)
@@ -35,7 +42,7 @@ func (s *Keys) Patch(ctx context.Context, by Principal, holder Identity, id stri
 	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
 }
 
-// check adds what is wrong with the patch of a key, and cuts its time to what is kept.
+// check adds the problems of the patch of a key, and truncates its expiry to the stored precision.
 func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 	c.lookup("key_id", id)
 	if p.Description != nil {
@@ -48,15 +55,16 @@ func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 	}
 }
 
-// gives reports whether the patch may make a key good for more than it is.
+// gives reports whether the patch may extend what a key is good for.
 func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != nil && !*p.Disabled }
 
-// prolongs reports whether the patch moves the end of a key to later.
+// prolongs reports whether the patch gives a key a later expiry.
 func (p APIKeyPatch) prolongs(key APIKey) bool {
-	return p.ExpiresAt != nil && !key.ExpiresAt.IsZero() && (p.ExpiresAt.IsZero() || p.ExpiresAt.After(key.ExpiresAt))
+	return p.ExpiresAt != nil && !key.ExpiresAt.IsZero() &&
+		(p.ExpiresAt.IsZero() || p.ExpiresAt.After(key.ExpiresAt))
 }
 
-// apply returns key as the patch leaves it.
+// apply returns key with the patch applied.
 func (p APIKeyPatch) apply(key APIKey) APIKey {
 	if p.Description != nil {
 		key.Description = p.Description.Value
@@ -70,15 +78,21 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 	return key
 }
 
-func (s *Keys) patchKey(ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time) (APIKey, error) {
+func (s *Keys) patchKey(
+	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time,
+) (APIKey, error) {
 	var patched APIKey
-	err := s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, _ int) (changed []Event, err error) {
+	err := s.mutateKeys(ctx, by, holder, func(
+		ctx context.Context, tx Store, _ int,
+	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
 			if err := s.changeable(ctx, *key); err != nil {
 				return false, err
 			}
 			if by.key == id && patch.prolongs(*key) {
-				return false, forbidden("a key does not move its own end to later: use another way in")
+				return false, forbidden(
+					"a key does not move its own end to later: use another way in",
+				)
 			}
 			changed = nil
 			if patched = patch.apply(*key); !patched.sameSettings(*key) {
@@ -95,30 +109,37 @@ func (s *Keys) patchKey(ctx context.Context, by Principal, holder Identity, id s
 	} else if err != nil {
 		return APIKey{}, fault("change API key", err)
 	}
-	s.forget(patched.Target()) // what is so already may be another call's work
+	s.forget(patched.Target()) // even when nothing changed: another call may have written it
 	return patched, nil
 }
 
-// sameSettings reports whether what a patch may change is the same.
+// sameSettings reports whether the fields that a patch may change are equal.
 func (k APIKey) sameSettings(other APIKey) bool {
-	return equalText(k.Description, other.Description) && k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled
+	return equalText(k.Description, other.Description) &&
+		k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled
 }
 
-// noKey is the answer for a key that is not there, or not any more. It does not repeat the id that was asked for, which may be a key,
-// pasted into the wrong place.
+// noKey answers for a key that does not exist, or no longer exists. The answer does not repeat the
+// requested id: a caller may have pasted a key there by mistake.
 func (s *Keys) noKey(key Target) *Error {
 	s.forget(key)
 	return notFound("there is no such API key")
 }
 
-// Rotate issues a successor to a holder's key that is not revoked: who may call it is as for
-// [Keys.Issue]. The successor has the same description, is disabled when the old key is,
-// and lives as long, from now: one that never expires when the old key never did. The old key is
-// accepted for overlap more, but never longer than before; with 0 it is revoked, and nothing
-// accepts it after this returns. Both happen, or neither. Errors: CodeInvalid (an overlap below 0
-// or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound (another's key, too), CodeLimit (with an
-// overlap the old key counts until it is revoked), CodeUnauthenticated (as IssueAPIKey).
-func (s *Keys) Rotate(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
+// Rotate issues a successor to a holder's key that is not revoked. The rules for callers are those
+// of [Keys.Issue].
+//
+// The successor has the same description. It is disabled when the old key is. It has the same
+// lifetime, counted from now; it never expires when the old key never did. The old key stays
+// accepted for overlap, but never longer than before. With overlap 0 it is revoked, and nothing
+// accepts it after Rotate returns. Both changes happen, or neither.
+//
+// Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound
+// (also for another holder's key), CodeLimit (with an overlap the old key counts until it is
+// revoked), CodeUnauthenticated (as Issue).
+func (s *Keys) Rotate(
+	ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration,
+) (IssuedKey, error) {
 	var c checker
 	c.holder(holder)
 	c.rotation(id, overlap)
@@ -138,20 +159,25 @@ func (c *checker) rotation(id string, overlap time.Duration) {
 	}
 }
 
-func (s *Keys) rotate(ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration) (IssuedKey, error) {
+func (s *Keys) rotate(
+	ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration,
+) (IssuedKey, error) {
 	now := s.now()
 	old, action := APIKey{ID: id, Holder: holder}.Target(), EventAPIKeyChanged
 	if overlap == 0 {
 		action = EventAPIKeyRevoked
 	}
 	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
-		return s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, live int) ([]Event, error) {
-			events := append(happened(now, EventAPIKeyIssued, next.Target()), happened(now, action, old)...)
+		return s.mutateKeys(ctx, by, holder, func(
+			ctx context.Context, tx Store, live int,
+		) ([]Event, error) {
+			events := happened(now, EventAPIKeyIssued, next.Target())
+			events = append(events, happened(now, action, old)...)
 			return events, tx.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
 				if err := s.changeable(ctx, *old); err != nil {
 					return APIKey{}, err
 				}
-				if overlap > 0 { // without one the holder has no more keys than before
+				if overlap > 0 { // without an overlap the number of keys stays the same
 					if err := s.room(live); err != nil {
 						return APIKey{}, err
 					}
@@ -173,27 +199,32 @@ func (s *Keys) rotate(ctx context.Context, by Principal, holder Identity, id str
 	return issued, nil
 }
 
-// succeed makes k, which is new, the successor of old.
+// succeed makes the new key k the successor of old.
 func (k *APIKey) succeed(old APIKey, now time.Time) {
-	k.Description, k.ScopingPolicyID, k.Disabled, k.CreatedAt = old.Description, old.ScopingPolicyID, old.Disabled, now
+	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
+	k.Disabled, k.CreatedAt = old.Disabled, now
 	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
 		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
 	}
 }
 
-// retire ends k after overlap, or earlier when it ends earlier anyway.
+// retire ends k after overlap, or at its own expiry if that is earlier.
 func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	if overlap == 0 {
 		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
 		return
 	}
-	if end := now.Add(overlap).Truncate(time.Microsecond); k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
+	end := now.Add(overlap).Truncate(time.Microsecond)
+	if k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
 		k.ExpiresAt = end
 	}
 }
 
-// Revoke revokes a key of a holder, or of the caller ([Me]): nothing accepts it after this returns. The caller needs
-// iam:users:write and every control-plane right that the holder has; for Me it must be a user that is not narrowed. Errors: CodeInvalid, CodeForbidden, CodeNotFound (another's key, too).
+// Revoke revokes a key of a holder, or of the caller ([Me]). Nothing accepts the key after Revoke
+// returns. The caller needs iam:users:write and every control-plane right of the holder. For Me,
+// the caller must be a user that is not narrowed.
+//
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key).
 func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id string) error {
 	if err := errors.Join(checkHolder(holder), checkID("key_id", id)); err != nil {
 		return err
@@ -216,18 +247,19 @@ func (s *Keys) revoke(ctx context.Context, by Principal, holder Identity, id str
 
 func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
 	return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(at, EventAPIKeyRevoked, key.Target()), store.RevokeAPIKey(ctx, key.Holder, key.ID, at)
+		return happened(at, EventAPIKeyRevoked, key.Target()),
+			store.RevokeAPIKey(ctx, key.Holder, key.ID, at)
 	})
 }
 
-// RevokeAll revokes all keys of a holder, and returns how many there were: nothing accepts one
-// of them after this returns, nor a key that was issued with one of them. Who may call it, and its
-// errors, are those of RevokeAPIKey; that there is no key is no error.
+// RevokeAll revokes all keys of a holder and returns their number. After it returns, nothing
+// accepts any of them, nor a key that was issued with one of them. The rules for callers and the
+// errors are those of [Keys.Revoke], but a holder without keys is not an error.
 //
-// Many keys are revoked a few hundred at a time, each time in a transaction of its own, so that
-// others who write need not wait for all of them; in a transaction of the host all are part of
-// that. When it fails, or ctx ends, the keys that it has revoked, whose number it returns beside
-// the error, stay revoked: call it again for the others.
+// RevokeAll revokes a few hundred keys at a time, each time in its own transaction, so that other
+// writers do not wait for all of them. In a transaction of the host, all changes are part of that
+// transaction. On an error, or when ctx ends, the keys revoked so far stay revoked, and their
+// number is returned with the error: call RevokeAll again for the rest.
 func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
 	if err := checkHolder(holder); err != nil {
 		return 0, err
@@ -238,19 +270,21 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 	return s.revokeAll(ctx, by, by.or(holder))
 }
 
-// revokeChunk is how many keys are revoked in one transaction at most.
+// revokeChunk is the largest number of keys revoked in one transaction.
 const revokeChunk = 256
 
 // revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues
-// meanwhile survives it: that takes the lock of the holder's keys, and looks whether its own key is
-// revoked. So it commits before a chunk takes the lock, and the chunk sees the new key; or it comes
-// after, and finds its own key revoked once the last chunk is committed.
+// meanwhile survives: issuing takes the lock of the holder's keys, and checks whether the caller's
+// own key is revoked. If issuing commits before a chunk takes the lock, the chunk sees the new key.
+// If it comes later, it finds its own key revoked once the last chunk is committed.
 //
-// Between two chunks others get as much time as the last one took, because SQLite does not queue
-// writers of several processes.
-func (s *Keys) revokeAll(ctx context.Context, by Principal, holder Identity) (revoked int, err error) {
-	// A holder without keys is not locked: the lock may leave its id in the store, and the id may
-	// be a key, pasted into the wrong place.
+// Between two chunks, revokeAll pauses for as long as the last chunk took, because SQLite does not
+// queue writers of several processes.
+func (s *Keys) revokeAll(
+	ctx context.Context, by Principal, holder Identity,
+) (revoked int, err error) {
+	// Do not lock a holder without keys: the lock may leave its id in the store, and the id may
+	// be a key that the caller pasted into the wrong place.
 	if some, err := s.store.APIKeys(ctx, APIKeyPage{Holder: holder, Limit: 1}); err != nil {
 		return 0, fault("revoke API keys", err)
 	} else if len(some) == 0 {
@@ -272,15 +306,18 @@ func (s *Keys) revokeAll(ctx context.Context, by Principal, holder Identity) (re
 	}
 }
 
-// revokeSome revokes a chunk of a holder's keys, and returns how many there were. It does not judge
-// the caller's key again: a chunk may have revoked that very key, and a revocation never waits for
+// revokeSome revokes a chunk of a holder's keys and returns their number. It does not check the
+// caller's key again, because a chunk may have revoked that very key. A revocation never waits for
 // an Apply.
 func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
-	err = s.mutateLocked(ctx, by, Principal{}, holder, func(ctx context.Context, tx Store, _ int) (events []Event, err error) {
+	err = s.mutateLocked(ctx, by, Principal{}, holder, func(
+		ctx context.Context, tx Store, _ int,
+	) (events []Event, err error) {
 		now := s.now()
 		ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
 		for _, id := range ids {
-			events = append(events, happened(now, EventAPIKeyRevoked, APIKey{ID: id, Holder: holder}.Target())...)
+			key := APIKey{ID: id, Holder: holder}
+			events = append(events, happened(now, EventAPIKeyRevoked, key.Target())...)
 		}
 		n = len(ids)
 		return events, err
@@ -288,8 +325,8 @@ func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n
 	return n, err
 }
 
-// catchUp uses no copy that is older than the store is now: another call may have revoked keys, too, and not have come to drop their
-// copies yet.
+// catchUp makes cached values older than the store's present state unusable. Another call may also
+// have revoked keys, and not yet have dropped them from the cache.
 func (s *Keys) catchUp(ctx context.Context) error {
 	if s.copies == nil {
 		return nil
@@ -302,10 +339,13 @@ func (s *Keys) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// RevokeLeaked revokes those of the tokens that are keys issued here, and returns them: for whoever is told of tokens that
-// were found where they should not be, by a secret scanner. A token counts only when it is a key whole, secret included, so
-// that nobody can revoke a key by its prefix; an expired or disabled key is revoked, too. What was revoked before is left out.
-// For [Host] alone. The keys that it has revoked are returned beside an error, too. Errors: CodeForbidden.
+// RevokeLeaked revokes those tokens that are keys issued here, and returns them. It serves reports
+// of secret scanners, which find tokens in public places. A token counts only as a whole key with
+// its secret, so that nobody can revoke a key by its prefix. Expired and disabled keys are revoked
+// as well. Keys revoked earlier are left out.
+//
+// Only [Host] may call it. On an error, it also returns the keys that it has revoked. Errors:
+// CodeForbidden.
 func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
 	if by.Kind != KindHost {
 		return nil, forbidden("only the host application revokes leaked keys")
@@ -331,7 +371,8 @@ func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) 
 	return revoked, nil
 }
 
-// goodKey reads the key that a text is, or nil when it is none that was issued here, or was revoked.
+// goodKey reads the key that text contains. It returns nil for a text that is not a key issued
+// here, and for a revoked key.
 func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 	c, ours := s.keys.claim(text)
 	if !ours || !c.good {
@@ -356,32 +397,39 @@ func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 	return key, nil
 }
 
-// DefaultMaxKeysPerHolder is how many API keys that are not revoked a holder has at most, unless
-// [KeyConfig].MaxPerHolder says otherwise.
+// DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
+// unless [KeyConfig].MaxPerHolder says otherwise.
 const DefaultMaxKeysPerHolder = 1000
 
-// mutateKeys is mutate for what makes or changes a key of a holder. In the transaction that writes
-// it locks the keys of the holder, and judges the caller again: a caller whose key has ended since
-// it was authenticated gets CodeUnauthenticated, and nothing is written. live is how many keys of
-// the holder are not revoked, counted up to the most that are allowed.
+// mutateKeys is mutate for writes that make or change a key of a holder. In the writing transaction
+// it locks the holder's keys and checks the caller again. A caller whose key has ended since it was
+// authenticated gets CodeUnauthenticated, and nothing is written. write receives in live how many
+// keys of the holder are not revoked, counted up to the allowed maximum.
 //
-// These locks are held until the transaction ends, and each has one job:
+// The transaction holds these locks until it ends, and each has one job:
 //
-//   - The lock on changes of access ([AccessStore].ChangeAccess): an Apply that makes the caller inactive comes before or after.
-//     It is the first to be taken, because an Apply may be long: nobody's key is locked while this call waits for one.
-//   - The lock on the holder's keys ([APIKeyStore].LockAPIKeys): of two that count and then add, one counts what the other has added.
-//   - The lock on the caller's own key ([APIKeyStore].ChangeAPIKey): a revocation of it comes before, and is seen, or after.
+//   - The lock on changes of access ([AccessStore].ChangeAccess): an Apply that makes the caller
+//     inactive comes before or after. This lock comes first, because an Apply may take long: while
+//     this call waits for one, it locks nobody's key.
+//   - The lock on the holder's keys ([APIKeyStore].LockAPIKeys): of two calls that count and then
+//     add, one counts what the other has added.
+//   - The lock on the caller's own key ([APIKeyStore].ChangeAPIKey): a revocation of it comes
+//     before, and is seen, or after.
 //
 // A bearer of the host's Authenticator, and the host itself, have no key here.
-func (s *holders) mutateKeys(ctx context.Context, by Principal, holder Identity, write keyMutation) error {
+func (s *holders) mutateKeys(
+	ctx context.Context, by Principal, holder Identity, write keyMutation,
+) error {
 	return s.mutateLocked(ctx, by, by, holder, write)
 }
 
 // keyMutation writes keys of a holder that has live keys, and returns the events.
 type keyMutation func(ctx context.Context, tx Store, live int) ([]Event, error)
 
-// mutateLocked is mutateKeys, which judges another principal than the one that signs the events.
-func (s *holders) mutateLocked(ctx context.Context, by, judged Principal, holder Identity, write keyMutation) error {
+// mutateLocked is mutateKeys, but checks the principal judged, while by signs the events.
+func (s *holders) mutateLocked(
+	ctx context.Context, by, judged Principal, holder Identity, write keyMutation,
+) error {
 	return s.mutate(ctx, by, func(ctx context.Context, store Store) (events []Event, err error) {
 		err = store.Atomically(ctx, func(ctx context.Context, tx Store) error {
 			live, err := s.lockKeys(ctx, tx, judged, holder)
@@ -395,17 +443,25 @@ func (s *holders) mutateLocked(ctx context.Context, by, judged Principal, holder
 	})
 }
 
-// lockKeys takes the locks of mutateKeys, judges the caller, and counts the holder's keys.
-func (s *holders) lockKeys(ctx context.Context, tx Store, by Principal, holder Identity) (live int, err error) {
+// lockKeys takes the locks of mutateKeys, checks the caller, and counts the holder's keys.
+func (s *holders) lockKeys(
+	ctx context.Context, tx Store, by Principal, holder Identity,
+) (live int, err error) {
 	if by.key != "" {
-		if err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (Bundle, error) { return Bundle{}, nil }); err != nil {
+		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (Bundle, error) {
+			return Bundle{}, nil
+		})
+		if err != nil {
 			return 0, fmt.Errorf("lock access: %w", err)
 		}
 	}
-	if live, err = tx.LockAPIKeys(ctx, holder, s.config.Keys.MaxPerHolder); err != nil || by.key == "" {
+	live, err = tx.LockAPIKeys(ctx, holder, s.config.Keys.MaxPerHolder)
+	if err != nil || by.key == "" {
 		return live, err
 	}
-	err = tx.ChangeAPIKey(ctx, by.Identity(), by.key, func(*APIKey) (bool, error) { return false, nil })
+	err = tx.ChangeAPIKey(ctx, by.Identity(), by.key, func(*APIKey) (bool, error) {
+		return false, nil
+	})
 	if errors.Is(err, ErrNotFound) {
 		return 0, s.ended(by)
 	} else if err != nil {
@@ -414,7 +470,7 @@ func (s *holders) lockKeys(ctx context.Context, tx Store, by Principal, holder I
 	return live, s.judge(ctx, tx, by)
 }
 
-// judge refuses a caller whose key is not accepted any more, by what store holds now.
+// judge refuses a caller whose key is no longer accepted, by the present rows of store.
 func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
 	if by.key == "" {
 		return nil
@@ -431,14 +487,14 @@ func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
 	return nil
 }
 
-// ended is the answer to a caller whose key was accepted a moment ago.
+// ended answers a caller whose key was accepted a moment ago.
 func (s *holders) ended(by Principal) error {
 	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
 	return unauthenticated()
 }
 
-// keysRest reports whether nobody may act with the keys of a holder, whom the snapshot is about:
-// it, or its owner, is inactive, or it is a service account that is gone. A user needs no row.
+// keysRest reports whether the keys of the snapshot's holder are suspended: the holder or its owner
+// is inactive, or the service account no longer exists. A user needs no row.
 func (a AccessSnapshot) keysRest(holder Identity) bool {
 	switch user, account := a.User, a.ServiceAccount; holder.Kind {
 	case KindUser:
@@ -449,10 +505,12 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 	return true
 }
 
-// room refuses one more key to a holder that has as many as are allowed.
+// room refuses one more key to a holder that has as many as allowed.
 func (s *holders) room(live int) error {
 	if most := s.config.Keys.MaxPerHolder; live >= most {
-		return &Error{Code: CodeLimit, Message: fmt.Sprintf("the holder has %d API keys that are not revoked, and more are not allowed: revoke one first", most)}
+		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
+			"the holder has %d API keys that are not revoked, and more are not allowed: "+
+				"revoke one first", most)}
 	}
 	return nil
 }

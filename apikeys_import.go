@@ -12,24 +12,26 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// KeyImport says how the keys look that another system has issued, and how it has hashed them. Bearers that start with its
-// Prefix are keys, and never shown to the host's [Authenticator].
+// KeyImport describes the keys of another system: their prefix and their hash. Bearers with its
+// Prefix are keys: the host's [Authenticator] never sees them.
 type KeyImport struct {
-	// Prefix is what all of them start with: 1 to 32 visible ASCII characters. No prefix of keys is the start of another.
+	// Prefix starts every key of the other system: 1 to 32 visible ASCII characters. No prefix of
+	// keys may be the start of another.
 	Prefix string
-	// Hash is what the other system keeps of a key, prefix included: 16 to 64 bytes, the same for the same key, so without a salt
-	// of its own. It is called for every bearer with the prefix, concurrently. Nil: SHA-256.
+	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes. It
+	// returns the same hash for the same key, so it uses no salt of its own. The Service calls it
+	// for every bearer with the prefix, concurrently. Nil: SHA-256.
 	Hash func(key string) []byte
 }
 
-// ImportedKey is a key that another system has issued, of which only the hash is known.
+// ImportedKey is a key that another system has issued. Only its hash is known here.
 type ImportedKey struct {
 	NewAPIKey
-	Prefix string // that of a [KeyImport]
-	Hash   []byte // as its Hash returns it
+	Prefix string // the Prefix of a [KeyImport]
+	Hash   []byte // as the Hash of that KeyImport returns it
 }
 
-// What is looked at of the keys of other systems.
+// Limits for the keys of other systems.
 const (
 	minDigest      = 16 // bytes
 	maxDigest      = 64
@@ -46,7 +48,8 @@ func (r *keyring) setImports(imports []KeyImport) error {
 		}
 		for _, other := range taken {
 			if strings.HasPrefix(rule.Prefix, other) || strings.HasPrefix(other, rule.Prefix) {
-				return fmt.Errorf("%s: %q and the prefix %q must not start with one another", field, rule.Prefix, other)
+				return fmt.Errorf("%s: %q and the prefix %q must not start with one another",
+					field, rule.Prefix, other)
 			}
 		}
 		taken = append(taken, rule.Prefix)
@@ -73,14 +76,18 @@ func (k KeyImport) claim(bearer string) claim {
 	return claim{token.Imported(k.Prefix, digest), "", true}
 }
 
-// Import takes over a key of another system, which is accepted from then on like one issued
-// here: its users go on with what they have. Who may call it is as for [Keys.Issue]. What
-// is kept is a hash of the hash, under the pepper. The key's ID follows from the hash, without the
-// pepper; [Keys.Rotate] replaces the key by one of our own. An invented bearer with the
-// prefix costs a read of the store, where one of our own form costs none. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated (as IssueAPIKey), CodeExists (it
-// was taken over before, whether or not it was revoked since).
-func (s *Keys) Import(ctx context.Context, by Principal, holder Identity, in ImportedKey) (APIKey, error) {
+// Import takes over a key of another system. From then on the Service accepts it like a key issued
+// here, so its users need no new key. The rules for callers are those of [Keys.Issue].
+//
+// The store keeps a hash of the hash, under the pepper. The key's ID follows from the hash, without
+// the pepper. [Keys.Rotate] replaces the key by one in the form of the Service. An invented bearer
+// with the prefix costs a read of the store; an invented key in the form of the Service costs none.
+//
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated (as Issue),
+// CodeExists (the key was imported before, even if it is revoked now).
+func (s *Keys) Import(
+	ctx context.Context, by Principal, holder Identity, in ImportedKey,
+) (APIKey, error) {
 	now := s.now()
 	var c checker
 	if c.holder(holder); holder == Me {
@@ -107,7 +114,9 @@ func (s *Keys) Import(ctx context.Context, by Principal, holder Identity, in Imp
 	}
 	key := s.keys.row(holder, token.Imported(in.Prefix, in.Hash))
 	s.stamp(&key, in.NewAPIKey, now)
-	err := s.mutateKeys(ctx, by, holder, func(ctx context.Context, tx Store, live int) ([]Event, error) {
+	err := s.mutateKeys(ctx, by, holder, func(
+		ctx context.Context, tx Store, live int,
+	) ([]Event, error) {
 		return happened(now, EventAPIKeyImported, key.Target()), s.createKey(ctx, tx, key, live)
 	})
 	if errors.Is(err, ErrExists) {
@@ -118,12 +127,12 @@ func (s *Keys) Import(ctx context.Context, by Principal, holder Identity, in Imp
 	return key, nil
 }
 
-// leastMasked is how many characters behind a prefix of imports, at least, may be a key.
+// leastMasked is how many characters after an import prefix may be a key, at least.
 const leastMasked = 16
 
-// Mask returns the text with "***" for what may be a key of another system: a prefix of
-// Config.Keys.Imports, which stays, and at least 16 visible characters behind it that are no
-// quotes, brackets or separators. It is for logs and answers that repeat what a caller has sent.
+// Mask replaces with "***" what may be a key of another system: at least 16 visible characters,
+// other than quotes, brackets and separators, after a prefix of Config.Keys.Imports. The prefix
+// stays. Use it for logs and answers that repeat a caller's text.
 func (s *Keys) Mask(text string) string {
 	for i := range s.keys.imports {
 		text = maskBehind(text, s.keys.imports[i].Prefix)
@@ -152,17 +161,20 @@ func maskBehind(text, prefix string) string {
 	}
 }
 
-// endsKey reports whether a character stands behind a key rather than in it.
+// endsKey reports whether a character ends a key and is not part of it.
 func endsKey(r rune) bool {
 	return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"'`,;&?<>(){}[]\\", r)
 }
 
 func (r *keyring) imported(prefix string) bool {
-	return slices.ContainsFunc(r.imports, func(rule KeyImport) bool { return rule.Prefix == prefix })
+	return slices.ContainsFunc(r.imports, func(rule KeyImport) bool {
+		return rule.Prefix == prefix
+	})
 }
 
-// stamp fills in what was asked for of a new key, and seals it.
+// stamp sets the requested fields of a new key, and seals it.
 func (s *Keys) stamp(key *APIKey, in NewAPIKey, now time.Time) {
-	key.Description, key.CreatedAt, key.ExpiresAt, key.ScopingPolicyID = in.Description, now, in.ExpiresAt, in.ScopingPolicyID
+	key.Description, key.ScopingPolicyID = in.Description, in.ScopingPolicyID
+	key.CreatedAt, key.ExpiresAt = now, in.ExpiresAt
 	s.keys.seal(key)
 }

@@ -15,20 +15,22 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// Authenticate finds the principal behind a bearer token: the holder of an issued key, or whomever the host's
-// Authenticator finds for anything else. CodeUnauthenticated, always with the same message, when there is none, or an
-// inactive one; CodeUnavailable when it cannot be told just now.
+// Authenticate returns the principal of a bearer token. An issued key belongs to its holder; the
+// host's Authenticator decides about every other bearer.
+//
+// Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
+// inactive one; CodeUnavailable when the Service cannot decide at present.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
 	return s.callers.authenticate(ctx, bearer)
 }
 
-// authenticator finds the principals behind bearers.
+// authenticator finds the principals of bearers.
 type authenticator struct {
 	*base
 	*guard
 	*rings
 	uses      *keyUses
-	writeUses func() // starts writing uses of keys, once
+	writeUses func() // starts the writer of key uses, once
 }
 
 func (s *authenticator) authenticate(ctx context.Context, bearer string) (Principal, error) {
@@ -42,8 +44,9 @@ func unauthenticated() *Error {
 	return &Error{Code: CodeUnauthenticated, Message: "a valid bearer token is required"}
 }
 
-// authenticateKey makes at most one store call for a key whose id is well-formed, and none while its copies can be trusted: unknown,
-// wrong, expired, disabled and revoked ones take the same way to the same answer.
+// authenticateKey makes at most one store call for a key with a well-formed id, and none while the
+// cache can be trusted. Unknown, wrong, expired, disabled and revoked keys take the same path to
+// the same answer.
 func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal, error) {
 	if err := ctx.Err(); err != nil {
 		return Principal{}, fault("authenticate", err)
@@ -64,11 +67,17 @@ func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal
 		return Principal{}, unauthenticated()
 	}
 	s.noteUse(ring, c, key, now)
-	return Principal{Kind: key.holder.Kind, ID: key.holder.ID, ScopingPolicyID: key.holder.narrowedBy, key: c.ID}, nil
+	return Principal{
+		Kind: key.holder.Kind, ID: key.holder.ID,
+		ScopingPolicyID: key.holder.narrowedBy, key: c.ID,
+	}, nil
 }
 
-// key returns what is known of the key that is claimed, and of its holder. An id that was never issued is not looked up.
-func (s *authenticator) key(ctx context.Context, ring *keyring, c claim) (keyCopy, *standing, error) {
+// key returns the cached or stored form of a claimed key, and its holder. It does not look up an id
+// that was never issued.
+func (s *authenticator) key(
+	ctx context.Context, ring *keyring, c claim,
+) (keyCopy, *standing, error) {
 	if s.copies != nil {
 		if key, holder, ok := s.copies.key(c.ID); ok {
 			return key, holder, nil
@@ -84,7 +93,8 @@ func (s *authenticator) key(ctx context.Context, ring *keyring, c claim) (keyCop
 	return s.copyKey(ctx, c.ID)
 }
 
-// copyKey reads a key, and all that its holder's requests need, and keeps copies. What others are reading just now it waits for.
+// copyKey reads a key and all that its holder's requests need, and caches both. If another request
+// is reading the same key, copyKey waits for it.
 func (s *authenticator) copyKey(ctx context.Context, id string) (keyCopy, *standing, error) {
 	s.followStore()
 	c := s.copies
@@ -103,7 +113,9 @@ func (s *authenticator) copyKey(ctx context.Context, id string) (keyCopy, *stand
 }
 
 // readKey reads a key, its holder and the bank that stands for this service, in one snapshot.
-func (s *authenticator) readKey(ctx context.Context, id string) (keyCopy, *standing, bankCopy, error) {
+func (s *authenticator) readKey(
+	ctx context.Context, id string,
+) (keyCopy, *standing, bankCopy, error) {
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id, BankID: controlPlane})
 	if err != nil {
 		return keyCopy{}, nobody, bankCopy{}, fault("read API key", err)
@@ -129,10 +141,16 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 	if errors.Is(err, ErrUnauthenticated) || ErrorCode(err) == CodeUnauthenticated {
 		return Principal{}, unauthenticated()
 	} else if err != nil {
-		return Principal{}, &Error{Code: CodeUnavailable, Message: "the bearer token cannot be checked just now, try again later", Err: Secret(bearer).hideIn(err)}
+		return Principal{}, &Error{
+			Code:    CodeUnavailable,
+			Message: "the bearer token cannot be checked just now, try again later",
+			Err:     Secret(bearer).hideIn(err),
+		}
 	}
 	if err := vouchable(p); err != nil {
-		return Principal{}, &Error{Code: CodeInternal, Message: "an unexpected fault, see the server's log", Err: err}
+		return Principal{}, &Error{
+			Code: CodeInternal, Message: "an unexpected fault, see the server's log", Err: err,
+		}
 	}
 	known, _, err := s.standing(ctx, p.actor(), controlPlane)
 	if err != nil {
@@ -144,52 +162,55 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 	return p, nil
 }
 
-// vouchable says what is wrong with a principal that the host's Authenticator returned.
+// vouchable reports what is wrong with a principal that the host's Authenticator returned.
 func vouchable(p Principal) error {
 	if p.Kind != KindUser && p.Kind != KindServiceAccount {
-		return errors.New("the host's Authenticator returned a principal of kind " + quote(string(p.Kind)))
+		return errors.New("the host's Authenticator returned a principal of kind " +
+			quote(string(p.Kind)))
 	}
 	if problem := idProblem(p.ID); problem != "" {
 		return errors.New("the host's Authenticator returned a principal whose id " + problem)
 	}
 	if problem := idProblem(p.ScopingPolicyID); p.ScopingPolicyID != "" && problem != "" {
-		return errors.New("the host's Authenticator returned a principal whose scoping policy's id " + problem)
+		return errors.New("the host's Authenticator returned a principal " +
+			"whose scoping policy's id " + problem)
 	}
 	for _, pattern := range p.Actions {
 		if err := policy.ValidVouch(pattern); err != nil {
-			return errors.New("the host's Authenticator vouched for " + quote(pattern) + ", which " + err.Error())
+			return errors.New("the host's Authenticator vouched for " + quote(pattern) +
+				", which " + err.Error())
 		}
 	}
 	return nil
 }
 
-// What is kept of the use of keys.
+// Limits for recording the uses of keys.
 const (
-	useFlush   = 10 * time.Second // how long a use waits in memory at most, while the store can be reached
-	useBatch   = 256              // how many are written at once
-	keptUses   = 1 << 16          // how many wait at most: what comes then is noted again in the next minute
+	useFlush   = 10 * time.Second // longest wait of a use in memory, while the store is reachable
+	useBatch   = 256              // uses in one write
+	keptUses   = 1 << 16          // most uses that wait; a dropped one is noted in the next minute
 	useTimeout = 5 * time.Second  // for writing a batch
 )
 
-// keyUses are uses of keys that are not written yet. Its zero value works.
+// keyUses holds uses of keys that are not written yet. Its zero value works.
 type keyUses struct {
 	mu      sync.Mutex
 	waiting map[string]keyUse // by key
 }
 
-// keyUse is a use, and what is found at it.
+// keyUse is a use of a key, and the new hash that the use has made possible.
 type keyUse struct {
 	KeyUse
 	anew *newHash // nil: the hash stays
 }
 
-// newHash is a key hashed under the first pepper.
+// newHash is a key's hash under the first pepper.
 type newHash struct {
 	holder    Identity
 	old, hash [sha256.Size]byte
 }
 
-// add keeps a use, unless there are too many. Of two of one key the later time is kept.
+// add records a use, unless too many wait. Of two uses of one key, the later time stays.
 func (u *keyUses) add(use keyUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -207,7 +228,7 @@ func (u *keyUses) add(use keyUse) {
 	u.waiting[use.ID] = use
 }
 
-// moves reports whether a key waits to be hashed again, or has no room to.
+// moves reports whether a new hash for the key already waits, or has no room to wait.
 func (u *keyUses) moves(id string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -215,7 +236,7 @@ func (u *keyUses) moves(id string) bool {
 	return use.anew != nil || !there && len(u.waiting) >= keptUses
 }
 
-// take empties the list.
+// take empties the list and returns it.
 func (u *keyUses) take() []keyUse {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -226,9 +247,10 @@ func (u *keyUses) take() []keyUse {
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
-// noteUse notes that a key was accepted: the first time in a minute, and not in a transaction of the host. A key under an
-// older pepper, or from before rows were sealed, is hashed again under the first one: at its first use, whatever the minute,
-// because its pepper may be retired in the next.
+// noteUse records that a key was accepted: once a minute, and not in a transaction of the host. A
+// key under an older pepper, or from before rows were sealed, gets a new hash under the first
+// pepper. That happens at its first use in any minute, because its pepper may be retired in the
+// next.
 func (s *authenticator) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
 	if s.copies == nil {
 		return
@@ -241,30 +263,34 @@ func (s *authenticator) noteUse(ring *keyring, c claim, key keyCopy, now time.Ti
 	}
 	use := keyUse{KeyUse: KeyUse{ID: c.ID, At: time.Unix(minute*60, 0).UTC()}}
 	if moves {
-		use.anew = &newHash{holder: key.holder.Identity, old: key.hash, hash: first.hash(key.holder.Kind, c.Token)}
+		use.anew = &newHash{
+			holder: key.holder.Identity, old: key.hash,
+			hash: first.hash(key.holder.Kind, c.Token),
+		}
 	}
 	s.uses.add(use)
 	s.writeUses()
 }
 
-// flush writes uses now and then until ctx ends, and what is left then.
+// flush writes uses at intervals until ctx ends, and then writes the rest.
 func (s *authenticator) flush(ctx context.Context) {
 	tick := time.NewTicker(useFlush)
 	defer tick.Stop()
 	for ended := false; !ended; {
 		tasks.Wait(ctx, tick.C)
-		ended = ctx.Err() != nil // what was noted before the end is written
+		ended = ctx.Err() != nil // before the last flush, so that it writes every earlier use
 		s.flushOnce(context.WithoutCancel(ctx))
 	}
 }
 
-// flushOnce writes what waits. What cannot be written waits on.
+// flushOnce writes the waiting uses. Uses that it cannot write keep waiting.
 func (s *authenticator) flushOnce(ctx context.Context) {
 	uses := s.uses.take()
 	for len(uses) > 0 {
 		n := min(len(uses), useBatch)
 		if err := s.writeBatch(ctx, uses[:n]); err != nil {
-			s.config.Logger.WarnContext(ctx, "svc: when API keys were used last is not kept yet", "error", err)
+			s.config.Logger.WarnContext(ctx,
+				"svc: when API keys were used last is not kept yet", "error", err)
 			for _, use := range uses {
 				s.uses.add(use)
 			}
@@ -298,7 +324,8 @@ func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 	return nil
 }
 
-// hashAnew writes the new hash of a key, unless it has another one by now, or its row was changed by others than this service.
+// hashAnew writes the new hash of a key. It skips a key that has another hash by now, and a key
+// whose row was changed by other means than this service.
 func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 	if use.anew == nil {
 		return nil
@@ -311,7 +338,7 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 		s.keys.seal(key)
 		return true, nil
 	})
-	s.copies.keys.Drop(idOf(use.ID)) // a copy of what it was would be hashed anew each minute
+	s.copies.keys.Drop(idOf(use.ID)) // a stale copy would cause a new hash each minute
 	if errors.Is(err, ErrNotFound) { // revoked
 		return nil
 	}

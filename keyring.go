@@ -21,26 +21,26 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// keyring makes and checks API keys under the host's peppers. It does not change.
+// keyring makes and checks API keys under the host's peppers. It is immutable.
 type keyring struct {
 	prefixes map[Kind]string
 	imports  []KeyImport
-	peppers  []pepper // the first for new keys
+	peppers  []pepper // the first serves new keys
 }
 
-// pepper is one of the host's, and the keys derived from it.
+// pepper is one of the host's peppers, with the keys derived from it.
 type pepper struct {
 	version string
 	hashKey []byte     // nil: keys are hashed without a pepper
-	sealKey []byte     // nil: their rows are not sealed
-	answers []byte     // for answers that are kept; nil: they are sealed without a pepper
-	tagKey  []byte     // nil: it is kept in the store, see ring
-	retired bool       // no key is hashed under it
-	lenient bool       // rows without a seal are good
+	sealKey []byte     // nil: rows are not sealed
+	answers []byte     // seals stored answers; nil: they are sealed without a pepper
+	tagKey  []byte     // nil: the store keeps it, see ring
+	retired bool       // true: no key is hashed under it
+	lenient bool       // true: rows without a seal are accepted
 	hashers *sync.Pool // of hasher
 }
 
-// hasher hashes the texts of keys, one at a time, in memory of its own.
+// hasher hashes the texts of keys, one at a time, in its own memory.
 type hasher struct {
 	hash.Hash
 	text [192]byte
@@ -54,13 +54,14 @@ func (p pepper) newHasher() any {
 	return &hasher{Hash: hmac.New(sha256.New, p.hashKey)}
 }
 
-// isPrefix reports whether keys may begin with it.
+// isPrefix reports whether keys may begin with s.
 func isPrefix(s string) bool {
 	return len(s) <= 16 && strings.HasSuffix(s, "_") && strings.Trim(s, lowercase+digits+"_") == ""
 }
 
 func isPepperVersion(s string) bool {
-	return 1 <= len(s) && len(s) <= 32 && strings.Trim(s, lowercase+strings.ToUpper(lowercase)+digits+"._-") == ""
+	return 1 <= len(s) && len(s) <= 32 &&
+		strings.Trim(s, lowercase+strings.ToUpper(lowercase)+digits+"._-") == ""
 }
 
 const (
@@ -77,11 +78,14 @@ func newKeyring(config KeyConfig) (*keyring, error) {
 	}}
 	for kind, prefix := range ring.prefixes {
 		if !isPrefix(prefix) {
-			return nil, fmt.Errorf("svc: Config.Keys: the prefix %q of a %s's keys must be 1 to 16 of a-z, 0-9 and _, ending in _", prefix, kind)
+			return nil, fmt.Errorf("svc: Config.Keys: the prefix %q of a %s's keys "+
+				"must be 1 to 16 of a-z, 0-9 and _, ending in _", prefix, kind)
 		}
 	}
-	if user, account := ring.prefixes[KindUser], ring.prefixes[KindServiceAccount]; strings.HasPrefix(user, account) || strings.HasPrefix(account, user) {
-		return nil, errors.New("svc: Config.Keys: UserPrefix and ServiceAccountPrefix must not start with one another")
+	user, account := ring.prefixes[KindUser], ring.prefixes[KindServiceAccount]
+	if strings.HasPrefix(user, account) || strings.HasPrefix(account, user) {
+		return nil, errors.New("svc: Config.Keys: UserPrefix and ServiceAccountPrefix " +
+			"must not start with one another")
 	}
 	if err := ring.setImports(config.Imports); err != nil {
 		return nil, err
@@ -95,7 +99,9 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 	}
 	for i, p := range peppers {
 		field := fmt.Sprintf("svc: Config.Keys.Peppers[%d]", i)
-		if slices.ContainsFunc(r.peppers, func(other pepper) bool { return other.version == p.Version }) {
+		if slices.ContainsFunc(r.peppers, func(other pepper) bool {
+			return other.version == p.Version
+		}) {
 			return fmt.Errorf("%s.Version: %q is there twice", field, p.Version)
 		}
 		if i == 0 && p.Retired {
@@ -106,7 +112,8 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 			continue
 		}
 		if !isPepperVersion(p.Version) {
-			return fmt.Errorf("%s.Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'", field)
+			return fmt.Errorf("%s.Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'",
+				field)
 		}
 		if p.Retired && len(p.Secret) == 0 {
 			r.add(pepper{version: p.Version, retired: true})
@@ -117,7 +124,9 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 		}
 		r.add(pepper{
 			version: p.Version, retired: p.Retired, lenient: p.AcceptUnsealed,
-			hashKey: sum(p.Secret, "svc api key hash"), tagKey: sum(p.Secret, "svc api key tag"), sealKey: sum(p.Secret, "svc api key row"),
+			hashKey: sum(p.Secret, "svc api key hash"),
+			tagKey:  sum(p.Secret, "svc api key tag"),
+			sealKey: sum(p.Secret, "svc api key row"),
 			answers: sum(p.Secret, "svc answer"),
 		})
 	}
@@ -139,12 +148,14 @@ func orElse(s, fallback string) string {
 // noPepper is the place of a pepper under which no key is checked.
 const noPepper = -1
 
-// place returns where the pepper is under which keys of that version are checked.
+// place returns the index of the pepper for keys of that version, or noPepper.
 func (r *keyring) place(version string) int {
-	return slices.IndexFunc(r.peppers, func(p pepper) bool { return p.version == version && !p.retired })
+	return slices.IndexFunc(r.peppers, func(p pepper) bool {
+		return p.version == version && !p.retired
+	})
 }
 
-// pepper returns the one under which keys of that version are checked.
+// pepper returns the pepper under which keys of that version are checked.
 func (r *keyring) pepper(version string) (pepper, bool) {
 	place := r.place(version)
 	if place == noPepper {
@@ -153,15 +164,16 @@ func (r *keyring) pepper(version string) (pepper, bool) {
 	return r.peppers[place], true
 }
 
-// rings gives the keyring, with the keys of ids that the store keeps.
+// rings provides the keyring with its tag keys, some of which the store keeps.
 type rings struct {
 	*base
 	keys     *keyring
 	complete *atomic.Pointer[keyring] // see ring
 }
 
-// ring returns the keyring, complete: tag keys that follow from no pepper's secret are kept in the store, and read once. In a
-// transaction of the host they are not remembered, because a rollback may undo them.
+// ring returns the complete keyring. The store keeps the tag keys that do not follow from a
+// pepper's secret; ring reads them once. In a transaction of the host it does not remember them,
+// because a rollback may undo them.
 func (s *rings) ring(ctx context.Context) (*keyring, error) {
 	if !slices.ContainsFunc(s.keys.peppers, pepper.incomplete) {
 		return s.keys, nil
@@ -169,13 +181,15 @@ func (s *rings) ring(ctx context.Context) (*keyring, error) {
 	if complete := s.complete.Load(); complete != nil {
 		return complete, nil
 	}
-	complete := &keyring{prefixes: s.keys.prefixes, imports: s.keys.imports, peppers: slices.Clone(s.keys.peppers)}
+	complete := &keyring{
+		prefixes: s.keys.prefixes, imports: s.keys.imports, peppers: slices.Clone(s.keys.peppers),
+	}
 	for i, p := range complete.peppers {
 		if !p.incomplete() {
 			continue
 		}
 		drawn := make([]byte, sha256.Size)
-		rand.Read(drawn) // never fails: it ends the program rather
+		rand.Read(drawn) // never returns an error: it ends the program instead
 		kept, err := s.store.KeepValue(ctx, p.tagName(), drawn)
 		if err != nil {
 			return nil, fault("read the key of API key ids", err)
@@ -198,8 +212,8 @@ func (p pepper) tagName() string {
 	return "api-key-tag-" + p.version
 }
 
-// keepTags keeps the tag keys of the older peppers, so that keys that were hashed anew are recognised when their secrets are gone.
-// No secret follows from a tag key.
+// keepTags stores the tag keys of the older peppers. Keys that got a new hash are then still
+// recognised when the older secrets are gone. No secret follows from a tag key.
 func (s *rings) keepTags(ctx context.Context) error {
 	for _, p := range s.keys.peppers[1:] {
 		if p.incomplete() {
@@ -215,12 +229,12 @@ func (s *rings) keepTags(ctx context.Context) error {
 // claim is the key that a bearer claims to be.
 type claim struct {
 	token.Token
-	kind Kind // of its holder; "": its row says so, because another system issued it
-	good bool // it may be one
+	kind Kind // of its holder; "": another system issued the key, and its row has the kind
+	good bool // the bearer has the form of a key
 }
 
-// claim reads a bearer. What starts with a prefix of ours is never shown to the host's Authenticator: a mistyped key is still nearly a
-// key.
+// claim reads a bearer. The host's Authenticator never sees a bearer that starts with a prefix of
+// keys: a mistyped key is still nearly a key.
 func (r *keyring) claim(bearer string) (c claim, ours bool) {
 	for kind, prefix := range r.prefixes {
 		if strings.HasPrefix(bearer, prefix) {
@@ -241,22 +255,26 @@ func (r *keyring) generate(holder Identity) IssuedKey {
 	return IssuedKey{Key: Secret(t.String()), APIKey: r.row(holder, t)}
 }
 
-// row is that of a new key.
+// row returns the row of a new key.
 func (r *keyring) row(holder Identity, t token.Token) APIKey {
 	p := r.peppers[0]
 	hash := p.hash(holder.Kind, t)
-	return APIKey{ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: hash[:], Pepper: p.version}
+	return APIKey{
+		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID, Hash: hash[:], Pepper: p.version,
+	}
 }
 
-// issued reports whether the id may be that of a key: it is false for one that was made up.
+// issued reports whether the id may belong to an issued key. It is false for an invented id.
 func (r *keyring) issued(c claim) bool {
-	return c.kind == "" || slices.ContainsFunc(r.peppers, func(p pepper) bool { return c.Tagged(p.tag) })
+	return c.kind == "" || slices.ContainsFunc(r.peppers, func(p pepper) bool {
+		return c.Tagged(p.tag)
+	})
 }
 
-// matches reports whether the key is the one that is claimed.
+// matches reports whether the claim is that key.
 func (r *keyring) matches(c claim, key keyCopy) bool {
 	known := key.pepper != noPepper
-	p := r.peppers[max(0, key.pepper)] // as much work for one that is not known
+	p := r.peppers[max(0, key.pepper)] // an unknown key costs as much work
 	kind := cmp.Or(c.kind, key.holder.Kind)
 	hash := p.hash(kind, c.Token)
 	same := subtle.ConstantTimeCompare(hash[:], key.hash[:]) == 1
@@ -267,7 +285,7 @@ func (p pepper) tag(drawn string) uint32 {
 	return binary.BigEndian.Uint32(sum(p.tagKey, drawn))
 }
 
-// hash is that of kind, id and secret, under the pepper.
+// hash returns the hash of kind, id and secret, under the pepper.
 func (p pepper) hash(kind Kind, t token.Token) [sha256.Size]byte {
 	h := p.hashers.Get().(*hasher)
 	defer p.hashers.Put(h)
@@ -287,13 +305,14 @@ func sum(key []byte, text string) []byte {
 	return mac.Sum(nil)
 }
 
-// seal seals a key's row under the pepper that the key is hashed under.
+// seal seals a key's row under the pepper of its hash.
 func (r *keyring) seal(key *APIKey) {
 	p, _ := r.pepper(key.Pepper)
 	key.Seal = p.seal(*key)
 }
 
-// sealed reports whether a key's row is as it was sealed. Where there is no pepper, or one that is not known, it cannot be told.
+// sealed reports whether a key's row matches its seal. Without a pepper, or with an unknown one, it
+// cannot tell and reports true; so it does for a revoked key.
 func (r *keyring) sealed(key APIKey) bool {
 	p, known := r.pepper(key.Pepper)
 	switch {
@@ -305,23 +324,25 @@ func (r *keyring) sealed(key APIKey) bool {
 	return hmac.Equal(key.Seal, p.seal(key))
 }
 
-// seal is the HMAC-SHA256 of all that says what a key is good for.
+// seal returns the HMAC-SHA256 of every field that decides what a key is good for.
 func (p pepper) seal(key APIKey) []byte {
 	if p.sealKey == nil {
 		return nil
 	}
 	mac := hmac.New(sha256.New, p.sealKey)
 	for _, part := range [...]string{
-		key.ID, string(key.Holder.Kind), key.Holder.ID, key.Prefix, string(key.Hash), key.ScopingPolicyID,
+		key.ID, string(key.Holder.Kind), key.Holder.ID,
+		key.Prefix, string(key.Hash), key.ScopingPolicyID,
 		micro(key.CreatedAt), micro(key.ExpiresAt), strconv.FormatBool(key.Disabled),
 	} {
-		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // so that no two rows are written alike
+		// The length keeps the encodings of two different rows different.
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
 		mac.Write([]byte(part))
 	}
 	return mac.Sum(nil)
 }
 
-// micro is a time as it is kept; "" for the zero time.
+// micro returns a time in its stored form; "" for the zero time.
 func micro(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -329,7 +350,7 @@ func micro(t time.Time) string {
 	return strconv.FormatInt(t.UnixMicro(), 10)
 }
 
-// changeable says why a key's row cannot be changed and sealed again.
+// changeable returns an Error when a key's row cannot be changed and sealed again.
 func (s *rings) changeable(ctx context.Context, key APIKey) error {
 	if _, known := s.keys.pepper(key.Pepper); !known {
 		return invalid("key_id", "names a key under a pepper that is not in use here: revoke it")
@@ -341,7 +362,8 @@ func (s *rings) changeable(ctx context.Context, key APIKey) error {
 	return nil
 }
 
-// reportEdited tells the operator of a row that this service has not written.
+// reportEdited logs a key whose row this service has not written.
 func (s *rings) reportEdited(ctx context.Context, id string) {
-	s.config.Logger.ErrorContext(ctx, "svc: an API key is refused, because its row was changed in the database by other means than this service", "api_key", id)
+	s.config.Logger.ErrorContext(ctx, "svc: an API key is refused, because its row "+
+		"was changed in the database by other means than this service", "api_key", id)
 }
