@@ -16,103 +16,114 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// How long copies are trusted, and how many are kept.
+// Limits of the cache in time and number.
 const (
-	// trusted is how long after the store was last seen its copies are used: then every call reads through.
+	// trusted is how long cached values are used after the store was last seen. After that, every
+	// call reads the store.
 	trusted      = 5 * time.Second
 	seeTimeout   = 5 * time.Second // for one look at the store
 	seePause     = 100 * time.Millisecond
-	keptKeys     = 1 << 16 // if the host does not say how many
-	leastHolders = 1 << 14 // they are as many as the keys, but at least so many
+	keptKeys     = 1 << 16 // if the host sets no number
+	leastHolders = 1 << 14 // the number of keys, but at least this many
 	mostHolders  = 1 << 16
 	keptBanks    = 1 << 14
 )
 
-// How many bytes the copies take at most that are not kept by row, and the rights and banks of a Compiler: [policy.MaxKept]. What is larger is
-// read for each request.
+// Limits in bytes for cached values that are not kept by row. For rights and banks of a Compiler
+// the limit is [policy.MaxKept]. A larger value is not cached: each request reads it.
 const (
-	maxEverybody = 256 << 20 // all rows of access, and what is compiled from them
-	maxInstalled = 64 << 20  // where all templates came from
-	maxChecks    = 64 << 20  // what came of the last comparisons with sources
+	maxEverybody = 256 << 20 // all rows of access, and their compiled form
+	maxInstalled = 64 << 20  // the sources of all templates
+	maxChecks    = 64 << 20  // results of the last comparisons with sources
 )
 
-// copies are what a Service keeps of the store, so that most requests need no call of it. What this process changes is dropped
-// before the call that changed it returns; a follower of the store's changes drops what others do.
+// copies is the cache of a Service: most requests need no store call. A call that changes the store
+// drops the changed values before it returns. A follower of the store's changes drops what others
+// change.
 //
-// A copy that was read at one generation, and is there still, holds up to the generation that was applied last. When a read has
-// shown that the store is further, only copies of that very generation are used until the follower has caught up: so no
-// answer is older than one before it, and those that go into one answer are of one state of the store.
+// A cached value carries the generation at which it was read. While it is in the cache, it holds up
+// to the generation applied last. When a read shows that the store is further, only values of
+// exactly that generation are used until the follower has caught up. So no answer is older than an
+// earlier one, and all values in one answer are of one state of the store.
 type copies struct {
 	holders *cache.Cache[actor, *standing]
 	banks   *cache.Cache[string, bankCopy]
 	seed    maphash.Seed // of both
 	keys    *keyCopies
 
-	everybody *cache.Cache[struct{}, *everybody] // one, of all rows of access
-	installed *cache.Cache[struct{}, *installed] // one, of all templates that came from sources
+	everybody *cache.Cache[struct{}, *everybody] // one entry: all rows of access
+	installed *cache.Cache[struct{}, *installed] // one entry: all templates that came from sources
 	templates *templateCopies
 
-	epoch   time.Time    // what seen counts from
-	seen    atomic.Int64 // nanoseconds: the store was as the copies are then, or later; 0 never
-	applied atomic.Int64 // the generation whose changes have all been dropped
+	epoch   time.Time    // seen counts from here
+	seen    atomic.Int64 // nanoseconds: when the store was last seen to match the cache; 0: never
+	applied atomic.Int64 // every change up to this generation has been dropped
 	heard   atomic.Int64 // the latest generation that a read has shown
 
 	wake atomic.Pointer[context.CancelFunc] // ends the follower's wait for a change
 }
 
-// standing is what is known of a principal.
+// standing is what the Service knows of a principal.
 type standing struct {
-	rights     *policy.Rights
-	inactive   bool // its own row says so
-	keysRest   bool // nobody may act with its keys: it, or its owner, is inactive, or a service account that is gone
+	rights   *policy.Rights
+	inactive bool // its own row says so
+	// keysRest: nobody may act with its keys. The principal or its owner is inactive, or the
+	// service account no longer exists.
+	keysRest   bool
 	generation int64
 }
 
-// standingBytes is what a standing takes beside the table of its rights: itself, the rights, and the reason why they are closed.
+// standingBytes is the size of a standing without the table of its rights: the struct, the rights,
+// and the reason of a denial.
 const standingBytes = 512
 
-// nobody is whom a key that was never issued belongs to.
+// nobody is the holder of a key that was never issued.
 var nobody = &standing{keysRest: true}
 
-// bankCopy is the policy of a bank. It is kept for banks that have none, too.
+// bankCopy is the cached policy of a bank. Banks without a policy are cached as well.
 type bankCopy struct {
 	policy     *policy.Bank
 	generation int64
 }
 
-// newCopies makes room for the copies of so many keys, and for so many bytes of templates. Holders and banks count in the budget of what
-// the compiler keeps, with which they share nearly all.
+// newCopies makes a cache for so many keys, and for so many bytes of templates. Holders and banks
+// count in the budget of the compiler, with which they share nearly all memory.
 func newCopies(keys, templates int, budget *cache.Budget) *copies {
 	holders := min(max(keys, leastHolders), mostHolders)
 	c := &copies{
 		seed:      maphash.MakeSeed(),
-		keys:      newKeyCopies(keys, 2*holders), // numbering them anew forgets all keys
+		keys:      newKeyCopies(keys, 2*holders), // renumbering the holders forgets all keys
 		everybody: cache.New[struct{}, *everybody](1, func(struct{}) uint64 { return 0 }),
 		installed: cache.New[struct{}, *installed](1, func(struct{}) uint64 { return 0 }),
 		templates: newTemplateCopies(templates),
 		epoch:     time.Now(),
 	}
 	hashOf := func(who actor) uint64 { return c.hash(who.ID) } // see drop
-	c.holders = cache.NewWithin(holders, hashOf, budget, func(who actor, s *standing) (int64, *cache.Share) {
+	c.holders = cache.NewWithin(holders, hashOf, budget, func(
+		who actor, s *standing,
+	) (int64, *cache.Share) {
 		return standingBytes + cache.Size(who), s.rights.Share()
 	})
-	c.banks = cache.NewWithin(keptBanks, c.hash, budget, func(id string, b bankCopy) (int64, *cache.Share) {
+	c.banks = cache.NewWithin(keptBanks, c.hash, budget, func(
+		id string, b bankCopy,
+	) (int64, *cache.Share) {
 		return cache.Allocated(len(id)), b.policy.Share()
 	})
 	return c
 }
 
-// hash is that of a holder's id, and of a bank's.
+// hash returns the hash of a holder's id or a bank's id.
 func (c *copies) hash(id string) uint64 { return maphash.String(c.seed, id) }
 
-// fresh reports whether the store was seen lately enough for copies to be used.
+// fresh reports whether the store was seen recently enough to use the cache.
 func (c *copies) fresh() bool {
 	seen := c.seen.Load()
 	return seen != 0 && int64(time.Since(c.epoch))-seen < int64(trusted)
 }
 
-// view is a generation, and which copies are of it when they are found after the view was taken: those that were read at it, and
-// when all that had changed by then is dropped, those that were read before.
+// view is a generation, and tells which values found after the view was taken belong to it. These
+// are the values read at that generation. When every change up to it has been dropped, older values
+// belong to it as well.
 type view struct {
 	generation int64
 	applied    bool
@@ -122,7 +133,7 @@ func (v view) holds(generation int64) bool {
 	return generation == v.generation || v.applied && generation < v.generation
 }
 
-// view returns the latest generation that is known of. false: that is too long ago.
+// view returns the latest generation known. false: the store was last seen too long ago.
 func (c *copies) view() (view, bool) {
 	heard, applied := c.heard.Load(), c.applied.Load()
 	if heard > applied {
@@ -131,7 +142,7 @@ func (c *copies) view() (view, bool) {
 	return view{applied, true}, c.fresh()
 }
 
-// get returns the copies for a decision, when both are there and hold.
+// get returns the cached values for a decision, if both exist and hold.
 func (c *copies) get(who actor, bank string) (*standing, *policy.Bank, bool) {
 	v, ok := c.view()
 	if !ok {
@@ -145,9 +156,12 @@ func (c *copies) get(who actor, bank string) (*standing, *policy.Bank, bool) {
 	return holder, b.policy, found && v.holds(b.generation)
 }
 
-// again sets d to what was decided of a request, when nothing has changed since; nothing of who asks and where is copied on the way. now is
-// the moment of the banks' policies, for what has to be decided anew.
-func (c *copies) again(d *policy.Decision, p *Principal, action, bank string, in *policy.Context) (now cache.Moment, ok bool) {
+// again sets d to the earlier decision of the same request, if nothing has changed since. It copies
+// neither the principal nor the bank. now is the moment of the banks' policies, for a request that
+// needs a new decision.
+func (c *copies) again(
+	d *policy.Decision, p *Principal, action, bank string, in *policy.Context,
+) (now cache.Moment, ok bool) {
 	v, ok := c.view()
 	now = c.banks.Now()
 	if !ok || !v.applied {
@@ -156,11 +170,13 @@ func (c *copies) again(d *policy.Decision, p *Principal, action, bank string, in
 	holder, found := c.holders.Find(c.hash(p.ID), func(who *actor) bool {
 		return who.ID == p.ID && who.Kind == p.Kind && who.narrowedBy == p.ScopingPolicyID
 	})
-	known := found && v.holds(holder.generation) && holder.rights.Again(d, action, bank, in, uint64(now))
-	return now, known && c.heard.Load() <= v.generation // who has noted the policy had heard of its generation
+	known := found && v.holds(holder.generation) &&
+		holder.rights.Again(d, action, bank, in, uint64(now))
+	// The call that noted the policy had heard of its generation.
+	return now, known && c.heard.Load() <= v.generation
 }
 
-// key returns the copies of a key and of its holder, when both are there and hold.
+// key returns the cached key and its holder, if both exist and hold.
 func (c *copies) key(id string) (keyCopy, *standing, bool) {
 	v, ok := c.view()
 	if !ok {
@@ -174,7 +190,7 @@ func (c *copies) key(id string) (keyCopy, *standing, bool) {
 	return key, holder, found && v.holds(holder.generation)
 }
 
-// hear notes the generation that a read has shown. What is known of older ones has to be looked at again, soon.
+// hear records the generation that a read has shown, and wakes the follower when it is behind.
 func (c *copies) hear(generation int64) {
 	for {
 		heard := c.heard.Load()
@@ -190,7 +206,7 @@ func (c *copies) hear(generation int64) {
 	}
 }
 
-// allOf returns the copy of all rows of access.
+// allOf returns the cached rows of access.
 func (c *copies) allOf() (*everybody, bool) {
 	v, ok := c.view()
 	if !ok {
@@ -200,7 +216,7 @@ func (c *copies) allOf() (*everybody, bool) {
 	return all, found && all != nil && v.holds(all.Generation)
 }
 
-// drop forgets what targets are copied into that were changed at a generation, or before.
+// drop forgets cached values of targets that changed at a generation or earlier.
 func (c *copies) drop(targets []Target, generation int64) {
 	for _, t := range targets {
 		switch t.Kind {
@@ -219,23 +235,25 @@ func (c *copies) drop(targets []Target, generation int64) {
 		case TargetBankPolicy:
 			c.banks.Drop(t.ID)
 		case TargetServiceAccount:
-			c.holders.Drop(actor{Identity: Identity{Kind: KindServiceAccount, ID: t.ID}}) // and all of that id, narrowed by whatever: they share a hash
-		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment: // whoever has them, or is owned by them
-			c.holders.Clear()
+			// This drops the account under every narrowing: all actors of one id share a hash.
+			c.holders.Drop(actor{Identity: Identity{Kind: KindServiceAccount, ID: t.ID}})
+		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment:
+			c.holders.Clear() // any holder may have them, or have that user as its owner
 		}
 	}
 }
 
-// forget drops what is copied of targets that were changed, or that the store has shown to be as another call has changed them: that
-// call may not have come to dropping them yet.
+// forget drops cached values of changed targets. Calls also use it for targets that the store shows
+// to be changed by another call, which may not have dropped them yet.
 func (s *base) forget(targets ...Target) {
 	if s.copies != nil {
 		s.copies.drop(targets, math.MaxInt64)
 	}
 }
 
-// apply drops what has changed, and says up to when the copies hold. heard is the latest generation that reads had shown when the
-// changes were asked for: a store that is behind it was restored from a backup.
+// apply drops what has changed, and records up to which generation the cache holds. heard is the
+// latest generation shown by reads before the changes were requested: a store that is behind it was
+// restored from a backup.
 func (c *copies) apply(changes Changes, heard int64) {
 	if changes.Reset || changes.Generation < heard {
 		c.holders.Clear()
@@ -252,7 +270,7 @@ func (c *copies) apply(changes Changes, heard int64) {
 
 // follow applies the changes of the store until ctx ends.
 func (s *base) follow(ctx context.Context) {
-	generation := int64(math.MaxInt64) // is not the store's: the first answer is a reset
+	generation := int64(math.MaxInt64) // unknown to the store: the first answer is a reset
 	for ctx.Err() == nil {
 		asked, heard := int64(time.Since(s.copies.epoch)), s.copies.heard.Load()
 		changes, err := s.changes(ctx, generation)
@@ -267,14 +285,14 @@ func (s *base) follow(ctx context.Context) {
 	}
 }
 
-// changes looks at the store, which may have become unreachable in a way that never answers.
+// changes asks the store for changes, with a timeout: an unreachable store may never answer.
 func (s *base) changes(ctx context.Context, since int64) (Changes, error) {
 	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
 	defer cancel()
 	return s.store.Changes(ctx, since)
 }
 
-// awaitChange returns when there may be changes, or somebody has heard of one.
+// awaitChange returns when there may be changes, or a read has shown a later generation.
 func (s *base) awaitChange(ctx context.Context, since int64) {
 	waiting, wake := context.WithCancel(ctx)
 	defer wake()
@@ -284,12 +302,13 @@ func (s *base) awaitChange(ctx context.Context, since int64) {
 	}
 }
 
-// turns are those of a cache.
+// turns is the part of a cache that gives turns to load a value.
 type turns[K any] interface {
 	Turn(fence cache.Fence, key K) (done func(), wait <-chan struct{})
 }
 
-// turn returns when it is the caller's turn to load a key's value, or whoever's it was has ended. done is called after the loading.
+// turn returns when the caller may load a key's value, or when another caller has ended loading it.
+// The caller calls done after loading.
 func turn[K any](ctx context.Context, loads turns[K], fence cache.Fence, key K) (done func()) {
 	done, others := loads.Turn(fence, key)
 	if done != nil {
@@ -299,29 +318,30 @@ func turn[K any](ctx context.Context, loads turns[K], fence cache.Fence, key K) 
 	return func() {}
 }
 
-// idOf is the id of a key, as copies are kept by it. An id that a key issued here can have is of just that length.
+// idOf returns the cache key of an API key's id. Every id that an issued key can have is of that
+// length.
 func idOf(id string) cache.Key {
 	b := []byte(id)
 	return cache.Key{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// keyCopy is what is known of an API key: nothing, when there is none.
+// keyCopy is the cached form of an API key. The zero keyCopy stands for a key that does not exist.
 type keyCopy struct {
 	holder     actor
 	hash       [sha256.Size]byte
-	pepper     int   // its place in the keyring; noPepper: none under which keys are checked
-	closed     bool  // revoked, disabled, or not as it was sealed
-	unsealed   bool  // it is to be sealed
+	pepper     int   // its place in the keyring; noPepper: no pepper checks the key
+	closed     bool  // revoked, disabled, or its row does not match its seal
+	unsealed   bool  // its row has no seal yet
 	expires    int64 // Unix microseconds; 0: never
-	used       int64 // the minute, of the Unix epoch, of the last use that was noted
+	used       int64 // the minute, since the Unix epoch, of the last recorded use
 	generation int64
 }
 
-// copyOf is what there is to know of a key that was read.
+// copyOf returns the cached form of a key.
 func (r *keyring) copyOf(k *APIKey) keyCopy {
 	key := keyCopy{
-		holder: actor{k.Holder, k.ScopingPolicyID}, pepper: r.place(k.Pepper), closed: k.Disabled || !k.RevokedAt.IsZero(),
-		unsealed: len(k.Seal) == 0,
+		holder: actor{k.Holder, k.ScopingPolicyID}, pepper: r.place(k.Pepper),
+		closed: k.Disabled || !k.RevokedAt.IsZero(), unsealed: len(k.Seal) == 0,
 	}
 	copy(key.hash[:], k.Hash)
 	if !k.ExpiresAt.IsZero() {
@@ -333,23 +353,24 @@ func (r *keyring) copyOf(k *APIKey) keyCopy {
 	return key
 }
 
-// good reports whether a key that is right is accepted now.
+// good reports whether a key with the right secret is accepted now.
 func (k keyCopy) good(now time.Time) bool {
 	return !k.closed && (k.expires == 0 || now.UnixMicro() < k.expires)
 }
 
-// keyCopies are the copies of keys, which may be a million: so they are records without pointers, which refer to holders by number.
+// keyCopies caches keys, up to millions: as records without pointers, which refer to holders by
+// number.
 type keyCopies struct {
 	*cache.Records
 	holders actors
 }
 
-// newKeyCopies makes room for the copies of so many keys, of so many holders.
+// newKeyCopies makes a cache for so many keys of so many holders.
 func newKeyCopies(keys, holders int) *keyCopies {
 	return &keyCopies{Records: cache.NewRecords(keys), holders: actors{room: holders}}
 }
 
-// find returns the copy of a key. false: there is none.
+// find returns the cached key. false: it is not cached.
 func (c *keyCopies) find(id cache.Key) (keyCopy, bool) {
 	value, used, ok := c.Get(id)
 	if !ok {
@@ -361,16 +382,16 @@ func (c *keyCopies) find(id cache.Key) (keyCopy, bool) {
 	return key, ok
 }
 
-// keep keeps a copy that was read behind a fence, unless it has become stale since.
+// keep caches a key that was read behind a fence, unless it has become stale since.
 func (c *keyCopies) keep(fence cache.Fence, id cache.Key, key keyCopy) {
 	c.Put(fence, id, key.pack(c.holders.number(key.holder)), uint32(max(0, key.used)))
 }
 
-// use notes that a key was used in a minute. false: that is noted already.
+// use records that a key was used in a minute. false: that use is recorded already.
 func (c *keyCopies) use(id cache.Key, minute int64) bool { return c.Raise(id, uint32(minute)) }
 
-// A record is the hash, when the key expires, the generation, and a word of what is left: two flags, the pepper's place, from 1 on, in
-// 20 bits, and the number of the holder in 42.
+// A record holds the hash, the expiry, the generation, and a word with the rest: two flags, the
+// pepper's place (from 1) in 20 bits, and the number of the holder in 42.
 const (
 	hashWords = sha256.Size / 8
 	pepperAt  = 2
@@ -405,17 +426,17 @@ func unpack(v *cache.Value) (key keyCopy, holder uint64) {
 	return key, rest >> holderAt
 }
 
-// actors numbers them. When there are too many all are forgotten, and with them, in effect, the copies that refer to them: no number is
-// given twice.
+// actors gives each actor a number. When there are too many, it forgets all of them, and so makes
+// the cached keys that refer to them unusable: no number is given twice.
 type actors struct {
 	room int
-	list atomic.Pointer[numbered] // nil: there are none
+	list atomic.Pointer[numbered] // nil: no actors
 
 	mu      sync.Mutex
 	numbers map[actor]uint64
 }
 
-// numbered are actors: that of who[i] has the number first+i. They do not change.
+// numbered is an immutable list of actors: who[i] has the number first+i.
 type numbered struct {
 	first uint64
 	who   []actor
@@ -443,7 +464,7 @@ func (a *actors) number(who actor) uint64 {
 	if a.numbers == nil || len(list.who) == a.room {
 		list, a.numbers = numbered{first: number}, map[actor]uint64{}
 	}
-	list.who = append(list.who, who) // behind what readers of the list before look at
+	list.who = append(list.who, who) // beyond what readers of the earlier list look at
 	a.numbers[who] = number
 	a.list.Store(&list)
 	return number

@@ -12,23 +12,26 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// ActionRecall is the action that a [Query] without one asks about.
+// ActionRecall is the default action of a [Query].
 const ActionRecall = "bank:recall"
 
-// Query asks what somebody may do. ServiceAccountID beats UserID beats Sender; one of them is required. Bank, Channel, Topic
-// and the id of a Sender are 1 to MaxIDLength printable characters, in which slashes may be; all else are ids.
+// Query asks what a principal or sender may do. ServiceAccountID takes precedence over UserID, and
+// UserID over Sender; one of them is required. Bank, Channel, Topic and the id of a Sender have 1
+// to MaxIDLength printable characters, and may contain slashes. All other fields are ids.
 type Query struct {
 	Bank             string // required
 	Action           string // "" means ActionRecall
 	ServiceAccountID string
 	UserID           string
-	Sender           string // "provider:id", split at the first colon; its provider is the context's
-	Channel, Topic   string // the context, for overrides; "" none
-	// ScopingPolicyID is that of a policy that narrows the user or service account, as a key's does; "" none.
+	Sender           string // "provider:id", split at the first colon; also the context's provider
+	Channel, Topic   string // the context, for overrides; "": none
+	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. "":
+	// none.
 	ScopingPolicyID string
 }
 
-// Policies answers questions about access: what a principal may do, who may do something, and what a change would do.
+// Policies answers questions about access: what a principal may do, which principals may do
+// something, and what a change would do.
 type Policies struct {
 	*base
 	*guard
@@ -36,22 +39,23 @@ type Policies struct {
 
 // Resolution is a decision and its reasons.
 type Resolution struct {
-	// TenantID is the user's id, "sa:<id>" or "_unmapped": a name to show. A user may have such an
-	// id, so decide by PrincipalType and ResolvedUserID.
+	// TenantID is a name to show: the user's id, "sa:<id>" or "_unmapped". A user may have an id of
+	// that form, so decide by PrincipalType and ResolvedUserID.
 	TenantID          string
 	PrincipalType     Kind    // KindUser, KindServiceAccount or KindUnmapped
-	ResolvedUserID    *string // the user, or the service account's owner; nil: nobody known
+	ResolvedUserID    *string // the user, or the service account's owner; nil: unknown
 	Outcome           Outcome
 	Reason            string          // a sentence
 	Parameters        Parameters      // zero when denied
 	BankPolicy        json.RawMessage // the bank's policy document; nil: none
 	EffectiveStrategy *string         // nil: none, or denied
-	Revision          string          // of what the store held: equal revisions, equal answers
+	Revision          string          // of the store's state: equal revisions give equal answers
 	Trace             []TraceEntry    // in the order in which policies were gathered
 }
 
-// Resolve decides what somebody may do on a bank, with which parameters, and says why, all read in one snapshot. An unknown
-// or inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
+// Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It
+// reads one snapshot of the store. An unknown or inactive user or service account is a denial, not
+// an error. by needs [ActionUsersRead]. Errors: CodeInvalid, CodeForbidden.
 func (s *Policies) Resolve(ctx context.Context, by Principal, q Query) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
@@ -67,8 +71,11 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Query) (Resoluti
 	return resolve(s.compiler, snapshot, asked, q, math.MaxInt)
 }
 
-// resolve decides a query that was checked, and says why, unless more than so many statements reach the subject.
-func resolve(compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQuery, q Query, most int) (Resolution, error) {
+// resolve explains the decision of a checked query. It refuses a subject that more than most
+// statements reach.
+func resolve(
+	compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQuery, q Query, most int,
+) (Resolution, error) {
 	who := asked.Identity
 	if who == (Identity{}) {
 		who = snapshot.sender()
@@ -78,7 +85,9 @@ func resolve(compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQue
 	snapshot.narrow(&subject, q.ScopingPolicyID)
 	rights := compiler.Compile(subject)
 	if rights.Size() > most {
-		return Resolution{}, invalid("", fmt.Sprintf("more than %d statements reach the subject", most))
+		return Resolution{}, invalid(
+			"", fmt.Sprintf("more than %d statements reach the subject", most),
+		)
 	}
 	result := rights.Explain(policy.Request{
 		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
@@ -128,7 +137,7 @@ func (q Query) check() (AccessQuery, error) {
 	return asked, c.err()
 }
 
-// context refuses a channel or a topic that is no name.
+// context refuses an invalid channel or topic.
 func (c *checker) context(q Query) {
 	if q.Channel != "" {
 		c.lookupForeign("channel", q.Channel)
@@ -138,7 +147,7 @@ func (c *checker) context(q Query) {
 	}
 }
 
-// sender refuses what is not "provider:id", an id and a name of others.
+// sender refuses a sender other than "provider:id", where provider is an id and id a foreign name.
 func (c *checker) sender(field, provider, id string) {
 	if provider == "" || id == "" {
 		c.add(field, `must be "provider:id"`)
@@ -152,8 +161,10 @@ func (c *checker) sender(field, provider, id string) {
 func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
 	r := Resolution{
 		TenantID: who.ID, PrincipalType: who.Kind,
-		Outcome: Outcome(result.Outcome), Reason: result.Reason, Parameters: Parameters(result.Parameters),
-		EffectiveStrategy: result.Strategy, Revision: strconv.FormatInt(a.Generation, 10), Trace: traced(result.Trace),
+		Outcome: Outcome(result.Outcome), Reason: result.Reason,
+		Parameters:        Parameters(result.Parameters),
+		EffectiveStrategy: result.Strategy,
+		Revision:          strconv.FormatInt(a.Generation, 10), Trace: traced(result.Trace),
 	}
 	switch who.Kind {
 	case KindServiceAccount:
@@ -172,15 +183,22 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 
 var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
 
-// Decide decides whether a principal may do an action on a bank, with which parameters, by the same code as [Policies.Resolve].
-// It is for every request that a host serves: what it needs is kept in memory, so that most calls take well under a microsecond and
-// no call of the store. What this process writes counts at once, what others write within a second or so (PostgreSQL:
-// milliseconds). When the store has not been reached for 5 seconds, each call reads it.
+// Decide decides whether a principal may do an action on a bank, and with which parameters. It uses
+// the same code as [Policies.Resolve].
 //
-// A user without a row has no stored rights. On bank "*" what the host vouches for ([Principal].Actions) counts too.
+// Call it for every request that a host serves. It answers from the cache, so most calls take well
+// under a microsecond and make no store call. Changes by this process count at once; changes by
+// others count within a second or so (PostgreSQL: milliseconds). When the store was not reached for
+// 5 seconds, each call reads it.
 //
-// An error is never an allow. Errors: CodeInvalid (an empty action, an impossible bank), CodeUnavailable.
-func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, in Context) (d Decision, err error) {
+// A user without a row has no stored rights. On bank "*", the actions that the host vouches for
+// ([Principal].Actions) count as well.
+//
+// An error never means allow. Errors: CodeInvalid (an empty action, an impossible bank),
+// CodeUnavailable.
+func (s *Service) Decide(
+	ctx context.Context, p Principal, action, bank string, in Context,
+) (d Decision, err error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, fault("decide", err)
 	}
@@ -196,7 +214,8 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 		now, known = s.copies.again(&d.of, &p, action, bank, (*policy.Context)(&in))
 	}
 	if !known {
-		if d.of, err = s.guard.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now); err != nil {
+		d.of, err = s.guard.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now)
+		if err != nil {
 			return Decision{}, err
 		}
 	}
@@ -206,8 +225,11 @@ func (s *Service) Decide(ctx context.Context, p Principal, action, bank string, 
 	return d, nil
 }
 
-// decide decides, with nothing vouched for, and notes the policy of the bank, as it is now; 0: it is not noted.
-func (s *guard) decide(ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment) (policy.Decision, error) {
+// decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
+// nothing.
+func (s *guard) decide(
+	ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment,
+) (policy.Decision, error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {
 		return policy.Decision{}, err

@@ -6,7 +6,7 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Outcome tells how a request is decided.
+// Outcome is how a request is decided.
 type Outcome string
 
 // The outcomes. Every outcome other than Allow is a denial.
@@ -16,7 +16,7 @@ const (
 	ImplicitDeny Outcome = "implicit_deny" // no statement allows the request
 )
 
-// Effect is what a statement of a policy does with the requests that it matches.
+// Effect is what a statement does with the requests that it matches.
 type Effect string
 
 // The effects.
@@ -25,7 +25,8 @@ const (
 	EffectDeny  Effect = "deny"
 )
 
-// Context is where a request comes from. The overrides of a bank policy look at it. An empty part matches no override.
+// Context is where a request comes from. The overrides of a bank policy compare it. An empty part
+// matches no override.
 type Context struct {
 	Provider string // "telegram", for example
 	Channel  string
@@ -35,9 +36,10 @@ type Context struct {
 // Parameters tell the host how to carry out an allowed action. Nil means unset, in every field; an empty list is set.
 // In JSON all ten keys are present, null where unset.
 type Parameters struct {
-	RecallBudget      *string           `json:"recall_budget"` // low, mid or high
-	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"` // JSON objects, as the policy wrote them, compacted
+	RecallBudget    *string `json:"recall_budget"` // low, mid or high
+	RecallMaxTokens *int64  `json:"recall_max_tokens"`
+	// RecallTagGroups are JSON objects, as the policy wrote them, compacted.
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`
 	RetainRoles       []string          `json:"retain_roles"`
 	RetainTags        []string          `json:"retain_tags"`
 	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
@@ -47,67 +49,83 @@ type Parameters struct {
 	ExcludeProviders  []string          `json:"exclude_providers"`
 }
 
-// Decision is the answer to one request. It is immutable and cheap to copy. The zero Decision is a denial.
+// Decision is the answer to one request. It is immutable and cheap to copy. The zero Decision is a
+// denial.
 type Decision struct{ of policy.Decision }
 
 // Allowed reports whether the principal may do the action.
 func (d Decision) Allowed() bool { return d.of.Allowed() }
 
-// Outcome tells apart a denial by a statement and a denial for lack of an allowing statement.
+// Outcome distinguishes a denial by a statement from a denial without an allowing statement.
 func (d Decision) Outcome() Outcome { return Outcome(d.of.Outcome()) }
 
 // Reason is one sentence for a person.
 func (d Decision) Reason() string { return d.of.Reason() }
 
-// Parameters returns the parameters of the allowed action, which the caller owns. They are zero in a denial.
+// Parameters returns the parameters of the allowed action. The caller owns them. They are zero in a
+// denial.
 func (d Decision) Parameters() Parameters { return Parameters(d.of.Parameters()) }
 
-// Strategy is the retain strategy in force: the principal's own, else that of the bank policy. ok is false when there is
-// no strategy, or when the action is denied.
+// Strategy returns the retain strategy in force: the principal's own, else that of the bank policy.
+// ok is false when there is no strategy, or when the action is denied.
 func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }
 
-// TraceCode tells what a [TraceEntry] says. Codes are stable, so that programs may rely on them.
+// TraceCode is the kind of a [TraceEntry]. Codes are stable: programs may rely on them.
 type TraceCode string
 
 // The trace codes.
 const (
-	TraceAllowMatched     TraceCode = policy.CodeAllowMatched     // the statement allows the request
-	TraceAllowOverridden  TraceCode = policy.CodeAllowOverridden  // it allows the request, but another statement denies it
-	TraceDenyMatched      TraceCode = policy.CodeDenyMatched      // the statement denies the request
-	TraceActionNotMatched TraceCode = policy.CodeActionNotMatched // no action pattern covers the action
-	TraceBankNotMatched   TraceCode = policy.CodeBankNotMatched   // an action pattern matches, but no bank pattern does
-	TraceDocumentInvalid  TraceCode = policy.CodeDocumentInvalid  // the policy no longer parses, so everything is denied
+	// The statement allows the request.
+	TraceAllowMatched TraceCode = policy.CodeAllowMatched
+	// The statement allows the request, but another statement denies it.
+	TraceAllowOverridden TraceCode = policy.CodeAllowOverridden
+	// The statement denies the request.
+	TraceDenyMatched TraceCode = policy.CodeDenyMatched
+	// No action pattern covers the action.
+	TraceActionNotMatched TraceCode = policy.CodeActionNotMatched
+	// An action pattern matches, but no bank pattern does.
+	TraceBankNotMatched TraceCode = policy.CodeBankNotMatched
+	// The policy no longer parses, so everything is denied.
+	TraceDocumentInvalid TraceCode = policy.CodeDocumentInvalid
 
-	TracePublicAllowed           TraceCode = policy.CodePublicAllowed           // this public access is in force and allows
-	TracePublicActionNotMatched  TraceCode = policy.CodePublicActionNotMatched  // it is in force, but omits the action
-	TracePublicLessSpecific      TraceCode = policy.CodePublicLessSpecific      // it matches, but a more specific one is in force
-	TracePublicContextNotMatched TraceCode = policy.CodePublicContextNotMatched // it is for another provider, channel or topic
+	// This public access is in force and allows the request.
+	TracePublicAllowed TraceCode = policy.CodePublicAllowed
+	// This public access is in force, but omits the action.
+	TracePublicActionNotMatched TraceCode = policy.CodePublicActionNotMatched
+	// This public access matches, but a more specific one is in force.
+	TracePublicLessSpecific TraceCode = policy.CodePublicLessSpecific
+	// This public access is for another provider, channel or topic.
+	TracePublicContextNotMatched TraceCode = policy.CodePublicContextNotMatched
 
-	TraceBankOverride TraceCode = policy.CodeBankOverride // the strategy comes from this strategy override
-	TraceBankDefault  TraceCode = policy.CodeBankDefault  // the strategy is the default of the bank policy
+	// The strategy comes from this strategy override.
+	TraceBankOverride TraceCode = policy.CodeBankOverride
+	// The strategy is the default of the bank policy.
+	TraceBankDefault TraceCode = policy.CodeBankDefault
 )
 
-// TraceEntry tells what one statement contributed to a decision.
+// TraceEntry is what one statement contributed to a decision.
 //
-// There are also entries for a document that no longer parses (Statement -1, a deny in effect); for each override of
-// public access (Via "public", Statement is its index) and its default (Statement -1); and, when the bank policy gives
-// the strategy, for the strategy override (Via "bank", Statement is its index) or the default strategy (Statement -1).
-// PolicyID is then that of the bank policy.
+// There are also entries for:
+//   - a document that no longer parses (Statement -1, in effect a deny);
+//   - each override of public access (Via "public", Statement is its index) and its default
+//     (Statement -1);
+//   - when the bank policy gives the strategy, the strategy override (Via "bank", Statement is its
+//     index) or the default strategy (Statement -1). PolicyID is then that of the bank policy.
 type TraceEntry struct {
 	PolicyID  string
 	Via       string // "user", "group:<id>", "scoping:<service account>", "public" or "bank"
 	Statement int    // its index in the document, from 0; -1: see above
 	Effect    Effect
 	Matched   bool
-	// ActionPattern is the first action pattern that matched, BankPattern the most specific bank pattern that did.
-	// Nil: the entry did not match, or has no such pattern.
+	// ActionPattern is the first action pattern that matched, and BankPattern the most specific
+	// bank pattern that matched. Nil: the entry did not match, or has no such pattern.
 	ActionPattern *string
 	BankPattern   *string
 	Code          TraceCode
 	Reason        string     // a sentence
 	Sets          Parameters // what a matched entry sets; zero otherwise
-	// Lost maps each parameter of this entry that is not in force to the statement ("policy#statement") that won.
-	// Never nil; empty in a denial.
+	// Lost maps each parameter of this entry that is not in force to the statement
+	// ("policy#statement") that won. Never nil; empty in a denial.
 	Lost map[string]string
 }
 
