@@ -11,13 +11,13 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Reach is who may do something, and why.
+// Reach lists the principals that may do something, and why.
 type Reach struct {
 	Users           []string // the ids of active users, sorted; never nil
 	ServiceAccounts []string // likewise
 	Public          PublicReach
-	Statements      []Cited // all that match the request, by policy and statement; never nil
-	Revision        string  // of what the store held: equal revisions, equal answers
+	Statements      []Cited // all that match the request, by policy, then statement; never nil
+	Revision        string  // of the store's state: equal revisions give equal answers
 }
 
 // PublicReach tells whether unmapped senders are allowed. The most specific override that matches the context decides
@@ -41,18 +41,19 @@ type Cited struct {
 	Effect    Effect
 }
 
-// Capability tells how some requests are decided: see [Policies.WhatCan].
+// Capability is how some requests are decided: see [Policies.WhatCan].
 type Capability struct {
-	Action, Bank string // patterns; read as strings they are a request that this element decides
+	Action, Bank string // patterns; read as strings, a request that this element decides
 	Outcome      Outcome
-	Parameters   Parameters // zero in a denial; the elements of a list share what it points to
+	Parameters   Parameters // zero in a denial; the elements of a list share their pointers
 }
 
-// WhoCan returns everybody who may do an action ("" means [ActionRecall]) on a bank: exactly those active users and service
-// accounts whom [Service.Decide] allows it, and the contexts in which it allows it to unmapped senders. What a host vouches for
-// ([Principal].Actions) is not stored, and does not count. by needs [ActionUsersRead].
+// WhoCan returns every principal that may do an action ("" means [ActionRecall]) on a bank. These
+// are exactly the active users and service accounts that [Service.Decide] allows it, and the
+// contexts in which it allows it to unmapped senders. The actions that a host vouches for
+// ([Principal].Actions) are not stored and do not count. by needs [ActionUsersRead].
 //
-// All rows of access are kept in memory for it from the first call on, and are as fresh as what Decide answers from.
+// From the first call on, all rows of access are cached. They are as fresh as the cache of Decide.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
@@ -72,14 +73,19 @@ func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string
 	}
 	found := all.world().WhoCan(action, bank)
 	return Reach{
-		found.Users, found.ServiceAccounts, publicReach(found.Public), cited(found.Statements), all.revision(),
+		found.Users, found.ServiceAccounts, publicReach(found.Public),
+		cited(found.Statements), all.revision(),
 	}, nil
 }
 
 func publicReach(found policy.PublicReach) PublicReach {
-	reach := PublicReach{Default: found.Default, Overrides: make([]PublicOverrideReach, len(found.Overrides))}
+	reach := PublicReach{
+		Default: found.Default, Overrides: make([]PublicOverrideReach, len(found.Overrides)),
+	}
 	for i, o := range found.Overrides {
-		reach.Overrides[i] = PublicOverrideReach{Scope: string(o.Scope), Value: o.Value, Allowed: o.Allowed}
+		reach.Overrides[i] = PublicOverrideReach{
+			Scope: string(o.Scope), Value: o.Value, Allowed: o.Allowed,
+		}
 	}
 	return reach
 }
@@ -92,19 +98,23 @@ func cited(found []policy.Cited) []Cited {
 	return statements
 }
 
-// WhatCan returns all that a user or a service account may do: for every request, one of its elements says how [Service.Decide]
-// decides it, or it is an [ImplicitDeny]. The list is sorted, no longer than it has to be, and never nil; for who is unknown or
-// inactive it is empty. What a host vouches for does not count. by needs [ActionUsersRead].
+// WhatCan returns all that a user or a service account may do. For every request, either an element
+// says how [Service.Decide] decides it, or it is an [ImplicitDeny]. The list is sorted, as short as
+// possible, and never nil. For an unknown or inactive principal it is empty. The actions that a
+// host vouches for do not count. by needs [ActionUsersRead].
 //
-// An element covers a request as a statement with its patterns does. Of two that cover it one is closer when neither of its
-// patterns is less close than the other's: a literal is closer than a prefix, the string itself closer than "bank:recall" standing for
-// what it covers beside itself, and a longer prefix closer than a shorter one. The element that none is closer than decides; where there
-// are several of them, they say the same.
+// An element covers a request as a statement with its patterns does. Of two elements that cover it,
+// one is closer when neither of its patterns is less close than the other's. A literal is closer
+// than a prefix, and a longer prefix is closer than a shorter one. The action itself is closer than
+// "bank:recall" where that stands for the other actions that it covers. An element decides when no
+// other is closer; several such elements say the same.
 //
-// A bank whose own policy does not parse is denied to everybody, and is in the list as such, unless its id ends in an asterisk and so
-// reads like a pattern. What the elements' Parameters point to is shared by them.
+// A bank whose own policy does not parse is denied to every principal. The list has it as a denial,
+// unless its id ends in an asterisk and so reads like a pattern. The elements share what their
+// Parameters point to.
 //
-// It looks at every pair of an action pattern and a bank pattern: a few thousand of each take seconds. It ends with ctx.
+// WhatCan checks every pair of an action pattern and a bank pattern: a few thousand of each take
+// seconds. It stops when ctx ends.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
@@ -143,7 +153,7 @@ func capabilities(found []policy.Capability) []Capability {
 	return list
 }
 
-// everybody is all rows of access, and what was compiled from them.
+// everybody is all rows of access, and their compiled form.
 type everybody struct {
 	*roster
 	world func() *policy.World
@@ -151,7 +161,8 @@ type everybody struct {
 
 func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
 
-// everybody returns all rows of access: a copy where it can be trusted, else the store's.
+// everybody returns all rows of access: from the cache where it can be trusted, else from the
+// store.
 func (s *guard) everybody(ctx context.Context) (*everybody, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault("read all access", err)
@@ -193,17 +204,20 @@ func (s *guard) readEverybody(ctx context.Context) (*everybody, error) {
 	})}, nil
 }
 
-// MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate], each counting as often as there are ways in
-// which it does: the trace has an element for each.
+// MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate]. A
+// statement counts once for each way in which it reaches the subject, because the trace has an
+// element for each.
 const MaxSimulatedStatements = 20_000
 
-// Simulate answers a query as [Policies.Resolve] would once a bundle were applied, and writes nothing. Where the bundle would change
-// something, the Revision is none of the store's. by needs [ActionUsersRead]. The rows of the bundle are not looked at before by is
-// authorized.
+// Simulate answers a query as [Policies.Resolve] would after a bundle is applied. It writes
+// nothing. If the bundle would change something, the Revision is not one of the store. by needs
+// [ActionUsersRead]; Simulate checks the bundle's rows only after by is authorized.
 //
-// Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid where more than [MaxSimulatedStatements] reach the
-// subject.
-func (s *Policies) Simulate(ctx context.Context, by Principal, overlay Bundle, q Query) (Resolution, error) {
+// Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid when more
+// than [MaxSimulatedStatements] reach the subject.
+func (s *Policies) Simulate(
+	ctx context.Context, by Principal, overlay Bundle, q Query,
+) (Resolution, error) {
 	asked, wrong := q.check()
 	compiler := s.compiler.Apart(ctx)
 	_, after, changed, err := s.overlaid(ctx, by, compiler, overlay, wrong)
@@ -224,9 +238,11 @@ func (s *Policies) Simulate(ctx context.Context, by Principal, overlay Bundle, q
 	return r, nil
 }
 
-// overlaid returns all rows of access as they are, and as a bundle would leave them, to a caller who may read them. wrong is what the form
-// of the request has shown to be wrong with it; nil: nothing.
-func (s *guard) overlaid(ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error) (before, after *roster, changed bool, err error) {
+// overlaid returns all rows of access before and after a bundle, to a caller that may read them.
+// wrong is the error that the form of the request has shown already; nil: none.
+func (s *guard) overlaid(
+	ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error,
+) (before, after *roster, changed bool, err error) {
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		if wrong != nil {
 			return nil, nil, false, wrong
@@ -245,30 +261,37 @@ func (s *guard) overlaid(ctx context.Context, by Principal, compiler *policy.Com
 	return all.roster, after, changed, err
 }
 
-// AccessDiff is what differs in what everybody may do. All its lists are nil where there is nothing to tell.
+// AccessDiff is the difference in what all principals may do. Its lists are nil where nothing
+// differs.
 //
-// It is exact: where an answer of [Service.Decide] differs (whether it allows, its parameters, its strategy), it is told here, and what is
-// told of principals and of the public does differ. That a denial is another denial does not count, though only one for want of an
-// allow gives way to what a host vouches for. A bank whose own policy does not parse counts as denied, unless its id ends in an asterisk.
+// It is exact. It has every difference in an answer of [Service.Decide]: whether it allows, its
+// parameters, its strategy. What it says of principals and of the public does differ. A change from
+// one kind of denial to another does not count, although only an implicit denial gives way to what
+// a host vouches for. A bank whose own policy does not parse counts as denied, unless its id ends
+// in an asterisk.
 type AccessDiff struct {
 	Principals []PrincipalsDiff // by the first principal: users before service accounts, then by id
 	Public     []PublicDiff     // by bank, then context
 	Strategies []StrategyDiff   // likewise
 }
 
-// PrincipalsDiff is what differs for principals whose policies are equal, before and after. Any of them is a witness.
+// PrincipalsDiff is the difference for principals that have equal policies, before and after. Each
+// of them is a witness.
 type PrincipalsDiff struct {
 	Principals  []Identity // sorted
 	Differences []Difference
 }
 
-// Difference tells how the answer to some requests changes: to those that its patterns cover and that no closer element
-// of its list covers, as with a [Capability]. The answer to all other requests is unchanged. Its patterns, read as
-// strings, are a witness: a request whose answer changes in this way.
+// Difference is how the answer to some requests changes: those that its patterns cover and that no
+// closer element of its list covers, as with a [Capability]. The answer to all other requests is
+// unchanged. Its patterns, read as strings, are a witness: a request whose answer changes in this
+// way.
 type Difference struct {
-	Action, Bank  string // patterns
-	Change        ChangeKind
-	Before, After Parameters // zero where denied or unchanged; the elements of a list share what they point to
+	Action, Bank string // patterns
+	Change       ChangeKind
+	// Before and After are zero where denied or unchanged. The elements of a list share what they
+	// point to.
+	Before, After Parameters
 }
 
 // ChangeKind is the kind of a [Difference].
@@ -279,11 +302,12 @@ const (
 	NewlyAllowed    ChangeKind = "newly_allowed"
 	NewlyDenied     ChangeKind = "newly_denied"
 	OtherParameters ChangeKind = "other_parameters" // allowed before and after
-	Unchanged       ChangeKind = "unchanged"        // an exception: a closer pattern that does not change
+	Unchanged       ChangeKind = "unchanged"        // an exception: a closer pattern without a change
 )
 
-// PublicDiff is what differs for unmapped senders on one bank. Its Context is a witness. It stands for all contexts that
-// differ from it only in values that no override names, or in values that a more specific override hides.
+// PublicDiff is the difference for unmapped senders on one bank. Its Context is a witness. It
+// stands for all contexts that differ from it only in values that no override names, or in values
+// that a more specific override hides.
 type PublicDiff struct {
 	Bank        string
 	Context     Context
@@ -297,9 +321,11 @@ type StrategyDiff struct {
 	Before, After *string // nil: no strategy
 }
 
-// Diff compares what everybody may do by two bundles, each of which is all that there is. A principal that is in one of them alone is
-// denied everything by the other. Errors: CodeInvalid and CodeExists, joined: what [Access.Apply] would say about the bundle, in Field
-// the JSON pointer behind "/before" or "/after".
+// Diff compares what all principals may do under two bundles. Each bundle is the whole state of
+// access. A principal that is in only one bundle is denied everything by the other.
+//
+// Errors: CodeInvalid and CodeExists, joined: those of [Access.Apply] about the bundle. Field is
+// the JSON pointer after "/before" or "/after".
 func Diff(before, after Bundle) (AccessDiff, error) {
 	compiler := policy.NewCompiler()
 	b, beforeErr := alone(compiler, before)
@@ -310,9 +336,11 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 	return diff(nil, compiler, b, a), nil
 }
 
-// Preview returns what [Access.Apply] of a bundle would change in what everybody may do, and writes nothing. by needs
-// [ActionUsersRead]. As [Policies.WhatCan] does, it takes seconds where a policy has thousands of action patterns and of bank patterns. It ends
-// with ctx. Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
+// Preview returns what [Access.Apply] of a bundle would change in what all principals may do. It
+// writes nothing. by needs [ActionUsersRead]. Like [Policies.WhatCan], it takes seconds where a
+// policy has thousands of action patterns and of bank patterns. It stops when ctx ends.
+//
+// Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
 func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
 	compiler := s.compiler.Apart(ctx)
 	before, after, _, err := s.overlaid(ctx, by, compiler, bundle, nil)
@@ -326,7 +354,7 @@ func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (Acce
 	return found, nil
 }
 
-// alone returns the rows of a bundle that is all there is.
+// alone returns the rows of a bundle that is the whole state of access.
 func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
 	b, err := b.normalize(compiler)
 	if err != nil {
@@ -364,10 +392,14 @@ func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) Ac
 		d.Principals = append(d.Principals, one)
 	}
 	for _, p := range found.Public {
-		d.Public = append(d.Public, PublicDiff{p.Bank, Context(p.Context), accessDifferences(p.Differences)})
+		d.Public = append(
+			d.Public, PublicDiff{p.Bank, Context(p.Context), accessDifferences(p.Differences)},
+		)
 	}
 	for _, c := range found.Strategies {
-		d.Strategies = append(d.Strategies, StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After})
+		d.Strategies = append(
+			d.Strategies, StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After},
+		)
 	}
 	return d
 }
@@ -375,7 +407,9 @@ func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) Ac
 func accessDifferences(found []policy.Difference) []Difference {
 	list := make([]Difference, len(found))
 	for i, d := range found {
-		list[i] = Difference{d.Action, d.Bank, ChangeKind(d.Change), Parameters(d.Before), Parameters(d.After)}
+		list[i] = Difference{
+			d.Action, d.Bank, ChangeKind(d.Change), Parameters(d.Before), Parameters(d.After),
+		}
 	}
 	return list
 }

@@ -33,8 +33,8 @@ type Context struct {
 	Topic    string
 }
 
-// Parameters tell the host how to carry out an allowed action. Nil means unset, in every field; an empty list is set.
-// In JSON all ten keys are present, null where unset.
+// Parameters tell the host how to carry out an allowed action. In every field, nil means unset; an
+// empty list is set. In JSON all ten keys are present, null where unset.
 type Parameters struct {
 	RecallBudget    *string `json:"recall_budget"` // low, mid or high
 	RecallMaxTokens *int64  `json:"recall_max_tokens"`

@@ -11,15 +11,15 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Finding is something about a bundle that somebody may want to know.
+// Finding is a possible mistake in a bundle.
 type Finding struct {
 	Code      FindingCode
 	Severity  Severity
-	Pointer   string   // where: a JSON pointer into the bundle
-	Policy    string   // the policy it is about; "": none
+	Pointer   string   // the place: a JSON pointer into the bundle
+	Policy    string   // the policy concerned; "": none
 	Statement int      // of that policy; -1: no single one
-	Bank      string   // the bank whose policy it is about; "": none
-	Principal Identity // whom it is about, or is an example of whom it is about; zero: nobody
+	Bank      string   // the bank whose policy is concerned; "": none
+	Principal Identity // the principal concerned, or an example; zero: none
 	Message   string   // a sentence
 }
 
@@ -28,19 +28,32 @@ type FindingCode string
 
 // The codes of findings.
 const (
-	FindingRow           FindingCode = "row_invalid"        // Apply would refuse it
-	FindingDocument      FindingCode = "document_invalid"   // a policy that does not parse: whoever has it is denied everything
-	FindingReference     FindingCode = "reference_missing"  // it names what is not in the bundle
-	FindingScoping       FindingCode = "scoping_missing"    // the policy that narrows a service account is not in the bundle
-	FindingOwner         FindingCode = "owner_missing"      // the owner of a service account is not in the bundle
-	FindingInactiveOwner FindingCode = "owner_inactive"     // the owner of a service account is inactive, so that this is denied everything
-	FindingIdleScoping   FindingCode = "scoping_idle"       // what narrows a service account leaves it all that its owner has
-	FindingUnattached    FindingCode = "policy_unattached"  // a policy that is attached to nobody and narrows nobody
-	FindingEmptyGroup    FindingCode = "group_empty"        // a group without members
-	FindingUnknownAction FindingCode = "action_unknown"     // an action pattern that covers no known action
-	FindingNeedless      FindingCode = "statement_needless" // a statement without which everything would be decided the same
-	FindingShadowed      FindingCode = "statement_shadowed" // such a one, that allows: all that it covers is denied to whoever has it
-	FindingTie           FindingCode = "tie"                // only the ids of two policies decide which of their values is in force
+	// Apply would refuse the row.
+	FindingRow FindingCode = "row_invalid"
+	// A policy does not parse: its holders are denied everything.
+	FindingDocument FindingCode = "document_invalid"
+	// A row names another row that is not in the bundle.
+	FindingReference FindingCode = "reference_missing"
+	// The policy that narrows a service account is not in the bundle.
+	FindingScoping FindingCode = "scoping_missing"
+	// The owner of a service account is not in the bundle.
+	FindingOwner FindingCode = "owner_missing"
+	// The owner of a service account is inactive, so the account is denied everything.
+	FindingInactiveOwner FindingCode = "owner_inactive"
+	// The policy that narrows a service account leaves it all that its owner has.
+	FindingIdleScoping FindingCode = "scoping_idle"
+	// A policy is attached to nothing and narrows no service account.
+	FindingUnattached FindingCode = "policy_unattached"
+	// A group has no members.
+	FindingEmptyGroup FindingCode = "group_empty"
+	// An action pattern covers no known action.
+	FindingUnknownAction FindingCode = "action_unknown"
+	// A statement is redundant: removing it changes no decision.
+	FindingNeedless FindingCode = "statement_needless"
+	// A redundant allow: everything that it covers is denied to its holders.
+	FindingShadowed FindingCode = "statement_shadowed"
+	// Only the ids of two policies decide which of their values is in force.
+	FindingTie FindingCode = "tie"
 )
 
 // Severity is how much a [Finding] matters.
@@ -49,16 +62,21 @@ type Severity string
 // The severities.
 const (
 	SeverityError   Severity = "error"   // Apply would refuse it
-	SeverityWarning Severity = "warning" // it works, and is perhaps not meant
+	SeverityWarning Severity = "warning" // it works, but may be a mistake
 )
 
-// Lint looks for what is wrong, idle or left to chance in a bundle that is all there is, such as what [AccessStore].AllAccess returns.
-// known are the actions that the host asks about, beside those of this service; nil: they are not known, and no pattern is called unknown.
+// Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
+// state of access, such as [AccessStore].AllAccess returns. known are the actions that the host
+// asks about, in addition to those of this service. Nil: the actions are not known, and no pattern
+// is reported as unknown.
 //
-// Each finding is exact: what a statement, a tie or the policy of a service account changes was decided for every class of requests
-// that the policies tell apart, and everybody who has them; who is inactive counts as if active, and who has a policy that does not parse is passed over. A needless statement is so by itself,
-// and all that are found can go together; of several of which one would do, the first is not told. The patterns of a statement are not
-// looked at one by one, nor several statements that are needless only together, nor the overrides of the policies of banks.
+// Each finding is exact. Lint decides what a statement, a tie or the policy of a service account
+// changes, for every class of requests that the policies distinguish, and for every holder.
+// Inactive principals count as active; principals with a policy that does not parse are skipped. A
+// redundant statement is redundant by itself, and all that Lint reports can be removed together. Of
+// several statements of which one would do, the first is not reported. Lint does not check the
+// single patterns of a statement, several statements that are redundant only together, or the
+// overrides of bank policies.
 //
 // The list is sorted by Pointer and never nil.
 func Lint(bundle Bundle, known []string) []Finding {
@@ -68,12 +86,16 @@ func Lint(bundle Bundle, known []string) []Finding {
 	l.owners()
 	if known != nil {
 		l.actions(append([]string{
-			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionAuditRead, ActionRecall, "bank:memories:list", "bank:memories:get",
+			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionAuditRead, ActionRecall,
+			"bank:memories:list", "bank:memories:get",
 		}, known...))
 	}
 	l.classes()
 	slices.SortStableFunc(l.found, func(a, b Finding) int {
-		return cmp.Or(comparePointers(a.Pointer, b.Pointer), strings.Compare(string(a.Code), string(b.Code)), strings.Compare(a.Message, b.Message))
+		return cmp.Or(
+			comparePointers(a.Pointer, b.Pointer), strings.Compare(string(a.Code), string(b.Code)),
+			strings.Compare(a.Message, b.Message),
+		)
 	})
 	return append([]Finding{}, l.found...)
 }
@@ -93,7 +115,7 @@ func (l *linter) add(f Finding) {
 	l.found = append(l.found, f)
 }
 
-// rows finds what Apply would refuse.
+// rows finds rows that Apply would refuse.
 func (l *linter) rows() {
 	normal, err := l.bundle.normalizeWith(&checker{compiler: l.compiler, endless: true})
 	told := map[string]bool{}
@@ -127,7 +149,7 @@ func flat(err error) []*Error {
 	return nil
 }
 
-// refused tells what is wrong at a place.
+// refused adds a finding for an error of Apply.
 func (l *linter) refused(e *Error, code FindingCode) {
 	f := Finding{Code: code, Pointer: e.Field, Statement: -1}
 	tokens := strings.Split(e.Field, "/")[1:]
@@ -161,7 +183,7 @@ func (l *linter) refused(e *Error, code FindingCode) {
 	l.add(f)
 }
 
-// attachments finds policies and groups that come to nobody.
+// attachments finds policies and groups that reach no principal.
 func (l *linter) attachments() {
 	used := map[string]bool{}
 	for _, a := range l.bundle.Attachments {
@@ -174,13 +196,16 @@ func (l *linter) attachments() {
 		if !used[p.ID] {
 			l.add(Finding{
 				Code: FindingUnattached, Pointer: at("policies", i), Policy: p.ID, Statement: -1,
-				Message: "policy " + quote(p.ID) + " is attached to nobody and narrows no service account",
+				Message: "policy " + quote(p.ID) +
+					" is attached to nobody and narrows no service account",
 			})
 		}
 	}
 	for i, g := range l.bundle.Groups {
 		if len(g.Members) == 0 {
-			l.add(Finding{Code: FindingEmptyGroup, Pointer: at("groups", i), Statement: -1, Message: "group " + quote(g.ID) + " has no members"})
+			l.add(
+				Finding{Code: FindingEmptyGroup, Pointer: at("groups", i), Statement: -1, Message: "group " + quote(g.ID) + " has no members"},
+			)
 		}
 	}
 }
@@ -191,14 +216,16 @@ func (l *linter) owners() {
 	for i, a := range l.bundle.ServiceAccounts {
 		if users[a.OwnerUserID].Inactive {
 			l.add(Finding{
-				Code: FindingInactiveOwner, Pointer: at("service_accounts", i) + "/owner_user_id", Statement: -1, Principal: Identity{KindServiceAccount, a.ID},
-				Message: "service account " + quote(a.ID) + " is denied everything, because its owner " + quote(a.OwnerUserID) + " is inactive",
+				Code: FindingInactiveOwner, Pointer: at("service_accounts", i) + "/owner_user_id",
+				Statement: -1, Principal: Identity{KindServiceAccount, a.ID},
+				Message: "service account " + quote(a.ID) + " is denied everything, " +
+					"because its owner " + quote(a.OwnerUserID) + " is inactive",
 			})
 		}
 	}
 }
 
-// at is the pointer to a row.
+// at returns the pointer to a row.
 func at(list string, i int) string { return "/" + list + "/" + strconv.Itoa(i) }
 
 // comparePointers orders numbers by their value.
@@ -217,7 +244,9 @@ func comparePointers(a, b string) int {
 func (l *linter) actions(known []string) {
 	check := func(f Finding, patterns []string) {
 		for i, p := range patterns {
-			if !slices.ContainsFunc(known, func(action string) bool { return policy.MatchAction(p, action) }) {
+			if !slices.ContainsFunc(known, func(action string) bool {
+				return policy.MatchAction(p, action)
+			}) {
 				f := f
 				f.Code, f.Pointer = FindingUnknownAction, f.Pointer+"/actions/"+strconv.Itoa(i)
 				f.Message = "the action pattern " + quote(p) + " covers no known action"
@@ -237,7 +266,10 @@ func (l *linter) actions(known []string) {
 		if err != nil || document.PublicAccess == nil {
 			continue
 		}
-		f := Finding{Pointer: at("bank_policies", i) + "/document/public_access", Bank: b.BankID, Statement: -1}
+		f := Finding{
+			Pointer: at("bank_policies", i) + "/document/public_access", Bank: b.BankID,
+			Statement: -1,
+		}
 		if document.PublicAccess.Default != nil {
 			f := f
 			f.Pointer += "/default"
@@ -255,39 +287,54 @@ func statementAt(policy, statement int) string {
 	return at("policies", policy) + "/document/statements/" + strconv.Itoa(statement)
 }
 
-// classes finds what only a look at every class of requests can tell.
+// classes finds what only a check of every class of requests can show.
 func (l *linter) classes() {
 	r := l.everybodyActive()
 	found := l.compiler.Lint(r.census(nil))
-	policies, accounts := positions(l.bundle.Policies, Policy.key), positions(l.bundle.ServiceAccounts, ServiceAccount.key)
+	policies := positions(l.bundle.Policies, Policy.key)
+	accounts := positions(l.bundle.ServiceAccounts, ServiceAccount.key)
 	for _, n := range found.Needless {
-		f := Finding{Code: FindingNeedless, Pointer: statementAt(policies[n.Policy], n.Statement), Policy: n.Policy, Statement: n.Statement}
-		f.Message = fmt.Sprintf("statement %d of policy %q changes nothing: without it all is decided the same", n.Statement, n.Policy)
+		f := Finding{
+			Code: FindingNeedless, Pointer: statementAt(policies[n.Policy], n.Statement),
+			Policy: n.Policy, Statement: n.Statement,
+		}
+		f.Message = fmt.Sprintf(
+			"statement %d of policy %q changes nothing: without it all is decided the same",
+			n.Statement, n.Policy,
+		)
 		if n.Shadowed {
 			f.Code = FindingShadowed
-			f.Message = fmt.Sprintf("statement %d of policy %q allows nothing: all that it covers is denied to whoever has it", n.Statement, n.Policy)
+			f.Message = fmt.Sprintf(
+				"statement %d of policy %q allows nothing: all that it covers is denied to whoever has it",
+				n.Statement, n.Policy,
+			)
 		}
 		l.add(f)
 	}
 	for _, t := range found.Ties {
 		l.add(Finding{
-			Code: FindingTie, Pointer: statementAt(policies[t.Policy], t.Statement) + "/" + t.Parameter, Policy: t.Policy, Statement: t.Statement,
+			Code: FindingTie, Policy: t.Policy, Statement: t.Statement,
+			Pointer:   statementAt(policies[t.Policy], t.Statement) + "/" + t.Parameter,
 			Principal: Identity{KindUser, t.Member.ID},
-			Message: fmt.Sprintf("%s for %q on bank %q is that of statement %d of policy %q, and not this one, only because of the policies' ids, for user %q",
+			Message: fmt.Sprintf("%s for %q on bank %q is that of statement %d of policy %q, "+
+				"and not this one, only because of the policies' ids, for user %q",
 				t.Parameter, t.Action, t.Bank, t.WinnerStatement, t.Winner, t.Member.ID),
 		})
 	}
 	for _, m := range found.Unscoped {
 		account, _ := find(r.ServiceAccounts, m.ID, ServiceAccount.key)
 		l.add(Finding{
-			Code: FindingIdleScoping, Pointer: at("service_accounts", accounts[m.ID]) + "/scoping_policy_id", Policy: account.ScopingPolicyID, Statement: -1,
+			Code: FindingIdleScoping, Policy: account.ScopingPolicyID, Statement: -1,
+			Pointer:   at("service_accounts", accounts[m.ID]) + "/scoping_policy_id",
 			Principal: Identity{KindServiceAccount, m.ID},
-			Message:   fmt.Sprintf("the scoping policy %q leaves service account %q all that its owner has", account.ScopingPolicyID, m.ID),
+			Message: fmt.Sprintf("the scoping policy %q leaves service account %q all that "+
+				"its owner has", account.ScopingPolicyID, m.ID),
 		})
 	}
 }
 
-// everybodyActive returns the bundle's rows as if nobody were inactive; of two with one id the first.
+// everybodyActive returns the bundle's rows with every principal active. Of two rows with one id,
+// the first counts.
 func (l *linter) everybodyActive() *roster {
 	users, accounts := slices.Clone(l.bundle.Users), slices.Clone(l.bundle.ServiceAccounts)
 	for i := range users {
@@ -301,7 +348,7 @@ func (l *linter) everybodyActive() *roster {
 	return newRoster(AccessRows{}).under(b)
 }
 
-// positions returns where each row stands; of two with one key the first.
+// positions returns the index of each row. Of two rows with one key, the first counts.
 func positions[R any](rows []R, key func(R) string) map[string]int {
 	at := map[string]int{}
 	for i, row := range slices.Backward(rows) {
