@@ -7,15 +7,15 @@
 //
 // A list is read row by row:
 //
-//	for template, err := range c.Templates(ctx, svc.TemplateFilter{Tag: "work"}) {
+//	for template, err := range c.Templates.List(ctx, svc.TemplateFilter{Tag: "work"}) {
 //		if err != nil {
 //			log.Fatal(err)
 //		}
 //		fmt.Println(template.ID, string(template.Manifest))
 //	}
 //
-// The Client has one method for each route. It has the name and the types of the method of
-// [svc.Service] that the route calls. Fields that the interface does not show are zero, such as the
+// The Client has the nouns of [svc.Service]. Each route has one method, with the name and the types
+// of the method that the route calls. Fields that the interface does not show are zero, such as the
 // hash of a key or the base of an installed template.
 //
 // # Errors
