@@ -6,30 +6,33 @@ import (
 	"strings"
 )
 
-// User is a user as far as access is concerned. The host owns its users: one without a row has no stored rights, and
-// only a row that is Inactive stops one.
+// User holds the data of a user that decide access.
+//
+// The host owns its users. A user without a row has no stored rights but is not blocked; only an
+// Inactive row blocks a user.
 type User struct {
 	ID          string
 	DisplayName string  // "" means the id
 	Email       *string // nil: none
 	Inactive    bool
-	Channels    []Channel // whose messages are this user's. In a Bundle, nil leaves them as they are
+	Channels    []Channel // the senders that are this user. In a Bundle, nil leaves them unchanged
 }
 
-// Channel is a sender in a messaging system: "telegram" and "12345". It belongs to at most one user.
+// Channel is a sender in a messaging system, such as "telegram" and "12345". It belongs to at most
+// one user.
 type Channel struct {
 	Provider string // an id without a colon
-	SenderID string // 1 to MaxIDLength printable characters, slashes too, and not "." or ".."
+	SenderID string // 1 to MaxIDLength printable characters; slashes are allowed, "." and ".." not
 }
 
-// Group is a set of users that policies can be attached to.
+// Group is a set of users. Policies can be attached to it.
 type Group struct {
 	ID          string
 	DisplayName string   // "" means the id
-	Members     []string // user ids. In a Bundle, nil leaves them as they are
+	Members     []string // user ids. In a Bundle, nil leaves them unchanged
 }
 
-// ServiceAccount acts with its owner's rights, narrowed by a scoping policy.
+// ServiceAccount acts with the rights of its owner, which a scoping policy can narrow.
 type ServiceAccount struct {
 	ID              string
 	DisplayName     string // "" means the id
@@ -38,18 +41,18 @@ type ServiceAccount struct {
 	Inactive        bool
 }
 
-// Policy is an access policy.
+// Policy is an access policy: a JSON document that allows or denies actions on banks.
 type Policy struct {
 	ID          string
 	DisplayName string // "" means the id
 	Document    json.RawMessage
 }
 
-// Attachment gives a policy to a user or group.
+// Attachment gives a policy to a user or a group.
 type Attachment struct {
 	PolicyID  string
 	Principal GrantedTo
-	Priority  int64 // the greater wins
+	Priority  int64 // the greater priority wins
 }
 
 // GrantedTo is a user or a group that a policy is attached to.
@@ -58,15 +61,15 @@ type GrantedTo struct {
 	ID   string
 }
 
-// The types of what a policy can be attached to.
+// The types of [GrantedTo].
 const (
 	GrantedToUser  = "user"
 	GrantedToGroup = "group"
 )
 
-// BankPolicy says how a bank treats senders that are nobody's, and which strategies it uses.
+// BankPolicy says how a bank treats unmapped senders, and which strategies it uses.
 type BankPolicy struct {
-	BankID   string // 1 to MaxIDLength printable characters, slashes too
+	BankID   string // 1 to MaxIDLength printable characters; slashes are allowed
 	Document json.RawMessage
 }
 
@@ -80,9 +83,10 @@ type Bundle struct {
 	BankPolicies    []BankPolicy
 }
 
-// Empty reports whether there is no row in b.
+// Empty reports whether b has no rows.
 func (b Bundle) Empty() bool {
-	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
+	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+
+		len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
 }
 
 // AttachmentKey names an attachment.
@@ -91,13 +95,17 @@ type AttachmentKey struct {
 	Principal GrantedTo
 }
 
-// String is policy/principal type/principal; no id holds a slash.
+// String returns "policy id/principal type/principal id". It is unique, because ids hold no slash.
 func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
 
-// Compare orders by policy, principal type and principal id, byte by byte, as package cmp does.
+// Compare orders keys by policy, principal type and principal id, in byte order. The result is -1,
+// 0 or 1, as in package cmp.
 func (k AttachmentKey) Compare(other AttachmentKey) int {
-	return cmp.Or(strings.Compare(k.PolicyID, other.PolicyID), strings.Compare(k.Principal.Type, other.Principal.Type),
-		strings.Compare(k.Principal.ID, other.Principal.ID))
+	return cmp.Or(
+		strings.Compare(k.PolicyID, other.PolicyID),
+		strings.Compare(k.Principal.Type, other.Principal.Type),
+		strings.Compare(k.Principal.ID, other.Principal.ID),
+	)
 }

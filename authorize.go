@@ -8,7 +8,7 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// The control-plane actions, which a caller must be allowed on bank "*".
+// The control-plane actions. A caller needs them on bank "*".
 const (
 	ActionUsersRead     = "iam:users:read"
 	ActionUsersWrite    = "iam:users:write"
@@ -17,13 +17,13 @@ const (
 	ActionAuditRead     = "iam:audit:read"
 )
 
-// controlPlane is the bank that stands for this service itself.
+// controlPlane is the bank that stands for svc itself.
 const controlPlane = "*"
 
-// guard decides what callers may do.
+// guard authorizes callers.
 type guard struct{ *base }
 
-// holders decides who may change the keys of a holder, and locks them while they change.
+// holders authorizes callers who change the keys of a holder, and locks the keys during the change.
 type holders struct {
 	*base
 	*guard
@@ -33,7 +33,7 @@ type holders struct {
 
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
 
-// authorize lets the host, and whoever is allowed the control-plane action, pass.
+// authorize refuses callers without the control-plane action. The host always passes.
 func (s *guard) authorize(ctx context.Context, by Principal, action string) error {
 	if by.Kind == KindHost {
 		return fault("authorize", ctx.Err())
@@ -42,8 +42,11 @@ func (s *guard) authorize(ctx context.Context, by Principal, action string) erro
 	return err
 }
 
-// permitted returns the rights of a caller who is allowed the control-plane action: never the public, whatever a bank policy gives to it.
-func (s *guard) permitted(ctx context.Context, by Principal, action string) (*policy.Rights, error) {
+// permitted returns the rights of a caller who is allowed the control-plane action. It always
+// refuses an unmapped sender, whatever a bank policy gives to the public.
+func (s *guard) permitted(
+	ctx context.Context, by Principal, action string,
+) (*policy.Rights, error) {
 	if by.Kind == KindUnmapped {
 		return nil, forbidden("a sender who is nobody here administers nothing")
 	}
@@ -54,13 +57,15 @@ func (s *guard) permitted(ctx context.Context, by Principal, action string) (*po
 	if err != nil {
 		return nil, err
 	}
-	if !caller.rights.Decide(action, controlPlane, &policy.Context{}, all).Vouch(by.vouched()).Allowed() {
+	if !caller.rights.Decide(action, controlPlane, &policy.Context{}, all).
+		Vouch(by.vouched()).Allowed() {
 		return nil, forbidden("you are not allowed " + action)
 	}
 	return caller.rights, nil
 }
 
-// authorizeMe lets users pass, unless they are narrowed: what is theirs is more than what is the narrowed one's.
+// authorizeMe refuses callers that are not users, and narrowed users: the user's own keys may have
+// more rights than the narrowed caller.
 func authorizeMe(by Principal) error {
 	switch {
 	case by.Kind != KindUser:
@@ -71,7 +76,7 @@ func authorizeMe(by Principal) error {
 	return nil
 }
 
-// authorizeMyIssue lets users pass who may issue, and so prolong, keys of their own.
+// authorizeMyIssue refuses users who may not issue, and so may not prolong, their own keys.
 func (s *holders) authorizeMyIssue(ctx context.Context, by Principal) error {
 	if err := authorizeMe(by); err != nil {
 		return err
@@ -82,10 +87,13 @@ func (s *holders) authorizeMyIssue(ctx context.Context, by Principal) error {
 	return forbidden("the host application does not know you as a user, so you get no new keys")
 }
 
-// authorizeKeys lets a caller who may do the action, and whom the holder's rights do not exceed when it writes, at the
-// keys of a holder. The keys of a user who has left are there to be listed and ended, so the host
-// is not asked for the user.
-func (s *holders) authorizeKeys(ctx context.Context, by Principal, holder Identity, action string) error {
+// authorizeKeys refuses callers without the action on the keys of a holder.
+//
+// It also refuses a write when the holder has control-plane rights that the caller lacks. It does
+// not ask the host for the user, so that the keys of a user who has left can be listed and ended.
+func (s *holders) authorizeKeys(
+	ctx context.Context, by Principal, holder Identity, action string,
+) error {
 	if holder == Me {
 		return authorizeMe(by)
 	}
@@ -104,8 +112,8 @@ func (s *holders) authorizeKeys(ctx context.Context, by Principal, holder Identi
 	return s.checkAccount(ctx, holder)
 }
 
-// authorizeIssue lets those pass who may issue, and so prolong, keys of a holder that the host
-// knows.
+// authorizeIssue refuses callers who may not issue, and so may not prolong, keys of a holder. It
+// also refuses a holder that the host does not know.
 func (s *holders) authorizeIssue(ctx context.Context, by Principal, holder Identity) error {
 	if holder == Me {
 		return s.authorizeMyIssue(ctx, by)
@@ -116,7 +124,7 @@ func (s *holders) authorizeIssue(ctx context.Context, by Principal, holder Ident
 	return s.checkUser(ctx, by, holder.ID)
 }
 
-// authorizeChange lets those pass who may change keys of a holder so that they are good for less.
+// authorizeChange refuses callers who may not reduce the keys of a holder.
 func (s *holders) authorizeChange(ctx context.Context, by Principal, holder Identity) error {
 	switch {
 	case holder == Me:
@@ -129,9 +137,12 @@ func (s *holders) authorizeChange(ctx context.Context, by Principal, holder Iden
 	return s.authorizeKeys(ctx, by, holder, ActionUsersWrite)
 }
 
-// withinCeiling refuses when the holder has a control-plane right that the caller lacks: its keys would give it to whoever
-// issues them. What an inactive holder would have when active counts.
-func (s *guard) withinCeiling(ctx context.Context, caller *policy.Rights, vouched []string, holder Identity) error {
+// withinCeiling refuses when the holder has a control-plane right that the caller lacks. The keys
+// of the holder would give that right to the caller. An inactive holder counts with the rights that
+// it has when active.
+func (s *guard) withinCeiling(
+	ctx context.Context, caller *policy.Rights, vouched []string, holder Identity,
+) error {
 	target, _, err := s.standing(ctx, actor{Identity: holder}, controlPlane)
 	if err != nil {
 		return err
@@ -154,8 +165,8 @@ func (s *holders) checkAccount(ctx context.Context, holder Identity) error {
 	return fault("read service account", err)
 }
 
-// checkUser refuses a user whom the host does not know. The host itself is not asked about what it
-// does.
+// checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
+// the host itself.
 func (s *holders) checkUser(ctx context.Context, by Principal, id string) error {
 	if s.config.KnownUser == nil || by.Kind == KindHost {
 		return nil
@@ -170,7 +181,7 @@ func (s *holders) checkUser(ctx context.Context, by Principal, id string) error 
 	return nil
 }
 
-// sender is whom a channel belongs to: an active user, or nobody.
+// sender returns the active user that a channel belongs to, or an unmapped identity.
 func (a AccessSnapshot) sender() Identity {
 	if a.User == nil || a.User.Inactive {
 		return Identity{Kind: KindUnmapped}
@@ -178,7 +189,8 @@ func (a AccessSnapshot) sender() Identity {
 	return Identity{Kind: KindUser, ID: a.User.ID}
 }
 
-// subject is whose rights are judged, closed when something that they rest on is missing or inactive.
+// subject returns the subject of a decision about who. It is closed when a row that its rights
+// depend on is missing or inactive.
 func (a AccessSnapshot) subject(who Identity) policy.Subject {
 	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
 	switch who.Kind {
@@ -205,18 +217,20 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 	return subject
 }
 
-// narrow narrows a subject by the snapshot's Narrowing, which has that id; "" narrows nothing.
+// narrow narrows a subject by the snapshot's Narrowing, whose id is id. With "" it does nothing.
+// When the policy is missing, it closes the subject.
 func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
 	switch {
 	case id == "":
 	case a.Narrowing == nil:
-		subject.Closed = cmp.Or(subject.Closed, "the scoping policy "+quote(id)+" that narrows it is gone")
+		subject.Closed = cmp.Or(subject.Closed,
+			"the scoping policy "+quote(id)+" that narrows it is gone")
 	default:
 		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
 	}
 }
 
-// closedUser says why the snapshot's user has no rights at all, or "".
+// closedUser says why the snapshot's user has no rights, or "".
 func (a AccessSnapshot) closedUser(name string) string {
 	switch {
 	case a.User == nil:
@@ -248,8 +262,11 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
 }
 
-// standing returns what a decision is made from: copies where they can be trusted, else the store's rows.
-func (s *guard) standing(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
+// standing returns the inputs of a decision: cached ones while they are valid, else the store's
+// rows.
+func (s *guard) standing(
+	ctx context.Context, who actor, bank string,
+) (*standing, *policy.Bank, error) {
 	if who.Kind == KindUnmapped {
 		who = Unmapped.actor()
 	}
@@ -263,7 +280,9 @@ func (s *guard) standing(ctx context.Context, who actor, bank string) (*standing
 		return nil, nil, c.err()
 	}
 	if who.Kind != KindUnmapped && idProblem(who.ID) != "" {
-		return &standing{rights: s.compiler.Compile(policy.Subject{Kind: policy.User, Closed: "denied: no principal has that id"})}, nil, nil
+		return &standing{rights: s.compiler.Compile(policy.Subject{
+			Kind: policy.User, Closed: "denied: no principal has that id",
+		})}, nil, nil
 	}
 	if s.copies == nil {
 		holder, b, err := s.readStanding(ctx, who, bank)
@@ -272,12 +291,14 @@ func (s *guard) standing(ctx context.Context, who actor, bank string) (*standing
 	return s.copyStanding(ctx, who, bank)
 }
 
-// copyStanding reads what a decision is made from and keeps copies of it.
-func (s *guard) copyStanding(ctx context.Context, who actor, bank string) (*standing, *policy.Bank, error) {
+// copyStanding reads the inputs of a decision and caches them.
+func (s *guard) copyStanding(
+	ctx context.Context, who actor, bank string,
+) (*standing, *policy.Bank, error) {
 	s.followStore()
 	c := s.copies
 	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
-	if _, known := c.holders.Get(who); known { // it is the bank that is missing
+	if _, known := c.holders.Get(who); known { // only the bank is not cached
 		if _, b, err := s.readStanding(ctx, Unmapped.actor(), bank); err == nil {
 			c.banks.Put(bankFence, bank, b)
 		}
@@ -296,8 +317,10 @@ func (s *guard) copyStanding(ctx context.Context, who actor, bank string) (*stan
 	return holder, b.policy, nil
 }
 
-// readStanding reads what is stored about a principal and a bank, in one snapshot.
-func (s *guard) readStanding(ctx context.Context, who actor, bank string) (*standing, bankCopy, error) {
+// readStanding reads the stored rows about a principal and a bank, in one snapshot.
+func (s *guard) readStanding(
+	ctx context.Context, who actor, bank string,
+) (*standing, bankCopy, error) {
 	query := AccessQuery{Identity: who.Identity, ScopingPolicyID: who.narrowedBy, BankID: bank}
 	if who == Unmapped.actor() {
 		query.Identity = Identity{}
@@ -310,8 +333,8 @@ func (s *guard) readStanding(ctx context.Context, who actor, bank string) (*stan
 	return holder, b, nil
 }
 
-// snapshotStanding is what a snapshot says of a principal and a bank. A principal without a row has no rights, which is no reason to
-// deny what the host vouches for.
+// snapshotStanding returns what a snapshot says about a principal and a bank. A principal without a
+// row has no stored rights, but is not closed: the Actions that the host grants still count.
 func (s *guard) snapshotStanding(who actor, snapshot AccessSnapshot) (*standing, bankCopy) {
 	if s.copies != nil {
 		s.copies.hear(snapshot.Generation)
