@@ -13,7 +13,7 @@ const browseAge = time.Minute
 
 // Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
 type Catalog struct {
-	Revision  string           // the file's revision: equal for files that say the same; "": not known
+	Revision  string           // of the file: equal for files that say the same; "": not known
 	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
 	Problems  []CatalogProblem // the bad entries, in the order of the file
 	Serial    int64            // of a signed catalogue, grows with each; 0: not signed
@@ -59,7 +59,7 @@ type SourceTemplates struct {
 // SourceTemplate is a template of a source.
 type SourceTemplate struct {
 	CatalogEntry
-	InstalledAs []string // the ids of the server's templates that came from it, in byte order; not nil
+	InstalledAs []string // ids of the server's templates that came from it, in byte order; not nil
 	// Behind reports whether one of those templates has another revision than the source. Nil: none
 	// is installed, or the manifest is in a file that has not been asked for.
 	Behind *bool
@@ -242,7 +242,9 @@ func (e CatalogEntry) says(words []string) bool {
 		text += "\n" + *e.Content.Description
 	}
 	text = strings.ToLower(text)
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+	return !slices.ContainsFunc(words, func(word string) bool {
+		return !strings.Contains(text, word)
+	})
 }
 
 func (f CatalogFilter) matches(c Content) bool {
