@@ -14,24 +14,27 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// Access writes the rows that decide access: users, groups, service accounts, policies, attachments and bank policies.
+// Access writes the rows that decide access: users, groups, service accounts, policies, attachments
+// and bank policies.
 type Access struct {
 	*base
 	*guard
 	*journal
 }
 
-// Apply writes a bundle in one transaction, as an upsert: what is named is written whole, with the defaults of what it
-// leaves out; what is not named stays. Nil Channels and Members stay too, empty ones are cleared. Applying a bundle again
-// changes nothing, and rows that are equal already cause no event. by must be [Host], for now.
+// Apply writes a bundle in one transaction, as an upsert. A row in the bundle is written whole,
+// with defaults for what it leaves out. Rows that are not in the bundle stay. Nil Channels and
+// Members stay as they are; empty ones are cleared. Applying a bundle again changes nothing, and
+// rows that are already equal cause no event. by must be [Host], for now.
 //
-// Errors: CodeForbidden; CodeInvalid and CodeExists (a channel that is another user's), joined, each with the JSON
-// pointer into the bundle; then nothing is written.
+// Errors: CodeForbidden; CodeInvalid and CodeExists (a channel of another user), joined, each with
+// the JSON pointer into the bundle. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	if by.Kind != KindHost {
 		return forbidden("only the host application writes access")
 	}
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx)) // of what is refused nothing is kept
+	// A separate compiler: the shared one keeps nothing of a refused bundle.
+	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
 	if err != nil {
 		return err
 	}
@@ -50,30 +53,35 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 		}
 		return fault("apply bundle", err)
 	}
-	s.forget(bundle.Targets()...) // what is so already may be another call's work
+	s.forget(bundle.Targets()...) // even when nothing changed: another call may have written it
 	return nil
 }
 
-// normalize returns the bundle with defaults filled in and documents compact, after checking all that can be checked without
-// the store. The compiler parses its policies. The caller has been authorized.
+// normalize returns the bundle with defaults and compact documents. It checks all that it can check
+// without the store. The compiler parses the policies. The caller has been authorized.
 func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
 	return b.normalizeWith(&checker{compiler: compiler})
 }
 
 func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
 	out := Bundle{
-		Users:           normalized(c, "/users", b.Users, (*User).normalize, User.key),
-		Groups:          normalized(c, "/groups", b.Groups, (*Group).normalize, Group.key),
-		ServiceAccounts: normalized(c, "/service_accounts", b.ServiceAccounts, (*ServiceAccount).normalize, ServiceAccount.key),
-		Policies:        normalized(c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
-		Attachments:     normalized(c, "/attachments", b.Attachments, (*Attachment).normalize, Attachment.key),
-		BankPolicies:    normalized(c, "/bank_policies", b.BankPolicies, (*BankPolicy).normalize, BankPolicy.key),
+		Users:  normalized(c, "/users", b.Users, (*User).normalize, User.key),
+		Groups: normalized(c, "/groups", b.Groups, (*Group).normalize, Group.key),
+		ServiceAccounts: normalized(c, "/service_accounts", b.ServiceAccounts,
+			(*ServiceAccount).normalize, ServiceAccount.key),
+		Policies: normalized(c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
+		Attachments: normalized(c, "/attachments", b.Attachments,
+			(*Attachment).normalize, Attachment.key),
+		BankPolicies: normalized(c, "/bank_policies", b.BankPolicies,
+			(*BankPolicy).normalize, BankPolicy.key),
 	}
 	return out, c.err()
 }
 
-// normalized normalizes a copy of each row, and refuses two with one key.
-func normalized[R any, K comparable](c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K) []R {
+// normalized normalizes a copy of each row, and refuses two rows with one key.
+func normalized[R any, K comparable](
+	c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K,
+) []R {
 	out := slices.Clone(rows)
 	seen := map[K]bool{}
 	for i := range out {
@@ -161,7 +169,7 @@ func (b *BankPolicy) normalize(c *checker, at string) {
 	})
 }
 
-// namedID checks an id, and a display name, which defaults to the id.
+// namedID checks an id and a display name, which defaults to the id.
 func (c *checker) namedID(at, id string, name *string) {
 	c.id(at+"/id", id)
 	*name = orElse(*name, id)
@@ -169,7 +177,9 @@ func (c *checker) namedID(at, id string, name *string) {
 }
 
 // document returns a policy document without white space, checked by parse.
-func (c *checker) document(at string, raw json.RawMessage, parse func([]byte) error) json.RawMessage {
+func (c *checker) document(
+	at string, raw json.RawMessage, parse func([]byte) error,
+) json.RawMessage {
 	if len(raw) == 0 {
 		c.add(at, "is required")
 		return nil
@@ -186,7 +196,7 @@ func (c *checker) document(at string, raw json.RawMessage, parse func([]byte) er
 	return compact
 }
 
-// names are the rows that a bundle writes or refers to.
+// names returns the rows that a bundle writes or refers to.
 func (b Bundle) names() AccessNames {
 	var n AccessNames
 	for _, u := range b.Users {
@@ -219,14 +229,18 @@ func (b Bundle) names() AccessNames {
 	for _, p := range b.BankPolicies {
 		n.BankPolicies = append(n.BankPolicies, p.BankID)
 	}
-	n.Users, n.Groups, n.Policies = sorted(n.Users, strings.Compare), sorted(n.Groups, strings.Compare), sorted(n.Policies, strings.Compare)
+	n.Users = sorted(n.Users, strings.Compare)
+	n.Groups = sorted(n.Groups, strings.Compare)
+	n.Policies = sorted(n.Policies, strings.Compare)
 	return n
 }
 
-// Targets are the things that a bundle's rows are, for events and change feeds.
+// Targets returns the bundle's rows as targets of events and change feeds.
 func (b Bundle) Targets() []Target {
 	var targets []Target
-	add := func(kind TargetKind, id string) { targets = append(targets, Target{Kind: kind, ID: id}) }
+	add := func(kind TargetKind, id string) {
+		targets = append(targets, Target{Kind: kind, ID: id})
+	}
 	for _, u := range b.Users {
 		add(TargetUser, u.ID)
 	}
@@ -248,12 +262,12 @@ func (b Bundle) Targets() []Target {
 	return targets
 }
 
-// application is one bundle on its way into a store that holds certain rows.
+// application is the writing of one bundle into a store that holds certain rows.
 type application struct {
 	checker
 	bundle Bundle
 
-	users           map[string]User // those of the store
+	users           map[string]User // the store's
 	groups          map[string]Group
 	serviceAccounts map[string]ServiceAccount
 	policies        map[string]Policy
@@ -281,7 +295,7 @@ func index[R any, K comparable](rows []R, key func(R) K) map[K]R {
 	return m
 }
 
-// rows returns the rows that differ from the store's, after checking what they refer to.
+// rows returns the rows that differ from the store's, and checks their references first.
 func (a *application) rows() Bundle {
 	a.checkReferences()
 	a.checkChannels()
@@ -304,7 +318,8 @@ func differing[R any, K comparable](rows []R, current map[K]R, key func(R) K) []
 	})
 }
 
-// completeLists fills in the channels and members that the bundle leaves as they are, and sorts the others.
+// completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
+// others.
 func (a *application) completeLists() {
 	a.bundle.Users, a.bundle.Groups = slices.Clone(a.bundle.Users), slices.Clone(a.bundle.Groups)
 	for i := range a.bundle.Users {
@@ -324,18 +339,20 @@ func (a *application) completeLists() {
 }
 
 func (ch Channel) compare(other Channel) int {
-	return cmp.Or(strings.Compare(ch.Provider, other.Provider), strings.Compare(ch.SenderID, other.SenderID))
+	return cmp.Or(
+		strings.Compare(ch.Provider, other.Provider), strings.Compare(ch.SenderID, other.SenderID),
+	)
 }
 
-// sorted returns a sorted copy, each element once, never nil.
+// sorted returns a sorted copy without duplicates, never nil.
 func sorted[T comparable](list []T, compare func(a, b T) int) []T {
 	out := append([]T{}, list...)
 	slices.SortFunc(out, compare)
 	return slices.Compact(out)
 }
 
-// checkChannels refuses a channel that would belong to two users: of those in the store, those whose channels the bundle
-// replaces lose them first.
+// checkChannels refuses a channel that would belong to two users. Users in the store whose channels
+// the bundle replaces lose them first.
 func (a *application) checkChannels() {
 	replaced := map[string]bool{}
 	for _, user := range a.bundle.Users {
@@ -355,29 +372,35 @@ func (a *application) checkChannels() {
 		}
 		for j, channel := range user.Channels {
 			if other, held := holder[channel]; held && other != user.ID {
-				a.check(taken("/users/"+strconv.Itoa(i)+"/channels/"+strconv.Itoa(j), "is a channel of user "+quote(other)+" already"))
+				a.check(taken("/users/"+strconv.Itoa(i)+"/channels/"+strconv.Itoa(j),
+					"is a channel of user "+quote(other)+" already"))
 			}
 			holder[channel] = user.ID
 		}
 	}
 }
 
-// checkReferences refuses what names a row that is neither in the bundle nor in the store.
+// checkReferences refuses a name of a row that is neither in the bundle nor in the store.
 func (a *application) checkReferences() {
-	users, groups, policies := index(a.bundle.Users, User.key), index(a.bundle.Groups, Group.key), index(a.bundle.Policies, Policy.key)
+	users := index(a.bundle.Users, User.key)
+	groups := index(a.bundle.Groups, Group.key)
+	policies := index(a.bundle.Policies, Policy.key)
 	for i, g := range a.bundle.Groups {
 		for j, member := range g.Members {
 			if a.full {
 				return
 			}
-			exists(a, "/groups/"+strconv.Itoa(i)+"/members/"+strconv.Itoa(j), "user", member, users, a.users)
+			exists(a, "/groups/"+strconv.Itoa(i)+"/members/"+strconv.Itoa(j),
+				"user", member, users, a.users)
 		}
 	}
 	for i, account := range a.bundle.ServiceAccounts {
 		at := "/service_accounts/" + strconv.Itoa(i)
 		exists(a, at+"/owner_user_id", "user", account.OwnerUserID, users, a.users)
 		if account.ScopingPolicyID != "" {
-			exists(a, at+"/scoping_policy_id", "policy", account.ScopingPolicyID, policies, a.policies)
+			exists(
+				a, at+"/scoping_policy_id", "policy", account.ScopingPolicyID, policies, a.policies,
+			)
 		}
 	}
 	for i, attachment := range a.bundle.Attachments {

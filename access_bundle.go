@@ -58,13 +58,15 @@ type (
 	}
 )
 
-// ParseBundle reads the JSON form of a [Bundle], strictly: unknown, duplicate and case-variant keys and wrong types are
-// errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent; display_name defaults to the id, is_active to
-// true. What the rows mean is for [Access.Apply] to check.
+// ParseBundle reads the JSON form of a [Bundle], strictly. Unknown, duplicate and case-variant keys
+// and wrong types are errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent.
+// display_name defaults to the id, is_active to true. ParseBundle does not check what the rows
+// mean: [Access.Apply] does.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
-// ParseBundleWithin is ParseBundle, but refuses more than so many rows, at the first that is too many: each channel and each member
-// counts as one. It takes no more memory than such a bundle needs: for bundles of callers who are not known to have any right.
+// ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit.
+// Each channel and each member counts as one. It takes no more memory than a bundle of that size
+// needs. Use it for bundles of callers that may have no rights.
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
 	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
@@ -79,7 +81,9 @@ func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 		ServiceAccounts: convert(in.ServiceAccounts, serviceAccountJSON.row),
 		Policies:        convert(in.Policies, func(p policyJSON) Policy { return Policy(p) }),
 		Attachments:     convert(in.Attachments, attachmentJSON.row),
-		BankPolicies:    convert(in.BankPolicies, func(b bankPolicyJSON) BankPolicy { return BankPolicy(b) }),
+		BankPolicies: convert(
+			in.BankPolicies, func(b bankPolicyJSON) BankPolicy { return BankPolicy(b) },
+		),
 	}, nil
 }
 
@@ -95,8 +99,8 @@ func convert[J, R any](list []J, row func(J) R) []R {
 	return rows
 }
 
-// JSON returns the form of b that [ParseBundle] reads as b, white space in documents aside. Errors: CodeInvalid, as ParseBundle's, where a
-// text is not valid UTF-8 or a document is not JSON.
+// JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents.
+// Errors: CodeInvalid, as ParseBundle's, when a text is not valid UTF-8 or a document is not JSON.
 func (b Bundle) JSON() ([]byte, error) {
 	data, err := strictjson.Marshal(bundleJSON{
 		Users:           convert(b.Users, userForm),
@@ -104,7 +108,9 @@ func (b Bundle) JSON() ([]byte, error) {
 		ServiceAccounts: convert(b.ServiceAccounts, serviceAccountForm),
 		Policies:        convert(b.Policies, func(p Policy) policyJSON { return policyJSON(p) }),
 		Attachments:     convert(b.Attachments, attachmentForm),
-		BankPolicies:    convert(b.BankPolicies, func(p BankPolicy) bankPolicyJSON { return bankPolicyJSON(p) }),
+		BankPolicies: convert(
+			b.BankPolicies, func(p BankPolicy) bankPolicyJSON { return bankPolicyJSON(p) },
+		),
 	})
 	if at, ok := errors.AsType[*strictjson.Error](err); ok {
 		return nil, invalid(at.Pointer, at.Detail)
@@ -127,7 +133,10 @@ func userForm(u User) userJSON {
 }
 
 func (a serviceAccountJSON) row() ServiceAccount {
-	row := ServiceAccount{ID: a.ID, DisplayName: a.DisplayName, OwnerUserID: a.OwnerUserID, Inactive: inactive(a.IsActive)}
+	row := ServiceAccount{
+		ID: a.ID, DisplayName: a.DisplayName,
+		OwnerUserID: a.OwnerUserID, Inactive: inactive(a.IsActive),
+	}
 	if a.ScopingPolicyID != nil {
 		row.ScopingPolicyID = *a.ScopingPolicyID
 	}
@@ -135,7 +144,10 @@ func (a serviceAccountJSON) row() ServiceAccount {
 }
 
 func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
-	form := serviceAccountJSON{ID: a.ID, DisplayName: a.DisplayName, OwnerUserID: a.OwnerUserID, IsActive: active(a.Inactive)}
+	form := serviceAccountJSON{
+		ID: a.ID, DisplayName: a.DisplayName,
+		OwnerUserID: a.OwnerUserID, IsActive: active(a.Inactive),
+	}
 	if a.ScopingPolicyID != "" {
 		form.ScopingPolicyID = &a.ScopingPolicyID
 	}
@@ -144,19 +156,21 @@ func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
 
 func (a attachmentJSON) row() Attachment {
 	return Attachment{
-		PolicyID: a.PolicyID, Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID}, Priority: a.Priority,
+		PolicyID: a.PolicyID, Priority: a.Priority,
+		Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID},
 	}
 }
 
 func attachmentForm(a Attachment) attachmentJSON {
 	return attachmentJSON{
-		PolicyID: a.PolicyID, PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID, Priority: a.Priority,
+		PolicyID: a.PolicyID, Priority: a.Priority,
+		PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID,
 	}
 }
 
 func inactive(isActive *bool) bool { return isActive != nil && !*isActive }
 
-// active is what is written of a row's being active: nothing, unless it is not.
+// active returns the JSON value of is_active: absent for an active row.
 func active(inactive bool) *bool {
 	if !inactive {
 		return nil

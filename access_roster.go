@@ -8,18 +8,21 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// roster is every row of access, and answers as the store does that holds them. It is not changed. What it takes beside the rows is linear in
-// them: who is reached by the attachments of a group is not written down.
+// roster holds every row of access, and answers like a store with these rows. It is immutable. Its
+// memory in addition to the rows is linear in them: it does not list which members a group's
+// attachments reach.
 type roster struct {
 	AccessRows                    // each list sorted by its keys
-	direct     map[string][]int32 // of each user, the attachments to it
-	memberOf   map[string][]int32 // of each user, the groups that something is attached to
-	through    [][]int32          // of each group, the attachments to it
+	direct     map[string][]int32 // of each user, its direct attachments
+	memberOf   map[string][]int32 // of each user, its groups that have attachments
+	through    [][]int32          // of each group, its attachments
 }
 
 func newRoster(rows AccessRows) *roster {
 	r := &roster{
-		AccessRows: rows, direct: map[string][]int32{}, memberOf: make(map[string][]int32, len(rows.Users)), through: make([][]int32, len(rows.Groups)),
+		AccessRows: rows, direct: map[string][]int32{},
+		memberOf: make(map[string][]int32, len(rows.Users)),
+		through:  make([][]int32, len(rows.Groups)),
 	}
 	for i, a := range rows.Attachments {
 		if _, found := find(rows.Policies, a.PolicyID, Policy.key); !found {
@@ -51,12 +54,14 @@ func (r *roster) reaching(user string) []int32 {
 	return all
 }
 
-// place returns where the row of a key is.
+// place returns the index of the row with a key.
 func place[R any](sorted []R, key string, of func(R) string) (i int, found bool) {
-	return slices.BinarySearchFunc(sorted, key, func(row R, key string) int { return strings.Compare(of(row), key) })
+	return slices.BinarySearchFunc(sorted, key, func(row R, key string) int {
+		return strings.Compare(of(row), key)
+	})
 }
 
-// find returns the row of a key.
+// find returns the row with a key.
 func find[R any](sorted []R, key string, of func(R) string) (row R, found bool) {
 	i, found := place(sorted, key, of)
 	if found {
@@ -65,7 +70,7 @@ func find[R any](sorted []R, key string, of func(R) string) (row R, found bool) 
 	return row, found
 }
 
-// orNil returns a row that find found.
+// orNil returns a pointer to the row, or nil when find has not found it.
 func orNil[R any](row R, found bool) *R {
 	if !found {
 		return nil
@@ -73,20 +78,26 @@ func orNil[R any](row R, found bool) *R {
 	return &row
 }
 
-// snapshot is what [AccessStore].Access returns.
+// snapshot returns what [AccessStore].Access returns.
 func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
-	a := AccessSnapshot{Generation: r.Generation, BankPolicy: orNil(find(r.BankPolicies, q.BankID, BankPolicy.key))}
+	a := AccessSnapshot{
+		Generation: r.Generation, BankPolicy: orNil(find(r.BankPolicies, q.BankID, BankPolicy.key)),
+	}
 	a.Narrowing = orNil(find(r.Policies, q.ScopingPolicyID, Policy.key))
 	switch q.Identity.Kind {
 	case KindUser:
 		a.User = orNil(find(r.Users, q.Identity.ID, User.key))
 	case KindServiceAccount:
-		if a.ServiceAccount = orNil(find(r.ServiceAccounts, q.Identity.ID, ServiceAccount.key)); a.ServiceAccount != nil {
+		a.ServiceAccount = orNil(find(r.ServiceAccounts, q.Identity.ID, ServiceAccount.key))
+		if a.ServiceAccount != nil {
 			a.User = orNil(find(r.Users, a.ServiceAccount.OwnerUserID, User.key))
 			a.Scoping = orNil(find(r.Policies, a.ServiceAccount.ScopingPolicyID, Policy.key))
 		}
 	case "":
-		if i := slices.IndexFunc(r.Users, func(u User) bool { return slices.Contains(u.Channels, q.Channel) }); i >= 0 {
+		i := slices.IndexFunc(r.Users, func(u User) bool {
+			return slices.Contains(u.Channels, q.Channel)
+		})
+		if i >= 0 {
 			a.User = new(r.Users[i])
 		}
 	}
@@ -94,19 +105,24 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 		for _, i := range r.reaching(a.User.ID) {
 			attachment := r.Attachments[i]
 			of, _ := find(r.Policies, attachment.PolicyID, Policy.key)
-			a.Grants = append(a.Grants, Grant{Policy: of, Principal: attachment.Principal, Priority: attachment.Priority})
+			a.Grants = append(
+				a.Grants,
+				Grant{Policy: of, Principal: attachment.Principal, Priority: attachment.Priority},
+			)
 		}
 	}
 	return a
 }
 
-// census groups everybody by their policies. It is not whole when the call ends that it is for; nil: there is none.
+// census groups all principals by their policies. It is incomplete when the call ends early. A nil
+// call never ends.
 func (r *roster) census(call policy.Call) *policy.Census {
 	census := &policy.Census{}
 	for _, b := range r.BankPolicies {
 		census.Banks = append(census.Banks, policy.Named{ID: b.BankID, Document: b.Document})
 	}
-	alike := map[string][]policy.Member{} // users who have the same attachments, and are in the same groups that have any
+	// alike has users with the same attachments and the same groups that have attachments.
+	alike := map[string][]policy.Member{}
 	var keys []string
 	for _, u := range r.Users {
 		key := []byte{'+'}
@@ -142,7 +158,7 @@ func (r *roster) add(census *policy.Census, members ...policy.Member) {
 	census.Add(r.snapshot(AccessQuery{Identity: first}).subject(first), members...)
 }
 
-// with returns the rows as they are once a bundle, which is normal, is applied. Errors: those of [Access.Apply].
+// with returns the rows after a normalized bundle is applied. Errors: those of [Access.Apply].
 func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
 	a := newApplication(r.Bundle, bundle)
 	write := a.rows()
@@ -152,15 +168,21 @@ func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
 	return r.under(write), !write.Empty(), nil
 }
 
-// under returns the rows with others written over them; of two with one key the first counts.
+// under returns the rows with others written over them. Of two rows with one key, the first counts.
 func (r *roster) under(write Bundle) *roster {
 	return newRoster(AccessRows{Generation: r.Generation, Bundle: Bundle{
-		Users:           upserted(write.Users, r.Users, User.key, strings.Compare),
-		Groups:          upserted(write.Groups, r.Groups, Group.key, strings.Compare),
-		ServiceAccounts: upserted(write.ServiceAccounts, r.ServiceAccounts, ServiceAccount.key, strings.Compare),
-		Policies:        upserted(write.Policies, r.Policies, Policy.key, strings.Compare),
-		Attachments:     upserted(write.Attachments, r.Attachments, Attachment.key, AttachmentKey.Compare),
-		BankPolicies:    upserted(write.BankPolicies, r.BankPolicies, BankPolicy.key, strings.Compare),
+		Users:  upserted(write.Users, r.Users, User.key, strings.Compare),
+		Groups: upserted(write.Groups, r.Groups, Group.key, strings.Compare),
+		ServiceAccounts: upserted(
+			write.ServiceAccounts, r.ServiceAccounts, ServiceAccount.key, strings.Compare,
+		),
+		Policies: upserted(write.Policies, r.Policies, Policy.key, strings.Compare),
+		Attachments: upserted(
+			write.Attachments, r.Attachments, Attachment.key, AttachmentKey.Compare,
+		),
+		BankPolicies: upserted(
+			write.BankPolicies, r.BankPolicies, BankPolicy.key, strings.Compare,
+		),
 	}})
 }
 

@@ -20,14 +20,16 @@ type Reach struct {
 	Revision        string  // of the store's state: equal revisions give equal answers
 }
 
-// PublicReach tells whether unmapped senders are allowed. The most specific override that matches the context decides
-// (topic over channel over provider). Default decides where no override matches.
+// PublicReach says whether unmapped senders are allowed. The most specific override that matches
+// the context decides (topic over channel over provider). Default decides where no override
+// matches.
 type PublicReach struct {
 	Default   bool
 	Overrides []PublicOverrideReach // in the order of the bank policy; never nil
 }
 
-// PublicOverrideReach tells whether unmapped senders are allowed where one override of public access is in force.
+// PublicOverrideReach says whether unmapped senders are allowed where one override of public access
+// is in force.
 type PublicOverrideReach struct {
 	Scope   string // "provider", "channel" or "topic"
 	Value   string
@@ -302,7 +304,8 @@ const (
 	NewlyAllowed    ChangeKind = "newly_allowed"
 	NewlyDenied     ChangeKind = "newly_denied"
 	OtherParameters ChangeKind = "other_parameters" // allowed before and after
-	Unchanged       ChangeKind = "unchanged"        // an exception: a closer pattern without a change
+	// Unchanged is an exception: a closer pattern without a change.
+	Unchanged ChangeKind = "unchanged"
 )
 
 // PublicDiff is the difference for unmapped senders on one bank. Its Context is a witness. It
@@ -314,7 +317,8 @@ type PublicDiff struct {
 	Differences []Difference // their Bank is this one
 }
 
-// StrategyDiff is a change of a bank's own strategy, for principals that are allowed and have no strategy of their own.
+// StrategyDiff is a change of a bank's own strategy, for principals that are allowed and have no
+// strategy of their own.
 type StrategyDiff struct {
 	Bank          string
 	Context       Context // a witness, as in a [PublicDiff]

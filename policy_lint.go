@@ -204,7 +204,10 @@ func (l *linter) attachments() {
 	for i, g := range l.bundle.Groups {
 		if len(g.Members) == 0 {
 			l.add(
-				Finding{Code: FindingEmptyGroup, Pointer: at("groups", i), Statement: -1, Message: "group " + quote(g.ID) + " has no members"},
+				Finding{
+					Code: FindingEmptyGroup, Pointer: at("groups", i), Statement: -1,
+					Message: "group " + quote(g.ID) + " has no members",
+				},
 			)
 		}
 	}
@@ -305,7 +308,8 @@ func (l *linter) classes() {
 		if n.Shadowed {
 			f.Code = FindingShadowed
 			f.Message = fmt.Sprintf(
-				"statement %d of policy %q allows nothing: all that it covers is denied to whoever has it",
+				"statement %d of policy %q allows nothing: "+
+					"all that it covers is denied to whoever has it",
 				n.Statement, n.Policy,
 			)
 		}
