@@ -328,8 +328,8 @@ type StrategyDiff struct {
 // Diff compares what all principals may do under two bundles. Each bundle is the whole state of
 // access. A principal that is in only one bundle is denied everything by the other.
 //
-// Errors: CodeInvalid and CodeExists, joined: those of [Access.Apply] about the bundle. Field is
-// the JSON pointer after "/before" or "/after".
+// Errors: CodeInvalid and CodeExists, joined: those of [Access.Apply] about the bundle. Each Field
+// is a JSON pointer that starts with "/before" or "/after".
 func Diff(before, after Bundle) (AccessDiff, error) {
 	compiler := policy.NewCompiler()
 	b, beforeErr := alone(compiler, before)
