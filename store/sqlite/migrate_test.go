@@ -77,7 +77,7 @@ func openAndWrite(path string) error {
 func checkIntegrity(t *testing.T, path string) {
 	t.Helper()
 	var result string
-	if err := raw(t, path).QueryRow("PRAGMA integrity_check").Scan(&result); err != nil || result != "ok" {
+	if err := raw(t, path, "_pragma=busy_timeout(5000)").QueryRow("PRAGMA integrity_check").Scan(&result); err != nil || result != "ok" {
 		t.Fatalf("integrity check: %q, %v", result, err)
 	}
 }
