@@ -142,3 +142,152 @@ func (u UpdateCheck) Append(b []byte) []byte {
 	o.optional("source_scope", u.SourceScope)
 	return o.close()
 }
+
+// TemplateVersion is a former version of a template.
+type TemplateVersion struct {
+	Version        int64           `json:"version"`
+	Name           string          `json:"name"`
+	Description    *string         `json:"description"`
+	Category       *string         `json:"category"`
+	Integrations   []string        `json:"integrations"`
+	Tags           []string        `json:"tags"`
+	SourceRevision *string         `json:"source_revision"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+	Manifest       json.RawMessage `json:"manifest"`
+}
+
+// Append appends the JSON of v.
+func (v TemplateVersion) Append(b []byte) []byte {
+	o := open(b)
+	o.number("version", v.Version)
+	o.content(v.Name, v.Description, v.Category, v.Integrations, v.Tags)
+	o.optional("source_revision", v.SourceRevision)
+	o.time("updated_at", v.UpdatedAt)
+	o.raw("manifest", v.Manifest)
+	return o.close()
+}
+
+// RollbackTemplate is the request to go back to a version.
+type RollbackTemplate struct {
+	Version int64 `json:"version"`
+}
+
+// TemplateDiff lists what an update would change and what was edited locally.
+type TemplateDiff struct {
+	CurrentRevision string          `json:"current_revision"`
+	LatestRevision  string          `json:"latest_revision"`
+	Changes         []ContentChange `json:"changes"`
+}
+
+// ContentChange is a place where base, ours and theirs differ. A content without a value at this
+// place has no key.
+type ContentChange struct {
+	Path     string          `json:"path"`
+	Conflict bool            `json:"conflict"`
+	Base     json.RawMessage `json:"base,omitempty"`
+	Ours     json.RawMessage `json:"ours,omitempty"`
+	Theirs   json.RawMessage `json:"theirs,omitempty"`
+}
+
+// Append appends the JSON of d.
+func (d TemplateDiff) Append(b []byte) []byte {
+	o := open(b)
+	o.text("current_revision", d.CurrentRevision)
+	o.text("latest_revision", d.LatestRevision)
+	o.key("changes")
+	o.b = append(o.b, '[')
+	for i, change := range d.Changes {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = change.Append(o.b)
+	}
+	o.b = append(o.b, ']')
+	return o.close()
+}
+
+// Append appends the JSON of c.
+func (c ContentChange) Append(b []byte) []byte {
+	o := open(b)
+	o.text("path", c.Path)
+	o.bool("conflict", c.Conflict)
+	for _, value := range []struct {
+		of  string
+		raw []byte
+	}{{"base", c.Base}, {"ours", c.Ours}, {"theirs", c.Theirs}} {
+		if value.raw != nil {
+			o.raw(value.of, value.raw)
+		}
+	}
+	return o.close()
+}
+
+// UpdateReport compares all installed templates with what their sources offer now.
+type UpdateReport struct {
+	Checked   int64            `json:"checked"`
+	Templates []TemplateUpdate `json:"templates"`
+	Sources   []SourceReport   `json:"sources"`
+}
+
+// TemplateUpdate is a template that differs from its source or could not be compared.
+type TemplateUpdate struct {
+	TemplateID      string  `json:"template_id"`
+	HasUpdate       bool    `json:"has_update"`
+	CurrentRevision string  `json:"current_revision"`
+	LatestRevision  *string `json:"latest_revision"`
+	SourceName      string  `json:"source_name"`
+	SourceScope     string  `json:"source_scope"`
+	Problem         *string `json:"problem"`
+}
+
+// SourceReport is the result of asking one source.
+type SourceReport struct {
+	SourceName  string  `json:"source_name"`
+	SourceScope string  `json:"source_scope"`
+	Checked     int64   `json:"checked"`
+	Problem     *string `json:"problem"`
+}
+
+// Rebound lists the templates that a rebind changed.
+type Rebound struct {
+	TemplateIDs []string `json:"template_ids"`
+}
+
+// Append appends the JSON of u.
+func (u UpdateReport) Append(b []byte) []byte {
+	o := open(b)
+	o.number("checked", u.Checked)
+	list(&o, "templates", u.Templates)
+	list(&o, "sources", u.Sources)
+	return o.close()
+}
+
+// Append appends the JSON of u.
+func (u TemplateUpdate) Append(b []byte) []byte {
+	o := open(b)
+	o.text("template_id", u.TemplateID)
+	o.bool("has_update", u.HasUpdate)
+	o.text("current_revision", u.CurrentRevision)
+	o.optional("latest_revision", u.LatestRevision)
+	o.text("source_name", u.SourceName)
+	o.text("source_scope", u.SourceScope)
+	o.optional("problem", u.Problem)
+	return o.close()
+}
+
+// Append appends the JSON of s.
+func (s SourceReport) Append(b []byte) []byte {
+	o := open(b)
+	o.text("source_name", s.SourceName)
+	o.text("source_scope", s.SourceScope)
+	o.number("checked", s.Checked)
+	o.optional("problem", s.Problem)
+	return o.close()
+}
+
+// Append appends the JSON of r.
+func (r Rebound) Append(b []byte) []byte {
+	o := open(b)
+	o.texts("template_ids", r.TemplateIDs)
+	return o.close()
+}

@@ -5,6 +5,8 @@
 package wire
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -136,4 +138,10 @@ func list[T interface{ Append([]byte) []byte }](o *object, name string, values [
 		o.b = value.Append(o.b)
 	}
 	o.b = append(o.b, ']')
+}
+
+// Cursor encodes the position at which a page ended: a sort key and an id.
+func Cursor(position []string) string {
+	text, _ := json.Marshal(position) // strings always encode
+	return base64.RawURLEncoding.EncodeToString(text)
 }

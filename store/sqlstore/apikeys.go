@@ -1,8 +1,12 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -148,4 +152,168 @@ func fromMicroOrNull(micro *int64) time.Time {
 		return time.Time{}
 	}
 	return fromMicro(*micro)
+}
+
+// ChangeAPIKey implements [svc.APIKeyStore].
+func (s *Store) ChangeAPIKey(
+	ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error),
+) error {
+	target := svc.APIKey{ID: id, Holder: holder}.Target()
+	return s.change(ctx, "change API key", target, func(ctx context.Context, tx session) error {
+		key, err := tx.lockKey(ctx, holder, id)
+		if err != nil {
+			return err
+		}
+		if err := ask(change, &key); err != nil {
+			return err
+		}
+		return tx.updateKey(ctx, id, key)
+	})
+}
+
+// RotateAPIKey implements [svc.APIKeyStore].
+func (s *Store) RotateAPIKey(
+	ctx context.Context, holder svc.Identity, id string,
+	rotate func(*svc.APIKey) (svc.APIKey, error),
+) error {
+	return s.changeMany(ctx, "rotate API key", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
+		old, err := tx.lockKey(ctx, holder, id)
+		if err != nil {
+			return nil, err
+		}
+		next, err := rotate(&old)
+		if err != nil {
+			return nil, refusal{err}
+		}
+		if err := tx.createKey(ctx, next); err != nil {
+			return nil, err
+		}
+		rotated := svc.Target{Kind: svc.TargetAPIKey, ID: id, Holder: holder}
+		return []svc.Target{rotated, next.Target()}, tx.updateKey(ctx, id, old)
+	})
+}
+
+// lockKey reads the holder's key; a revoked key is ErrNotFound. Writing the row first makes other
+// changes of the key wait, in every database.
+func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (svc.APIKey, error) {
+	err := s.hit(ctx, `UPDATE svc_api_keys SET disabled = disabled
+		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`,
+		id, holder.Kind, holder.ID)
+	if err != nil {
+		return svc.APIKey{}, err
+	}
+	return one(ctx, s, scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k WHERE k.id = $1`, id)
+}
+
+// updateKey writes the columns that a change of a key may change.
+func (s session) updateKey(ctx context.Context, id string, key svc.APIKey) error {
+	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3,
+		revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
+		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt),
+		key.Hash, key.Pepper, key.Seal, id)
+}
+
+// RevokeAPIKey implements [svc.APIKeyStore].
+func (s *Store) RevokeAPIKey(
+	ctx context.Context, holder svc.Identity, id string, at time.Time,
+) error {
+	target := svc.APIKey{ID: id, Holder: holder}.Target()
+	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
+		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
+			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`,
+			at.UnixMicro(), id, holder.Kind, holder.ID)
+	})
+}
+
+// RevokeAPIKeys implements [svc.APIKeyStore].
+func (s *Store) RevokeAPIKeys(
+	ctx context.Context, holder svc.Identity, at time.Time, limit int,
+) (ids []string, err error) {
+	err = s.changeMany(ctx, "revoke API keys", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
+		if ids, err = tx.revokeKeys(ctx, holder, at, limit); err != nil {
+			return nil, err
+		}
+		if len(ids) == 0 {
+			return nil, errUnchanged
+		}
+		targets := make([]svc.Target, len(ids))
+		for i, id := range ids {
+			targets[i] = svc.APIKey{ID: id, Holder: holder}.Target()
+		}
+		return targets, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+// revokeKeys revokes the holder's live keys, limit of them at most. It repeats its statement: while
+// one waits, other callers may revoke some of its keys, so it may revoke too few.
+func (s session) revokeKeys(
+	ctx context.Context, holder svc.Identity, at time.Time, limit int,
+) (ids []string, err error) {
+	for {
+		some, err := all(ctx, s, scanText,
+			`UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
+			WHERE id IN (SELECT k.id FROM svc_api_keys k
+				WHERE k.holder_kind = $2 AND k.holder_id = $3 AND k.revoked_at IS NULL
+				ORDER BY k.created_at DESC, k.id DESC LIMIT ($4 + 0))
+			AND revoked_at IS NULL RETURNING id`,
+			at.UnixMicro(), holder.Kind, holder.ID, limit-len(ids))
+		if err != nil {
+			return nil, err
+		}
+		if ids = append(ids, some...); len(ids) == limit {
+			return ids, nil
+		}
+		if left, err := s.countKeys(ctx, holder, 1); err != nil || left == 0 {
+			return ids, err
+		}
+	}
+}
+
+// UseAPIKeys implements [svc.APIKeyStore]. It writes rows in one order, so that callers that write
+// the same rows seldom deadlock.
+func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
+	uses = slices.SortedFunc(slices.Values(uses), func(a, b svc.KeyUse) int {
+		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
+	})
+	return s.transact(ctx, "write uses of API keys", func(ctx context.Context, tx session) error {
+		for from := 0; from < len(uses); {
+			at, rest := uses[from].At, uses[from:]
+			differs := func(u svc.KeyUse) bool { return !u.At.Equal(at) }
+			if end := slices.IndexFunc(rest, differs); end >= 0 {
+				rest = rest[:end]
+			}
+			n := s.dialect.rowsAtOnce(len(rest))
+			if _, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...); err != nil {
+				return err
+			}
+			from += n
+		}
+		return nil
+	})
+}
+
+func useKeys(rows int) string {
+	var b strings.Builder
+	b.WriteString(`UPDATE svc_api_keys SET last_used_at = $1
+		WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (`)
+	for row := range rows {
+		b.WriteString("$" + strconv.Itoa(2+row) + ", ")
+	}
+	return strings.TrimSuffix(b.String(), ", ") + ")"
+}
+
+func useArgs(at time.Time, uses []svc.KeyUse) []any {
+	args := []any{at.UnixMicro()}
+	for _, use := range uses {
+		args = append(args, use.ID)
+	}
+	return args
 }

@@ -1,9 +1,13 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -106,4 +110,184 @@ func (c *checker) sameTargets(what string, got, want []svc.Target) {
 		})
 	}
 	c.same("targets of "+what, sorted(got), sorted(want))
+}
+
+// longRules are slow: -short skips them.
+var longRules = []rule{
+	{"Changes is complete for the last 1,000 generations, " +
+		"and complete or a Reset for older ones", func(c *checker) {
+		const mutations = 1200
+		want := make([]svc.Target, mutations)
+		for i := range want {
+			key := newKey(fmt.Sprint(i), alice, at(0))
+			c.ok(c.CreateAPIKey(c.ctx, key))
+			want[i] = key.Target()
+		}
+		c.same("the last 1,000", c.changes(mutations-1000), svc.Changes{
+			Generation: mutations, Targets: want[mutations-1000:],
+		})
+		changes, err := c.Changes(c.ctx, 0)
+		c.ok(err)
+		if !changes.Reset {
+			c.same("all", changes.Targets, want)
+		}
+	}},
+	{"a reader that polls Changes misses no change while others write", func(c *checker) {
+		f := newFeed(c)
+		errs := race(func(i int) error {
+			if i == 0 {
+				return f.read()
+			}
+			return f.write(i - 1)
+		})
+		c.ok(errors.Join(errs...))
+	}},
+	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
+		c.apply(svc.Bundle{Users: users("alice")})
+		for _, since := range []int64{0, 2} {
+			c.soon("AwaitChange", func() error {
+				return c.AwaitChange(c.ctx, since)
+			}, func() error {
+				return nil
+			})
+		}
+	}},
+	{"AwaitChange returns as soon as a mutation commits", func(c *checker) {
+		c.soon("AwaitChange", func() error {
+			return c.AwaitChange(c.ctx, c.generation())
+		}, func() error {
+			return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")})
+		})
+	}},
+	{"AwaitChange returns after about a second when nothing commits", func(c *checker) {
+		begun := time.Now()
+		c.ok(c.AwaitChange(c.ctx, 0))
+		if took := time.Since(begun); took > 4*time.Second {
+			c.fail("it took %v", took)
+		}
+	}},
+	{"AwaitChange fails as soon as its context ends", func(c *checker) {
+		c.soon("AwaitChange", func() error {
+			ctx, cancel := context.WithTimeout(c.ctx, wakeAfter)
+			defer cancel()
+			var err error
+			for err == nil { // it may return without a change
+				ended := ctx.Err()
+				if err = c.AwaitChange(ctx, 0); err == nil && ended != nil {
+					return errors.New("it ignores that its context has ended")
+				}
+			}
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, svc.ErrUnavailable) {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		}, func() error { return nil })
+	}},
+}
+
+// wakeAfter is the time until a waiting call is woken.
+const wakeAfter = 30 * time.Millisecond
+
+// soon expects that wait returns soon after wake runs, or at once when it does not wait. It tries
+// three times, because a busy machine may be late.
+func (c *checker) soon(what string, wait, wake func() error) {
+	var took time.Duration
+	for range 3 {
+		woken, failed := time.Now(), make(chan error, 1)
+		timer := time.AfterFunc(wakeAfter, func() {
+			woken = time.Now()
+			failed <- wake()
+		})
+		c.ok(wait())
+		returned := time.Now()
+		if !timer.Stop() {
+			c.ok(<-failed)
+		}
+		if took = returned.Sub(woken); took < 400*time.Millisecond {
+			return
+		}
+	}
+	c.fail("%s took %v", what, took)
+}
+
+// feed is one reader of changes and several writers. The writers wait when the reader falls behind,
+// because a store remembers a limited number of generations.
+type feed struct {
+	*checker
+	written, seen atomic.Int64
+	ended         atomic.Bool // the reader has stopped
+}
+
+const (
+	feedWriters = racers - 1
+	feedEach    = 10_000/feedWriters + 1 // how many mutations each writer makes
+	feedBehind  = 500                    // how many changes the reader may be behind
+)
+
+func newFeed(c *checker) *feed { return &feed{checker: c} }
+
+func (f *feed) write(writer int) error {
+	for i := range feedEach {
+		for f.written.Load()-f.seen.Load() > feedBehind {
+			if f.ended.Load() {
+				return nil
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+		if err := f.CreateAPIKey(f.ctx, feedKey(writer, i)); err != nil {
+			return err
+		}
+		f.written.Add(1)
+	}
+	return nil
+}
+
+func feedKey(writer, i int) svc.APIKey {
+	return newKey(
+		fmt.Sprintf("%d-%d", writer, i), svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(writer)},
+		at(0),
+	)
+}
+
+// read follows the changes until it has seen all. Its error names a change that it missed.
+func (f *feed) read() error {
+	defer f.ended.Store(true)
+	var next [feedWriters]int
+	var since int64
+	for progress := time.Now(); since < feedWriters*feedEach; {
+		changes, err := f.Changes(f.ctx, since)
+		if err != nil {
+			return err
+		}
+		if changes.Reset {
+			return fmt.Errorf("a Reset at generation %d, asked from %d", changes.Generation, since)
+		}
+		if counted := changes.Generation - since; counted != int64(len(changes.Targets)) {
+			return fmt.Errorf(
+				"%d changes from generation %d to %d", len(changes.Targets), since,
+				changes.Generation,
+			)
+		}
+		for _, target := range changes.Targets {
+			var writer, i int
+			if _, err := fmt.Sscanf(target.ID, "%d-%d", &writer, &i); err != nil ||
+				writer >= feedWriters {
+				return fmt.Errorf("unexpected change of %s", show(target))
+			}
+			if next[writer] != i || target != feedKey(writer, i).Target() {
+				return fmt.Errorf(
+					"got the change of %s, want that of number %d", show(target), next[writer],
+				)
+			}
+			next[writer]++
+		}
+		if changes.Generation > since {
+			progress = time.Now()
+		} else if time.Since(progress) > 10*time.Second {
+			return fmt.Errorf("no change after generation %d of %d", since, f.written.Load())
+		}
+		since = changes.Generation
+		f.seen.Store(since)
+	}
+	return nil
 }

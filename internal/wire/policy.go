@@ -1,6 +1,8 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+)
 
 // Resolution is a decision with its reasons.
 type Resolution struct {
@@ -58,4 +60,54 @@ type SetParameters struct {
 	LLMModel          *string           `json:"llm_model,omitzero"`
 	LLMProvider       *string           `json:"llm_provider,omitzero"`
 	ExcludeProviders  []string          `json:"exclude_providers,omitzero"`
+}
+
+// Reach lists the principals that may do an action on a bank, and why.
+type Reach struct {
+	Action          string      `json:"action"`
+	Bank            string      `json:"bank"`
+	Users           []string    `json:"users"`
+	ServiceAccounts []string    `json:"service_accounts"`
+	Public          PublicReach `json:"public"`
+	Statements      []Cited     `json:"statements"`
+	Revision        string      `json:"revision"`
+}
+
+// PublicReach says whether unmapped senders are allowed.
+type PublicReach struct {
+	Default   bool                  `json:"default"`
+	Overrides []PublicOverrideReach `json:"overrides"`
+}
+
+// PublicOverrideReach says whether unmapped senders are allowed where an override applies.
+type PublicOverrideReach struct {
+	Scope   string `json:"scope"`
+	Value   string `json:"value"`
+	Allowed bool   `json:"allowed"`
+}
+
+// Cited is a statement that matches the request.
+type Cited struct {
+	PolicyID  string `json:"policy_id"`
+	Statement int    `json:"statement"`
+	Effect    string `json:"effect"`
+}
+
+// Simulation is a query to answer as if the bundle were applied.
+type Simulation struct {
+	Bundle json.RawMessage `json:"bundle"`
+	Query  Query           `json:"query"`
+}
+
+// Query asks what a principal may do. The keys have the names of the parameters of
+// GET /debug/resolve.
+type Query struct {
+	Bank            string `json:"bank"`
+	Action          string `json:"action"`
+	SAID            string `json:"sa_id"`
+	UserID          string `json:"user_id"`
+	Sender          string `json:"sender"`
+	Channel         string `json:"channel"`
+	Topic           string `json:"topic"`
+	ScopingPolicyID string `json:"scoping_policy_id"`
 }

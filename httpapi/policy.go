@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
+	var q svc.Query
+	if err := r.query.texts(map[string]*string{
+		"bank": &q.Bank, "action": &q.Action, "sa_id": &q.ServiceAccountID, "user_id": &q.UserID,
+		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic,
+		"scoping_policy_id": &q.ScopingPolicyID,
+	}); err != nil {
+		return err
+	}
+	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, q)
+	if err != nil {
+		return err
+	}
+	answer, err := wireResolution(resolution)
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, answer)
+}
+
+func wireResolution(r svc.Resolution) (wire.Resolution, error) {
+	answer := wire.Resolution{
+		TenantID: r.TenantID, PrincipalType: string(r.PrincipalType), Access: wireAccess(r),
+		BankPolicy: r.BankPolicy, Decision: string(r.Outcome), Reason: r.Reason,
+		EffectiveStrategy: r.EffectiveStrategy, Revision: r.Revision,
+		Trace: make([]wire.TraceEntry, len(r.Trace)),
+	}
+	for i, e := range r.Trace {
+		sets, err := strictjson.Marshal(wire.SetParameters(e.Sets)) // no HTML escapes in tag groups
+		if err != nil {
+			return wire.Resolution{}, err
+		}
+		answer.Trace[i] = wire.TraceEntry{
+			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: string(e.Effect),
+			Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
+			Code: string(e.Code), Reason: e.Reason, Sets: sets, Lost: e.Lost,
+		}
+	}
+	return answer, nil
+}
+
+func wireAccess(r svc.Resolution) wire.Access {
+	p := r.Parameters
+	return wire.Access{
+		Allowed: r.Outcome == svc.Allow, ResolvedUserID: r.ResolvedUserID,
+		RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens,
+		RecallTagGroups: p.RecallTagGroups, RetainRoles: p.RetainRoles, RetainTags: p.RetainTags,
+		RetainEveryNTurns: p.RetainEveryNTurns, RetainStrategy: p.RetainStrategy,
+		LLMModel: p.LLMModel, LLMProvider: p.LLMProvider, ExcludeProviders: p.ExcludeProviders,
+	}
+}
+
+func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
+	var action, bank string
+	if err := r.query.texts(map[string]*string{"action": &action, "bank": &bank}); err != nil {
+		return err
+	}
+	reach, err := h.service.Policies.WhoCan(r.Context(), r.by, action, bank)
+	if err != nil {
+		return err
+	}
+	answer := wire.Reach{
+		Action: cmp.Or(action, svc.ActionRecall), Bank: bank,
+		Users: reach.Users, ServiceAccounts: reach.ServiceAccounts,
+		Public: wire.PublicReach{
+			Default:   reach.Public.Default,
+			Overrides: make([]wire.PublicOverrideReach, len(reach.Public.Overrides)),
+		},
+		Statements: make([]wire.Cited, len(reach.Statements)), Revision: reach.Revision,
+	}
+	for i, o := range reach.Public.Overrides {
+		answer.Public.Overrides[i] = wire.PublicOverrideReach{
+			Scope: o.Scope, Value: o.Value, Allowed: o.Allowed,
+		}
+	}
+	for i, s := range reach.Statements {
+		answer.Statements[i] = wire.Cited{
+			PolicyID: s.PolicyID, Statement: s.Statement, Effect: string(s.Effect),
+		}
+	}
+	return sendJSON(w, http.StatusOK, answer)
+}
+
+// MaxBundleRows is the most rows of a bundle in a request. It counts the rows of all lists; each
+// channel and each member also counts as a row. It also limits the elements of all arrays in any
+// body, without the arrays in manifests and documents.
+const MaxBundleRows = 10_000
+
+func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.Simulation](h, w, r)
+	if err != nil {
+		return err
+	}
+	if in.Bundle == nil {
+		return invalid("/bundle", "is required")
+	}
+	bundle, err := svc.ParseBundleWithin(in.Bundle, MaxBundleRows)
+	if err != nil {
+		return within("/bundle", "/query/", err)
+	}
+	q := in.Query
+	resolution, err := h.service.Policies.Simulate(r.Context(), r.by, bundle, svc.Query{
+		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID,
+		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
+	})
+	if err != nil {
+		return within("/bundle", "/query/", err)
+	}
+	answer, err := wireResolution(resolution)
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, answer)
+}
+
+// within maps the fields of errors to places in a body: it puts one prefix before pointers and the
+// other before names of parameters.
+func within(pointers, parameters string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, within(pointers, parameters, one))
+		}
+		return errors.Join(all...)
+	}
+	e, ok := errors.AsType[*svc.Error](err)
+	if !ok || e.Code != svc.CodeInvalid {
+		return err
+	}
+	moved := *e
+	if e.Field == "" || strings.HasPrefix(e.Field, "/") {
+		moved.Field = pointers + e.Field
+	} else {
+		moved.Field = parameters + e.Field
+	}
+	return &moved
+}
