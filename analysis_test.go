@@ -179,7 +179,7 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	is.Equal(before.Users, []string{"alice"})
 	_, err := h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
-	_, err = h.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
+	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
 	is.NoErr(err)
 	rows, err := store.Store.AllAccess(t.Context())
 	is.NoErr(err)

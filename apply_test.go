@@ -28,12 +28,12 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 		"access.written service_account/ci by ", "access.written policy/p by ",
 		"access.written attachment/p/group/team by ", "access.written bank_policy/b by ",
 	})
-	before, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
+	before, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
 	h.apply(t, small)
 	h.apply(t, `{}`)
 	is.Equal(h.actions(), nil)
-	after, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
+	after, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
 	is.Equal(after, before) // revision included
 }
@@ -51,7 +51,7 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 	is.Equal(alice.Email, nil)
 	is.Equal(len(alice.Channels), 2) // absent: they stay
 	bySender := func() string {
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", Sender: "slack:a:b"})
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", Sender: "slack:a:b"})
 		is.NoErr(err)
 		return r.TenantID + " " + string(r.Outcome)
 	}
@@ -153,7 +153,7 @@ func TestApplyTakesGoValues(t *testing.T) {
 		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
 		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
 	}))
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "b", UserID: "alice"})
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
 	is.NoErr(err)
 	is.Equal(r.Outcome, svc.Allow)
 }

@@ -48,7 +48,7 @@ func everyMutation(t *testing.T, h *host) {
 	t.Helper()
 	ctx, no := t.Context(), func(_ any, err error) { t.Helper(); is.New(t).NoErr(err) }
 	h.market.put(acme, "chat", content("Chat", "1"))
-	no(h.Sources.Register(ctx, admin, svc.RegisterSource{URL: acme}))
+	no(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme}))
 	no(h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"}))
 	no(h.Templates.Patch(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")}))
 	no(h.Templates.Patch(ctx, admin, "chat", svc.TemplatePatch{Name: ptr("Mine")})) // which is so already
@@ -56,10 +56,10 @@ func everyMutation(t *testing.T, h *host) {
 	h.market.put(acme, "chat", content("Chat", "2"))
 	no(h.Templates.Update(ctx, admin, "chat", svc.UpdateRequest{}))
 	no(nil, h.Sources.Remove(ctx, admin, "acme"))
-	no(h.Sources.Register(ctx, admin, svc.RegisterSource{URL: acme + "/new", Alias: ptr("acme")}))
+	no(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme + "/new", Alias: ptr("acme")}))
 	no(h.Sources.Rebind(ctx, admin, "acme"))
 	no(nil, h.Templates.Delete(ctx, admin, "chat"))
-	no(h.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "own", Content: content("Own", "1")}))
+	no(h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "own", Content: content("Own", "1")}))
 	key := issue(t, h, alice)
 	no(h.Keys.Patch(ctx, svc.Host, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 	no(h.Keys.Rotate(ctx, alice, svc.Me, key.ID, time.Hour))
@@ -105,12 +105,12 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	h := newHost(t, keeping)
 	ctx := t.Context()
 	create(t, h, "a", svc.Content{})
-	_, err := h.Sources.Register(ctx, admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(ctx, admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	want := h.kept(t)
 	for _, refused := range []func() (any, error){
 		func() (any, error) {
-			return h.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "a", Content: content("A", "1")})
+			return h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
 		},
 		func() (any, error) { return nil, h.Templates.Delete(ctx, admin, "nothing") },
 		func() (any, error) { return nil, h.Templates.Delete(ctx, admin, "a", `"another"`) },
@@ -155,7 +155,7 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		h.actions()
 		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store, cause} })
 		for _, err := range []error{
-			second(full.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})),
+			second(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
 			second(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
 			full.Templates.Delete(t.Context(), admin, "a"),
 			full.Keys.Revoke(t.Context(), alice, svc.Me, key.ID),
@@ -184,11 +184,11 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 			inTx := h.WithStore(tx)
 			for _, id := range []string{"b", "c"} {
-				if _, err := inTx.Templates.Create(ctx, admin, svc.CreateTemplate{ID: id, Content: content(id, "1")}); err != nil {
+				if _, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: id, Content: content(id, "1")}); err != nil {
 					return err
 				}
 			}
-			_, err := inTx.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "a", Content: content("A", "1")})
+			_, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
 			wantCode(t, err, svc.CodeExists, "/id") // which a memstore goes on after
 			return end
 		})
@@ -210,7 +210,7 @@ func TestKeptByManyAtOnce(t *testing.T) {
 		other := newHost(t, keeping, func(c *svc.Config) { c.Store = h.store })
 		done.Go(func() {
 			for n := range 10 {
-				_, err := other.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: fmt.Sprint(i, "-", n), Content: content("A", "1")})
+				_, err := other.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: fmt.Sprint(i, "-", n), Content: content("A", "1")})
 				if err != nil {
 					t.Error(err)
 				}
@@ -409,7 +409,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(h.Keys.Revoke(t.Context(), by, bob.Identity(), imported.ID))
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, next.ID)) // in a session of the host
-	_, err = h.Templates.Create(t.Context(), by, svc.CreateTemplate{ID: "notes", Content: content("Notes", "1")})
+	_, err = h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "notes", Content: content("Notes", "1")})
 	is.NoErr(err)
 	_, err = h.Keys.RevokeAll(t.Context(), by, svc.Me)
 	is.NoErr(err)

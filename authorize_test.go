@@ -96,10 +96,10 @@ func allowed(t *testing.T, err error) bool {
 func TestEveryMethodAuthorizes(t *testing.T) {
 	h, _ := withTemplate(t)
 	plain := user("plain")
-	_, resolve := h.Policies.Resolve(t.Context(), plain, svc.Query{Bank: "b", UserID: "u"})
-	_, register := h.Sources.Register(t.Context(), plain, svc.RegisterSource{URL: "https://example.com/b"})
+	_, resolve := h.Policies.Resolve(t.Context(), plain, svc.Question{Bank: "b", UserID: "u"})
+	_, register := h.Sources.Register(t.Context(), plain, svc.NewSource{URL: "https://example.com/b"})
 	_, template := h.Templates.Read(t.Context(), plain, "nothing")
-	_, made := h.Templates.Create(t.Context(), plain, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
+	_, made := h.Templates.Create(t.Context(), plain, svc.NewTemplate{ID: "x", Content: content("X", "1")})
 	_, patched := h.Templates.Patch(t.Context(), plain, "nothing", svc.TemplatePatch{})
 	_, installed := h.Templates.Install(t.Context(), plain, svc.Install{TemplateID: "x", SourceName: "nothing"})
 	_, checked := h.Templates.CheckUpdate(t.Context(), plain, "nothing")

@@ -79,7 +79,7 @@ func TestSourceTemplates(t *testing.T) {
 	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
 
 	// Of another source, by hand, personal: none of this source.
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: ptr("other")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: ptr("other")})
 	is.NoErr(err)
 	list, err = h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})
 	is.NoErr(err)

@@ -65,7 +65,7 @@ func TestCheckUpdates(t *testing.T) {
 	h.install(t, "worse", "worse", content("Worse", "1"))
 	h.install(t, "file", "file", content("File", "1"))
 	h.install(t, "file2", "file2", content("File", "1"))
-	_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "by-hand", Content: content("Hand", "1")})
+	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "by-hand", Content: content("Hand", "1")})
 	is.NoErr(err)
 	_, err = h.Templates.Patch(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")})
 	is.NoErr(err)
@@ -137,7 +137,7 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error { validated.Add(1); return nil }
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "a", "a", content("A", "1"))
 	offer := func(version, revision string) {
@@ -174,13 +174,13 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	for _, name := range []string{"gone", "moved"} {
-		_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme, Alias: &name})
+		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: &name})
 		is.NoErr(err)
 		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
 		is.NoErr(err)
 		is.NoErr(h.Sources.Remove(t.Context(), admin, name))
 	}
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
 	is.NoErr(err)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
 	is.Equal(report(h.checkUpdates(t)), []string{

@@ -254,7 +254,7 @@ func (s *base) forget(targets ...Target) {
 // apply drops what has changed, and records up to which generation the cache holds. heard is the
 // latest generation shown by reads before the changes were requested: a store that is behind it was
 // restored from a backup.
-func (c *copies) apply(changes Changes, heard int64) {
+func (c *copies) apply(changes StoreChanges, heard int64) {
 	if changes.Reset || changes.Generation < heard {
 		c.holders.Clear()
 		c.banks.Clear()
@@ -286,7 +286,7 @@ func (s *base) follow(ctx context.Context) {
 }
 
 // changes asks the store for changes, with a timeout: an unreachable store may never answer.
-func (s *base) changes(ctx context.Context, since int64) (Changes, error) {
+func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
 	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
 	defer cancel()
 	return s.store.Changes(ctx, since)

@@ -82,9 +82,9 @@ func (s *watchedStore) Access(ctx context.Context, q svc.AccessQuery) (svc.Acces
 	return s.Store.Access(ctx, q)
 }
 
-func (s *watchedStore) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+func (s *watchedStore) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	if s.down.Load() {
-		return svc.Changes{}, errDown
+		return svc.StoreChanges{}, errDown
 	}
 	return s.Store.Changes(ctx, since)
 }

@@ -45,7 +45,7 @@ func Follows(s *Service, generation int64) bool {
 
 // DropCopies makes the next call read the store.
 func DropCopies(s *Service) {
-	s.copies.apply(Changes{Reset: true, Generation: s.copies.applied.Load()}, s.copies.heard.Load())
+	s.copies.apply(StoreChanges{Reset: true, Generation: s.copies.applied.Load()}, s.copies.heard.Load())
 }
 
 // ForgetCopies lets go of the copy of all rows of access.

@@ -76,8 +76,8 @@ func (h *host) wantAllowed(t *testing.T, p svc.Principal, action, bank string) {
 	is.True(d.Allowed())
 }
 
-func query(p svc.Principal, action, bank string) svc.Query {
-	q := svc.Query{Action: action, Bank: bank}
+func query(p svc.Principal, action, bank string) svc.Question {
+	q := svc.Question{Action: action, Bank: bank}
 	switch p.Kind {
 	case svc.KindServiceAccount:
 		q.ServiceAccountID = p.ID
@@ -155,7 +155,7 @@ func TestUnknownDenies(t *testing.T) {
 	h.wantDenied(t, account("free"), recall, notes, `the owner "nobody" of service account "free" is unknown`)
 
 	is := is.New(t)
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: "inbox", Sender: "telegram:2"})
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "inbox", Sender: "telegram:2"})
 	is.NoErr(err)
 	is.Equal(r.Outcome, svc.ImplicitDeny) // a sender that nobody has
 	is.Equal(r.PrincipalType, svc.KindUnmapped)
@@ -245,7 +245,7 @@ func TestIDsOfOtherKinds(t *testing.T) {
 // wantForbidden expects that the control plane is closed to somebody.
 func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
 	t.Helper()
-	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Query{Bank: notes, UserID: "alice"})
+	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Question{Bank: notes, UserID: "alice"})
 	wantCode(t, resolve, svc.CodeForbidden, "")
 	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateFilter{})), svc.CodeForbidden, "")
 }
@@ -256,15 +256,15 @@ func TestTenantsOfOtherKinds(t *testing.T) {
 	h := newHousehold(t)
 	h.apply(t, `{"users":[{"id":"sa:ci"},{"id":"_unmapped","channels":[{"provider":"sa","sender_id":"ci"}]}]}`)
 	for _, c := range []struct {
-		q      svc.Query
+		q      svc.Question
 		tenant string
 		kind   svc.Kind
 	}{
-		{svc.Query{UserID: "sa:ci"}, "sa:ci", svc.KindUser},
-		{svc.Query{ServiceAccountID: "ci"}, "sa:ci", svc.KindServiceAccount},
-		{svc.Query{UserID: "_unmapped"}, "_unmapped", svc.KindUser},
-		{svc.Query{Sender: "sa:ci"}, "_unmapped", svc.KindUser},
-		{svc.Query{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
+		{svc.Question{UserID: "sa:ci"}, "sa:ci", svc.KindUser},
+		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", svc.KindServiceAccount},
+		{svc.Question{UserID: "_unmapped"}, "_unmapped", svc.KindUser},
+		{svc.Question{Sender: "sa:ci"}, "_unmapped", svc.KindUser},
+		{svc.Question{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
 	} {
 		c.q.Bank = notes
 		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
@@ -355,7 +355,7 @@ func TestPublicOverrideIsFinal(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(d.Outcome(), c.outcome)
 		if c.in.Provider != "" {
-			q := svc.Query{Bank: notes, Action: c.action, Sender: c.in.Provider + ":9", Channel: c.in.Channel, Topic: c.in.Topic}
+			q := svc.Question{Bank: notes, Action: c.action, Sender: c.in.Provider + ":9", Channel: c.in.Channel, Topic: c.in.Topic}
 			r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 			is.NoErr(err)
 			is.Equal(r.Outcome, c.outcome)
@@ -414,7 +414,7 @@ func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) 
 	is.Equal(d.Outcome(), svc.ImplicitDeny)
 	_, err = h.Decide(ctx, p, "iam:users:read", "*", svc.Context{})
 	is.True(err != nil)
-	_, err = h.Policies.Resolve(ctx, p, svc.Query{Bank: notes, UserID: "bob"})
+	_, err = h.Policies.Resolve(ctx, p, svc.Question{Bank: notes, UserID: "bob"})
 	is.True(err != nil)
 	is.True(lastError(h.Templates.List(ctx, p, svc.TemplateFilter{})) != nil)
 	is.True(lastError(h.Keys.List(ctx, p, user("bob").Identity())) != nil)

@@ -41,18 +41,18 @@ func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, 
 func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
 	return s.err
 }
-func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.Answer, error) {
-	return svc.Answer{}, s.err
+func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.KeptAnswer, error) {
+	return svc.KeptAnswer{}, s.err
 }
-func (s *brokenStore) KeepAnswer(context.Context, svc.Answer, time.Time) error { return s.err }
+func (s *brokenStore) KeepAnswer(context.Context, svc.KeptAnswer, time.Time) error { return s.err }
 func (s *brokenStore) AppendAudit(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error {
 	return s.err
 }
 func (s *brokenStore) AuditRecords(context.Context, svc.AuditPage) ([]svc.AuditRecord, error) {
 	return nil, s.err
 }
-func (s *brokenStore) Changes(context.Context, int64) (svc.Changes, error) {
-	return svc.Changes{}, s.err
+func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) {
+	return svc.StoreChanges{}, s.err
 }
 func (s *brokenStore) KeepSourceFile(context.Context, svc.SourceKey, svc.SourceFile) error {
 	return s.err
@@ -102,9 +102,9 @@ func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bu
 func callAll(t *testing.T, h *host) map[string]error {
 	t.Helper()
 	ctx, by := t.Context(), svc.Host
-	_, register := h.Sources.Register(ctx, by, svc.RegisterSource{URL: acme})
+	_, register := h.Sources.Register(ctx, by, svc.NewSource{URL: acme})
 	_, resealed := h.Sources.Reseal(ctx, by)
-	_, made := h.Templates.Create(ctx, by, svc.CreateTemplate{ID: "x", Content: content("X", "1")})
+	_, made := h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})
 	_, template := h.Templates.Read(ctx, by, "x")
 	_, patched := h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})
 	_, installed := h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
@@ -118,7 +118,7 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, changed := h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
 	_, rotated := h.Keys.Rotate(ctx, by, alice.Identity(), "k", 0)
 	_, ended := h.Keys.RevokeAll(ctx, by, alice.Identity())
-	_, resolved := h.Policies.Resolve(ctx, by, svc.Query{Bank: "b", UserID: "alice"})
+	_, resolved := h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})
 	_, asUser := h.Templates.Read(ctx, alice, "x")
 	_, all := h.Templates.CheckUpdates(ctx, by, nil)
 	_, rebound := h.Sources.Rebind(ctx, by, "acme")

@@ -41,18 +41,18 @@ func TestForeignNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			h := newHost(t)
-			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Query{Bank: name, Sender: "chat:" + name, Topic: name})
+			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
 			is.NoErr(err)
 			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
 
-			mapped, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "chat:" + name, Topic: name})
+			mapped, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
 			is.NoErr(err)
 			is.Equal(mapped.TenantID, "alice")
 			is.Equal(mapped.Outcome, svc.Allow)
 			is.Equal(*mapped.EffectiveStrategy, "brief")
 			is.Equal(simulated.Trace, mapped.Trace)
 
-			public, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "other:" + name, Channel: name})
+			public, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name})
 			is.NoErr(err)
 			is.Equal(public.PrincipalType, svc.KindUnmapped)
 			is.Equal(public.Outcome, svc.Allow)
@@ -84,7 +84,7 @@ func TestForeignNamesOfDots(t *testing.T) {
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		b.Users[0].Channels = nil
 		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Query{Bank: name, Sender: "chat:" + name, Channel: name})
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name})
 		is.NoErr(err)
 		is.Equal(r.Outcome, svc.Allow)
 		is.Equal(r.PrincipalType, svc.KindUnmapped)
@@ -93,13 +93,13 @@ func TestForeignNamesOfDots(t *testing.T) {
 
 func TestForeignNamesRefused(t *testing.T) {
 	h := newHost(t)
-	ask := func(q svc.Query) error { _, err := h.Policies.Resolve(t.Context(), svc.Host, q); return err }
+	ask := func(q svc.Question) error { _, err := h.Policies.Resolve(t.Context(), svc.Host, q); return err }
 	for _, name := range unprintable {
-		wantCode(t, ask(svc.Query{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
-		wantCode(t, ask(svc.Query{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
-		wantCode(t, ask(svc.Query{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
-		wantCode(t, ask(svc.Query{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
-		wantCode(t, ask(svc.Query{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
+		wantCode(t, ask(svc.Question{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
+		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
+		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
+		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
+		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
 		_, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})
 		wantCode(t, err, svc.CodeInvalid, "bank")
 		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", name)
@@ -109,7 +109,7 @@ func TestForeignNamesRefused(t *testing.T) {
 			svc.CodeInvalid, "/bank_policies/0/bank_id")
 	}
 	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id
-		wantCode(t, ask(svc.Query{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
+		wantCode(t, ask(svc.Question{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
 	}
 	_, err := h.Decide(t.Context(), alice, svc.ActionRecall, "", svc.Context{})
 	wantCode(t, err, svc.CodeInvalid, "bank")

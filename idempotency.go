@@ -29,7 +29,7 @@ const idempotencyHeader = "Idempotency-Key"
 type repeatable struct {
 	journal *journal
 	key     string // the idempotency key; "" none
-	id      []byte // see Answer.Key
+	id      []byte // see KeptAnswer.Key
 	request []byte
 	now     time.Time
 }
@@ -129,7 +129,7 @@ func (r repeatable) keep(
 	if err != nil {
 		return fault("keep answer", err)
 	}
-	kept := Answer{
+	kept := KeptAnswer{
 		Key:       r.id,
 		Request:   r.request,
 		Data:      sealer.Seal(data, r.binding()),

@@ -156,21 +156,21 @@ func TestAnswersExpire(t *testing.T) {
 // showsAnswers is a store that shows what answers it keeps.
 type showsAnswers struct {
 	svc.Store
-	kept *[]svc.Answer
+	kept *[]svc.KeptAnswer
 }
 
 func (s showsAnswers) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, showsAnswers{tx, s.kept}) })
 }
 
-func (s showsAnswers) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
+func (s showsAnswers) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
 	*s.kept = append(*s.kept, answer)
 	return s.Store.KeepAnswer(ctx, answer, now)
 }
 
 func TestAnswersAreSealed(t *testing.T) {
 	is := is.New(t)
-	var kept []svc.Answer
+	var kept []svc.KeptAnswer
 	store := showsAnswers{memstore.New(), &kept}
 	old, next := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}, svc.Pepper{Version: "2", Secret: []byte("another, which is new")}
 	under := func(peppers ...svc.Pepper) *host {
@@ -219,11 +219,11 @@ type answeredMeanwhile struct {
 	looks *atomic.Int32
 }
 
-func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
 	if s.looks.Add(1) == 1 {
-		return svc.Answer{}, svc.ErrNotFound
+		return svc.KeptAnswer{}, svc.ErrNotFound
 	}
-	return svc.Answer{}, svc.ErrUnavailable
+	return svc.KeptAnswer{}, svc.ErrUnavailable
 }
 
 // TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
@@ -253,7 +253,7 @@ func (s keepsNothing) Atomically(ctx context.Context, fn func(context.Context, s
 	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, keepsNothing{tx}) })
 }
 
-func (keepsNothing) KeepAnswer(context.Context, svc.Answer, time.Time) error {
+func (keepsNothing) KeepAnswer(context.Context, svc.KeptAnswer, time.Time) error {
 	return svc.ErrUnavailable
 }
 

@@ -20,7 +20,7 @@ func withTemplate(t *testing.T) (*host, svc.Template) {
 	t.Helper()
 	h := newHost(t)
 	h.market.put(acme, "x", content("X", "1"))
-	if _, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 	installed, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})

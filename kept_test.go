@@ -26,7 +26,7 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
-	q := svc.Query{Bank: "b", UserID: "u"}
+	q := svc.Question{Bank: "b", UserID: "u"}
 	try := func(i int) {
 		large := largeBundle(i)
 		for _, by := range []svc.Principal{svc.Host, plain} {

@@ -127,7 +127,7 @@ func traced(t *testing.T, h *host, who svc.Principal, policy string) bool {
 
 func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc.Resolution {
 	t.Helper()
-	q := svc.Query{Action: action, Bank: bank, UserID: who.ID}
+	q := svc.Question{Action: action, Bank: bank, UserID: who.ID}
 	if who.Kind == svc.KindServiceAccount {
 		q.ServiceAccountID = who.ID
 	}

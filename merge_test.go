@@ -15,7 +15,7 @@ import (
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
-	if _, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 	h.install(t, "x", "x", base)
@@ -136,7 +136,7 @@ func TestMergeIsChecked(t *testing.T) {
 			return nil
 		}
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "x", "x", content("X", "1"))
 	_, err = h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)})

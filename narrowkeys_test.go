@@ -102,7 +102,7 @@ func TestNarrowingNeverWidens(t *testing.T) {
 		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
 		is.NoErr(err)
 		is.True(d.Allowed())
-		q := svc.Query{UserID: p.ID, Bank: "notes", ScopingPolicyID: p.ScopingPolicyID}
+		q := svc.Question{UserID: p.ID, Bank: "notes", ScopingPolicyID: p.ScopingPolicyID}
 		if p.Kind == svc.KindServiceAccount {
 			q.UserID, q.ServiceAccountID = "", p.ID
 		}
@@ -269,15 +269,15 @@ func TestResolveNarrowed(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, narrowWorld)
 	for _, c := range []struct {
-		q       svc.Query
+		q       svc.Question
 		outcome svc.Outcome
 		reason  string
 	}{
-		{svc.Query{UserID: "alice", Bank: "notes", ScopingPolicyID: "recall"}, svc.Allow, `within statement 0 of scoping policy "recall"`},
-		{svc.Query{UserID: "alice", Bank: "notes", Action: "bank:retain", ScopingPolicyID: "recall"}, svc.ImplicitDeny, `scoping policy "recall" does not allow`},
-		{svc.Query{UserID: "alice", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `the scoping policy "none" that narrows it is gone`},
-		{svc.Query{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
-		{svc.Query{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
+		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "recall"}, svc.Allow, `within statement 0 of scoping policy "recall"`},
+		{svc.Question{UserID: "alice", Bank: "notes", Action: "bank:retain", ScopingPolicyID: "recall"}, svc.ImplicitDeny, `scoping policy "recall" does not allow`},
+		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `the scoping policy "none" that narrows it is gone`},
+		{svc.Question{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
+		{svc.Question{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
 	} {
 		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
 		is.NoErr(err)
@@ -288,7 +288,7 @@ func TestResolveNarrowed(t *testing.T) {
 			t.Errorf("%+v: %s, %s", c.q, r.Outcome, r.Reason)
 		}
 	}
-	for _, q := range []svc.Query{{Sender: "telegram:1", ScopingPolicyID: "recall"}, {UserID: "alice", ScopingPolicyID: "a/b"}} {
+	for _, q := range []svc.Question{{Sender: "telegram:1", ScopingPolicyID: "recall"}, {UserID: "alice", ScopingPolicyID: "a/b"}} {
 		q.Bank = "notes"
 		_, err := h.Policies.Resolve(t.Context(), svc.Host, q)
 		wantCode(t, err, svc.CodeInvalid, "scoping_policy_id")

@@ -167,7 +167,7 @@ func TestSourcesInATransaction(t *testing.T) {
 	for _, name := range []string{"b", "c", "d"} {
 		url := "https://example.com/" + name
 		h.market.put(url, "x", content("X", "1"))
-		_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: url})
+		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url})
 		is.NoErr(err)
 		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
 		is.NoErr(err)

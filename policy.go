@@ -12,13 +12,13 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// ActionRecall is the default action of a [Query].
+// ActionRecall is the default action of a [Question].
 const ActionRecall = "bank:recall"
 
-// Query asks what a principal or sender may do. ServiceAccountID takes precedence over UserID, and
+// Question asks what a principal or sender may do. ServiceAccountID takes precedence over UserID,
 // UserID over Sender; one of them is required. Bank, Channel, Topic and the id of a Sender have 1
 // to MaxIDLength printable characters, and may contain slashes. All other fields are ids.
-type Query struct {
+type Question struct {
 	Bank             string // required
 	Action           string // "" means ActionRecall
 	ServiceAccountID string
@@ -56,7 +56,7 @@ type Resolution struct {
 // Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It
 // reads one snapshot of the store. An unknown or inactive user or service account is a denial, not
 // an error. by needs [ActionUsersRead]. Errors: CodeInvalid, CodeForbidden.
-func (s *Policies) Resolve(ctx context.Context, by Principal, q Query) (Resolution, error) {
+func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
 		return Resolution{}, err
@@ -74,7 +74,7 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Query) (Resoluti
 // resolve explains the decision of a checked query. It refuses a subject that more than most
 // statements reach.
 func resolve(
-	compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQuery, q Query, most int,
+	compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQuery, q Question, most int,
 ) (Resolution, error) {
 	who := asked.Identity
 	if who == (Identity{}) {
@@ -98,7 +98,7 @@ func resolve(
 }
 
 // check returns what to read for a query.
-func (q Query) check() (AccessQuery, error) {
+func (q Question) check() (AccessQuery, error) {
 	var c checker
 	asked := AccessQuery{BankID: q.Bank}
 	if q.Bank == "" {
@@ -138,7 +138,7 @@ func (q Query) check() (AccessQuery, error) {
 }
 
 // context refuses an invalid channel or topic.
-func (c *checker) context(q Query) {
+func (c *checker) context(q Question) {
 	if q.Channel != "" {
 		c.lookupForeign("channel", q.Channel)
 	}

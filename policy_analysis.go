@@ -218,7 +218,7 @@ const MaxSimulatedStatements = 20_000
 // Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid when more
 // than [MaxSimulatedStatements] reach the subject.
 func (s *Policies) Simulate(
-	ctx context.Context, by Principal, overlay Bundle, q Query,
+	ctx context.Context, by Principal, overlay Bundle, q Question,
 ) (Resolution, error) {
 	asked, wrong := q.check()
 	compiler := s.compiler.Apart(ctx)

@@ -30,28 +30,28 @@ func TestResolve(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, world)
 	for _, c := range []struct {
-		q                        svc.Query
+		q                        svc.Question
 		tenant, user, decision   string
 		strategy, budget, reason string
 	}{
-		{svc.Query{UserID: "alice"}, "alice", "alice", "allow", "deep", "high", `group "team"`},
-		{svc.Query{UserID: "alice", Sender: "telegram:9"}, "alice", "alice", "allow", "quick", "high", "wide"},
-		{svc.Query{UserID: "alice", Sender: "telegram:9", Topic: "news"}, "alice", "alice", "allow", "daily", "high", "wide"},
-		{svc.Query{UserID: "alice", Bank: "prod::1", Action: "bank:delete"}, "alice", "alice", "explicit_deny", "", "", "wide"},
-		{svc.Query{UserID: "alice", Action: "iam:users:read"}, "alice", "alice", "implicit_deny", "", "", "no policy"},
-		{svc.Query{UserID: "nobody"}, "nobody", "", "implicit_deny", "", "", "unknown"},
-		{svc.Query{UserID: "idle"}, "idle", "idle", "implicit_deny", "", "", "inactive"},
-		{svc.Query{Sender: "telegram:1"}, "alice", "alice", "allow", "quick", "high", "wide"},
-		{svc.Query{Sender: "telegram:2"}, "_unmapped", "", "allow", "quick", "low", "public"},
-		{svc.Query{Sender: "slack:1"}, "_unmapped", "", "allow", "deep", "low", "public"},
-		{svc.Query{Sender: "slack:1", Channel: "closed"}, "_unmapped", "", "implicit_deny", "", "", "public"},
-		{svc.Query{Sender: "slack:1", Bank: "other"}, "_unmapped", "", "implicit_deny", "", "", "bank"},
-		{svc.Query{ServiceAccountID: "ci"}, "sa:ci", "alice", "allow", "deep", "low", "narrow"},
-		{svc.Query{ServiceAccountID: "ci", Action: "bank:retain"}, "sa:ci", "alice", "implicit_deny", "", "", "narrow"},
-		{svc.Query{ServiceAccountID: "free", UserID: "nobody", Sender: "slack:1"}, "sa:free", "alice", "allow", "deep", "high", "wide"},
-		{svc.Query{ServiceAccountID: "off"}, "sa:off", "alice", "implicit_deny", "", "", "inactive"},
-		{svc.Query{ServiceAccountID: "idle-owned"}, "sa:idle-owned", "idle", "implicit_deny", "", "", "inactive"},
-		{svc.Query{ServiceAccountID: "nobody"}, "sa:nobody", "", "implicit_deny", "", "", "unknown"},
+		{svc.Question{UserID: "alice"}, "alice", "alice", "allow", "deep", "high", `group "team"`},
+		{svc.Question{UserID: "alice", Sender: "telegram:9"}, "alice", "alice", "allow", "quick", "high", "wide"},
+		{svc.Question{UserID: "alice", Sender: "telegram:9", Topic: "news"}, "alice", "alice", "allow", "daily", "high", "wide"},
+		{svc.Question{UserID: "alice", Bank: "prod::1", Action: "bank:delete"}, "alice", "alice", "explicit_deny", "", "", "wide"},
+		{svc.Question{UserID: "alice", Action: "iam:users:read"}, "alice", "alice", "implicit_deny", "", "", "no policy"},
+		{svc.Question{UserID: "nobody"}, "nobody", "", "implicit_deny", "", "", "unknown"},
+		{svc.Question{UserID: "idle"}, "idle", "idle", "implicit_deny", "", "", "inactive"},
+		{svc.Question{Sender: "telegram:1"}, "alice", "alice", "allow", "quick", "high", "wide"},
+		{svc.Question{Sender: "telegram:2"}, "_unmapped", "", "allow", "quick", "low", "public"},
+		{svc.Question{Sender: "slack:1"}, "_unmapped", "", "allow", "deep", "low", "public"},
+		{svc.Question{Sender: "slack:1", Channel: "closed"}, "_unmapped", "", "implicit_deny", "", "", "public"},
+		{svc.Question{Sender: "slack:1", Bank: "other"}, "_unmapped", "", "implicit_deny", "", "", "bank"},
+		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", "alice", "allow", "deep", "low", "narrow"},
+		{svc.Question{ServiceAccountID: "ci", Action: "bank:retain"}, "sa:ci", "alice", "implicit_deny", "", "", "narrow"},
+		{svc.Question{ServiceAccountID: "free", UserID: "nobody", Sender: "slack:1"}, "sa:free", "alice", "allow", "deep", "high", "wide"},
+		{svc.Question{ServiceAccountID: "off"}, "sa:off", "alice", "implicit_deny", "", "", "inactive"},
+		{svc.Question{ServiceAccountID: "idle-owned"}, "sa:idle-owned", "idle", "implicit_deny", "", "", "inactive"},
+		{svc.Question{ServiceAccountID: "nobody"}, "sa:nobody", "", "implicit_deny", "", "", "unknown"},
 	} {
 		if c.q.Bank == "" {
 			c.q.Bank = "notes"
@@ -85,22 +85,22 @@ func TestResolveRefuses(t *testing.T) {
 	h := newHost(t)
 	for _, c := range []struct {
 		field string
-		q     svc.Query
+		q     svc.Question
 	}{
-		{"bank", svc.Query{UserID: "a"}},
-		{"bank", svc.Query{UserID: "a", Bank: "a\u202eb"}},
-		{"action", svc.Query{UserID: "a", Bank: "b", Action: "\n"}},
-		{"user_id", svc.Query{Bank: "b"}},
-		{"user_id", svc.Query{Bank: "b", UserID: "\xff"}},
-		{"sa_id", svc.Query{Bank: "b", ServiceAccountID: ".."}},
-		{"user_id", svc.Query{Bank: "b", ServiceAccountID: "a", UserID: ".."}},
-		{"sender", svc.Query{Bank: "b", Sender: "nocolon"}},
-		{"sender", svc.Query{Bank: "b", Sender: ":1"}},
-		{"sender", svc.Query{Bank: "b", Sender: "telegram:"}},
-		{"sender", svc.Query{Bank: "b", UserID: "a", Sender: "nocolon"}},
-		{"sender", svc.Query{Bank: "b", Sender: "a:\x00"}},
-		{"channel", svc.Query{Bank: "b", UserID: "a", Channel: "\xff"}},
-		{"topic", svc.Query{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
+		{"bank", svc.Question{UserID: "a"}},
+		{"bank", svc.Question{UserID: "a", Bank: "a\u202eb"}},
+		{"action", svc.Question{UserID: "a", Bank: "b", Action: "\n"}},
+		{"user_id", svc.Question{Bank: "b"}},
+		{"user_id", svc.Question{Bank: "b", UserID: "\xff"}},
+		{"sa_id", svc.Question{Bank: "b", ServiceAccountID: ".."}},
+		{"user_id", svc.Question{Bank: "b", ServiceAccountID: "a", UserID: ".."}},
+		{"sender", svc.Question{Bank: "b", Sender: "nocolon"}},
+		{"sender", svc.Question{Bank: "b", Sender: ":1"}},
+		{"sender", svc.Question{Bank: "b", Sender: "telegram:"}},
+		{"sender", svc.Question{Bank: "b", UserID: "a", Sender: "nocolon"}},
+		{"sender", svc.Question{Bank: "b", Sender: "a:\x00"}},
+		{"channel", svc.Question{Bank: "b", UserID: "a", Channel: "\xff"}},
+		{"topic", svc.Question{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
 	} {
 		_, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
 		wantCode(t, err, svc.CodeInvalid, c.field)

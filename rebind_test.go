@@ -16,7 +16,7 @@ func TestRebindSource(t *testing.T) {
 	is.Equal(installed.Origin.URL, acme)
 	h.install(t, "x", "y", content("X", "1"))
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
 	is.NoErr(err)
 	h.market.put(elsewhere, "x", content("Evil", "2"))
 	h.actions()
@@ -58,7 +58,7 @@ func TestRebindSource(t *testing.T) {
 
 	// Where it was before, it is not either.
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err = h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err = h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	refused()
 }

@@ -30,7 +30,7 @@ func address(name string) string { return "https://example.com/" + name }
 func (h *host) register(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
+		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
 		is.New(t).NoErr(err)
 	}
 	h.actions()
@@ -100,7 +100,7 @@ func TestSealingKeyIsChanged(t *testing.T) {
 	}
 	before := sealedUnder(t, store, keyA)
 	before.register(t, names...)
-	_, err := before.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: address("open")})
+	_, err := before.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")})
 	is.NoErr(err)
 
 	known := sealedUnder(t, store, keyA, keyB) // first the new key is known everywhere
@@ -154,7 +154,7 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 	store := memstore.New()
 	old := sealedUnder(t, store, keyA)
 	old.register(t, "a", "cut", "from", "moved", "z")
-	_, err := old.Sources.Register(t.Context(), admin, svc.RegisterSource{
+	_, err := old.Sources.Register(t.Context(), admin, svc.NewSource{
 		URL: address("from"), Alias: ptr("copied"), AuthToken: ptr(svc.Secret("its-own")),
 	})
 	is.NoErr(err)
@@ -195,7 +195,7 @@ func TestResealWithoutAKey(t *testing.T) {
 	is := is.New(t)
 	store := memstore.New()
 	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources = store, svc.SourceConfig{} })
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: address("open")})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")})
 	is.NoErr(err)
 	n, err := h.Sources.Reseal(t.Context(), svc.Host)
 	is.NoErr(err)
@@ -267,7 +267,7 @@ func TestResealMeetsAChange(t *testing.T) {
 	}{
 		"registered again": {func(t *testing.T, store svc.Store) {
 			is.New(t).NoErr(store.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}))
-			_, err := sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, svc.RegisterSource{
+			_, err := sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, svc.NewSource{
 				URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer")),
 			})
 			is.New(t).NoErr(err)

@@ -31,8 +31,8 @@ func (w *worlds) overlay(base svc.Bundle) svc.Bundle {
 	return overlay
 }
 
-func (w *worlds) query() svc.Query {
-	q := svc.Query{Bank: w.one(askedBanks), Action: w.one(askedActions), Channel: w.one([]string{"", "c"}), Topic: w.one([]string{"", "t"})}
+func (w *worlds) query() svc.Question {
+	q := svc.Question{Bank: w.one(askedBanks), Action: w.one(askedActions), Channel: w.one([]string{"", "c"}), Topic: w.one([]string{"", "t"})}
 	switch w.IntN(4) {
 	case 0:
 		q.UserID = w.one([]string{"u0", "u1", "u2", "u3", "u4", "nobody", "new"})
@@ -112,7 +112,7 @@ func TestSimulateWithoutChange(t *testing.T) {
 	same, err := svc.ParseBundle([]byte(world))
 	is.NoErr(err)
 	for _, overlay := range []svc.Bundle{{}, same} {
-		for _, q := range []svc.Query{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
+		for _, q := range []svc.Question{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
 			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, overlay, q)
 			is.NoErr(err)
 			resolved, err := h.Policies.Resolve(t.Context(), svc.Host, q)
@@ -125,16 +125,16 @@ func TestSimulateWithoutChange(t *testing.T) {
 func TestSimulateRefuses(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	q := svc.Query{Bank: "b", UserID: "a"}
-	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Query{Bank: "b"})
+	q := svc.Question{Bank: "b", UserID: "a"}
+	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
 	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)
 	wantCode(t, err, svc.CodeInvalid, "/users/0/id")
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Query{})
+	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
 	is.True(strings.Contains(err.Error(), "/users/0/id") && strings.Contains(err.Error(), "bank: is required")) // everything at once
 	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)
 	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Query{})
+	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Question{})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // what is wrong with a request comes first
 }
 
@@ -143,7 +143,7 @@ func TestSimulateHandsOutItsOwn(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.apply(t, world)
-	q := svc.Query{Bank: "notes", Sender: "telegram:1"}
+	q := svc.Question{Bank: "notes", Sender: "telegram:1"}
 	first, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q)
 	is.NoErr(err)
 	text := string(encoded(first))

@@ -163,7 +163,9 @@ func TestWorkIsLinearInARequest(t *testing.T) {
 				for part := range strings.SplitSeq(name, "+") {
 					bundle = both(bundle, growing[part](n))
 				}
-				return allocated(func() { _, _ = h.Policies.Simulate(t.Context(), svc.Host, bundle, svc.Query{Bank: "b", UserID: "u"}) })
+				return allocated(func() {
+					_, _ = h.Policies.Simulate(t.Context(), svc.Host, bundle, svc.Question{Bank: "b", UserID: "u"})
+				})
 			}
 			cost(10)
 			if small, large := cost(1000), cost(4000); large > 6*small {
@@ -209,7 +211,7 @@ func TestLargeRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, n := range map[string]int{"tag groups": 19_000, "equal tag groups": 9_000, "tags": 9_000, "roles": 12_000, "a large policy in many ways": 3_000, "attachments and members": 3_000} {
-		if _, err := h.Policies.Simulate(ctx, svc.Host, growing[name](n), svc.Query{Bank: "b", UserID: "u"}); err != nil {
+		if _, err := h.Policies.Simulate(ctx, svc.Host, growing[name](n), svc.Question{Bank: "b", UserID: "u"}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -227,11 +229,11 @@ func TestSimulateRefusesTooManyStatements(t *testing.T) {
 	h := newHost(t)
 	b := ways(1000)
 	b.Policies[0].Document = document(times(19, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	r, err := h.Policies.Simulate(t.Context(), svc.Host, b, svc.Query{Bank: "b", UserID: "u"})
+	r, err := h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
 	is.NoErr(err)
 	is.Equal(len(r.Trace), 1001*19)
 	b.Policies[0].Document = document(times(20, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, b, svc.Query{Bank: "b", UserID: "u"})
+	_, err = h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
 	wantCode(t, err, svc.CodeInvalid, "")
 }
 

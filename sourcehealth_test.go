@@ -63,7 +63,7 @@ func TestSourceEvents(t *testing.T) {
 	_ = fails(errors.New("down"))
 	asks["check"]()
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	h.actions()
 	asks["check"]()
@@ -100,7 +100,7 @@ func TestDiverged(t *testing.T) {
 	is.Equal(patch("x", "X"), []string{patched}) // as it was
 	is.Equal(patch("x", "edited"), []string{patched, diverged})
 	is.Equal(len(patch("x", "edited")), 0)
-	_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "hand", Content: content("Hand", "1")})
+	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "hand", Content: content("Hand", "1")})
 	is.NoErr(err)
 	h.actions()
 	is.Equal(patch("hand", "edited"), []string{"template.patched template/hand by admin"})

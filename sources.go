@@ -42,8 +42,8 @@ type Source struct {
 // HasAuth reports whether requests to the source carry an access token.
 func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
 
-// RegisterSource is the request to trust a source.
-type RegisterSource struct {
+// NewSource is the request to trust a source.
+type NewSource struct {
 	URL       string  // required
 	Alias     *string // the source's name; nil: derived from URL, see [Sources.Register]
 	AuthToken *Secret // sent to the source as a bearer token; nil: none
@@ -68,7 +68,7 @@ type Sources struct {
 // segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
 // fetches nothing, but refuses an address that is visibly malformed or forbidden. Errors:
 // CodeInvalid, CodeForbidden, CodeExists.
-func (s *Sources) Register(ctx context.Context, by Principal, in RegisterSource) (Source, error) {
+func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Source, error) {
 	source, err := s.newSource(in)
 	if err != nil {
 		return Source{}, err
@@ -99,7 +99,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in RegisterSource)
 
 // newSource validates the form of a registration and returns its row. The row has no times, no
 // token and no name from the URL yet.
-func (s *Sources) newSource(in RegisterSource) (Source, error) {
+func (s *Sources) newSource(in NewSource) (Source, error) {
 	var c checker
 	source := Source{
 		SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL,
@@ -126,7 +126,7 @@ func (s *Sources) newSource(in RegisterSource) (Source, error) {
 
 // checkAddress lets the marketplace check a source's URL. Without an alias it takes the source's
 // name from the URL. Call it only for an authorized caller.
-func (s *Sources) checkAddress(source *Source, in RegisterSource) error {
+func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	var c checker
 	c.check(s.checkSourceURL(in.URL))
 	if in.Alias != nil {

@@ -11,7 +11,7 @@ import (
 func TestRegisterSource(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	made, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{
+	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{
 		URL: "https://github.com/acme/templates.git", Description: ptr(""), AuthToken: ptr(svc.Secret("hush")),
 	})
 	is.NoErr(err)
@@ -23,7 +23,7 @@ func TestRegisterSource(t *testing.T) {
 	is.Equal(collect(t, h.Sources.List(t.Context(), admin)), []svc.Source{made})
 	is.Equal(h.actions(), []string{"source.registered source/acme by admin"})
 
-	_, err = h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/acme"})
+	_, err = h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/acme"})
 	wantCode(t, err, svc.CodeExists, "/alias")
 
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
@@ -41,11 +41,11 @@ func TestSourceNames(t *testing.T) {
 		"https://example.com//two/":           "two",
 		"https://example.com/a%20b/templates": "a b",
 	} {
-		made, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: url})
+		made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url})
 		is.NoErr(err)
 		is.Equal(made.Name, want)
 	}
-	made, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com", Alias: ptr("mine")})
+	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")})
 	is.NoErr(err)
 	is.Equal(made.Name, "mine")
 }
@@ -54,22 +54,22 @@ func TestRegisterSourceRefuses(t *testing.T) {
 	secret := func(s string) *svc.Secret { return ptr(svc.Secret(s)) }
 	for _, c := range []struct {
 		field string
-		in    svc.RegisterSource
+		in    svc.NewSource
 	}{
-		{"/url", svc.RegisterSource{}},
-		{"/url", svc.RegisterSource{URL: "https://example.com/\x00"}},
-		{"/url", svc.RegisterSource{URL: "https://example.com/" + strings.Repeat("a", svc.MaxURLLength)}},
-		{"/url", svc.RegisterSource{URL: "ftp://example.com/a"}},
-		{"/alias", svc.RegisterSource{URL: "https://example.com/"}},
-		{"/alias", svc.RegisterSource{URL: "https://example.com/.git"}},
-		{"/alias", svc.RegisterSource{URL: "https://example.com/a%2Fb"}},
-		{"/alias", svc.RegisterSource{URL: "https://example.com/%00"}},
-		{"/alias", svc.RegisterSource{URL: "https://example.com/a", Alias: ptr("")}},
-		{"/alias", svc.RegisterSource{URL: "https://example.com/a", Alias: ptr("..")}},
-		{"/auth_token", svc.RegisterSource{URL: "https://example.com/a", AuthToken: secret("")}},
-		{"/auth_token", svc.RegisterSource{URL: "https://example.com/a", AuthToken: secret("a\r\nb")}},
-		{"/auth_token", svc.RegisterSource{URL: "https://example.com/a", AuthToken: secret(strings.Repeat("a", 4097))}},
-		{"/description", svc.RegisterSource{URL: "https://example.com/a", Description: ptr("\xff")}},
+		{"/url", svc.NewSource{}},
+		{"/url", svc.NewSource{URL: "https://example.com/\x00"}},
+		{"/url", svc.NewSource{URL: "https://example.com/" + strings.Repeat("a", svc.MaxURLLength)}},
+		{"/url", svc.NewSource{URL: "ftp://example.com/a"}},
+		{"/alias", svc.NewSource{URL: "https://example.com/"}},
+		{"/alias", svc.NewSource{URL: "https://example.com/.git"}},
+		{"/alias", svc.NewSource{URL: "https://example.com/a%2Fb"}},
+		{"/alias", svc.NewSource{URL: "https://example.com/%00"}},
+		{"/alias", svc.NewSource{URL: "https://example.com/a", Alias: ptr("")}},
+		{"/alias", svc.NewSource{URL: "https://example.com/a", Alias: ptr("..")}},
+		{"/auth_token", svc.NewSource{URL: "https://example.com/a", AuthToken: secret("")}},
+		{"/auth_token", svc.NewSource{URL: "https://example.com/a", AuthToken: secret("a\r\nb")}},
+		{"/auth_token", svc.NewSource{URL: "https://example.com/a", AuthToken: secret(strings.Repeat("a", 4097))}},
+		{"/description", svc.NewSource{URL: "https://example.com/a", Description: ptr("\xff")}},
 	} {
 		h := newHost(t)
 		_, err := h.Sources.Register(t.Context(), admin, c.in)
@@ -84,7 +84,7 @@ func TestSourceTokens(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
 	is.NoErr(err)
 	install := svc.Install{TemplateID: "x", SourceName: "a"}
 	_, err = h.Templates.Install(t.Context(), admin, install)
@@ -98,6 +98,6 @@ func TestSourceTokens(t *testing.T) {
 	wantCode(t, err, svc.CodeInternal, "")
 	_, err = with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")
 	wantCode(t, err, svc.CodeInternal, "")
-	_, err = with(nil).Sources.Register(t.Context(), admin, svc.RegisterSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
+	_, err = with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
 	wantCode(t, err, svc.CodeInvalid, "/auth_token")
 }

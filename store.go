@@ -308,14 +308,14 @@ type ChangeStore interface {
 	//
 	// The store remembers at least the last 1,000 generations. The answer is a Reset when since is
 	// older, or greater than the store's own generation (the store was restored from a backup).
-	Changes(ctx context.Context, since int64) (Changes, error)
+	Changes(ctx context.Context, since int64) (StoreChanges, error)
 	// AwaitChange returns nil when the store may have another generation than since, after a second
 	// at most. It only wakes the caller and proves nothing: call Changes. It fails when ctx ends.
 	AwaitChange(ctx context.Context, since int64) error
 }
 
-// Changes says what changed between two generations.
-type Changes struct {
+// StoreChanges says what changed between two generations.
+type StoreChanges struct {
 	Generation int64    // the store's generation now
 	Reset      bool     // the store cannot say what changed: every row may have changed
 	Targets    []Target // in the order of their commits; a target that changed twice appears twice
@@ -364,15 +364,15 @@ type OutboxStore interface {
 type AnswerStore interface {
 	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
 	// expired by the time now.
-	Answer(ctx context.Context, key []byte, now time.Time) (Answer, error)
+	Answer(ctx context.Context, key []byte, now time.Time) (KeptAnswer, error)
 	// KeepAnswer keeps an answer, and deletes some answers that have expired by the time now. It is
 	// no mutation: the generation stays. ErrExists when an answer that has not expired is kept
 	// under its Key.
-	KeepAnswer(ctx context.Context, answer Answer, now time.Time) error
+	KeepAnswer(ctx context.Context, answer KeptAnswer, now time.Time) error
 }
 
-// Answer is the answer to a request, kept for repetitions of the request.
-type Answer struct {
+// KeptAnswer is the answer to a request, kept for repetitions of the request.
+type KeptAnswer struct {
 	Key       []byte // a digest of the caller and the idempotency key: 32 bytes
 	Request   []byte // a digest of the request: 32 bytes
 	Data      []byte // sealed

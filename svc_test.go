@@ -243,7 +243,7 @@ func TestSmallestConfig(t *testing.T) {
 
 	_, err = service.Authenticate(t.Context(), "a token of nobody")
 	wantCode(t, err, svc.CodeUnauthenticated, "")
-	_, err = service.Sources.Register(t.Context(), svc.Host, svc.RegisterSource{URL: "https://example.com/a"})
+	_, err = service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://example.com/a"})
 	wantCode(t, err, svc.CodeInvalid, "/url")
 	is.NoErr(service.Close())
 }
@@ -305,7 +305,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, cause })
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme, AuthToken: ptr(svc.Secret(secret))})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, AuthToken: ptr(svc.Secret(secret))})
 	is.NoErr(err)
 	deep := &url.Error{Op: "Get", URL: "https://id.example.com/?token=" + secret, Err: io.EOF}
 	for _, cause = range []error{

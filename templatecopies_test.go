@@ -62,7 +62,7 @@ func (s *shelfStore) Templates(ctx context.Context, page svc.TemplatePage) ([]sv
 	return s.Store.Templates(ctx, page)
 }
 
-func (s *shelfStore) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+func (s *shelfStore) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	changes, err := s.watchedStore.Changes(ctx, since)
 	s.mu.Lock()
 	planted := s.changes
@@ -176,7 +176,7 @@ func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 
 func (k keeper) register(t *testing.T) {
 	t.Helper()
-	if _, err := k.plain.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -224,7 +224,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 		},
 		"delete": func() error { return k.Templates.Delete(k.ctx(t), admin, alias) },
 		"create": func() error {
-			_, err := k.Templates.Create(k.ctx(t), admin, svc.CreateTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
+			_, err := k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
 			return err
 		},
 		"update": func() error {
@@ -240,7 +240,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 		},
 		"re-bind": func() error {
 			_ = k.plain.Sources.Remove(t.Context(), admin, "acme")
-			_, err := k.plain.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+			_, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
 			is.NoErr(err)
 			k.warm(t)
 			_, err = k.Sources.Rebind(k.ctx(t), admin, "acme")

@@ -15,7 +15,7 @@ func templateDiff(t *testing.T, base, ours, theirs svc.Content) svc.TemplateDiff
 	is := is.New(t)
 	h := newHost(t)
 	h.market.put(acme, "x", base)
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
 	is.NoErr(err)

@@ -252,7 +252,7 @@ func TestRenderTemplates(t *testing.T) {
 	is.Equal(all("large", func([]svc.Template) []byte { return make([]byte, 1<<20) }), "") // there is no room
 	is.Equal(all("after it", render), "a b")                                               // nor has it taken any
 
-	_, err := k.Templates.Create(k.ctx(t), admin, svc.CreateTemplate{ID: "c", Content: content("C", "1")})
+	_, err := k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: "c", Content: content("C", "1")})
 	is.NoErr(err)
 	is.True(slices.Contains([]string{"", "C a b", "c a b"}, all("ids", render)))
 	k.warm(t)

@@ -45,8 +45,8 @@ type TemplateFilter struct {
 	Tag      string // one of the template's tags
 }
 
-// CreateTemplate is the request to add a template by hand.
-type CreateTemplate struct {
+// NewTemplate is the request to add a template by hand.
+type NewTemplate struct {
 	ID string
 	Content
 }
@@ -78,7 +78,7 @@ type Templates struct {
 }
 
 // Create adds a template to the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
-func (s *Templates) Create(ctx context.Context, by Principal, in CreateTemplate) (Template, error) {
+func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
 	content := in.Content.clone()
 	var c checker
 	c.id("/id", in.ID)

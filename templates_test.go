@@ -21,7 +21,7 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 	if content.Name == "" {
 		content.Name = "The " + id
 	}
-	template, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: id, Content: content})
+	template, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestCreateTemplate(t *testing.T) {
 	is.Equal(read, made)
 	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
 
-	_, err = h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "notes", Content: made.Content})
+	_, err = h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})
 	wantCode(t, err, svc.CodeExists, "/id")
 	_, err = h.Templates.Read(t.Context(), admin, "nothing")
 	wantCode(t, err, svc.CodeNotFound, "")
@@ -97,7 +97,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 		h := newHost(t)
 		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
 		c.edit(&content)
-		_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: c.id, Content: content})
+		_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: c.id, Content: content})
 		wantCode(t, err, svc.CodeInvalid, c.field)
 		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{})); len(all) > 0 {
 			t.Errorf("%s: something was written", c.field)
@@ -272,7 +272,7 @@ func TestValidateManifest(t *testing.T) {
 		}
 	})
 	content := svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}
-	_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content})
+	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content})
 	wantCode(t, err, svc.CodeInvalid, "/manifest")
 	create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","bank":{}}`)})
 	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
@@ -296,11 +296,11 @@ func TestValidateManifestWithPointers(t *testing.T) {
 			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
 		}
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "x", "x", content("X", "1"))
 	refuse = true
-	_, created := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "y", Content: content("Y", "1")})
+	_, created := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "y", Content: content("Y", "1")})
 	_, patched := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})
 	for _, err := range []error{created, patched} {
 		is.Equal(err.Error(), "/manifest/steps/0/bank: is no bank of ours\n/manifest: has too many steps\n/manifest: is odd")
@@ -317,7 +317,7 @@ func TestNameInBytes(t *testing.T) {
 	for name, ok := range map[string]bool{
 		strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false, strings.Repeat("\u4e2d", 341): true, strings.Repeat("\u4e2d", 342): false,
 	} {
-		_, err := h.Templates.Create(t.Context(), admin, svc.CreateTemplate{ID: "a", Content: content(name, "1")})
+		_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content(name, "1")})
 		if ok && err != nil {
 			t.Error(err)
 		} else if !ok {
@@ -370,16 +370,16 @@ func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	manifest := json.RawMessage(`{"version":"1"}`)
 	for _, by := range []svc.Principal{plain, svc.Host} {
-		_, created := h.Templates.Create(t.Context(), by, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: manifest}})
+		_, created := h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: manifest}})
 		_, patched := h.Templates.Patch(t.Context(), by, "a", svc.TemplatePatch{Manifest: manifest})
-		_, registered := h.Sources.Register(t.Context(), by, svc.RegisterSource{URL: "https://example.com/a"})
+		_, registered := h.Sources.Register(t.Context(), by, svc.NewSource{URL: "https://example.com/a"})
 		for _, err := range []error{created, patched, registered} {
 			is.Equal(svc.ErrorCode(err) == svc.CodeForbidden, by.Kind != svc.KindHost)
 		}
 		is.Equal(ran == 0, by.Kind != svc.KindHost)
 	}
 	is.Equal(ran, 3)
-	_, err := h.Templates.Create(t.Context(), plain, svc.CreateTemplate{ID: "a"})
+	_, err := h.Templates.Create(t.Context(), plain, svc.NewTemplate{ID: "a"})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // the form of a request still comes first
 }
 
@@ -402,7 +402,7 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 			return errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...)
 		}
 	})
-	_, manifest := h.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
+	_, manifest := h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
 	rows := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
 	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
 	for _, err := range []error{manifest, rows, references} {

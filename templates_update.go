@@ -21,7 +21,7 @@ type UpdateRequest struct {
 	// Resolution settles local edits. "": LocalEdits decides.
 	Resolution UpdateResolution
 	// Content is the content that [TakeMerged] gives the template. It must be a whole content and
-	// is checked as in [CreateTemplate]. It must be nil with every other Resolution.
+	// is checked as in [NewTemplate]. It must be nil with every other Resolution.
 	Content *Content
 	// LocalEdits replaces [TemplateConfig].LocalEdits for this request. "": the configuration
 	// decides. A Resolution takes precedence over LocalEdits.

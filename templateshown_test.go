@@ -37,11 +37,11 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		},
 		"a creation": {
 			func(h *host) error {
-				_, err := h.Templates.Create(context.Background(), admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
+				_, err := h.Templates.Create(context.Background(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
 				return err
 			},
 			func(k keeper, ctx context.Context) error {
-				_, err := k.Templates.Create(ctx, admin, svc.CreateTemplate{ID: "b", Content: content("B", "1")})
+				_, err := k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
 				return err
 			}, svc.CodeExists,
 		},
@@ -78,7 +78,7 @@ func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
 	k.store.plant(func() { k.store.deaf = true })
 	k.warm(t)
 	is.NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
-	_, err := k.plain.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: elsewhere, Alias: ptr("acme")})
+	_, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
 	is.NoErr(err)
 	_, err = k.plain.Sources.Rebind(t.Context(), admin, "acme")
 	is.NoErr(err)

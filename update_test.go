@@ -135,7 +135,7 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 			return nil
 		}
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme})
+	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
 	is.NoErr(err)
 	h.install(t, "x", "x", content("X", "1"))
 	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
@@ -182,7 +182,7 @@ func contested(t *testing.T) (*host, *transacting) {
 			return nil
 		}
 	})
-	if _, err := h.Sources.Register(t.Context(), admin, svc.RegisterSource{URL: acme}); err != nil {
+	if _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
 		t.Fatal(err)
 	}
 	h.install(t, "x", "x", content("X", "1"))

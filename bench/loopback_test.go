@@ -144,7 +144,7 @@ func (s *site) from(tb testing.TB, l *loopback) svc.Source {
 	if s.service, err = svc.New(c); err != nil {
 		tb.Fatal(err)
 	}
-	source, err := s.service.Sources.Register(tb.Context(), svc.Host, svc.RegisterSource{URL: l.url()})
+	source, err := s.service.Sources.Register(tb.Context(), svc.Host, svc.NewSource{URL: l.url()})
 	if err != nil {
 		tb.Fatal(err)
 	}

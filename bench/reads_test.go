@@ -81,7 +81,7 @@ func reader(ctx context.Context, s *site) (key string, err error) {
 	}
 	for i := range 9 { // one exists
 		alias := fmt.Sprint("shop-", i)
-		_, failed := s.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://shop.example/" + alias, Alias: &alias})
+		_, failed := s.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://shop.example/" + alias, Alias: &alias})
 		if exists := svc.ErrorCode(failed) == svc.CodeExists; !exists {
 			err = errors.Join(err, failed)
 		}

@@ -76,7 +76,7 @@ func TestAwkwardIDs(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	for _, id := range goodIDs {
 		is := is.New(t)
-		_, err := s.client.Templates.Create(ctx, svc.CreateTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}})
+		_, err := s.client.Templates.Create(ctx, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}})
 		is.NoErr(err)
 		got, err := s.client.Templates.Read(ctx, id)
 		is.NoErr(err)
@@ -86,7 +86,7 @@ func TestAwkwardIDs(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(issued.Holder, svc.Identity{Kind: svc.KindUser, ID: id})
 		is.NoErr(s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, issued.ID))
-		_, err = s.client.Policies.Resolve(ctx, svc.Query{Bank: id, UserID: id, Topic: id})
+		_, err = s.client.Policies.Resolve(ctx, svc.Question{Bank: id, UserID: id, Topic: id})
 		is.NoErr(err)
 	}
 }
@@ -107,13 +107,13 @@ func TestWhatCannotBeSent(t *testing.T) {
 		is.Equal(len(refusals(err)), 2)
 	}
 	is := is.New(t)
-	bad := svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "a", Manifest: []byte(`{"version":"1"}`)}}
-	for field, change := range map[string]func(*svc.CreateTemplate){
-		"/name":        func(in *svc.CreateTemplate) { in.Name = "\xff" },
-		"/tags/1":      func(in *svc.CreateTemplate) { in.Tags = []string{"a", "\xff"} },
-		"/description": func(in *svc.CreateTemplate) { in.Description = new("\xff") },
-		"/manifest":    func(in *svc.CreateTemplate) { in.Manifest = []byte(`{"version":"1"`) },
-		"/manifest/a":  func(in *svc.CreateTemplate) { in.Manifest = []byte(`{"version":"1","a":1,"a":2}`) },
+	bad := svc.NewTemplate{ID: "a", Content: svc.Content{Name: "a", Manifest: []byte(`{"version":"1"}`)}}
+	for field, change := range map[string]func(*svc.NewTemplate){
+		"/name":        func(in *svc.NewTemplate) { in.Name = "\xff" },
+		"/tags/1":      func(in *svc.NewTemplate) { in.Tags = []string{"a", "\xff"} },
+		"/description": func(in *svc.NewTemplate) { in.Description = new("\xff") },
+		"/manifest":    func(in *svc.NewTemplate) { in.Manifest = []byte(`{"version":"1"`) },
+		"/manifest/a":  func(in *svc.NewTemplate) { in.Manifest = []byte(`{"version":"1","a":1,"a":2}`) },
 	} {
 		in := bad
 		change(&in)

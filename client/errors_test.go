@@ -58,8 +58,8 @@ func TestErrorsOfTheService(t *testing.T) {
 	s.offer(strings.Replace(catalogue, "1.50", "1.75", 1))
 	notes := svc.Install{TemplateID: "notes", SourceName: "acme", AliasID: new("other")}
 	bob := svc.Principal{Kind: svc.KindUser, ID: "bob"}
-	bad := svc.CreateTemplate{ID: "..", Content: svc.Content{Tags: []string{"", strings.Repeat("x", 129)}, Manifest: []byte(`{"version":7}`)}}
-	again := svc.RegisterSource{URL: "fs://acme", Alias: new("acme")}
+	bad := svc.NewTemplate{ID: "..", Content: svc.Content{Tags: []string{"", strings.Repeat("x", 129)}, Manifest: []byte(`{"version":7}`)}}
+	again := svc.NewSource{URL: "fs://acme", Alias: new("acme")}
 	rename := svc.TemplatePatch{Name: new("x")}
 	renames := func() error { return second(s.client.Templates.Patch(ctx, "taken", rename)) }
 	renamesHere := func() error { return second(s.Templates.Patch(ctx, admin, "taken", rename)) }

@@ -22,7 +22,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = c.Templates.Create(ctx, svc.CreateTemplate{ID: "notes", Content: svc.Content{
+	_, err = c.Templates.Create(ctx, svc.NewTemplate{ID: "notes", Content: svc.Content{
 		Name: "Notes", Tags: []string{"work"}, Manifest: []byte(`{"version": "1"}`),
 	}})
 	if err != nil {

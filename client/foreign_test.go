@@ -29,7 +29,7 @@ func says(status int, contentType, body string) http.HandlerFunc {
 
 // three calls: one object, a list, nothing.
 func three(t *testing.T, c *client.Client) map[string]error {
-	_, one := c.Templates.Create(t.Context(), svc.CreateTemplate{ID: "a"})
+	_, one := c.Templates.Create(t.Context(), svc.NewTemplate{ID: "a"})
 	_, list := all(c.Sources.List(t.Context()))
 	return map[string]error{"object": one, "list": list, "nothing": c.Templates.Delete(t.Context(), "a")}
 }

@@ -20,7 +20,7 @@ func TestListIsCutOff(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	for i := range 300 {
-		s.create(fmt.Sprintf("t%03d", i), func(in *svc.CreateTemplate) { in.Description = new(strings.Repeat("x", 400)) })
+		s.create(fmt.Sprintf("t%03d", i), func(in *svc.NewTemplate) { in.Description = new(strings.Repeat("x", 400)) })
 	}
 	list, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
 	is.NoErr(err)

@@ -11,7 +11,7 @@ import (
 
 // Resolve decides an action on a bank and returns the parameters and the reasons. An unknown or
 // inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
-func (c *Policies) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, error) {
+func (c *Policies) Resolve(ctx context.Context, q svc.Question) (svc.Resolution, error) {
 	return c.resolve(ctx, at("GET /debug/resolve").where(
 		"bank", q.Bank, "action", q.Action, "sa_id", q.ServiceAccountID, "user_id", q.UserID,
 		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic,
@@ -22,7 +22,7 @@ func (c *Policies) Resolve(ctx context.Context, q svc.Query) (svc.Resolution, er
 // Simulate answers a query as Resolve would after a bundle was applied. It writes nothing. Errors:
 // CodeInvalid (the query or the bundle), CodeForbidden.
 func (c *Policies) Simulate(
-	ctx context.Context, overlay svc.Bundle, q svc.Query,
+	ctx context.Context, overlay svc.Bundle, q svc.Question,
 ) (svc.Resolution, error) {
 	bundle, err := overlay.JSON()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-var queries = []svc.Query{
+var queries = []svc.Question{
 	{Bank: "support", UserID: "alice"},
 	{Bank: "support", ServiceAccountID: "robot", Action: "bank:recall"},
 	{Bank: "other&bank=x;+ ü", UserID: "alice", Action: "bank:retain"},
@@ -54,7 +54,7 @@ func TestSimulate(t *testing.T) {
 	  "groups": [{"id": "staff", "members": []}],
 	  "bank_policies": [{"bank_id": "none", "document": {"version": "2026-03-24", "default_strategy": "<brief>"}}]}`)))
 	for _, bundle := range []svc.Bundle{{}, overlay} {
-		for _, q := range append(queries, svc.Query{Bank: "none", Sender: "slack:<7>"}, svc.Query{Bank: "none", UserID: "bob"}) {
+		for _, q := range append(queries, svc.Question{Bank: "none", Sender: "slack:<7>"}, svc.Question{Bank: "none", UserID: "bob"}) {
 			got, err := s.client.Policies.Simulate(ctx, bundle, q)
 			is.NoErr(err)
 			is.Equal(got, spliced(must(s.Policies.Simulate(ctx, svc.Host, bundle, q))))
@@ -69,16 +69,16 @@ func TestSimulateRefuses(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	for _, c := range []struct {
 		bundle svc.Bundle
-		query  svc.Query
+		query  svc.Question
 		fields []string
 	}{
-		{svc.Bundle{}, svc.Query{Bank: "a"}, []string{"user_id"}},
-		{svc.Bundle{}, svc.Query{Bank: "\n", UserID: "alice", Action: ".."}, []string{"bank", "action"}},
-		{svc.Bundle{Users: []svc.User{{ID: ""}, {ID: "a/b"}}}, svc.Query{Sender: "x"}, []string{"bank", "sender", "/users/0/id", "/users/1/id"}},
+		{svc.Bundle{}, svc.Question{Bank: "a"}, []string{"user_id"}},
+		{svc.Bundle{}, svc.Question{Bank: "\n", UserID: "alice", Action: ".."}, []string{"bank", "action"}},
+		{svc.Bundle{Users: []svc.User{{ID: ""}, {ID: "a/b"}}}, svc.Question{Sender: "x"}, []string{"bank", "sender", "/users/0/id", "/users/1/id"}},
 		{svc.Bundle{Policies: []svc.Policy{{ID: "p"}}}, queries[0], []string{"/policies/0/document"}},
 		{svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: json.RawMessage(`{"a":`)}}}, queries[0], []string{"/policies/0/document"}},
 		{svc.Bundle{Users: []svc.User{{ID: "a\xff"}}}, queries[0], []string{"/users/0/id"}},
-		{svc.Bundle{}, svc.Query{Bank: "a\xff", UserID: "alice"}, []string{"bank"}},
+		{svc.Bundle{}, svc.Question{Bank: "a\xff", UserID: "alice"}, []string{"bank"}},
 		{svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}, queries[0], []string{"/groups/0/members/0"}},
 	} {
 		_, err := s.client.Policies.Simulate(ctx, c.bundle, c.query)

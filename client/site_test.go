@@ -165,15 +165,15 @@ func (s *site) offer(catalogue string) {
 func (s *site) register(catalogue string) {
 	s.t.Helper()
 	s.offer(catalogue)
-	if _, err := s.Sources.Register(s.t.Context(), svc.Host, svc.RegisterSource{URL: "fs://acme", Alias: new("acme")}); err != nil {
+	if _, err := s.Sources.Register(s.t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // create adds a template.
-func (s *site) create(id string, change ...func(*svc.CreateTemplate)) svc.Template {
+func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template {
 	s.t.Helper()
-	in := svc.CreateTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}}
+	in := svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}}
 	for _, c := range change {
 		c(&in)
 	}

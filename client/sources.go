@@ -30,7 +30,7 @@ func (c *Sources) List(ctx context.Context) iter.Seq2[Source, error] {
 
 // Register registers a source that the server trusts. Errors: CodeInvalid, CodeForbidden,
 // CodeExists.
-func (c *Sources) Register(ctx context.Context, in svc.RegisterSource) (Source, error) {
+func (c *Sources) Register(ctx context.Context, in svc.NewSource) (Source, error) {
 	body := wire.RegisterSource{
 		URL: in.URL, Alias: in.Alias, AuthToken: (*string)(in.AuthToken),
 		Description: in.Description,

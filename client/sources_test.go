@@ -33,13 +33,13 @@ func TestSources(t *testing.T) {
 	is.Equal(len(list), 0)
 
 	secret := svc.Secret("the-token-of-the-source")
-	b, err := s.client.Sources.Register(ctx, svc.RegisterSource{
+	b, err := s.client.Sources.Register(ctx, svc.NewSource{
 		URL: "fs://acme/x", Alias: new("b"), AuthToken: &secret, Description: new(""),
 	})
 	is.NoErr(err)
 	is.True(b.HasAuth)
 	s.tick()
-	a, err := s.client.Sources.Register(ctx, svc.RegisterSource{URL: "fs://acme/alias", SigningKey: make([]byte, 32)})
+	a, err := s.client.Sources.Register(ctx, svc.NewSource{URL: "fs://acme/alias", SigningKey: make([]byte, 32)})
 	is.NoErr(err)
 	is.True(!a.HasAuth)
 
@@ -59,7 +59,7 @@ func TestRebindSource(t *testing.T) {
 	s.register(catalogue)
 	must(s.client.Templates.Install(ctx, svc.Install{TemplateID: "notes", SourceName: "acme"}))
 	is.NoErr(s.client.Sources.Remove(ctx, "acme"))
-	must(s.client.Sources.Register(ctx, svc.RegisterSource{URL: "fs://acme/.x", Alias: new("acme")}))
+	must(s.client.Sources.Register(ctx, svc.NewSource{URL: "fs://acme/.x", Alias: new("acme")}))
 	_, err := s.client.Templates.CheckUpdate(ctx, "notes")
 	is.Equal(svc.ErrorCode(err), svc.CodeSourceMoved)
 	is.Equal(must(s.client.Sources.Rebind(ctx, "acme")), []string{"notes"})
@@ -71,7 +71,7 @@ func TestSearchSources(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	is.Equal(must(s.client.Sources.Search(ctx, svc.CatalogFilter{})), []svc.SourceListing{})
 	s.register(catalogue)
-	must(s.client.Sources.Register(ctx, svc.RegisterSource{URL: "fs://acme/none", Alias: new("broken")}))
+	must(s.client.Sources.Register(ctx, svc.NewSource{URL: "fs://acme/none", Alias: new("broken")}))
 	for _, filter := range []svc.CatalogFilter{{}, {Text: "notes"}, {Tag: "none"}} {
 		got := must(s.client.Sources.Search(ctx, filter))
 		is.Equal(len(got), 2)
@@ -106,7 +106,7 @@ func TestSourceTokenIsSent(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	secret := svc.Secret("the-token-of-the-source")
-	must(s.client.Sources.Register(ctx, svc.RegisterSource{URL: "fs://acme", Alias: new("a"), AuthToken: &secret}))
+	must(s.client.Sources.Register(ctx, svc.NewSource{URL: "fs://acme", Alias: new("a"), AuthToken: &secret}))
 	s.offer(catalogue)
 	must(s.client.Templates.Install(ctx, svc.Install{TemplateID: "mail", SourceName: "a"}))
 	is.Equal(s.market.from().Token, secret)

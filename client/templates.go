@@ -30,7 +30,7 @@ func (c *Templates) Read(ctx context.Context, id string) (svc.Template, error) {
 
 // Create creates a template of the server by hand. Errors: CodeInvalid, CodeForbidden,
 // CodeExists.
-func (c *Templates) Create(ctx context.Context, in svc.CreateTemplate) (svc.Template, error) {
+func (c *Templates) Create(ctx context.Context, in svc.NewTemplate) (svc.Template, error) {
 	return call(ctx, c.conn, at("POST /admin/templates").with(wire.CreateTemplate{
 		ID: in.ID, Name: in.Name, Manifest: in.Manifest, Description: in.Description,
 		Category: in.Category, Integrations: in.Integrations, Tags: in.Tags,

@@ -36,7 +36,7 @@ func (s *site) kept(id string) svc.Template {
 func TestTemplateByHand(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
-	in := svc.CreateTemplate{ID: "a", Content: svc.Content{
+	in := svc.NewTemplate{ID: "a", Content: svc.Content{
 		Name: "Ä <&>", Description: new(""), Category: new("work"), Integrations: []string{"x"}, Tags: []string{"t", "t"},
 		Manifest: []byte(`{ "version":"1", "n":[1.50,1e400], "s":"<&>\u2028\u003c" }`),
 	}}
@@ -49,7 +49,7 @@ func TestTemplateByHand(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(got, created)
 
-	least, err := s.client.Templates.Create(ctx, svc.CreateTemplate{ID: "b", Content: svc.Content{Name: "b", Manifest: []byte(`{"version":"1"}`)}})
+	least, err := s.client.Templates.Create(ctx, svc.NewTemplate{ID: "b", Content: svc.Content{Name: "b", Manifest: []byte(`{"version":"1"}`)}})
 	is.NoErr(err)
 	is.Equal(least, s.kept("b"))
 	is.True(least.Description == nil && least.Integrations != nil && least.Tags != nil)
@@ -66,7 +66,7 @@ func TestTemplates(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(none), 0)
 	for _, id := range []string{"b", "a", "c"} {
-		s.create(id, func(in *svc.CreateTemplate) {
+		s.create(id, func(in *svc.NewTemplate) {
 			in.Category, in.Tags = new("c&d=+ ;"), []string{"tag of " + id, "ü"}
 		})
 	}
@@ -86,7 +86,7 @@ func TestTemplates(t *testing.T) {
 func TestPatchTemplate(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
-	s.create("a", func(in *svc.CreateTemplate) {
+	s.create("a", func(in *svc.NewTemplate) {
 		in.Description, in.Category, in.Integrations, in.Tags = new("d"), new("c"), []string{"i"}, []string{"t"}
 	})
 	for _, patch := range []svc.TemplatePatch{

@@ -33,7 +33,7 @@ func TestRequestsOnTheWire(t *testing.T) {
 			return second(all(c.Templates.List(ctx, svc.TemplateFilter{Category: "a&b", Tag: "ü ;"})))
 		},
 			`GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
-		{func() error { return second(c.Templates.Create(ctx, svc.CreateTemplate{ID: "a"})) },
+		{func() error { return second(c.Templates.Create(ctx, svc.NewTemplate{ID: "a"})) },
 			`POST /admin/templates {"id":"a","name":"","manifest":null}`},
 		{func() error { return second(c.Templates.Patch(ctx, "a", svc.TemplatePatch{})) }, `PATCH /admin/templates/a {}`},
 		{func() error {
@@ -52,8 +52,8 @@ func TestRequestsOnTheWire(t *testing.T) {
 				Resolution: svc.TakeMerged, LocalEdits: svc.EditsMerge, Revision: "sha256:1", Content: &svc.Content{Tags: []string{"t"}, Manifest: []byte(`{}`)},
 			}))
 		}, `POST /admin/templates/a/update?force=false&local_edits=merge&resolution=merged&revision=sha256%3A1 {"name":"","manifest":{},"tags":["t"]}`},
-		{func() error { return second(c.Sources.Register(ctx, svc.RegisterSource{URL: "u"})) }, `POST /admin/template-sources?view=full {"url":"u"}`},
-		{func() error { return second(c.Sources.Register(ctx, svc.RegisterSource{URL: "u", AuthToken: &secret})) },
+		{func() error { return second(c.Sources.Register(ctx, svc.NewSource{URL: "u"})) }, `POST /admin/template-sources?view=full {"url":"u"}`},
+		{func() error { return second(c.Sources.Register(ctx, svc.NewSource{URL: "u", AuthToken: &secret})) },
 			`POST /admin/template-sources?view=full {"url":"u","auth_token":"a-token-of-a-source"}`},
 		{func() error { return second(c.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{})) }, `POST /me/api-keys?view=full {}`},
 		{func() error {
@@ -67,9 +67,9 @@ func TestRequestsOnTheWire(t *testing.T) {
 		{func() error { return second(c.Keys.Rotate(ctx, svc.Me, "k", time.Minute)) },
 			`POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
 		{func() error { return c.Keys.RevokeAll(ctx, svc.Me) }, `DELETE /me/api-keys `},
-		{func() error { return second(c.Policies.Resolve(ctx, svc.Query{Bank: "b", Topic: "t"})) }, `GET /debug/resolve?bank=b&topic=t `},
+		{func() error { return second(c.Policies.Resolve(ctx, svc.Question{Bank: "b", Topic: "t"})) }, `GET /debug/resolve?bank=b&topic=t `},
 		{func() error {
-			return second(c.Policies.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Query{Bank: "b"}))
+			return second(c.Policies.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Question{Bank: "b"}))
 		},
 			`POST /debug/simulate {"bundle":{"users":[{"id":"u"}]},"query":{"bank":"b","action":"","sa_id":"","user_id":"","sender":"",` +
 				`"channel":"","topic":"","scoping_policy_id":""}}`},

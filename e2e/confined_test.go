@@ -65,7 +65,7 @@ func TestSourceTokenGoesHomeOnly(t *testing.T) {
 	})
 	u := newUpstream(t, map[string]string{})
 	admin := newSite(t, trusting(u, other)).admin()
-	must(admin.Sources.Register(t.Context(), svc.RegisterSource{URL: u.URL + "/acme", AuthToken: new(svc.Secret(token))}))
+	must(admin.Sources.Register(t.Context(), svc.NewSource{URL: u.URL + "/acme", AuthToken: new(svc.Secret(token))}))
 	for name, c := range map[string]struct {
 		to   string
 		want string
@@ -101,7 +101,7 @@ func TestForbiddenAddressesAreNotRegistered(t *testing.T) {
 	u := newUpstream(t, map[string]string{})
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	register := func(url string) error {
-		return failure(admin.Sources.Register(ctx, svc.RegisterSource{URL: url, Alias: new("acme")}))
+		return failure(admin.Sources.Register(ctx, svc.NewSource{URL: url, Alias: new("acme")}))
 	}
 	port := u.URL[strings.LastIndex(u.URL, ":"):]
 	for _, address := range []string{
@@ -146,7 +146,7 @@ func TestForbiddenAddressBehindAName(t *testing.T) {
 	}()
 	admin := newSite(t, marketplace.Config{}).admin()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	must(admin.Sources.Register(t.Context(), svc.RegisterSource{URL: "https://" + name + ":" + port + "/acme"}))
+	must(admin.Sources.Register(t.Context(), svc.NewSource{URL: "https://" + name + ":" + port + "/acme"}))
 	if said := wantSaid(t, admin.install("chat"), svc.CodeSourceFailed, `"acme"`); strings.Contains(said, address) || strings.Contains(said, name) {
 		t.Error(said)
 	}

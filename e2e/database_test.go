@@ -22,7 +22,7 @@ func TestManifestsDigitForDigitInAFile(t *testing.T) {
 		`{"version":"1","s":"` + strings.Repeat("x", 900_000) + `"}`,
 	}
 	for i, manifest := range manifests {
-		must(admin.Templates.Create(ctx, svc.CreateTemplate{ID: fmt.Sprint("m", i), Content: svc.Content{Name: "n", Manifest: []byte(manifest)}}))
+		must(admin.Templates.Create(ctx, svc.NewTemplate{ID: fmt.Sprint("m", i), Content: svc.Content{Name: "n", Manifest: []byte(manifest)}}))
 	}
 	s.restart()
 	admin = s.as(admin.bearer)
@@ -45,7 +45,7 @@ func TestTextsInAFile(t *testing.T) {
 		id, content := fmt.Sprint("t", i), svc.Content{
 			Name: "n" + text, Description: &text, Category: &text, Tags: []string{text, text}, Integrations: []string{text}, Manifest: []byte(`{"version":"1"}`),
 		}
-		before[id] = must(admin.Templates.Create(ctx, svc.CreateTemplate{ID: id, Content: content}))
+		before[id] = must(admin.Templates.Create(ctx, svc.NewTemplate{ID: id, Content: content}))
 		if have := before[id].Content; !reflect.DeepEqual(have, content) {
 			t.Errorf("%q: %+v", text, have)
 		}
@@ -69,7 +69,7 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 	var every, odd, third []string
 	for i := range 130 {
 		n := (i * 37) % 130
-		in := svc.CreateTemplate{ID: fmt.Sprintf("t%03d", n), Content: svc.Content{Name: fmt.Sprint("n", n/20), Tags: []string{"all", "all"}, Manifest: []byte(`{"version": "1"}`)}}
+		in := svc.NewTemplate{ID: fmt.Sprintf("t%03d", n), Content: svc.Content{Name: fmt.Sprint("n", n/20), Tags: []string{"all", "all"}, Manifest: []byte(`{"version": "1"}`)}}
 		if n%2 == 1 {
 			in.Tags = append(in.Tags, "odd")
 		}
@@ -106,7 +106,7 @@ func TestFiltersFollowChanges(t *testing.T) {
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	admin.register(u)
 	u.offer(first)
-	must(admin.Templates.Create(ctx, svc.CreateTemplate{ID: "a", Content: svc.Content{Name: "A", Tags: []string{"x", "t"}, Category: new("talk"), Manifest: []byte(`{"version": "1"}`)}}))
+	must(admin.Templates.Create(ctx, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Tags: []string{"x", "t"}, Category: new("talk"), Manifest: []byte(`{"version": "1"}`)}}))
 	fails(t, admin.install("chat"), "")
 	want := func(tag, category string, ids ...string) {
 		t.Helper()

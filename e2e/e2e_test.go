@@ -143,7 +143,7 @@ func (c caller) try() error {
 
 // create adds a template with a name and a manifest.
 func (c caller) create(id, name string) error {
-	return failure(c.Templates.Create(c.t.Context(), svc.CreateTemplate{ID: id, Content: svc.Content{Name: name, Manifest: []byte(`{"version":"1"}`)}}))
+	return failure(c.Templates.Create(c.t.Context(), svc.NewTemplate{ID: id, Content: svc.Content{Name: name, Manifest: []byte(`{"version":"1"}`)}}))
 }
 
 // install installs a template of "acme" under its own id.
@@ -297,5 +297,5 @@ func trusting(servers ...*upstream) marketplace.Config {
 // register registers the server as the source "acme".
 func (c caller) register(u *upstream) {
 	c.t.Helper()
-	fails(c.t, failure(c.Sources.Register(c.t.Context(), svc.RegisterSource{URL: u.URL + "/acme"})), "")
+	fails(c.t, failure(c.Sources.Register(c.t.Context(), svc.NewSource{URL: u.URL + "/acme"})), "")
 }

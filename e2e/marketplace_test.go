@@ -231,7 +231,7 @@ func TestSignedSource(t *testing.T) {
 	for _, bad := range []string{`""`, `"AAAA"`, `"` + public[1:] + `"`, `"` + public + public + `"`, `7`} {
 		admin.send("POST", "/admin/template-sources", `{"url": "`+u.URL+`/acme", "signing_key": `+bad+`}`).is(400)
 	}
-	must(admin.Sources.Register(ctx, svc.RegisterSource{URL: u.URL + "/acme", SigningKey: key.Public().(ed25519.PublicKey)}))
+	must(admin.Sources.Register(ctx, svc.NewSource{URL: u.URL + "/acme", SigningKey: key.Public().(ed25519.PublicKey)}))
 	u.offer(first)
 	fails(t, admin.install("chat"), svc.CodeSourceFailed)
 	publish(5, "5")
@@ -297,8 +297,8 @@ func TestSearch(t *testing.T) {
 		t.Errorf("listed %v", none)
 	}
 	admin.register(one)
-	must(admin.Sources.Register(ctx, svc.RegisterSource{URL: two.URL + "/acme", Alias: new("other")}))
-	must(admin.Sources.Register(ctx, svc.RegisterSource{URL: one.URL + "/none", Alias: new("broken")}))
+	must(admin.Sources.Register(ctx, svc.NewSource{URL: two.URL + "/acme", Alias: new("other")}))
+	must(admin.Sources.Register(ctx, svc.NewSource{URL: one.URL + "/none", Alias: new("broken")}))
 	for filter, want := range map[svc.CatalogFilter]string{
 		{}:                                    "acme: chat; broken: !; other: notes; ",
 		{Text: "customers"}:                   "acme: chat; broken: !; other: notes; ",

@@ -134,7 +134,7 @@ func (s *site) restock() string {
 	for _, name := range []string{"shelf", "new"} {
 		_ = s.service.Sources.Remove(ctx, svc.Host, name)
 	}
-	must(s.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: new("shelf")}))
+	must(s.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "fs://shelf", Alias: new("shelf")}))
 	must(s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "chat", SourceName: "shelf"}))
 	return keyID(s.key("alice"))
 }

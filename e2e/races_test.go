@@ -47,7 +47,7 @@ func TestEightAtOnce(t *testing.T) {
 	u.offer(first)
 	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
 	for round := range 5 {
-		wantOne(t, "register", together(func(int) error { return failure(admin.Sources.Register(ctx, svc.RegisterSource{URL: u.URL + "/acme"})) }), svc.CodeExists)
+		wantOne(t, "register", together(func(int) error { return failure(admin.Sources.Register(ctx, svc.NewSource{URL: u.URL + "/acme"})) }), svc.CodeExists)
 		wantOne(t, "create", together(func(i int) error { return admin.create("made", fmt.Sprint("n", i)) }), svc.CodeExists)
 		wantOne(t, "install", together(func(int) error { return admin.install("chat") }), svc.CodeExists)
 		id := must(admin.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})).ID

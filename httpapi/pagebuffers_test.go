@@ -37,7 +37,7 @@ func shelf(t testing.TB, templates, size, limit int) (http.Handler, *http.Reques
 	manifest := json.RawMessage(`{"version":"1","text":"` + strings.Repeat("x", size) + `"}`)
 	for i := range templates {
 		id := fmt.Sprintf("t%04d", i)
-		_, err := service.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: id, Content: svc.Content{Name: id, Manifest: manifest}})
+		_, err := service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: manifest}})
 		if err != nil {
 			t.Fatal(err)
 		}

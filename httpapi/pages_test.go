@@ -163,7 +163,7 @@ func TestListsHaveABound(t *testing.T) {
 	admin, alice := s.admin(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	for i := range httpapi.MaxList + 3 {
 		content := svc.Content{Name: "Same", Tags: []string{"all"}, Manifest: []byte(`{"version":"1"}`)}
-		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
+		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
-	var q svc.Query
+	var q svc.Question
 	if err := r.query.texts(map[string]*string{
 		"bank": &q.Bank, "action": &q.Action, "sa_id": &q.ServiceAccountID, "user_id": &q.UserID,
 		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic,
@@ -112,7 +112,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 		return within("/bundle", "/query/", err)
 	}
 	q := in.Query
-	resolution, err := h.service.Policies.Simulate(r.Context(), r.by, bundle, svc.Query{
+	resolution, err := h.service.Policies.Simulate(r.Context(), r.by, bundle, svc.Question{
 		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.SAID, UserID: q.UserID,
 		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
 	})

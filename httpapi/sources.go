@@ -33,7 +33,7 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	source, err := h.service.Sources.Register(r.Context(), r.by, svc.RegisterSource{
+	source, err := h.service.Sources.Register(r.Context(), r.by, svc.NewSource{
 		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken),
 		Description: in.Description, SigningKey: key,
 	})

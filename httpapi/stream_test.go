@@ -19,7 +19,7 @@ func many(t *testing.T, count int) *site {
 	s := newSite(t)
 	padding := strings.Repeat("x", 4<<10)
 	for i := range count {
-		_, err := s.service.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
+		_, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
 			Name: "Same", Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + padding + `"}`),
 		}})
 		if err != nil {

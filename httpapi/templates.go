@@ -75,7 +75,7 @@ func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
 		Name: in.Name, Description: in.Description, Category: in.Category,
 		Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
 	}
-	create := svc.CreateTemplate{ID: in.ID, Content: content}
+	create := svc.NewTemplate{ID: in.ID, Content: content}
 	template, err := h.service.Templates.Create(r.Context(), r.by, create)
 	return sendTemplate(w, template, err)
 }

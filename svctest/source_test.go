@@ -141,7 +141,7 @@ func TestNewSource(t *testing.T) {
 	service, err := svc.New(svc.Config{Store: memstore.New(), Marketplace: market, Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer service.Close()
-	source, err := service.Sources.Register(t.Context(), svc.Host, svc.RegisterSource{URL: acme.URL})
+	source, err := service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme.URL})
 	is.NoErr(err)
 	is.Equal(source.Name, "acme")
 	_, err = service.Templates.Install(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"})

@@ -140,7 +140,7 @@ func (s *Server) Apply(bundle string) {
 func (s *Server) Source(name string, templates ...Template) *Source {
 	s.t.Helper()
 	source := s.sources.add(name, templates)
-	in := svc.RegisterSource{URL: source.URL, Alias: &name}
+	in := svc.NewSource{URL: source.URL, Alias: &name}
 	if _, err := s.Service.Sources.Register(s.t.Context(), svc.Host, in); err != nil {
 		s.t.Fatalf("svctest: register source %q: %v", name, err)
 	}

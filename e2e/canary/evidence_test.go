@@ -112,7 +112,7 @@ func TestEvidenceIsWhole(t *testing.T) {
 	}
 	var e evidence
 	e.value("values", svc.IssuedKey{Key: secret})
-	e.value("values", []any{svc.Secret(secret), map[string]svc.Secret{"": secret}, svc.RegisterSource{AuthToken: new(svc.Secret(secret))}, svc.Upstream{Token: secret}})
+	e.value("values", []any{svc.Secret(secret), map[string]svc.Secret{"": secret}, svc.NewSource{AuthToken: new(svc.Secret(secret))}, svc.Upstream{Token: secret}})
 	e.fault(fmt.Errorf("%w: %v %+v %#v %s %q %x %d", io.EOF, svc.Secret(secret), svc.Secret(secret), svc.Secret(secret), svc.Secret(secret), svc.Secret(secret), svc.Secret(secret), svc.Secret(secret)))
 	if leaks := e.leaks(&h); len(leaks) > 0 {
 		t.Errorf("a Secret shows itself: %q", leaks)

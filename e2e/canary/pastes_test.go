@@ -129,7 +129,7 @@ func (s *site) pasteInGo(key string) {
 		s.evidence.fault(s.service.Keys.Revoke(ctx, by, svc.Me, key))
 		_, err = s.service.Keys.Rotate(ctx, by, svc.Me, key, -1)
 		s.evidence.fault(err)
-		_, err = s.service.Policies.Resolve(ctx, by, svc.Query{Bank: "b", UserID: key})
+		_, err = s.service.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: key})
 		s.evidence.fault(err)
 		_, err = s.service.Keys.RevokeLeaked(ctx, by, []string{"svcu_nonsense", key + "x"})
 		s.evidence.fault(err)

@@ -167,6 +167,6 @@ func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catal
 	}, nil
 }
 
-func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
-	return instead(b.read(), func() (svc.Answer, error) { return b.Store.Answer(ctx, key, now) })
+func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
+	return instead(b.read(), func() (svc.KeptAnswer, error) { return b.Store.Answer(ctx, key, now) })
 }

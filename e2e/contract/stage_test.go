@@ -134,7 +134,7 @@ func (c *scene) stock(ctx context.Context, what setting) error {
 	if err := c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
 		return err
 	}
-	if _, err := c.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
+	if _, err := c.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
 		return err
 	}
 	if _, err := c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}); err != nil {
@@ -152,7 +152,7 @@ func (c *scene) stock(ctx context.Context, what setting) error {
 	if err := c.service.Sources.Remove(ctx, svc.Host, "acme"); err != nil {
 		return err
 	}
-	_, err = c.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://templates.example.com/acme"})
+	_, err = c.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://templates.example.com/acme"})
 	return err
 }
 

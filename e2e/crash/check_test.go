@@ -130,7 +130,7 @@ func (l *ledger) checkStates(found observation) {
 }
 
 // checkFeed compares the change feed with the operations acknowledged since the last settlement.
-func (l *ledger) checkFeed(changes svc.Changes) {
+func (l *ledger) checkFeed(changes svc.StoreChanges) {
 	if changes.Generation < l.seen {
 		l.problemLocked("order: the generation was %d and is %d", l.seen, changes.Generation)
 	}

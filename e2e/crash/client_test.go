@@ -132,7 +132,7 @@ func (c *client) add(t *liveTemplate) {
 	t.version++
 	if rand.N(2) == 0 {
 		c.change(t, svc.EventTemplateCreated, templateState{t.version, t.version, 0}, func(ctx context.Context) error {
-			_, err := c.service.Templates.Create(ctx, svc.Host, svc.CreateTemplate{ID: t.id, Content: content(t.id, t.version, t.version)})
+			_, err := c.service.Templates.Create(ctx, svc.Host, svc.NewTemplate{ID: t.id, Content: content(t.id, t.version, t.version)})
 			return err
 		})
 		return

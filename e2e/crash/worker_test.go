@@ -59,7 +59,7 @@ func work(encoded string) error {
 	}
 	source := "s-" + w.Run
 	if !w.run(source, string(svc.EventSourceRegistered), "registered", func(ctx context.Context) (string, error) {
-		_, err := w.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "https://example.com/templates", Alias: &source})
+		_, err := w.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://example.com/templates", Alias: &source})
 		return "", err
 	}) {
 		return errors.New("the source was not registered")

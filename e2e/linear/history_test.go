@@ -146,7 +146,7 @@ func (c *client) askTemplate(ctx context.Context, call *templateCall) templateAn
 	var err error
 	switch call.do {
 	case "create":
-		template, err = c.service.Templates.Create(ctx, svc.Host, svc.CreateTemplate{ID: call.id, Content: handMade(call.edit)})
+		template, err = c.service.Templates.Create(ctx, svc.Host, svc.NewTemplate{ID: call.id, Content: handMade(call.edit)})
 	case "read":
 		template, err = c.service.Templates.Read(ctx, svc.Host, call.id)
 	case "patch":

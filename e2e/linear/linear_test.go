@@ -141,7 +141,7 @@ func serveLimited(t *testing.T, name string, mostKeys int, stores ...svc.Store) 
 		})
 		services = append(services, service)
 	}
-	if _, err := services[0].Sources.Register(t.Context(), svc.Host, svc.RegisterSource{URL: "https://shelf.example/shelf"}); err != nil {
+	if _, err := services[0].Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://shelf.example/shelf"}); err != nil {
 		t.Fatal(err)
 	}
 	return services

@@ -29,7 +29,7 @@ func Example_files() {
 		panic(err)
 	}
 	ctx, name := context.Background(), "house"
-	if _, err := service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "fs://house", Alias: &name}); err != nil {
+	if _, err := service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "fs://house", Alias: &name}); err != nil {
 		panic(err)
 	}
 	template, err := service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: name})

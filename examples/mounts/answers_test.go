@@ -54,7 +54,7 @@ var bodies = map[string]string{
 func (s *site) stock(id string) map[string]string {
 	s.t.Helper()
 	ctx, alias, name := s.t.Context(), id, "Other"
-	must(s.service.Sources.Register(ctx, svc.Host, svc.RegisterSource{URL: "fs://shelf", Alias: &alias}))
+	must(s.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "fs://shelf", Alias: &alias}))
 	must(s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: id, SourceName: id}))
 	must(s.service.Templates.Patch(ctx, svc.Host, id, svc.TemplatePatch{Name: &name}))
 	keys := map[string]string{}

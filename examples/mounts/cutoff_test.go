@@ -31,7 +31,7 @@ func half(t *testing.T, m mount) answer {
 	store := memstore.New()
 	service := newService(t, &breaking{Store: store})
 	for i := range 150 {
-		in := svc.CreateTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
+		in := svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
 			Name: "Same", Manifest: []byte(`{"version":"1","padding":"` + strings.Repeat("x", 4<<10) + `"}`),
 		}}
 		must(service.Templates.Create(t.Context(), svc.Host, in))

@@ -19,7 +19,7 @@ func tenants(t *testing.T, prefix func(tenant string) string) (apis map[string]*
 		service := newService(t, memstore.New())
 		ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
 		keys[tenant] = string(must(service.Keys.Issue(t.Context(), svc.Host, ada, svc.NewAPIKey{})).Key)
-		must(service.Templates.Create(t.Context(), svc.Host, svc.CreateTemplate{ID: "t", Content: svc.Content{
+		must(service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "t", Content: svc.Content{
 			Name: "Of " + tenant, Manifest: []byte(`{"version":"1"}`),
 		}}))
 		apis[tenant] = httpapi.New(service, httpapi.Options{Prefix: prefix(tenant)})

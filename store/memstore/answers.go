@@ -8,20 +8,20 @@ import (
 )
 
 // Answer implements [svc.AnswerStore].
-func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
 	if err := s.lock(ctx); err != nil {
-		return svc.Answer{}, err
+		return svc.KeptAnswer{}, err
 	}
 	defer s.mu.Unlock()
 	answer, err := find(s.answers, string(key), cloneAnswer)
 	if err == nil && !answer.ExpiresAt.After(now) {
-		return svc.Answer{}, svc.ErrNotFound
+		return svc.KeptAnswer{}, svc.ErrNotFound
 	}
 	return answer, err
 }
 
 // KeepAnswer implements [svc.AnswerStore].
-func (s *Store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
+func (s *Store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time
 	return nil
 }
 
-func cloneAnswer(answer svc.Answer) svc.Answer {
+func cloneAnswer(answer svc.KeptAnswer) svc.KeptAnswer {
 	answer.Key, answer.Request = cloneBytes(answer.Key), cloneBytes(answer.Request)
 	answer.Data = cloneBytes(answer.Data)
 	return answer

@@ -27,12 +27,12 @@ func (s *Store) recordChange(targets ...svc.Target) {
 }
 
 // Changes implements [svc.ChangeStore].
-func (s *Store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	if err := s.lock(ctx); err != nil {
-		return svc.Changes{}, err
+		return svc.StoreChanges{}, err
 	}
 	defer s.mu.Unlock()
-	changes := svc.Changes{Generation: s.generation}
+	changes := svc.StoreChanges{Generation: s.generation}
 	missed := s.generation - since
 	if missed < 0 || missed > int64(len(s.changes)) {
 		changes.Reset = true

@@ -26,7 +26,7 @@ func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
 }
 
 func create(ctx context.Context, service *svc.Service, id string) error {
-	_, err := service.Templates.Create(ctx, svc.Host, svc.CreateTemplate{
+	_, err := service.Templates.Create(ctx, svc.Host, svc.NewTemplate{
 		ID: id, Content: svc.Content{Name: id, Manifest: json.RawMessage(`{"version":"1"}`)},
 	})
 	return err

@@ -27,7 +27,7 @@ func TestPolicyInUse(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	reason := func(account string) string {
-		r, err := service.Policies.Resolve(t.Context(), svc.Host, svc.Query{ServiceAccountID: account, Bank: "notes"})
+		r, err := service.Policies.Resolve(t.Context(), svc.Host, svc.Question{ServiceAccountID: account, Bank: "notes"})
 		is.NoErr(err)
 		if r.Outcome == svc.Allow {
 			return "allowed"

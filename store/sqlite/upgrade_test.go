@@ -126,10 +126,10 @@ func upgradeKeepsWhatIsThere(t *testing.T, path string) {
 	checkUpgraded(t, store)
 	changes, err := store.Changes(t.Context(), 4)
 	is.NoErr(err)
-	is.Equal(changes, svc.Changes{Generation: 5, Reset: true}) // nobody knows what an older program changed
+	is.Equal(changes, svc.StoreChanges{Generation: 5, Reset: true}) // nobody knows what an older program changed
 	changes, err = store.Changes(t.Context(), 5)
 	is.NoErr(err)
-	is.Equal(changes, svc.Changes{Generation: 5})
+	is.Equal(changes, svc.StoreChanges{Generation: 5})
 
 	older := raw(t, path) // a program of that version that still runs
 	_, err = older.Exec(`INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
@@ -142,7 +142,7 @@ func upgradeKeepsWhatIsThere(t *testing.T, path string) {
 	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
 	changes, err = store.Changes(t.Context(), 5)
 	is.NoErr(err)
-	is.Equal(changes, svc.Changes{Generation: 6, Targets: []svc.Target{key(1).Target()}})
+	is.Equal(changes, svc.StoreChanges{Generation: 6, Targets: []svc.Target{key(1).Target()}})
 	_, err = store.DB().Exec(`UPDATE svc_generation SET value = value + 1`) // an older program that still runs
 	is.NoErr(err)
 	is.NoErr(store.CreateAPIKey(t.Context(), key(2)))

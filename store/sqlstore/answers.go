@@ -11,7 +11,7 @@ import (
 const expiredAtOnce = 100
 
 // Answer implements [svc.AnswerStore].
-func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
 	answer, err := one(ctx, s.db.reading(), scanAnswer,
 		`SELECT key, request, data, expires_at FROM svc_answers WHERE key = $1 AND expires_at > $2`,
 		key, now.UnixMicro())
@@ -19,7 +19,7 @@ func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answ
 }
 
 // KeepAnswer implements [svc.AnswerStore].
-func (s *Store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
+func (s *Store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
 	return s.transact(ctx, "keep answer", func(ctx context.Context, tx session) error {
 		_, err := tx.exec(ctx, `DELETE FROM svc_answers WHERE key IN
 			(SELECT key FROM svc_answers WHERE expires_at <= $1
@@ -37,7 +37,7 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time
 	})
 }
 
-func scanAnswer(row scanner) (a svc.Answer, err error) {
+func scanAnswer(row scanner) (a svc.KeptAnswer, err error) {
 	var expires int64
 	err = row.Scan(&a.Key, &a.Request, &a.Data, &expires)
 	a.ExpiresAt = fromMicro(expires)

@@ -123,8 +123,8 @@ func changeArgs(position int, targets []svc.Target) (args []any) {
 }
 
 // Changes implements [svc.ChangeStore].
-func (s *Store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
-	var changes svc.Changes
+func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	var changes svc.StoreChanges
 	last, rows := since, 0
 	err := each(ctx, s.db.reading(), func(row scanner) (enough bool, err error) {
 		var change changeRow
@@ -147,10 +147,10 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
 		err = errNoGeneration
 	}
 	if err != nil {
-		return svc.Changes{}, s.fault(ctx, "read changes", err)
+		return svc.StoreChanges{}, s.fault(ctx, "read changes", err)
 	}
 	if last != changes.Generation {
-		return svc.Changes{Generation: changes.Generation, Reset: true}, nil
+		return svc.StoreChanges{Generation: changes.Generation, Reset: true}, nil
 	}
 	return changes, nil
 }

@@ -51,14 +51,14 @@ var answerRules = []rule{
 	}},
 }
 
-func newAnswer(key, request string, expires time.Time) svc.Answer {
-	return svc.Answer{
+func newAnswer(key, request string, expires time.Time) svc.KeptAnswer {
+	return svc.KeptAnswer{
 		Key: []byte(key), Request: []byte(request), Data: []byte("data of " + key),
 		ExpiresAt: expires,
 	}
 }
 
-func (c *checker) answer(key string, now time.Time) svc.Answer {
+func (c *checker) answer(key string, now time.Time) svc.KeptAnswer {
 	answer, err := c.Answer(c.ctx, []byte(key), now)
 	c.ok(err)
 	return answer

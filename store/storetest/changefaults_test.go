@@ -12,9 +12,9 @@ import (
 )
 
 // told returns a fault in the answer of Changes.
-func told(fault func(since int64, changes *svc.Changes)) func(*store) {
+func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 	return func(s *store) {
-		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
+		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
 			changes, err := s.Store.Changes(ctx, since)
 			fault(since, &changes)
 			return changes, err
@@ -23,31 +23,31 @@ func told(fault func(since int64, changes *svc.Changes)) func(*store) {
 }
 
 var changeFaults = map[string]func(*store){
-	"changes are returned newest first": told(func(_ int64, changes *svc.Changes) { slices.Reverse(changes.Targets) }),
-	"changes are returned once for each target": told(func(_ int64, changes *svc.Changes) {
+	"changes are returned newest first": told(func(_ int64, changes *svc.StoreChanges) { slices.Reverse(changes.Targets) }),
+	"changes are returned once for each target": told(func(_ int64, changes *svc.StoreChanges) {
 		slices.SortFunc(changes.Targets, func(a, b svc.Target) int { return strings.Compare(show(a), show(b)) })
 		changes.Targets = slices.Compact(changes.Targets)
 	}),
-	"the holder of a changed key is lost": told(func(_ int64, changes *svc.Changes) {
+	"the holder of a changed key is lost": told(func(_ int64, changes *svc.StoreChanges) {
 		for i := range changes.Targets {
 			changes.Targets[i].Holder = svc.Identity{}
 		}
 	}),
-	"long ids are cut in changes": told(func(_ int64, changes *svc.Changes) {
+	"long ids are cut in changes": told(func(_ int64, changes *svc.StoreChanges) {
 		for i, target := range changes.Targets {
 			changes.Targets[i].ID = target.ID[:min(64, len(target.ID))]
 		}
 	}),
-	"the number of returned changes is limited": told(func(_ int64, changes *svc.Changes) {
+	"the number of returned changes is limited": told(func(_ int64, changes *svc.StoreChanges) {
 		changes.Targets = changes.Targets[:min(256, len(changes.Targets))]
 	}),
-	"a Reset is never returned": told(func(_ int64, changes *svc.Changes) { changes.Reset = false }),
-	"a Reset is returned with targets": told(func(_ int64, changes *svc.Changes) {
+	"a Reset is never returned": told(func(_ int64, changes *svc.StoreChanges) { changes.Reset = false }),
+	"a Reset is returned with targets": told(func(_ int64, changes *svc.StoreChanges) {
 		if changes.Reset {
 			changes.Targets = []svc.Target{sourceKey("s").Target()}
 		}
 	}),
-	"an empty store answers with a Reset": told(func(since int64, changes *svc.Changes) {
+	"an empty store answers with a Reset": told(func(since int64, changes *svc.StoreChanges) {
 		changes.Reset = changes.Reset || changes.Generation == 0
 	}),
 	"a refusal leaves a change": func(s *store) {
@@ -63,12 +63,12 @@ var changeFaults = map[string]func(*store){
 
 // longFaults are the faults that only the slow rules catch.
 var longFaults = map[string]func(*store){
-	"only 100 generations are kept": told(func(since int64, changes *svc.Changes) {
+	"only 100 generations are kept": told(func(since int64, changes *svc.StoreChanges) {
 		if changes.Generation-since > 100 {
-			*changes = svc.Changes{Generation: changes.Generation, Reset: true}
+			*changes = svc.StoreChanges{Generation: changes.Generation, Reset: true}
 		}
 	}),
-	"older changes are left out without a Reset": told(func(since int64, changes *svc.Changes) {
+	"older changes are left out without a Reset": told(func(since int64, changes *svc.StoreChanges) {
 		changes.Targets = changes.Targets[max(0, len(changes.Targets)-1000):]
 	}),
 	"a no-break space is read as a space": func(s *store) {
@@ -78,7 +78,7 @@ var longFaults = map[string]func(*store){
 		}
 	},
 	"changes and the generation are read in two steps": func(s *store) {
-		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
+		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
 			changes, err := s.Store.Changes(ctx, since)
 			if err != nil || changes.Reset {
 				return changes, err
@@ -133,7 +133,7 @@ var longFaults = map[string]func(*store){
 	"one change in a thousand is lost": func(s *store) {
 		var mu sync.Mutex
 		seen := 0
-		s.changes = func(ctx context.Context, since int64) (svc.Changes, error) {
+		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
 			changes, err := s.Store.Changes(ctx, since)
 			mu.Lock()
 			defer mu.Unlock()

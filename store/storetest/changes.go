@@ -64,7 +64,7 @@ var changeRules = []rule{
 		for _, call := range slices.Concat(refusals(), reads()) {
 			_ = call.do(c.ctx, c.Store)
 			c.same(
-				"changes after "+call.name, c.changes(prepared), svc.Changes{Generation: prepared},
+				"changes after "+call.name, c.changes(prepared), svc.StoreChanges{Generation: prepared},
 			)
 		}
 	}},
@@ -81,7 +81,7 @@ var changeRules = []rule{
 }
 
 // changes reads what has changed since a generation that the store remembers.
-func (c *checker) changes(since int64) svc.Changes {
+func (c *checker) changes(since int64) svc.StoreChanges {
 	changes, err := c.Changes(c.ctx, since)
 	c.ok(err)
 	if changes.Reset {
@@ -93,7 +93,7 @@ func (c *checker) changes(since int64) svc.Changes {
 func (c *checker) reset(since, generation int64) {
 	changes, err := c.Changes(c.ctx, since)
 	c.ok(err)
-	c.same(fmt.Sprint("changes since ", since), changes, svc.Changes{
+	c.same(fmt.Sprint("changes since ", since), changes, svc.StoreChanges{
 		Generation: generation, Reset: true,
 	})
 }
@@ -123,7 +123,7 @@ var longRules = []rule{
 			c.ok(c.CreateAPIKey(c.ctx, key))
 			want[i] = key.Target()
 		}
-		c.same("the last 1,000", c.changes(mutations-1000), svc.Changes{
+		c.same("the last 1,000", c.changes(mutations-1000), svc.StoreChanges{
 			Generation: mutations, Targets: want[mutations-1000:],
 		})
 		changes, err := c.Changes(c.ctx, 0)

@@ -100,13 +100,13 @@ type store struct {
 	access           func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
 	allAccess        func(context.Context) (svc.AccessRows, error)
 	changeAccess     func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
-	changes          func(context.Context, int64) (svc.Changes, error)
+	changes          func(context.Context, int64) (svc.StoreChanges, error)
 	awaitChange      func(context.Context, int64) error
 	addEvents        func(context.Context, []svc.Event) error
 	claimEvents      func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
 	deleteEvents     func(context.Context, []uuid.UUID) error
-	answer           func(context.Context, []byte, time.Time) (svc.Answer, error)
-	keepAnswer       func(context.Context, svc.Answer, time.Time) error
+	answer           func(context.Context, []byte, time.Time) (svc.KeptAnswer, error)
+	keepAnswer       func(context.Context, svc.KeptAnswer, time.Time) error
 	appendAudit      func(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error
 	auditRecords     func(context.Context, svc.AuditPage) ([]svc.AuditRecord, error)
 	atomically       func(context.Context, func(context.Context, svc.Store) error) error
@@ -221,7 +221,7 @@ func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	return s.changeAccess(ctx, named, change)
 }
 
-func (s *store) Changes(ctx context.Context, since int64) (svc.Changes, error) {
+func (s *store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	return s.changes(ctx, since)
 }
 func (s *store) AwaitChange(ctx context.Context, since int64) error { return s.awaitChange(ctx, since) }
@@ -234,10 +234,10 @@ func (s *store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	return s.deleteEvents(ctx, ids)
 }
-func (s *store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Answer, error) {
+func (s *store) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
 	return s.answer(ctx, key, now)
 }
-func (s *store) KeepAnswer(ctx context.Context, answer svc.Answer, now time.Time) error {
+func (s *store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
 	return s.keepAnswer(ctx, answer, now)
 }
 func (s *store) AppendAudit(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {

@@ -16,7 +16,7 @@ import (
 var generalRules = []rule{
 	{"the generation of an empty store is 0", func(c *checker) {
 		c.same("generation", c.generation(), int64(0))
-		c.same("changes", c.changes(0), svc.Changes{})
+		c.same("changes", c.changes(0), svc.StoreChanges{})
 	}},
 	{"the generation grows with every mutation", func(c *checker) {
 		before := c.generation()

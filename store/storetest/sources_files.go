@@ -163,7 +163,7 @@ var sourceFileRules = []rule{
 		for _, path := range []string{"", "a", "a", "b"} {
 			c.keep(acme, path, "data", at(1))
 			c.same("generation", c.generation(), int64(1))
-			c.same("changes", c.changes(1), svc.Changes{Generation: 1})
+			c.same("changes", c.changes(1), svc.StoreChanges{Generation: 1})
 			c.same("source", c.source(acme), newSource(acme))
 		}
 	}},

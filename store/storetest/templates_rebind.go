@@ -102,7 +102,7 @@ var rebindRules = []rule{
 		} {
 			c.same("keys", c.rebind(call.source, call.url), []svc.TemplateKey{})
 			c.same("generation", c.generation(), int64(2))
-			c.same("changes", c.changes(2), svc.Changes{Generation: 2})
+			c.same("changes", c.changes(2), svc.StoreChanges{Generation: 2})
 		}
 	}},
 	{"RebindTemplates of many templates is one mutation, " +

@@ -228,7 +228,7 @@ var rebindFaults = map[string]func(*store){
 		}
 		return keys
 	}),
-	"changes hold 64 templates at most": told(func(_ int64, changes *svc.Changes) {
+	"changes hold 64 templates at most": told(func(_ int64, changes *svc.StoreChanges) {
 		if len(changes.Targets) > 64 && changes.Targets[64].Kind == svc.TargetTemplate {
 			changes.Targets = changes.Targets[:64]
 		}
