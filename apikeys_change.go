@@ -300,7 +300,7 @@ func (s *Keys) revokeAll(
 		if n < revokeChunk {
 			return revoked, s.catchUp(ctx)
 		}
-		if s.copies != nil {
+		if !s.inTransaction {
 			tasks.Wait(ctx, time.After(time.Since(began)))
 		}
 	}
@@ -328,15 +328,7 @@ func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n
 // catchUp makes cached values older than the store's present state unusable. Another call may also
 // have revoked keys, and not yet have dropped them from the cache.
 func (s *Keys) catchUp(ctx context.Context) error {
-	if s.copies == nil {
-		return nil
-	}
-	changes, err := s.changes(ctx, s.copies.applied.Load())
-	if err != nil {
-		return fault("read changes", err)
-	}
-	s.copies.hear(changes.Generation)
-	return nil
+	return fault("read changes", s.copies.CatchUp(ctx))
 }
 
 // RevokeLeaked revokes those tokens that are keys issued here, and returns them. It serves reports
@@ -481,7 +473,7 @@ func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
 	}
 	key := snapshot.Key
 	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
-		!s.keys.copyOf(key).good(s.config.Now()) || !s.keys.sealed(*key) {
+		!s.keys.copyOf(key).Good(s.config.Now()) || !s.keys.sealed(*key) {
 		return s.ended(by)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/tasks"
 )
@@ -63,13 +64,13 @@ func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal
 		return Principal{}, err
 	}
 	now := s.config.Now()
-	if !ring.matches(c, key) || !key.good(now) || holder.keysRest {
+	if !ring.matches(c, key) || !key.Good(now) || holder.KeysRest {
 		return Principal{}, unauthenticated()
 	}
 	s.noteUse(ring, c, key, now)
 	return Principal{
-		Kind: key.holder.Kind, ID: key.holder.ID,
-		ScopingPolicyID: key.holder.narrowedBy, key: c.ID,
+		Kind: Kind(key.Holder.Kind), ID: key.Holder.ID,
+		ScopingPolicyID: key.Holder.NarrowedBy, key: c.ID,
 	}, nil
 }
 
@@ -77,59 +78,37 @@ func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal
 // that was never issued.
 func (s *authenticator) key(
 	ctx context.Context, ring *keyring, c claim,
-) (keyCopy, *standing, error) {
-	if s.copies != nil {
-		if key, holder, ok := s.copies.key(c.ID); ok {
-			return key, holder, nil
-		}
-	}
-	switch {
-	case !ring.issued(c):
-		return keyCopy{}, nobody, nil
-	case s.copies == nil:
-		key, holder, _, err := s.readKey(ctx, c.ID)
-		return key, holder, err
-	}
-	return s.copyKey(ctx, c.ID)
-}
-
-// copyKey reads a key and all that its holder's requests need, and caches both. If another request
-// is reading the same key, copyKey waits for it.
-func (s *authenticator) copyKey(ctx context.Context, id string) (keyCopy, *standing, error) {
-	s.followStore()
-	c := s.copies
-	keyFence, bankFence, now := c.keys.Fence(idOf(id)), c.banks.Fence(controlPlane), c.holders.Now()
-	defer turn(ctx, c.keys, keyFence, idOf(id))()
-	if key, holder, ok := c.key(id); ok {
+) (copies.Key, *copies.Standing, error) {
+	if key, holder, ok := s.copies.Key(c.ID); ok {
 		return key, holder, nil
 	}
-	key, holder, bank, err := s.readKey(ctx, id)
-	if err == nil {
-		c.keys.keep(keyFence, idOf(id), key)
-		c.banks.Put(bankFence, controlPlane, bank)
-		c.holders.PutSince(now, key.holder, holder)
+	if !ring.issued(c) {
+		return copies.Key{}, nobody, nil
 	}
-	return key, holder, err
+	return s.copies.LoadKey(ctx, c.ID, controlPlane, s.readKey)
 }
+
+// nobody is the holder of a key that was never issued.
+var nobody = &copies.Standing{KeysRest: true}
 
 // readKey reads a key, its holder and the bank that stands for this service, in one snapshot.
 func (s *authenticator) readKey(
 	ctx context.Context, id string,
-) (keyCopy, *standing, bankCopy, error) {
+) (copies.Key, *copies.Standing, copies.Bank, error) {
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id, BankID: controlPlane})
 	if err != nil {
-		return keyCopy{}, nobody, bankCopy{}, fault("read API key", err)
+		return copies.Key{}, nobody, copies.Bank{}, fault("read API key", err)
 	}
-	var key keyCopy
+	var key copies.Key
 	if snapshot.Key != nil {
 		key = s.keys.copyOf(snapshot.Key)
 		if !s.keys.sealed(*snapshot.Key) {
 			s.reportEdited(ctx, id)
-			key.closed = true
+			key.Closed = true
 		}
 	}
-	key.generation = snapshot.Generation
-	holder, bank := s.snapshotStanding(key.holder, snapshot)
+	key.Generation = snapshot.Generation
+	holder, bank := s.snapshotStanding(key.Holder, snapshot)
 	return key, holder, bank, nil
 }
 
@@ -152,11 +131,11 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 			Code: CodeInternal, Message: "an unexpected fault, see the server's log", Err: err,
 		}
 	}
-	known, _, err := s.standing(ctx, p.actor(), controlPlane)
+	known, _, err := s.standing(ctx, p.holder(), controlPlane)
 	if err != nil {
 		return Principal{}, err
 	}
-	if known.inactive {
+	if known.Inactive {
 		return Principal{}, unauthenticated()
 	}
 	return p, nil
@@ -251,21 +230,21 @@ func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 // key under an older pepper, or from before rows were sealed, gets a new hash under the first
 // pepper. That happens at its first use in any minute, because its pepper may be retired in the
 // next.
-func (s *authenticator) noteUse(ring *keyring, c claim, key keyCopy, now time.Time) {
-	if s.copies == nil {
+func (s *authenticator) noteUse(ring *keyring, c claim, key copies.Key, now time.Time) {
+	if s.inTransaction {
 		return
 	}
 	minute, first := minuteOf(now), ring.peppers[0]
-	noted := minute <= key.used || !s.copies.keys.use(idOf(c.ID), minute)
-	moves := key.pepper != 0 || key.unsealed && first.sealKey != nil
+	noted := minute <= key.Used || !s.copies.UseKey(c.ID, minute)
+	moves := key.Pepper != 0 || key.Unsealed && first.sealKey != nil
 	if noted && (!moves || s.uses.moves(c.ID)) {
 		return
 	}
 	use := keyUse{KeyUse: KeyUse{ID: c.ID, At: time.Unix(minute*60, 0).UTC()}}
 	if moves {
 		use.anew = &newHash{
-			holder: key.holder.Identity, old: key.hash,
-			hash: first.hash(key.holder.Kind, c.Token),
+			holder: identityOf(key.Holder), old: key.Hash,
+			hash: first.hash(Kind(key.Holder.Kind), c.Token),
 		}
 	}
 	s.uses.add(use)
@@ -338,7 +317,7 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 		s.keys.seal(key)
 		return true, nil
 	})
-	s.copies.keys.Drop(idOf(use.ID)) // a stale copy would cause a new hash each minute
+	s.copies.DropKey(use.ID)         // a stale copy would cause a new hash each minute
 	if errors.Is(err, ErrNotFound) { // revoked
 		return nil
 	}

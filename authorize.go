@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -53,15 +54,15 @@ func (s *guard) permitted(
 	if err := ctx.Err(); err != nil {
 		return nil, fault("authorize", err)
 	}
-	caller, all, err := s.standing(ctx, by.actor(), controlPlane)
+	caller, all, err := s.standing(ctx, by.holder(), controlPlane)
 	if err != nil {
 		return nil, err
 	}
-	if !caller.rights.Decide(action, controlPlane, &policy.Context{}, all).
+	if !caller.Rights.Decide(action, controlPlane, &policy.Context{}, all).
 		Vouch(by.vouched()).Allowed() {
 		return nil, forbidden("you are not allowed " + action)
 	}
-	return caller.rights, nil
+	return caller.Rights, nil
 }
 
 // authorizeMe refuses callers that are not users, and narrowed users: the user's own keys may have
@@ -143,11 +144,11 @@ func (s *holders) authorizeChange(ctx context.Context, by Principal, holder Iden
 func (s *guard) withinCeiling(
 	ctx context.Context, caller *policy.Rights, vouched []string, holder Identity,
 ) error {
-	target, _, err := s.standing(ctx, actor{Identity: holder}, controlPlane)
+	target, _, err := s.standing(ctx, holder.narrowed(""), controlPlane)
 	if err != nil {
 		return err
 	}
-	if action, within := policy.Within(target.rights.Opened(), caller, vouched); !within {
+	if action, within := policy.Within(target.Rights.Opened(), caller, vouched); !within {
 		return forbidden("the holder of these keys is allowed " + action + ", and you are not")
 	}
 	return nil
@@ -265,69 +266,39 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
 // rows.
 func (s *guard) standing(
-	ctx context.Context, who actor, bank string,
-) (*standing, *policy.Bank, error) {
-	if who.Kind == KindUnmapped {
-		who = Unmapped.actor()
+	ctx context.Context, who copies.Holder, bank string,
+) (*copies.Standing, *policy.Bank, error) {
+	if who.Kind == policy.Unmapped {
+		who = Unmapped.holder()
 	}
-	if s.copies != nil {
-		if holder, b, ok := s.copies.get(who, bank); ok {
-			return holder, b, nil
-		}
+	if holder, b, ok := s.copies.Standing(who, bank); ok {
+		return holder, b, nil
 	}
 	var c checker
 	if c.foreign("bank", bank); c.err() != nil {
 		return nil, nil, c.err()
 	}
-	if who.Kind != KindUnmapped && idProblem(who.ID) != "" {
-		return &standing{rights: s.compiler.Compile(policy.Subject{
+	if who.Kind != policy.Unmapped && idProblem(who.ID) != "" {
+		return &copies.Standing{Rights: s.compiler.Compile(policy.Subject{
 			Kind: policy.User, Closed: "denied: no principal has that id",
 		})}, nil, nil
 	}
-	if s.copies == nil {
-		holder, b, err := s.readStanding(ctx, who, bank)
-		return holder, b.policy, err
-	}
-	return s.copyStanding(ctx, who, bank)
-}
-
-// copyStanding reads the inputs of a decision and caches them.
-func (s *guard) copyStanding(
-	ctx context.Context, who actor, bank string,
-) (*standing, *policy.Bank, error) {
-	s.followStore()
-	c := s.copies
-	holderFence, bankFence := c.holders.Fence(who), c.banks.Fence(bank)
-	if _, known := c.holders.Get(who); known { // only the bank is not cached
-		if _, b, err := s.readStanding(ctx, Unmapped.actor(), bank); err == nil {
-			c.banks.Put(bankFence, bank, b)
-		}
-	} else {
-		defer turn(ctx, c.holders, holderFence, who)()
-	}
-	if holder, b, ok := c.get(who, bank); ok {
-		return holder, b, nil
-	}
-	holder, b, err := s.readStanding(ctx, who, bank)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.holders.Put(holderFence, who, holder)
-	c.banks.Put(bankFence, bank, b)
-	return holder, b.policy, nil
+	return s.copies.LoadStanding(ctx, who, bank, s.readStanding)
 }
 
 // readStanding reads the stored rows about a principal and a bank, in one snapshot.
 func (s *guard) readStanding(
-	ctx context.Context, who actor, bank string,
-) (*standing, bankCopy, error) {
-	query := AccessQuery{Identity: who.Identity, ScopingPolicyID: who.narrowedBy, BankID: bank}
-	if who == Unmapped.actor() {
+	ctx context.Context, who copies.Holder, bank string,
+) (*copies.Standing, copies.Bank, error) {
+	query := AccessQuery{
+		Identity: identityOf(who), ScopingPolicyID: who.NarrowedBy, BankID: bank,
+	}
+	if who == Unmapped.holder() {
 		query.Identity = Identity{}
 	}
 	snapshot, err := s.store.Access(ctx, query)
 	if err != nil {
-		return nil, bankCopy{}, fault("read access", err)
+		return nil, copies.Bank{}, fault("read access", err)
 	}
 	holder, b := s.snapshotStanding(who, snapshot)
 	return holder, b, nil
@@ -335,24 +306,26 @@ func (s *guard) readStanding(
 
 // snapshotStanding returns what a snapshot says about a principal and a bank. A principal without a
 // row has no stored rights, but is not closed: the Actions that the host grants still count.
-func (s *guard) snapshotStanding(who actor, snapshot AccessSnapshot) (*standing, bankCopy) {
-	if s.copies != nil {
-		s.copies.hear(snapshot.Generation)
-	}
-	subject, holder := snapshot.subject(who.Identity), &standing{generation: snapshot.Generation}
+func (s *guard) snapshotStanding(
+	who copies.Holder, snapshot AccessSnapshot,
+) (*copies.Standing, copies.Bank) {
+	s.copies.Hear(snapshot.Generation)
+	of := identityOf(who)
+	subject, holder := snapshot.subject(of), &copies.Standing{Generation: snapshot.Generation}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	switch {
-	case who.Kind == KindUser && user == nil:
+	case of.Kind == KindUser && user == nil:
 		subject.Closed = ""
-	case who.Kind == KindUser:
-		holder.inactive = user.Inactive
-	case who.Kind == KindServiceAccount && account == nil:
+	case of.Kind == KindUser:
+		holder.Inactive = user.Inactive
+	case of.Kind == KindServiceAccount && account == nil:
 		subject.Closed = ""
-	case who.Kind == KindServiceAccount:
-		holder.inactive = account.Inactive
+	case of.Kind == KindServiceAccount:
+		holder.Inactive = account.Inactive
 	}
-	holder.keysRest = snapshot.keysRest(who.Identity)
-	snapshot.narrow(&subject, who.narrowedBy)
-	holder.rights = s.compiler.Compile(subject)
-	return holder, bankCopy{policy.CompileBank(snapshot.bankPolicy()), snapshot.Generation}
+	holder.KeysRest = snapshot.keysRest(of)
+	snapshot.narrow(&subject, who.NarrowedBy)
+	holder.Rights = s.compiler.Compile(subject)
+	bank := policy.CompileBank(snapshot.bankPolicy())
+	return holder, copies.Bank{Policy: bank, Generation: snapshot.Generation}
 }

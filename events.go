@@ -2,8 +2,10 @@ package svc
 
 import (
 	"context"
+	"math"
 	"time"
 
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/tasks"
 	"github.com/google/uuid"
 )
@@ -94,6 +96,58 @@ type journal struct {
 	answerKeys *keyring // seals the answers to repeatable requests
 }
 
+// forget drops cached rows that changed. Calls also use it for targets that the store shows to be
+// changed by another call, which may not have dropped them yet.
+func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
+
+// drop forgets cached rows of targets that changed at a generation or earlier.
+func (s *base) drop(targets []Target, generation int64) {
+	for _, t := range targets {
+		switch t.Kind {
+		case TargetTemplate, TargetSource, TargetAPIKey:
+		default:
+			s.allAccess.Clear()
+		}
+		switch t.Kind {
+		case TargetAPIKey:
+			s.copies.DropKey(t.ID)
+		case TargetTemplate:
+			s.allInstalled.Clear()
+			s.listed.dropBefore(generation)
+		case TargetBankPolicy:
+			s.copies.DropBank(t.ID)
+		case TargetServiceAccount:
+			s.copies.DropAccount(t.ID)
+		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment:
+			s.copies.DropHolders() // any holder may have them, or have that user as its owner
+		}
+	}
+}
+
+// feed tells the cache what has changed in the store.
+type feed struct{ *base }
+
+func (f feed) Next(ctx context.Context, since int64) (copies.Changes, error) {
+	next, err := f.changes(ctx, since)
+	return copies.Changes{
+		Generation: next.Generation, Reset: next.Reset,
+		Drop: func() { f.drop(next.Targets, next.Generation) },
+	}, err
+}
+
+func (f feed) AwaitChange(ctx context.Context, since int64) error {
+	return f.store.AwaitChange(ctx, since)
+}
+
+const seeTimeout = 5 * time.Second // for one look at the store
+
+// changes asks the store for changes, with a timeout: an unreachable store may never answer.
+func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
+	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
+	defer cancel()
+	return s.store.Changes(ctx, since)
+}
+
 // mutation writes to store and returns its events. It may be called again.
 type mutation func(ctx context.Context, store Store) ([]Event, error)
 
@@ -147,7 +201,7 @@ func (s *journal) announce(ctx context.Context, events []Event) error {
 	if s.config.OnEvent == nil || len(events) == 0 {
 		return nil
 	}
-	if s.copies == nil { // in a transaction of the host
+	if s.inTransaction {
 		return fault("keep events", s.store.AddEvents(ctx, events))
 	}
 	for _, event := range events {

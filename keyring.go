@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -196,7 +197,7 @@ func (s *rings) ring(ctx context.Context) (*keyring, error) {
 		}
 		complete.peppers[i].tagKey = kept
 	}
-	if s.copies != nil {
+	if !s.inTransaction {
 		s.complete.Store(complete)
 	}
 	return complete, nil
@@ -272,13 +273,13 @@ func (r *keyring) issued(c claim) bool {
 }
 
 // matches reports whether the claim is that key.
-func (r *keyring) matches(c claim, key keyCopy) bool {
-	known := key.pepper != noPepper
-	p := r.peppers[max(0, key.pepper)] // an unknown key costs as much work
-	kind := cmp.Or(c.kind, key.holder.Kind)
+func (r *keyring) matches(c claim, key copies.Key) bool {
+	known := key.Pepper != noPepper
+	p := r.peppers[max(0, key.Pepper)] // an unknown key costs as much work
+	kind := cmp.Or(c.kind, Kind(key.Holder.Kind))
 	hash := p.hash(kind, c.Token)
-	same := subtle.ConstantTimeCompare(hash[:], key.hash[:]) == 1
-	return same && known && kind == key.holder.Kind
+	same := subtle.ConstantTimeCompare(hash[:], key.Hash[:]) == 1
+	return same && known && kind == Kind(key.Holder.Kind)
 }
 
 func (p pepper) tag(drawn string) uint32 {
@@ -303,6 +304,22 @@ func sum(key []byte, text string) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text))
 	return mac.Sum(nil)
+}
+
+// copyOf returns the cached form of a key.
+func (r *keyring) copyOf(k *APIKey) copies.Key {
+	key := copies.Key{
+		Holder: k.Holder.narrowed(k.ScopingPolicyID), Pepper: r.place(k.Pepper),
+		Closed: k.Disabled || !k.RevokedAt.IsZero(), Unsealed: len(k.Seal) == 0,
+	}
+	copy(key.Hash[:], k.Hash)
+	if !k.ExpiresAt.IsZero() {
+		key.Expires = k.ExpiresAt.UnixMicro()
+	}
+	if !k.LastUsedAt.IsZero() {
+		key.Used = minuteOf(k.LastUsedAt)
+	}
+	return key
 }
 
 // seal seals a key's row under the pepper of its hash.

@@ -94,7 +94,7 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 		SigningKey: source.SigningKey, Serial: source.Serial,
 	}
 	// In a transaction of the host, Memory stays nil: a request may outlive the transaction.
-	if s.copies != nil {
+	if !s.inTransaction {
 		up.Memory = sourceMemory{s, source.SourceKey}
 	}
 	if !source.HasAuth() {
@@ -256,7 +256,7 @@ func sourceProblem(err error) (string, error) {
 // of its catalogue is not a failure of the source.
 func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
 	// Announce nothing in a transaction of the host, or for a cancelled request.
-	if s.copies == nil || errors.Is(err, context.Canceled) {
+	if s.inTransaction || errors.Is(err, context.Canceled) {
 		return
 	}
 	code := ErrorCode(err)

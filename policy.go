@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -208,13 +209,10 @@ func (s *Service) Decide(
 	if action == "" {
 		return Decision{}, invalid("action", "is required")
 	}
-	var now cache.Moment
-	known := false
-	if s.copies != nil {
-		now, known = s.copies.again(&d.of, &p, action, bank, (*policy.Context)(&in))
-	}
+	who := p.holder()
+	now, known := s.copies.Again(&d.of, &who, action, bank, (*policy.Context)(&in))
 	if !known {
-		d.of, err = s.guard.decide(ctx, p.actor(), action, bank, (*policy.Context)(&in), now)
+		d.of, err = s.guard.decide(ctx, who, action, bank, (*policy.Context)(&in), now)
 		if err != nil {
 			return Decision{}, err
 		}
@@ -228,15 +226,15 @@ func (s *Service) Decide(
 // decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
 // nothing.
 func (s *guard) decide(
-	ctx context.Context, who actor, action, bank string, in *policy.Context, now cache.Moment,
+	ctx context.Context, who copies.Holder, action, bank string, in *policy.Context, now cache.Moment,
 ) (policy.Decision, error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	d := holder.rights.Decide(action, bank, in, policyOf)
+	d := holder.Rights.Decide(action, bank, in, policyOf)
 	if now != 0 {
-		holder.rights.Note(action, bank, policyOf, uint64(now))
+		holder.Rights.Note(action, bank, policyOf, uint64(now))
 	}
 	return d, nil
 }

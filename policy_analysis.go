@@ -169,41 +169,30 @@ func (s *guard) everybody(ctx context.Context) (*everybody, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault("read all access", err)
 	}
-	if s.copies == nil {
-		return s.readEverybody(ctx)
-	}
-	if all, ok := s.copies.allOf(); ok {
-		return all, nil
-	}
-	s.followStore()
-	fence := s.copies.everybody.Fence(struct{}{})
-	defer turn(ctx, s.copies.everybody, fence, struct{}{})()
-	if all, ok := s.copies.allOf(); ok {
-		return all, nil
-	}
-	all, err := s.readEverybody(ctx)
-	if err == nil && cache.Size(all.AccessRows) <= maxEverybody {
-		s.copies.everybody.Put(fence, struct{}{}, all)
-	}
-	return all, err
+	return s.allAccess.Load(ctx, func(int64) (*everybody, int64, error) {
+		rows, err := s.store.AllAccess(ctx)
+		if err != nil {
+			return nil, 0, fault("read all access", err)
+		}
+		s.copies.Hear(rows.Generation)
+		return s.everybodyOf(rows), rows.Generation, nil
+	})
 }
 
-func (s *guard) readEverybody(ctx context.Context) (*everybody, error) {
-	rows, err := s.store.AllAccess(ctx)
-	if err != nil {
-		return nil, fault("read all access", err)
-	}
-	if s.copies != nil {
-		s.copies.hear(rows.Generation)
-	}
+func (e *everybody) size() int64 { return cache.Size(e.AccessRows) }
+
+// maxEverybody limits the bytes of all cached rows of access, and of their compiled form.
+const maxEverybody = 256 << 20
+
+func (s *guard) everybodyOf(rows AccessRows) *everybody {
 	r := newRoster(rows)
 	return &everybody{r, sync.OnceValue(func() *policy.World {
 		world := s.compiler.World(r.census(nil))
-		if s.copies != nil && cache.Size(r.AccessRows)+world.Size() > maxEverybody {
-			s.copies.everybody.Clear()
+		if cache.Size(r.AccessRows)+world.Size() > maxEverybody {
+			s.allAccess.Clear()
 		}
 		return world
-	})}, nil
+	})}
 }
 
 // MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate]. A

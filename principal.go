@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+
+	"github.com/extsvc/svc/internal/copies"
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // Kind is the kind of a principal. It always stands next to an id, and is never part of the id.
@@ -92,13 +95,17 @@ func (p Principal) or(holder Identity) Identity {
 // Identity returns p's kind and id, without its Actions and its scoping policy.
 func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
 
-// actor is an identity and the policy that narrows it in a request.
-type actor struct {
-	Identity
-	narrowedBy string // "": none
+// holder returns whose rights a decision about p rests on.
+func (p Principal) holder() copies.Holder { return p.Identity().narrowed(p.ScopingPolicyID) }
+
+// narrowed returns the holder of the rights of i under a scoping policy; "" none.
+func (i Identity) narrowed(by string) copies.Holder {
+	return copies.Holder{Kind: policy.Kind(i.Kind), ID: i.ID, NarrowedBy: by}
 }
 
-func (p Principal) actor() actor { return actor{p.Identity(), p.ScopingPolicyID} }
+func identityOf(holder copies.Holder) Identity {
+	return Identity{Kind: Kind(holder.Kind), ID: holder.ID}
+}
 
 // vouched returns the Actions that count: none when p is narrowed.
 func (p Principal) vouched() []string {

@@ -51,6 +51,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/errorlog"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/seal"
@@ -198,12 +199,34 @@ type Service struct {
 
 // base holds what all parts of a Service need.
 type base struct {
-	config   Config
-	store    Store
-	compiler *policy.Compiler
-	// copies is nil in a transaction of the host (see WithStore): each call then reads the store.
-	copies      *copies
-	followStore func() // starts the follower of the store, once
+	config        Config
+	store         Store
+	compiler      *policy.Compiler
+	inTransaction bool // the store belongs to a transaction of the host, see WithStore
+
+	// The cache. In a transaction of the host it keeps nothing, and each call reads the store.
+	copies       *copies.Copies
+	allAccess    *copies.One[*everybody]
+	allInstalled *copies.One[*installed]
+	listed       *templateCopies
+}
+
+// keptKeys is the number of keys to cache if the host sets no number.
+const keptKeys = 1 << 16
+
+// newBase returns a base whose cache follows the store with start, from its first use on.
+func newBase(config Config, start func(follow func(context.Context))) *base {
+	compiler := policy.NewCompiler()
+	b := &base{
+		config: config, store: config.Store, compiler: compiler,
+		listed: newTemplateCopies(config.Templates.Cached),
+	}
+	keys := cmp.Or(config.Keys.Cached, keptKeys)
+	b.copies = copies.New(keys, compiler.Budget(), feed{b}, start)
+	b.allAccess = copies.NewOne(b.copies, maxEverybody, (*everybody).size)
+	b.allInstalled = copies.NewOne(b.copies, maxInstalled, (*installed).size)
+	b.copies.OnReset(b.listed.lists.Clear)
+	return b
 }
 
 // New returns a Service over config, or an error that names the missing or wrong field.
@@ -234,13 +257,6 @@ func New(config Config) (*Service, error) {
 	if config.Templates.Cached < 0 {
 		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
 	}
-	compiler := policy.NewCompiler()
-	b := &base{
-		config: config, store: config.Store, compiler: compiler,
-		copies: newCopies(
-			cmp.Or(config.Keys.Cached, keptKeys), config.Templates.Cached, compiler.Budget(),
-		),
-	}
 	keys, err := newKeyring(config.Keys)
 	if err != nil {
 		return nil, err
@@ -252,19 +268,20 @@ func New(config Config) (*Service, error) {
 	if len(config.Keys.Peppers) == 0 {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
+	work := tasks.NewGroup(config.Logger)
+	b := newBase(config, work.Start)
 	s := assemble(
 		b, &rings{base: b, keys: keys, complete: &atomic.Pointer[keyring]{}},
 		sealer, &failing{}, &checks{},
 	)
-	s.start()
+	s.start(work)
 	return s, nil
 }
 
 // start begins the background work, or prepares it for its first use.
-func (s *Service) start() {
-	work, shelf, callers := tasks.NewGroup(s.config.Logger), s.Templates.shelf, s.callers
+func (s *Service) start(work *tasks.Group) {
+	shelf, callers := s.Templates.shelf, s.callers
 	s.work = work
-	s.followStore = sync.OnceFunc(func() { work.Start(s.follow) })
 	shelf.copyTemplates = sync.OnceFunc(func() { work.Start(shelf.keepTemplates) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
 	if s.config.OnEvent != nil {
@@ -306,7 +323,10 @@ func assemble(
 // [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition],
 // [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithStore(store Store) *Service {
-	b := &base{config: s.config, store: store, compiler: s.compiler}
+	b := &base{
+		config: s.config, store: store, compiler: s.compiler, inTransaction: true,
+		listed: newTemplateCopies(0),
+	}
 	up, r := s.Sources.upstreams, s.Keys.rings
 	return assemble(
 		b, &rings{b, r.keys, r.complete},

@@ -112,11 +112,14 @@ func (s *upstreams) eachSource(
 	ctx context.Context, n int, do func(ctx context.Context, i int) error,
 ) error {
 	limit := sourcesAtOnce
-	if s.copies == nil {
+	if s.inTransaction {
 		limit = 1
 	}
 	return tasks.AtOnce(ctx, n, limit, do)
 }
+
+// maxChecks limits the bytes of the kept results of the last comparisons with sources.
+const maxChecks = 64 << 20
 
 // sourceCheck is the result of comparing installed templates with a catalogue.
 type sourceCheck struct {
@@ -202,7 +205,7 @@ func (s *Templates) checkSource(
 		return last, nil
 	}
 	check.registered, check.url, check.revision = up.Registered, up.URL, catalog.Revision
-	check.follows = s.copies != nil
+	check.follows = !s.inTransaction
 	if err := s.compare(ctx, up, catalog, check, tick); err != nil {
 		return nil, err
 	}

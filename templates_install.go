@@ -104,10 +104,14 @@ func (in Install) idField() string {
 
 // installed holds the server's templates that came from sources. It does not change.
 type installed struct {
-	count      int
-	bySource   map[SourceKey][]Installation // each list in order of id
-	generation int64
+	count    int
+	bySource map[SourceKey][]Installation // each list in order of id
 }
+
+func (i *installed) size() int64 { return cache.Size(i.bySource) }
+
+// maxInstalled limits the bytes of the cached sources of all templates.
+const maxInstalled = 64 << 20
 
 // installs knows which templates came from which source.
 type installs struct {
@@ -118,38 +122,14 @@ type installs struct {
 // installed returns the server's templates that came from sources. It returns the cached copy while
 // that is valid, else it reads the store.
 func (s *installs) installed(ctx context.Context) (*installed, error) {
-	if s.copies == nil {
-		return s.readInstalled(ctx, 0)
-	}
-	if all, ok := s.copies.installedOf(); ok {
-		return all, nil
-	}
-	s.followStore()
-	fence := s.copies.installed.Fence(struct{}{})
-	defer turn(ctx, s.copies.installed, fence, struct{}{})()
-	if all, ok := s.copies.installedOf(); ok {
-		return all, nil
-	}
-	v, _ := s.copies.view()
-	all, err := s.readInstalled(ctx, v.generation)
-	if err == nil && cache.Size(all.bySource) <= maxInstalled {
-		s.copies.installed.Put(fence, struct{}{}, all)
-	}
-	return all, err
+	return s.allInstalled.Load(ctx, func(known int64) (*installed, int64, error) {
+		all, err := s.readInstalled(ctx)
+		return all, known, err
+	})
 }
 
-// installedOf returns the cached copy of the installed templates, and whether it is valid.
-func (c *copies) installedOf() (*installed, bool) {
-	v, ok := c.view()
-	if !ok {
-		return nil, false
-	}
-	all, found := c.installed.Get(struct{}{})
-	return all, found && v.holds(all.generation)
-}
-
-func (s *installs) readInstalled(ctx context.Context, generation int64) (*installed, error) {
-	all := &installed{bySource: map[SourceKey][]Installation{}, generation: generation}
+func (s *installs) readInstalled(ctx context.Context) (*installed, error) {
+	all := &installed{bySource: map[SourceKey][]Installation{}}
 	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
 	for i, err := range list(ctx, "list installations", page.Limit,
 		func() error { return nil },

@@ -15,6 +15,8 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
+const copyPause = 100 * time.Millisecond // after a failed copy
+
 // copyRest sets the pause after copying templates, as a multiple of the time that copying took.
 const copyRest = 20
 
@@ -64,10 +66,7 @@ type shelf struct {
 // shown drops the list when it disagrees with the store. t is the template that the store returned;
 // nil: the store has no such template.
 func (s *shelf) shown(id string, t *Template) {
-	if s.copies == nil {
-		return
-	}
-	lists := s.copies.templates.lists
+	lists := s.listed.lists
 	if list, found := lists.Get(struct{}{}); found && !list.tooLarge && !list.has(id, t) {
 		lists.Clear()
 	}
@@ -75,17 +74,17 @@ func (s *shelf) shown(id string, t *Template) {
 
 // templateList returns the cached list of all templates while it is valid. Nil: read the store.
 func (s *shelf) templateList() *templateList {
-	if s.copies == nil || s.copies.templates.room == 0 {
+	c := s.listed
+	if c.room == 0 {
 		return nil
 	}
-	s.followStore()
-	c := s.copies.templates
+	s.copies.Follow()
 	// Count the writers before reading the list: a writer drops the list before it leaves the
 	// count.
 	if c.writers.Load() > 0 {
 		return nil
 	}
-	v, ok := s.copies.view()
+	v, ok := s.copies.View()
 	if !ok {
 		return nil
 	}
@@ -95,7 +94,7 @@ func (s *shelf) templateList() *templateList {
 		c.want()
 		return nil
 	}
-	if list.tooLarge || !v.holds(list.generation) {
+	if list.tooLarge || !v.Holds(list.generation) {
 		return nil
 	}
 	return list
@@ -123,10 +122,7 @@ func (s *shelf) copiedTemplate(
 // changesTemplates marks the start of a change to templates of the server. Call it before the
 // change, and call done when the outcome is known, even a refusal.
 func (s *shelf) changesTemplates() (done func()) {
-	if s.copies == nil {
-		return func() {}
-	}
-	c := s.copies.templates
+	c := s.listed
 	c.writers.Add(1)
 	return func() {
 		c.lists.Clear()
@@ -137,13 +133,13 @@ func (s *shelf) changesTemplates() (done func()) {
 // keepTemplates reads the lists that callers want until ctx ends.
 func (s *shelf) keepTemplates(ctx context.Context) {
 	for ctx.Err() == nil {
-		tasks.Wait(ctx, s.copies.templates.wanted)
-		if _, found := s.copies.templates.lists.Get(struct{}{}); found || ctx.Err() != nil {
+		tasks.Wait(ctx, s.listed.wanted)
+		if _, found := s.listed.lists.Get(struct{}{}); found || ctx.Err() != nil {
 			continue // a caller wanted the list while it was read
 		}
 		began := time.Now()
 		if err := s.putTemplates(ctx); err != nil {
-			tasks.Wait(ctx, time.After(seePause))
+			tasks.Wait(ctx, time.After(copyPause))
 		}
 		tasks.Wait(ctx, time.After(copyRest*time.Since(began)))
 	}
@@ -152,7 +148,7 @@ func (s *shelf) keepTemplates(ctx context.Context) {
 // putTemplates reads the list, and keeps it if no template changed meanwhile. For a list that is
 // too large it keeps that fact.
 func (s *shelf) putTemplates(ctx context.Context) error {
-	c := s.copies.templates
+	c := s.listed
 	fence := c.lists.Fence(struct{}{})
 	before, err := s.changes(ctx, math.MaxInt64)
 	if err != nil {
@@ -171,7 +167,7 @@ func (s *shelf) putTemplates(ctx context.Context) error {
 	if room >= 0 {
 		list = newTemplateList(rows, room, after.Generation)
 	}
-	s.copies.hear(after.Generation)
+	s.copies.Hear(after.Generation)
 	c.lists.Put(fence, struct{}{}, list)
 	return nil
 }

@@ -1,0 +1,284 @@
+// Package copies keeps what was read from a store, and knows up to which generation it holds.
+// A nil *Copies keeps nothing, for work in a host's transaction.
+package copies
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/tasks"
+)
+
+// Limits in number.
+const (
+	leastHolders = 1 << 14 // as many holders as keys, but at least this many
+	mostHolders  = 1 << 16
+	keptBanks    = 1 << 14
+)
+
+// Copies is a cache of keys, their holders and banks: most requests need no store call. A call that
+// changes the store drops the changed values before it returns. A follower of the store's changes
+// drops what others change.
+//
+// A cached value carries the generation at which it was read. While it is in the cache, it holds up
+// to the generation applied last. When a read shows that the store is further, only values of
+// exactly that generation are used until the follower has caught up. So no answer is older than an
+// earlier one, and all values in one answer are of one state of the store.
+//
+// All methods are safe for concurrent use.
+type Copies struct {
+	generations
+	holders *cache.Cache[Holder, *Standing]
+	banks   *cache.Cache[string, Bank]
+	seed    maphash.Seed // of both
+	keys    *keys
+
+	feed   Feed
+	begin  func() // starts the follower, once
+	clears []func()
+}
+
+// Holder is a user, a service account or the public, and the policy that narrows it in a request.
+type Holder struct {
+	Kind       policy.Kind
+	ID         string
+	NarrowedBy string // "": none
+}
+
+// public is the holder without any rights of its own.
+var public = Holder{Kind: policy.Unmapped}
+
+// Standing is what is known of a holder.
+type Standing struct {
+	Rights   *policy.Rights
+	Inactive bool // its own row says so
+	// KeysRest: nobody may act with its keys. The holder or its owner is inactive, or the service
+	// account no longer exists.
+	KeysRest   bool
+	Generation int64
+}
+
+// standingBytes is the size of a Standing without the table of its rights: the struct, the rights,
+// and the reason of a denial.
+const standingBytes = 512
+
+// Bank is the policy of a bank. Banks without a policy are cached as well.
+type Bank struct {
+	Policy     *policy.Bank
+	Generation int64
+}
+
+// New returns a cache for so many keys. Holders and banks count in budget, which they share with
+// the rights that a Compiler keeps.
+//
+// At its first use the cache calls start, once, with the function that follows the feed until its
+// ctx ends.
+func New(
+	keys int, budget *cache.Budget, feed Feed, start func(follow func(context.Context)),
+) *Copies {
+	holders := min(max(keys, leastHolders), mostHolders)
+	c := &Copies{
+		generations: generations{epoch: time.Now()},
+		seed:        maphash.MakeSeed(),
+		keys:        newKeys(keys, 2*holders), // renumbering the holders forgets all keys
+		feed:        feed,
+	}
+	c.begin = sync.OnceFunc(func() { start(c.follow) })
+	hashOf := func(who Holder) uint64 { return c.hash(who.ID) } // see DropAccount
+	c.holders = cache.NewWithin(holders, hashOf, budget, func(
+		who Holder, s *Standing,
+	) (int64, *cache.Share) {
+		return standingBytes + cache.Size(who), s.Rights.Share()
+	})
+	c.banks = cache.NewWithin(keptBanks, c.hash, budget, func(
+		id string, b Bank,
+	) (int64, *cache.Share) {
+		return cache.Allocated(len(id)), b.Policy.Share()
+	})
+	c.clears = []func(){c.holders.Clear, c.banks.Clear, c.keys.Clear}
+	return c
+}
+
+// hash returns the hash of a holder's id or a bank's id.
+func (c *Copies) hash(id string) uint64 { return maphash.String(c.seed, id) }
+
+// OnReset adds a cache to clear when every row may have changed. Call it before the first use.
+func (c *Copies) OnReset(clear func()) {
+	if c != nil {
+		c.clears = append(c.clears, clear)
+	}
+}
+
+func (c *Copies) clear() {
+	for _, clear := range c.clears {
+		clear()
+	}
+}
+
+// Follow starts to follow the store, if nothing has yet.
+func (c *Copies) Follow() {
+	if c != nil {
+		c.begin()
+	}
+}
+
+// View returns the latest generation known. false: the store was last seen too long ago.
+func (c *Copies) View() (View, bool) {
+	if c == nil {
+		return View{}, false
+	}
+	return c.view()
+}
+
+// Hear records the generation that a read has shown, and wakes the follower when it is behind.
+func (c *Copies) Hear(generation int64) {
+	if c != nil {
+		c.hear(generation)
+	}
+}
+
+// CatchUp makes values older than the store's present state unusable.
+func (c *Copies) CatchUp(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	changes, err := c.feed.Next(ctx, c.applied.Load())
+	if err == nil {
+		c.hear(changes.Generation)
+	}
+	return err
+}
+
+// State returns up to which generation all changes have been dropped, which generation reads have
+// shown, and whether the cache can be used now.
+func (c *Copies) State() (applied, heard int64, fresh bool) {
+	return c.applied.Load(), c.heard.Load(), c.fresh()
+}
+
+// Distrust lets no cached value be used until the store is seen again.
+func (c *Copies) Distrust() { c.seen.Store(0) }
+
+// Reset forgets everything that was read.
+func (c *Copies) Reset() {
+	c.apply(Changes{Reset: true, Generation: c.applied.Load(), Drop: func() {}}, c.heard.Load())
+}
+
+// DropBank forgets a bank.
+func (c *Copies) DropBank(id string) {
+	if c != nil {
+		c.banks.Drop(id)
+	}
+}
+
+// DropAccount forgets a service account under every narrowing: all holders of one id share a hash.
+func (c *Copies) DropAccount(id string) {
+	if c != nil {
+		c.holders.Drop(Holder{Kind: policy.ServiceAccount, ID: id})
+	}
+}
+
+// DropHolders forgets all holders.
+func (c *Copies) DropHolders() {
+	if c != nil {
+		c.holders.Clear()
+	}
+}
+
+// Standing returns the cached values for a decision, if both exist and hold.
+func (c *Copies) Standing(who Holder, bank string) (*Standing, *policy.Bank, bool) {
+	v, ok := c.View()
+	if !ok {
+		return nil, nil, false
+	}
+	holder, found := c.holders.Get(who)
+	if !found || !v.Holds(holder.Generation) {
+		return nil, nil, false
+	}
+	b, found := c.banks.Get(bank)
+	return holder, b.Policy, found && v.Holds(b.Generation)
+}
+
+// Again sets d to the earlier decision of the same request, if nothing has changed since. now is
+// the moment of the banks' policies, for a request that needs a new decision; 0 keeps nothing.
+func (c *Copies) Again(
+	d *policy.Decision, who *Holder, action, bank string, in *policy.Context,
+) (now cache.Moment, ok bool) {
+	if c == nil {
+		return 0, false
+	}
+	v, ok := c.view()
+	now = c.banks.Now()
+	if !ok || !v.applied {
+		return now, false
+	}
+	holder, found := c.holders.Find(c.hash(who.ID), func(h *Holder) bool { return *h == *who })
+	known := found && v.Holds(holder.Generation) &&
+		holder.Rights.Again(d, action, bank, in, uint64(now))
+	// The call that noted the policy had heard of its generation.
+	return now, known && c.heard.Load() <= v.Generation
+}
+
+// ReadStanding reads a holder and a bank in one snapshot of the store.
+type ReadStanding func(ctx context.Context, who Holder, bank string) (*Standing, Bank, error)
+
+// LoadStanding returns the inputs of a decision: the cached ones, or what read returns.
+func (c *Copies) LoadStanding(
+	ctx context.Context, who Holder, bank string, read ReadStanding,
+) (*Standing, *policy.Bank, error) {
+	if c == nil {
+		s, b, err := read(ctx, who, bank)
+		return s, b.Policy, err
+	}
+	c.begin()
+	if _, known := c.holders.Get(who); known { // perhaps only the bank is missing
+		fence := c.banks.Fence(bank)
+		if _, b, err := read(ctx, public, bank); err == nil {
+			c.banks.Put(fence, bank, b)
+		}
+	}
+	type found struct {
+		holder *Standing
+		bank   *policy.Bank
+	}
+	f, err := load(ctx, c.holders, who, func() (found, bool) {
+		s, b, ok := c.Standing(who, bank)
+		return found{s, b}, ok
+	}, func(fence cache.Fence) (found, error) {
+		bankFence := c.banks.Fence(bank)
+		s, b, err := read(ctx, who, bank)
+		if err == nil {
+			c.holders.Put(fence, who, s)
+			c.banks.Put(bankFence, bank, b)
+		}
+		return found{s, b.Policy}, err
+	})
+	return f.holder, f.bank, err
+}
+
+// turns is a cache that gives turns to load a value.
+type turns[K any] interface {
+	Fence(key K) cache.Fence
+	Turn(fence cache.Fence, key K) (done func(), wait <-chan struct{})
+}
+
+// load returns the value that get finds, or else what read returns. Of concurrent callers for one
+// key, one reads, and the others wait and look again. read puts the value behind the fence.
+func load[K, T any](
+	ctx context.Context, in turns[K], key K, get func() (T, bool),
+	read func(fence cache.Fence) (T, error),
+) (T, error) {
+	fence := in.Fence(key)
+	if done, others := in.Turn(fence, key); done != nil {
+		defer done()
+	} else {
+		tasks.Wait(ctx, others)
+	}
+	if value, ok := get(); ok {
+		return value, nil
+	}
+	return read(fence)
+}

@@ -1,0 +1,126 @@
+package copies
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc/internal/tasks"
+)
+
+// Limits in time.
+const (
+	// trusted is how long cached values are used after the store was last seen. After that, every
+	// call reads the store.
+	trusted   = 5 * time.Second
+	seePause  = 100 * time.Millisecond // after a failed look at the store
+	beginning = int64(math.MaxInt64)   // a generation that no store knows: it answers with a reset
+)
+
+// Feed reports what changes in a store.
+type Feed interface {
+	// Next returns what has changed after the generation since. It ends in bounded time, also when
+	// the store does not answer.
+	Next(ctx context.Context, since int64) (Changes, error)
+	// AwaitChange returns when there may be changes after the generation since, or ctx ends.
+	AwaitChange(ctx context.Context, since int64) error
+}
+
+// Changes says what changed between two generations of a store.
+type Changes struct {
+	Generation int64  // the store's generation now
+	Reset      bool   // every row may have changed
+	Drop       func() // drops the copies of the rows that have changed
+}
+
+// generations knows up to which generation of a store its changes have been applied.
+type generations struct {
+	epoch   time.Time    // seen counts from here
+	seen    atomic.Int64 // nanoseconds: when the store was last seen to match the cache; 0: never
+	applied atomic.Int64 // every change up to this generation has been dropped
+	heard   atomic.Int64 // the latest generation that a read has shown
+
+	wake atomic.Pointer[context.CancelFunc] // ends the follower's wait for a change
+}
+
+// fresh reports whether the store was seen recently enough to use the cache.
+func (g *generations) fresh() bool {
+	seen := g.seen.Load()
+	return seen != 0 && int64(time.Since(g.epoch))-seen < int64(trusted)
+}
+
+// View is a generation, and tells which values found after the View was taken belong to it. These
+// are the values read at that generation. When every change up to it has been dropped, older values
+// belong to it as well.
+type View struct {
+	Generation int64
+	applied    bool
+}
+
+// Holds reports whether a value that was read at a generation belongs to the View.
+func (v View) Holds(generation int64) bool {
+	return generation == v.Generation || v.applied && generation < v.Generation
+}
+
+func (g *generations) view() (View, bool) {
+	heard, applied := g.heard.Load(), g.applied.Load()
+	if heard > applied {
+		return View{heard, false}, g.fresh()
+	}
+	return View{applied, true}, g.fresh()
+}
+
+func (g *generations) hear(generation int64) {
+	for {
+		heard := g.heard.Load()
+		if generation <= heard {
+			return
+		}
+		if g.heard.CompareAndSwap(heard, generation) {
+			break
+		}
+	}
+	if wake := g.wake.Load(); wake != nil && generation > g.applied.Load() {
+		(*wake)()
+	}
+}
+
+// follow applies the changes of the store until ctx ends.
+func (c *Copies) follow(ctx context.Context) {
+	generation := beginning
+	for ctx.Err() == nil {
+		asked, heard := int64(time.Since(c.epoch)), c.heard.Load()
+		changes, err := c.feed.Next(ctx, generation)
+		if err != nil {
+			tasks.Wait(ctx, time.After(seePause))
+			continue
+		}
+		c.apply(changes, heard)
+		c.seen.Store(max(1, asked)) // 0: never
+		generation = changes.Generation
+		c.awaitChange(ctx, generation)
+	}
+}
+
+// apply drops what has changed, and records up to which generation the cache holds. heard is the
+// latest generation shown by reads before the changes were requested: a store that is behind it was
+// restored from a backup.
+func (c *Copies) apply(changes Changes, heard int64) {
+	if changes.Reset || changes.Generation < heard {
+		c.clear()
+		c.heard.CompareAndSwap(heard, min(heard, changes.Generation))
+	}
+	changes.Drop()
+	c.applied.Store(changes.Generation)
+}
+
+// awaitChange returns when there may be changes, or a read has shown a later generation.
+func (c *Copies) awaitChange(ctx context.Context, since int64) {
+	waiting, wake := context.WithCancel(ctx)
+	defer wake()
+	c.wake.Store(&wake)
+	if err := c.feed.AwaitChange(waiting, since); err != nil && waiting.Err() == nil {
+		tasks.Wait(ctx, time.After(seePause))
+	}
+}
