@@ -20,6 +20,7 @@ type Access struct {
 	*base
 	*guard
 	*journal
+	*rosters
 }
 
 // Apply writes a bundle in one transaction, as an upsert. A row in the bundle is written whole,
@@ -38,15 +39,17 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	if err != nil {
 		return err
 	}
-	err = s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
-		err = store.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
+	err = s.commit(ctx, change{by: by, write: func(
+		ctx context.Context, tx Store,
+	) (changed []Event, err error) {
+		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
 			a := newApplication(current, bundle)
 			write := a.rows()
 			changed = happened(s.now(), EventAccessWritten, write.Targets()...)
 			return write, a.err()
 		})
 		return changed, err
-	})
+	}})
 	if err != nil {
 		if _, joined := err.(interface{ Unwrap() []error }); joined {
 			return err

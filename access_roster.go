@@ -1,10 +1,16 @@
 package svc
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -194,4 +200,85 @@ func upserted[R any, K comparable](write, rows []R, key func(R) K, compare func(
 	all := slices.Concat(write, rows)
 	slices.SortStableFunc(all, func(a, b R) int { return compare(key(a), key(b)) })
 	return slices.CompactFunc(all, func(a, b R) bool { return key(a) == key(b) })
+}
+
+// everybody is all rows of access, and their compiled form.
+type everybody struct {
+	*roster
+	world func() *policy.World
+}
+
+func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
+
+// rosters provides all rows of access.
+type rosters struct {
+	*guard
+	kept *copies.One[*everybody]
+}
+
+func newRosters(g *guard) *rosters {
+	r := &rosters{g, copies.NewOne(g.copies, maxEverybody, (*everybody).size)}
+	g.onChange(func(changed Target, _ int64) {
+		switch changed.Kind {
+		case TargetTemplate, TargetSource, TargetAPIKey:
+		default:
+			r.kept.Clear()
+		}
+	})
+	return r
+}
+
+// everybody returns all rows of access: from the cache where it can be trusted, else from the
+// store.
+func (s *rosters) everybody(ctx context.Context) (*everybody, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fault("read all access", err)
+	}
+	return s.kept.Load(ctx, func(int64) (*everybody, int64, error) {
+		rows, err := s.store.AllAccess(ctx)
+		if err != nil {
+			return nil, 0, fault("read all access", err)
+		}
+		s.copies.Hear(rows.Generation)
+		return s.everybodyOf(rows), rows.Generation, nil
+	})
+}
+
+func (e *everybody) size() int64 { return cache.Size(e.AccessRows) }
+
+// maxEverybody limits the bytes of all cached rows of access, and of their compiled form.
+const maxEverybody = 256 << 20
+
+func (s *rosters) everybodyOf(rows AccessRows) *everybody {
+	r := newRoster(rows)
+	return &everybody{r, sync.OnceValue(func() *policy.World {
+		world := s.compiler.World(r.census(nil))
+		if cache.Size(r.AccessRows)+world.Size() > maxEverybody {
+			s.kept.Clear()
+		}
+		return world
+	})}
+}
+
+// overlaid returns all rows of access before and after a bundle, to a caller that may read them.
+// wrong is the error that the form of the request has shown already; nil: none.
+func (s *rosters) overlaid(
+	ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error,
+) (before, after *roster, changed bool, err error) {
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		if wrong != nil {
+			return nil, nil, false, wrong
+		}
+		return nil, nil, false, err
+	}
+	overlay, err = overlay.normalize(compiler)
+	if err := errors.Join(wrong, err); err != nil {
+		return nil, nil, false, err
+	}
+	all, err := s.everybody(ctx)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	after, changed, err = all.with(overlay)
+	return all.roster, after, changed, err
 }

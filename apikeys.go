@@ -172,14 +172,11 @@ func (s *Keys) issue(
 		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
 			s.stamp(&key.APIKey, in, now)
 			answer = issuedAnswer{string(key.Key), now}
-			return s.mutateKeys(ctx, by, holder, func(
-				ctx context.Context, tx Store, live int,
-			) ([]Event, error) {
-				return happened(now, EventAPIKeyIssued, key.Target()), request.keep(ctx, tx, answer,
-					func(ctx context.Context, tx Store) error {
-						return s.createKey(ctx, tx, key.APIKey, live)
-					})
-			})
+			kept, err := request.answer(answer)
+			if err != nil {
+				return err
+			}
+			return s.addKey(ctx, by, key.APIKey, EventAPIKeyIssued, kept)
 		})
 		return answer, fault("issue API key", err)
 	})
@@ -192,12 +189,20 @@ func (s *Keys) issue(
 	return issued, nil
 }
 
-// createKey adds a key to a holder that has live keys.
-func (s *Keys) createKey(ctx context.Context, tx Store, key APIKey, live int) error {
-	if err := s.room(live); err != nil {
-		return err
-	}
-	return tx.CreateAPIKey(ctx, key)
+// addKey adds a key to its holder's keys. ErrExists.
+func (s *Keys) addKey(
+	ctx context.Context, by Principal, key APIKey, action EventAction, answer *KeptAnswer,
+) error {
+	var live int
+	lock := s.locks(by, key.Holder, &live)
+	return s.commit(ctx, change{by: by, lock: lock, answer: answer, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
+		if err := s.room(live); err != nil {
+			return nil, err
+		}
+		return happened(key.CreatedAt, action, key.Target()), tx.CreateAPIKey(ctx, key)
+	}})
 }
 
 // issuedBefore returns a key as it was when issued. It refuses a key that is revoked now.

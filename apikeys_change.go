@@ -82,8 +82,8 @@ func (s *Keys) patchKey(
 	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time,
 ) (APIKey, error) {
 	var patched APIKey
-	err := s.mutateKeys(ctx, by, holder, func(
-		ctx context.Context, tx Store, _ int,
+	err := s.commit(ctx, change{by: by, lock: s.locks(by, holder, nil), write: func(
+		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
 			if err := s.changeable(ctx, *key); err != nil {
@@ -103,7 +103,7 @@ func (s *Keys) patchKey(
 			return changed != nil, nil
 		})
 		return changed, err
-	})
+	}})
 	if errors.Is(err, ErrNotFound) {
 		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder}.Target())
 	} else if err != nil {
@@ -168,8 +168,9 @@ func (s *Keys) rotate(
 		action = EventAPIKeyRevoked
 	}
 	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
-		return s.mutateKeys(ctx, by, holder, func(
-			ctx context.Context, tx Store, live int,
+		var live int
+		return s.commit(ctx, change{by: by, lock: s.locks(by, holder, &live), write: func(
+			ctx context.Context, tx Store,
 		) ([]Event, error) {
 			events := happened(now, EventAPIKeyIssued, next.Target())
 			events = append(events, happened(now, action, old)...)
@@ -189,7 +190,7 @@ func (s *Keys) rotate(
 				s.keys.seal(&next.APIKey)
 				return next.APIKey, nil
 			})
-		})
+		}})
 	})
 	if errors.Is(err, ErrNotFound) {
 		return IssuedKey{}, s.noKey(old)
@@ -246,10 +247,12 @@ func (s *Keys) revoke(ctx context.Context, by Principal, holder Identity, id str
 }
 
 func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
-	return s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+	return s.commit(ctx, change{by: by, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
 		return happened(at, EventAPIKeyRevoked, key.Target()),
-			store.RevokeAPIKey(ctx, key.Holder, key.ID, at)
-	})
+			tx.RevokeAPIKey(ctx, key.Holder, key.ID, at)
+	}})
 }
 
 // RevokeAll revokes all keys of a holder and returns their number. After it returns, nothing
@@ -310,8 +313,9 @@ func (s *Keys) revokeAll(
 // caller's key again, because a chunk may have revoked that very key. A revocation never waits for
 // an Apply.
 func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
-	err = s.mutateLocked(ctx, by, Principal{}, holder, func(
-		ctx context.Context, tx Store, _ int,
+	nobody := Principal{}
+	err = s.commit(ctx, change{by: by, lock: s.locks(nobody, holder, nil), write: func(
+		ctx context.Context, tx Store,
 	) (events []Event, err error) {
 		now := s.now()
 		ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
@@ -321,7 +325,7 @@ func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n
 		}
 		n = len(ids)
 		return events, err
-	})
+	}})
 	return n, err
 }
 
@@ -393,10 +397,10 @@ func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 // unless [KeyConfig].MaxPerHolder says otherwise.
 const DefaultMaxKeysPerHolder = 1000
 
-// mutateKeys is mutate for writes that make or change a key of a holder. In the writing transaction
-// it locks the holder's keys and checks the caller again. A caller whose key has ended since it was
-// authenticated gets CodeUnauthenticated, and nothing is written. write receives in live how many
-// keys of the holder are not revoked, counted up to the allowed maximum.
+// locks returns the lock of a change that makes or changes a key of a holder. It locks the holder's
+// keys and checks the caller again. A caller whose key has ended since it was authenticated gets
+// CodeUnauthenticated, and nothing is written. live receives how many keys of the holder are not
+// revoked, counted up to the allowed maximum; nil: not needed.
 //
 // The transaction holds these locks until it ends, and each has one job:
 //
@@ -409,33 +413,19 @@ const DefaultMaxKeysPerHolder = 1000
 //     before, and is seen, or after.
 //
 // A bearer of the host's Authenticator, and the host itself, have no key here.
-func (s *holders) mutateKeys(
-	ctx context.Context, by Principal, holder Identity, write keyMutation,
-) error {
-	return s.mutateLocked(ctx, by, by, holder, write)
+func (s *holders) locks(
+	by Principal, holder Identity, live *int,
+) func(ctx context.Context, tx Store) error {
+	return func(ctx context.Context, tx Store) error {
+		n, err := s.lockKeys(ctx, tx, by, holder)
+		if live != nil {
+			*live = n
+		}
+		return err
+	}
 }
 
-// keyMutation writes keys of a holder that has live keys, and returns the events.
-type keyMutation func(ctx context.Context, tx Store, live int) ([]Event, error)
-
-// mutateLocked is mutateKeys, but checks the principal judged, while by signs the events.
-func (s *holders) mutateLocked(
-	ctx context.Context, by, judged Principal, holder Identity, write keyMutation,
-) error {
-	return s.mutate(ctx, by, func(ctx context.Context, store Store) (events []Event, err error) {
-		err = store.Atomically(ctx, func(ctx context.Context, tx Store) error {
-			live, err := s.lockKeys(ctx, tx, judged, holder)
-			if err != nil {
-				return err
-			}
-			events, err = write(ctx, tx, live)
-			return err
-		})
-		return events, err
-	})
-}
-
-// lockKeys takes the locks of mutateKeys, checks the caller, and counts the holder's keys.
+// lockKeys takes these locks, checks the caller, and counts the holder's keys.
 func (s *holders) lockKeys(
 	ctx context.Context, tx Store, by Principal, holder Identity,
 ) (live int, err error) {
@@ -447,7 +437,7 @@ func (s *holders) lockKeys(
 			return 0, fmt.Errorf("lock access: %w", err)
 		}
 	}
-	live, err = tx.LockAPIKeys(ctx, holder, s.config.Keys.MaxPerHolder)
+	live, err = tx.LockAPIKeys(ctx, holder, s.most)
 	if err != nil || by.key == "" {
 		return live, err
 	}
@@ -473,7 +463,7 @@ func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
 	}
 	key := snapshot.Key
 	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
-		!s.keys.copyOf(key).Good(s.config.Now()) || !s.keys.sealed(*key) {
+		!s.keys.copyOf(key).Good(s.clock()) || !s.keys.sealed(*key) {
 		return s.ended(by)
 	}
 	return nil
@@ -499,7 +489,7 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 
 // room refuses one more key to a holder that has as many as allowed.
 func (s *holders) room(live int) error {
-	if most := s.config.Keys.MaxPerHolder; live >= most {
+	if most := s.most; live >= most {
 		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
 			"the holder has %d API keys that are not revoked, and more are not allowed: "+
 				"revoke one first", most)}

@@ -114,11 +114,7 @@ func (s *Keys) Import(
 	}
 	key := s.keys.row(holder, token.Imported(in.Prefix, in.Hash))
 	s.stamp(&key, in.NewAPIKey, now)
-	err := s.mutateKeys(ctx, by, holder, func(
-		ctx context.Context, tx Store, live int,
-	) ([]Event, error) {
-		return happened(now, EventAPIKeyImported, key.Target()), s.createKey(ctx, tx, key, live)
-	})
+	err := s.addKey(ctx, by, key, EventAPIKeyImported, nil)
 	if errors.Is(err, ErrExists) {
 		return APIKey{}, taken("hash", "this key was taken over before")
 	} else if err != nil {

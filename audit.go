@@ -41,6 +41,7 @@ const maxTargetLength = 3 * MaxIDLength
 type Audit struct {
 	*base
 	*guard
+	keep bool // false: this server keeps no events
 }
 
 // Records lists the kept events, newest first. The caller needs iam:audit:read.
@@ -60,7 +61,7 @@ func (s *Audit) Records(
 			if err := s.authorize(ctx, by, ActionAuditRead); err != nil {
 				return err
 			}
-			if !s.config.Events.Keep {
+			if !s.keep {
 				return notFound("this server keeps no events")
 			}
 			return nil

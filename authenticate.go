@@ -30,6 +30,7 @@ type authenticator struct {
 	*base
 	*guard
 	*rings
+	host      Authenticator // decides about bearers that are not keys; nil: refuses them
 	uses      *keyUses
 	writeUses func() // starts the writer of key uses, once
 }
@@ -63,7 +64,7 @@ func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal
 	if err != nil {
 		return Principal{}, err
 	}
-	now := s.config.Now()
+	now := s.clock()
 	if !ring.matches(c, key) || !key.Good(now) || holder.KeysRest {
 		return Principal{}, unauthenticated()
 	}
@@ -113,10 +114,10 @@ func (s *authenticator) readKey(
 }
 
 func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
-	if s.config.Authenticator == nil || bearer == "" {
+	if s.host == nil || bearer == "" {
 		return Principal{}, unauthenticated()
 	}
-	p, err := s.config.Authenticator.Authenticate(ctx, bearer)
+	p, err := s.host.Authenticate(ctx, bearer)
 	if errors.Is(err, ErrUnauthenticated) || ErrorCode(err) == CodeUnauthenticated {
 		return Principal{}, unauthenticated()
 	} else if err != nil {
@@ -268,7 +269,7 @@ func (s *authenticator) flushOnce(ctx context.Context) {
 	for len(uses) > 0 {
 		n := min(len(uses), useBatch)
 		if err := s.writeBatch(ctx, uses[:n]); err != nil {
-			s.config.Logger.WarnContext(ctx,
+			s.log.WarnContext(ctx,
 				"svc: when API keys were used last is not kept yet", "error", err)
 			for _, use := range uses {
 				s.uses.add(use)

@@ -22,7 +22,10 @@ const (
 const controlPlane = "*"
 
 // guard authorizes callers.
-type guard struct{ *base }
+type guard struct {
+	*base
+	compiler *policy.Compiler
+}
 
 // holders authorizes callers who change the keys of a holder, and locks the keys during the change.
 type holders struct {
@@ -30,6 +33,8 @@ type holders struct {
 	*guard
 	*journal
 	*rings
+	most      int // keys that a holder can have
+	knownUser func(ctx context.Context, id string) (bool, error)
 }
 
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
@@ -169,10 +174,10 @@ func (s *holders) checkAccount(ctx context.Context, holder Identity) error {
 // checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
 // the host itself.
 func (s *holders) checkUser(ctx context.Context, by Principal, id string) error {
-	if s.config.KnownUser == nil || by.Kind == KindHost {
+	if s.knownUser == nil || by.Kind == KindHost {
 		return nil
 	}
-	known, err := s.config.KnownUser(ctx, id)
+	known, err := s.knownUser(ctx, id)
 	if err != nil {
 		return fault("ask the host for a user", err)
 	}

@@ -51,7 +51,7 @@ func DropCopies(s *Service) { s.copies.Reset() }
 
 // ForgetCopies lets go of the copy of all rows of access.
 func ForgetCopies(s *Service) {
-	s.allAccess.Forget()
+	s.Policies.kept.Forget()
 	DropCopies(s)
 }
 
@@ -67,7 +67,7 @@ func Merge(base, ours, theirs Content) (merged Content, conflicts []string) {
 // TemplatesTooLarge reports whether it is known that there are too many templates to keep.
 func TemplatesTooLarge(s *Service) bool {
 	s.Templates.templateList() // has them looked at
-	list, found := s.listed.lists.Get(struct{}{})
+	list, found := s.Templates.listed.lists.Get(struct{}{})
 	return found && list.tooLarge
 }
 
@@ -75,4 +75,4 @@ func TemplatesTooLarge(s *Service) bool {
 func KeepsTemplates(s *Service) bool { return s.Templates.templateList() != nil }
 
 // Kept is how many bytes are kept of what was compiled from policies.
-func Kept(s *Service) int64 { return s.compiler.Budget().Used() }
+func Kept(s *Service) int64 { return s.guard.compiler.Budget().Used() }

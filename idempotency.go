@@ -112,37 +112,35 @@ func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
 	return answer, fault("open answer", err)
 }
 
-// keep calls write and keeps the answer, in one transaction. errAnswered when the request already
-// has an answer. Without an idempotency key it only calls write.
-func (r repeatable) keep(
-	ctx context.Context, store Store, answer any,
-	write func(ctx context.Context, store Store) error,
-) error {
+// answer returns what to keep so that the request gets the same answer again. Nil: the request has
+// no idempotency key.
+func (r repeatable) answer(answer any) (*KeptAnswer, error) {
 	if r.key == "" {
-		return write(ctx, store)
+		return nil, nil
 	}
 	data, err := strictjson.Marshal(answer)
 	if err != nil {
-		return fault("keep answer", err)
+		return nil, fault("keep answer", err)
 	}
 	sealer, err := r.sealer(r.journal.answerKeys.peppers[0])
 	if err != nil {
-		return fault("keep answer", err)
+		return nil, fault("keep answer", err)
 	}
-	kept := KeptAnswer{
+	return &KeptAnswer{
 		Key:       r.id,
 		Request:   r.request,
 		Data:      sealer.Seal(data, r.binding()),
 		ExpiresAt: r.now.Add(IdempotencyPeriod),
+	}, nil
+}
+
+// keepAnswer keeps an answer. errAnswered: the request already has an answer.
+func keepAnswer(ctx context.Context, tx Store, answer KeptAnswer, now time.Time) error {
+	err := tx.KeepAnswer(ctx, answer, now)
+	if errors.Is(err, ErrExists) {
+		return errAnswered
 	}
-	return store.Atomically(ctx, func(ctx context.Context, tx Store) error {
-		if err := tx.KeepAnswer(ctx, kept, r.now); errors.Is(err, ErrExists) {
-			return errAnswered
-		} else if err != nil {
-			return fault("keep answer", err)
-		}
-		return write(ctx, tx)
-	})
+	return fault("keep answer", err)
 }
 
 // sealer returns a Sealer whose key is derived from the idempotency key and a pepper. The store

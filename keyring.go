@@ -381,6 +381,6 @@ func (s *rings) changeable(ctx context.Context, key APIKey) error {
 
 // reportEdited logs a key whose row this service has not written.
 func (s *rings) reportEdited(ctx context.Context, id string) {
-	s.config.Logger.ErrorContext(ctx, "svc: an API key is refused, because its row "+
+	s.log.ErrorContext(ctx, "svc: an API key is refused, because its row "+
 		"was changed in the database by other means than this service", "api_key", id)
 }

@@ -71,6 +71,7 @@ type upstreams struct {
 	*base
 	*journal
 	*contents
+	market  Marketplace  // nil: no source can be asked
 	sealer  *seal.Sealer // nil: source tokens are refused
 	failing *failing
 }
@@ -145,10 +146,10 @@ func sourceGone(origin *Origin) *Error {
 func (s *upstreams) fetch(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (Content, string, error) {
-	if s.config.Marketplace == nil {
+	if s.market == nil {
 		return Content{}, "", takesNoSources()
 	}
-	content, err := s.config.Marketplace.Template(ctx, up, id)
+	content, err := s.market.Template(ctx, up, id)
 	if err != nil {
 		err = sourceFault(up, err)
 	}
@@ -317,6 +318,6 @@ func (m sourceMemory) AcceptSerial(
 }
 
 func (m sourceMemory) warn(ctx context.Context, message, path string, err error) {
-	m.sources.config.Logger.WarnContext(ctx, message,
+	m.sources.log.WarnContext(ctx, message,
 		"source", m.key.Name, "file", path, "error", err)
 }

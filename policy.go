@@ -36,6 +36,7 @@ type Question struct {
 type Policies struct {
 	*base
 	*guard
+	*rosters
 }
 
 // Resolution is a decision and its reasons.

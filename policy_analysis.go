@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
-	"sync"
 
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -155,46 +152,6 @@ func capabilities(found []policy.Capability) []Capability {
 	return list
 }
 
-// everybody is all rows of access, and their compiled form.
-type everybody struct {
-	*roster
-	world func() *policy.World
-}
-
-func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
-
-// everybody returns all rows of access: from the cache where it can be trusted, else from the
-// store.
-func (s *guard) everybody(ctx context.Context) (*everybody, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fault("read all access", err)
-	}
-	return s.allAccess.Load(ctx, func(int64) (*everybody, int64, error) {
-		rows, err := s.store.AllAccess(ctx)
-		if err != nil {
-			return nil, 0, fault("read all access", err)
-		}
-		s.copies.Hear(rows.Generation)
-		return s.everybodyOf(rows), rows.Generation, nil
-	})
-}
-
-func (e *everybody) size() int64 { return cache.Size(e.AccessRows) }
-
-// maxEverybody limits the bytes of all cached rows of access, and of their compiled form.
-const maxEverybody = 256 << 20
-
-func (s *guard) everybodyOf(rows AccessRows) *everybody {
-	r := newRoster(rows)
-	return &everybody{r, sync.OnceValue(func() *policy.World {
-		world := s.compiler.World(r.census(nil))
-		if cache.Size(r.AccessRows)+world.Size() > maxEverybody {
-			s.allAccess.Clear()
-		}
-		return world
-	})}
-}
-
 // MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate]. A
 // statement counts once for each way in which it reaches the subject, because the trace has an
 // element for each.
@@ -227,29 +184,6 @@ func (s *Policies) Simulate(
 		r.Revision += "+simulated"
 	}
 	return r, nil
-}
-
-// overlaid returns all rows of access before and after a bundle, to a caller that may read them.
-// wrong is the error that the form of the request has shown already; nil: none.
-func (s *guard) overlaid(
-	ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error,
-) (before, after *roster, changed bool, err error) {
-	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
-		if wrong != nil {
-			return nil, nil, false, wrong
-		}
-		return nil, nil, false, err
-	}
-	overlay, err = overlay.normalize(compiler)
-	if err := errors.Join(wrong, err); err != nil {
-		return nil, nil, false, err
-	}
-	all, err := s.everybody(ctx)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	after, changed, err = all.with(overlay)
-	return all.roster, after, changed, err
 }
 
 // AccessDiff is the difference in what all principals may do. Its lists are nil where nothing

@@ -84,10 +84,12 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	}
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
-	err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+	err = s.commit(ctx, change{by: by, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
 		return happened(source.CreatedAt, EventSourceRegistered, source.Target()),
-			store.CreateSource(ctx, source)
-	})
+			tx.CreateSource(ctx, source)
+	}})
 	if errors.Is(err, ErrExists) {
 		message := "a source named " + quote(source.Name) + " is registered already"
 		return Source{}, taken("/alias", message)
@@ -142,10 +144,10 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 }
 
 func (s *Sources) checkSourceURL(address string) *Error {
-	if s.config.Marketplace == nil {
+	if s.market == nil {
 		return invalid("/url", "cannot be used: this server takes no sources")
 	}
-	if err := s.config.Marketplace.CheckURL(address); err != nil {
+	if err := s.market.CheckURL(address); err != nil {
 		return invalid("/url", err.Error())
 	}
 	return nil
@@ -196,9 +198,11 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 		return err
 	}
 	key := SourceKey{Scope: ScopeServer, Name: name}
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(s.now(), EventSourceRemoved, key.Target()), store.DeleteSource(ctx, key)
-	})
+	err := s.commit(ctx, change{by: by, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
+		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
+	}})
 	if errors.Is(err, ErrNotFound) {
 		return noSource()
 	} else if err != nil {
@@ -259,15 +263,16 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	} else if err != nil {
 		return nil, fault("read source", err)
 	}
-	defer s.changesTemplates()()
 	var keys []TemplateKey
-	err = s.mutate(ctx, by, func(ctx context.Context, store Store) (rebound []Event, err error) {
-		keys, err = store.RebindTemplates(ctx, source.SourceKey, source.URL)
+	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+		ctx context.Context, tx Store,
+	) (rebound []Event, err error) {
+		keys, err = tx.RebindTemplates(ctx, source.SourceKey, source.URL)
 		for _, key := range keys {
 			rebound = append(rebound, happened(s.now(), EventTemplateRebound, key.Target())...)
 		}
 		return rebound, err
-	})
+	}})
 	if err != nil {
 		return nil, fault("re-bind templates", err)
 	}

@@ -104,7 +104,7 @@ func (s *Sources) offers(
 		return SourceTemplates{}, err
 	}
 	if catalog.Failure != nil {
-		s.config.Logger.WarnContext(ctx,
+		s.log.WarnContext(ctx,
 			"svc: a source cannot be asked, its last good catalogue is listed",
 			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", catalog.Failure)
 	}
@@ -162,11 +162,11 @@ func (s *Sources) Search(
 func (s *upstreams) catalog(
 	ctx context.Context, by Principal, up Upstream, maxAge time.Duration,
 ) (Catalog, error) {
-	if s.config.Marketplace == nil {
+	if s.market == nil {
 		return Catalog{}, takesNoSources()
 	}
 	began := time.Now()
-	catalog, err := s.config.Marketplace.Catalog(ctx, up, maxAge)
+	catalog, err := s.market.Catalog(ctx, up, maxAge)
 	if err != nil {
 		catalog = Catalog{Failure: err}
 	}

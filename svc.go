@@ -192,42 +192,24 @@ type Service struct {
 
 	*base
 	guard   *guard
-	journal *journal
 	callers *authenticator
+	config  Config
+	shared  shared
 	work    *tasks.Group // nil: works in a transaction of the host
 }
 
-// base holds what all parts of a Service need.
-type base struct {
-	config        Config
-	store         Store
-	compiler      *policy.Compiler
-	inTransaction bool // the store belongs to a transaction of the host, see WithStore
-
-	// The cache. In a transaction of the host it keeps nothing, and each call reads the store.
-	copies       *copies.Copies
-	allAccess    *copies.One[*everybody]
-	allInstalled *copies.One[*installed]
-	listed       *templateCopies
+// shared holds what a Service shares with its copies for transactions of the host.
+type shared struct {
+	compiler *policy.Compiler
+	keys     *keyring
+	complete *atomic.Pointer[keyring]
+	sealer   *seal.Sealer
+	failing  *failing
+	checks   *checks
 }
 
 // keptKeys is the number of keys to cache if the host sets no number.
 const keptKeys = 1 << 16
-
-// newBase returns a base whose cache follows the store with start, from its first use on.
-func newBase(config Config, start func(follow func(context.Context))) *base {
-	compiler := policy.NewCompiler()
-	b := &base{
-		config: config, store: config.Store, compiler: compiler,
-		listed: newTemplateCopies(config.Templates.Cached),
-	}
-	keys := cmp.Or(config.Keys.Cached, keptKeys)
-	b.copies = copies.New(keys, compiler.Budget(), feed{b}, start)
-	b.allAccess = copies.NewOne(b.copies, maxEverybody, (*everybody).size)
-	b.allInstalled = copies.NewOne(b.copies, maxInstalled, (*installed).size)
-	b.copies.OnReset(b.listed.lists.Clear)
-	return b
-}
 
 // New returns a Service over config, or an error that names the missing or wrong field.
 //
@@ -269,43 +251,52 @@ func New(config Config) (*Service, error) {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
 	work := tasks.NewGroup(config.Logger)
-	b := newBase(config, work.Start)
-	s := assemble(
-		b, &rings{base: b, keys: keys, complete: &atomic.Pointer[keyring]{}},
-		sealer, &failing{}, &checks{},
+	b := &base{store: config.Store, log: config.Logger, clock: config.Now}
+	compiler := policy.NewCompiler()
+	b.copies = copies.New(
+		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b}, work.Start,
 	)
+	s := assemble(config, b, shared{
+		compiler, keys, &atomic.Pointer[keyring]{}, sealer, &failing{}, &checks{},
+	})
 	s.start(work)
 	return s, nil
 }
 
 // start begins the background work, or prepares it for its first use.
 func (s *Service) start(work *tasks.Group) {
-	shelf, callers := s.Templates.shelf, s.callers
+	shelf, callers, journal := s.Templates.shelf, s.callers, s.Templates.journal
 	s.work = work
 	shelf.copyTemplates = sync.OnceFunc(func() { work.Start(shelf.keepTemplates) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
-	if s.config.OnEvent != nil {
-		work.Start(s.journal.deliver)
+	if journal.onEvent != nil {
+		work.Start(journal.deliver)
 	}
 }
 
 // assemble gives each noun the parts that it needs.
-func assemble(
-	b *base, r *rings, sealer *seal.Sealer, failing *failing, checks *checks,
-) *Service {
-	g, j, c := &guard{b}, &journal{base: b, answerKeys: r.keys},
-		&contents{b.config.Templates.ValidateManifest}
-	up := &upstreams{base: b, journal: j, contents: c, sealer: sealer, failing: failing}
-	shelf, installs := &shelf{base: b}, &installs{base: b, checks: checks}
+func assemble(config Config, b *base, of shared) *Service {
+	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
+	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys}
+	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
+	room := config.Templates.Cached
+	if b.inTransaction {
+		room = 0
+	}
+	rosters, shelf, installs := newRosters(g), newShelf(b, room), newInstalls(b, of.checks)
+	r := &rings{b, of.keys, of.complete}
+	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
 	return &Service{
-		Templates: &Templates{b, g, j, c, up, shelf, installs},
+		Templates: &Templates{b, g, j, c, up, shelf, installs, config.Templates.LocalEdits},
 		Sources:   &Sources{b, g, j, c, up, shelf, installs},
-		Keys:      &Keys{b, g, j, r, &holders{b, g, j, r}},
-		Policies:  &Policies{b, g},
-		Access:    &Access{b, g, j},
-		Audit:     &Audit{b, g},
-		base:      b, guard: g, journal: j,
-		callers: &authenticator{base: b, guard: g, rings: r, uses: &keyUses{}},
+		Keys:      &Keys{b, g, j, r, h},
+		Policies:  &Policies{b, g, rosters},
+		Access:    &Access{b, g, j, rosters},
+		Audit:     &Audit{b, g, config.Events.Keep},
+		base:      b, guard: g, config: config, shared: of,
+		callers: &authenticator{
+			base: b, guard: g, rings: r, host: config.Authenticator, uses: &keyUses{},
+		},
 	}
 }
 
@@ -323,15 +314,8 @@ func assemble(
 // [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition],
 // [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithStore(store Store) *Service {
-	b := &base{
-		config: s.config, store: store, compiler: s.compiler, inTransaction: true,
-		listed: newTemplateCopies(0),
-	}
-	up, r := s.Sources.upstreams, s.Keys.rings
-	return assemble(
-		b, &rings{b, r.keys, r.complete},
-		up.sealer, up.failing, s.Templates.installs.checks,
-	)
+	b := &base{store: store, log: s.log, clock: s.clock, inTransaction: true}
+	return assemble(s.config, b, s.shared)
 }
 
 // Close ends the background work, records the last uses of keys, and returns when all has ended.
@@ -354,6 +338,3 @@ func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
 }
-
-// now returns the time to stamp on rows and events.
-func (s *base) now() time.Time { return s.config.Now().UTC().Truncate(time.Microsecond) }

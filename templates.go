@@ -75,6 +75,7 @@ type Templates struct {
 	*upstreams
 	*shelf
 	*installs
+	edits LocalEdits // what an update does with fields edited locally; "": EditsConflict
 }
 
 // Create adds a template to the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
@@ -106,14 +107,16 @@ func (s *Templates) addTemplate(
 	ctx context.Context, by Principal, template Template,
 	action EventAction, field string, request repeatable,
 ) (Template, error) {
-	defer s.changesTemplates()()
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-		return happened(template.InstalledAt, action, template.Target()), request.keep(
-			ctx, store, template,
-			func(ctx context.Context, store Store) error {
-				return store.CreateTemplate(ctx, template)
-			})
-	})
+	answer, err := request.answer(template)
+	if err != nil {
+		return Template{}, err
+	}
+	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, answer: answer, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
+		return happened(template.InstalledAt, action, template.Target()),
+			tx.CreateTemplate(ctx, template)
+	}})
 	if errors.Is(err, ErrExists) {
 		return Template{}, templateTaken(field)
 	} else if err != nil {
@@ -342,11 +345,12 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	if len(ifMatch) > 0 {
 		check = func(t Template) error { return t.matches(ifMatch) }
 	}
-	defer s.changesTemplates()()
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
+	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
 		return happened(s.now(), EventTemplateDeleted, key.Target()),
-			store.DeleteTemplate(ctx, key, check)
-	})
+			tx.DeleteTemplate(ctx, key, check)
+	}})
 	if errors.Is(err, ErrNotFound) {
 		return noTemplate()
 	} else if err != nil {
@@ -362,9 +366,10 @@ func (s *Templates) editTemplate(
 ) (Template, error) {
 	var edited Template
 	now := s.now()
-	defer s.changesTemplates()()
-	err := s.mutate(ctx, by, func(ctx context.Context, store Store) (changed []Event, err error) {
-		err = store.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+		ctx context.Context, tx Store,
+	) (changed []Event, err error) {
+		err = tx.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
 			if err := t.matches(ifMatch); err != nil {
 				return false, err
 			}
@@ -380,7 +385,7 @@ func (s *Templates) editTemplate(
 			return changed != nil, nil
 		})
 		return changed, err
-	})
+	}})
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noTemplate()
 	} else if err != nil {

@@ -271,7 +271,7 @@ func (s *Templates) offered(
 	content := entry.Content
 	follows = entry.ManifestFile == "" || entry.ManifestDigest != ""
 	if content.Manifest == nil {
-		if content.Manifest, err = s.config.Marketplace.Manifest(ctx, up, entry); err != nil {
+		if content.Manifest, err = s.market.Manifest(ctx, up, entry); err != nil {
 			problem, err = sourceProblem(sourceFault(up, err))
 			return nil, problem, false, err
 		}

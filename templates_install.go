@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/copies"
 )
 
 // Install is the request to install a template from a source.
@@ -117,12 +118,23 @@ const maxInstalled = 64 << 20
 type installs struct {
 	*base
 	checks *checks
+	kept   *copies.One[*installed]
+}
+
+func newInstalls(b *base, checks *checks) *installs {
+	i := &installs{b, checks, copies.NewOne(b.copies, maxInstalled, (*installed).size)}
+	b.onChange(func(changed Target, _ int64) {
+		if changed.Kind == TargetTemplate {
+			i.kept.Clear()
+		}
+	})
+	return i
 }
 
 // installed returns the server's templates that came from sources. It returns the cached copy while
 // that is valid, else it reads the store.
 func (s *installs) installed(ctx context.Context) (*installed, error) {
-	return s.allInstalled.Load(ctx, func(known int64) (*installed, int64, error) {
+	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
 		all, err := s.readInstalled(ctx)
 		return all, known, err
 	})

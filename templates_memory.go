@@ -60,7 +60,20 @@ func (c *templateCopies) want() {
 // shelf reads the server's templates, from the cache when it can.
 type shelf struct {
 	*base
+	listed        *templateCopies
 	copyTemplates func() // starts the background goroutine, once
+}
+
+// newShelf returns a shelf that caches templates in so many bytes; 0: none.
+func newShelf(b *base, room int) *shelf {
+	s := &shelf{base: b, listed: newTemplateCopies(room)}
+	b.copies.OnReset(s.listed.lists.Clear)
+	b.onChange(func(changed Target, generation int64) {
+		if changed.Kind == TargetTemplate {
+			s.listed.dropBefore(generation)
+		}
+	})
+	return s
 }
 
 // shown drops the list when it disagrees with the store. t is the template that the store returned;

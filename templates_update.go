@@ -210,7 +210,7 @@ func (s *Templates) updater(
 	if err != nil {
 		return nil, err
 	}
-	in.LocalEdits = cmp.Or(in.LocalEdits, s.config.Templates.LocalEdits)
+	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
 	u := &updater{in: in, check: s.checked}
 	if in.Content == nil {
 		return u, nil
@@ -231,7 +231,6 @@ func (s *Templates) updater(
 func (s *Templates) update(
 	ctx context.Context, by Principal, u *updater, template Template,
 ) (Update, error) {
-	defer s.changesTemplates()()
 	err := errStale
 	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
 		if try > 0 {
@@ -242,10 +241,12 @@ func (s *Templates) update(
 		if err = u.prepare(ctx, template); err != nil {
 			break
 		}
-		err = s.mutate(ctx, by, func(ctx context.Context, store Store) ([]Event, error) {
-			err := store.ChangeTemplate(ctx, template.TemplateKey, u.change)
+		err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+			ctx context.Context, tx Store,
+		) ([]Event, error) {
+			err := tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			return u.events, err
-		})
+		}})
 	}
 	if errors.Is(err, ErrNotFound) {
 		return Update{}, noTemplate()

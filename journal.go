@@ -1,0 +1,231 @@
+package svc
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/extsvc/svc/internal/copies"
+	"github.com/extsvc/svc/internal/tasks"
+	"github.com/google/uuid"
+)
+
+// base is what all parts of a Service work on.
+type base struct {
+	store         Store
+	log           *slog.Logger
+	clock         func() time.Time
+	inTransaction bool           // the store belongs to a transaction of the host
+	copies        *copies.Copies // nil in a transaction of the host: each call reads the store
+	drops         []func(changed Target, generation int64)
+}
+
+// now returns the time to stamp on rows and events.
+func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+
+// onChange makes drop forget what is cached of a target that changed at a generation or earlier.
+func (s *base) onChange(drop func(changed Target, generation int64)) {
+	s.drops = append(s.drops, drop)
+}
+
+// forget drops cached rows that changed. Calls also use it for targets that the store shows to be
+// changed by another call, which may not have dropped them yet.
+func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
+
+// drop forgets cached rows of targets that changed at a generation or earlier.
+func (s *base) drop(targets []Target, generation int64) {
+	for _, t := range targets {
+		switch t.Kind {
+		case TargetAPIKey:
+			s.copies.DropKey(t.ID)
+		case TargetBankPolicy:
+			s.copies.DropBank(t.ID)
+		case TargetServiceAccount:
+			s.copies.DropAccount(t.ID)
+		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment:
+			s.copies.DropHolders() // any holder may have them, or have that user as its owner
+		}
+		for _, drop := range s.drops {
+			drop(t, generation)
+		}
+	}
+}
+
+// feed tells the cache what has changed in the store.
+type feed struct{ *base }
+
+func (f feed) Next(ctx context.Context, since int64) (copies.Changes, error) {
+	next, err := f.changes(ctx, since)
+	return copies.Changes{
+		Generation: next.Generation, Reset: next.Reset,
+		Drop: func() { f.drop(next.Targets, next.Generation) },
+	}, err
+}
+
+func (f feed) AwaitChange(ctx context.Context, since int64) error {
+	return f.store.AwaitChange(ctx, since)
+}
+
+const seeTimeout = 5 * time.Second // for one look at the store
+
+// changes asks the store for changes, with a timeout: an unreachable store may never answer.
+func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
+	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
+	defer cancel()
+	return s.store.Changes(ctx, since)
+}
+
+// journal commits changes and reports their events.
+type journal struct {
+	*base
+	keep       bool // each event is kept as a record
+	onEvent    func(ctx context.Context, event Event)
+	answerKeys *keyring // seals the answers to repeatable requests
+}
+
+// change is a mutation of the store, and what belongs to it.
+type change struct {
+	by Principal // signs the events
+	// write writes and returns the events. It may be called again.
+	write func(ctx context.Context, tx Store) ([]Event, error)
+	// lock runs first, in the transaction of write. Nil: write needs no transaction.
+	lock func(ctx context.Context, tx Store) error
+	// answer is kept in the same transaction. Nil: none.
+	answer *KeptAnswer
+	// begin runs before, and the function that it returns when the outcome is known. Nil: none.
+	begin func() (end func())
+}
+
+// commit carries out a change: the write, its answer and the records of its events, or nothing.
+// After the commit it drops the cached rows that changed, and calls OnEvent. In a transaction of
+// the host, it puts the events into the outbox instead. errAnswered: the request of the answer
+// already has one.
+func (s *journal) commit(ctx context.Context, c change) error {
+	if c.begin != nil {
+		defer c.begin()()
+	}
+	var events []Event
+	write := func(ctx context.Context, tx Store) (err error) {
+		events, err = s.write(ctx, tx, c)
+		return err
+	}
+	var err error
+	if s.keep || c.lock != nil || c.answer != nil {
+		err = s.store.Atomically(ctx, write)
+	} else {
+		err = write(ctx, s.store)
+	}
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, events)
+}
+
+// write writes a change to the store of its transaction.
+func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error) {
+	if c.lock != nil {
+		if err := c.lock(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
+	if c.answer != nil {
+		if err := keepAnswer(ctx, tx, *c.answer, s.now()); err != nil {
+			return nil, err
+		}
+	}
+	events, err := c.write(ctx, tx)
+	if c.by.signs(events); err != nil || !s.keep || len(events) == 0 {
+		return events, err
+	}
+	err = tx.AppendAudit(ctx, func(last AuditRecord) []AuditRecord {
+		return last.followedBy(events)
+	})
+	return events, fault("keep events", err)
+}
+
+// signs gives events their ids, and p as their actor.
+func (p Principal) signs(events []Event) []Event {
+	for i := range events {
+		events[i].ID, events[i].Actor, events[i].ActorKey =
+			uuid.Must(uuid.NewV7()), p.Identity(), p.key
+	}
+	return events
+}
+
+// announce drops the cached targets of events and reports the events to the host.
+func (s *journal) announce(ctx context.Context, events []Event) error {
+	for _, event := range events {
+		s.forget(event.Target)
+	}
+	if s.onEvent == nil || len(events) == 0 {
+		return nil
+	}
+	if s.inTransaction {
+		return fault("keep events", s.store.AddEvents(ctx, events))
+	}
+	for _, event := range events {
+		s.tell(ctx, event)
+	}
+	return nil
+}
+
+// tell calls OnEvent and logs its panic. The mutation is committed, so a panic is no failure of the
+// method.
+func (s *journal) tell(ctx context.Context, event Event) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.log.ErrorContext(ctx, "svc: Config.OnEvent panicked",
+				"event", event.ID, "action", event.Action, "panic", cause)
+		}
+	}()
+	// The mutation is committed, even when its caller no longer waits.
+	s.onEvent(context.WithoutCancel(ctx), event)
+}
+
+// The delivery of outbox events.
+const (
+	outboxPoll  = time.Second      // the longest wait of an event for its delivery
+	outboxClaim = 30 * time.Second // the time of a process for a batch, before another may try
+	outboxBatch = 100
+
+	outboxDelete = 5 * time.Second // the time to delete a batch
+)
+
+// deliver hands outbox events to the host until ctx ends.
+func (s *journal) deliver(ctx context.Context) {
+	tick := time.NewTicker(outboxPoll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := s.deliverOnce(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "svc: events of the outbox wait", "error", err)
+		}
+		tasks.Wait(ctx, tick.C)
+	}
+}
+
+func (s *journal) deliverOnce(ctx context.Context) error {
+	for {
+		now := s.now()
+		events, err := s.store.ClaimEvents(ctx, now, now.Add(outboxClaim), outboxBatch)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		ids := make([]uuid.UUID, len(events))
+		for i, event := range events {
+			s.tell(ctx, event)
+			ids[i] = event.ID
+		}
+		if err := s.deleteEvents(ctx, ids); err != nil {
+			return err
+		}
+	}
+}
+
+// deleteEvents deletes delivered events from the outbox, also after ctx has ended: otherwise the
+// last batch would be delivered again.
+func (s *journal) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
+	defer cancel()
+	return s.store.DeleteEvents(ctx, ids)
+}
