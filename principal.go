@@ -161,12 +161,6 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
 
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
-// Format prints a pepper without its Secret.
-func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
-
-// Format prints "***" instead of the keys.
-func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
-
 // Hide returns text with "***" in place of the secret, plain or escaped for a URL.
 //
 // It is for texts of other systems, which may repeat the secret. A secret of less than 8 bytes is

@@ -1,20 +1,14 @@
 package svc
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"errors"
-	"fmt"
-	"iter"
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/extsvc/svc/internal/seal"
-	"github.com/extsvc/svc/internal/token"
 )
 
 // SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
@@ -53,121 +47,6 @@ type NewSource struct {
 	Description *string
 }
 
-// Sources manages the server's trusted marketplace sources and shows what they offer.
-type Sources struct {
-	*base
-	*guard
-	*journal
-	*contents
-	*upstreams
-	*shelf
-	*installs
-}
-
-// Register adds a trusted source to the server. The source's name is the alias, else the first
-// segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
-// fetches nothing, but refuses an address that is visibly malformed or forbidden. Errors:
-// CodeInvalid, CodeForbidden, CodeExists.
-func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Source, error) {
-	source, err := s.newSource(in)
-	if err != nil {
-		return Source{}, err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return Source{}, err
-	}
-	if err := s.checkAddress(&source, in); err != nil {
-		return Source{}, err
-	}
-	if in.AuthToken != nil {
-		source.SealedToken = s.sealer.Seal([]byte(*in.AuthToken), source.binding())
-	}
-	source.CreatedAt = s.now()
-	source.UpdatedAt = source.CreatedAt
-	err = s.commit(ctx, change{by: by, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(source.CreatedAt, EventSourceRegistered, source.Target()),
-			tx.CreateSource(ctx, source)
-	}})
-	if errors.Is(err, ErrExists) {
-		message := "a source named " + quote(source.Name) + " is registered already"
-		return Source{}, taken("/alias", message)
-	} else if err != nil {
-		return Source{}, fault("register source", err)
-	}
-	return source, nil
-}
-
-// newSource validates the form of a registration and returns its row. The row has no times, no
-// token and no name from the URL yet.
-func (s *Sources) newSource(in NewSource) (Source, error) {
-	var c checker
-	source := Source{
-		SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL,
-		Description: in.Description, SigningKey: bytes.Clone(in.SigningKey),
-	}
-	if in.URL == "" {
-		c.add("/url", "is required")
-	} else {
-		c.text("/url", in.URL, MaxURLLength)
-	}
-	if in.Alias != nil {
-		source.Name = *in.Alias
-		c.id("/alias", source.Name)
-	}
-	if in.AuthToken != nil {
-		c.check(s.checkSourceToken(string(*in.AuthToken)))
-	}
-	if in.SigningKey != nil && len(in.SigningKey) != ed25519.PublicKeySize {
-		c.add("/signing_key", "must be an Ed25519 public key of 32 bytes")
-	}
-	c.optionalText("/description", in.Description, MaxDescriptionLength)
-	return source, c.err()
-}
-
-// checkAddress lets the marketplace check a source's URL. Without an alias it takes the source's
-// name from the URL. Call it only for an authorized caller.
-func (s *Sources) checkAddress(source *Source, in NewSource) error {
-	var c checker
-	c.check(s.checkSourceURL(in.URL))
-	if in.Alias != nil {
-		return c.err()
-	}
-	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
-		c.add("/alias", "is required, because the URL has no path to take a name from")
-	} else if c.ok() && (idProblem(source.Name) != "" || token.Whole(source.Name)) {
-		c.add("/alias",
-			"is required, because the URL's path does not start with a name that can be used")
-	}
-	return c.err()
-}
-
-func (s *Sources) checkSourceURL(address string) *Error {
-	if s.market == nil {
-		return invalid("/url", "cannot be used: this server takes no sources")
-	}
-	if err := s.market.CheckURL(address); err != nil {
-		return invalid("/url", err.Error())
-	}
-	return nil
-}
-
-func (s *Sources) checkSourceToken(token string) *Error {
-	switch {
-	case s.sealer == nil:
-		return invalid("/auth_token",
-			"cannot be kept: this server was given no key to encrypt it with")
-	case token == "":
-		return invalid("/auth_token", "must not be empty")
-	case len(token) > MaxSourceTokenLength:
-		return invalid("/auth_token", "must be at most 4096 bytes")
-	case !visible(token):
-		return invalid("/auth_token", "must be printable ASCII without spaces")
-	}
-	return nil
-}
-
 // nameFromURL returns the first segment of the URL's path without ".git", or "".
 func nameFromURL(address string) string {
 	u, err := url.Parse(address)
@@ -179,50 +58,7 @@ func nameFromURL(address string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
-// List lists the server's sources by name. The error, if any, is the last thing yielded.
-func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
-	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
-	return list(ctx, "list sources", page.Limit,
-		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
-		func() ([]Source, error) { return s.store.Sources(ctx, page) },
-		func(last Source) { page.After = last.Name })
-}
-
-// Remove stops trusting a source of the server. Templates installed from it stay. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
-	if err := checkID("name", name); err != nil {
-		return err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return err
-	}
-	key := SourceKey{Scope: ScopeServer, Name: name}
-	err := s.commit(ctx, change{by: by, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
-	}})
-	if errors.Is(err, ErrNotFound) {
-		return noSource()
-	} else if err != nil {
-		return fault("remove source", err)
-	}
-	s.checks.forget(key)
-	return nil
-}
-
 func noSource() *Error { return notFound("no source of that name is registered") }
-
-func sourceTokenLost(name string, err error) *Error {
-	return &Error{
-		Code: CodeInternal,
-		Message: "the access token of source " + quote(name) +
-			" cannot be read with this server's sealing keys: give it the key that is missing, " +
-			"or remove the source and register it again",
-		Err: err,
-	}
-}
 
 // binding ties a sealed token to its row. The token does not open in another row or with another
 // URL.
@@ -245,132 +81,155 @@ func (k SourceKey) Target() Target {
 	return Target{Kind: TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
 }
 
-// Rebind binds the templates that came from a source of this name to the source's current address.
-// A source that is removed and registered at another address does not update templates from the old
-// address until Rebind. It returns the ids of the server's templates that it has bound, in byte
-// order. When all were bound already, the list is empty and not nil. Rebind fetches nothing and
-// changes no content. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
-	if err := checkID("name", name); err != nil {
-		return nil, err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return nil, err
-	}
-	source, err := s.store.Source(ctx, SourceKey{Scope: ScopeServer, Name: name})
-	if errors.Is(err, ErrNotFound) {
-		return nil, noSource()
-	} else if err != nil {
-		return nil, fault("read source", err)
-	}
-	var keys []TemplateKey
-	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
-		ctx context.Context, tx Store,
-	) (rebound []Event, err error) {
-		keys, err = tx.RebindTemplates(ctx, source.SourceKey, source.URL)
-		for _, key := range keys {
-			rebound = append(rebound, happened(s.now(), EventTemplateRebound, key.Target())...)
-		}
-		return rebound, err
-	}})
-	if err != nil {
-		return nil, fault("re-bind templates", err)
-	}
-	ids := []string{}
-	for _, key := range keys {
-		if key.Scope == ScopeServer {
-			ids = append(ids, key.ID)
-		}
-	}
-	slices.Sort(ids)
-	return ids, nil
+// Marketplace fetches templates from sources. Package marketplace has an implementation for the web
+// and for file systems. The Service calls all methods concurrently.
+type Marketplace interface {
+	// CheckURL refuses a source's URL that is malformed or forbidden. It sends no request. The
+	// caller sees the error's text.
+	CheckURL(url string) error
+	// Template asks the source for the template with this id in its catalogue, with its manifest.
+	// It always asks and uses no copy.
+	//
+	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed
+	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout. The
+	// caller sees their Message. Any other error counts as CodeSourceFailed, and the caller does
+	// not see it.
+	Template(ctx context.Context, from Upstream, id string) (Content, error)
+	// Catalog returns what the source offers. It uses a copy that is not older than maxAge, else it
+	// asks the source. If the source cannot be asked or answers badly, Catalog returns an older
+	// copy, if it has one, with Failure set. It asks for no manifest. Callers share the result and
+	// must not change it.
+	//
+	// Errors are those of Template, without CodeNotFound.
+	Catalog(ctx context.Context, from Upstream, maxAge time.Duration) (Catalog, error)
+	// Manifest returns the manifest of a catalogue entry that names a file for it. It uses a copy
+	// when the entry's ManifestDigest shows that the copy is still good, else it asks the source.
+	//
+	// Errors are those of Template, without CodeNotFound.
+	Manifest(ctx context.Context, from Upstream, entry CatalogEntry) (json.RawMessage, error)
 }
 
-// newSealer returns the sealer for the tokens of sources, or nil when the configuration has no key.
-func newSealer(config SourceConfig) (*seal.Sealer, error) {
-	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
-		return nil, nil
-	}
-	if config.SealingKey == nil {
-		return nil, errors.New("svc: Config.Sources.OldSealingKeys: are given without a SealingKey")
-	}
-	sealer, err := seal.New(config.SealingKey)
-	if err != nil {
-		return nil, fmt.Errorf("svc: Config.Sources.SealingKey: %w", err)
-	}
-	for i, old := range config.OldSealingKeys {
-		if sealer, err = sealer.WithOld(old); err != nil {
-			return nil, fmt.Errorf("svc: Config.Sources.OldSealingKeys[%d]: %w", i, err)
-		}
-	}
-	return sealer, nil
+// Upstream tells a [Marketplace] how to ask a source.
+type Upstream struct {
+	Source SourceKey
+	URL    string
+	Token  Secret // "": none
+	// Registered is the time of the source's registration. Another registration under the same name
+	// is another source: nothing kept for the first is used for it.
+	Registered time.Time
+	SigningKey ed25519.PublicKey // the key that must sign the catalogue; nil: no signature needed
+	Serial     int64             // the greatest serial of the accepted signed catalogues; 0: none
+	Memory     SourceMemory      // nil: none
 }
 
-// Reseal moves the tokens of the server's sources from Config.Sources.OldSealingKeys to SealingKey.
-// It returns how many tokens it resealed, also together with an error. Only [Host] may call it.
-//
-// Reseal may run in several processes, and again after a failure: a resealed token stays resealed.
-// You can remove the old keys when Reseal returns 0 and no error, and no process seals with them
-// any more. UpdatedAt stays and Reseal makes no event, because callers see no change.
-//
-// A token that no key opens stays unchanged, and Reseal continues with the others. Errors:
-// CodeForbidden; CodeInternal for each token that no key opens, naming its source, joined. A fault
-// of the store stops Reseal and is returned alone.
-func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
-	if by.Kind != KindHost {
-		return 0, forbidden("only the host application reseals the tokens of sources")
-	}
-	var lost []error
-	resealed := 0
-	for source, err := range s.List(ctx, by) {
-		done := false
-		if err == nil {
-			done, err = s.resealSource(ctx, source)
-		}
-		switch {
-		case errors.Is(err, seal.ErrOpen):
-			lost = append(lost, err)
-		case err != nil:
-			return resealed, err
-		case done:
-			resealed++
-		}
-	}
-	return resealed, errors.Join(lost...)
+// SourceMemory is where a [Marketplace] keeps the answers of a source, so that they outlive the
+// process. It belongs to one registration. Its methods may be called concurrently, and also by
+// requests whose caller no longer waits.
+type SourceMemory interface {
+	// File returns the data kept under a path. Nil: no data is kept, or it cannot be read just now.
+	File(ctx context.Context, path string) []byte
+	// KeepFile keeps data under a path, if it can. The path of the catalogue is "".
+	KeepFile(ctx context.Context, path string, data []byte)
+	// AcceptSerial records the serial of a signed catalogue, unless a greater one is recorded. It
+	// returns the greatest serial.
+	AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error)
 }
 
-// resealSource reseals the token of a listed source, in the source's current state. When the token
-// needs no resealing, as in every second run, it starts no transaction.
-func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, err error) {
-	if needed, err := s.reseal(&listed); err == nil && !needed {
-		return false, nil
+// Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
+type Catalog struct {
+	Revision  string           // of the file: equal for files that say the same; "": not known
+	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
+	Problems  []CatalogProblem // the bad entries, in the order of the file
+	Serial    int64            // of a signed catalogue, grows with each; 0: not signed
+	Expires   time.Time        // of a signed catalogue; zero: never
+	FetchedAt time.Time        // when the source last gave or confirmed the catalogue
+	// Failure says why the source could not be asked since FetchedAt. Nil: the source needed no
+	// request, or has just answered.
+	Failure error
+}
+
+// CatalogEntry is a template that a source offers.
+type CatalogEntry struct {
+	Index int    // in the file's templates, from 0
+	ID    string // never ""
+	// Content has lists that are not nil. Its Manifest is nil when the manifest is in a file of its
+	// own and is not known without asking for that file.
+	Content Content
+	// ManifestFile is the path of the manifest, relative to the source and decoded. "": the
+	// manifest is inline.
+	ManifestFile string
+	// ManifestDigest is "sha256:" and the hex SHA-256 of the manifest's canonical form (RFC 8785).
+	// "": the catalogue does not say.
+	ManifestDigest string
+}
+
+// CatalogProblem is an entry that cannot be installed.
+type CatalogProblem struct {
+	Index  int    // in the file's templates, from 0
+	ID     string // "": the entry has no readable id
+	Reason string // a sentence fragment for a person, such as "name is missing"
+}
+
+// SourceTemplates lists what a source of the server offers, and what is installed from it.
+type SourceTemplates struct {
+	Templates []SourceTemplate // the templates that can be installed, in the order of the catalogue
+	// Bad lists the entries that cannot be installed, in the order of the catalogue. The filter
+	// does not narrow it.
+	Bad       []CatalogProblem
+	FetchedAt time.Time // when the source last gave or confirmed its catalogue
+	Stale     bool      // the source could not be asked just now: the list is as of FetchedAt
+}
+
+// SourceTemplate is a template of a source.
+type SourceTemplate struct {
+	CatalogEntry
+	InstalledAs []string // ids of the server's templates that came from it, in byte order; not nil
+	// Behind reports whether one of those templates has another revision than the source. Nil: none
+	// is installed, or the manifest is in a file that has not been asked for.
+	Behind *bool
+}
+
+// CatalogFilter narrows a list of what sources offer. A field that is "" matches all entries. An
+// entry must match all fields.
+type CatalogFilter struct {
+	Category string // the entry's category
+	Tag      string // one of the entry's tags
+	Text     string // words: each must be in the id, name or description; case does not matter
+}
+
+// SourceListing lists what one of several sources offers.
+type SourceListing struct {
+	Source SourceKey
+	SourceTemplates
+	Problem string // why the source has no list: a sentence for a person; "": it has one
+}
+
+func (f CatalogFilter) check() error {
+	var c checker
+	c.filter(TemplateFilter{Category: f.Category, Tag: f.Tag})
+	c.text("q", f.Text, MaxNameLength)
+	return c.err()
+}
+
+// words returns the words to search for, in lower case.
+func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
+
+// says reports whether an entry contains all words.
+func (e CatalogEntry) says(words []string) bool {
+	if len(words) == 0 {
+		return true
 	}
-	err = s.store.ChangeSource(ctx, listed.SourceKey, func(source *Source) (bool, error) {
-		write, err := s.reseal(source)
-		done = write // the store may call again: the last call counts
-		return write, err
+	text := e.ID + "\n" + e.Content.Name
+	if e.Content.Description != nil {
+		text += "\n" + *e.Content.Description
+	}
+	text = strings.ToLower(text)
+	return !slices.ContainsFunc(words, func(word string) bool {
+		return !strings.Contains(text, word)
 	})
-	if errors.Is(err, ErrNotFound) {
-		return false, nil // removed meanwhile
-	} else if err != nil {
-		return false, fault("reseal source", err)
-	}
-	return done, nil
 }
 
-// reseal seals the token of source with the current key. It reports whether the token was under
-// another key.
-func (s *Sources) reseal(source *Source) (bool, error) {
-	if !source.HasAuth() {
-		return false, nil
-	}
-	again, err := s.sealer.Reseal(source.SealedToken, source.binding())
-	if err != nil {
-		return false, sourceTokenLost(source.Name, err)
-	}
-	if again == nil {
-		return false, nil
-	}
-	source.SealedToken = again
-	return true, nil
+func (f CatalogFilter) matches(c Content) bool {
+	return (f.Category == "" || c.Category != nil && *c.Category == f.Category) &&
+		(f.Tag == "" || slices.Contains(c.Tags, f.Tag))
 }

@@ -5,73 +5,14 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/extsvc/svc/internal/seal"
 )
 
 // browseAge limits the age of the catalogue copy that Browse and Search use.
 const browseAge = time.Minute
-
-// Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
-type Catalog struct {
-	Revision  string           // of the file: equal for files that say the same; "": not known
-	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
-	Problems  []CatalogProblem // the bad entries, in the order of the file
-	Serial    int64            // of a signed catalogue, grows with each; 0: not signed
-	Expires   time.Time        // of a signed catalogue; zero: never
-	FetchedAt time.Time        // when the source last gave or confirmed the catalogue
-	// Failure says why the source could not be asked since FetchedAt. Nil: the source needed no
-	// request, or has just answered.
-	Failure error
-}
-
-// CatalogEntry is a template that a source offers.
-type CatalogEntry struct {
-	Index int    // in the file's templates, from 0
-	ID    string // never ""
-	// Content has lists that are not nil. Its Manifest is nil when the manifest is in a file of its
-	// own and is not known without asking for that file.
-	Content Content
-	// ManifestFile is the path of the manifest, relative to the source and decoded. "": the
-	// manifest is inline.
-	ManifestFile string
-	// ManifestDigest is "sha256:" and the hex SHA-256 of the manifest's canonical form (RFC 8785).
-	// "": the catalogue does not say.
-	ManifestDigest string
-}
-
-// CatalogProblem is an entry that cannot be installed.
-type CatalogProblem struct {
-	Index  int    // in the file's templates, from 0
-	ID     string // "": the entry has no readable id
-	Reason string // a sentence fragment for a person, such as "name is missing"
-}
-
-// SourceTemplates lists what a source of the server offers, and what is installed from it.
-type SourceTemplates struct {
-	Templates []SourceTemplate // the templates that can be installed, in the order of the catalogue
-	// Bad lists the entries that cannot be installed, in the order of the catalogue. The filter
-	// does not narrow it.
-	Bad       []CatalogProblem
-	FetchedAt time.Time // when the source last gave or confirmed its catalogue
-	Stale     bool      // the source could not be asked just now: the list is as of FetchedAt
-}
-
-// SourceTemplate is a template of a source.
-type SourceTemplate struct {
-	CatalogEntry
-	InstalledAs []string // ids of the server's templates that came from it, in byte order; not nil
-	// Behind reports whether one of those templates has another revision than the source. Nil: none
-	// is installed, or the manifest is in a file that has not been asked for.
-	Behind *bool
-}
-
-// CatalogFilter narrows a list of what sources offer. A field that is "" matches all entries. An
-// entry must match all fields.
-type CatalogFilter struct {
-	Category string // the entry's category
-	Tag      string // one of the entry's tags
-	Text     string // words: each must be in the id, name or description; case does not matter
-}
 
 // Browse lists what a source of the server offers. It uses a copy of the catalogue that is at most
 // a minute old, else it asks the source. If the source cannot be asked, Browse lists its last good
@@ -113,13 +54,6 @@ func (s *Sources) offers(
 		return SourceTemplates{}, err
 	}
 	return s.browse(catalog, installed.bySource[up.Source], filter), nil
-}
-
-// SourceListing lists what one of several sources offers.
-type SourceListing struct {
-	Source SourceKey
-	SourceTemplates
-	Problem string // why the source has no list: a sentence for a person; "": it has one
 }
 
 // Search lists what all sources of the server offer, in order of source name. For each source it
@@ -222,36 +156,6 @@ func (s *contents) entryProblem(entry CatalogEntry) string {
 	return strings.ReplaceAll(strings.TrimPrefix(first.Field, "/"), "/", ".") + " " + first.Message
 }
 
-func (f CatalogFilter) check() error {
-	var c checker
-	c.filter(TemplateFilter{Category: f.Category, Tag: f.Tag})
-	c.text("q", f.Text, MaxNameLength)
-	return c.err()
-}
-
-// words returns the words to search for, in lower case.
-func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
-
-// says reports whether an entry contains all words.
-func (e CatalogEntry) says(words []string) bool {
-	if len(words) == 0 {
-		return true
-	}
-	text := e.ID + "\n" + e.Content.Name
-	if e.Content.Description != nil {
-		text += "\n" + *e.Content.Description
-	}
-	text = strings.ToLower(text)
-	return !slices.ContainsFunc(words, func(word string) bool {
-		return !strings.Contains(text, word)
-	})
-}
-
-func (f CatalogFilter) matches(c Content) bool {
-	return (f.Category == "" || c.Category != nil && *c.Category == f.Category) &&
-		(f.Tag == "" || slices.Contains(c.Tags, f.Tag))
-}
-
 // beside returns an entry together with what is installed from it.
 func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
@@ -270,4 +174,260 @@ func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 	})
 	t.Behind = &behind
 	return t
+}
+
+// upstreams asks the registered sources.
+type upstreams struct {
+	*base
+	*journal
+	*contents
+	market  Marketplace  // nil: no source can be asked
+	sealer  *seal.Sealer // nil: source tokens are refused
+	failing *failing
+}
+
+// upstream returns how to ask a registered source, with its token unsealed. It returns ErrNotFound
+// when the source is not registered.
+func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
+	source, err := s.store.Source(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return Upstream{}, ErrNotFound
+	} else if err != nil {
+		return Upstream{}, fault("read source", err)
+	}
+	return s.upstreamOf(source)
+}
+
+// upstreamOf returns how to ask a source that was read from the store.
+func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
+	up := Upstream{
+		Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt,
+		SigningKey: source.SigningKey, Serial: source.Serial,
+	}
+	// In a transaction of the host, Memory stays nil: a request may outlive the transaction.
+	if !s.inTransaction {
+		up.Memory = sourceMemory{s, source.SourceKey}
+	}
+	if !source.HasAuth() {
+		return up, nil
+	}
+	token, err := s.sealer.Open(source.SealedToken, source.binding())
+	if err != nil {
+		return Upstream{}, sourceTokenLost(source.Name, err)
+	}
+	up.Token = Secret(token)
+	return up, nil
+}
+
+// sourceMoved returns the error for a template whose source is now registered at another URL.
+func sourceMoved(origin *Origin, up Upstream) *Error {
+	was := "an address that is not known"
+	if origin.URL != "" {
+		was = origin.URL
+	}
+	return &Error{
+		Code: CodeSourceMoved,
+		Message: "this template came from " + was + ", and the source " + quote(up.Source.Name) +
+			" is registered at " + up.URL + " now: re-bind the source if that is right",
+	}
+}
+
+// originUpstream returns how to ask the source that a template came from. Errors: CodeNotFound,
+// naming the source, when the source was removed; CodeSourceMoved when it is now registered at
+// another URL.
+func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
+	up, err := s.upstream(ctx, origin.Source)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return up, sourceGone(origin)
+	case err == nil && up.URL != origin.URL:
+		return up, sourceMoved(origin, up)
+	}
+	return up, err
+}
+
+func sourceGone(origin *Origin) *Error {
+	return notFound("the source " + quote(origin.Source.Name) +
+		", from which this template came, is registered no longer")
+}
+
+// fetch asks a source for a template. It returns the content and its revision. It checks the
+// source's answer as strictly as the input of a caller.
+func (s *upstreams) fetch(
+	ctx context.Context, by Principal, up Upstream, id string,
+) (Content, string, error) {
+	if s.market == nil {
+		return Content{}, "", takesNoSources()
+	}
+	content, err := s.market.Template(ctx, up, id)
+	if err != nil {
+		err = sourceFault(up, err)
+	}
+	if s.asked(ctx, by, up, err); err != nil {
+		return Content{}, "", err
+	}
+	content = content.clone()
+	var c checker
+	s.checkContent(&c, &content)
+	if err := c.err(); err != nil {
+		return Content{}, "", badEntry(up, err)
+	}
+	revision, err := content.Revision()
+	if err != nil {
+		return Content{}, "", badEntry(up, err)
+	}
+	return content, revision, nil
+}
+
+func takesNoSources() *Error {
+	return &Error{Code: CodeSourceFailed, Message: "this server takes no sources"}
+}
+
+func badEntry(up Upstream, err error) *Error {
+	return &Error{
+		Code: CodeSourceFailed,
+		Message: "source " + quote(up.Source.Name) + ": this template of it is bad: " +
+			firstMessage(err),
+		Err: errors.Join(ErrBadEntry, err),
+	}
+}
+
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
+}
+
+// sourceFault passes on an [*Error] of a Marketplace, and hides the text of every other error.
+func sourceFault(up Upstream, err error) error {
+	err = up.Token.hideIn(err) // a source may repeat the token in its answer
+	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, context.Canceled) {
+		return fault("ask source", err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Error{
+			Code:    CodeSourceTimeout,
+			Message: "source " + quote(up.Source.Name) + " did not answer in time",
+			Err:     err,
+		}
+	}
+	return &Error{
+		Code:    CodeSourceFailed,
+		Message: "source " + quote(up.Source.Name) + " could not be asked",
+		Err:     err,
+	}
+}
+
+// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
+const maxFailing = 1 << 13
+
+// failing holds the sources that failed when this process last asked them, with their registration
+// times.
+type failing struct {
+	mu      sync.Mutex
+	sources map[SourceKey]time.Time
+}
+
+// turned records whether a source fails, and reports whether that is a change.
+func (f *failing) turned(up Upstream, fails bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	registered, was := f.sources[up.Source]
+	if was = was && registered.Equal(up.Registered); was == fails {
+		return false
+	}
+	if !fails {
+		delete(f.sources, up.Source)
+		return true
+	}
+	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
+	// announced once more.
+	if f.sources == nil || len(f.sources) == maxFailing {
+		f.sources = map[SourceKey]time.Time{}
+	}
+	f.sources[up.Source] = up.Registered
+	return true
+}
+
+// sourceProblem returns the message of an error that concerns only one of several sources. It
+// returns every other error unchanged.
+func sourceProblem(err error) (string, error) {
+	first, is := errors.AsType[*Error](err)
+	ofSource := []Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout}
+	if is && (slices.Contains(ofSource, first.Code) || errors.Is(err, seal.ErrOpen)) {
+		return first.Message, nil
+	}
+	return "", err
+}
+
+// asked announces when a source begins to fail, and when it answers again. A bad or missing entry
+// of its catalogue is not a failure of the source.
+func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
+	// Announce nothing in a transaction of the host, or for a cancelled request.
+	if s.inTransaction || errors.Is(err, context.Canceled) {
+		return
+	}
+	code := ErrorCode(err)
+	fails := (code == CodeSourceFailed || code == CodeSourceTimeout) && !errors.Is(err, ErrBadEntry)
+	if !s.failing.turned(up, fails) {
+		return
+	}
+	action := EventSourceFailing
+	if !fails {
+		action = EventSourceRecovered
+	}
+	// announce does not fail outside a transaction.
+	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target())))
+}
+
+// sourceMemory keeps the answers of a source in the store. A failed write or read costs one more
+// request and one line in the log.
+type sourceMemory struct {
+	sources *upstreams
+	key     SourceKey
+}
+
+func (m sourceMemory) File(ctx context.Context, path string) []byte {
+	file, err := m.sources.store.SourceFile(ctx, m.key, path)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		m.warn(ctx, "svc: what a source answered before cannot be read", path, err)
+	}
+	return file.Data
+}
+
+// maxKeptPath limits the path of a kept file, in bytes: some databases have short indexes.
+const maxKeptPath = 1024
+
+func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
+	if len(path) > maxKeptPath {
+		return
+	}
+	file := SourceFile{Path: path, Data: data, KeptAt: m.sources.now()}
+	err := m.sources.store.KeepSourceFile(ctx, m.key, file)
+	if err != nil && !errors.Is(err, ErrNotFound) { // ErrNotFound: the source was removed meanwhile
+		m.warn(ctx, "svc: what a source has answered cannot be kept", path, err)
+	}
+}
+
+func (m sourceMemory) AcceptSerial(
+	ctx context.Context, serial int64,
+) (greatest int64, err error) {
+	err = m.sources.store.ChangeSource(ctx, m.key, func(source *Source) (bool, error) {
+		greatest = max(source.Serial, serial)
+		raised := greatest > source.Serial
+		source.Serial = greatest
+		return raised, nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return 0, noSource()
+	}
+	return greatest, err
+}
+
+func (m sourceMemory) warn(ctx context.Context, message, path string, err error) {
+	m.sources.log.WarnContext(ctx, message,
+		"source", m.key.Name, "file", path, "error", err)
 }

@@ -45,6 +45,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -338,3 +339,9 @@ func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
 }
+
+// Format prints a pepper without its Secret.
+func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
+
+// Format prints "***" instead of the keys.
+func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
