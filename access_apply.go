@@ -175,7 +175,7 @@ func (b *BankPolicy) normalize(c *checker, at string) {
 // namedID checks an id and a display name, which defaults to the id.
 func (c *checker) namedID(at, id string, name *string) {
 	c.id(at+"/id", id)
-	*name = orElse(*name, id)
+	*name = cmp.Or(*name, id)
 	c.text(at+"/display_name", *name, MaxNameLength)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -43,7 +44,7 @@ func (r *keyring) setImports(imports []KeyImport) error {
 	taken := []string{r.prefixes[KindUser], r.prefixes[KindServiceAccount]}
 	for i, rule := range imports {
 		field := fmt.Sprintf("svc: Config.Keys.Imports[%d].Prefix", i)
-		if rule.Prefix == "" || len(rule.Prefix) > maxImportName || !visible(rule.Prefix) {
+		if rule.Prefix == "" || len(rule.Prefix) > maxImportName || !text.Visible(rule.Prefix) {
 			return fmt.Errorf("%s must be 1 to %d visible ASCII characters", field, maxImportName)
 		}
 		for _, other := range taken {

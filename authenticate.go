@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // Authenticate returns the principal of a bearer token. An issued key belongs to its holder; the
@@ -148,10 +149,11 @@ func vouchable(p Principal) error {
 		return errors.New("the host's Authenticator returned a principal of kind " +
 			quote(string(p.Kind)))
 	}
-	if problem := idProblem(p.ID); problem != "" {
+	if problem := text.IDProblem(p.ID, MaxIDLength); problem != "" {
 		return errors.New("the host's Authenticator returned a principal whose id " + problem)
 	}
-	if problem := idProblem(p.ScopingPolicyID); p.ScopingPolicyID != "" && problem != "" {
+	id := p.ScopingPolicyID
+	if problem := text.IDProblem(id, MaxIDLength); id != "" && problem != "" {
 		return errors.New("the host's Authenticator returned a principal " +
 			"whose scoping policy's id " + problem)
 	}

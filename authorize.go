@@ -7,6 +7,7 @@ import (
 
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // The control-plane actions. A caller needs them on bank "*".
@@ -283,7 +284,7 @@ func (s *guard) standing(
 	if c.foreign("bank", bank); c.err() != nil {
 		return nil, nil, c.err()
 	}
-	if who.Kind != policy.Unmapped && idProblem(who.ID) != "" {
+	if who.Kind != policy.Unmapped && text.IDProblem(who.ID, MaxIDLength) != "" {
 		return &copies.Standing{Rights: s.compiler.Compile(policy.Subject{
 			Kind: policy.User, Closed: "denied: no principal has that id",
 		})}, nil, nil

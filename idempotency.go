@@ -12,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // IdempotencyPeriod is the time in which a repeated request with an idempotency key gets the answer
@@ -64,7 +65,7 @@ func (s *journal) repeatable(
 }
 
 func (c *checker) idempotencyKey(key string) {
-	if len(key) > MaxIdempotencyKeyLength || !visible(key) {
+	if len(key) > MaxIdempotencyKeyLength || !text.Visible(key) {
 		c.add(idempotencyHeader, "must be 1 to 255 visible ASCII characters")
 	}
 }

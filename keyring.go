@@ -74,8 +74,8 @@ const minPepper = 16 // bytes
 
 func newKeyring(config KeyConfig) (*keyring, error) {
 	ring := &keyring{prefixes: map[Kind]string{
-		KindUser:           orElse(config.UserPrefix, "svcu_"),
-		KindServiceAccount: orElse(config.ServiceAccountPrefix, "svcs_"),
+		KindUser:           cmp.Or(config.UserPrefix, "svcu_"),
+		KindServiceAccount: cmp.Or(config.ServiceAccountPrefix, "svcs_"),
 	}}
 	for kind, prefix := range ring.prefixes {
 		if !isPrefix(prefix) {
@@ -137,13 +137,6 @@ func (r *keyring) setPeppers(peppers []Pepper) error {
 func (r *keyring) add(p pepper) {
 	p.hashers = &sync.Pool{New: p.newHasher}
 	r.peppers = append(r.peppers, p)
-}
-
-func orElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }
 
 // noPepper is the place of a pepper under which no key is checked.

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // ActionRecall is the default action of a [Question].
@@ -215,7 +217,7 @@ func resolve(
 		)
 	}
 	result := rights.Explain(policy.Request{
-		Action: orElse(q.Action, ActionRecall), Bank: q.Bank,
+		Action: cmp.Or(q.Action, ActionRecall), Bank: q.Bank,
 		Context: policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  policy.CompileBank(snapshot.bankPolicy()),
 	})
@@ -276,7 +278,7 @@ func (c *checker) context(q Question) {
 func (c *checker) sender(field, provider, id string) {
 	if provider == "" || id == "" {
 		c.add(field, `must be "provider:id"`)
-	} else if problem := idProblem(provider); problem != "" {
+	} else if problem := text.IDProblem(provider, MaxIDLength); problem != "" {
 		c.add(field, "must have a provider that is an id, which "+problem)
 	} else {
 		c.lookupForeign(field, id)

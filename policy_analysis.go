@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -57,7 +58,7 @@ type Capability struct {
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
 	var c checker
-	action = orElse(action, ActionRecall)
+	action = cmp.Or(action, ActionRecall)
 	c.id("action", action)
 	c.foreign("bank", bank)
 	if err := c.err(); err != nil {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+
+	"github.com/extsvc/svc/internal/text"
 )
 
 // Kind is the kind of a principal. It always stands next to an id, and is never part of the id.
@@ -145,11 +145,7 @@ func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Pri
 // map (encoding/json). Avoid both.
 type Secret string
 
-const masked = "***"
-
-// minHidden is the length of the shortest secret that [Secret.Hide] hides. A shorter one can appear
-// in a text by chance.
-const minHidden = 8
+const masked = text.Masked
 
 func (Secret) String() string { return masked }
 
@@ -161,36 +157,21 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
 
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
-// Hide returns text with "***" in place of the secret, plain or escaped for a URL.
-//
-// It is for texts of other systems, which may repeat the secret. A secret of less than 8 bytes is
-// not hidden.
-func (s Secret) Hide(text string) string {
-	if len(s) < minHidden {
-		return text
-	}
-	return strings.NewReplacer(
-		string(s), masked,
-		url.QueryEscape(string(s)), masked,
-		url.PathEscape(string(s)), masked,
-	).Replace(text)
-}
-
 // hideIn returns err without the secret. An err whose text holds no secret is returned as it is.
 // Otherwise hideIn keeps only texts and drops the error chain, which could show the secret.
 func (s Secret) hideIn(err error) error {
-	text := err.Error()
-	hidden := s.Hide(text)
-	if hidden == text {
+	hide := func(t string) string { return text.Hide(string(s), t) }
+	hidden := hide(err.Error())
+	if hidden == err.Error() {
 		return err
 	}
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		return errors.New(hidden)
 	}
-	left := &Error{Code: e.Code, Field: s.Hide(e.Field), Message: s.Hide(e.Message)}
+	left := &Error{Code: e.Code, Field: hide(e.Field), Message: hide(e.Message)}
 	if e.Err != nil {
-		left.Err = errors.New(s.Hide(e.Err.Error()))
+		left.Err = errors.New(hide(e.Err.Error()))
 	}
 	return left
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc/internal/seal"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -96,7 +97,7 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	}
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required, because the URL has no path to take a name from")
-	} else if c.ok() && (idProblem(source.Name) != "" || token.Whole(source.Name)) {
+	} else if c.ok() && (text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
 		c.add("/alias",
 			"is required, because the URL's path does not start with a name that can be used")
 	}
@@ -122,7 +123,7 @@ func (s *Sources) checkSourceToken(token string) *Error {
 		return invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:
 		return invalid("/auth_token", "must be at most 4096 bytes")
-	case !visible(token):
+	case !text.Visible(token):
 		return invalid("/auth_token", "must be printable ASCII without spaces")
 	}
 	return nil

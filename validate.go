@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -72,7 +70,7 @@ func (c *checker) id(field, id string) {
 
 // lookup is id for a thing that the Service only reads. It accepts an API key, which finds nothing.
 func (c *checker) lookup(field, id string) {
-	if problem := idProblem(id); problem != "" {
+	if problem := text.IDProblem(id, MaxIDLength); problem != "" {
 		c.add(field, problem)
 	}
 }
@@ -87,13 +85,13 @@ func (c *checker) foreign(field, name string) {
 
 // lookupForeign is foreign for a thing that the Service only reads.
 func (c *checker) lookupForeign(field, name string) {
-	if problem := foreignProblem(name); problem != "" {
+	if problem := text.NameProblem(name, MaxIDLength); problem != "" {
 		c.add(field, problem)
 	}
 }
 
 func (c *checker) text(field, s string, limit int) {
-	if problem := textProblem(s, limit); problem != "" {
+	if problem := text.Problem(s, limit); problem != "" {
 		c.add(field, problem)
 	}
 }
@@ -114,66 +112,12 @@ func (c *checker) labels(field string, labels []string) {
 	}
 }
 
-// visible reports whether text has only visible ASCII characters, so that it fits in a header.
-func visible(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
-}
-
 // checkID returns an Error about field unless id can stand in a path.
 func checkID(field, id string) error {
-	if problem := idProblem(id); problem != "" {
+	if problem := text.IDProblem(id, MaxIDLength); problem != "" {
 		return invalid(field, problem)
 	}
 	return nil
-}
-
-// idProblem says why id cannot stand in a path, or "". Ids are compared byte by byte and never
-// normalized.
-func idProblem(id string) string {
-	switch {
-	case id == "." || id == "..":
-		return `must not be "." or ".."`
-	case strings.ContainsAny(id, `/\`):
-		return "must hold no slash or backslash"
-	}
-	return foreignProblem(id)
-}
-
-// foreignProblem says why a name is not 1 to MaxIDLength printable characters, or "".
-func foreignProblem(name string) string {
-	if name == "" {
-		return fmt.Sprintf("must be 1 to %d characters", MaxIDLength)
-	}
-	if problem := textProblem(name, MaxIDLength); problem != "" {
-		return problem
-	}
-	if strings.ContainsFunc(name, unprintable) {
-		return "must hold no control, format or bidi characters"
-	}
-	return ""
-}
-
-// unprintable reports whether r is a control character, a format character (bidi characters are
-// format characters) or a line separator.
-func unprintable(r rune) bool {
-	if r < 0x80 {
-		return r < ' ' || r == 0x7f
-	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
-}
-
-// textProblem says why not every store can keep the text s, or "". No database keeps both NUL and
-// bad UTF-8.
-func textProblem(s string, limit int) string {
-	switch {
-	case !utf8.ValidString(s):
-		return "must be valid UTF-8"
-	case strings.ContainsRune(s, 0):
-		return "must hold no NUL character"
-	case utf8.RuneCountInString(s) > limit:
-		return fmt.Sprintf("must be at most %d characters", limit)
-	}
-	return ""
 }
 
 // quote shows a caller's own value in a message.

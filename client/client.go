@@ -57,6 +57,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // DefaultTimeout is the longest silence of the server unless Config sets another.
@@ -131,7 +132,7 @@ func New(config Config) (*Client, error) {
 		base: base, http: http.Client{Transport: transport()},
 		userAgent: "extsvc-svc-client", timeout: DefaultTimeout,
 	}
-	if !printable(string(config.Token)) {
+	if !text.Visible(string(config.Token)) {
 		return nil, errors.New("client: Config.Token must be printable ASCII without spaces")
 	}
 	c.token = func() svc.Secret { return config.Token }
@@ -144,7 +145,7 @@ func New(config Config) (*Client, error) {
 	if config.UserAgent != "" {
 		c.userAgent = config.UserAgent
 	}
-	if !printable(strings.ReplaceAll(c.userAgent, " ", "")) {
+	if !text.Visible(strings.ReplaceAll(c.userAgent, " ", "")) {
 		return nil, errors.New("client: Config.UserAgent must be printable ASCII")
 	}
 	if config.Timeout != 0 {
@@ -162,7 +163,7 @@ func (c *Client) As(token svc.Secret) *Client {
 		as.refused = &svc.Error{
 			Code: svc.CodeUnauthenticated, Message: "a bearer token is required",
 		}
-	} else if !printable(string(token)) {
+	} else if !text.Visible(string(token)) {
 		as.refused = invalid("token", "must be printable ASCII without spaces")
 	}
 	return newClient(&as)
@@ -185,10 +186,6 @@ func checkBase(address string) (string, error) {
 		return "", errors.New("client: Config.BaseURL must have no query or fragment")
 	}
 	return strings.TrimRight(u.String(), "/"), nil
-}
-
-func printable(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
 // transport returns a transport that keeps more idle connections to one server than the default.

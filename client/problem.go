@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -91,7 +92,7 @@ func foreign(status *StatusError) *svc.Error {
 }
 
 func (c *conn) status(r request, answer *http.Response) *StatusError {
-	id := c.token().Hide(answer.Header.Get("X-Request-Id"))
+	id := c.hide(answer.Header.Get("X-Request-Id"))
 	return &StatusError{
 		Route: r.route, Status: answer.StatusCode, RetryAfter: retryAfter(answer.Header),
 		RequestID: strings.ToValidUTF8(id[:min(len(id), 100)], ""),
@@ -101,7 +102,7 @@ func (c *conn) status(r request, answer *http.Response) *StatusError {
 // problem rebuilds the error of the Service from a problem document.
 func (c *conn) problem(p wire.Problem, status *StatusError) error {
 	status.Problem = true
-	hide := c.token().Hide
+	hide := c.hide
 	refused := func(field, message string) *svc.Error {
 		e := &svc.Error{
 			Code: svc.Code(hide(p.Code)), Field: hide(field), Message: hide(message), Err: status,
@@ -134,10 +135,10 @@ const (
 // excerpt quotes the start of a text. A text that is not whole may end with a part of the token, so
 // excerpt cuts the end off.
 func (c *conn) excerpt(text string, whole bool) string {
-	token := c.token()
-	text = token.Hide(text)
+	text = c.hide(text)
 	if !whole {
-		text = text[:max(0, len(text)-3*len(token))] // a percent-encoded token is 3 times as long
+		longest := 3 * len(c.token()) // percent-encoded
+		text = text[:max(0, len(text)-longest)]
 	}
 	if len(text) > excerptSize {
 		text = strings.ToValidUTF8(text[:excerptSize], "") + "…"
@@ -147,6 +148,9 @@ func (c *conn) excerpt(text string, whole bool) string {
 	}
 	return strconv.Quote(text)
 }
+
+// hide returns a text of the server without the token.
+func (c *conn) hide(s string) string { return text.Hide(string(c.token()), s) }
 
 // causeSize limits, in bytes, the text of an error of another package, which may quote the server.
 const causeSize = 1000
@@ -175,7 +179,7 @@ func (c *conn) cause(ctx context.Context, err error) error {
 	if err == nil || errors.Is(ended, err) {
 		return ended
 	}
-	hidden := c.token().Hide(err.Error())
+	hidden := c.hide(err.Error())
 	if hidden != err.Error() || len(hidden) > causeSize {
 		err = errors.New(strings.ToValidUTF8(hidden[:min(len(hidden), causeSize)], ""))
 	}

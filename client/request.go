@@ -12,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // request is one call of a route.
@@ -103,7 +104,7 @@ func pathProblem(id string) string {
 // keyProblem refuses an idempotency key that a header cannot hold. The server checks all other
 // rules.
 func (r request) keyProblem() error {
-	if !printable(r.key) {
+	if !text.Visible(r.key) {
 		return invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
 	}
 	return nil

@@ -91,7 +91,7 @@ func (h *Handler) patchKey(
 	if err != nil {
 		return err
 	}
-	patch := svc.APIKeyPatch{Description: text(in.Description)}
+	patch := svc.APIKeyPatch{Description: textPatch(in.Description)}
 	if patch.ExpiresAt, err = expiry(in.ExpiresAt); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // DefaultPrefix is the public path of the interface unless Options set another.
@@ -234,9 +235,9 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 		panic(cause)
 	}
 	// The panic may come from the host's Authenticator and hold the bearer.
-	text := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
+	trace := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
 	h.fail(a, r, &svc.Error{
 		Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log",
-		Err: errors.New(svc.Secret(bearerOf(r)).Hide(text)),
+		Err: errors.New(text.Hide(bearerOf(r), trace)),
 	})
 }

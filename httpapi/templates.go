@@ -93,7 +93,9 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	patch := svc.TemplatePatch{Description: text(in.Description), Category: text(in.Category)}
+	patch := svc.TemplatePatch{
+		Description: textPatch(in.Description), Category: textPatch(in.Category),
+	}
 	for _, err := range []error{
 		required("/name", in.Name, &patch.Name),
 		required("/integrations", in.Integrations, &patch.Integrations),
@@ -116,8 +118,8 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 	return sendTemplate(w, template, err)
 }
 
-// text reads a text of a patch; null clears it.
-func text(in strictjson.Optional[string]) *svc.TextPatch {
+// textPatch reads a text of a patch; null clears it.
+func textPatch(in strictjson.Optional[string]) *svc.TextPatch {
 	switch {
 	case !in.Set:
 		return nil
