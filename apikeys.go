@@ -1,12 +1,15 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
 
+	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -69,12 +72,59 @@ type APIKeyPatch struct {
 }
 
 // Keys issues, lists, changes and revokes API keys.
-type Keys struct {
+type Keys struct{ *holders }
+
+// rings makes and checks keys.
+type rings struct {
 	*base
-	*guard
-	*journal
-	*rings
-	*holders
+	keys *keyring.Ring
+}
+
+func newRing(config KeyConfig) (*keyring.Ring, error) {
+	rules := keyring.Config{Prefixes: []keyring.Prefix{
+		{Field: "UserPrefix", Kind: string(KindUser), Text: cmp.Or(config.UserPrefix, "svcu_")},
+		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
+			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
+	}}
+	for _, in := range config.Imports {
+		rules.Imports = append(rules.Imports, keyring.Import(in))
+	}
+	for _, p := range config.Peppers {
+		rules.Peppers = append(rules.Peppers, keyring.Pepper(p))
+	}
+	ring, err := keyring.New(rules)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Keys.%w", err)
+	}
+	return ring, nil
+}
+
+// tags returns the keys of the tags in ids. In a transaction of the host, those from the store are
+// not remembered, because a rollback may undo them.
+func (s *rings) tags(ctx context.Context) (keyring.Tags, error) {
+	tags, err := s.keys.Tags(ctx, s.store, !s.inTransaction)
+	return tags, fault("read the key of API key ids", err)
+}
+
+// newKey returns a key that its holder does not have yet. It is not sealed.
+func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
+	hash := s.keys.Hash(string(holder.Kind), t)
+	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
+		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID,
+		Hash: hash[:], Pepper: s.keys.Version(),
+	}}
+}
+
+func (s *rings) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }
+
+// row returns the key for the keyring.
+func (k *APIKey) row() keyring.Row {
+	return keyring.Row{
+		ID: k.ID, Kind: string(k.Holder.Kind), Holder: k.Holder.ID, Prefix: k.Prefix,
+		Hash: k.Hash, ScopingPolicyID: k.ScopingPolicyID,
+		CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, Disabled: k.Disabled,
+		Pepper: k.Pepper, Revoked: !k.RevokedAt.IsZero(), Seal: k.Seal,
+	}
 }
 
 // Issue issues a key for a user or a service account, or for the caller ([Me]).
@@ -209,14 +259,14 @@ func (s *Keys) addKey(
 func (s *Keys) issuedBefore(
 	ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer,
 ) (IssuedKey, error) {
-	t, ok := token.Parse(answer.Key, s.keys.prefixes[holder.Kind])
-	if !ok {
+	c, _ := s.keys.Claim(answer.Key)
+	if !c.Good || c.Kind != string(holder.Kind) {
 		return IssuedKey{}, &Error{
 			Code: CodeKeyReused, Field: idempotencyHeader,
 			Message: "this idempotency key came when keys had another prefix",
 		}
 	}
-	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: t.ID})
+	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
 	if err != nil {
 		return IssuedKey{}, fault("read API key", err)
 	}
@@ -226,7 +276,7 @@ func (s *Keys) issuedBefore(
 			Message: "the API key of this request was revoked since: draw another idempotency key",
 		}
 	}
-	issued := IssuedKey{Key: Secret(answer.Key), APIKey: s.keys.row(holder, t)}
+	issued := s.newKey(holder, c.Token)
 	s.stamp(&issued.APIKey, in, answer.At)
 	return issued, nil
 }
@@ -266,13 +316,13 @@ func (s *Keys) checkScoping(
 func (s *Keys) draw(
 	ctx context.Context, holder Identity, store func(*IssuedKey) error,
 ) (IssuedKey, error) {
-	ring, err := s.ring(ctx)
+	tags, err := s.tags(ctx)
 	if err != nil {
 		return IssuedKey{}, err
 	}
 	issued, err := IssuedKey{}, ErrExists
 	for try := 0; try < issueTries && errors.Is(err, ErrExists); try++ {
-		issued = ring.generate(holder)
+		issued = s.newKey(holder, s.keys.Draw(string(holder.Kind), tags))
 		err = store(&issued)
 	}
 	return issued, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/tasks"
 )
 
@@ -86,7 +87,7 @@ func (s *Keys) patchKey(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
-			if err := s.changeable(ctx, *key); err != nil {
+			if err := s.changeable(ctx, key); err != nil {
 				return false, err
 			}
 			if by.key == id && patch.prolongs(*key) {
@@ -98,7 +99,7 @@ func (s *Keys) patchKey(
 			if patched = patch.apply(*key); !patched.sameSettings(*key) {
 				changed = happened(now, EventAPIKeyChanged, key.Target())
 			}
-			s.keys.seal(&patched)
+			s.seal(&patched)
 			*key = patched
 			return changed != nil, nil
 		})
@@ -175,7 +176,7 @@ func (s *Keys) rotate(
 			events := happened(now, EventAPIKeyIssued, next.Target())
 			events = append(events, happened(now, action, old)...)
 			return events, tx.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
-				if err := s.changeable(ctx, *old); err != nil {
+				if err := s.changeable(ctx, old); err != nil {
 					return APIKey{}, err
 				}
 				if overlap > 0 { // without an overlap the number of keys stays the same
@@ -185,9 +186,9 @@ func (s *Keys) rotate(
 				}
 				next.succeed(*old, now)
 				if old.retire(now, overlap); overlap > 0 {
-					s.keys.seal(old)
+					s.seal(old)
 				}
-				s.keys.seal(&next.APIKey)
+				s.seal(&next.APIKey)
 				return next.APIKey, nil
 			})
 		}})
@@ -370,23 +371,19 @@ func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) 
 // goodKey reads the key that text contains. It returns nil for a text that is not a key issued
 // here, and for a revoked key.
 func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
-	c, ours := s.keys.claim(text)
-	if !ours || !c.good {
+	c, ours := s.keys.Claim(text)
+	if !ours || !c.Good {
 		return nil, nil
 	}
-	ring, err := s.ring(ctx)
-	if err != nil {
+	if issued, err := s.issued(ctx, c); err != nil || !issued {
 		return nil, err
-	}
-	if !ring.issued(c) {
-		return nil, nil
 	}
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
 	if err != nil {
 		return nil, fault("read API key", err)
 	}
 	key := snapshot.Key
-	if key == nil || !key.RevokedAt.IsZero() || !ring.matches(c, ring.copyOf(key)) {
+	if key == nil || !key.RevokedAt.IsZero() || !s.matches(c, s.copyOf(key)) {
 		s.forget(APIKey{ID: c.ID}.Target())
 		return nil, nil
 	}
@@ -463,7 +460,7 @@ func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
 	}
 	key := snapshot.Key
 	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
-		!s.keys.copyOf(key).Good(s.clock()) || !s.keys.sealed(*key) {
+		!s.copyOf(key).Good(s.clock()) || !s.keys.Sealed(key.row()) {
 		return s.ended(by)
 	}
 	return nil
@@ -493,6 +490,18 @@ func (s *holders) room(live int) error {
 		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
 			"the holder has %d API keys that are not revoked, and more are not allowed: "+
 				"revoke one first", most)}
+	}
+	return nil
+}
+
+// changeable returns an Error when a key's row cannot be changed and sealed again.
+func (s *rings) changeable(ctx context.Context, key *APIKey) error {
+	if s.keys.Place(key.Pepper) == keyring.NoPepper {
+		return invalid("key_id", "names a key under a pepper that is not in use here: revoke it")
+	}
+	if !s.keys.Sealed(key.row()) {
+		s.reportEdited(ctx, key.ID)
+		return invalid("key_id", "names a key that was changed in the database: revoke it")
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/copies"
+	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/tasks"
 	"github.com/extsvc/svc/internal/text"
@@ -37,7 +38,7 @@ type authenticator struct {
 }
 
 func (s *authenticator) authenticate(ctx context.Context, bearer string) (Principal, error) {
-	if c, ours := s.keys.claim(bearer); ours {
+	if c, ours := s.keys.Claim(bearer); ours {
 		return s.authenticateKey(ctx, c)
 	}
 	return s.askAuthenticator(ctx, bearer)
@@ -50,26 +51,22 @@ func unauthenticated() *Error {
 // authenticateKey makes at most one store call for a key with a well-formed id, and none while the
 // cache can be trusted. Unknown, wrong, expired, disabled and revoked keys take the same path to
 // the same answer.
-func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal, error) {
+func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (Principal, error) {
 	if err := ctx.Err(); err != nil {
 		return Principal{}, fault("authenticate", err)
 	}
-	if !c.good {
+	if !c.Good {
 		return Principal{}, unauthenticated()
 	}
-	ring, err := s.ring(ctx)
-	if err != nil {
-		return Principal{}, err
-	}
-	key, holder, err := s.key(ctx, ring, c)
+	key, holder, err := s.key(ctx, c)
 	if err != nil {
 		return Principal{}, err
 	}
 	now := s.clock()
-	if !ring.matches(c, key) || !key.Good(now) || holder.KeysRest {
+	if !s.matches(c, key) || !key.Good(now) || holder.KeysRest {
 		return Principal{}, unauthenticated()
 	}
-	s.noteUse(ring, c, key, now)
+	s.noteUse(c, key, now)
 	return Principal{
 		Kind: Kind(key.Holder.Kind), ID: key.Holder.ID,
 		ScopingPolicyID: key.Holder.NarrowedBy, key: c.ID,
@@ -79,15 +76,26 @@ func (s *authenticator) authenticateKey(ctx context.Context, c claim) (Principal
 // key returns the cached or stored form of a claimed key, and its holder. It does not look up an id
 // that was never issued.
 func (s *authenticator) key(
-	ctx context.Context, ring *keyring, c claim,
+	ctx context.Context, c keyring.Claim,
 ) (copies.Key, *copies.Standing, error) {
 	if key, holder, ok := s.copies.Key(c.ID); ok {
 		return key, holder, nil
 	}
-	if !ring.issued(c) {
-		return copies.Key{}, nobody, nil
+	if issued, err := s.issued(ctx, c); err != nil || !issued {
+		return copies.Key{}, nobody, err
 	}
 	return s.copies.LoadKey(ctx, c.ID, controlPlane, s.readKey)
+}
+
+// issued reports whether an id may belong to an issued key. It is false for an invented id.
+func (s *rings) issued(ctx context.Context, c keyring.Claim) (bool, error) {
+	tags, err := s.tags(ctx)
+	return err == nil && tags.Issued(c), err
+}
+
+// matches reports whether the claim is that key.
+func (s *rings) matches(c keyring.Claim, key copies.Key) bool {
+	return s.keys.Matches(c, string(key.Holder.Kind), key.Hash, key.Pepper)
 }
 
 // nobody is the holder of a key that was never issued.
@@ -103,8 +111,8 @@ func (s *authenticator) readKey(
 	}
 	var key copies.Key
 	if snapshot.Key != nil {
-		key = s.keys.copyOf(snapshot.Key)
-		if !s.keys.sealed(*snapshot.Key) {
+		key = s.copyOf(snapshot.Key)
+		if !s.keys.Sealed(snapshot.Key.row()) {
 			s.reportEdited(ctx, id)
 			key.Closed = true
 		}
@@ -112,6 +120,28 @@ func (s *authenticator) readKey(
 	key.Generation = snapshot.Generation
 	holder, bank := s.snapshotStanding(key.Holder, snapshot)
 	return key, holder, bank, nil
+}
+
+// copyOf returns the cached form of a key.
+func (s *rings) copyOf(k *APIKey) copies.Key {
+	key := copies.Key{
+		Holder: k.Holder.narrowed(k.ScopingPolicyID), Pepper: s.keys.Place(k.Pepper),
+		Closed: k.Disabled || !k.RevokedAt.IsZero(), Unsealed: len(k.Seal) == 0,
+	}
+	copy(key.Hash[:], k.Hash)
+	if !k.ExpiresAt.IsZero() {
+		key.Expires = k.ExpiresAt.UnixMicro()
+	}
+	if !k.LastUsedAt.IsZero() {
+		key.Used = minuteOf(k.LastUsedAt)
+	}
+	return key
+}
+
+// reportEdited logs a key whose row this service has not written.
+func (s *rings) reportEdited(ctx context.Context, id string) {
+	s.log.ErrorContext(ctx, "svc: an API key is refused, because its row "+
+		"was changed in the database by other means than this service", "api_key", id)
 }
 
 func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
@@ -233,13 +263,13 @@ func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 // key under an older pepper, or from before rows were sealed, gets a new hash under the first
 // pepper. That happens at its first use in any minute, because its pepper may be retired in the
 // next.
-func (s *authenticator) noteUse(ring *keyring, c claim, key copies.Key, now time.Time) {
+func (s *authenticator) noteUse(c keyring.Claim, key copies.Key, now time.Time) {
 	if s.inTransaction {
 		return
 	}
-	minute, first := minuteOf(now), ring.peppers[0]
+	minute := minuteOf(now)
 	noted := minute <= key.Used || !s.copies.UseKey(c.ID, minute)
-	moves := key.Pepper != 0 || key.Unsealed && first.sealKey != nil
+	moves := s.keys.Outdated(key.Pepper, key.Unsealed)
 	if noted && (!moves || s.uses.moves(c.ID)) {
 		return
 	}
@@ -247,7 +277,7 @@ func (s *authenticator) noteUse(ring *keyring, c claim, key copies.Key, now time
 	if moves {
 		use.anew = &newHash{
 			holder: identityOf(key.Holder), old: key.Hash,
-			hash: first.hash(Kind(key.Holder.Kind), c.Token),
+			hash: s.keys.Hash(string(key.Holder.Kind), c.Token),
 		}
 	}
 	s.uses.add(use)
@@ -295,7 +325,7 @@ func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 	if !slices.ContainsFunc(batch, func(use keyUse) bool { return use.anew != nil }) {
 		return nil
 	}
-	if err := s.keepTags(ctx); err != nil {
+	if err := s.keys.KeepTags(ctx, s.store); err != nil {
 		return err
 	}
 	for _, use := range batch {
@@ -313,11 +343,11 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 		return nil
 	}
 	err := s.store.ChangeAPIKey(ctx, use.anew.holder, use.ID, func(key *APIKey) (bool, error) {
-		if !bytes.Equal(key.Hash, use.anew.old[:]) || !s.keys.sealed(*key) {
+		if !bytes.Equal(key.Hash, use.anew.old[:]) || !s.keys.Sealed(key.row()) {
 			return false, nil
 		}
-		key.Hash, key.Pepper = use.anew.hash[:], s.keys.peppers[0].version
-		s.keys.seal(key)
+		key.Hash, key.Pepper = use.anew.hash[:], s.keys.Version()
+		s.seal(key)
 		return true, nil
 	})
 	s.copies.DropKey(use.ID)         // a stale copy would cause a new hash each minute

@@ -23,7 +23,7 @@ type house struct {
 
 // The most that the root may have.
 const (
-	mostFiles          = 32
+	mostFiles          = 31
 	mostServiceMethods = 14
 	mostServicePrivate = 12
 	mostNounMethods    = 16

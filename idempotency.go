@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
@@ -58,8 +59,8 @@ func (s *journal) repeatable(
 	return repeatable{
 		journal: s,
 		key:     key,
-		id:      sum([]byte("svc idempotency key"), string(id)),
-		request: sum([]byte("svc request"), string(text)),
+		id:      keyring.MAC([]byte("svc idempotency key"), string(id)),
+		request: keyring.MAC([]byte("svc request"), string(text)),
 		now:     now,
 	}, nil
 }
@@ -123,7 +124,7 @@ func (r repeatable) answer(answer any) (*KeptAnswer, error) {
 	if err != nil {
 		return nil, fault("keep answer", err)
 	}
-	sealer, err := r.sealer(r.journal.answerKeys.peppers[0])
+	sealer, err := r.sealer(r.journal.answerKeys[0])
 	if err != nil {
 		return nil, fault("keep answer", err)
 	}
@@ -144,10 +145,10 @@ func keepAnswer(ctx context.Context, tx Store, answer KeptAnswer, now time.Time)
 	return fault("keep answer", err)
 }
 
-// sealer returns a Sealer whose key is derived from the idempotency key and a pepper. The store
-// keeps neither, so a reader of the database alone cannot read answers.
-func (r repeatable) sealer(p pepper) (*seal.Sealer, error) {
-	key, err := hkdf.Key(sha256.New, []byte(r.key), p.answers, "svc answer", seal.KeySize)
+// sealer returns a Sealer whose key is derived from the idempotency key and one of the answer keys.
+// The store keeps neither, so a reader of the database alone cannot read answers.
+func (r repeatable) sealer(answerKey []byte) (*seal.Sealer, error) {
+	key, err := hkdf.Key(sha256.New, []byte(r.key), answerKey, "svc answer", seal.KeySize)
 	if err != nil {
 		return nil, err
 	}
@@ -157,16 +158,15 @@ func (r repeatable) sealer(p pepper) (*seal.Sealer, error) {
 func (r repeatable) binding() []byte { return slices.Concat(r.id, r.request) }
 
 // open opens data that was sealed under any of the peppers.
-func (r repeatable) open(data []byte) (opened []byte, err error) {
-	err = seal.ErrOpen
-	for _, p := range r.journal.answerKeys.peppers {
-		sealer, failed := r.sealer(p)
-		if failed != nil {
-			return nil, failed
+func (r repeatable) open(data []byte) ([]byte, error) {
+	for _, key := range r.journal.answerKeys {
+		sealer, err := r.sealer(key)
+		if err != nil {
+			return nil, err
 		}
-		if opened, err = sealer.Open(data, r.binding()); err == nil {
+		if opened, err := sealer.Open(data, r.binding()); err == nil {
 			return opened, nil
 		}
 	}
-	return nil, err
+	return nil, seal.ErrOpen
 }

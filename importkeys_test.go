@@ -94,7 +94,7 @@ func TestImportedHashIsNoKey(t *testing.T) {
 		}
 	}
 	ours := "svcu_" + imported.ID + hex.EncodeToString(plainDigest(foreign))[:32]
-	is.True(!h.good(svc.IssuedKey{Key: svc.Secret(svc.Resum(ours))}))
+	is.True(!h.good(svc.IssuedKey{Key: svc.Secret(resum(ours))}))
 }
 
 // What holds for keys that were issued here holds for those that were taken over.
@@ -162,25 +162,4 @@ func TestImportRefuses(t *testing.T) {
 	_, err = newHost(t).Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
 	wantCode(t, err, svc.CodeInvalid, "prefix")
 	is.Equal(len(h.actions()), 0)
-}
-
-func TestImportRules(t *testing.T) {
-	is := is.New(t)
-	for bad, prefixes := range map[string][]string{
-		"Imports[0].Prefix must be":     {""},
-		"Imports[1].Prefix must be":     {"a", "b b"},
-		"Imports[0].Prefix must be 1":   {strings.Repeat("x", 33)},
-		"Imports[0].Prefix: \"svc\"":    {"svc"},
-		"Imports[0].Prefix: \"svcs_a\"": {"svcs_a"},
-		"Imports[1].Prefix: \"sk\"":     {"sk-", "sk"},
-		"Imports[2].Prefix: \"sk-\"":    {"sk-", "other", "sk-"},
-	} {
-		var config svc.Config
-		config.Store = newHost(t).store
-		for _, prefix := range prefixes {
-			config.Keys.Imports = append(config.Keys.Imports, svc.KeyImport{Prefix: prefix})
-		}
-		_, err := svc.New(config)
-		is.True(err != nil && strings.Contains(err.Error(), "Config.Keys."+bad))
-	}
 }

@@ -81,7 +81,7 @@ type journal struct {
 	*base
 	keep       bool // each event is kept as a record
 	onEvent    func(ctx context.Context, event Event)
-	answerKeys *keyring // seals the answers to repeatable requests
+	answerKeys [][]byte // the first seals the answers to repeatable requests; all of them open
 }
 
 // change is a mutation of the store, and what belongs to it.

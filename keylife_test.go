@@ -233,8 +233,8 @@ func TestRevokeLeaked(t *testing.T) {
 	h.actions()
 	leaked := []string{
 		string(good.Key), string(disabled.Key), string(revoked.Key), string(good.Key), "", "svcu_", "ghp_something", spared.Prefix,
-		svc.Resum(string(spared.Key[:21]) + string(good.Key[21:53])), // its id with another's secret
-		svc.Resum("svcs_" + string(spared.Key[5:53])),
+		resum(string(spared.Key[:21]) + string(good.Key[21:53])), // its id with another's secret
+		resum("svcs_" + string(spared.Key[5:53])),
 		string(issue(t, newHost(t), alice).Key),
 	}
 	for _, by := range []svc.Principal{admin, alice, robot} {

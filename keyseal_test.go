@@ -152,15 +152,6 @@ func TestChangedKeysAreSealed(t *testing.T) {
 	is.True(h.good(key) && h.good(next))
 }
 
-// Without a pepper there is no secret to seal with: keys work, and their rows are not sealed.
-func TestRowsWithoutPepper(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
-	key := issue(t, h, alice)
-	is.Equal(h.read(t, key.ID).Seal, []byte(nil))
-	is.True(h.good(key))
-}
-
 // A process that does not have a key's pepper yet does not spoil its seal.
 func TestUnknownPepperIsNotSealed(t *testing.T) {
 	is := is.New(t)

@@ -220,28 +220,6 @@ func TestKeysMoveInTheMinuteOfAUse(t *testing.T) {
 	is.True(with(two, svc.Pepper{Version: "1", Retired: true}).good(key))
 }
 
-// Under a retired pepper no key is good, whatever is written into the database.
-func TestRetiredPepperChecksNothing(t *testing.T) {
-	is := is.New(t)
-	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
-	bare := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
-	key := issue(t, bare, alice)
-	forged := bare.read(t, key.ID)
-	forged.Pepper = "1" // hashed without a secret, and said to be under a pepper whose secret is gone
-	store := memstore.New()
-	tag, err := bare.store.KeepValue(t.Context(), "api-key-tag", nil)
-	is.NoErr(err)
-	for _, name := range []string{"api-key-tag", "api-key-tag-1"} {
-		_, err = store.KeepValue(t.Context(), name, tag)
-		is.NoErr(err)
-	}
-	is.NoErr(store.CreateAPIKey(t.Context(), forged))
-	h := newHost(t, func(c *svc.Config) {
-		c.Store, c.Keys.Peppers = store, []svc.Pepper{two, {Version: "1", Retired: true}, {Retired: true}}
-	})
-	is.True(!h.good(key))
-}
-
 // Under a pepper that is not known no key is good, not even one whose hash is right under another.
 func TestUnknownPepperChecksNothing(t *testing.T) {
 	is := is.New(t)

@@ -49,11 +49,11 @@ import (
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/tasks"
@@ -202,8 +202,7 @@ type Service struct {
 // shared holds what a Service shares with its copies for transactions of the host.
 type shared struct {
 	compiler *policy.Compiler
-	keys     *keyring
-	complete *atomic.Pointer[keyring]
+	keys     *keyring.Ring
 	sealer   *seal.Sealer
 	failing  *failing
 	checks   *checks
@@ -240,7 +239,7 @@ func New(config Config) (*Service, error) {
 	if config.Templates.Cached < 0 {
 		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
 	}
-	keys, err := newKeyring(config.Keys)
+	keys, err := newRing(config.Keys)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +257,7 @@ func New(config Config) (*Service, error) {
 		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b}, work.Start,
 	)
 	s := assemble(config, b, shared{
-		compiler, keys, &atomic.Pointer[keyring]{}, sealer, &failing{}, &checks{},
+		compiler, keys, sealer, &failing{}, &checks{},
 	})
 	s.start(work)
 	return s, nil
@@ -278,19 +277,19 @@ func (s *Service) start(work *tasks.Group) {
 // assemble gives each noun the parts that it needs.
 func assemble(config Config, b *base, of shared) *Service {
 	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
-	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys}
+	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys.AnswerKeys()}
 	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
 	room := config.Templates.Cached
 	if b.inTransaction {
 		room = 0
 	}
 	rosters, shelf, installs := newRosters(g), newShelf(b, room), newInstalls(b, of.checks)
-	r := &rings{b, of.keys, of.complete}
+	r := &rings{b, of.keys}
 	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
 	return &Service{
 		Templates: &Templates{b, g, j, c, up, shelf, installs, config.Templates.LocalEdits},
 		Sources:   &Sources{b, g, j, c, up, shelf, installs},
-		Keys:      &Keys{b, g, j, r, h},
+		Keys:      &Keys{h},
 		Policies:  &Policies{b, g, rosters},
 		Access:    &Access{b, g, j, rosters},
 		Audit:     &Audit{b, g, config.Events.Keep},

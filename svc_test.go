@@ -201,10 +201,6 @@ func lastError[T any](seq func(func(T, error) bool)) (last error) {
 }
 
 func TestNewNamesTheField(t *testing.T) {
-	pepper := func(p ...svc.Pepper) svc.Config {
-		return svc.Config{Store: memstore.New(), Keys: svc.KeyConfig{Peppers: p}}
-	}
-	long := []byte("sixteen bytes, at least")
 	sealing := func(keys ...[]byte) svc.Config {
 		return svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{SealingKey: keys[0], OldSealingKeys: keys[1:]}}
 	}
@@ -216,14 +212,12 @@ func TestNewNamesTheField(t *testing.T) {
 		"OldSealingKeys[1]: must be 32":      sealing(keyA, keyB, []byte("short")),
 		"OldSealingKeys[0]: is listed twice": sealing(keyA, keyA),
 		"OldSealingKeys[2]: is listed twice": sealing(keyA, keyB, keyC, keyB),
-		"Config.Keys: the prefix \"A\"":      {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
-		"UserPrefix and Service":             {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
+		"Config.Keys.UserPrefix: \"A\"":      {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
+		"Config.Keys.ServiceAccountPrefix: ": {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
+		"Config.Keys.Imports[0].Prefix must": {Store: memstore.New(), Keys: svc.KeyConfig{Imports: []svc.KeyImport{{}}}},
 		"Config.Keys.Cached":                 {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
 		"Config.Templates.Cached":            {Store: memstore.New(), Templates: svc.TemplateConfig{Cached: -1}},
-		"Config.Keys.Peppers[0].Secret":      pepper(svc.Pepper{Version: "1", Secret: []byte("short")}),
-		"Config.Keys.Peppers[0].Version":     pepper(svc.Pepper{Version: "not one", Secret: long}),
-		"Config.Keys.Peppers[0].Retired":     pepper(svc.Pepper{Version: "1", Retired: true}),
-		"Config.Keys.Peppers[1].Version: ":   pepper(svc.Pepper{Version: "1", Secret: long}, svc.Pepper{Version: "1", Secret: long}),
+		"Config.Keys.Peppers[0].Secret":      {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: got %v", field, err)

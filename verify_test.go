@@ -113,7 +113,7 @@ func TestBadKeysAreRemembered(t *testing.T) {
 	yes := true
 	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: &yes})
 	is.New(t).NoErr(err)
-	wrong := svc.Resum(string(good.Key[:21]) + string(revoked.Key[21:53]))
+	wrong := resum(string(good.Key[:21]) + string(revoked.Key[21:53]))
 	for name, key := range map[string]string{
 		"revoked": string(revoked.Key), "disabled": string(disabled.Key), "unknown": string(unknown.Key), "wrong": wrong,
 	} {
@@ -142,7 +142,7 @@ func TestForgedFlood(t *testing.T) {
 	}
 	before, held := store.reads.Load(), heap()
 	for i := range flood {
-		forged := svc.Resum(fmt.Sprintf("svcu_%016d%s", i, good.Key[21:53]))
+		forged := resum(fmt.Sprintf("svcu_%016d%s", i, good.Key[21:53]))
 		if _, err := h.Authenticate(t.Context(), forged); err == nil {
 			t.Fatal(forged)
 		}

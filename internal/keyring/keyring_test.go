@@ -1,0 +1,138 @@
+package keyring_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/token"
+	"github.com/matryer/is"
+)
+
+var prefixes = []keyring.Prefix{
+	{Field: "UserPrefix", Kind: "user", Text: "u_"},
+	{Field: "AccountPrefix", Kind: "account", Text: "a_"},
+}
+
+// ring returns a Ring of two kinds of holders.
+func ring(t *testing.T, peppers ...keyring.Pepper) *keyring.Ring {
+	t.Helper()
+	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Peppers: peppers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// imports returns a Ring that takes the keys of two other systems.
+func imports(t *testing.T) *keyring.Ring {
+	t.Helper()
+	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Imports: []keyring.Import{
+		{Prefix: "sk-"},
+		{Prefix: "old:", Hash: func(key string) []byte { return []byte(key) }},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestNewNamesTheField(t *testing.T) {
+	for want, prefixes := range map[string][]string{ // of users, of accounts, of other systems
+		"UserPrefix: \"\" must be 1 to 16": {"", "a_"},
+		"UserPrefix: \"a\"":                {"a", "a_"},
+		"AccountPrefix: \"A_\"":            {"u_", "A_"},
+		"AccountPrefix: \"seventeen":       {"u_", "seventeen_letters_"},
+		"AccountPrefix: \"u_a_\" and":      {"u_", "u_a_"},
+		"AccountPrefix: \"u_\" and":        {"u_a_", "u_"},
+		"Imports[0].Prefix must be 1 to":   {"u_", "a_", ""},
+		"Imports[1].Prefix must be":        {"u_", "a_", "sk-", "b b"},
+		"Imports[0].Prefix must be":        {"u_", "a_", strings.Repeat("x", 33)},
+		"Imports[0].Prefix: \"u\" and":     {"u_", "a_", "u"},
+		"Imports[0].Prefix: \"a_b\" and":   {"u_", "a_", "a_b"},
+		"Imports[1].Prefix: \"sk\" and":    {"u_", "a_", "sk-", "sk"},
+		"Imports[2].Prefix: \"sk-\" and":   {"u_", "a_", "sk-", "other", "sk-"},
+	} {
+		config := keyring.Config{Prefixes: []keyring.Prefix{
+			{Field: "UserPrefix", Kind: "user", Text: prefixes[0]},
+			{Field: "AccountPrefix", Kind: "account", Text: prefixes[1]},
+		}}
+		for _, prefix := range prefixes[2:] {
+			config.Imports = append(config.Imports, keyring.Import{Prefix: prefix})
+		}
+		if _, err := keyring.New(config); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want %s, got %v", want, err)
+		}
+	}
+}
+
+func TestClaim(t *testing.T) {
+	is := is.New(t)
+	r := imports(t)
+	tags, err := r.Tags(t.Context(), values{}, true)
+	is.NoErr(err)
+	for _, kind := range []string{"user", "account"} {
+		key := r.Draw(kind, tags)
+		c, ours := r.Claim(key.String())
+		is.True(ours)
+		is.Equal(c, keyring.Claim{Token: key, Kind: kind, Good: true})
+		c, ours = r.Claim(key.String() + "x") // mistyped, and still nobody else's
+		is.True(ours && !c.Good)
+	}
+	for bearer, good := range map[string]bool{
+		"sk-": true, "sk-1": true, "sk-" + strings.Repeat("1", 509): true,
+		"sk-" + strings.Repeat("1", 510): false,
+		"old:" + strings.Repeat("1", 11): false, "old:" + strings.Repeat("1", 12): true,
+		"old:" + strings.Repeat("1", 60): true, "old:" + strings.Repeat("1", 61): false,
+	} {
+		c, ours := r.Claim(bearer)
+		is.True(ours)
+		is.Equal(c.Good, good)
+		is.Equal(c.Kind, "")
+	}
+	for _, bearer := range []string{"", "u", "sk", "SK-1", "eyJhbGciOi"} {
+		_, ours := r.Claim(bearer)
+		is.True(!ours)
+	}
+	is.True(r.Imports("sk-") && r.Imports("old:") && !r.Imports("u_") && !r.Imports(""))
+}
+
+// A claim matches a row with its holder's kind, its hash and its pepper.
+func TestMatches(t *testing.T) {
+	is := is.New(t)
+	r := imports(t)
+	key := token.Imported("sk-", []byte("sixteen bytes, at least"))
+	hash := r.Hash("user", key)
+	issued := keyring.Claim{Token: key, Kind: "user", Good: true}
+	imported := keyring.Claim{Token: key, Good: true} // the row has the kind
+	for _, c := range []keyring.Claim{issued, imported} {
+		is.True(r.Matches(c, "user", hash, 0))
+		is.True(!r.Matches(c, "user", hash, keyring.NoPepper))
+		is.True(!r.Matches(c, "account", hash, 0))
+		is.True(!r.Matches(c, "user", r.Hash("account", key), 0))
+		is.True(!r.Matches(c, "user", [32]byte{}, 0))
+		for _, part := range []*string{&c.ID, &c.Secret} {
+			whole := *part
+			*part = "x" + whole[1:]
+			is.True(!r.Matches(c, "user", hash, 0))
+			*part = whole
+		}
+	}
+}
+
+func TestMask(t *testing.T) {
+	is := is.New(t)
+	r := imports(t)
+	long, short := strings.Repeat("1", 16), strings.Repeat("1", 15)
+	for text, want := range map[string]string{
+		"":                               "",
+		"sk-" + long:                     "sk-***",
+		"sk-" + short:                    "sk-" + short,
+		"no sk-" + long + " old:" + long: "no sk-*** old:***",
+		`{"a":"sk-` + long + `"}`:        `{"a":"sk-***"}`,
+		"sk-sk-" + long:                  "sk-***",
+		"u_" + long:                      "u_" + long,
+	} {
+		is.Equal(r.Mask(text), want)
+	}
+}
