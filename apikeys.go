@@ -1,16 +1,13 @@
 package svc
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/keyring"
-	"github.com/extsvc/svc/internal/token"
 )
 
 // APIKey is an issued key as the store keeps it, without the secret.
@@ -73,49 +70,6 @@ type APIKeyPatch struct {
 
 // Keys issues, lists, changes and revokes API keys.
 type Keys struct{ *holders }
-
-// rings makes and checks keys.
-type rings struct {
-	*base
-	keys *keyring.Ring
-}
-
-func newRing(config KeyConfig) (*keyring.Ring, error) {
-	rules := keyring.Config{Prefixes: []keyring.Prefix{
-		{Field: "UserPrefix", Kind: string(KindUser), Text: cmp.Or(config.UserPrefix, "svcu_")},
-		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
-			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
-	}}
-	for _, in := range config.Imports {
-		rules.Imports = append(rules.Imports, keyring.Import(in))
-	}
-	for _, p := range config.Peppers {
-		rules.Peppers = append(rules.Peppers, keyring.Pepper(p))
-	}
-	ring, err := keyring.New(rules)
-	if err != nil {
-		return nil, fmt.Errorf("svc: Config.Keys.%w", err)
-	}
-	return ring, nil
-}
-
-// tags returns the keys of the tags in ids. In a transaction of the host, those from the store are
-// not remembered, because a rollback may undo them.
-func (s *rings) tags(ctx context.Context) (keyring.Tags, error) {
-	tags, err := s.keys.Tags(ctx, s.store, !s.inTransaction)
-	return tags, fault("read the key of API key ids", err)
-}
-
-// newKey returns a key that its holder does not have yet. It is not sealed.
-func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
-	hash := s.keys.Hash(string(holder.Kind), t)
-	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
-		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID,
-		Hash: hash[:], Pepper: s.keys.Version(),
-	}}
-}
-
-func (s *rings) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }
 
 // row returns the key for the keyring.
 func (k *APIKey) row() keyring.Row {

@@ -6,10 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/extsvc/svc/internal/token"
 
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/keyring"
@@ -356,3 +359,58 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 	}
 	return err
 }
+
+// changeable returns an Error when a key's row cannot be changed and sealed again.
+func (s *rings) changeable(ctx context.Context, key *APIKey) error {
+	if s.keys.Place(key.Pepper) == keyring.NoPepper {
+		return invalid("key_id", "names a key under a pepper that is not in use here: revoke it")
+	}
+	if !s.keys.Sealed(key.row()) {
+		s.reportEdited(ctx, key.ID)
+		return invalid("key_id", "names a key that was changed in the database: revoke it")
+	}
+	return nil
+}
+
+// rings makes and checks keys.
+type rings struct {
+	*base
+	keys *keyring.Ring
+}
+
+func newRing(config KeyConfig) (*keyring.Ring, error) {
+	rules := keyring.Config{Prefixes: []keyring.Prefix{
+		{Field: "UserPrefix", Kind: string(KindUser), Text: cmp.Or(config.UserPrefix, "svcu_")},
+		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
+			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
+	}}
+	for _, in := range config.Imports {
+		rules.Imports = append(rules.Imports, keyring.Import(in))
+	}
+	for _, p := range config.Peppers {
+		rules.Peppers = append(rules.Peppers, keyring.Pepper(p))
+	}
+	ring, err := keyring.New(rules)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Keys.%w", err)
+	}
+	return ring, nil
+}
+
+// tags returns the keys of the tags in ids. In a transaction of the host, those from the store are
+// not remembered, because a rollback may undo them.
+func (s *rings) tags(ctx context.Context) (keyring.Tags, error) {
+	tags, err := s.keys.Tags(ctx, s.store, !s.inTransaction)
+	return tags, fault("read the key of API key ids", err)
+}
+
+// newKey returns a key that its holder does not have yet. It is not sealed.
+func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
+	hash := s.keys.Hash(string(holder.Kind), t)
+	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
+		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID,
+		Hash: hash[:], Pepper: s.keys.Version(),
+	}}
+}
+
+func (s *rings) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }

@@ -1,9 +1,9 @@
 package svc
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
@@ -188,87 +188,6 @@ func (s *holders) checkUser(ctx context.Context, by Principal, id string) error 
 	return nil
 }
 
-// sender returns the active user that a channel belongs to, or an unmapped identity.
-func (a AccessSnapshot) sender() Identity {
-	if a.User == nil || a.User.Inactive {
-		return Identity{Kind: KindUnmapped}
-	}
-	return Identity{Kind: KindUser, ID: a.User.ID}
-}
-
-// subject returns the subject of a decision about who. It is closed when a row that its rights
-// depend on is missing or inactive.
-func (a AccessSnapshot) subject(who Identity) policy.Subject {
-	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
-	switch who.Kind {
-	case KindUnmapped:
-		return subject
-	case KindUser:
-		subject.Closed = a.closedUser("user " + quote(who.ID))
-	case KindServiceAccount:
-		subject.ServiceAccountID = who.ID
-		subject.Closed = a.closedServiceAccount(who.ID)
-		if a.Scoping != nil {
-			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
-		}
-	default:
-		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
-	}
-	for _, g := range a.Grants {
-		grant := policy.Grant{PolicyID: g.Policy.ID, Priority: g.Priority, Document: g.Document}
-		if g.Principal.Type == GrantedToGroup {
-			grant.Group = g.Principal.ID
-		}
-		subject.Grants = append(subject.Grants, grant)
-	}
-	return subject
-}
-
-// narrow narrows a subject by the snapshot's Narrowing, whose id is id. With "" it does nothing.
-// When the policy is missing, it closes the subject.
-func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
-	switch {
-	case id == "":
-	case a.Narrowing == nil:
-		subject.Closed = cmp.Or(subject.Closed,
-			"the scoping policy "+quote(id)+" that narrows it is gone")
-	default:
-		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
-	}
-}
-
-// closedUser says why the snapshot's user has no rights, or "".
-func (a AccessSnapshot) closedUser(name string) string {
-	switch {
-	case a.User == nil:
-		return name + " is unknown"
-	case a.User.Inactive:
-		return name + " is inactive"
-	}
-	return ""
-}
-
-func (a AccessSnapshot) closedServiceAccount(id string) string {
-	name := "service account " + quote(id)
-	switch account := a.ServiceAccount; {
-	case account == nil:
-		return name + " is unknown"
-	case account.Inactive:
-		return name + " is inactive"
-	case account.ScopingPolicyID != "" && a.Scoping == nil:
-		return "the scoping policy " + quote(account.ScopingPolicyID) + " of " + name + " is gone"
-	default:
-		return a.closedUser("the owner " + quote(account.OwnerUserID) + " of " + name)
-	}
-}
-
-func (a AccessSnapshot) bankPolicy() *policy.Named {
-	if a.BankPolicy == nil {
-		return nil
-	}
-	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
-}
-
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
 // rows.
 func (s *guard) standing(
@@ -334,4 +253,96 @@ func (s *guard) snapshotStanding(
 	holder.Rights = s.compiler.Compile(subject)
 	bank := policy.CompileBank(snapshot.bankPolicy())
 	return holder, copies.Bank{Policy: bank, Generation: snapshot.Generation}
+}
+
+// DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
+// unless [KeyConfig].MaxPerHolder says otherwise.
+const DefaultMaxKeysPerHolder = 1000
+
+// locks returns the lock of a change that makes or changes a key of a holder. It locks the holder's
+// keys and checks the caller again. A caller whose key has ended since it was authenticated gets
+// CodeUnauthenticated, and nothing is written. live receives how many keys of the holder are not
+// revoked, counted up to the allowed maximum; nil: not needed.
+//
+// The transaction holds these locks until it ends, and each has one job:
+//
+//   - The lock on changes of access ([AccessStore].ChangeAccess): an Apply that makes the caller
+//     inactive comes before or after. This lock comes first, because an Apply may take long: while
+//     this call waits for one, it locks nobody's key.
+//   - The lock on the holder's keys ([APIKeyStore].LockAPIKeys): of two calls that count and then
+//     add, one counts what the other has added.
+//   - The lock on the caller's own key ([APIKeyStore].ChangeAPIKey): a revocation of it comes
+//     before, and is seen, or after.
+//
+// A bearer of the host's Authenticator, and the host itself, have no key here.
+func (s *holders) locks(
+	by Principal, holder Identity, live *int,
+) func(ctx context.Context, tx Store) error {
+	return func(ctx context.Context, tx Store) error {
+		n, err := s.lockKeys(ctx, tx, by, holder)
+		if live != nil {
+			*live = n
+		}
+		return err
+	}
+}
+
+// lockKeys takes these locks, checks the caller, and counts the holder's keys.
+func (s *holders) lockKeys(
+	ctx context.Context, tx Store, by Principal, holder Identity,
+) (live int, err error) {
+	if by.key != "" {
+		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (Bundle, error) {
+			return Bundle{}, nil
+		})
+		if err != nil {
+			return 0, fmt.Errorf("lock access: %w", err)
+		}
+	}
+	live, err = tx.LockAPIKeys(ctx, holder, s.most)
+	if err != nil || by.key == "" {
+		return live, err
+	}
+	err = tx.ChangeAPIKey(ctx, by.Identity(), by.key, func(*APIKey) (bool, error) {
+		return false, nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return 0, s.ended(by)
+	} else if err != nil {
+		return 0, fmt.Errorf("lock the caller's API key: %w", err)
+	}
+	return live, s.judge(ctx, tx, by)
+}
+
+// judge refuses a caller whose key is no longer accepted, by the present rows of store.
+func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
+	if by.key == "" {
+		return nil
+	}
+	snapshot, err := store.Access(ctx, AccessQuery{KeyID: by.key})
+	if err != nil {
+		return fault("read the caller's API key", err)
+	}
+	key := snapshot.Key
+	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
+		!s.copyOf(key).Good(s.clock()) || !s.keys.Sealed(key.row()) {
+		return s.ended(by)
+	}
+	return nil
+}
+
+// ended answers a caller whose key was accepted a moment ago.
+func (s *holders) ended(by Principal) error {
+	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
+	return unauthenticated()
+}
+
+// room refuses one more key to a holder that has as many as allowed.
+func (s *holders) room(live int) error {
+	if most := s.most; live >= most {
+		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
+			"the holder has %d API keys that are not revoked, and more are not allowed: "+
+				"revoke one first", most)}
+	}
+	return nil
 }
