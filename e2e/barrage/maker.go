@@ -20,8 +20,8 @@ var ids = []string{
 
 // bodies holds valid bodies of all endpoints. Most go to an endpoint of another.
 var bodies = []string{
-	"", "{}", `{"url": "https://127.0.0.1/acme"}`,
-	`{"url": "https://127.0.0.1/b", "alias": "b", "auth_token": "t", "description": "d"}`,
+	"", "{}", `{"url": "fs://any/acme"}`,
+	`{"url": "fs://any/b", "alias": "b", "auth_token": "t", "description": "d"}`,
 	`{"version": 1}`, `{"overlap_seconds": 60}`,
 	`{"id": "a", "name": "n", "manifest": {"version": "1", "n": -1.50e+2}}`,
 	`{"id": "b", "name": "ü", "description": null, "category": "c", "integrations": ["i"], ` +

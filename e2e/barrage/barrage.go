@@ -1,6 +1,6 @@
 // Package barrage sends random requests to a server of the HTTP interface and checks each answer. A
-// 5xx or a redirect is a failure. An answer of 4xx must be a problem with a known code. Only tests
-// use this package.
+// 5xx or a redirect is a failure. An answer of 4xx must be a problem with a known code. The requests
+// register sources at every path of the file system "any" ([marketplace.Config].Files).
 //
 // SVC_BARRAGE_TIME sets the duration ("1h"). The default is one second, or ten seconds where CI is
 // "true". A failure prints SVC_BARRAGE_SEED: the same seed repeats the requests of each client, but
