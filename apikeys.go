@@ -68,6 +68,15 @@ type APIKeyPatch struct {
 	Disabled    *bool
 }
 
+// KeyQuery asks for a part of a list of keys. The zero query asks for the whole list.
+type KeyQuery struct {
+	// The list starts after the key with that CreatedAt and ID, which need not exist any more. Zero
+	// and "": from the start.
+	AfterTime time.Time
+	AfterID   string
+	Limit     int // the most keys to list, not negative; 0: all
+}
+
 // Keys issues, lists, changes and revokes API keys.
 type Keys struct{ *holders }
 
@@ -286,22 +295,23 @@ func (s *Keys) draw(
 // with expired and disabled keys. The holder may be a user that Config.KnownUser does not know; its
 // list may be empty. The caller needs iam:users:read. For Me it needs no action, but must be a user
 // that is not narrowed. An error is the last value of the sequence.
-func (s *Keys) List(ctx context.Context, by Principal, holder Identity) iter.Seq2[APIKey, error] {
-	return s.ListAfter(ctx, by, holder, time.Time{}, "")
-}
-
-// ListAfter is List after the key with that id, issued at that time. That key need not exist any
-// more. The zero time lists from the start.
-func (s *Keys) ListAfter(
-	ctx context.Context, by Principal, holder Identity, issued time.Time, id string,
+func (s *Keys) List(
+	ctx context.Context, by Principal, holder Identity, query KeyQuery,
 ) iter.Seq2[APIKey, error] {
-	page := APIKeyPage{Holder: by.or(holder), AfterTime: issued, AfterID: id}
-	return s.listKeys(ctx, page, func() error {
-		if err := checkHolder(holder); err != nil {
-			return err
-		}
-		return s.authorizeKeys(ctx, by, holder, ActionUsersRead)
-	})
+	page := APIKeyPage{Holder: by.or(holder), KeyQuery: query}
+	page.Limit = chunkOf(query.Limit)
+	return upTo(query.Limit, list(ctx, "list API keys", page.Limit,
+		func() error {
+			var c checker
+			c.text("id", query.AfterID, MaxIDLength)
+			c.count("limit", query.Limit)
+			if err := errors.Join(c.err(), checkHolder(holder)); err != nil {
+				return err
+			}
+			return s.authorizeKeys(ctx, by, holder, ActionUsersRead)
+		},
+		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
+		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID }))
 }
 
 // checkHolder returns an Error unless holder is [Me], or its id can be part of a path.
@@ -310,22 +320,6 @@ func checkHolder(holder Identity) error {
 		return nil
 	}
 	return checkID(holderField(holder), holder.ID)
-}
-
-func (s *Keys) listKeys(
-	ctx context.Context, page APIKeyPage, allowed func() error,
-) iter.Seq2[APIKey, error] {
-	page.Limit = listChunk
-	return list(ctx, "list API keys", page.Limit,
-		func() error {
-			var c checker
-			if c.text("id", page.AfterID, MaxIDLength); c.err() != nil {
-				return c.err()
-			}
-			return allowed()
-		},
-		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
-		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })
 }
 
 // Target returns the key as a target of events and change feeds.

@@ -288,7 +288,8 @@ func (s *Keys) revokeAll(
 ) (revoked int, err error) {
 	// Do not lock a holder without keys: the lock may leave its id in the store, and the id may
 	// be a key that the caller pasted into the wrong place.
-	if some, err := s.store.APIKeys(ctx, APIKeyPage{Holder: holder, Limit: 1}); err != nil {
+	first := APIKeyPage{Holder: holder, KeyQuery: KeyQuery{Limit: 1}}
+	if some, err := s.store.APIKeys(ctx, first); err != nil {
 		return 0, fault("revoke API keys", err)
 	} else if len(some) == 0 {
 		return 0, s.catchUp(ctx)

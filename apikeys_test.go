@@ -39,15 +39,15 @@ func TestMyKeys(t *testing.T) {
 	is.True(!bytes.Contains(first.Hash, []byte(first.Key)))
 	second, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	is.NoErr(err)
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{second.APIKey, first.APIKey})
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), bob, svc.Me))), 0)
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{second.APIKey, first.APIKey})
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), bob, svc.Me, svc.KeyQuery{}))), 0)
 
 	wantCode(t, h.Keys.Revoke(t.Context(), bob, svc.Me, first.ID), svc.CodeNotFound, "")
 	wantCode(t, h.Keys.Revoke(t.Context(), admin, bob.Identity(), first.ID), svc.CodeNotFound, "")
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
 	wantCode(t, h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID), svc.CodeNotFound, "")
 	wantCode(t, h.Keys.Revoke(t.Context(), alice, svc.Me, "a/b"), svc.CodeInvalid, "key_id")
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{second.APIKey})
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{second.APIKey})
 	is.Equal(h.actions(), []string{
 		"api_key.issued api_key/" + first.ID + " by alice",
 		"api_key.issued api_key/" + second.ID + " by alice",
@@ -62,7 +62,7 @@ func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
 	for _, by := range []svc.Principal{robot, svc.Host, {}} {
 		_, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
 		wantCode(t, err, svc.CodeForbidden, "")
-		wantCode(t, lastError(h.Keys.List(t.Context(), by, svc.Me)), svc.CodeForbidden, "")
+		wantCode(t, lastError(h.Keys.List(t.Context(), by, svc.Me, svc.KeyQuery{})), svc.CodeForbidden, "")
 		wantCode(t, h.Keys.Revoke(t.Context(), by, svc.Me, "any"), svc.CodeForbidden, "")
 	}
 }
@@ -78,7 +78,7 @@ func TestUserKeys(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.KnownUser = known })
 	issued, err := h.Keys.Issue(t.Context(), admin, alice.Identity(), svc.NewAPIKey{})
 	is.NoErr(err)
-	is.Equal(collect(t, h.Keys.List(t.Context(), admin, alice.Identity())), []svc.APIKey{issued.APIKey})
+	is.Equal(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
 	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), issued.ID))
 
 	for id, code := range map[string]svc.Code{"nobody": svc.CodeNotFound, "broken": svc.CodeInternal} {
@@ -89,7 +89,7 @@ func TestUserKeys(t *testing.T) {
 	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
 	_, err = h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
-	wantCode(t, lastError(h.Keys.List(t.Context(), admin, odd)), svc.CodeInvalid, "user_id")
+	wantCode(t, lastError(h.Keys.List(t.Context(), admin, odd, svc.KeyQuery{})), svc.CodeInvalid, "user_id")
 	wantCode(t, h.Keys.Revoke(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
 }
 
@@ -147,8 +147,8 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 
 	is.True(h.good(key)) // what ends it is a revocation, or the user's row
 	asked = 0
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity()))), 3)
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 3)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{}))), 3)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
 	_, err := h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &off})
 	is.NoErr(err)
 	is.True(!h.good(key))
@@ -157,7 +157,7 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	n, err := h.Keys.RevokeAll(t.Context(), admin, alice.Identity())
 	is.NoErr(err)
 	is.Equal(n, 2)
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity()))), 0)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{}))), 0)
 	is.Equal(asked, 0)
 	is.NoErr(makes["issue"](svc.Host))
 	is.NoErr(makes["import"](svc.Host))

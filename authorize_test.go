@@ -69,13 +69,13 @@ func TestWhoMayWhat(t *testing.T) {
 		{svc.Principal{}, ""},
 	} {
 		may := ""
-		if err := lastError(h.Keys.List(t.Context(), c.by, user("someone").Identity())); allowed(t, err) {
+		if err := lastError(h.Keys.List(t.Context(), c.by, user("someone").Identity(), svc.KeyQuery{})); allowed(t, err) {
 			may += "r"
 		}
 		if _, err := h.Keys.Issue(t.Context(), c.by, user("someone").Identity(), svc.NewAPIKey{}); allowed(t, err) {
 			may += "w"
 		}
-		if err := lastError(h.Templates.List(t.Context(), c.by, svc.TemplateFilter{})); allowed(t, err) {
+		if err := lastError(h.Templates.List(t.Context(), c.by, svc.TemplateQuery{})); allowed(t, err) {
 			may += "t"
 		}
 		if may != c.may {
@@ -111,9 +111,9 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 		"apply":     h.Access.Apply(t.Context(), admin, svc.Bundle{}),
 		"remove":    h.Sources.Remove(t.Context(), plain, "nothing"),
 		"sources":   lastError(h.Sources.List(t.Context(), plain)),
-		"templates": lastError(h.Templates.List(t.Context(), plain, svc.TemplateFilter{})),
+		"templates": lastError(h.Templates.List(t.Context(), plain, svc.TemplateQuery{})),
 		"delete":    h.Templates.Delete(t.Context(), plain, "nothing"),
-		"keys":      lastError(h.Keys.List(t.Context(), plain, plain.Identity())),
+		"keys":      lastError(h.Keys.List(t.Context(), plain, plain.Identity(), svc.KeyQuery{})),
 		"revoke":    h.Keys.Revoke(t.Context(), plain, plain.Identity(), "nothing"),
 	} {
 		if svc.ErrorCode(err) != svc.CodeForbidden {
@@ -140,8 +140,8 @@ func TestThePublicAdministersNothing(t *testing.T) {
 	h := newHost(t)
 	h.apply(t, `{"bank_policies": [{"bank_id": "*", "document": {"version": "2026-03-24",
 		"public_access": {"default": {"actions": ["iam:*", "template:*"]}}}}]}`)
-	wantCode(t, lastError(h.Templates.List(t.Context(), svc.Unmapped, svc.TemplateFilter{})), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Keys.List(t.Context(), svc.Unmapped, alice.Identity())), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), svc.Unmapped, svc.TemplateQuery{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Keys.List(t.Context(), svc.Unmapped, alice.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
 }
 
 // TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.

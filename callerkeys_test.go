@@ -123,7 +123,7 @@ func TestEndedKeysMakeNothingInATransaction(t *testing.T) {
 
 func keysOf(t *testing.T, h *host) []svc.APIKey {
 	t.Helper()
-	return collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity()))
+	return collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))
 }
 
 // A key that is good makes keys; the id that the principal remembers is in no JSON.

@@ -247,7 +247,7 @@ func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
 	t.Helper()
 	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Question{Bank: notes, UserID: "alice"})
 	wantCode(t, resolve, svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateQuery{})), svc.CodeForbidden, "")
 }
 
 // TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
@@ -416,6 +416,6 @@ func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) 
 	is.True(err != nil)
 	_, err = h.Policies.Resolve(ctx, p, svc.Question{Bank: notes, UserID: "bob"})
 	is.True(err != nil)
-	is.True(lastError(h.Templates.List(ctx, p, svc.TemplateFilter{})) != nil)
-	is.True(lastError(h.Keys.List(ctx, p, user("bob").Identity())) != nil)
+	is.True(lastError(h.Templates.List(ctx, p, svc.TemplateQuery{})) != nil)
+	is.True(lastError(h.Keys.List(ctx, p, user("bob").Identity(), svc.KeyQuery{})) != nil)
 }

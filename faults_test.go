@@ -132,11 +132,11 @@ func callAll(t *testing.T, h *host) map[string]error {
 		"apply":     h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
 		"remove":    h.Sources.Remove(ctx, by, "acme"),
 		"sources":   lastError(h.Sources.List(ctx, by)),
-		"templates": lastError(h.Templates.List(ctx, by, svc.TemplateFilter{})),
+		"templates": lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
 		"events":    lastError(h.Audit.Records(ctx, by, svc.AuditFilter{})),
 		"history":   lastError(h.Templates.History(ctx, by, "x")),
 		"delete":    h.Templates.Delete(ctx, by, "x"),
-		"keys":      lastError(h.Keys.List(ctx, by, alice.Identity())),
+		"keys":      lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
 		"revoke":    h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
 	}
 }

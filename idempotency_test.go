@@ -26,7 +26,7 @@ func TestIssuingAgain(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(again, first)
 	}
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{first.APIKey})
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{first.APIKey})
 	is.Equal(len(h.actions()), 1)
 	_, err = h.Authenticate(t.Context(), string(first.Key))
 	is.NoErr(err)
@@ -207,10 +207,10 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 		return undone
 	})
 	is.True(errors.Is(err, undone))
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 0)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
 	issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	is.NoErr(err)
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me)), []svc.APIKey{issued.APIKey})
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
 }
 
 // answeredMeanwhile is a store in which another call answers between the two looks for an answer, the second of which fails.
@@ -262,7 +262,7 @@ func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store} })
 	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 0)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
 	is.Equal(len(h.actions()), 0)
 	_, err = h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
 	wantCode(t, err, svc.CodeInvalid, "prefix")

@@ -57,7 +57,7 @@ func TestKeyExpires(t *testing.T) {
 	is.Equal(store.reads.Load(), reads) // from memory, as a good one
 	elsewhere := newHost(t, clock.configure, func(c *svc.Config) { c.Store = h.store })
 	is.True(!elsewhere.good(key))
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 1) // it is there to be prolonged
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1) // it is there to be prolonged
 	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
 	is.NoErr(err)
 	is.True(h.good(key))

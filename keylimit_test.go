@@ -158,8 +158,26 @@ func TestKeysAfter(t *testing.T) {
 	}
 	all := keysOf(t, h)
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, all[1].ID))
-	is.Equal(collect(t, h.Keys.ListAfter(t.Context(), alice, svc.Me, all[1].CreatedAt, all[1].ID)), all[2:])
-	is.Equal(collect(t, h.Keys.ListAfter(t.Context(), svc.Host, alice.Identity(), all[3].CreatedAt, all[3].ID)), all[4:])
-	is.Equal(collect(t, h.Keys.ListAfter(t.Context(), alice, svc.Me, time.Time{}, "")), keysOf(t, h))
-	wantCode(t, lastError(h.Keys.ListAfter(t.Context(), alice, svc.Me, all[0].CreatedAt, "a\x00")), svc.CodeInvalid, "id")
+	after := func(key svc.APIKey) svc.KeyQuery {
+		return svc.KeyQuery{AfterTime: key.CreatedAt, AfterID: key.ID}
+	}
+	list := func(holder svc.Identity, query svc.KeyQuery) []svc.APIKey {
+		return collect(t, h.Keys.List(t.Context(), alice, holder, query))
+	}
+	is.Equal(list(svc.Me, after(all[1])), all[2:])
+	is.Equal(collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), after(all[3]))), all[4:])
+	for limit := range 7 {
+		query := after(all[0])
+		query.Limit = limit
+		want := keysOf(t, h)[1:]
+		if limit > 0 {
+			want = want[:min(limit, len(want))]
+		}
+		is.Equal(list(svc.Me, query), want)
+	}
+	wrong := after(all[0])
+	wrong.AfterID = "a\x00"
+	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, wrong)), svc.CodeInvalid, "id")
+	wrong = svc.KeyQuery{Limit: -1}
+	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, wrong)), svc.CodeInvalid, "limit")
 }

@@ -213,9 +213,9 @@ func TestNarrowedKeyMakesNoKeys(t *testing.T) {
 	h.apply(t, narrowWorld)
 	bobs, mine := issue(t, h, bob), issue(t, h, alice)
 	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
-	is.NoErr(lastError(h.Keys.List(t.Context(), keys, bob.Identity())))
-	wantCode(t, lastError(h.Keys.List(t.Context(), recall, bob.Identity())), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Templates.List(t.Context(), keys, svc.TemplateFilter{})), svc.CodeForbidden, "")
+	is.NoErr(lastError(h.Keys.List(t.Context(), keys, bob.Identity(), svc.KeyQuery{})))
+	wantCode(t, lastError(h.Keys.List(t.Context(), recall, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), keys, svc.TemplateQuery{})), svc.CodeForbidden, "")
 	for _, p := range []svc.Principal{keys, recall} {
 		_, issued := h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{})
 		_, narrower := h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: p.ScopingPolicyID})
@@ -228,7 +228,7 @@ func TestNarrowedKeyMakesNoKeys(t *testing.T) {
 		_, revokedAll := h.Keys.RevokeAll(t.Context(), p, svc.Me)
 		for _, err := range []error{
 			issued, narrower, rotated, patched, issuedMine, rotatedMine, patchedMine, revokedAll,
-			h.Keys.Revoke(t.Context(), p, svc.Me, mine.ID), lastError(h.Keys.List(t.Context(), p, svc.Me)),
+			h.Keys.Revoke(t.Context(), p, svc.Me, mine.ID), lastError(h.Keys.List(t.Context(), p, svc.Me, svc.KeyQuery{})),
 		} {
 			wantCode(t, err, svc.CodeForbidden, "")
 		}
@@ -257,7 +257,7 @@ func TestNarrowedByTheHost(t *testing.T) {
 	d, err := h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})
 	is.NoErr(err)
 	is.True(!d.Allowed())
-	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity())), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
 	found.ScopingPolicyID = "a/b"
 	_, err = h.Authenticate(t.Context(), "token")
 	wantCode(t, err, svc.CodeInternal, "")

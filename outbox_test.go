@@ -125,7 +125,7 @@ func TestEventHookThatPanics(t *testing.T) {
 	issue(t, h, alice)
 	issue(t, &host{Service: h.WithStore(h.store)}, alice)
 	issue(t, &host{Service: h.WithStore(h.store)}, alice)
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me))), 3)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
 	for range 3 {
 		select {
 		case <-told:

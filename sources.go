@@ -206,7 +206,7 @@ type SourceListing struct {
 
 func (f CatalogFilter) check() error {
 	var c checker
-	c.filter(TemplateFilter{Category: f.Category, Tag: f.Tag})
+	c.filter(f.Category, f.Tag)
 	c.text("q", f.Text, MaxNameLength)
 	return c.err()
 }
@@ -229,7 +229,8 @@ func (e CatalogEntry) says(words []string) bool {
 	})
 }
 
-func (f CatalogFilter) matches(c Content) bool {
-	return (f.Category == "" || c.Category != nil && *c.Category == f.Category) &&
-		(f.Tag == "" || slices.Contains(c.Tags, f.Tag))
+// labelled reports whether a content has a category and a tag. "" matches every content.
+func labelled(c Content, category, tag string) bool {
+	return (category == "" || c.Category != nil && *c.Category == category) &&
+		(tag == "" || slices.Contains(c.Tags, tag))
 }

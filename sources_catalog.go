@@ -132,7 +132,7 @@ func (s *Sources) browse(
 		if reason := s.entryProblem(entry); reason != "" {
 			problem := CatalogProblem{Index: entry.Index, ID: entry.ID, Reason: reason}
 			list.Bad = append(list.Bad, problem)
-		} else if filter.matches(entry.Content) && entry.says(words) {
+		} else if labelled(entry.Content, filter.Category, filter.Tag) && entry.says(words) {
 			list.Templates = append(list.Templates, entry.beside(beside[entry.ID]))
 		}
 	}

@@ -121,12 +121,9 @@ type TemplateStore interface {
 
 // TemplatePage asks for one chunk of a list of templates.
 type TemplatePage struct {
-	Scope Scope
-	Owner string
-	TemplateFilter
-	AfterName, AfterID string // of the last row of the previous chunk; "" from the start
-	Skip               int    // the number of rows to leave out first
-	Limit              int    // the most templates to return, > 0
+	Scope         Scope
+	Owner         string
+	TemplateQuery // its Limit is > 0
 }
 
 // Installation says where a template came from, without its content.
@@ -199,10 +196,8 @@ type APIKeyStore interface {
 
 // APIKeyPage asks for one chunk of a list of keys.
 type APIKeyPage struct {
-	Holder    Identity
-	AfterTime time.Time // CreatedAt of the last row of the previous chunk; zero from the start
-	AfterID   string    // ID of that row
-	Limit     int       // the most keys to return, > 0
+	Holder   Identity
+	KeyQuery // its Limit is > 0
 }
 
 // KeyUse records when a key was last accepted, to the minute.
@@ -406,6 +401,29 @@ const listChunk = 128
 
 // anyLength is for lists of large rows, whose chunks may be short: only an empty chunk is the end.
 const anyLength = 0
+
+// chunkOf returns the size of the chunks for a list of at most limit rows. 0: it has no limit.
+func chunkOf(limit int) int {
+	if limit == 0 {
+		return listChunk
+	}
+	return min(limit, listChunk)
+}
+
+// upTo ends a list after limit rows. 0: it has no limit.
+func upTo[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
+	if limit == 0 {
+		return rows
+	}
+	return func(yield func(T, error) bool) {
+		left := limit
+		for row, err := range rows {
+			if left--; !yield(row, err) || left == 0 {
+				return
+			}
+		}
+	}
+}
 
 // list yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
 // fewer than full rows. advance moves the page after the last row. An error is yielded once, last.

@@ -164,9 +164,9 @@ type TemplateConfig struct {
 	// Cached is the most bytes of the server's templates that are cached in memory, and twice as
 	// many during a reload. 0: none. Not negative.
 	//
-	// When all templates fit, [Templates.Read], [Templates.List] and [Templates.ListAfter] do not
-	// call the store. They return values shared with other callers: do not change them. When the
-	// templates do not fit, each call reads the store.
+	// When all templates fit, [Templates.Read] and [Templates.List] do not call the store. They
+	// return values shared with other callers: do not change them. When the templates do not fit,
+	// each call reads the store.
 	//
 	// The cache shows the writes of this process at once. It shows the writes of other processes,
 	// and of the host's transactions, within about a second (PostgreSQL: milliseconds). When the

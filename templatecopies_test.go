@@ -108,9 +108,9 @@ func (k keeper) ctx(t *testing.T) context.Context {
 }
 
 // list returns the list, or fails.
-func (k keeper) list(t *testing.T, h *host, filter svc.TemplateFilter, name, id string) []svc.Template {
+func (k keeper) list(t *testing.T, h *host, query svc.TemplateQuery) []svc.Template {
 	t.Helper()
-	return collect(t, h.Templates.ListAfter(k.ctx(t), admin, filter, name, id))
+	return collect(t, h.Templates.List(k.ctx(t), admin, query))
 }
 
 // warm lists templates until that needs no call of the store.
@@ -118,17 +118,17 @@ func (k keeper) warm(t *testing.T) {
 	t.Helper()
 	eventually(t, func() bool {
 		before := k.store.templates.Load()
-		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		k.list(t, k.host, svc.TemplateQuery{})
 		return k.store.templates.Load() == before
 	})
 }
 
 // sameList compares a list, and returns it.
-func (k keeper) sameList(t *testing.T, filter svc.TemplateFilter, name, id string) []svc.Template {
+func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
 	t.Helper()
-	want, have := k.list(t, k.plain, filter, name, id), k.list(t, k.host, filter, name, id)
+	want, have := k.list(t, k.plain, query), k.list(t, k.host, query)
 	if !reflect.DeepEqual(have, want) {
-		t.Fatalf("%+v behind %q, %q: %d templates, not the %d of the store", filter, name, id, len(have), len(want))
+		t.Fatalf("%+v: %d templates, not the %d of the store", query, len(have), len(want))
 	}
 	return want
 }
@@ -137,7 +137,7 @@ func (k keeper) sameList(t *testing.T, filter svc.TemplateFilter, name, id strin
 func (k keeper) same(t *testing.T) {
 	t.Helper()
 	is := is.New(t)
-	want := k.sameList(t, svc.TemplateFilter{}, "", "")
+	want := k.sameList(t, svc.TemplateQuery{})
 	for _, row := range append(want, svc.Template{TemplateKey: svc.TemplateKey{ID: "none"}}) {
 		template, err := k.plain.Templates.Read(k.ctx(t), admin, row.ID)
 		for range 2 { // a base is read once
@@ -192,9 +192,12 @@ func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
 		before := k.store.templates.Load()
 		one := func(list ...string) string { return list[random.IntN(len(list))] }
 		for range 200 {
-			filter := svc.TemplateFilter{Category: one("", "", "category1", "category2", "none"), Tag: one("", "", "tag1", "tag2", "none")}
-			name, id := one("", "name0", "name2", "name9", "a"), one("", "t1", "t50", "t9")
-			k.sameList(t, filter, name, id)
+			k.sameList(t, svc.TemplateQuery{
+				Category:  one("", "", "category1", "category2", "none"),
+				Tag:       one("", "", "tag1", "tag2", "none"),
+				AfterName: one("", "name0", "name2", "name9", "a"), AfterID: one("", "t1", "t50", "t9"),
+				Skip: random.IntN(3) * random.IntN(20), Limit: random.IntN(3) * random.IntN(100),
+			})
 		}
 		is.Equal(k.store.templates.Load(), before)
 		k.same(t)
@@ -278,8 +281,8 @@ func TestKeptTemplatesFollowOthers(t *testing.T) {
 	for range 5 {
 		k.warm(t)
 		k.patchPlain(t, "a")
-		want := k.list(t, k.plain, svc.TemplateFilter{}, "", "")
-		eventually(t, func() bool { return k.list(t, k.host, svc.TemplateFilter{}, "", "")[0].Name == want[0].Name })
+		want := k.list(t, k.plain, svc.TemplateQuery{})
+		eventually(t, func() bool { return k.list(t, k.host, svc.TemplateQuery{})[0].Name == want[0].Name })
 	}
 	k.same(t)
 	k.warm(t)

@@ -24,7 +24,7 @@ func TestTooManyTemplatesAreNotKept(t *testing.T) {
 	}
 	reads := func() int64 {
 		before := k.store.templates.Load()
-		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		k.list(t, k.host, svc.TemplateQuery{})
 		return k.store.templates.Load() - before
 	}
 	eventually(t, func() bool { return svc.TemplatesTooLarge(k.Service) })
@@ -51,7 +51,7 @@ func TestKeptTemplatesEndWithTheStore(t *testing.T) {
 	eventually(t, func() bool {
 		k.SeenLongAgo()
 		_, err := k.Templates.Read(k.ctx(t), svc.Host, "a")
-		list := lastError(k.Templates.List(k.ctx(t), svc.Host, svc.TemplateFilter{}))
+		list := lastError(k.Templates.List(k.ctx(t), svc.Host, svc.TemplateQuery{}))
 		return svc.ErrorCode(err) == svc.CodeUnavailable && svc.ErrorCode(list) == svc.CodeUnavailable
 	})
 	k.store.down.Store(false)
@@ -135,7 +135,7 @@ func TestKeptTemplatesAreOfOneMoment(t *testing.T) {
 		}
 	})
 	eventually(t, func() bool {
-		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		k.list(t, k.host, svc.TemplateQuery{})
 		select {
 		case <-between:
 			return true
@@ -162,7 +162,7 @@ func TestKeptTemplatesAreOfOneMoment(t *testing.T) {
 		is.NoErr(k.Templates.Delete(k.ctx(t), admin, fmt.Sprint("t01", round)))
 		eventually(t, func() bool {
 			before, least := k.store.templates.Load(), version.Load()
-			list := k.list(t, k.host, svc.TemplateFilter{}, "", "")
+			list := k.list(t, k.host, svc.TemplateQuery{})
 			at := slices.IndexFunc(list, func(row svc.Template) bool { return row.ID == "t000" })
 			if list[at].Version < least {
 				t.Fatalf("version %d is listed after %d was written", list[at].Version, least)
@@ -193,7 +193,7 @@ func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.list(t, k.host, svc.TemplateFilter{}, "", "")
+		k.list(t, k.host, svc.TemplateQuery{})
 	}
 	most := 2 * (1 + int64(time.Since(began)/(21*2*takes))) // of two chunks each, the second empty
 	if n := copied.Load(); n == 0 || n > most {
@@ -207,7 +207,7 @@ func TestKeptTemplatesAreNotCopiedAgain(t *testing.T) {
 	allocs := func() float64 {
 		k.warm(t)
 		return testing.AllocsPerRun(100, func() {
-			for _, err := range k.Templates.List(t.Context(), svc.Host, svc.TemplateFilter{}) {
+			for _, err := range k.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -274,7 +274,7 @@ func TestKeptTemplatesWhileTheyChange(t *testing.T) {
 			var seen [2]int64
 			for !stop.Load() {
 				before := k.store.templates.Load()
-				list := collect(t, k.Templates.List(k.ctx(t), admin, svc.TemplateFilter{}))
+				list := collect(t, k.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}))
 				if k.store.templates.Load() == before {
 					kept.Add(1)
 				}

@@ -38,11 +38,17 @@ type Origin struct {
 	Base     Content // the installed content; zero in lists
 }
 
-// TemplateFilter narrows a list of templates. A field that is "" matches all templates. Other
-// values compare byte by byte. A template must match both fields.
-type TemplateFilter struct {
+// TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list.
+type TemplateQuery struct {
+	// A template must match both texts, byte by byte. "" matches all templates.
 	Category string // the template's category
 	Tag      string // one of the template's tags
+
+	// The list starts after the template with that name and id, which need not exist any more.
+	// "" and "": from the start.
+	AfterName, AfterID string
+	Skip               int // the number of matching templates to leave out first, not negative
+	Limit              int // the most templates to list, not negative; 0: all
 }
 
 // NewTemplate is the request to add a template by hand.
@@ -175,36 +181,28 @@ func (s *shelf) storedTemplate(ctx context.Context, id string) (Template, error)
 // List lists the server's templates by name, then id. It reads the list in chunks, so the list need
 // not fit into memory. Changes made during the call may or may not be in it. When templates are
 // cached ([TemplateConfig].Cached), the list shows one moment. The error, if any, is the last thing
-// yielded.
+// yielded. Errors: CodeInvalid, CodeForbidden.
 func (s *Templates) List(
-	ctx context.Context, by Principal, filter TemplateFilter,
-) iter.Seq2[Template, error] {
-	return s.ListAfter(ctx, by, filter, "", "")
-}
-
-// ListAfter is [Templates.List], starting after the template with the given name and id. That
-// template need not exist any more.
-func (s *Templates) ListAfter(
-	ctx context.Context, by Principal, filter TemplateFilter, name, id string,
+	ctx context.Context, by Principal, query TemplateQuery,
 ) iter.Seq2[Template, error] {
 	return func(yield func(Template, error) bool) {
-		if err := s.authorizeList(ctx, by, filter, name, id); err != nil {
+		if err := s.authorizeList(ctx, by, query); err != nil {
 			yield(Template{}, err)
 		} else if list := s.templateList(); list != nil {
-			list.after(ctx, filter, name, id)(yield)
+			list.part(ctx, query)(yield)
 		} else {
-			s.storedTemplates(ctx, filter, name, id)(yield)
+			s.storedTemplates(ctx, query)(yield)
 		}
 	}
 }
 
-func (s *Templates) authorizeList(
-	ctx context.Context, by Principal, filter TemplateFilter, name, id string,
-) error {
+func (s *Templates) authorizeList(ctx context.Context, by Principal, query TemplateQuery) error {
 	var c checker
-	c.filter(filter)
-	c.text("name", name, MaxNameLength)
-	c.text("id", id, MaxIDLength)
+	c.filter(query.Category, query.Tag)
+	c.text("name", query.AfterName, MaxNameLength)
+	c.text("id", query.AfterID, MaxIDLength)
+	c.count("skip", query.Skip)
+	c.count("limit", query.Limit)
 	if err := c.err(); err != nil {
 		return err
 	}
@@ -212,40 +210,14 @@ func (s *Templates) authorizeList(
 }
 
 func (s *shelf) storedTemplates(
-	ctx context.Context, filter TemplateFilter, name, id string,
+	ctx context.Context, query TemplateQuery,
 ) iter.Seq2[Template, error] {
-	page := TemplatePage{
-		Scope: ScopeServer, TemplateFilter: filter, AfterName: name, AfterID: id, Limit: listChunk,
-	}
-	return list(ctx, "list templates", anyLength,
+	page := TemplatePage{Scope: ScopeServer, TemplateQuery: query}
+	page.Limit = chunkOf(query.Limit)
+	return upTo(query.Limit, list(ctx, "list templates", anyLength,
 		func() error { return nil },
 		func() ([]Template, error) { return s.store.Templates(ctx, page) },
-		func(last Template) { page.AfterName, page.AfterID = last.Name, last.ID })
-}
-
-// At returns the template at a place in the list of [Templates.List]. The first place is 0. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound (the list is shorter).
-func (s *Templates) At(
-	ctx context.Context, by Principal, filter TemplateFilter, place int,
-) (Template, error) {
-	if place < 0 {
-		return Template{}, invalid("place", "must not be negative")
-	}
-	if err := s.authorizeList(ctx, by, filter, "", ""); err != nil {
-		return Template{}, err
-	}
-	if list := s.templateList(); list != nil {
-		return list.at(filter, place)
-	}
-	page := TemplatePage{Scope: ScopeServer, TemplateFilter: filter, Skip: place, Limit: 1}
-	found, err := s.store.Templates(ctx, page)
-	if err != nil {
-		return Template{}, fault("find template", err)
-	}
-	if len(found) == 0 {
-		return Template{}, noTemplate()
-	}
-	return found[0], nil
+		func(last Template) { page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0 }))
 }
 
 // Render returns all templates of the server in the form that render writes. Use it for answers
@@ -272,9 +244,16 @@ func (s *Templates) Render(
 	return nil, nil
 }
 
-func (c *checker) filter(f TemplateFilter) {
-	c.text("category", f.Category, MaxNameLength)
-	c.text("tag", f.Tag, MaxNameLength)
+func (c *checker) filter(category, tag string) {
+	c.text("category", category, MaxNameLength)
+	c.text("tag", tag, MaxNameLength)
+}
+
+// count refuses a negative number.
+func (c *checker) count(field string, n int) {
+	if n < 0 {
+		c.add(field, "must not be negative")
+	}
 }
 
 // Patch changes some fields of a template of the server. A patch that changes nothing writes

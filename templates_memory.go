@@ -190,7 +190,7 @@ func (s *shelf) putTemplates(ctx context.Context) error {
 func (s *shelf) rowsWithin(
 	ctx context.Context, room int64,
 ) (rows []Template, left int64, err error) {
-	for row, err := range s.storedTemplates(ctx, TemplateFilter{}, "", "") {
+	for row, err := range s.storedTemplates(ctx, TemplateQuery{}) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -253,56 +253,42 @@ func newTemplateList(rows []Template, room, generation int64) *templateList {
 	return l
 }
 
-// after yields the rows that match a filter, starting after a name and id.
-func (l *templateList) after(
-	ctx context.Context, filter TemplateFilter, name, id string,
-) iter.Seq2[Template, error] {
-	return func(yield func(Template, error) bool) {
+// part yields the rows that a query asks for.
+func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[Template, error] {
+	return upTo(query.Limit, func(yield func(Template, error) bool) {
 		first := sort.Search(len(l.rows), func(i int) bool {
-			return cmp.Or(cmp.Compare(l.rows[i].Name, name), cmp.Compare(l.rows[i].ID, id)) > 0
+			return cmp.Or(cmp.Compare(l.rows[i].Name, query.AfterName),
+				cmp.Compare(l.rows[i].ID, query.AfterID)) > 0
 		})
-		numbers := l.numbers(filter)
+		numbers := l.numbers(query)
 		from, _ := slices.BinarySearch(numbers, int32(first))
+		skip := query.Skip
 		for i, number := range numbers[from:] {
 			if err := ctx.Err(); i%listChunk == 0 && err != nil {
 				yield(Template{}, fault("list templates", err))
 				return
 			}
-			if row := &l.rows[number]; filter.lets(row) && !yield(*row, nil) {
+			row := &l.rows[number]
+			if !labelled(row.Content, query.Category, query.Tag) {
+				continue
+			}
+			if skip--; skip < 0 && !yield(*row, nil) {
 				return
 			}
 		}
-	}
+	})
 }
 
-// at returns the row at a place among the rows that match a filter.
-func (l *templateList) at(filter TemplateFilter, place int) (Template, error) {
-	for _, number := range l.numbers(filter) {
-		if row := &l.rows[number]; filter.lets(row) {
-			if place == 0 {
-				return *row, nil
-			}
-			place--
-		}
-	}
-	return Template{}, noTemplate()
-}
-
-// numbers returns the numbers of few rows. They include all rows that match a filter.
-func (l *templateList) numbers(filter TemplateFilter) []int32 {
+// numbers returns the numbers of few rows. They include all rows that match a query.
+func (l *templateList) numbers(query TemplateQuery) []int32 {
 	numbers := l.all
-	if filter.Category != "" {
-		numbers = l.byCategory[filter.Category]
+	if query.Category != "" {
+		numbers = l.byCategory[query.Category]
 	}
-	if tagged := l.byTag[filter.Tag]; filter.Tag != "" && len(tagged) < len(numbers) {
+	if tagged := l.byTag[query.Tag]; query.Tag != "" && len(tagged) < len(numbers) {
 		numbers = tagged
 	}
 	return numbers
-}
-
-func (f TemplateFilter) lets(t *Template) bool {
-	return (f.Category == "" || t.Category != nil && *t.Category == f.Category) &&
-		(f.Tag == "" || slices.Contains(t.Tags, f.Tag))
 }
 
 // has reports whether the list agrees with the store about a template. t is the template that the

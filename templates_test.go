@@ -99,7 +99,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 		c.edit(&content)
 		_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: c.id, Content: content})
 		wantCode(t, err, svc.CodeInvalid, c.field)
-		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{})); len(all) > 0 {
+		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{})); len(all) > 0 {
 			t.Errorf("%s: something was written", c.field)
 		}
 	}
@@ -125,19 +125,19 @@ func TestListTemplates(t *testing.T) {
 	for i, id := range []string{"d", "b", "c", "a"} {
 		create(t, h, id, svc.Content{Name: []string{"Z", "Y", "Y", "é"}[i], Category: ptr(id), Tags: []string{"all", id}})
 	}
-	ids := func(f svc.TemplateFilter) (ids []string) {
+	ids := func(f svc.TemplateQuery) (ids []string) {
 		for _, template := range collect(t, h.Templates.List(t.Context(), admin, f)) {
 			ids = append(ids, template.ID)
 		}
 		return ids
 	}
-	is.Equal(ids(svc.TemplateFilter{}), []string{"b", "c", "d", "a"})
-	is.Equal(ids(svc.TemplateFilter{Tag: "all", Category: "c"}), []string{"c"})
-	is.Equal(ids(svc.TemplateFilter{Tag: "b", Category: "c"}), nil)
-	is.Equal(ids(svc.TemplateFilter{Tag: "ALL"}), nil)
+	is.Equal(ids(svc.TemplateQuery{}), []string{"b", "c", "d", "a"})
+	is.Equal(ids(svc.TemplateQuery{Tag: "all", Category: "c"}), []string{"c"})
+	is.Equal(ids(svc.TemplateQuery{Tag: "b", Category: "c"}), nil)
+	is.Equal(ids(svc.TemplateQuery{Tag: "ALL"}), nil)
 
-	wantCode(t, lastError(h.Templates.List(t.Context(), admin, svc.TemplateFilter{Tag: "\xff"})), svc.CodeInvalid, "tag")
-	for range h.Templates.List(t.Context(), admin, svc.TemplateFilter{}) {
+	wantCode(t, lastError(h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "\xff"})), svc.CodeInvalid, "tag")
+	for range h.Templates.List(t.Context(), admin, svc.TemplateQuery{}) {
 		break // a reader may stop
 	}
 }
@@ -148,7 +148,7 @@ func TestLongListComesInChunks(t *testing.T) {
 	for i := range 173 {
 		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
 	}
-	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{}))
+	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))
 	is.Equal(len(all), 173)
 	for i, template := range all {
 		is.Equal(template.ID, sprintf("%03d", i))
@@ -259,7 +259,7 @@ func TestDeleteTemplate(t *testing.T) {
 	wantCode(t, h.Templates.Delete(t.Context(), admin, "a"), svc.CodeNotFound, "")
 	wantCode(t, h.Templates.Delete(t.Context(), admin, "."), svc.CodeInvalid, "template_id")
 	create(t, h, "a", svc.Content{})
-	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateFilter{Tag: "x"}))), 0)
+	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "x"}))), 0)
 }
 
 func TestValidateManifest(t *testing.T) {
@@ -327,7 +327,7 @@ func TestNameInBytes(t *testing.T) {
 	}
 }
 
-func TestTemplateAt(t *testing.T) {
+func TestPartsOfAList(t *testing.T) {
 	for name, cached := range map[string]int{"from the store": 0, "from memory": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -336,25 +336,36 @@ func TestTemplateAt(t *testing.T) {
 				create(t, h, id, svc.Content{Name: id, Tags: []string{[]string{"even", "odd"}[i%2]}})
 			}
 			for range 2 { // from memory, it is read by then
-				at := func(filter svc.TemplateFilter, place int) string {
-					template, err := h.Templates.At(t.Context(), admin, filter, place)
-					if err != nil {
-						return string(svc.ErrorCode(err))
+				part := func(query svc.TemplateQuery) (ids string) {
+					for _, template := range collect(t, h.Templates.List(t.Context(), admin, query)) {
+						ids += template.ID
 					}
-					return template.ID
+					return ids
 				}
-				for place, id := range []string{"a", "b", "c", "d", "not_found"} {
-					is.Equal(at(svc.TemplateFilter{}, place), id)
+				for after := range 5 {
+					for skip := range 6 {
+						for limit := range 6 {
+							name := []string{"", "a", "b", "c", "d"}[after]
+							query := svc.TemplateQuery{AfterName: name, AfterID: name, Skip: skip, Limit: limit}
+							want := "abcd"[min(after+skip, 4):]
+							if limit > 0 {
+								want = want[:min(limit, len(want))]
+							}
+							is.Equal(part(query), want)
+						}
+					}
 				}
-				for place, id := range []string{"a", "b", "not_found"} {
-					is.Equal(at(svc.TemplateFilter{Tag: "odd"}, place), id)
+				for skip, id := range []string{"a", "b", ""} {
+					is.Equal(part(svc.TemplateQuery{Tag: "odd", Skip: skip, Limit: 1}), id)
 				}
 				eventually(t, func() bool { return cached == 0 || svc.KeepsTemplates(h.Service) })
 			}
-			_, err := h.Templates.At(t.Context(), admin, svc.TemplateFilter{}, -1)
-			wantCode(t, err, svc.CodeInvalid, "place")
-			_, err = h.Templates.At(t.Context(), alice, svc.TemplateFilter{}, 0)
-			wantCode(t, err, svc.CodeForbidden, "")
+			list := func(by svc.Principal, query svc.TemplateQuery) error {
+				return lastError(h.Templates.List(t.Context(), by, query))
+			}
+			wantCode(t, list(admin, svc.TemplateQuery{Skip: -1}), svc.CodeInvalid, "skip")
+			wantCode(t, list(admin, svc.TemplateQuery{Limit: -1}), svc.CodeInvalid, "limit")
+			wantCode(t, list(alice, svc.TemplateQuery{Skip: 1, Limit: 1}), svc.CodeForbidden, "")
 		})
 	}
 }

@@ -125,7 +125,7 @@ func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
 	inside := k.WithStore(k.store)
 	_, err := inside.Templates.Read(k.ctx(t), admin, "a")
 	is.NoErr(err)
-	is.Equal(len(collect(t, inside.Templates.List(k.ctx(t), admin, svc.TemplateFilter{}))), 1)
+	is.Equal(len(collect(t, inside.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}))), 1)
 	text, err := inside.Templates.Render(k.ctx(t), admin, "", func([]svc.Template) []byte { return []byte("text") })
 	is.NoErr(err)
 	is.Equal(text, nil)

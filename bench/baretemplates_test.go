@@ -65,7 +65,7 @@ func (b *bare) get(ctx context.Context, id string) (templateRow, error) {
 }
 
 // each reads a list in chunks, up to limit rows.
-func (b *bare) each(ctx context.Context, filter svc.TemplateFilter, limit int, row func(*templateRow) error) error {
+func (b *bare) each(ctx context.Context, filter svc.TemplateQuery, limit int, row func(*templateRow) error) error {
 	name, id := "", ""
 	for read := 0; read < limit; {
 		stmt, args := b.listing(filter, name, id)
@@ -85,7 +85,7 @@ func (b *bare) each(ctx context.Context, filter svc.TemplateFilter, limit int, r
 	return nil
 }
 
-func (b *bare) listing(filter svc.TemplateFilter, name, id string) (*sql.Stmt, []any) {
+func (b *bare) listing(filter svc.TemplateQuery, name, id string) (*sql.Stmt, []any) {
 	args := []any{svc.ScopeServer, "", name, id}
 	switch {
 	case filter.Tag != "" && filter.Category != "":

@@ -43,22 +43,22 @@ func httpAll(ctx context.Context, s *site) comparison {
 			}},
 			{name: "chunks", call: func() error {
 				return counted(all, func(row func(*templateRow) error) error {
-					return s.bare.each(ctx, svc.TemplateFilter{}, all, row)
+					return s.bare.each(ctx, svc.TemplateQuery{}, all, row)
 				})
 			}},
-			{name: "service", call: func() error { return serve(ctx, api, svc.TemplateFilter{}, &discard{}) }},
+			{name: "service", call: func() error { return serve(ctx, api, svc.TemplateQuery{}, &discard{}) }},
 		},
 		same: func() error {
 			if s.large {
 				return nil // the small site checks all of it
 			}
-			return s.sameAnswer(ctx, api, svc.TemplateFilter{}, s.templates)
+			return s.sameAnswer(ctx, api, svc.TemplateQuery{}, s.templates)
 		},
 	}
 }
 
 // serve requests a list of templates.
-func serve(ctx context.Context, api http.Handler, filter svc.TemplateFilter, w http.ResponseWriter) error {
+func serve(ctx context.Context, api http.Handler, filter svc.TemplateQuery, w http.ResponseWriter) error {
 	query := url.Values{}
 	if filter.Category != "" {
 		query.Set("category", filter.Category)
@@ -95,7 +95,7 @@ func (d *discard) Write(p []byte) (int, error) {
 	return io.Discard.Write(p)
 }
 
-func (s *site) sameAnswer(ctx context.Context, api http.Handler, filter svc.TemplateFilter, limit int) error {
+func (s *site) sameAnswer(ctx context.Context, api http.Handler, filter svc.TemplateQuery, limit int) error {
 	answer := httptest.NewRecorder()
 	err := serve(ctx, api, filter, answer)
 	var list struct {

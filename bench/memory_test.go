@@ -53,7 +53,7 @@ func (s *site) listMemory(ctx context.Context) (peak, allocated uint64, err erro
 			peak = max(peak, now-min(now, before))
 		}
 	}}
-	if err := serve(ctx, api, svc.TemplateFilter{}, w); err != nil {
+	if err := serve(ctx, api, svc.TemplateQuery{}, w); err != nil {
 		return 0, 0, err
 	}
 	if pieces < s.templates*manifestSize/(64<<10) {

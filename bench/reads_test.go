@@ -159,7 +159,7 @@ func TestListBuffer(t *testing.T) {
 		handler.ServeHTTP(w, list.request(t.Context(), list.path, key))
 	}
 	beside := testing.AllocsPerRun(5, ask) - testing.AllocsPerRun(5, func() {
-		err = errors.Join(err, drained(s.templates, s.service.Templates.List(t.Context(), svc.Host, svc.TemplateFilter{})))
+		err = errors.Join(err, drained(s.templates, s.service.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{})))
 	})
 	t.Logf("%d bytes, in pieces of at most %d, with %.0f allocations beside the service's", sent, largest, beside)
 	if err != nil || sent < s.templates*manifestSize || largest > 64<<10 || beside > float64(s.templates)/10 {

@@ -40,25 +40,25 @@ func templateGet(ctx context.Context, s *site) comparison {
 }
 
 // The filters that match 20 templates.
-func categoryFilter(label int) svc.TemplateFilter {
-	return svc.TemplateFilter{Category: fmt.Sprint("category-", label)}
+func categoryFilter(label int) svc.TemplateQuery {
+	return svc.TemplateQuery{Category: fmt.Sprint("category-", label)}
 }
 
-func tagFilter(label int) svc.TemplateFilter {
-	return svc.TemplateFilter{Tag: fmt.Sprint("tag-", label)}
+func tagFilter(label int) svc.TemplateQuery {
+	return svc.TemplateQuery{Tag: fmt.Sprint("tag-", label)}
 }
 
-func bothFilters(label int) svc.TemplateFilter {
-	return svc.TemplateFilter{Category: categoryFilter(label).Category, Tag: tagFilter(label).Tag}
+func bothFilters(label int) svc.TemplateQuery {
+	return svc.TemplateQuery{Category: categoryFilter(label).Category, Tag: tagFilter(label).Tag}
 }
 
 // commonTagFilter selects a tag that every template has.
-func commonTagFilter(label int) svc.TemplateFilter {
-	return svc.TemplateFilter{Category: categoryFilter(label).Category, Tag: "everything"}
+func commonTagFilter(label int) svc.TemplateQuery {
+	return svc.TemplateQuery{Category: categoryFilter(label).Category, Tag: "everything"}
 }
 
 // listOf compares lists of 20 templates of 4 KB.
-func listOf(filter func(label int) svc.TemplateFilter) func(context.Context, *site) comparison {
+func listOf(filter func(label int) svc.TemplateQuery) func(context.Context, *site) comparison {
 	return func(ctx context.Context, s *site) comparison {
 		return comparison{
 			exact: true,
@@ -86,17 +86,17 @@ func list1000(ctx context.Context, s *site) comparison {
 		sides: []side{
 			{name: "floor", call: func() error {
 				return counted(limit, func(row func(*templateRow) error) error {
-					return s.bare.each(ctx, svc.TemplateFilter{}, limit, row)
+					return s.bare.each(ctx, svc.TemplateQuery{}, limit, row)
 				})
 			}},
 			{name: "at-once", call: func() error {
 				return counted(limit, func(row func(*templateRow) error) error { return s.bare.eachAtOnce(ctx, limit, row) })
 			}},
 			{name: "service", call: func() error {
-				return drained(limit, first(limit, s.service.Templates.List(ctx, svc.Host, svc.TemplateFilter{})))
+				return drained(limit, first(limit, s.service.Templates.List(ctx, svc.Host, svc.TemplateQuery{})))
 			}},
 		},
-		same: func() error { return s.sameList(ctx, svc.TemplateFilter{}, limit) },
+		same: func() error { return s.sameList(ctx, svc.TemplateQuery{}, limit) },
 	}
 }
 
@@ -134,7 +134,7 @@ func counted(want int, each func(row func(*templateRow) error) error) error {
 	return errors.Join(err, equal(n, want))
 }
 
-func (s *site) sameList(ctx context.Context, filter svc.TemplateFilter, limit int) error {
+func (s *site) sameList(ctx context.Context, filter svc.TemplateQuery, limit int) error {
 	var floor, service []svc.Template
 	err := s.bare.each(ctx, filter, limit, func(r *templateRow) error {
 		template, err := r.template()

@@ -38,21 +38,28 @@ func call[W, T any](ctx context.Context, c *conn, r request, read func(W) T) (T,
 
 // list returns the elements of a JSON array in the answer: the array under key, or with key "" the
 // answer itself. Each range over list sends the request again and reads one element at a time.
-// When the answer has a Link, list asks for the remaining pages. An error is the last thing
-// yielded. Leaving the loop early ends the request.
+// When the answer has a Link, list asks for the remaining pages, up to r.limit rows. An error is the
+// last thing yielded. Leaving the loop early ends the request.
 func list[W, T any](
 	ctx context.Context, c *conn, r request, key string, read func(W) T,
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		next, more := r, true
-		for more {
+		next, more, rows := r, true, 0
+		full := func() bool { return r.limit > 0 && rows == r.limit }
+		for more && !full() {
 			a, err := c.ask(ctx, next)
 			if err != nil {
 				var none T
 				yield(none, err)
 				return
 			}
-			next, more = elements(ctx, c, a, key, read, yield)
+			next, more = elements(ctx, c, a, key, read, func(row T, err error) bool {
+				if err == nil && full() {
+					return false
+				}
+				rows++
+				return yield(row, err)
+			})
 		}
 	}
 }

@@ -27,12 +27,19 @@ func (c *Keys) at(method string, holder svc.Identity, rest string, ids ...string
 //
 // The interface does not show all fields of a key. So Hash, Pepper, Seal and RevokedAt are zero in
 // every key that the Client returns. In keys of the caller, Holder is zero as well.
-func (c *Keys) List(ctx context.Context, holder svc.Identity) iter.Seq2[svc.APIKey, error] {
+func (c *Keys) List(
+	ctx context.Context, holder svc.Identity, query svc.KeyQuery,
+) iter.Seq2[svc.APIKey, error] {
 	r, err := c.at("GET", holder, "")
 	if err != nil {
 		return func(yield func(svc.APIKey, error) bool) { yield(svc.APIKey{}, err) }
 	}
-	return list(ctx, c.conn, r.where("view", "full"), "", keyOf(known(holder)))
+	after := ""
+	if at := query.AfterTime; !at.IsZero() {
+		after = at.UTC().Format(wire.TimeFormat)
+	}
+	r = r.where("view", "full").part(query.Limit, after, query.AfterID)
+	return list(ctx, c.conn, r, "", keyOf(known(holder)))
 }
 
 // Issue issues a key for a user or the caller ([svc.Me]). Errors: CodeInvalid, CodeForbidden,

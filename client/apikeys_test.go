@@ -29,7 +29,7 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 		test(is.New(t), s, keyring{
 			alice,
 			func() iter.Seq2[svc.APIKey, error] {
-				return c.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"})
+				return c.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})
 			},
 			func(in svc.NewAPIKey) (svc.IssuedKey, error) {
 				return c.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in)
@@ -49,7 +49,7 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 		c := s.client.As("session-of-alice")
 		test(is.New(t), s, keyring{
 			svc.Identity{},
-			func() iter.Seq2[svc.APIKey, error] { return c.Keys.List(ctx, svc.Me) },
+			func() iter.Seq2[svc.APIKey, error] { return c.Keys.List(ctx, svc.Me, svc.KeyQuery{}) },
 			func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.Keys.Issue(ctx, svc.Me, in) },
 			func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) {
 				return c.Keys.Patch(ctx, svc.Me, id, patch)
@@ -67,7 +67,7 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 func (s *site) keys(k keyring) []svc.APIKey {
 	s.t.Helper()
 	list := []svc.APIKey{}
-	for _, key := range must(all(s.Keys.List(s.t.Context(), svc.Host, alice))) {
+	for _, key := range must(all(s.Keys.List(s.t.Context(), svc.Host, alice, svc.KeyQuery{}))) {
 		key.Hash, key.Pepper, key.Seal, key.Holder = nil, "", nil, k.holder
 		list = append(list, key)
 	}
@@ -166,8 +166,8 @@ func TestAs(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
 	mine := must(s.client.As("session-of-alice").Keys.Issue(ctx, svc.Me, svc.NewAPIKey{}))
-	is.Equal(len(must(all(s.client.As(mine.Key).Keys.List(ctx, svc.Me)))), 1)
-	is.Equal(len(must(all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me)))), 0)
+	is.Equal(len(must(all(s.client.As(mine.Key).Keys.List(ctx, svc.Me, svc.KeyQuery{})))), 1)
+	is.Equal(len(must(all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me, svc.KeyQuery{})))), 0)
 	_, err := s.client.As(mine.Key).Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
 

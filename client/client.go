@@ -7,7 +7,7 @@
 //
 // A list is read row by row:
 //
-//	for template, err := range c.Templates.List(ctx, svc.TemplateFilter{Tag: "work"}) {
+//	for template, err := range c.Templates.List(ctx, svc.TemplateQuery{Tag: "work"}) {
 //		if err != nil {
 //			log.Fatal(err)
 //		}

@@ -99,7 +99,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 		_, err := s.client.Templates.Read(ctx, id)
 		is.Equal(refusals(err), refusals(second(s.Templates.Read(ctx, svc.Host, id))))
 		is.Equal(refused(err).Field, "template_id")
-		_, err = all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: id}))
+		_, err = all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, svc.KeyQuery{}))
 		is.Equal(refused(err).Field, "user_id")
 		is.Equal(refused(s.client.Sources.Remove(ctx, id)).Field, "name")
 		err = s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, id)
@@ -214,7 +214,7 @@ func TestConcurrentUse(t *testing.T) {
 					t.Error(err)
 				}
 				count := 0
-				for key, err := range me.Keys.List(ctx, svc.Me) {
+				for key, err := range me.Keys.List(ctx, svc.Me, svc.KeyQuery{}) {
 					if count++; err != nil || *key.Description != fmt.Sprint(n) {
 						t.Errorf("user %d got %+v, %v", n, key, err)
 					}

@@ -28,7 +28,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for template, err := range c.Templates.List(ctx, svc.TemplateFilter{Tag: "work"}) {
+	for template, err := range c.Templates.List(ctx, svc.TemplateQuery{Tag: "work"}) {
 		if err != nil {
 			log.Fatal(err)
 		}

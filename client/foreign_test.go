@@ -93,7 +93,7 @@ func TestNoContent(t *testing.T) {
 	is.NoErr(dial(t, says(204, "", "")).Templates.Delete(t.Context(), "a"))
 	_, err := dial(t, says(204, "", "")).Templates.Read(t.Context(), "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
-	_, err = all(dial(t, says(204, "", "")).Templates.List(t.Context(), svc.TemplateFilter{}))
+	_, err = all(dial(t, says(204, "", "")).Templates.List(t.Context(), svc.TemplateQuery{}))
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 }
 

@@ -22,7 +22,7 @@ func TestListIsCutOff(t *testing.T) {
 	for i := range 300 {
 		s.create(fmt.Sprintf("t%03d", i), func(in *svc.NewTemplate) { in.Description = new(strings.Repeat("x", 400)) })
 	}
-	list, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
+	list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
 	is.NoErr(err)
 	is.Equal(len(list), 300)
 	chunks := 0
@@ -36,7 +36,7 @@ func TestListIsCutOff(t *testing.T) {
 		return nil
 	})
 	s.requests()
-	list, err = all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
+	list, err = all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
 	is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
 	is.True(len(list) > 0 && len(list) < 300)
 	is.True(errors.Is(err, io.ErrUnexpectedEOF))
@@ -52,7 +52,7 @@ func TestListIsNotWhole(t *testing.T) {
 		begin + `]} x`: 0, begin + `]}{}`: 0, begin + `],"a":1}`: 0, begin + row + ` ` + row + `]}`: 1,
 		begin + row + `,null]}`: 1, begin + row + `,7]}`: 1, begin + row + `,{}]}`: 1,
 	} {
-		list, err := all(dial(t, says(200, "application/json", body)).Templates.List(t.Context(), svc.TemplateFilter{}))
+		list, err := all(dial(t, says(200, "application/json", body)).Templates.List(t.Context(), svc.TemplateQuery{}))
 		status, _ := errors.AsType[*client.StatusError](err)
 		if len(list) != rows || err == nil || status == nil {
 			t.Errorf("%s: %d rows, %v", body, len(list), err)
@@ -152,7 +152,7 @@ func TestListsAreStreamed(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	n := 0
-	for template, err := range c.Templates.List(t.Context(), svc.TemplateFilter{}) {
+	for template, err := range c.Templates.List(t.Context(), svc.TemplateQuery{}) {
 		is.NoErr(err)
 		is.Equal(len(template.Name), 1<<20)
 		if n++; n == 66 { // more than one answer may have
@@ -172,7 +172,7 @@ func TestListsOfSeveralPages(t *testing.T) {
 	s, ctx := newSite(t, func(u *setup) {
 		u.wrap = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if q := r.URL.Query(); r.Method == "GET" && !q.Has("limit") {
+				if q := r.URL.Query(); r.Method == "GET" {
 					q.Set("limit", "2")
 					r.URL.RawQuery = q.Encode()
 				}
@@ -188,7 +188,7 @@ func TestListsOfSeveralPages(t *testing.T) {
 		is.NoErr(err)
 	}
 	for range 2 {
-		templates, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
+		templates, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
 		is.NoErr(err)
 		var have []string
 		for _, template := range templates {
@@ -196,10 +196,19 @@ func TestListsOfSeveralPages(t *testing.T) {
 		}
 		is.Equal(have, ids)
 	}
-	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
+	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{}))
 	is.NoErr(err)
 	is.Equal(len(keys), 5)
-	for template := range s.client.Templates.List(ctx, svc.TemplateFilter{}) {
+	for limit := 1; limit < 7; limit++ { // whatever the server takes for a page
+		templates, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{Limit: limit}))
+		is.NoErr(err)
+		is.Equal(len(templates), min(limit, 5))
+		query := svc.KeyQuery{AfterTime: keys[0].CreatedAt, AfterID: keys[0].ID, Limit: limit}
+		rest, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, query))
+		is.NoErr(err)
+		is.Equal(rest, keys[1:1+min(limit, 4)])
+	}
+	for template := range s.client.Templates.List(ctx, svc.TemplateQuery{}) {
 		if template.ID == "2" {
 			break
 		}
@@ -219,7 +228,7 @@ func TestLinksOfOthers(t *testing.T) {
 				})
 			}
 		})
-		_, err := all(s.client.Templates.List(t.Context(), svc.TemplateFilter{}))
+		_, err := all(s.client.Templates.List(t.Context(), svc.TemplateQuery{}))
 		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/internal/wire"
 )
 
 // request is one call of a route.
@@ -21,6 +23,7 @@ type request struct {
 	ids   []string // the values of the path's parameters, in their order
 	query url.Values
 	body  any      // a type of package wire; nil: none
+	limit int      // the most rows of a list; 0: all
 	tags  []string // If-Match; nil: none
 	key   string   // Idempotency-Key; "": none
 }
@@ -41,6 +44,21 @@ func (r request) where(pairs ...string) request {
 		if pairs[i+1] != "" {
 			r.query.Set(pairs[i], pairs[i+1])
 		}
+	}
+	return r
+}
+
+// maxPage is the most rows of one page of a list.
+const maxPage = 1000
+
+// part returns the request for at most limit rows (0: all) of a list, after a position ("", "":
+// from the start). The request has a query.
+func (r request) part(limit int, after ...string) request {
+	if r.limit = limit; limit != 0 {
+		r.query.Set("limit", strconv.Itoa(min(limit, maxPage)))
+	}
+	if strings.Join(after, "") != "" {
+		r.query.Set("cursor", wire.Cursor(after))
 	}
 	return r
 }

@@ -49,7 +49,7 @@ func TestReadsAreTriedAgain(t *testing.T) {
 			_, err := s.client.Templates.Read(ctx, "a")
 			is.NoErr(err)
 			times.Store(3)
-			list, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
+			list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
 			is.NoErr(err)
 			is.Equal(len(list), 1)
 
@@ -320,7 +320,7 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 		_, err = issue(svc.NewAPIKey{IdempotencyKey: "a b"})
 		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	}
-	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
+	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{}))
 	is.NoErr(err)
 	is.Equal(len(keys), 1)
 	times.Store(1)

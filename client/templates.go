@@ -10,17 +10,24 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// List lists the server's templates that match a filter, sorted by name, then id. It reads row
+// List lists the server's templates that match a query, sorted by name, then id. It reads row
 // by row, so the list need not fit into memory. Each range over it sends a request; leaving the
-// loop early ends the request. An error is the last thing yielded.
+// loop early ends the request. An error is the last thing yielded. Errors: CodeInvalid (also for a
+// Skip, which the interface does not have), CodeForbidden.
 //
 // The interface does not show all fields of a template. So Version and the ID and Base of the
 // Origin are zero in every template that the Client returns. Integrations and Tags are never nil.
 func (c *Templates) List(
-	ctx context.Context, filter svc.TemplateFilter,
+	ctx context.Context, query svc.TemplateQuery,
 ) iter.Seq2[svc.Template, error] {
-	r := at("GET /admin/templates").where("category", filter.Category, "tag", filter.Tag)
-	return list(ctx, c.conn, r, "templates", template)
+	if query.Skip != 0 {
+		return func(yield func(svc.Template, error) bool) {
+			yield(svc.Template{}, invalid("skip", "must be 0: a server skips no rows"))
+		}
+	}
+	r := at("GET /admin/templates").where("category", query.Category, "tag", query.Tag)
+	return list(ctx, c.conn, r.part(query.Limit, query.AfterName, query.AfterID),
+		"templates", template)
 }
 
 // Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.

@@ -62,7 +62,7 @@ func TestTemplateByHand(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t), t.Context()
-	none, err := all(s.client.Templates.List(ctx, svc.TemplateFilter{}))
+	none, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
 	is.NoErr(err)
 	is.Equal(len(none), 0)
 	for _, id := range []string{"b", "a", "c"} {
@@ -71,16 +71,25 @@ func TestTemplates(t *testing.T) {
 		})
 	}
 	s.create("d")
-	for _, filter := range []svc.TemplateFilter{{}, {Category: "c&d=+ ;"}, {Tag: "tag of a"}, {Category: "c&d=+ ;", Tag: "ü"}, {Tag: "none"}} {
-		got, err := all(s.client.Templates.List(ctx, filter))
+	first := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{Limit: 1})))[0]
+	for _, query := range []svc.TemplateQuery{
+		{}, {Category: "c&d=+ ;"}, {Tag: "tag of a"}, {Category: "c&d=+ ;", Tag: "ü"}, {Tag: "none"},
+		{Limit: 1}, {Limit: 4}, {Limit: 2000}, {Tag: "ü", Limit: 2},
+		{AfterName: first.Name, AfterID: first.ID}, {AfterName: first.Name, AfterID: first.ID, Limit: 2},
+	} {
+		got, err := all(s.client.Templates.List(ctx, query))
 		is.NoErr(err)
-		want := must(all(s.Templates.List(ctx, svc.Host, filter)))
+		want := must(all(s.Templates.List(ctx, svc.Host, query)))
 		for i := range want {
 			want[i] = told(want[i])
 		}
 		is.Equal(got, want)
 	}
-	is.Equal(len(must(all(s.client.Templates.List(ctx, svc.TemplateFilter{Tag: "ü"})))), 3)
+	is.Equal(len(must(all(s.client.Templates.List(ctx, svc.TemplateQuery{Tag: "ü"})))), 3)
+	for _, wrong := range []svc.TemplateQuery{{Skip: 1}, {Limit: -1}, {AfterName: "\x00"}} {
+		_, err := all(s.client.Templates.List(ctx, wrong))
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	}
 }
 
 func TestPatchTemplate(t *testing.T) {

@@ -28,9 +28,9 @@ func TestRequestsOnTheWire(t *testing.T) {
 		call func() error
 		want string
 	}{
-		{func() error { return second(all(c.Templates.List(ctx, svc.TemplateFilter{}))) }, `GET /admin/templates `},
+		{func() error { return second(all(c.Templates.List(ctx, svc.TemplateQuery{}))) }, `GET /admin/templates `},
 		{func() error {
-			return second(all(c.Templates.List(ctx, svc.TemplateFilter{Category: "a&b", Tag: "ü ;"})))
+			return second(all(c.Templates.List(ctx, svc.TemplateQuery{Category: "a&b", Tag: "ü ;"})))
 		},
 			`GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
 		{func() error { return second(c.Templates.Create(ctx, svc.NewTemplate{ID: "a"})) },

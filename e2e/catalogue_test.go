@@ -133,10 +133,10 @@ func TestPublishedCatalogue(t *testing.T) {
 	admin.register(u)
 	admin.installAll(entries)
 	ctx := t.Context()
-	before := must(all(admin.Templates.List(ctx, svc.TemplateFilter{})))
+	before := must(all(admin.Templates.List(ctx, svc.TemplateQuery{})))
 	s.restart()
 	admin = s.as(admin.bearer)
-	if after := must(all(admin.Templates.List(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(after, before) {
+	if after := must(all(admin.Templates.List(ctx, svc.TemplateQuery{}))); !reflect.DeepEqual(after, before) {
 		t.Errorf("before %v\nafter %v", before, after)
 	}
 	for _, e := range entries {
@@ -146,7 +146,7 @@ func TestPublishedCatalogue(t *testing.T) {
 				t.Errorf("%s: %+v", id, check)
 			}
 		}
-		if !slices.Contains(admin.templates(svc.TemplateFilter{Category: *e.Category}), "my-"+e.ID) {
+		if !slices.Contains(admin.templates(svc.TemplateQuery{Category: *e.Category}), "my-"+e.ID) {
 			t.Errorf("%s is not listed in its category", e.ID)
 		}
 	}

@@ -45,7 +45,7 @@ func TestManifestFileStaysInItsSource(t *testing.T) {
 			}
 		})
 	}
-	if have := admin.templates(svc.TemplateFilter{}); len(have) > 0 {
+	if have := admin.templates(svc.TemplateQuery{}); len(have) > 0 {
 		t.Errorf("installed are %v", have)
 	}
 }

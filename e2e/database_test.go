@@ -26,7 +26,7 @@ func TestManifestsDigitForDigitInAFile(t *testing.T) {
 	}
 	s.restart()
 	admin = s.as(admin.bearer)
-	list := must(all(admin.Templates.List(ctx, svc.TemplateFilter{})))
+	list := must(all(admin.Templates.List(ctx, svc.TemplateQuery{})))
 	for i, manifest := range manifests {
 		one := must(admin.Templates.Read(ctx, fmt.Sprint("m", i)))
 		if string(one.Manifest) != manifest || string(list[i].Manifest) != manifest {
@@ -56,7 +56,7 @@ func TestTextsInAFile(t *testing.T) {
 				t.Errorf("have %+v\nwant %+v", have, template)
 			}
 		}
-		if have := admin.templates(svc.TemplateFilter{}); len(have) != len(texts) {
+		if have := admin.templates(svc.TemplateQuery{}); len(have) != len(texts) {
 			t.Errorf("%d listed", len(have))
 		}
 		s.restart()
@@ -91,7 +91,7 @@ func TestListsOfAFileAcrossChunks(t *testing.T) {
 		}
 	}
 	both := slices.DeleteFunc(slices.Clone(odd), func(id string) bool { return !slices.Contains(third, id) })
-	for filter, want := range map[svc.TemplateFilter][]string{
+	for filter, want := range map[svc.TemplateQuery][]string{
 		{}: every, {Tag: "all"}: every, {Tag: "odd"}: odd, {Category: "third"}: third, {Tag: "odd", Category: "third"}: both, {Tag: "Odd"}: {}, {Tag: "none"}: {},
 	} {
 		if have := admin.templates(filter); !slices.Equal(have, want) {
@@ -110,7 +110,7 @@ func TestFiltersFollowChanges(t *testing.T) {
 	fails(t, admin.install("chat"), "")
 	want := func(tag, category string, ids ...string) {
 		t.Helper()
-		if have := admin.templates(svc.TemplateFilter{Tag: tag, Category: category}); !slices.Equal(have, ids) {
+		if have := admin.templates(svc.TemplateQuery{Tag: tag, Category: category}); !slices.Equal(have, ids) {
 			t.Errorf("%s %s: listed %v, want %v", tag, category, have, ids)
 		}
 	}
@@ -145,7 +145,7 @@ func TestKeysOfAFileAcrossChunks(t *testing.T) {
 	s.restart()
 	admin = s.as(admin.bearer)
 	listed := func() (ids []string) {
-		for _, key := range must(all(admin.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}))) {
+		for _, key := range must(all(admin.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{}))) {
 			ids = append(ids, key.ID)
 		}
 		return ids

@@ -138,7 +138,7 @@ func as(c caller, bearer string) caller { return newCaller(c.t, c.http, c.url, b
 
 // try returns the error of a request with the bearer, or nil.
 func (c caller) try() error {
-	return failure(all(c.Keys.List(c.t.Context(), svc.Me)))
+	return failure(all(c.Keys.List(c.t.Context(), svc.Me, svc.KeyQuery{})))
 }
 
 // create adds a template with a name and a manifest.
@@ -157,7 +157,7 @@ func (c caller) update(id string, force bool) error {
 }
 
 // templates returns the ids of a list.
-func (c caller) templates(filter svc.TemplateFilter) []string {
+func (c caller) templates(filter svc.TemplateQuery) []string {
 	ids := []string{}
 	for template, err := range c.Templates.List(c.t.Context(), filter) {
 		fails(c.t, err, "")

@@ -180,7 +180,7 @@ func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
 			}
 		}
 	}
-	if have := must(all(c.Templates.List(t.Context(), svc.TemplateFilter{}))); len(have) != 1 || have[0].ID != "mine" || have[0].UpdatedAt != have[0].InstalledAt {
+	if have := must(all(c.Templates.List(t.Context(), svc.TemplateQuery{}))); len(have) != 1 || have[0].ID != "mine" || have[0].UpdatedAt != have[0].InstalledAt {
 		t.Errorf("there are %+v", have)
 	}
 }
@@ -284,7 +284,7 @@ func TestBadEntriesDoNotStopTheOthers(t *testing.T) {
 			}
 		})
 	}
-	if have := admin.templates(svc.TemplateFilter{}); len(have) > 0 {
+	if have := admin.templates(svc.TemplateQuery{}); len(have) > 0 {
 		t.Errorf("installed are %v", have)
 	}
 	fails(t, errors.Join(admin.install("good"), admin.install("chat")), "")

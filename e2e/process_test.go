@@ -183,7 +183,7 @@ func (l *ledger) losses(admin caller) []string {
 	admin.t.Helper()
 	var lost []string
 	listed := map[string]svc.Template{}
-	for _, each := range must(all(admin.Templates.List(admin.t.Context(), svc.TemplateFilter{}))) {
+	for _, each := range must(all(admin.Templates.List(admin.t.Context(), svc.TemplateQuery{}))) {
 		listed[each.ID] = each
 	}
 	for id := range l.there {
@@ -263,7 +263,7 @@ func testTwo(t *testing.T, binary, db string) {
 	for round := range 5 {
 		wantOne(t, "create", together(func(i int) error { return []caller{one, two}[i%2].create(fmt.Sprint("t", round), "n") }), svc.CodeExists)
 	}
-	if a, b := must(all(one.Templates.List(ctx, svc.TemplateFilter{}))), must(all(two.Templates.List(ctx, svc.TemplateFilter{}))); !reflect.DeepEqual(a, b) {
+	if a, b := must(all(one.Templates.List(ctx, svc.TemplateQuery{}))), must(all(two.Templates.List(ctx, svc.TemplateQuery{}))); !reflect.DeepEqual(a, b) {
 		t.Errorf("one lists %v, and the other %v", a, b)
 	}
 	issued := must(one.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))

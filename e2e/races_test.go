@@ -55,7 +55,7 @@ func TestEightAtOnce(t *testing.T) {
 		wantOne(t, "delete what was made", together(func(int) error { return admin.Templates.Delete(ctx, "made") }), svc.CodeNotFound)
 		wantOne(t, "delete what was installed", together(func(int) error { return admin.Templates.Delete(ctx, "chat") }), svc.CodeNotFound)
 		wantOne(t, "remove", together(func(int) error { return admin.Sources.Remove(ctx, "acme") }), svc.CodeNotFound)
-		if templates, sources := admin.templates(svc.TemplateFilter{}), must(all(admin.Sources.List(ctx))); len(templates)+len(sources) > 0 {
+		if templates, sources := admin.templates(svc.TemplateQuery{}), must(all(admin.Sources.List(ctx))); len(templates)+len(sources) > 0 {
 			t.Errorf("left are %v, %v", templates, sources)
 		}
 		if t.Failed() {
@@ -201,7 +201,7 @@ func TestListsWhileEverythingChanges(t *testing.T) {
 		}
 		for again := true; again; again = !done.Load() {
 			fixed, last := 0, ""
-			for each, err := range admin.Templates.List(ctx, svc.TemplateFilter{}) {
+			for each, err := range admin.Templates.List(ctx, svc.TemplateQuery{}) {
 				if err != nil {
 					return err
 				}

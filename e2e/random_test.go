@@ -71,7 +71,7 @@ func TestRandomRequestsToAFile(t *testing.T) {
 			t.Errorf("a replaced character is stored: %s", all)
 		}
 	}
-	for _, id := range admin.templates(svc.TemplateFilter{}) {
+	for _, id := range admin.templates(svc.TemplateQuery{}) {
 		admin.send("GET", "/admin/templates/"+url.PathEscape(id), "").is(200)
 	}
 	for _, fault := range []string{"panic", "superfluous", "level=ERROR"} {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -17,15 +16,11 @@ func (r *request) holder() svc.Identity {
 }
 
 func (h *Handler) listUserKeys(w http.ResponseWriter, r *request) error {
-	return sendKeys(w, r, func(issued time.Time, id string) iter.Seq2[svc.APIKey, error] {
-		return h.service.Keys.ListAfter(r.Context(), r.by, r.holder(), issued, id)
-	})
+	return h.sendKeys(w, r, r.holder())
 }
 
 func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
-	return sendKeys(w, r, func(issued time.Time, id string) iter.Seq2[svc.APIKey, error] {
-		return h.service.Keys.ListAfter(r.Context(), r.by, svc.Me, issued, id)
-	})
+	return h.sendKeys(w, r, svc.Me)
 }
 
 func (h *Handler) issueUserKey(w http.ResponseWriter, r *request) error {
@@ -200,11 +195,8 @@ func (h *Handler) revokeMyKeys(w http.ResponseWriter, r *request) error {
 	return sendNothing(w)
 }
 
-// sendKeys answers with a list of keys in the requested view.
-func sendKeys(
-	w http.ResponseWriter, r *request,
-	keysAfter func(issued time.Time, id string) iter.Seq2[svc.APIKey, error],
-) error {
+// sendKeys answers with a list of a holder's keys in the requested view.
+func (h *Handler) sendKeys(w http.ResponseWriter, r *request, holder svc.Identity) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -213,11 +205,11 @@ func sendKeys(
 	if err != nil {
 		return err
 	}
-	issued, id, err := keyAfter(p)
+	query, err := keyQuery(p)
 	if err != nil {
 		return err
 	}
-	keys := keysAfter(issued, id)
+	keys := h.service.Keys.List(r.Context(), r.by, holder, query)
 	if full {
 		return sendPage(w, r, p, "[", "]", keys, wireFullAPIKey, keyPosition)
 	}
@@ -229,16 +221,20 @@ func keyPosition(k svc.APIKey) []string {
 	return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID}
 }
 
-// keyAfter reads a position from keyPosition. The zero time means from the start.
-func keyAfter(p page) (issued time.Time, id string, err error) {
+// keyQuery asks for a page of keys. Its position is from keyPosition.
+func keyQuery(p page) (query svc.KeyQuery, err error) {
+	if p.limit > 0 {
+		query.Limit = p.limit + 1 // one more tells whether there is a next page
+	}
 	if p.after == nil {
-		return issued, "", nil
+		return query, nil
 	}
-	issued, err = time.Parse(wire.TimeFormat, p.after[0])
+	issued, err := time.Parse(wire.TimeFormat, p.after[0])
 	if err != nil || issued.IsZero() || issued.Format(wire.TimeFormat) != p.after[0] {
-		return issued, "", invalid("cursor", notACursor)
+		return query, invalid("cursor", notACursor)
 	}
-	return issued, p.after[1], nil
+	query.AfterTime, query.AfterID = issued, p.after[1]
+	return query, nil
 }
 
 func wireAPIKey(k svc.APIKey) wire.APIKey {

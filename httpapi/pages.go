@@ -107,11 +107,11 @@ func sendPage[R any, A appender](
 	})
 }
 
-// sendAll answers with a list of up to MaxList rows and sends the rows as they come. at returns the
-// row at a place of the list; sendAll calls it only when the list is too long for one buffer.
+// sendAll answers with a list of up to MaxList rows and sends the rows as they come. final holds
+// the row of that number alone; sendAll reads it only when the list is too long for one buffer.
 func sendAll[R any, A appender](
-	w http.ResponseWriter, r *request, open, shut string, rows iter.Seq2[R, error],
-	answer func(R) A, position func(R) []string, at func(place int) (R, error),
+	w http.ResponseWriter, r *request, open, shut string, rows, final iter.Seq2[R, error],
+	answer func(R) A, position func(R) []string,
 ) error {
 	var last []string // the position after which the answer ends; nil: it ends with the list
 	bounded := func(yield func(R, error) bool) {
@@ -123,14 +123,13 @@ func sendAll[R any, A appender](
 		}
 	}
 	return sendList(w, open, shut, bounded, answer, func() error {
-		row, err := at(MaxList - 1)
-		if svc.ErrorCode(err) == svc.CodeNotFound {
-			return nil
-		} else if err != nil {
-			return err
+		for row, err := range final {
+			if err != nil {
+				return err
+			}
+			last = position(row)
+			w.Header().Set("Link", "<"+r.next(page{limit: maxLimit, after: last})+`>; rel="next"`)
 		}
-		last = position(row)
-		w.Header().Set("Link", "<"+r.next(page{limit: maxLimit, after: last})+`>; rel="next"`)
 		return nil
 	})
 }

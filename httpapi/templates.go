@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"iter"
 	"net/http"
 
 	"github.com/extsvc/svc"
@@ -9,8 +10,8 @@ import (
 )
 
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
-	var filter svc.TemplateFilter
-	err := r.query.texts(map[string]*string{"category": &filter.Category, "tag": &filter.Tag})
+	var query svc.TemplateQuery
+	err := r.query.texts(map[string]*string{"category": &query.Category, "tag": &query.Tag})
 	if err != nil {
 		return err
 	}
@@ -18,7 +19,7 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if filter == (svc.TemplateFilter{}) && p.limit == 0 {
+	if query == (svc.TemplateQuery{}) && p.limit == 0 {
 		all, err := h.service.Templates.Render(r.Context(), r.by, allTemplates{}, renderAll)
 		if err != nil {
 			return err
@@ -28,15 +29,21 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 			return nil
 		}
 	}
-	after := append(p.after, "", "")
-	rows := h.service.Templates.ListAfter(r.Context(), r.by, filter, after[0], after[1])
-	if p.limit > 0 {
-		return sendPage(w, r, p, templatesOpen, templatesShut, rows, wireTemplate, templatePosition)
+	list := func(query svc.TemplateQuery) iter.Seq2[svc.Template, error] {
+		return h.service.Templates.List(r.Context(), r.by, query)
 	}
-	return sendAll(w, r, templatesOpen, templatesShut, rows, wireTemplate, templatePosition,
-		func(place int) (svc.Template, error) {
-			return h.service.Templates.At(r.Context(), r.by, filter, place)
-		})
+	if p.limit == 0 {
+		last := query
+		last.Skip, last.Limit = MaxList-1, 1
+		return sendAll(w, r, templatesOpen, templatesShut, list(query), list(last),
+			wireTemplate, templatePosition)
+	}
+	if p.after != nil {
+		query.AfterName, query.AfterID = p.after[0], p.after[1]
+	}
+	query.Limit = p.limit + 1 // one more tells whether there is a next page
+	return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
+		wireTemplate, templatePosition)
 }
 
 // templatePosition is the position of a template in its list.

@@ -176,8 +176,8 @@ func (s *site) keysInGo() {
 	s.keep(err, next)
 	patched, err := s.service.Keys.Patch(ctx, alice, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: new(true)})
 	s.keep(err, patched)
-	listed(s, s.service.Keys.List(ctx, alice, svc.Me))
-	listed(s, s.service.Keys.List(ctx, admin, alice.Identity()))
+	listed(s, s.service.Keys.List(ctx, alice, svc.Me, svc.KeyQuery{}))
+	listed(s, s.service.Keys.List(ctx, admin, alice.Identity(), svc.KeyQuery{}))
 	s.keep(s.service.Keys.Revoke(ctx, alice, svc.Me, next.ID))
 }
 

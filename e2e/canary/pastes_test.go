@@ -121,7 +121,7 @@ func (s *site) pasteKeys() {
 // pasteInGo passes a key to Go methods in wrong places.
 func (s *site) pasteInGo(key string) {
 	ctx := s.t.Context()
-	listed(s, s.service.Keys.List(ctx, admin, svc.Identity{Kind: svc.KindUser, ID: key}))
+	listed(s, s.service.Keys.List(ctx, admin, svc.Identity{Kind: svc.KindUser, ID: key}, svc.KeyQuery{}))
 	for _, by := range []svc.Principal{svc.Host, admin, alice, robot, {Kind: svc.KindUser, ID: key}} {
 		_, err := s.service.Templates.Read(ctx, by, key)
 		s.evidence.fault(err)

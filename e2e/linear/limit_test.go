@@ -179,7 +179,7 @@ func together(services []*svc.Service, do func(service *svc.Service, i int) erro
 
 func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
 	t.Helper()
-	for _, err := range service.Keys.List(t.Context(), svc.Host, holder) {
+	for _, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
 		if err != nil {
 			t.Error(err)
 		}

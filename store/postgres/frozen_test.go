@@ -28,7 +28,7 @@ const (
 var calls = map[string]func(ctx context.Context, store svc.Store) error{
 	"read": func(ctx context.Context, store svc.Store) error { _, err := readKey(ctx, store, "none"); return err },
 	"list": func(ctx context.Context, store svc.Store) error {
-		return failure(store.Templates(ctx, svc.TemplatePage{Limit: 10}))
+		return failure(store.Templates(ctx, svc.TemplatePage{TemplateQuery: svc.TemplateQuery{Limit: 10}}))
 	},
 	"snapshot": func(ctx context.Context, store svc.Store) error { return failure(store.AllAccess(ctx)) },
 	"changes":  func(ctx context.Context, store svc.Store) error { return failure(store.Changes(ctx, 0)) },

@@ -190,7 +190,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 		template.Manifest = []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
 		is.NoErr(store.CreateTemplate(t.Context(), template))
 	}
-	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10})
+	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10}})
 	is.NoErr(err)
 	is.Equal(len(chunk), 6) // more than 512 KiB
 }

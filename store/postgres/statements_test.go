@@ -68,7 +68,7 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 		"using svc_api_keys_holder": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{AfterTime: time.Now(), AfterID: "a", Limit: 1})
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
 			return err
 		},
 		"using svc_source_files_kept": func() error {

@@ -77,7 +77,7 @@ func TestPlans(t *testing.T) {
 			return store.KeepSourceFile(t.Context(), key, svc.SourceFile{Path: "a"})
 		},
 		"USING INDEX svc_api_keys_holder (holder_kind=? AND holder_id=? AND (created_at,id)<(?,?))": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{AfterTime: time.Now(), AfterID: "a", Limit: 1})
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
 			return err
 		},
 		"USING INDEX svc_audit_actor (actor_id=? AND number<?)": func() error {

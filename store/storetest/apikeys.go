@@ -159,7 +159,7 @@ func (c *checker) key(id string) svc.APIKey {
 // keys reads all keys of a holder, in chunks of limit.
 func (c *checker) keys(holder svc.Identity, limit int) []svc.APIKey {
 	return wholePages(c, limit, func(last *svc.APIKey) ([]svc.APIKey, error) {
-		page := svc.APIKeyPage{Holder: holder, Limit: limit}
+		page := svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: limit}}
 		if last != nil {
 			page.AfterTime, page.AfterID = last.CreatedAt, last.ID
 		}

@@ -161,7 +161,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	},
 	"all keys are revoked one by one": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
-			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: limit})
+			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: limit}})
 			for _, key := range keys {
 				err = cmp.Or(err, s.Store.RevokeAPIKey(ctx, holder, key.ID, at))
 				ids = append(ids, key.ID)
@@ -259,7 +259,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 		var mu sync.Mutex
 		was := map[string]svc.APIKey{}
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, Limit: 1000})
+			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: 1000}})
 			if err != nil {
 				return nil, err
 			}

@@ -79,7 +79,7 @@ var generalRules = []rule{
 		}) {
 			c.ok(err)
 		}
-		c.same("number of templates", len(c.templates(svc.TemplatePage{Limit: 7})), racers*5)
+		c.same("number of templates", len(c.templates(svc.TemplateQuery{Limit: 7})), racers*5)
 		c.same("number of keys", len(c.keys(alice, 7)), racers*5)
 	}},
 }
@@ -108,7 +108,7 @@ var characterRules = []rule{
 			}}).User.ID, id)
 		}
 		c.same("templates in byte order", templateIDs(c.templates(
-			svc.TemplatePage{Limit: 100},
+			svc.TemplateQuery{Limit: 100},
 		)), characters)
 	}},
 }
@@ -206,7 +206,9 @@ func reads() []call {
 			return second(s.Template(ctx, templateKey("t")))
 		}},
 		{name: "Templates", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 10}))
+			return second(s.Templates(ctx, svc.TemplatePage{
+				Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10},
+			}))
 		}},
 		{name: "TemplateVersions", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.TemplateVersions(ctx, templateKey("t"), 10, 10))
@@ -226,7 +228,9 @@ func reads() []call {
 			return second(s.Access(ctx, svc.AccessQuery{KeyID: "k"}))
 		}},
 		{name: "APIKeys", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.APIKeys(ctx, svc.APIKeyPage{Holder: alice, Limit: 10}))
+			return second(s.APIKeys(ctx, svc.APIKeyPage{
+				Holder: alice, KeyQuery: svc.KeyQuery{Limit: 10},
+			}))
 		}},
 		{name: "LockAPIKeys", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.LockAPIKeys(ctx, alice, 10))
@@ -396,8 +400,7 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		func() error { return s.ChangeTemplate(ctx, templateKey(id), touch) },
 		func() error { return second(s.Template(ctx, templateKey(id))) },
 		func() error {
-			page := tagged("x")
-			page.Scope = svc.ScopeServer
+			page := svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: tagged("x")}
 			return second(s.Templates(ctx, page))
 		},
 		func() error {

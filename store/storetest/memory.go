@@ -167,7 +167,7 @@ func (c *checker) spoilReads(b svc.Bundle) {
 	for _, source := range c.sources(svc.ScopeServer, "", 10) {
 		spoilSource(&source)
 	}
-	for _, template := range c.templates(svc.TemplatePage{Limit: 10}) {
+	for _, template := range c.templates(svc.TemplateQuery{Limit: 10}) {
 		spoilTemplate(&template)
 	}
 	for _, key := range c.keys(alice, 10) {

@@ -145,7 +145,7 @@ var sourceFaults = map[string]func(*store){
 	},
 	"deleting a source deletes what was installed from it": func(s *store) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
-			templates, _ := s.Store.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, Limit: 100})
+			templates, _ := s.Store.Templates(ctx, svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 100}})
 			for _, t := range templates {
 				if t.Origin != nil && t.Origin.Source == key {
 					_ = s.Store.DeleteTemplate(ctx, t.TemplateKey, nil)

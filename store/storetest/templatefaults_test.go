@@ -139,12 +139,12 @@ var templateFaults = map[string]func(*store){
 		}
 	},
 	"tags are matched as parts of one text": func(s *store) {
-		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateQuery) bool {
 			return strings.Contains(strings.Join(t.Tags, ","), f.Tag) && (f.Category == "" || t.Category != nil && *t.Category == f.Category)
 		})
 	},
 	"categories are patterns": func(s *store) {
-		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateQuery) bool {
 			if f.Category != "" && f.Category != "_" && f.Category != "%" && (t.Category == nil || *t.Category != f.Category) {
 				return false
 			}
@@ -152,12 +152,12 @@ var templateFaults = map[string]func(*store){
 		})
 	},
 	"one filter is enough": func(s *store) {
-		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
-			return f == svc.TemplateFilter{} || f.Tag != "" && slices.Contains(t.Tags, f.Tag) || f.Category != "" && t.Category != nil && *t.Category == f.Category
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateQuery) bool {
+			return f == svc.TemplateQuery{} || f.Tag != "" && slices.Contains(t.Tags, f.Tag) || f.Category != "" && t.Category != nil && *t.Category == f.Category
 		})
 	},
 	"an empty tag filter excludes a template with one tag": func(s *store) {
-		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateQuery) bool {
 			if f.Tag == "" && slices.ContainsFunc(t.Tags, func(tag string) bool { return tag != "" }) && f.Category == "" && !slices.Contains(t.Tags, "") && len(t.Tags) == 1 {
 				return false
 			}
@@ -182,7 +182,7 @@ var templateFaults = map[string]func(*store){
 			ever[t.TemplateKey] = append(ever[t.TemplateKey], t.Tags...)
 			return err
 		}
-		s.templates = filtered(s, func(t svc.Template, f svc.TemplateFilter) bool {
+		s.templates = filtered(s, func(t svc.Template, f svc.TemplateQuery) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return f.Tag == "" || slices.Contains(ever[t.TemplateKey], f.Tag)
@@ -257,10 +257,10 @@ func allTemplates(ctx context.Context, good svc.Store, page svc.TemplatePage) []
 }
 
 // filtered lists the templates for which matches returns true.
-func filtered(s *store, matches func(svc.Template, svc.TemplateFilter) bool) func(context.Context, svc.TemplatePage) ([]svc.Template, error) {
+func filtered(s *store, matches func(svc.Template, svc.TemplateQuery) bool) func(context.Context, svc.TemplatePage) ([]svc.Template, error) {
 	return func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-		filter := page.TemplateFilter
-		page.TemplateFilter = svc.TemplateFilter{}
+		filter := svc.TemplateQuery{Category: page.Category, Tag: page.Tag}
+		page.Category, page.Tag = "", ""
 		list := slices.DeleteFunc(allTemplates(ctx, s.Store, page), func(t svc.Template) bool {
 			return !matches(t, filter) || cmp.Or(cmp.Compare(t.Name, page.AfterName), cmp.Compare(t.ID, page.AfterID)) <= 0
 		})

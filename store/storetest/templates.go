@@ -43,7 +43,7 @@ var templateRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 			c.same("template", c.template(template.TemplateKey), template)
 		}
-		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{
+		c.same("list", c.templates(svc.TemplateQuery{Limit: 10}), []svc.Template{
 			listed(empty), listed(none),
 		})
 	}},
@@ -58,7 +58,7 @@ var templateRules = []rule{
 		template.Origin.Base.Integrations = slices.Clone(labels)
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.same("template", c.template(template.TemplateKey), template)
-		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(template)})
+		c.same("list", c.templates(svc.TemplateQuery{Limit: 10}), []svc.Template{listed(template)})
 	}},
 	{"a manifest is kept byte for byte in template and base, " +
 		"digits and order of keys included", func(c *checker) {
@@ -74,7 +74,7 @@ var templateRules = []rule{
 			template.Origin.Base.Manifest = json.RawMessage(manifest)
 			c.ok(c.CreateTemplate(c.ctx, template))
 			read := c.template(template.TemplateKey)
-			list := c.templates(svc.TemplatePage{Limit: 10})
+			list := c.templates(svc.TemplateQuery{Limit: 10})
 			if !bytes.Equal(read.Manifest, template.Manifest) ||
 				!bytes.Equal(read.Origin.Base.Manifest, template.Manifest) ||
 				!bytes.Equal(list[i].Manifest, template.Manifest) {
@@ -199,7 +199,7 @@ var templateRules = []rule{
 		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey, nil))
 		_, err := c.Template(c.ctx, template.TemplateKey)
 		c.is("Template", err, svc.ErrNotFound)
-		c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: 10})), []string{})
+		c.same("list", templateIDs(c.templates(svc.TemplateQuery{Limit: 10})), []string{})
 		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{})
 		c.is(
 			"ChangeTemplate", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound,
@@ -265,11 +265,13 @@ func (c *checker) template(key svc.TemplateKey) svc.Template {
 	return template
 }
 
-// templates reads all templates, in chunks of page.Limit. An empty scope is the server's.
-func (c *checker) templates(page svc.TemplatePage) []svc.Template {
-	if page.Scope == "" {
-		page.Scope = svc.ScopeServer
-	}
+// templates reads the server's templates, in chunks of query.Limit.
+func (c *checker) templates(query svc.TemplateQuery) []svc.Template {
+	return c.templatesOf(svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: query})
+}
+
+// templatesOf reads all templates of page's scope and owner, in chunks of page.Limit.
+func (c *checker) templatesOf(page svc.TemplatePage) []svc.Template {
 	return pages(c, page.Limit, func(last *svc.Template) ([]svc.Template, error) {
 		if last != nil {
 			page.AfterName, page.AfterID = last.Name, last.ID
@@ -278,12 +280,12 @@ func (c *checker) templates(page svc.TemplatePage) []svc.Template {
 	})
 }
 
-func tagged(tag string) svc.TemplatePage {
-	return svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Tag: tag}, Limit: 10}
+func tagged(tag string) svc.TemplateQuery {
+	return svc.TemplateQuery{Tag: tag, Limit: 10}
 }
 
-func categorized(category string) svc.TemplatePage {
-	return svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Category: category}, Limit: 10}
+func categorized(category string) svc.TemplateQuery {
+	return svc.TemplateQuery{Category: category, Limit: 10}
 }
 
 func templateIDs(templates []svc.Template) []string {

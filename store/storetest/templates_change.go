@@ -98,11 +98,11 @@ var changeTemplateRules = []rule{
 			return true, nil
 		}))
 		for limit := 1; limit < 4; limit++ {
-			c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{
+			c.same("list", templateIDs(c.templates(svc.TemplateQuery{Limit: limit})), []string{
 				"b", "c", "a",
 			})
-			page := svc.TemplatePage{TemplateFilter: svc.TemplateFilter{Tag: "kept"}, Limit: limit}
-			c.same("kept tag", templateIDs(c.templates(page)), []string{"c", "a"})
+			query := svc.TemplateQuery{Tag: "kept", Limit: limit}
+			c.same("kept tag", templateIDs(c.templates(query)), []string{"c", "a"})
 		}
 		c.same("old tag", templateIDs(c.templates(tagged("old"))), []string{"c"})
 		c.same("new tag", templateIDs(c.templates(tagged("new"))), []string{"a"})

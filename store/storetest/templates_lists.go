@@ -19,7 +19,7 @@ var templateListRules = []rule{
 		}
 		for _, limit := range []int{1, 3, len(odd), len(odd) + 1} {
 			var names []string
-			for _, template := range c.templates(svc.TemplatePage{Limit: limit}) {
+			for _, template := range c.templates(svc.TemplateQuery{Limit: limit}) {
 				names = append(names, template.Name)
 			}
 			c.same("names", names, odd)
@@ -33,11 +33,11 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for _, limit := range []int{1, 3, len(odd), len(odd) + 1} {
-			for _, filter := range []svc.TemplateFilter{
+			for _, filter := range []svc.TemplateQuery{
 				{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},
 			} {
-				c.same("ids", templateIDs(c.templates(svc.TemplatePage{
-					TemplateFilter: filter, Limit: limit,
+				c.same("ids", templateIDs(c.templates(svc.TemplateQuery{
+					Category: filter.Category, Tag: filter.Tag, Limit: limit,
 				})), odd)
 			}
 		}
@@ -51,7 +51,7 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for limit := 1; limit < 8; limit++ {
-			c.same("ids", templateIDs(c.templates(svc.TemplatePage{Limit: limit})), []string{
+			c.same("ids", templateIDs(c.templates(svc.TemplateQuery{Limit: limit})), []string{
 				"5B", "1a", "9a", "0ab", "0b", "8b",
 			})
 		}
@@ -60,14 +60,14 @@ var templateListRules = []rule{
 		for i := range 6 {
 			c.ok(c.CreateTemplate(c.ctx, handMade(fmt.Sprint(i), "tag")))
 		}
-		for _, filter := range []svc.TemplateFilter{
+		for _, filter := range []svc.TemplateQuery{
 			{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},
 		} {
 			for skip, want := range [][]string{{"2"}, {"3"}, {"4"}, {"5"}, {}, {}} {
-				chunk, err := c.Templates(c.ctx, svc.TemplatePage{
-					Scope: svc.ScopeServer, TemplateFilter: filter, AfterName: handMade("1").Name,
-					AfterID: "1", Skip: skip, Limit: 1,
-				})
+				page := svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: filter}
+				page.AfterName, page.AfterID = handMade("1").Name, "1"
+				page.Skip, page.Limit = skip, 1
+				chunk, err := c.Templates(c.ctx, page)
 				c.ok(err)
 				c.same("ids", templateIDs(chunk), want)
 			}
@@ -78,7 +78,7 @@ var templateListRules = []rule{
 		c.ok(c.CreateTemplate(c.ctx, a))
 		c.ok(c.CreateTemplate(c.ctx, b))
 		want := []svc.Template{a, listed(b)}
-		c.same("list", c.templates(svc.TemplatePage{Limit: 10}), want)
+		c.same("list", c.templates(svc.TemplateQuery{Limit: 10}), want)
 		c.same("list by category", c.templates(categorized("category")), want)
 		c.same("list by tag", c.templates(tagged("x")), want)
 	}},
@@ -92,10 +92,8 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 			ids = append(ids, template.ID)
 		}
-		c.same("list", templateIDs(c.templates(svc.TemplatePage{Limit: 50})), ids)
-		c.same("list by tag", templateIDs(c.templates(svc.TemplatePage{
-			TemplateFilter: svc.TemplateFilter{Tag: "tag"}, Limit: 50,
-		})), ids)
+		c.same("list", templateIDs(c.templates(svc.TemplateQuery{Limit: 50})), ids)
+		c.same("list by tag", templateIDs(c.templates(svc.TemplateQuery{Tag: "tag", Limit: 50})), ids)
 	}},
 	{"the category filter matches exactly the templates of that category", func(c *checker) {
 		for i, category := range odd {
@@ -146,15 +144,11 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for limit := 1; limit < 6; limit++ {
-			page := svc.TemplatePage{
-				TemplateFilter: svc.TemplateFilter{Category: "c1", Tag: "t0"}, Limit: limit,
-			}
-			c.same("list", templateIDs(c.templates(page)), []string{"04", "10", "16", "22"})
+			query := svc.TemplateQuery{Category: "c1", Tag: "t0", Limit: limit}
+			c.same("list", templateIDs(c.templates(query)), []string{"04", "10", "16", "22"})
 		}
-		page := svc.TemplatePage{
-			TemplateFilter: svc.TemplateFilter{Category: "t0", Tag: "c1"}, Limit: 5,
-		}
-		c.same("the other way round", templateIDs(c.templates(page)), []string{})
+		query := svc.TemplateQuery{Category: "t0", Tag: "c1", Limit: 5}
+		c.same("the other way round", templateIDs(c.templates(query)), []string{})
 	}},
 	{"Templates lists only the page's scope and owner, with and without filters", func(c *checker) {
 		for i, key := range []svc.TemplateKey{
@@ -165,17 +159,17 @@ var templateListRules = []rule{
 			template.TemplateKey = key
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
-		for _, filter := range []svc.TemplateFilter{
+		for _, query := range []svc.TemplateQuery{
 			{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},
 		} {
-			server := svc.TemplatePage{Scope: svc.ScopeServer, TemplateFilter: filter, Limit: 10}
-			c.same("the server's", templateIDs(c.templates(server)), []string{"s"})
-			own := svc.TemplatePage{
-				Scope: svc.ScopePersonal, Owner: "alice", TemplateFilter: filter, Limit: 10,
+			query.Limit = 10
+			c.same("the server's", templateIDs(c.templates(query)), []string{"s"})
+			for owner, want := range map[string][]string{"alice": {"a"}, "": {}} {
+				page := svc.TemplatePage{
+					Scope: svc.ScopePersonal, Owner: owner, TemplateQuery: query,
+				}
+				c.same("those of "+owner, templateIDs(c.templatesOf(page)), want)
 			}
-			c.same("alice's", templateIDs(c.templates(own)), []string{"a"})
-			nobody := svc.TemplatePage{Scope: svc.ScopePersonal, TemplateFilter: filter, Limit: 10}
-			c.same("nobody's", templateIDs(c.templates(nobody)), []string{})
 		}
 	}},
 	{"a template that exists throughout is listed once, " +
@@ -186,7 +180,8 @@ var templateListRules = []rule{
 		}
 		var seen []string
 		chunk := 0
-		page := svc.TemplatePage{Scope: svc.ScopeServer, Limit: 2}
+		page := svc.TemplatePage{Scope: svc.ScopeServer}
+		page.Limit = 2
 		c.templatesWhile(page, func(template svc.Template) {
 			seen = append(seen, template.ID)
 		}, func() {

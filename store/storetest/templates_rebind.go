@@ -44,7 +44,7 @@ var rebindRules = []rule{
 			c.same("keys", c.rebind(acme, url), []svc.TemplateKey{t.TemplateKey})
 			t.Origin.URL = url
 			c.same("template", c.template(t.TemplateKey), t)
-			c.same("list", c.templates(svc.TemplatePage{Limit: 10}), []svc.Template{listed(t)})
+			c.same("list", c.templates(svc.TemplateQuery{Limit: 10}), []svc.Template{listed(t)})
 			c.same("list by tag", c.templates(tagged("y")), []svc.Template{listed(t)})
 			c.same("installations", c.installations(svc.ScopeServer, "", 10), []svc.Installation{
 				installationOf(t),

@@ -157,7 +157,7 @@ func (c *checker) inventory() []string {
 	return []string{
 		show(rows), show(file), show(versions), show(c.changes(0)),
 		show(c.sources(svc.ScopeServer, "", 10)),
-		show(c.template(templateKey("t"))), show(c.templates(svc.TemplatePage{Limit: 10})),
+		show(c.template(templateKey("t"))), show(c.templates(svc.TemplateQuery{Limit: 10})),
 		show(c.keys(alice, 10)), show(c.key("k")),
 		show(c.records(svc.AuditPage{Limit: 10})),
 	}
