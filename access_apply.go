@@ -51,9 +51,6 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 		return changed, err
 	}})
 	if err != nil {
-		if _, joined := err.(interface{ Unwrap() []error }); joined {
-			return err
-		}
 		return fault("apply bundle", err)
 	}
 	s.forget(bundle.Targets()...) // even when nothing changed: another call may have written it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 )
 
@@ -69,8 +70,8 @@ var ErrUnauthenticated = errors.New("unauthenticated")
 
 // Error is the error of every [Service] method.
 //
-// Several faults of one request are joined ([errors.Join]). The first one's code is the code of the
-// whole.
+// Several faults of one request are joined ([errors.Join]); [Errors] returns each of them. The first
+// one's code is the code of the whole.
 type Error struct {
 	Code Code
 	// Field is the wrong part: a JSON pointer (RFC 6901, "/name") or the name of a parameter
@@ -98,6 +99,96 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// sentence returns the plain name of the field and the message: "members.0 is unknown".
+func (e *Error) sentence() string {
+	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
+}
+
+// Errors returns every [Error] in err's tree, in order. It looks into joined and wrapped errors
+// ([errors.Join], fmt's %w), but not at the cause of an Error. It returns nil when the tree has
+// none. It looks at the first 10,000 errors of the tree.
+func Errors(err error) (all []*Error) {
+	for one := range parts(err) {
+		if e, is := one.(*Error); is {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Relocate returns err with other Fields: field returns the new one of each of its [Errors]. The
+// Errors themselves stay as they are. An err that has none is returned unchanged.
+//
+// It is for a caller whose own request holds the part that the Errors are about: "/name" may
+// become "/template/name".
+func Relocate(err error, field func(*Error) string) error {
+	all := Errors(err)
+	if all == nil {
+		return err
+	}
+	for i, e := range all {
+		moved := *e
+		moved.Field = field(e)
+		all[i] = &moved
+	}
+	return joined(all)
+}
+
+// joined returns nil for no errors, a single error as it is, and several joined.
+func joined(errs []*Error) error {
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	all := make([]error, len(errs))
+	for i, e := range errs {
+		all[i] = e
+	}
+	return errors.Join(all...)
+}
+
+// maxParts limits the errors of a tree that parts visits: a tree may hold one error many times.
+const maxParts = 10_000
+
+// parts returns what a tree of errors joins, in order: each Error, and each other error that
+// neither joins errors nor wraps an Error. It returns err itself when it finds none of them.
+func parts(err error) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		left, none := maxParts, true
+		visit(err, &left, func(part error) bool {
+			none = false
+			return yield(part)
+		})
+		if none && err != nil {
+			yield(err)
+		}
+	}
+}
+
+// visit calls yield with the parts of a tree. It returns false once yield has returned false or
+// nothing is left.
+func visit(tree error, left *int, yield func(error) bool) bool {
+	for err := tree; err != nil; err = errors.Unwrap(err) {
+		if *left--; *left < 0 {
+			return false
+		}
+		switch e := err.(type) {
+		case *Error:
+			return yield(e)
+		case interface{ Unwrap() []error }:
+			for _, one := range e.Unwrap() {
+				if !visit(one, left, yield) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	return tree == nil || yield(tree)
+}
 
 // ErrorCode returns the code of the first [Error] in err's tree. It returns [CodeInternal] when the
 // tree has no Error, and "" when err is nil.

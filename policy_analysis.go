@@ -294,19 +294,7 @@ func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
 
 // under puts a prefix before the pointers of errors.
 func under(prefix string, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range joined.Unwrap() {
-			all = append(all, under(prefix, one))
-		}
-		return errors.Join(all...)
-	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		moved := *e
-		moved.Field = prefix + e.Field
-		return &moved
-	}
-	return err
+	return Relocate(err, func(e *Error) string { return prefix + e.Field })
 }
 
 func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) AccessDiff {

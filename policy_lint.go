@@ -2,7 +2,6 @@ package svc
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -117,9 +116,10 @@ func (l *linter) add(f Finding) {
 
 // rows finds rows that Apply would refuse.
 func (l *linter) rows() {
-	normal, err := l.bundle.normalizeWith(&checker{compiler: l.compiler, endless: true})
+	c := &checker{compiler: l.compiler, endless: true}
+	normal, _ := l.bundle.normalizeWith(c)
 	told := map[string]bool{}
-	for _, e := range flat(err) {
+	for _, e := range c.errs {
 		told[e.Field] = true
 		l.refused(e, FindingRow)
 	}
@@ -127,26 +127,11 @@ func (l *linter) rows() {
 	a.endless = true
 	a.checkReferences()
 	a.checkChannels()
-	for _, e := range flat(a.err()) {
+	for _, e := range a.errs {
 		if !told[e.Field] {
 			l.refused(e, FindingReference)
 		}
 	}
-}
-
-// flat returns the errors that were joined.
-func flat(err error) []*Error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []*Error
-		for _, one := range joined.Unwrap() {
-			all = append(all, flat(one)...)
-		}
-		return all
-	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return []*Error{e}
-	}
-	return nil
 }
 
 // refused adds a finding for an error of Apply.
@@ -179,7 +164,7 @@ func (l *linter) refused(e *Error, code FindingCode) {
 	case refers && tokens[2] == "channels":
 		f.Code = FindingRow
 	}
-	f.Message = strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
+	f.Message = e.sentence()
 	l.add(f)
 }
 

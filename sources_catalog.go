@@ -149,11 +149,10 @@ func (s *contents) entryProblem(entry CatalogEntry) string {
 	if entry.Content.Manifest != nil {
 		s.validate(&c, c.manifest(entry.Content.Manifest))
 	}
-	first, is := errors.AsType[*Error](c.err())
-	if !is {
+	if c.ok() {
 		return ""
 	}
-	return strings.ReplaceAll(strings.TrimPrefix(first.Field, "/"), "/", ".") + " " + first.Message
+	return c.errs[0].sentence()
 }
 
 // beside returns an entry together with what is installed from it.

@@ -188,20 +188,16 @@ func (s *contents) validate(c *checker, manifest json.RawMessage) {
 // host adds the errors of the host's validator. They may be joined, and each may carry a JSON
 // pointer into the manifest.
 func (c *checker) host(err error) {
-	if err == nil || c.full {
-		return
-	}
-	if joined, is := err.(interface{ Unwrap() []error }); is {
-		for _, one := range joined.Unwrap() {
-			c.host(one)
+	for one := range parts(err) {
+		if e, is := one.(*Error); is {
+			c.add("/manifest"+e.Field, e.Message)
+		} else {
+			c.add("/manifest", one.Error())
 		}
-		return
+		if c.full {
+			return
+		}
 	}
-	if at, is := errors.AsType[*Error](err); is {
-		c.add("/manifest"+at.Field, at.Message)
-		return
-	}
-	c.add("/manifest", err.Error())
 }
 
 // checkVersion refuses a manifest that is not an object with a version.

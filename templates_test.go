@@ -417,7 +417,7 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	rows := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
 	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
 	for _, err := range []error{manifest, rows, references} {
-		all := err.(interface{ Unwrap() []error }).Unwrap()
+		all := svc.Errors(err)
 		is.Equal(len(all), svc.MaxErrors+1)
 		wantCode(t, all[svc.MaxErrors], svc.CodeInvalid, "")
 	}

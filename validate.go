@@ -1,7 +1,6 @@
 package svc
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -31,7 +30,7 @@ const MaxErrors = 100
 
 // checker collects what is wrong with a request.
 type checker struct {
-	errs     []error
+	errs     []*Error
 	full     bool             // errs holds MaxErrors: stop looking for more
 	endless  bool             // errs has no limit
 	compiler *policy.Compiler // for requests with policies
@@ -40,10 +39,7 @@ type checker struct {
 func (c *checker) ok() bool { return len(c.errs) == 0 }
 
 func (c *checker) err() error {
-	if len(c.errs) == 1 {
-		return c.errs[0]
-	}
-	return errors.Join(c.errs...)
+	return joined(c.errs)
 }
 
 func (c *checker) add(field, message string) { c.check(invalid(field, message)) }

@@ -24,18 +24,11 @@ type refusal struct {
 
 // refusals are all that is in an error.
 func refusals(err error) []refusal {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var list []refusal
-		for _, one := range joined.Unwrap() {
-			list = append(list, refusals(one)...)
-		}
-		return list
+	var list []refusal
+	for _, e := range svc.Errors(err) {
+		list = append(list, refusal{e.Code, e.Field, e.Message, strings.Join(e.Fields, " ")})
 	}
-	e, ok := err.(*svc.Error)
-	if !ok {
-		return []refusal{{Message: fmt.Sprintf("not an svc.Error: %T %v", err, err)}}
-	}
-	return []refusal{{e.Code, e.Field, e.Message, strings.Join(e.Fields, " ")}}
+	return list
 }
 
 // refused is an error that is alone.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -39,24 +38,12 @@ func (c *Policies) Simulate(
 // outOfBody maps the fields of errors from the body of a simulation to the caller's arguments:
 // pointers into the bundle, and names of the query's parameters.
 func outOfBody(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range joined.Unwrap() {
-			all = append(all, outOfBody(one))
+	return svc.Relocate(err, func(e *svc.Error) string {
+		if name, is := strings.CutPrefix(e.Field, "/query/"); is {
+			return name
 		}
-		return errors.Join(all...)
-	}
-	e, ok := errors.AsType[*svc.Error](err)
-	if !ok || e.Code != svc.CodeInvalid {
-		return err
-	}
-	moved := *e
-	if name, is := strings.CutPrefix(e.Field, "/query/"); is {
-		moved.Field = name
-	} else {
-		moved.Field = strings.TrimPrefix(e.Field, "/bundle")
-	}
-	return &moved
+		return strings.TrimPrefix(e.Field, "/bundle")
+	})
 }
 
 // WhoCan returns the principals that may do an action on a bank. The action "" means

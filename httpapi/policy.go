@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -126,25 +125,16 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	return sendJSON(w, http.StatusOK, answer)
 }
 
-// within maps the fields of errors to places in a body: it puts one prefix before pointers and the
-// other before names of parameters.
+// within maps the fields of invalid parts to places in a body: it puts one prefix before pointers
+// and the other before names of parameters.
 func within(pointers, parameters string, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range joined.Unwrap() {
-			all = append(all, within(pointers, parameters, one))
+	return svc.Relocate(err, func(e *svc.Error) string {
+		switch {
+		case e.Code != svc.CodeInvalid:
+			return e.Field
+		case e.Field == "" || strings.HasPrefix(e.Field, "/"):
+			return pointers + e.Field
 		}
-		return errors.Join(all...)
-	}
-	e, ok := errors.AsType[*svc.Error](err)
-	if !ok || e.Code != svc.CodeInvalid {
-		return err
-	}
-	moved := *e
-	if e.Field == "" || strings.HasPrefix(e.Field, "/") {
-		moved.Field = pointers + e.Field
-	} else {
-		moved.Field = parameters + e.Field
-	}
-	return &moved
+		return parameters + e.Field
+	})
 }

@@ -90,7 +90,13 @@ func setHeaders(header http.Header, status int, err error) {
 }
 
 func (h *Handler) problemOf(err error) wire.Problem {
-	first := firstError(err)
+	all := svc.Errors(err)
+	if all == nil {
+		all = []*svc.Error{
+			{Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log"},
+		}
+	}
+	first := all[0] // which the answer describes
 	status, known := statuses[first.Code]
 	if !known {
 		status = http.StatusInternalServerError
@@ -100,17 +106,9 @@ func (h *Handler) problemOf(err error) wire.Problem {
 		Detail: h.detail(first), Code: string(first.Code), Fields: first.Fields,
 	}
 	if status == http.StatusBadRequest {
-		p.Errors = h.fieldsOf(err)
+		p.Errors = h.fieldsOf(all)
 	}
 	return p
-}
-
-// firstError returns the first svc.Error of the tree, which the answer describes.
-func firstError(err error) *svc.Error {
-	if first, ok := errors.AsType[*svc.Error](err); ok {
-		return first
-	}
-	return &svc.Error{Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log"}
 }
 
 // detail returns an error as a sentence: the plain name of the field, then what is wrong with it.
@@ -164,19 +162,16 @@ func maskKeys(text string) string {
 	}
 }
 
-// fieldsOf lists what is wrong with each field, from every svc.Error in the tree.
-func (h *Handler) fieldsOf(err error) []wire.ProblemField {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []wire.ProblemField
-		for _, one := range joined.Unwrap() {
-			all = append(all, h.fieldsOf(one)...)
+// fieldsOf lists what is wrong with each field.
+func (h *Handler) fieldsOf(all []*svc.Error) []wire.ProblemField {
+	fields := make([]wire.ProblemField, len(all))
+	for i, e := range all {
+		fields[i].Detail = e.Message
+		if name := h.clip(e.Field); name == "" || strings.HasPrefix(name, "/") {
+			fields[i].Pointer = &name
+		} else {
+			fields[i].Parameter = name
 		}
-		return all
 	}
-	e := firstError(err)
-	name := h.clip(e.Field)
-	if name == "" || strings.HasPrefix(name, "/") {
-		return []wire.ProblemField{{Detail: e.Message, Pointer: &name}}
-	}
-	return []wire.ProblemField{{Detail: e.Message, Parameter: name}}
+	return fields
 }

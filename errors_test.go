@@ -1,0 +1,127 @@
+package svc_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/matryer/is"
+)
+
+func ExampleErrors() {
+	_, err := svc.Diff(svc.Bundle{}, svc.Bundle{Users: []svc.User{{ID: "a/b"}, {ID: ".."}}})
+	for _, e := range svc.Errors(err) {
+		fmt.Println(e.Code, e.Field, e.Message)
+	}
+	// Output:
+	// invalid_request /after/users/0/id must hold no slash or backslash
+	// invalid_request /after/users/1/id must not be "." or ".."
+}
+
+// many is an error whose tree is as its author wants it.
+type many []error
+
+func (m many) Error() string   { return "many" }
+func (m many) Unwrap() []error { return m }
+
+// doubled is a tree of 2^n errors in n steps.
+func doubled(err error, n int) error {
+	for range n {
+		err = errors.Join(err, err)
+	}
+	return err
+}
+
+func TestErrorsOfATree(t *testing.T) {
+	one, two, plain := &svc.Error{Field: "/1"}, &svc.Error{Field: "/2", Err: &svc.Error{Field: "cause"}}, errors.New("plain")
+	for name, c := range map[string]struct {
+		err  error
+		want []*svc.Error
+	}{
+		"nil":     {nil, nil},
+		"plain":   {fmt.Errorf("wrapped: %w", errors.Join(plain, nil)), nil},
+		"one":     {one, []*svc.Error{one}},
+		"wrapped": {fmt.Errorf("wrapped: %w", two), []*svc.Error{two}},
+		"joined":  {errors.Join(plain, two, fmt.Errorf("%w and %w", one, plain), errors.Join(errors.Join(two))), []*svc.Error{two, one, two}},
+		"holes":   {many{nil, one, many{}, nil}, []*svc.Error{one}},
+		"endless": {doubled(plain, 64), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			is.Equal(svc.Errors(c.err), c.want)
+			if c.want != nil {
+				is.Equal(svc.ErrorCode(c.err), c.want[0].Code)
+			}
+		})
+	}
+	if n := len(svc.Errors(doubled(one, 64))); n < 4_000 || n > 10_000 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+func TestRelocate(t *testing.T) {
+	is := is.New(t)
+	below := func(e *svc.Error) string { return "/below" + e.Field }
+	plain, one := errors.New("plain"), &svc.Error{Code: svc.CodeExists, Field: "/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}
+	is.Equal(svc.Relocate(nil, below), nil)
+	is.Equal(svc.Relocate(plain, below), plain)
+	is.Equal(svc.Relocate(one, below), error(&svc.Error{Code: svc.CodeExists, Field: "/below/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}))
+	var fields []string
+	for _, e := range svc.Errors(svc.Relocate(errors.Join(one, plain, one), below)) {
+		fields = append(fields, e.Field)
+	}
+	is.Equal(fields, []string{"/below/1", "/below/1"})
+	is.Equal(one.Field, "/1")
+}
+
+// Whatever error a host's check returns, the manifest is refused.
+func TestErrorsOfAHost(t *testing.T) {
+	one := &svc.Error{Field: "/1", Message: "is wrong"}
+	for name, c := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"mixed":   {errors.Join(one, errors.New("no"), fmt.Errorf("page: %w", errors.New("no"))), []string{"/manifest/1: is wrong", "/manifest: no", "/manifest: page: no"}},
+		"within":  {fmt.Errorf("page: %w", errors.Join(one, one)), []string{"/manifest/1: is wrong", "/manifest/1: is wrong"}},
+		"nothing": {many{}, []string{"/manifest: many"}},
+		"holes":   {many{nil, many{nil}}, []string{"/manifest: many"}},
+		"deep":    {deep(20_000), []string{"/manifest: deep"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			var got []string
+			for _, e := range svc.Errors(refusedManifest(t, c.err)) {
+				got = append(got, e.Error())
+			}
+			is.Equal(got, c.want)
+		})
+	}
+	all := svc.Errors(refusedManifest(t, doubled(errors.New("no"), 64)))
+	if len(all) != svc.MaxErrors+1 || slices.ContainsFunc(all[:svc.MaxErrors], func(e *svc.Error) bool { return e.Message != "no" }) {
+		t.Errorf("%d errors", len(all))
+	}
+}
+
+// deep is an error under so many others.
+type deep int
+
+func (d deep) Error() string { return "deep" }
+
+func (d deep) Unwrap() error {
+	if d == 0 {
+		return nil
+	}
+	return d - 1
+}
+
+// refusedManifest is the error for a template whose manifest a host refuses with an error.
+func refusedManifest(t *testing.T, err error) error {
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.ValidateManifest = func(json.RawMessage) error { return err }
+	})
+	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
+	return err
+}
