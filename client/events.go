@@ -47,7 +47,7 @@ func optionalInstant(at time.Time) string {
 func auditRecord(in wire.Event) svc.AuditRecord {
 	t := in.Target
 	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
-		Time: in.Time, Actor: identity(in.Actor.Identity), ActorKey: orEmpty(in.Actor.KeyID),
+		Time: in.Time.Time, Actor: identity(in.Actor.Identity), ActorKey: orEmpty(in.Actor.KeyID),
 		Action: svc.EventAction(in.Action),
 		Target: svc.Target{
 			Kind: svc.TargetKind(t.Kind), ID: t.ID,

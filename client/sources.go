@@ -96,14 +96,14 @@ func source(in wire.FullSource) Source {
 			Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), Name: in.Name,
 		},
 		URL: in.URL, Description: in.Description, HasAuth: in.HasAuth,
-		CreatedAt: in.CreatedAt, UpdatedAt: in.UpdatedAt,
+		CreatedAt: in.CreatedAt.Time, UpdatedAt: in.UpdatedAt.Time,
 	}
 }
 
 func sourceTemplates(in wire.SourceTemplates) svc.SourceTemplates {
 	offered := svc.SourceTemplates{
 		Templates: []svc.SourceTemplate{}, Bad: []svc.CatalogProblem{},
-		FetchedAt: orZero(in.FetchedAt), Stale: in.Stale,
+		FetchedAt: orZero(in.FetchedAt).Time, Stale: in.Stale,
 	}
 	for _, t := range in.Templates {
 		content := svc.Content{

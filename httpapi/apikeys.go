@@ -255,7 +255,7 @@ func sendIssued(w http.ResponseWriter, issued svc.IssuedKey, full bool) error {
 			APIKey: string(issued.Key), FullAPIKey: wireFullAPIKey(issued.APIKey),
 		})
 	}
-	return send(w, http.StatusCreated, wire.CreatedAPIKey{
+	return sendJSON(w, http.StatusCreated, wire.CreatedAPIKey{
 		ID: issued.ID, APIKey: string(issued.Key), Description: issued.Description,
 	})
 }

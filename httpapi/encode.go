@@ -27,7 +27,28 @@ var pageBuffers = make(chan []byte, keptPages)
 // appender is an answer that appends its JSON.
 type appender interface{ Append([]byte) []byte }
 
-// send answers with one JSON value.
+// encoded is an appender for a value that always encodes: it has no json.RawMessage.
+type encoded struct{ value any }
+
+func (e encoded) Append(b []byte) []byte {
+	body, err := encode(e.value)
+	if err != nil {
+		panic(err)
+	}
+	return append(b, bytes.TrimSuffix(body, []byte{'\n'})...)
+}
+
+// encode returns the JSON of a value and a line break, as encoding/json writes it, without HTML
+// escapes.
+func encode(value any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return b.Bytes(), err
+}
+
+// send answers with a template or a key.
 func send(w http.ResponseWriter, status int, answer appender) error {
 	return withBuffer(func(b []byte) ([]byte, error) {
 		b = append(answer.Append(b), '\n')
@@ -37,16 +58,14 @@ func send(w http.ResponseWriter, status int, answer appender) error {
 	})
 }
 
-// sendJSON answers with a value that encoding/json encodes.
+// sendJSON answers with any other value.
 func sendJSON(w http.ResponseWriter, status int, answer any) error {
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(answer); err != nil {
+	body, err := encode(answer)
+	if err != nil {
 		return err
 	}
 	start(w, status)
-	_, _ = w.Write(body.Bytes())
+	_, _ = w.Write(body)
 	return nil
 }
 
@@ -141,3 +160,6 @@ func timeOrNull(t time.Time) *time.Time {
 	}
 	return &t
 }
+
+// listed returns an empty list for nil: no list is null in JSON.
+func listed(texts []string) []string { return append([]string{}, texts...) }

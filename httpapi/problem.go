@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -62,12 +60,9 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	if problem.Status == http.StatusUnauthorized && a.named {
 		a.Header().Del(requestIDHeader)
 	}
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(problem) // strings and numbers always encode
+	body, _ := encode(problem) // strings and numbers always encode
 	a.WriteHeader(problem.Status)
-	_, _ = a.Write(body.Bytes())
+	_, _ = a.Write(body)
 }
 
 // withHeader is an error whose answer has an additional header.

@@ -14,10 +14,9 @@ func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	sources := h.service.Sources.List(r.Context(), r.by)
-	if full {
-		return sendList(w, "[", "]", sources, wireFullSource, nil)
-	}
-	return sendList(w, "[", "]", sources, wireSource, nil)
+	return sendList(w, "[", "]", sources, func(s svc.Source) encoded {
+		return encoded{sourceView(s, full)}
+	}, nil)
 }
 
 func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
@@ -40,10 +39,7 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if full {
-		return send(w, http.StatusCreated, wireFullSource(source))
-	}
-	return send(w, http.StatusCreated, wireSource(source))
+	return sendJSON(w, http.StatusCreated, sourceView(source, full))
 }
 
 // signingKey decodes a key from base64. The Service checks that it is a key.
@@ -65,21 +61,22 @@ func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
 	return sendNothing(w)
 }
 
-func wireSource(s svc.Source) wire.Source {
-	return wire.Source{
+// sourceView returns the wire form of a source in the requested view.
+func sourceView(s svc.Source, full bool) any {
+	short := wire.Source{
 		Name: s.Name, URL: s.URL, Scope: string(s.Scope), Owner: orNull(s.Owner),
 		HasAuth: s.HasAuth(), Description: s.Description,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+		CreatedAt: wire.Time{Time: s.CreatedAt}, UpdatedAt: wire.Time{Time: s.UpdatedAt},
 	}
-}
-
-func wireFullSource(s svc.Source) wire.FullSource {
-	full := wire.FullSource{Source: wireSource(s)}
+	if !full {
+		return short
+	}
+	long := wire.FullSource{Source: short}
 	if s.SigningKey != nil {
-		full.SigningKey = new(base64.StdEncoding.EncodeToString(s.SigningKey))
-		full.Serial = &s.Serial
+		long.SigningKey = new(base64.StdEncoding.EncodeToString(s.SigningKey))
+		long.Serial = &s.Serial
 	}
-	return full
+	return long
 }
 
 func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
@@ -91,16 +88,21 @@ func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return send(w, http.StatusOK, wireOffered(offered))
+	return sendJSON(w, http.StatusOK, wireOffered(offered))
 }
 
 func wireOffered(offered svc.SourceTemplates) wire.SourceTemplates {
-	answer := wire.SourceTemplates{Stale: offered.Stale, FetchedAt: timeOrNull(offered.FetchedAt)}
+	answer := wire.SourceTemplates{
+		Templates: []wire.SourceTemplate{}, Bad: []wire.BadEntry{}, Stale: offered.Stale,
+	}
+	if !offered.FetchedAt.IsZero() {
+		answer.FetchedAt = &wire.Time{Time: offered.FetchedAt}
+	}
 	for _, t := range offered.Templates {
 		answer.Templates = append(answer.Templates, wire.SourceTemplate{
 			ID: t.ID, Name: t.Content.Name, Description: t.Content.Description,
-			Category: t.Content.Category, Integrations: t.Content.Integrations,
-			Tags: t.Content.Tags, InstalledAs: t.InstalledAs, Behind: t.Behind,
+			Category: t.Content.Category, Integrations: listed(t.Content.Integrations),
+			Tags: listed(t.Content.Tags), InstalledAs: listed(t.InstalledAs), Behind: t.Behind,
 		})
 	}
 	for _, p := range offered.Bad {

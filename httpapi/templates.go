@@ -208,7 +208,7 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return send(w, http.StatusOK, wire.Update{
+	return sendJSON(w, http.StatusOK, wire.Update{
 		Updated: update.Updated, PreviousRevision: &update.PreviousRevision,
 		NewRevision: &update.NewRevision, Template: wireTemplate(update.Template),
 	})
@@ -239,7 +239,7 @@ func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
 	if s := check.Source; s != nil {
 		answer.SourceName, answer.SourceScope = orNull(s.Name), orNull(string(s.Scope))
 	}
-	return send(w, http.StatusOK, answer)
+	return sendJSON(w, http.StatusOK, answer)
 }
 
 func wireTemplate(t svc.Template) wire.Template {

@@ -15,7 +15,10 @@ func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	answer := wire.UpdateReport{Checked: int64(report.Checked)}
+	answer := wire.UpdateReport{
+		Checked: int64(report.Checked), Templates: []wire.TemplateUpdate{},
+		Sources: []wire.SourceReport{},
+	}
 	for _, t := range report.Templates {
 		answer.Templates = append(answer.Templates, wire.TemplateUpdate{
 			TemplateID: t.ID, HasUpdate: t.HasUpdate(), CurrentRevision: t.CurrentRevision,
@@ -29,7 +32,7 @@ func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 			Checked: int64(s.Checked), Problem: orNull(s.Problem),
 		})
 	}
-	return send(w, http.StatusOK, answer)
+	return sendJSON(w, http.StatusOK, answer)
 }
 
 func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
@@ -40,7 +43,7 @@ func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return send(w, http.StatusOK, wire.Rebound{TemplateIDs: ids})
+	return sendJSON(w, http.StatusOK, wire.Rebound{TemplateIDs: listed(ids)})
 }
 
 func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
@@ -52,14 +55,14 @@ func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var answer wire.SourceListings
+	answer := wire.SourceListings{Sources: []wire.SourceListing{}}
 	for _, l := range listings {
 		answer.Sources = append(answer.Sources, wire.SourceListing{
 			SourceName: l.Source.Name, SourceTemplates: wireOffered(l.SourceTemplates),
 			Problem: orNull(l.Problem),
 		})
 	}
-	return send(w, http.StatusOK, answer)
+	return sendJSON(w, http.StatusOK, answer)
 }
 
 func (r *request) catalogFilter() (filter svc.CatalogFilter, err error) {
@@ -95,13 +98,14 @@ func (h *Handler) diffTemplate(w http.ResponseWriter, r *request) error {
 	}
 	answer := wire.TemplateDiff{
 		CurrentRevision: diff.CurrentRevision, LatestRevision: diff.LatestRevision,
+		Changes: []wire.ContentChange{},
 	}
 	for _, c := range diff.Changes {
 		answer.Changes = append(answer.Changes, wire.ContentChange{
 			Path: c.Path, Conflict: c.Conflict(), Base: c.Base, Ours: c.Ours, Theirs: c.Theirs,
 		})
 	}
-	return send(w, http.StatusOK, answer)
+	return sendJSON(w, http.StatusOK, answer)
 }
 
 func wireVersion(v svc.TemplateVersion) wire.TemplateVersion {

@@ -79,15 +79,6 @@ type CreatedAPIKey struct {
 	Description *string `json:"description"`
 }
 
-// Append appends the JSON of k.
-func (k CreatedAPIKey) Append(b []byte) []byte {
-	o := open(b)
-	o.text("id", k.ID)
-	o.text("api_key", k.APIKey)
-	o.optional("description", k.Description)
-	return o.close()
-}
-
 // FullCreatedAPIKey is a new key in the full view. Only this answer shows the secret.
 type FullCreatedAPIKey struct {
 	APIKey string `json:"api_key"`

@@ -88,6 +88,9 @@ func (t Template) Append(b []byte) []byte {
 	return o.close()
 }
 
+// MarshalJSON writes t as Append does, inside of other answers.
+func (t Template) MarshalJSON() ([]byte, error) { return t.Append(nil), nil }
+
 // content appends the content of a template without its manifest.
 func (o *object) content(
 	name string, description, category *string, integrations, tags []string,
@@ -112,17 +115,6 @@ type Update struct {
 	Template         Template `json:"template"`
 }
 
-// Append appends the JSON of u.
-func (u Update) Append(b []byte) []byte {
-	o := open(b)
-	o.bool("updated", u.Updated)
-	o.optional("previous_revision", u.PreviousRevision)
-	o.optional("new_revision", u.NewRevision)
-	o.key("template")
-	o.b = u.Template.Append(o.b)
-	return o.close()
-}
-
 // UpdateCheck compares an installed template with what its source offers now.
 type UpdateCheck struct {
 	HasUpdate       bool    `json:"has_update"`
@@ -130,17 +122,6 @@ type UpdateCheck struct {
 	LatestRevision  *string `json:"latest_revision"`
 	SourceName      *string `json:"source_name"`
 	SourceScope     *string `json:"source_scope"`
-}
-
-// Append appends the JSON of u.
-func (u UpdateCheck) Append(b []byte) []byte {
-	o := open(b)
-	o.bool("has_update", u.HasUpdate)
-	o.optional("current_revision", u.CurrentRevision)
-	o.optional("latest_revision", u.LatestRevision)
-	o.optional("source_name", u.SourceName)
-	o.optional("source_scope", u.SourceScope)
-	return o.close()
 }
 
 // TemplateVersion is a former version of a template.
@@ -189,39 +170,6 @@ type ContentChange struct {
 	Theirs   json.RawMessage `json:"theirs,omitempty"`
 }
 
-// Append appends the JSON of d.
-func (d TemplateDiff) Append(b []byte) []byte {
-	o := open(b)
-	o.text("current_revision", d.CurrentRevision)
-	o.text("latest_revision", d.LatestRevision)
-	o.key("changes")
-	o.b = append(o.b, '[')
-	for i, change := range d.Changes {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = change.Append(o.b)
-	}
-	o.b = append(o.b, ']')
-	return o.close()
-}
-
-// Append appends the JSON of c.
-func (c ContentChange) Append(b []byte) []byte {
-	o := open(b)
-	o.text("path", c.Path)
-	o.bool("conflict", c.Conflict)
-	for _, value := range []struct {
-		of  string
-		raw []byte
-	}{{"base", c.Base}, {"ours", c.Ours}, {"theirs", c.Theirs}} {
-		if value.raw != nil {
-			o.raw(value.of, value.raw)
-		}
-	}
-	return o.close()
-}
-
 // UpdateReport compares all installed templates with what their sources offer now.
 type UpdateReport struct {
 	Checked   int64            `json:"checked"`
@@ -251,43 +199,4 @@ type SourceReport struct {
 // Rebound lists the templates that a rebind changed.
 type Rebound struct {
 	TemplateIDs []string `json:"template_ids"`
-}
-
-// Append appends the JSON of u.
-func (u UpdateReport) Append(b []byte) []byte {
-	o := open(b)
-	o.number("checked", u.Checked)
-	list(&o, "templates", u.Templates)
-	list(&o, "sources", u.Sources)
-	return o.close()
-}
-
-// Append appends the JSON of u.
-func (u TemplateUpdate) Append(b []byte) []byte {
-	o := open(b)
-	o.text("template_id", u.TemplateID)
-	o.bool("has_update", u.HasUpdate)
-	o.text("current_revision", u.CurrentRevision)
-	o.optional("latest_revision", u.LatestRevision)
-	o.text("source_name", u.SourceName)
-	o.text("source_scope", u.SourceScope)
-	o.optional("problem", u.Problem)
-	return o.close()
-}
-
-// Append appends the JSON of s.
-func (s SourceReport) Append(b []byte) []byte {
-	o := open(b)
-	o.text("source_name", s.SourceName)
-	o.text("source_scope", s.SourceScope)
-	o.number("checked", s.Checked)
-	o.optional("problem", s.Problem)
-	return o.close()
-}
-
-// Append appends the JSON of r.
-func (r Rebound) Append(b []byte) []byte {
-	o := open(b)
-	o.texts("template_ids", r.TemplateIDs)
-	return o.close()
 }

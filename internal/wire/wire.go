@@ -1,7 +1,8 @@
 // Package wire has the bodies of the HTTP interface, shared by package httpapi and the Go client.
 //
-// The Append methods write the answers. They copy stored JSON unchanged and write every key. A
-// list needs only the memory of its longest element. The struct tags are for reading the answers.
+// The Append methods write templates and keys, whose lists are long. They copy stored JSON unchanged
+// and write every key. A list needs only the memory of its longest element. encoding/json writes the
+// other answers, and reads all.
 package wire
 
 import (
@@ -15,6 +16,13 @@ import (
 
 // TimeFormat is RFC 3339 in UTC with microseconds.
 const TimeFormat = "2006-01-02T15:04:05.000000Z"
+
+// Time is a time that encoding/json writes in TimeFormat.
+type Time struct{ time.Time }
+
+func (t Time) MarshalJSON() ([]byte, error) {
+	return append(appendTime([]byte{'"'}, t.UTC()), '"'), nil
+}
 
 // object appends the fields of one JSON object.
 type object struct{ b []byte }
@@ -54,24 +62,6 @@ func (o *object) bool(name string, value bool) {
 func (o *object) number(name string, value int64) {
 	o.key(name)
 	o.b = strconv.AppendInt(o.b, value, 10)
-}
-
-func (o *object) optionalNumber(name string, value *int64) {
-	if value != nil {
-		o.number(name, *value)
-		return
-	}
-	o.key(name)
-	o.b = append(o.b, "null"...)
-}
-
-func (o *object) optionalBool(name string, value *bool) {
-	if value != nil {
-		o.bool(name, *value)
-		return
-	}
-	o.key(name)
-	o.b = append(o.b, "null"...)
 }
 
 func (o *object) time(name string, value time.Time) {
@@ -125,19 +115,6 @@ func (o *object) texts(name string, values []string) {
 func (o *object) raw(name string, value []byte) {
 	o.key(name)
 	o.b = append(o.b, value...)
-}
-
-// list appends an array of values that have an Append method.
-func list[T interface{ Append([]byte) []byte }](o *object, name string, values []T) {
-	o.key(name)
-	o.b = append(o.b, '[')
-	for i, value := range values {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = value.Append(o.b)
-	}
-	o.b = append(o.b, ']')
 }
 
 // Cursor encodes the position at which a page ended: a sort key and an id.
