@@ -162,9 +162,7 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 		}
 	}
 	if err := vouchable(p); err != nil {
-		return Principal{}, &Error{
-			Code: CodeInternal, Message: "an unexpected fault, see the server's log", Err: err,
-		}
+		return Principal{}, fault("authenticate", err)
 	}
 	known, _, err := s.standing(ctx, p.holder(), controlPlane)
 	if err != nil {

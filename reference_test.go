@@ -115,7 +115,7 @@ func entries(trace []svc.TraceEntry) []policy.Entry {
 		list[i] = policy.Entry{
 			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: policy.Effect(e.Effect), Matched: e.Matched,
 			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: string(e.Code), Reason: e.Reason,
-			Sets: policy.Sets(e.Sets), Lost: e.Lost,
+			Sets: policy.Parameters(e.Sets), Lost: e.Lost,
 		}
 	}
 	return list

@@ -92,14 +92,8 @@ func (c *Policies) resolve(ctx context.Context, r request) (svc.Resolution, erro
 			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType),
 			ResolvedUserID: a.ResolvedUserID, Outcome: svc.Outcome(in.Decision), Reason: in.Reason,
 			EffectiveStrategy: in.EffectiveStrategy, Revision: in.Revision,
-			Parameters: svc.Parameters{
-				RecallBudget: a.RecallBudget, RecallMaxTokens: a.RecallMaxTokens,
-				RecallTagGroups: a.RecallTagGroups, RetainRoles: a.RetainRoles,
-				RetainTags: a.RetainTags, RetainEveryNTurns: a.RetainEveryNTurns,
-				RetainStrategy: a.RetainStrategy, LLMModel: a.LLMModel,
-				LLMProvider: a.LLMProvider, ExcludeProviders: a.ExcludeProviders,
-			},
-			Trace: make([]svc.TraceEntry, len(in.Trace)),
+			Parameters: svc.Parameters(a.Parameters),
+			Trace:      make([]svc.TraceEntry, len(in.Trace)),
 		}
 		if string(in.BankPolicy) != "null" {
 			out.BankPolicy = in.BankPolicy

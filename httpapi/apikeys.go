@@ -10,34 +10,15 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// holder returns the user in the path.
+// holder returns the user in the path, or [svc.Me] below /me.
 func (r *request) holder() svc.Identity {
+	if _, named := r.params["user_id"]; !named {
+		return svc.Me
+	}
 	return svc.Identity{Kind: svc.KindUser, ID: r.params["user_id"]}
 }
 
-func (h *Handler) listUserKeys(w http.ResponseWriter, r *request) error {
-	return h.sendKeys(w, r, r.holder())
-}
-
-func (h *Handler) listMyKeys(w http.ResponseWriter, r *request) error {
-	return h.sendKeys(w, r, svc.Me)
-}
-
-func (h *Handler) issueUserKey(w http.ResponseWriter, r *request) error {
-	return h.issueKey(w, r, func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-		return h.service.Keys.Issue(r.Context(), r.by, r.holder(), in)
-	})
-}
-
-func (h *Handler) issueMyKey(w http.ResponseWriter, r *request) error {
-	return h.issueKey(w, r, func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-		return h.service.Keys.Issue(r.Context(), r.by, svc.Me, in)
-	})
-}
-
-func (h *Handler) issueKey(
-	w http.ResponseWriter, r *request, issue func(svc.NewAPIKey) (svc.IssuedKey, error),
-) error {
+func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -60,28 +41,14 @@ func (h *Handler) issueKey(
 			return invalid("/scoping_policy_id", "must not be empty")
 		}
 	}
-	issued, err := issue(in)
+	issued, err := h.service.Keys.Issue(r.Context(), r.by, r.holder(), in)
 	if err != nil {
 		return err
 	}
 	return sendIssued(w, issued, full)
 }
 
-func (h *Handler) patchUserKey(w http.ResponseWriter, r *request) error {
-	return h.patchKey(w, r, func(patch svc.APIKeyPatch) (svc.APIKey, error) {
-		return h.service.Keys.Patch(r.Context(), r.by, r.holder(), r.params["key_id"], patch)
-	})
-}
-
-func (h *Handler) patchMyKey(w http.ResponseWriter, r *request) error {
-	return h.patchKey(w, r, func(patch svc.APIKeyPatch) (svc.APIKey, error) {
-		return h.service.Keys.Patch(r.Context(), r.by, svc.Me, r.params["key_id"], patch)
-	})
-}
-
-func (h *Handler) patchKey(
-	w http.ResponseWriter, r *request, change func(svc.APIKeyPatch) (svc.APIKey, error),
-) error {
+func (h *Handler) patchKey(w http.ResponseWriter, r *request) error {
 	in, err := decode[wire.PatchAPIKey](h, w, r)
 	if err != nil {
 		return err
@@ -93,7 +60,7 @@ func (h *Handler) patchKey(
 	if err := required("/disabled", in.Disabled, &patch.Disabled); err != nil {
 		return err
 	}
-	key, err := change(patch)
+	key, err := h.service.Keys.Patch(r.Context(), r.by, r.holder(), r.params["key_id"], patch)
 	if err != nil {
 		return err
 	}
@@ -130,21 +97,7 @@ func isStrict(text string) bool {
 		(strings.HasSuffix(zone, "Z") || zone < "24" && zone[len("00:"):] < "60")
 }
 
-func (h *Handler) rotateUserKey(w http.ResponseWriter, r *request) error {
-	return h.rotateKey(w, r, func(overlap time.Duration) (svc.IssuedKey, error) {
-		return h.service.Keys.Rotate(r.Context(), r.by, r.holder(), r.params["key_id"], overlap)
-	})
-}
-
-func (h *Handler) rotateMyKey(w http.ResponseWriter, r *request) error {
-	return h.rotateKey(w, r, func(overlap time.Duration) (svc.IssuedKey, error) {
-		return h.service.Keys.Rotate(r.Context(), r.by, svc.Me, r.params["key_id"], overlap)
-	})
-}
-
-func (h *Handler) rotateKey(
-	w http.ResponseWriter, r *request, rotate func(overlap time.Duration) (svc.IssuedKey, error),
-) error {
+func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -159,14 +112,15 @@ func (h *Handler) rotateKey(
 		most := int64(svc.MaxKeyOverlap/time.Second) + 1
 		overlap = time.Duration(max(-1, min(*in.OverlapSeconds, most))) * time.Second
 	}
-	issued, err := rotate(overlap)
+	id := r.params["key_id"]
+	issued, err := h.service.Keys.Rotate(r.Context(), r.by, r.holder(), id, overlap)
 	if err != nil {
 		return err
 	}
 	return sendIssued(w, issued, full)
 }
 
-func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
+func (h *Handler) revokeKey(w http.ResponseWriter, r *request) error {
 	err := h.service.Keys.Revoke(r.Context(), r.by, r.holder(), r.params["key_id"])
 	if err != nil {
 		return err
@@ -174,29 +128,15 @@ func (h *Handler) revokeUserKey(w http.ResponseWriter, r *request) error {
 	return sendNothing(w)
 }
 
-func (h *Handler) revokeMyKey(w http.ResponseWriter, r *request) error {
-	if err := h.service.Keys.Revoke(r.Context(), r.by, svc.Me, r.params["key_id"]); err != nil {
-		return err
-	}
-	return sendNothing(w)
-}
-
-func (h *Handler) revokeUserKeys(w http.ResponseWriter, r *request) error {
+func (h *Handler) revokeKeys(w http.ResponseWriter, r *request) error {
 	if _, err := h.service.Keys.RevokeAll(r.Context(), r.by, r.holder()); err != nil {
 		return err
 	}
 	return sendNothing(w)
 }
 
-func (h *Handler) revokeMyKeys(w http.ResponseWriter, r *request) error {
-	if _, err := h.service.Keys.RevokeAll(r.Context(), r.by, svc.Me); err != nil {
-		return err
-	}
-	return sendNothing(w)
-}
-
-// sendKeys answers with a list of a holder's keys in the requested view.
-func (h *Handler) sendKeys(w http.ResponseWriter, r *request, holder svc.Identity) error {
+// listKeys answers with a list of a holder's keys in the requested view.
+func (h *Handler) listKeys(w http.ResponseWriter, r *request) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
@@ -209,7 +149,7 @@ func (h *Handler) sendKeys(w http.ResponseWriter, r *request, holder svc.Identit
 	if err != nil {
 		return err
 	}
-	keys := h.service.Keys.List(r.Context(), r.by, holder, query)
+	keys := h.service.Keys.List(r.Context(), r.by, r.holder(), query)
 	if full {
 		return sendPage(w, r, p, "[", "]", keys, wireFullAPIKey, keyPosition)
 	}

@@ -236,8 +236,5 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 	}
 	// The panic may come from the host's Authenticator and hold the bearer.
 	trace := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
-	h.fail(a, r, &svc.Error{
-		Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log",
-		Err: errors.New(text.Hide(bearerOf(r), trace)),
-	})
+	h.fail(a, r, errors.New(text.Hide(bearerOf(r), trace)))
 }

@@ -51,12 +51,16 @@ func readDocument(t *testing.T) document {
 	return d
 }
 
-// operations are named as the handlers that serve them.
+// operations are named as the handlers that serve them. One handler serves the keys of a user and of the caller.
 func (d document) operations() map[httpapi.Route]string {
 	all := map[httpapi.Route]string{}
 	for path, methods := range d.Paths {
 		for method, operation := range methods {
-			all[httpapi.Route{Method: strings.ToUpper(method), Path: path}] = operation.OperationID
+			name := operation.OperationID
+			if !strings.HasPrefix(name, "list") {
+				name = strings.NewReplacer("UserKey", "Key", "MyKey", "Key").Replace(name)
+			}
+			all[httpapi.Route{Method: strings.ToUpper(method), Path: path}] = name
 		}
 	}
 	return all
@@ -127,9 +131,10 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 		for name, fields := range structs {
 			schema := name
 			if shape.schemas != nil {
-				if schema = shape.schemas[name]; schema == "" {
-					continue
-				}
+				schema = shape.schemas[name]
+			}
+			if schema == "" || name == "Parameters" { // parameters are a part of Access
+				continue
 			}
 			types++
 			fields = structs.whole(fields)

@@ -32,7 +32,11 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 
 func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 	answer := wire.Resolution{
-		TenantID: r.TenantID, PrincipalType: string(r.PrincipalType), Access: wireAccess(r),
+		TenantID: r.TenantID, PrincipalType: string(r.PrincipalType),
+		Access: wire.Access{
+			Allowed: r.Outcome == svc.Allow, ResolvedUserID: r.ResolvedUserID,
+			Parameters: wire.Parameters(r.Parameters),
+		},
 		BankPolicy: r.BankPolicy, Decision: string(r.Outcome), Reason: r.Reason,
 		EffectiveStrategy: r.EffectiveStrategy, Revision: r.Revision,
 		Trace: make([]wire.TraceEntry, len(r.Trace)),
@@ -49,17 +53,6 @@ func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 		}
 	}
 	return answer, nil
-}
-
-func wireAccess(r svc.Resolution) wire.Access {
-	p := r.Parameters
-	return wire.Access{
-		Allowed: r.Outcome == svc.Allow, ResolvedUserID: r.ResolvedUserID,
-		RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens,
-		RecallTagGroups: p.RecallTagGroups, RetainRoles: p.RetainRoles, RetainTags: p.RetainTags,
-		RetainEveryNTurns: p.RetainEveryNTurns, RetainStrategy: p.RetainStrategy,
-		LLMModel: p.LLMModel, LLMProvider: p.LLMProvider, ExcludeProviders: p.ExcludeProviders,
-	}
 }
 
 func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {

@@ -60,19 +60,19 @@ var routes = []route{
 		"actor", "actor_kind", "target", "target_kind", "since", "until", "limit", "cursor",
 	}},
 
-	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listUserKeys, queryKeys{"view", "limit", "cursor"}},
-	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueUserKey, queryKeys{"view"}},
-	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeUserKeys, nil},
-	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchUserKey, nil},
-	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeUserKey, nil},
-	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateUserKey, queryKeys{"view"}},
+	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, queryKeys{"view", "limit", "cursor"}},
+	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, queryKeys{"view"}},
+	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeKeys, nil},
+	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchKey, nil},
+	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeKey, nil},
+	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, queryKeys{"view"}},
 
-	{Route{"GET", "/me/api-keys"}, (*Handler).listMyKeys, queryKeys{"view", "limit", "cursor"}},
-	{Route{"POST", "/me/api-keys"}, (*Handler).issueMyKey, queryKeys{"view"}},
-	{Route{"DELETE", "/me/api-keys"}, (*Handler).revokeMyKeys, nil},
-	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchMyKey, nil},
-	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeMyKey, nil},
-	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateMyKey, queryKeys{"view"}},
+	{Route{"GET", "/me/api-keys"}, (*Handler).listKeys, queryKeys{"view", "limit", "cursor"}},
+	{Route{"POST", "/me/api-keys"}, (*Handler).issueKey, queryKeys{"view"}},
+	{Route{"DELETE", "/me/api-keys"}, (*Handler).revokeKeys, nil},
+	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchKey, nil},
+	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeKey, nil},
+	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, queryKeys{"view"}},
 }
 
 // Routes returns all endpoints in the order of the documentation. An endpoint with GET also answers

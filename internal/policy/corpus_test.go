@@ -38,11 +38,11 @@ type corpusCase struct {
 	Who  corpusSubject `json:"who"`
 	Asks corpusRequest `json:"asks"`
 
-	Decision   policy.Outcome `json:"decision"`
-	Reason     string         `json:"reason"`
-	Parameters policy.Sets    `json:"parameters"` // those that are set
-	Strategy   *string        `json:"strategy,omitempty"`
-	Trace      []corpusEntry  `json:"trace"`
+	Decision   policy.Outcome    `json:"decision"`
+	Reason     string            `json:"reason"`
+	Parameters policy.Parameters `json:"parameters"` // those that are set
+	Strategy   *string           `json:"strategy,omitempty"`
+	Trace      []corpusEntry     `json:"trace"`
 }
 
 type corpusSubject struct {
@@ -94,7 +94,7 @@ type corpusEntry struct {
 	Code      string            `json:"code"`
 	By        []string          `json:"by,omitempty"` // the action pattern and the bank pattern that match
 	Reason    string            `json:"reason"`
-	Sets      policy.Sets       `json:"sets,omitzero"`
+	Sets      policy.Parameters `json:"sets,omitzero"`
 	Lost      map[string]string `json:"lost,omitempty"`
 }
 
@@ -134,7 +134,7 @@ func (c corpus) run(t *testing.T, want *corpusCase) *corpusCase {
 
 // answered returns the case with this answer.
 func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
-	tc.Decision, tc.Reason, tc.Parameters, tc.Strategy, tc.Trace = r.Outcome, r.Reason, policy.Sets(r.Parameters), r.Strategy, []corpusEntry{}
+	tc.Decision, tc.Reason, tc.Parameters, tc.Strategy, tc.Trace = r.Outcome, r.Reason, r.Parameters, r.Strategy, []corpusEntry{}
 	for _, e := range r.Trace {
 		is.Equal(e.Matched, slices.Contains(matching, e.Code))
 		is.True(e.Lost != nil)

@@ -226,7 +226,7 @@ func TestLossesNameTheirWinner(t *testing.T) {
 	varied(t, losses)
 }
 
-func keys(is *is.I, s policy.Sets) (m map[string]json.RawMessage) {
+func keys(is *is.I, s policy.Parameters) (m map[string]json.RawMessage) {
 	raw, err := json.Marshal(s)
 	is.NoErr(err)
 	is.NoErr(json.Unmarshal(raw, &m))

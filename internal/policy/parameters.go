@@ -14,25 +14,11 @@ import (
 var budgets = []string{"low", "mid", "high"}
 
 // Parameters are the parameters that an allow may carry. nil means "not set" everywhere; an empty
-// list that is not nil is a value. The JSON form has all ten keys, null when unset.
+// list that is not nil is a value. The JSON form has only the keys that are set, in this order.
 type Parameters struct {
-	RecallBudget      *string           `json:"recall_budget"` // low, mid or high
-	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"` // JSON objects, compacted
-	RetainRoles       []string          `json:"retain_roles"`
-	RetainTags        []string          `json:"retain_tags"`
-	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
-	RetainStrategy    *string           `json:"retain_strategy"`
-	LLMModel          *string           `json:"llm_model"`
-	LLMProvider       *string           `json:"llm_provider"`
-	ExcludeProviders  []string          `json:"exclude_providers"`
-}
-
-// Sets are Parameters whose JSON form has only the keys that are set, in this order.
-type Sets struct {
-	RecallBudget      *string           `json:"recall_budget,omitzero"`
+	RecallBudget      *string           `json:"recall_budget,omitzero"` // low, mid or high
 	RecallMaxTokens   *int64            `json:"recall_max_tokens,omitzero"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups,omitzero"`
+	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups,omitzero"` // JSON objects, compacted
 	RetainRoles       []string          `json:"retain_roles,omitzero"`
 	RetainTags        []string          `json:"retain_tags,omitzero"`
 	RetainEveryNTurns *int64            `json:"retain_every_n_turns,omitzero"`

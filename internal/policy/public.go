@@ -221,7 +221,7 @@ func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
 		return
 	}
 	p := grant.parameters()
-	e.Matched, e.ActionPattern, e.Sets = true, &action, Sets(p.clone())
+	e.Matched, e.ActionPattern, e.Sets = true, &action, p.clone()
 	e.Code = CodePublicAllowed
 	e.Reason = fmt.Sprintf("allows %q to unmapped senders", r.request.Action)
 }
@@ -235,5 +235,5 @@ func (r *recorder) strategy(b *Bank) {
 		code, reason = CodeBankOverride, "gives the strategy for "+c.String()
 	}
 	e := r.add(&way{policy: b.id, via: "bank"}, i, EffectAllow, code, reason)
-	e.Matched, e.Sets = true, Sets{RetainStrategy: new(*strategy)}
+	e.Matched, e.Sets = true, Parameters{RetainStrategy: new(*strategy)}
 }

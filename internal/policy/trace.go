@@ -53,7 +53,7 @@ type Entry struct {
 	Reason        string  `json:"reason"`
 	// Sets holds the parameters of a matched entry; otherwise it is empty. When the request is
 	// allowed, an entry of Subject.Narrowing has only the parameters that it can reduce.
-	Sets Sets `json:"sets"`
+	Sets Parameters `json:"sets"`
 	// Lost maps each parameter whose value did not win to the first statement ("policy#statement")
 	// that won over it. That statement is of the same side, or of another side if the value was in
 	// force until then. Only parameters with one value in force can lose, and an equal value has
@@ -123,7 +123,7 @@ func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]st
 	}
 	e := r.add(w, n, st.Effect, code, r.reason(code))
 	e.Matched, e.ActionPattern, e.BankPattern = true, &action, &bank
-	e.Sets, e.Lost = Sets(st.Parameters.clone()), map[string]string{}
+	e.Sets, e.Lost = st.Parameters.clone(), map[string]string{}
 	return e.Lost
 }
 
@@ -150,7 +150,7 @@ func (r *recorder) limit(inForce *Parameters) {
 
 // withhold removes the parameter from an entry.
 func (f scalar[T]) withhold(e *Entry) {
-	*f.at((*Parameters)(&e.Sets)) = nil
+	*f.at(&e.Sets) = nil
 	delete(e.Lost, f.name)
 }
 

@@ -19,8 +19,13 @@ type Resolution struct {
 
 // Access is the effective access policy.
 type Access struct {
-	Allowed           bool              `json:"allowed"`
-	ResolvedUserID    *string           `json:"resolved_user_id"`
+	Allowed        bool    `json:"allowed"`
+	ResolvedUserID *string `json:"resolved_user_id"`
+	Parameters
+}
+
+// Parameters are the parameters in force. An unset parameter is null.
+type Parameters struct {
 	RecallBudget      *string           `json:"recall_budget"`
 	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
 	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`

@@ -141,7 +141,7 @@ func (l *rules) publicAccess(b bank, q Request) policy.Result {
 	inForce := slices.IndexFunc(trace, func(e policy.Entry) bool { return e.Matched })
 	switch {
 	case inForce >= 0:
-		return l.conclude("allowed by "+who, policy.Parameters(trace[inForce].Sets), trace, b, q)
+		return l.conclude("allowed by "+who, trace[inForce].Sets, trace, b, q)
 	case chosen < 0 && access.Default == nil:
 		const noDefault = "denied: bank policy %q has no public default, and no override matches"
 		return denial(policy.ImplicitDeny, fmt.Sprintf(noDefault, b.id), trace)
@@ -163,7 +163,7 @@ func (l *rules) publicEntry(b bank, access policy.PublicDefault, q Request) poli
 	e.Matched, e.ActionPattern = true, &actions[0]
 	e.Code = policy.CodePublicAllowed
 	e.Reason = fmt.Sprintf("allows %q to unmapped senders", q.Action)
-	e.Sets = policy.Sets{RecallBudget: access.RecallBudget, RecallMaxTokens: access.RecallMaxTokens}
+	e.Sets = policy.Parameters{RecallBudget: access.RecallBudget, RecallMaxTokens: access.RecallMaxTokens}
 	return e
 }
 

@@ -87,7 +87,7 @@ var engineFaults = map[string]func(engine) engine{
 	"a denial carries parameters": answering(func(a *answer) {
 		for _, e := range a.explained.Trace {
 			if e.Code == policy.CodeAllowOverridden {
-				a.explained.Parameters = policy.Parameters(e.Sets)
+				a.explained.Parameters = e.Sets
 			}
 		}
 	}),
@@ -108,7 +108,7 @@ var engineFaults = map[string]func(engine) engine{
 		e.Code = strings.Replace(e.Code, policy.CodeBankNotMatched, policy.CodeActionNotMatched, 1)
 	}),
 	"Explain shows what does not match": eachEntry(func(e *policy.Entry) { e.Matched = e.Matched || e.Code == policy.CodeBankNotMatched }),
-	"Explain shows no sets":             eachEntry(func(e *policy.Entry) { e.Sets = policy.Sets{} }),
+	"Explain shows no sets":             eachEntry(func(e *policy.Entry) { e.Sets = policy.Parameters{} }),
 	"Explain loses the index":           eachEntry(func(e *policy.Entry) { e.Statement = min(e.Statement, 2) }),
 }
 

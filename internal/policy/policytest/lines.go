@@ -161,7 +161,7 @@ func (l *rules) statement(st policy.Statement, q Request) *line {
 	}
 	n.Code = policy.CodeAllowMatched
 	n.Reason = fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
-	n.gives, n.Sets = st.Parameters, policy.Sets(st.Parameters)
+	n.gives, n.Sets = st.Parameters, st.Parameters
 	return n
 }
 

@@ -157,7 +157,7 @@ func (l *rules) lessen(holder, narrowing *given) *given {
 			continue
 		}
 		for _, m := range narrowing.matching {
-			*f.at((*policy.Parameters)(&m.Sets)) = nil
+			*f.at(&m.Sets) = nil
 		}
 	}
 	for _, m := range narrowing.matching {
@@ -186,7 +186,7 @@ func (l *rules) lessenScalar(out, holder, narrowing *given, s scalar) {
 // drop removes a parameter from the entries of the matching statements.
 func (g *given) drop(s scalar) {
 	for _, m := range g.matching {
-		s.copy((*policy.Parameters)(&m.Sets), &policy.Parameters{})
+		s.copy(&m.Sets, &policy.Parameters{})
 		delete(m.Lost, s.name)
 	}
 }
