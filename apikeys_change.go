@@ -174,13 +174,13 @@ func (s *Keys) rotate(
 		) ([]Event, error) {
 			events := happened(now, EventAPIKeyIssued, next.Target())
 			events = append(events, happened(now, action, old)...)
-			return events, tx.RotateAPIKey(ctx, holder, id, func(old *APIKey) (APIKey, error) {
+			err := tx.ChangeAPIKey(ctx, holder, id, func(old *APIKey) (bool, error) {
 				if err := s.changeable(ctx, old); err != nil {
-					return APIKey{}, err
+					return false, err
 				}
 				if overlap > 0 { // without an overlap the number of keys stays the same
 					if err := s.room(live); err != nil {
-						return APIKey{}, err
+						return false, err
 					}
 				}
 				next.succeed(*old, now)
@@ -188,8 +188,12 @@ func (s *Keys) rotate(
 					s.seal(old)
 				}
 				s.seal(&next.APIKey)
-				return next.APIKey, nil
+				return true, nil
 			})
+			if err != nil {
+				return nil, err
+			}
+			return events, tx.CreateAPIKey(ctx, next.APIKey)
 		}})
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -209,7 +213,8 @@ func (k *APIKey) succeed(old APIKey, now time.Time) {
 	}
 }
 
-// retire ends k after overlap, or at its own expiry if that is earlier.
+// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k and
+// erases its hash and seal, so that no edit of the row brings the key back.
 func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	if overlap == 0 {
 		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
@@ -250,8 +255,11 @@ func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at
 	return s.commit(ctx, change{by: by, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
-		return happened(at, EventAPIKeyRevoked, key.Target()),
-			tx.RevokeAPIKey(ctx, key.Holder, key.ID, at)
+		events := happened(at, EventAPIKeyRevoked, key.Target())
+		return events, tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(k *APIKey) (bool, error) {
+			k.retire(at, 0)
+			return true, nil
+		})
 	}})
 }
 
@@ -356,7 +364,7 @@ func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) 
 		if key == nil {
 			continue
 		}
-		key.RevokedAt, key.Hash, key.Seal = s.now(), nil, nil
+		key.retire(s.now(), 0)
 		if err := s.storeRevocation(ctx, by, *key, key.RevokedAt); errors.Is(err, ErrNotFound) {
 			s.forget(key.Target())
 			continue

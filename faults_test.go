@@ -73,13 +73,7 @@ func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error { return s
 func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {
 	return nil, s.err
 }
-func (s *brokenStore) RevokeAPIKey(context.Context, svc.Identity, string, time.Time) error {
-	return s.err
-}
 func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error {
-	return s.err
-}
-func (s *brokenStore) RotateAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error {
 	return s.err
 }
 func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, int) ([]string, error) {

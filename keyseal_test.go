@@ -37,13 +37,6 @@ func (s *editedStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id 
 	})
 }
 
-func (s *editedStore) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-	return s.Store.RotateAPIKey(ctx, holder, id, func(key *svc.APIKey) (svc.APIKey, error) {
-		s.edit(key)
-		return rotate(key)
-	})
-}
-
 // A key whose row says something else than this service has written is refused, and the operator is told. It cannot be
 // made good again by a change of it, and can be revoked.
 func TestEditedRowIsRefused(t *testing.T) {

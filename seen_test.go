@@ -3,7 +3,6 @@ package svc_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/matryer/is"
@@ -23,10 +22,6 @@ func (s *slowStore) hold(err error) error {
 		<-s.answer
 	}
 	return err
-}
-
-func (s *slowStore) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, now time.Time) error {
-	return s.hold(s.Store.RevokeAPIKey(ctx, holder, id, now))
 }
 
 func (s *slowStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {

@@ -21,7 +21,7 @@ import (
 //   - All methods are safe for concurrent use.
 //
 // "Not found" and "taken" are [ErrNotFound] and [ErrExists], wrapped or not. A function argument
-// such as change or rotate does no I/O. The store may call it again, with the row read once more.
+// such as change does no I/O. The store may call it again, with the row read once more.
 type Store interface {
 	SourceStore
 	TemplateStore
@@ -169,17 +169,8 @@ type APIKeyStore interface {
 		ctx context.Context, holder Identity, id string,
 		change func(key *APIKey) (write bool, err error),
 	) error
-	// RotateAPIKey changes a key as ChangeAPIKey does, and adds the key that rotate returns. The
-	// store writes both in one transaction, or neither. ErrExists when the new key's id is taken.
-	RotateAPIKey(
-		ctx context.Context, holder Identity, id string,
-		rotate func(old *APIKey) (next APIKey, err error),
-	) error
-	// RevokeAPIKey marks the holder's key as revoked, and erases its Hash and Seal, so that no edit
-	// of the row brings the key back. ErrNotFound when the key is unknown, already revoked, or
-	// belongs to another holder.
-	RevokeAPIKey(ctx context.Context, holder Identity, id string, at time.Time) error
-	// RevokeAPIKeys revokes the holder's newest keys as RevokeAPIKey does, as one mutation.
+	// RevokeAPIKeys marks the holder's newest keys as revoked, as one mutation. It erases their Hash
+	// and Seal, so that no edit of a row brings a key back.
 	//
 	// It takes at most limit (> 0) keys that are not revoked, and returns their ids in no order.
 	// Fewer than limit: the holder has no other keys. With no such keys it writes nothing.

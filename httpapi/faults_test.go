@@ -28,13 +28,15 @@ var touching = map[string][][3]string{
 	"DeleteTemplate":   {{"DELETE", "/admin/templates/chat", ""}},
 	"APIKeys":          {{"GET", "/me/api-keys", ""}, {"GET", "/users/alice/api-keys", ""}},
 	"CreateAPIKey":     {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
-	"RevokeAPIKey":     {{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""}},
-	"ChangeAPIKey":     {{"PATCH", "/me/api-keys/a", `{"disabled": true}`}, {"PATCH", "/users/alice/api-keys/a", `{"disabled": true}`}},
-	"RotateAPIKey":     {{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""}},
-	"RevokeAPIKeys":    {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
-	"Access":           {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
-	"AuditRecords":     {{"GET", "/admin/events", ""}},
-	"AllAccess":        {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
+	"ChangeAPIKey": {
+		{"PATCH", "/me/api-keys/a", `{"disabled": true}`}, {"PATCH", "/users/alice/api-keys/a", `{"disabled": true}`},
+		{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""},
+		{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""},
+	},
+	"RevokeAPIKeys": {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
+	"Access":        {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"POST", "/users/unseen/api-keys", ""}},
+	"AuditRecords":  {{"GET", "/admin/events", ""}},
+	"AllAccess":     {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
 }
 
 func TestStoreFaults(t *testing.T) {

@@ -53,7 +53,7 @@ func TestKeyInAPathIsNotLogged(t *testing.T) {
 	s := newSite(t)
 	key := s.key("alice")
 	s.store.plant(func(call string) error {
-		if call == "RevokeAPIKey" {
+		if call == "ChangeAPIKey" {
 			return svc.ErrUnavailable
 		}
 		return nil

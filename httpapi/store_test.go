@@ -122,25 +122,11 @@ func (s *store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string
 	return s.Store.ChangeAPIKey(ctx, holder, id, change)
 }
 
-func (s *store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-	if err := s.check("RotateAPIKey"); err != nil {
-		return err
-	}
-	return s.Store.RotateAPIKey(ctx, holder, id, rotate)
-}
-
 func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	if err := s.check("RevokeAPIKeys"); err != nil {
 		return nil, err
 	}
 	return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
-}
-
-func (s *store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	if err := s.check("RevokeAPIKey"); err != nil {
-		return err
-	}
-	return s.Store.RevokeAPIKey(ctx, holder, id, at)
 }
 
 func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {

@@ -65,17 +65,6 @@ func (s *talkative) ChangeAPIKey(ctx context.Context, holder svc.Identity, id st
 	})
 }
 
-func (s *talkative) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-	return s.Store.RotateAPIKey(ctx, holder, id, func(old *svc.APIKey) (svc.APIKey, error) {
-		next, err := rotate(old)
-		return next, errors.Join(s.tell(id, *old, next), err)
-	})
-}
-
-func (s *talkative) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	return errors.Join(s.tell(holder, id), s.Store.RevokeAPIKey(ctx, holder, id, at))
-}
-
 func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	if err := s.tell(holder); err != nil {
 		return nil, err

@@ -109,14 +109,6 @@ func (b *broken) ChangeAPIKey(ctx context.Context, holder svc.Identity, id strin
 	return unless(b.write(), func() error { return b.Store.ChangeAPIKey(ctx, holder, id, change) })
 }
 
-func (b *broken) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-	return unless(b.write(), func() error { return b.Store.RotateAPIKey(ctx, holder, id, rotate) })
-}
-
-func (b *broken) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	return unless(b.write(), func() error { return b.Store.RevokeAPIKey(ctx, holder, id, at) })
-}
-
 func (b *broken) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	return instead(b.write(), func() ([]string, error) { return b.Store.RevokeAPIKeys(ctx, holder, at, limit) })
 }

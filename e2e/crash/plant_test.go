@@ -98,15 +98,15 @@ func (s *writeBehind) Atomically(ctx context.Context, fn func(context.Context, s
 	return fn(ctx, s)
 }
 
-func (s *writeBehind) RevokeAPIKey(_ context.Context, holder svc.Identity, id string, at time.Time) error {
-	return s.later(func(ctx context.Context) error { return s.Store.RevokeAPIKey(ctx, holder, id, at) })
+func (s *writeBehind) ChangeAPIKey(_ context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.later(func(ctx context.Context) error { return s.Store.ChangeAPIKey(ctx, holder, id, change) })
 }
 
 // optimist reports every revocation as done.
 type optimist struct{ svc.Store }
 
-func (s optimist) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	_ = s.Store.RevokeAPIKey(ctx, holder, id, at)
+func (s optimist) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	_ = s.Store.ChangeAPIKey(ctx, holder, id, change)
 	return nil
 }
 

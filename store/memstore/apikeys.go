@@ -78,80 +78,17 @@ func (s *Store) ChangeAPIKey(
 		return err
 	}
 	defer s.mu.Unlock()
-	key, err := s.goodKey(holder, id)
-	if err != nil {
-		return err
-	}
-	if write, err := change(&key); err != nil || !write {
-		return err
-	}
-	s.updateKey(id, key)
-	s.recordChange(s.keys[id].Target())
-	return nil
-}
-
-// RotateAPIKey implements [svc.APIKeyStore].
-func (s *Store) RotateAPIKey(
-	ctx context.Context,
-	holder svc.Identity,
-	id string,
-	rotate func(*svc.APIKey) (svc.APIKey, error),
-) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	old, err := s.goodKey(holder, id)
-	if err != nil {
-		return err
-	}
-	next, err := rotate(&old)
-	if err != nil {
-		return err
-	}
-	if _, taken := s.keys[next.ID]; taken {
-		return svc.ErrExists
-	}
-	s.updateKey(id, old)
-	put(s, s.keys, next.ID, cloneKey(next))
-	s.recordChange(s.keys[id].Target(), next.Target())
-	return nil
-}
-
-// goodKey returns a copy of the holder's live key, or [svc.ErrNotFound]. The caller holds the lock.
-func (s *Store) goodKey(holder svc.Identity, id string) (svc.APIKey, error) {
 	key, there := s.keys[id]
 	if !there || key.Holder != holder || !key.RevokedAt.IsZero() {
-		return svc.APIKey{}, svc.ErrNotFound
+		return svc.ErrNotFound
 	}
-	return cloneKey(key), nil
-}
-
-// updateKey writes the fields that a change may write. The caller holds the lock.
-func (s *Store) updateKey(id string, as svc.APIKey) {
-	key := s.keys[id]
+	as := cloneKey(key)
+	if write, err := change(&as); err != nil || !write {
+		return err
+	}
 	key.Description, key.Disabled = cloneText(as.Description), as.Disabled
 	key.ExpiresAt, key.RevokedAt = as.ExpiresAt, as.RevokedAt
 	key.Hash, key.Pepper, key.Seal = cloneBytes(as.Hash), as.Pepper, cloneBytes(as.Seal)
-	put(s, s.keys, id, key)
-}
-
-// RevokeAPIKey implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKey(
-	ctx context.Context,
-	holder svc.Identity,
-	id string,
-	at time.Time,
-) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	key, err := s.goodKey(holder, id)
-	if err != nil {
-		return err
-	}
-	key.RevokedAt, key.Hash, key.Seal = at, nil, nil
 	put(s, s.keys, id, key)
 	s.recordChange(key.Target())
 	return nil

@@ -62,7 +62,10 @@ func writeAll(ctx context.Context, store svc.Store) error {
 		store.CreateTemplate(ctx, template),
 		store.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) { t.Name = "changed"; return true, nil }),
 		store.CreateAPIKey(ctx, key(1)),
-		store.RevokeAPIKey(ctx, svc.Identity{}, "key-1", time.Unix(1, 0)),
+		store.ChangeAPIKey(ctx, svc.Identity{}, "key-1", func(key *svc.APIKey) (bool, error) {
+			key.RevokedAt, key.Hash, key.Seal = time.Unix(1, 0), nil, nil
+			return true, nil
+		}),
 		store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
 			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
 		}),

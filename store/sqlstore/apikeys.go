@@ -16,18 +16,16 @@ import (
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	target := key.Target()
 	return s.change(ctx, "create API key", target, func(ctx context.Context, tx session) error {
-		return tx.createKey(ctx, key)
+		return tx.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
+			description, hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at,
+			scoping_policy_id, seal)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+			ON CONFLICT DO NOTHING`,
+			key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash,
+			key.Pepper, key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt),
+			microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt),
+			key.ScopingPolicyID, key.Seal)
 	})
-}
-
-func (s session) createKey(ctx context.Context, key svc.APIKey) error {
-	return s.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description,
-		hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at, scoping_policy_id,
-		seal) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-		ON CONFLICT DO NOTHING`,
-		key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash, key.Pepper,
-		key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt), microOrNull(key.ExpiresAt),
-		flag(key.Disabled), microOrNull(key.LastUsedAt), key.ScopingPolicyID, key.Seal)
 }
 
 // LockAPIKeys implements [svc.APIKeyStore]. With OneWriter the transaction itself is the lock.
@@ -167,31 +165,10 @@ func (s *Store) ChangeAPIKey(
 		if err := ask(change, &key); err != nil {
 			return err
 		}
-		return tx.updateKey(ctx, id, key)
-	})
-}
-
-// RotateAPIKey implements [svc.APIKeyStore].
-func (s *Store) RotateAPIKey(
-	ctx context.Context, holder svc.Identity, id string,
-	rotate func(*svc.APIKey) (svc.APIKey, error),
-) error {
-	return s.changeMany(ctx, "rotate API key", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
-		old, err := tx.lockKey(ctx, holder, id)
-		if err != nil {
-			return nil, err
-		}
-		next, err := rotate(&old)
-		if err != nil {
-			return nil, refusal{err}
-		}
-		if err := tx.createKey(ctx, next); err != nil {
-			return nil, err
-		}
-		rotated := svc.Target{Kind: svc.TargetAPIKey, ID: id, Holder: holder}
-		return []svc.Target{rotated, next.Target()}, tx.updateKey(ctx, id, old)
+		return tx.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
+			disabled = $3, revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
+			key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled),
+			microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal, id)
 	})
 }
 
@@ -205,26 +182,6 @@ func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (s
 		return svc.APIKey{}, err
 	}
 	return one(ctx, s, scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k WHERE k.id = $1`, id)
-}
-
-// updateKey writes the columns that a change of a key may change.
-func (s session) updateKey(ctx context.Context, id string, key svc.APIKey) error {
-	return s.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3,
-		revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
-		key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.RevokedAt),
-		key.Hash, key.Pepper, key.Seal, id)
-}
-
-// RevokeAPIKey implements [svc.APIKeyStore].
-func (s *Store) RevokeAPIKey(
-	ctx context.Context, holder svc.Identity, id string, at time.Time,
-) error {
-	target := svc.APIKey{ID: id, Holder: holder}.Target()
-	return s.change(ctx, "revoke API key", target, func(ctx context.Context, tx session) error {
-		return tx.hit(ctx, `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
-			WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`,
-			at.UnixMicro(), id, holder.Kind, holder.ID)
-	})
 }
 
 // RevokeAPIKeys implements [svc.APIKeyStore].

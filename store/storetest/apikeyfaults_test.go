@@ -2,13 +2,11 @@ package storetest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -68,15 +66,6 @@ var apiKeyFaults = map[string]func(*store){
 			return s.Store.APIKeys(ctx, page)
 		}
 	},
-	"revoked keys are listed": func(s *store) {
-		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-			snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id})
-			if err != nil || snapshot.Key == nil || snapshot.Key.Holder != holder {
-				return cmp.Or(err, svc.ErrNotFound)
-			}
-			return nil
-		}
-	},
 	"keys are listed without their hash": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			chunk, err := s.Store.APIKeys(ctx, page)
@@ -90,14 +79,6 @@ var apiKeyFaults = map[string]func(*store){
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser
 			return s.Store.APIKeys(ctx, page)
-		}
-	},
-	"any holder can revoke a key": func(s *store) {
-		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-			if snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id}); err == nil && snapshot.Key != nil {
-				holder = snapshot.Key.Holder
-			}
-			return s.Store.RevokeAPIKey(ctx, holder, id, at)
 		}
 	},
 	"KeepValue keeps the last value": func(s *store) {

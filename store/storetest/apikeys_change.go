@@ -75,8 +75,8 @@ var changeAPIKeyRules = []rule{
 			KeyID: "other",
 		}).Key, (*svc.APIKey)(nil))
 	}},
-	{"ChangeAPIKey and RotateAPIKey return the error of change unwrapped, " +
-		"and write nothing on error or panic", func(c *checker) {
+	{"ChangeAPIKey returns the error of change unwrapped, " +
+		"and writes nothing on error or panic", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		spoiled := func(k *svc.APIKey) {
@@ -89,12 +89,6 @@ var changeAPIKeyRules = []rule{
 			}); err != want {
 				c.fail("ChangeAPIKey returned %v, want exactly %v", err, want)
 			}
-			if err := c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) {
-				spoiled(k)
-				return newKey("n", alice, at(1)), want
-			}); err != want {
-				c.fail("RotateAPIKey returned %v, want exactly %v", err, want)
-			}
 		}
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
 			spoiled(k)
@@ -106,63 +100,43 @@ var changeAPIKeyRules = []rule{
 				panic(errRefused)
 			})
 		})
-		c.panics(func() {
-			_ = c.RotateAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (svc.APIKey, error) {
-				spoiled(k)
-				panic(errRefused)
-			})
-		})
 		c.same("list", c.keys(alice, 10), []svc.APIKey{key})
 	}},
-	{"ChangeAPIKey and RotateAPIKey answer ErrNotFound without calling change " +
+	{"ChangeAPIKey answers ErrNotFound without calling change " +
 		"when the key is unknown, revoked or of another holder", func(c *checker) {
-		revoked := newKey("revoked", alice, at(0))
-		revoked.RevokedAt = at(1)
-		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
-		c.ok(c.CreateAPIKey(c.ctx, revoked))
+		for _, id := range []string{"k", "revoked"} {
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
+		}
+		c.ok(c.revoke("revoked", at(1)))
 		refused := func(holder svc.Identity, id string) {
 			c.is("ChangeAPIKey", c.ChangeAPIKey(c.ctx, holder, id, func(*svc.APIKey) (bool, error) {
 				c.fail("change was called for %s of %s", id, show(holder))
 				return false, nil
 			}), svc.ErrNotFound)
-			rotate := func(*svc.APIKey) (svc.APIKey, error) {
-				c.fail("rotate was called for %s of %s", id, show(holder))
-				return svc.APIKey{}, nil
-			}
-			c.is("RotateAPIKey", c.RotateAPIKey(c.ctx, holder, id, rotate), svc.ErrNotFound)
 		}
 		refused(alice, "K")
 		refused(alice, "revoked")
 		for _, other := range others {
 			refused(other, "k")
 		}
+		c.same("key", c.key("k"), newKey("k", alice, at(0)))
+		c.same("time of the revocation", c.key("revoked").RevokedAt, at(1))
 	}},
-	{"RotateAPIKey changes the old key and adds the new one", func(c *checker) {
-		old, next := newKey("old", alice, at(0)), newKey("next", alice, at(1))
-		old.ExpiresAt, next.ExpiresAt, next.Disabled = at(50), at(60), true
-		c.ok(c.CreateAPIKey(c.ctx, old))
-		c.ok(c.RotateAPIKey(c.ctx, alice, "old", func(k *svc.APIKey) (svc.APIKey, error) {
-			c.same("key", *k, old)
-			k.ExpiresAt = at(40)
-			return next, nil
-		}))
-		old.ExpiresAt = at(40)
-		c.same("list", c.keys(alice, 10), []svc.APIKey{next, old})
-		last := newKey("last", alice, at(2))
-		c.ok(c.RotateAPIKey(c.ctx, alice, "old", to(last)))
+	{"a transaction of ChangeAPIKey and CreateAPIKey writes both keys", func(c *checker) {
+		next := newKey("next", alice, at(1))
+		next.ExpiresAt, next.Disabled = at(60), true
+		c.ok(c.CreateAPIKey(c.ctx, newKey("old", alice, at(0))))
+		c.ok(rotate(c.ctx, c, "old", next))
 		c.same("revoked", c.key("old").RevokedAt, at(77))
-		c.same("list after", c.keys(alice, 10), []svc.APIKey{last, next})
+		c.same("list", c.keys(alice, 10), []svc.APIKey{next})
 	}},
-	{"RotateAPIKey answers ErrExists when the new id is taken, " +
+	{"a transaction of ChangeAPIKey and CreateAPIKey answers ErrExists when the new id is taken, " +
 		"and leaves both keys unchanged", func(c *checker) {
 		old, taken := newKey("old", alice, at(0)), newKey("taken", others[0], at(0))
 		c.ok(c.CreateAPIKey(c.ctx, old))
 		c.ok(c.CreateAPIKey(c.ctx, taken))
 		for _, id := range []string{"taken", "old"} {
-			c.is(
-				"RotateAPIKey", c.RotateAPIKey(c.ctx, alice, "old", to(newKey(id, alice, at(1)))),
-				svc.ErrExists,
-			)
+			c.is("Atomically", rotate(c.ctx, c, "old", newKey(id, alice, at(1))), svc.ErrExists)
 		}
 		c.same("old key", c.key("old"), old)
 		c.same("the other", c.key("taken"), taken)
@@ -180,7 +154,7 @@ var changeAPIKeyRules = []rule{
 		}
 		c.same("length", len(*c.key("k").Description), len("for k")+racers)
 		c.oneWins(race(func(i int) error {
-			return c.RotateAPIKey(c.ctx, alice, "k", to(newKey(string(rune('a'+i)), alice, at(1))))
+			return rotate(c.ctx, c, "k", newKey(string(rune('a'+i)), alice, at(1)))
 		}), svc.ErrNotFound)
 		c.same("number of keys", len(c.keys(alice, 100)), 1)
 	}},
@@ -247,7 +221,7 @@ var changeAPIKeyRules = []rule{
 			key.Disabled, key.ExpiresAt = i == 1, at(int64(i))
 			c.ok(c.CreateAPIKey(c.ctx, key))
 		}
-		c.ok(c.RevokeAPIKey(c.ctx, alice, "c", at(1)))
+		c.ok(c.revoke("c", at(1)))
 		for _, other := range others {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(string(other.Kind)+other.ID, other, at(0))))
 		}
@@ -288,7 +262,6 @@ var changeAPIKeyRules = []rule{
 	{"ChangeAPIKey in a transaction blocks other changes and revocations " +
 		"of the key until the end, even if it wrote nothing", func(c *checker) {
 		for i, others := range []func(id string) error{
-			func(id string) error { return c.RevokeAPIKey(c.ctx, alice, id, at(1)) },
 			func(id string) error { return c.ChangeAPIKey(c.ctx, alice, id, disable) },
 			func(string) error { return second(c.RevokeAPIKeys(c.ctx, alice, at(1), 10)) },
 		} {
@@ -361,15 +334,25 @@ func disable(key *svc.APIKey) (bool, error) {
 	return true, nil
 }
 
-// to returns a rotation to a new key that revokes the old one.
-func to(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
-	return func(old *svc.APIKey) (svc.APIKey, error) {
-		old.RevokedAt = at(77)
-		return next, nil
+// revokeAt returns a change function that revokes a key.
+func revokeAt(at time.Time) func(*svc.APIKey) (bool, error) {
+	return func(key *svc.APIKey) (bool, error) {
+		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
+		return true, nil
 	}
 }
 
-// keepOld returns a rotation to a new key that keeps the old one live.
-func keepOld(next svc.APIKey) func(*svc.APIKey) (svc.APIKey, error) {
-	return func(*svc.APIKey) (svc.APIKey, error) { return next, nil }
+// revoke revokes a key of alice.
+func (c *checker) revoke(id string, at time.Time) error {
+	return c.ChangeAPIKey(c.ctx, alice, id, revokeAt(at))
+}
+
+// rotate revokes a key of alice and adds another, in one transaction.
+func rotate(ctx context.Context, s svc.Store, id string, next svc.APIKey) error {
+	return s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		if err := tx.ChangeAPIKey(ctx, alice, id, revokeAt(at(77))); err != nil {
+			return err
+		}
+		return tx.CreateAPIKey(ctx, next)
+	})
 }

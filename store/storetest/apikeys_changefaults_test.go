@@ -118,55 +118,33 @@ var changeAPIKeyFaults = map[string]func(*store){
 			return snapshot, err
 		}
 	},
-	"a rotation is two changes": func(s *store) {
-		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-			var next svc.APIKey
-			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-				var err error
-				next, err = rotate(key)
-				return true, err
-			})
-			if err != nil {
-				return err
-			}
-			return s.Store.CreateAPIKey(ctx, next)
-		}
-	},
-	"a rotation leaves the old key as it was": func(s *store) {
-		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-			return s.Store.RotateAPIKey(ctx, holder, id, func(key *svc.APIKey) (svc.APIKey, error) {
-				was := *key
-				next, err := rotate(key)
-				*key = was
-				return next, err
-			})
-		}
-	},
-	"a rotation's error is wrapped": func(s *store) {
-		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-			if err := s.Store.RotateAPIKey(ctx, holder, id, rotate); err != nil {
-				return fmt.Errorf("rotate: %w", err)
+	"the error of a change of a key is wrapped": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			if err := s.Store.ChangeAPIKey(ctx, holder, id, change); err != nil {
+				return fmt.Errorf("change: %w", err)
 			}
 			return nil
 		}
 	},
-	"rotate is called for a key that does not exist": func(s *store) {
-		s.rotateAPIKey = func(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-			err := s.Store.RotateAPIKey(ctx, holder, id, rotate)
+	"change is called for a key that does not exist": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			err := s.Store.ChangeAPIKey(ctx, holder, id, change)
 			if errors.Is(err, svc.ErrNotFound) {
-				_, _ = rotate(&svc.APIKey{})
+				_, _ = change(&svc.APIKey{})
 			}
 			return err
 		}
 	},
 	"all keys are revoked one by one": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
-			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: limit}})
-			for _, key := range keys {
-				err = cmp.Or(err, s.Store.RevokeAPIKey(ctx, holder, key.ID, at))
-				ids = append(ids, key.ID)
+			for range limit {
+				one, err := s.Store.RevokeAPIKeys(ctx, holder, at, 1)
+				if err != nil || len(one) == 0 {
+					return ids, err
+				}
+				ids = append(ids, one...)
 			}
-			return ids, err
+			return ids, nil
 		}
 	},
 	"the keys of all holders with one id are revoked": func(s *store) {
@@ -272,8 +250,9 @@ var changeAPIKeyFaults = map[string]func(*store){
 		}
 		s.access = remembering(s, &mu, was)
 	},
-	"a revocation leaves the hash":         revocationLeaves(func(key svc.APIKey) svc.APIKey { return svc.APIKey{Hash: key.Hash} }),
-	"a revocation leaves the seal":         revocationLeaves(func(key svc.APIKey) svc.APIKey { return svc.APIKey{Seal: key.Seal} }),
+	"a revocation leaves the hash":         revocation(func(before svc.APIKey, after *svc.APIKey) { after.Hash = before.Hash }),
+	"a revocation leaves the seal":         revocation(func(before svc.APIKey, after *svc.APIKey) { after.Seal = before.Seal }),
+	"a revocation is not written":          revocation(func(before svc.APIKey, after *svc.APIKey) { *after = before }),
 	"a change of a key keeps the old hash": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Hash = before.Hash }),
 	"a change of a key keeps the old seal": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Seal = before.Seal }),
 	"a change of a key keeps its pepper":   changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Pepper = before.Pepper }),
@@ -288,22 +267,13 @@ func lockFault(count func(ctx context.Context, s *store, holder svc.Identity, mo
 	}
 }
 
-// revocationLeaves returns a fault in the secrets that a revocation deletes from a key.
-func revocationLeaves(left func(svc.APIKey) svc.APIKey) func(*store) {
-	return func(s *store) {
-		var mu sync.Mutex
-		was := map[string]svc.APIKey{}
-		s.revokeAPIKey = func(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-			key, err := readKey(ctx, s, id)
-			if err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				was[id] = left(key)
-			}
-			return s.Store.RevokeAPIKey(ctx, holder, id, at)
+// revocation returns a fault in a change that revokes a key.
+func revocation(fault func(before svc.APIKey, after *svc.APIKey)) func(*store) {
+	return changeKey(func(before svc.APIKey, after *svc.APIKey) {
+		if !after.RevokedAt.IsZero() {
+			fault(before, after)
 		}
-		s.access = remembering(s, &mu, was)
-	}
+	})
 }
 
 // remembering reads keys with their former hashes and seals.

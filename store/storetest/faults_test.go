@@ -88,12 +88,10 @@ type store struct {
 	rebindTemplates  func(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error)
 	createAPIKey     func(context.Context, svc.APIKey) error
 	changeAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
-	rotateAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (svc.APIKey, error)) error
 	revokeAPIKeys    func(context.Context, svc.Identity, time.Time, int) ([]string, error)
 	lockAPIKeys      func(context.Context, svc.Identity, int) (int, error)
 	useAPIKeys       func(context.Context, []svc.KeyUse) error
 	apiKeys          func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
-	revokeAPIKey     func(context.Context, svc.Identity, string, time.Time) error
 	keepValue        func(context.Context, string, []byte) ([]byte, error)
 	user             func(context.Context, string) (svc.User, error)
 	serviceAccount   func(context.Context, string) (svc.ServiceAccount, error)
@@ -123,8 +121,8 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
 			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate, templateVersions: good.TemplateVersions,
 			installations: good.Installations, rebindTemplates: good.RebindTemplates,
-			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, revokeAPIKey: good.RevokeAPIKey, keepValue: good.KeepValue,
-			changeAPIKey: good.ChangeAPIKey, rotateAPIKey: good.RotateAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
+			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, keepValue: good.KeepValue,
+			changeAPIKey: good.ChangeAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
 			lockAPIKeys: good.LockAPIKeys,
 			user:        good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
@@ -188,9 +186,6 @@ func (s *store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 func (s *store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 	return s.changeAPIKey(ctx, holder, id, change)
 }
-func (s *store) RotateAPIKey(ctx context.Context, holder svc.Identity, id string, rotate func(*svc.APIKey) (svc.APIKey, error)) error {
-	return s.rotateAPIKey(ctx, holder, id, rotate)
-}
 func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 	return s.revokeAPIKeys(ctx, holder, at, limit)
 }
@@ -202,9 +197,6 @@ func (s *store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
 }
 func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 	return s.apiKeys(ctx, page)
-}
-func (s *store) RevokeAPIKey(ctx context.Context, holder svc.Identity, id string, at time.Time) error {
-	return s.revokeAPIKey(ctx, holder, id, at)
 }
 func (s *store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
 	return s.keepValue(ctx, name, value)

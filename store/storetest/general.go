@@ -169,12 +169,12 @@ func mutations() []call {
 		{"ChangeAPIKey", func(ctx context.Context, s svc.Store) error {
 			return s.ChangeAPIKey(ctx, alice, "k", disable)
 		}, []svc.Target{key.Target()}},
-		{"RotateAPIKey", func(ctx context.Context, s svc.Store) error {
-			return s.RotateAPIKey(ctx, alice, "k", keepOld(next))
-		}, []svc.Target{key.Target(), next.Target()}},
-		{"RevokeAPIKey", func(ctx context.Context, s svc.Store) error {
-			return s.RevokeAPIKey(ctx, alice, "k", at(1))
+		{"ChangeAPIKey, revoked", func(ctx context.Context, s svc.Store) error {
+			return s.ChangeAPIKey(ctx, alice, "k", revokeAt(at(1)))
 		}, []svc.Target{key.Target()}},
+		{"CreateAPIKey, the next", func(ctx context.Context, s svc.Store) error {
+			return s.CreateAPIKey(ctx, next)
+		}, []svc.Target{next.Target()}},
 		{"RevokeAPIKeys", func(ctx context.Context, s svc.Store) error {
 			return second(s.RevokeAPIKeys(ctx, alice, at(1), 10))
 		}, []svc.Target{next.Target()}},
@@ -317,19 +317,16 @@ func refusals() []call {
 		{name: "DeleteTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
 			return s.DeleteTemplate(ctx, templateKey("unknown"), nil)
 		}},
-		{name: "RevokeAPIKey of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.RevokeAPIKey(ctx, alice, "unknown", at(1))
-		}},
-		{name: "RevokeAPIKey of another holder", do: func(ctx context.Context, s svc.Store) error {
-			return s.RevokeAPIKey(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, "k", at(1))
-		}},
-		{name: "RevokeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error {
-			return s.RevokeAPIKey(ctx, alice, "revoked", at(1))
-		}},
 		{name: "RevokeAPIKeys without keys", do: func(ctx context.Context, s svc.Store) error {
 			return second(
 				s.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1), 10),
 			)
+		}},
+		{name: "ChangeAPIKey of an unknown", do: func(ctx context.Context, s svc.Store) error {
+			return s.ChangeAPIKey(ctx, alice, "unknown", disable)
+		}},
+		{name: "ChangeAPIKey of another holder", do: func(ctx context.Context, s svc.Store) error {
+			return s.ChangeAPIKey(ctx, others[0], "k", disable)
 		}},
 		{name: "ChangeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeAPIKey(ctx, alice, "revoked", disable)
@@ -339,11 +336,8 @@ func refusals() []call {
 				return false, nil
 			})
 		}},
-		{name: "RotateAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error {
-			return s.RotateAPIKey(ctx, alice, "revoked", to(newKey("next", alice, at(0))))
-		}},
-		{name: "RotateAPIKey to a taken id", do: func(ctx context.Context, s svc.Store) error {
-			return s.RotateAPIKey(ctx, alice, "k", to(newKey("revoked", alice, at(0))))
+		{name: "a rotation to a taken id", do: func(ctx context.Context, s svc.Store) error {
+			return rotate(ctx, s, "k", newKey("revoked", alice, at(0)))
 		}},
 		{name: "ChangeTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
 			return s.ChangeTemplate(ctx, templateKey("unknown"), touch)
