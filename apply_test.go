@@ -45,8 +45,9 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 	h.actions()
 	h.apply(t, `{"users":[{"id":"alice"}],"groups":[{"id":"team","display_name":"Team"}]}`)
 	is.Equal(h.actions(), []string{"access.written user/alice by ", "access.written group/team by "})
-	alice, err := h.store.User(t.Context(), "alice")
+	rows, err := h.store.AllAccess(t.Context())
 	is.NoErr(err)
+	alice := rows.Users[0]
 	is.Equal(alice.DisplayName, "alice")
 	is.Equal(alice.Email, nil)
 	is.Equal(len(alice.Channels), 2) // absent: they stay
@@ -140,8 +141,9 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
 	}
-	_, err := h.store.User(t.Context(), "new")
-	is.True(err != nil)
+	snapshot, err := h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}})
+	is.NoErr(err)
+	is.True(snapshot.User == nil)
 }
 
 // TestApplyTakesGoValues: the zero value of a row is an active one, named by its id.

@@ -165,8 +165,8 @@ func (s *holders) checkAccount(ctx context.Context, holder Identity) error {
 	if holder.Kind != KindServiceAccount {
 		return nil
 	}
-	_, err := s.store.ServiceAccount(ctx, holder.ID)
-	if errors.Is(err, ErrNotFound) {
+	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: holder})
+	if err == nil && snapshot.ServiceAccount == nil {
 		return notFound("there is no such service account")
 	}
 	return fault("read service account", err)

@@ -81,10 +81,6 @@ func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, in
 }
 func (s *brokenStore) LockAPIKeys(context.Context, svc.Identity, int) (int, error) { return 0, s.err }
 func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error)   { return nil, s.err }
-func (s *brokenStore) User(context.Context, string) (svc.User, error)              { return svc.User{}, s.err }
-func (s *brokenStore) ServiceAccount(context.Context, string) (svc.ServiceAccount, error) {
-	return svc.ServiceAccount{}, s.err
-}
 func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return svc.AccessSnapshot{}, s.err
 }

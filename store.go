@@ -199,10 +199,6 @@ type KeyUse struct {
 
 // AccessStore keeps the rows that decisions are made from.
 type AccessStore interface {
-	// User returns the user with that id, its channels sorted by provider and sender. ErrNotFound.
-	User(ctx context.Context, id string) (User, error)
-	// ServiceAccount returns the service account with that id. ErrNotFound.
-	ServiceAccount(ctx context.Context, id string) (ServiceAccount, error)
 	// Access returns all that one decision needs, read in one consistent snapshot. A missing row is
 	// nil in the snapshot, and no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)

@@ -74,11 +74,9 @@ func (h *host) build(keys secrets, origins []string, log *slog.Logger) error {
 // knownUser reports whether a user has a row in the database. This host keeps no other list of
 // users.
 func (h *host) knownUser(ctx context.Context, id string) (bool, error) {
-	_, err := h.store.User(ctx, id)
-	if errors.Is(err, svc.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	user := svc.Identity{Kind: svc.KindUser, ID: id}
+	snapshot, err := h.store.Access(ctx, svc.AccessQuery{Identity: user})
+	return snapshot.User != nil, err
 }
 
 func (h *host) close() error {

@@ -11,24 +11,6 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// User implements [svc.AccessStore].
-func (s *Store) User(ctx context.Context, id string) (svc.User, error) {
-	if err := s.lock(ctx); err != nil {
-		return svc.User{}, err
-	}
-	defer s.mu.Unlock()
-	return find(s.users, id, cloneUser)
-}
-
-// ServiceAccount implements [svc.AccessStore].
-func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
-	if err := s.lock(ctx); err != nil {
-		return svc.ServiceAccount{}, err
-	}
-	defer s.mu.Unlock()
-	return find(s.serviceAccounts, id, same)
-}
-
 // Access implements [svc.AccessStore].
 func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	if err := s.lock(ctx); err != nil {

@@ -147,7 +147,7 @@ func TestPooler(t *testing.T) {
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
 	is.NoErr(addUsers(t.Context(), store, "alice"))
-	_, err := store.User(t.Context(), "alice")
+	_, err := readUser(t.Context(), store, "alice")
 	is.NoErr(err)
 	is.Equal(setting(t, store, "statement_timeout"), "0")
 	var prepared int
@@ -178,7 +178,7 @@ func TestClosedStore(t *testing.T) {
 	store, err := postgres.Open(t.Context(), migrated(t), postgres.Options{})
 	is.NoErr(err)
 	is.NoErr(store.Close())
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(err != nil)
 }
 
@@ -219,7 +219,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 	letGo := holdGeneration(t, url)
 	_, err := store.KeepValue(context.Background(), "name", []byte("value"))
 	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
 	letGo()
 	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
@@ -249,7 +249,7 @@ func TestCanceledWhileChanging(t *testing.T) {
 		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
 	})
 	is.True(errors.Is(err, context.Canceled))
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // there is a connection for others
 }
@@ -266,7 +266,7 @@ func TestReferencesAreKept(t *testing.T) {
 		is.True(err != nil)
 		is.True(!errors.Is(err, svc.ErrUnavailable))
 	}
-	_, err := store.User(t.Context(), "a")
+	_, err := readUser(t.Context(), store, "a")
 	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
 }
 
@@ -292,7 +292,7 @@ func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
 	is.NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&pid))
 	_, err := pgtest.Open(t, url).Exec("SELECT pg_terminate_backend($1)", pid)
 	is.NoErr(err)
-	if _, err = store.User(t.Context(), "alice"); !errors.Is(err, svc.ErrNotFound) {
+	if _, err = readUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
 		is.True(errors.Is(err, svc.ErrUnavailable))
 	}
 	is.NoErr(addUsers(t.Context(), store, "alice"))

@@ -185,3 +185,15 @@ func readKey(ctx context.Context, store svc.Store, id string) (svc.APIKey, error
 	}
 	return *snapshot.Key, nil
 }
+
+// readUser reads a user, without its channels. ErrNotFound.
+func readUser(ctx context.Context, store svc.Store, id string) (svc.User, error) {
+	snapshot, err := store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
+	if err == nil && snapshot.User == nil {
+		err = svc.ErrNotFound
+	}
+	if err != nil {
+		return svc.User{}, err
+	}
+	return *snapshot.User, nil
+}

@@ -172,7 +172,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 	is.NoErr(errs[7])
 	is.Equal(seen.commits.Load(), int64(1))
 	for _, id := range []string{"panicked", "half", "left"} {
-		_, err := c.store.User(t.Context(), id)
+		_, err := readUser(t.Context(), c.store, id)
 		is.True(errors.Is(err, svc.ErrNotFound)) // nothing is left of those that failed
 	}
 	changes, err := c.store.Changes(t.Context(), 0)

@@ -79,7 +79,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	files, err := filepath.Glob(path + "*")
 	is.NoErr(err)
 	is.Equal(files, []string{path})
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(err != nil) // closed
 }
 
@@ -121,7 +121,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 	is.NoErr(err)
 	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
 	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
 	is.NoErr(tx.Rollback())
 	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
@@ -167,7 +167,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	defer cancel()
 	err := store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
 	is.True(errors.Is(err, context.DeadlineExceeded))
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // readers do not wait
 	close(leave)
 	is.NoErr(<-done)
@@ -182,7 +182,7 @@ func TestCanceledWhileChanging(t *testing.T) {
 		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
 	})
 	is.True(errors.Is(err, context.Canceled))
-	_, err = store.User(t.Context(), "alice")
+	_, err = readUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // the connection is good for others
 }
@@ -198,6 +198,6 @@ func TestReferencesAreKept(t *testing.T) {
 		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return b, nil })
 		is.True(err != nil)
 	}
-	_, err := store.User(t.Context(), "a")
+	_, err := readUser(t.Context(), store, "a")
 	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
 }

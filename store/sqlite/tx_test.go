@@ -158,7 +158,7 @@ func TestErrorsLeaveTheTransactionUsable(t *testing.T) {
 	changes, err := store.Changes(t.Context(), 0)
 	is.NoErr(err)
 	is.Equal(changes.Targets, []svc.Target{key(1).Target(), key(3).Target()})
-	_, err = store.User(t.Context(), "half")
+	_, err = readUser(t.Context(), store, "half")
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(4)), sql.ErrTxDone)) // it ended with tx
 }

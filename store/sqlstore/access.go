@@ -12,18 +12,6 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// User implements [svc.AccessStore].
-func (s *Store) User(ctx context.Context, id string) (svc.User, error) {
-	user, err := s.db.reading().user(ctx, id)
-	return user, s.fault(ctx, "read user", err)
-}
-
-// ServiceAccount implements [svc.AccessStore].
-func (s *Store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
-	account, err := s.db.reading().serviceAccount(ctx, id)
-	return account, s.fault(ctx, "read service account", err)
-}
-
 // Access implements [svc.AccessStore] with one statement: one snapshot, one round trip.
 func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	row := accessRow{boundary: rand.Text()[:10]}

@@ -8,7 +8,7 @@ import (
 )
 
 var accessRules = []rule{
-	{"User returns the user as it was written, " +
+	{"a user is read as it was written, " +
 		"with channels sorted by provider and sender", func(c *checker) {
 		full := svc.User{
 			ID: "alice", DisplayName: "Alice", Email: new("a@b.example"), Inactive: true,
@@ -24,12 +24,13 @@ var accessRules = []rule{
 			{Provider: "chat", SenderID: "b"}, {Provider: "sms", SenderID: "9"},
 		}
 		for _, want := range []svc.User{full, empty, {ID: "bare"}} {
-			user, err := c.User(c.ctx, want.ID)
-			c.ok(err)
-			c.same("user", user, want)
+			named := svc.AccessNames{Users: []string{want.ID}}
+			c.same("user", c.current(named).Users, []svc.User{want})
+			want.Channels = nil
+			c.same("user of a snapshot", c.user(want.ID), &want)
 		}
 	}},
-	{"ServiceAccount returns the service account as it was written", func(c *checker) {
+	{"a service account is read as it was written", func(c *checker) {
 		accounts := []svc.ServiceAccount{
 			{
 				ID: "full", DisplayName: "Full", OwnerUserID: "alice", ScopingPolicyID: "p",
@@ -42,23 +43,19 @@ var accessRules = []rule{
 			ServiceAccounts: accounts,
 		})
 		for _, want := range accounts {
-			account, err := c.ServiceAccount(c.ctx, want.ID)
-			c.ok(err)
-			c.same("service account", account, want)
+			c.same("service account", c.serviceAccount(want.ID), &want)
 		}
 	}},
-	{"User and ServiceAccount answer ErrNotFound for an unknown id, " +
-		"and for an id of the other kind", func(c *checker) {
+	{"Access returns no user and no service account for an unknown id, " +
+		"or for an id of the other kind", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice"), ServiceAccounts: []svc.ServiceAccount{{
 			ID: "bot", OwnerUserID: "alice",
 		}}})
 		for _, id := range []string{"bot", "Alice", "alice ", "nobody", ""} {
-			_, err := c.User(c.ctx, id)
-			c.is("User "+id, err, svc.ErrNotFound)
+			c.same("user "+id, c.user(id), (*svc.User)(nil))
 		}
 		for _, id := range []string{"alice", "Bot", "bot ", ""} {
-			_, err := c.ServiceAccount(c.ctx, id)
-			c.is("ServiceAccount "+id, err, svc.ErrNotFound)
+			c.same("service account "+id, c.serviceAccount(id), (*svc.ServiceAccount)(nil))
 		}
 	}},
 	{"users, keys, channels, bank policies and grants are found " +
@@ -99,6 +96,17 @@ var accessRules = []rule{
 			c.snapshot(svc.AccessQuery{KeyID: id, BankID: id}, want)
 		}
 	}},
+}
+
+// user reads a user, without its channels; nil: there is none.
+func (c *checker) user(id string) *svc.User {
+	return c.access(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}}).User
+}
+
+// serviceAccount reads a service account; nil: there is none.
+func (c *checker) serviceAccount(id string) *svc.ServiceAccount {
+	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: id}
+	return c.access(svc.AccessQuery{Identity: holder}).ServiceAccount
 }
 
 // household returns a bundle: two own policies and one group policy reach alice, the others do not.

@@ -3,7 +3,6 @@ package storetest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -13,22 +12,26 @@ import (
 
 var accessFaults = map[string]func(*store){
 	"a service account is found as a user": func(s *store) {
-		s.user = func(ctx context.Context, id string) (svc.User, error) {
-			user, err := s.Store.User(ctx, id)
-			if account, accountErr := s.Store.ServiceAccount(ctx, id); errors.Is(err, svc.ErrNotFound) && accountErr == nil {
-				return svc.User{ID: account.ID}, nil
+		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+			snapshot, err := s.Store.Access(ctx, query)
+			if query.Identity.Kind == svc.KindUser && isServiceAccount(ctx, s, query.Identity.ID) {
+				snapshot.User = &svc.User{ID: query.Identity.ID}
 			}
-			slices.Reverse(user.Channels)
-			return user, err
+			return snapshot, err
 		}
 	},
-	"a service account is always active": func(s *store) {
-		s.serviceAccount = func(ctx context.Context, id string) (svc.ServiceAccount, error) {
-			account, err := s.Store.ServiceAccount(ctx, id)
-			account.Inactive = false
-			return account, err
+	"a service account is always active": snapshotFault(func(_ svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.ServiceAccount != nil {
+			snapshot.ServiceAccount.Inactive = false
 		}
-	},
+		return nil
+	}),
+	"a user is always active": snapshotFault(func(_ svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.User != nil {
+			snapshot.User.Inactive = false
+		}
+		return nil
+	}),
 	"an unknown user is an error": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if query.Identity.Kind == svc.KindUser && snapshot.User == nil {
 			return svc.ErrNotFound
@@ -132,10 +135,8 @@ var accessFaults = map[string]func(*store){
 	},
 	"a user and a service account with one id are confused": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			if query.Identity.Kind == svc.KindUser {
-				if _, err := s.Store.ServiceAccount(ctx, query.Identity.ID); err == nil {
-					query.Identity.Kind = svc.KindServiceAccount
-				}
+			if query.Identity.Kind == svc.KindUser && isServiceAccount(ctx, s, query.Identity.ID) {
+				query.Identity.Kind = svc.KindServiceAccount
 			}
 			return s.Store.Access(ctx, query)
 		}
@@ -165,6 +166,11 @@ var accessFaults = map[string]func(*store){
 			return s.Store.ChangeAccess(ctx, named, change)
 		}
 	},
+}
+
+func isServiceAccount(ctx context.Context, s *store, id string) bool {
+	snapshot, err := s.Store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: id}})
+	return err == nil && snapshot.ServiceAccount != nil
 }
 
 func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(*store) {

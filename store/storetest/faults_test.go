@@ -93,8 +93,6 @@ type store struct {
 	useAPIKeys       func(context.Context, []svc.KeyUse) error
 	apiKeys          func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
 	keepValue        func(context.Context, string, []byte) ([]byte, error)
-	user             func(context.Context, string) (svc.User, error)
-	serviceAccount   func(context.Context, string) (svc.ServiceAccount, error)
 	access           func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
 	allAccess        func(context.Context) (svc.AccessRows, error)
 	changeAccess     func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
@@ -124,7 +122,7 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, keepValue: good.KeepValue,
 			changeAPIKey: good.ChangeAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
 			lockAPIKeys: good.LockAPIKeys,
-			user:        good.User, serviceAccount: good.ServiceAccount, access: good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
+			access:      good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
 			appendAudit: good.AppendAudit, auditRecords: good.AuditRecords,
@@ -200,10 +198,6 @@ func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 }
 func (s *store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
 	return s.keepValue(ctx, name, value)
-}
-func (s *store) User(ctx context.Context, id string) (svc.User, error) { return s.user(ctx, id) }
-func (s *store) ServiceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
-	return s.serviceAccount(ctx, id)
 }
 func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return s.access(ctx, query)

@@ -235,12 +235,6 @@ func reads() []call {
 		{name: "LockAPIKeys", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.LockAPIKeys(ctx, alice, 10))
 		}},
-		{name: "User", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.User(ctx, "alice"))
-		}},
-		{name: "ServiceAccount", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.ServiceAccount(ctx, "bot"))
-		}},
 		{name: "Access", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Access(ctx, svc.AccessQuery{Identity: alice}))
 		}},
@@ -408,7 +402,6 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		func() error { return s.ChangeAPIKey(ctx, alice, id, disable) },
 		func() error { return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: at(1)}}) },
 		func() error { return change(ctx, s, svc.Bundle{Users: users(id)}) },
-		func() error { return second(s.User(ctx, id)) },
 		func() error {
 			return second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"}))
 		},

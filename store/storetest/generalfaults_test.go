@@ -70,7 +70,6 @@ var generalFaults = map[string]func(*store){
 		}
 	},
 	"memory is shared with readers": func(s *store) {
-		s.user = shared(s.Store.User)
 		s.template = shared(s.Store.Template)
 		s.source = shared(s.Store.Source)
 	},

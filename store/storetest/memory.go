@@ -164,9 +164,6 @@ func (c *checker) spoilReads(b svc.Bundle) {
 	for _, key := range c.keys(alice, 10) {
 		spoilKey(&key)
 	}
-	user, err := c.User(c.ctx, "alice")
-	c.ok(err)
-	spoilUser(&user)
 	value, err := c.KeepValue(c.ctx, "name", nil)
 	c.ok(err)
 	spoilBytes(value)

@@ -87,7 +87,11 @@ var transactionRules = []rule{
 		c.undone(func() error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				c.ok(tx.Atomically(ctx, writeEverything))
-				c.ok(second(tx.User(ctx, "new")))
+				snapshot, err := tx.Access(ctx, svc.AccessQuery{
+					Identity: svc.Identity{Kind: svc.KindUser, ID: "new"},
+				})
+				c.ok(err)
+				c.same("user", snapshot.User.ID, "new")
 				return errRefused
 			})
 		})
