@@ -213,8 +213,8 @@ func (k *APIKey) succeed(old APIKey, now time.Time) {
 	}
 }
 
-// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k and
-// erases its hash and seal, so that no edit of the row brings the key back.
+// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k
+// and erases its hash and seal, so that no edit of the row brings the key back.
 func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	if overlap == 0 {
 		k.RevokedAt, k.Hash, k.Seal = now, nil, nil

@@ -39,11 +39,17 @@ func (s *Audit) Records(
 			if !s.keep {
 				return notFound("this server keeps no events")
 			}
+			if s.roles.audit == nil {
+				return lacks(auditRole)
+			}
 			return nil
 		},
-		func() ([]AuditRecord, error) { return s.store.AuditRecords(ctx, page) },
+		func() ([]AuditRecord, error) { return s.roles.audit.AuditRecords(ctx, page) },
 		func(last AuditRecord) { page.Before = last.Number })
 }
+
+// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
+const auditRole = "audit records (svc.AuditStore)"
 
 // roundUp returns the first time at or after t that a record can have.
 func roundUp(t time.Time) time.Time {

@@ -133,12 +133,12 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 
 // fullStore cannot append.
 type fullStore struct {
-	svc.Store
+	svc.FullStore
 	err error
 }
 
 func (s *fullStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &fullStore{tx, s.err}) })
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &fullStore{tx.(svc.FullStore), s.err}) })
 }
 
 func (s *fullStore) AppendAudit(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error {
@@ -153,7 +153,7 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		create(t, h, "a", svc.Content{})
 		before, changes := h.kept(t), must(h.store.Changes(t.Context(), 0))
 		h.actions()
-		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store, cause} })
+		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store.(svc.FullStore), cause} })
 		for _, err := range []error{
 			second(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
 			second(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
@@ -282,7 +282,7 @@ func TestWhoReadsRecords(t *testing.T) {
 
 // tampered is a store whose records somebody has changed.
 type tampered struct {
-	svc.Store
+	svc.FullStore
 	records []svc.AuditRecord // newest first
 }
 

@@ -184,8 +184,8 @@ func TestStoreFaults(t *testing.T) {
 		svc.CodeChanged:     svc.ErrChanged,
 		svc.CodeInternal:    errors.New("disk on fire"),
 	} {
-		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store, cause} })
-		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = &brokenStore{h.store, cause}, true })
+		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store.(svc.FullStore), cause} })
+		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = &brokenStore{h.store.(svc.FullStore), cause}, true })
 		calls := callAll(t, b)
 		for name, err := range callAll(t, keeping) {
 			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {

@@ -10,7 +10,7 @@ import (
 
 // brokenStore fails in everything that comes after authorization.
 type brokenStore struct {
-	svc.Store
+	svc.FullStore
 	err error
 }
 

@@ -47,6 +47,9 @@ func (s *journal) repeatable(
 	if key == "" {
 		return repeatable{}, nil
 	}
+	if s.roles.answers == nil {
+		return repeatable{}, invalid(idempotencyHeader, "must be absent: this server keeps no answers")
+	}
 	caller := by.Identity()
 	id, err := json.Marshal([]string{string(caller.Kind), caller.ID, key})
 	if err != nil {
@@ -94,7 +97,7 @@ func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, er
 
 // answered returns the kept answer to the request. ErrNotFound.
 func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
-	kept, err := r.journal.store.Answer(ctx, r.id, r.now)
+	kept, err := r.journal.roles.answers.Answer(ctx, r.id, r.now)
 	if errors.Is(err, ErrNotFound) {
 		return answer, ErrNotFound
 	} else if err != nil {
@@ -138,7 +141,11 @@ func (r repeatable) answer(answer any) (*KeptAnswer, error) {
 
 // keepAnswer keeps an answer. errAnswered: the request already has an answer.
 func keepAnswer(ctx context.Context, tx Store, answer KeptAnswer, now time.Time) error {
-	err := tx.KeepAnswer(ctx, answer, now)
+	answers := rolesOf(tx).answers
+	if answers == nil {
+		return lacks("kept answers (svc.AnswerStore)")
+	}
+	err := answers.KeepAnswer(ctx, answer, now)
 	if errors.Is(err, ErrExists) {
 		return errAnswered
 	}

@@ -155,17 +155,19 @@ func TestAnswersExpire(t *testing.T) {
 
 // showsAnswers is a store that shows what answers it keeps.
 type showsAnswers struct {
-	svc.Store
+	svc.FullStore
 	kept *[]svc.KeptAnswer
 }
 
 func (s showsAnswers) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, showsAnswers{tx, s.kept}) })
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, showsAnswers{tx.(svc.FullStore), s.kept})
+	})
 }
 
 func (s showsAnswers) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
 	*s.kept = append(*s.kept, answer)
-	return s.Store.KeepAnswer(ctx, answer, now)
+	return s.FullStore.KeepAnswer(ctx, answer, now)
 }
 
 func TestAnswersAreSealed(t *testing.T) {
@@ -215,7 +217,7 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 
 // answeredMeanwhile is a store in which another call answers between the two looks for an answer, the second of which fails.
 type answeredMeanwhile struct {
-	svc.Store
+	svc.FullStore
 	looks *atomic.Int32
 }
 
@@ -238,7 +240,9 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
 	late := func() *host {
-		return newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = answeredMeanwhile{h.store, new(atomic.Int32)}, h.market })
+		return newHost(t, func(c *svc.Config) {
+			c.Store, c.Marketplace = answeredMeanwhile{h.store.(svc.FullStore), new(atomic.Int32)}, h.market
+		})
 	}
 	_, err = late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
@@ -247,10 +251,10 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 }
 
 // keepsNothing is a store that has no room for answers.
-type keepsNothing struct{ svc.Store }
+type keepsNothing struct{ svc.FullStore }
 
 func (s keepsNothing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, keepsNothing{tx}) })
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, keepsNothing{tx.(svc.FullStore)}) })
 }
 
 func (keepsNothing) KeepAnswer(context.Context, svc.KeptAnswer, time.Time) error {
@@ -259,7 +263,7 @@ func (keepsNothing) KeepAnswer(context.Context, svc.KeptAnswer, time.Time) error
 
 func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store} })
+	h := newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store.(svc.FullStore)} })
 	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)

@@ -14,6 +14,7 @@ import (
 // base is what all parts of a Service work on.
 type base struct {
 	store         Store
+	roles         roles // of store
 	log           *slog.Logger
 	clock         func() time.Time
 	inTransaction bool           // the store belongs to a transaction of the host
@@ -105,6 +106,9 @@ func (s *journal) commit(ctx context.Context, c change) error {
 	if c.begin != nil {
 		defer c.begin()()
 	}
+	if s.inTransaction && s.onEvent != nil && s.roles.outbox == nil {
+		return lacks("outbox for the events of a transaction (svc.OutboxStore)")
+	}
 	var events []Event
 	write := func(ctx context.Context, tx Store) (err error) {
 		events, err = s.write(ctx, tx, c)
@@ -138,7 +142,11 @@ func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error
 	if c.by.signs(events); err != nil || !s.keep || len(events) == 0 {
 		return events, err
 	}
-	err = tx.AppendAudit(ctx, func(last AuditRecord) []AuditRecord {
+	audit := rolesOf(tx).audit
+	if audit == nil {
+		return nil, lacks(auditRole)
+	}
+	err = audit.AppendAudit(ctx, func(last AuditRecord) []AuditRecord {
 		return last.followedBy(events)
 	})
 	return events, fault("keep events", err)
@@ -162,7 +170,7 @@ func (s *journal) announce(ctx context.Context, events []Event) error {
 		return nil
 	}
 	if s.inTransaction {
-		return fault("keep events", s.store.AddEvents(ctx, events))
+		return fault("keep events", s.roles.outbox.AddEvents(ctx, events))
 	}
 	for _, event := range events {
 		s.tell(ctx, event)
@@ -207,7 +215,7 @@ func (s *journal) deliver(ctx context.Context) {
 func (s *journal) deliverOnce(ctx context.Context) error {
 	for {
 		now := s.now()
-		events, err := s.store.ClaimEvents(ctx, now, now.Add(outboxClaim), outboxBatch)
+		events, err := s.roles.outbox.ClaimEvents(ctx, now, now.Add(outboxClaim), outboxBatch)
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -227,5 +235,5 @@ func (s *journal) deliverOnce(ctx context.Context) error {
 func (s *journal) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
 	defer cancel()
-	return s.store.DeleteEvents(ctx, ids)
+	return s.roles.outbox.DeleteEvents(ctx, ids)
 }

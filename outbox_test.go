@@ -60,7 +60,7 @@ func TestOutboxAtTheEnd(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, func() { close(closing) }) // while Close waits
 	is.NoErr(h.Close())
 	later := time.Now().AddDate(100, 0, 0) // when nobody claims it any more
-	events, err := h.store.ClaimEvents(t.Context(), later, later, 10)
+	events, err := h.store.(svc.OutboxStore).ClaimEvents(t.Context(), later, later, 10)
 	is.NoErr(err)
 	is.Equal(len(events), 0)
 }
@@ -69,14 +69,14 @@ func TestOutboxWithoutListener(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, func(c *svc.Config) { c.OnEvent = nil })
 	create(t, &host{Service: h.WithStore(h.store)}, "a", svc.Content{})
-	events, err := h.store.ClaimEvents(t.Context(), time.Now(), time.Now(), 10)
+	events, err := h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10)
 	is.NoErr(err)
 	is.Equal(len(events), 0)
 }
 
 // faultyOutbox fails once in each of its methods.
 type faultyOutbox struct {
-	svc.Store
+	svc.FullStore
 	fail chan struct{}
 }
 
@@ -85,7 +85,7 @@ func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, li
 	case <-s.fail:
 		return nil, svc.ErrUnavailable
 	default:
-		return s.Store.ClaimEvents(ctx, now, until, limit)
+		return s.FullStore.ClaimEvents(ctx, now, until, limit)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestOutboxFaults(t *testing.T) {
 	_, err := h.WithStore(store).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInternal, "")
 
-	create(t, &host{Service: h.WithStore(store.Store)}, "a", svc.Content{})
+	create(t, &host{Service: h.WithStore(store.FullStore)}, "a", svc.Content{})
 	is.Equal(h.waitFor(t, 1), []string{"template.created template/a by admin"})
 }
 
@@ -137,7 +137,7 @@ func TestEventHookThatPanics(t *testing.T) {
 
 // alone notes whether two of its calls were under way at once.
 type alone struct {
-	svc.Store
+	svc.FullStore
 	calls atomic.Int32
 	met   atomic.Bool
 }
@@ -152,12 +152,12 @@ func (s *alone) call() (done func()) {
 
 func (s *alone) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
 	defer s.call()()
-	return s.Store.Source(ctx, key)
+	return s.FullStore.Source(ctx, key)
 }
 
 func (s *alone) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
 	defer s.call()()
-	return s.Store.Installations(ctx, page)
+	return s.FullStore.Installations(ctx, page)
 }
 
 // TestSourcesInATransaction: it is for one goroutine at a time.
@@ -172,7 +172,7 @@ func TestSourcesInATransaction(t *testing.T) {
 		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
 		is.NoErr(err)
 	}
-	store := &alone{Store: h.store}
+	store := &alone{FullStore: h.store.(svc.FullStore)}
 	inTx := h.WithStore(store)
 	checked, err := inTx.Templates.CheckUpdates(t.Context(), admin, nil)
 	is.NoErr(err)

@@ -381,15 +381,19 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target())))
 }
 
-// sourceMemory keeps the answers of a source in the store. A failed write or read costs one more
-// request and one line in the log.
+// sourceMemory keeps the answers of a source in the store, if the store is a [SourceFileStore]. A
+// failed write or read costs one more request and one line in the log.
 type sourceMemory struct {
 	sources *upstreams
 	key     SourceKey
 }
 
 func (m sourceMemory) File(ctx context.Context, path string) []byte {
-	file, err := m.sources.store.SourceFile(ctx, m.key, path)
+	files := m.sources.roles.files
+	if files == nil {
+		return nil
+	}
+	file, err := files.SourceFile(ctx, m.key, path)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		m.warn(ctx, "svc: what a source answered before cannot be read", path, err)
 	}
@@ -400,11 +404,12 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 const maxKeptPath = 1024
 
 func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
-	if len(path) > maxKeptPath {
+	files := m.sources.roles.files
+	if files == nil || len(path) > maxKeptPath {
 		return
 	}
 	file := SourceFile{Path: path, Data: data, KeptAt: m.sources.now()}
-	err := m.sources.store.KeepSourceFile(ctx, m.key, file)
+	err := files.KeepSourceFile(ctx, m.key, file)
 	if err != nil && !errors.Is(err, ErrNotFound) { // ErrNotFound: the source was removed meanwhile
 		m.warn(ctx, "svc: what a source has answered cannot be kept", path, err)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Store persists what the Service decides. It has one role for each noun.
+// Store persists what the Service decides: these roles, and as many of the optional roles as the
+// store has ([FullStore]).
 //
 // The comments of the methods are the contract, and package storetest checks it. These rules hold
 // for every method:
@@ -28,9 +29,6 @@ type Store interface {
 	APIKeyStore
 	AccessStore
 	ChangeStore
-	OutboxStore
-	AnswerStore
-	AuditStore
 	TransactionStore
 }
 
@@ -54,14 +52,6 @@ type SourceStore interface {
 	) error
 	// DeleteSource removes the source with that key. ErrNotFound. Templates installed from it stay.
 	DeleteSource(ctx context.Context, key SourceKey) error
-	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
-	//
-	// It is no mutation: the generation stays. Of each source the store keeps the file with the
-	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
-	// the source. ErrNotFound when the source is not registered.
-	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
-	// SourceFile returns the file kept under that path. ErrNotFound.
-	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
 }
 
 // SourcePage asks for one chunk of a list of sources.
@@ -312,9 +302,34 @@ type TransactionStore interface {
 	//
 	// fn uses only the context and the Store that it receives, both from one goroutine. It does
 	// nothing else that takes time, and the store may call it again. When a write of tx fails, fn
-	// returns that error. Atomically returns the error of fn as it is, or wrapped. AwaitChange and
-	// ClaimEvents of tx fail.
+	// returns that error. Atomically returns the error of fn as it is, or wrapped. tx has the
+	// optional roles of the store. AwaitChange and ClaimEvents of tx fail.
 	Atomically(ctx context.Context, fn func(ctx context.Context, tx Store) error) error
+}
+
+// FullStore is a Store with all optional roles, such as every store of this module. A type that
+// wraps a store embeds FullStore: with an embedded Store, it would lack the optional roles.
+//
+// [New] and [Service.WithStore] look at which of these roles their store has.
+type FullStore interface {
+	Store
+	SourceFileStore
+	OutboxStore
+	AnswerStore
+	AuditStore
+}
+
+// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
+// source once more after its start.
+type SourceFileStore interface {
+	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
+	//
+	// It is no mutation: the generation stays. Of each source the store keeps the file with the
+	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
+	// the source. ErrNotFound when the source is not registered.
+	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
+	// SourceFile returns the file kept under that path. ErrNotFound.
+	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
 }
 
 // MaxSourceFiles is the most files of a source that the store keeps in addition to its catalogue.
@@ -328,7 +343,8 @@ type SourceFile struct {
 	KeptAt time.Time
 }
 
-// OutboxStore keeps the events of a host's transactions until the Service delivers them.
+// OutboxStore is an optional role: it keeps the events of a host's transactions until the Service
+// delivers them. Without it and with Config.OnEvent, mutations fail in a transaction of the host.
 type OutboxStore interface {
 	// AddEvents keeps events. It is no mutation: the generation stays.
 	AddEvents(ctx context.Context, events []Event) error
@@ -342,7 +358,8 @@ type OutboxStore interface {
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
 }
 
-// AnswerStore keeps the answers to requests with an idempotency key.
+// AnswerStore is an optional role: it keeps the answers to requests with an idempotency key.
+// Without it such requests are refused.
 type AnswerStore interface {
 	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
 	// expired by the time now.
@@ -361,7 +378,8 @@ type KeptAnswer struct {
 	ExpiresAt time.Time
 }
 
-// AuditStore keeps the records of events.
+// AuditStore is an optional role: it keeps the records of events. Without it, [New] refuses
+// Config.Events.Keep.
 type AuditStore interface {
 	// AppendAudit calls next with the newest record and adds the records that next returns, in one
 	// transaction.
@@ -380,6 +398,27 @@ type AuditStore interface {
 type AuditPage struct {
 	AuditFilter
 	Limit int // the most records to return, > 0
+}
+
+// roles holds the optional roles of a store. nil: the store lacks the role.
+type roles struct {
+	files   SourceFileStore
+	outbox  OutboxStore
+	answers AnswerStore
+	audit   AuditStore
+}
+
+func rolesOf(store Store) (r roles) {
+	r.files, _ = store.(SourceFileStore)
+	r.outbox, _ = store.(OutboxStore)
+	r.answers, _ = store.(AnswerStore)
+	r.audit, _ = store.(AuditStore)
+	return r
+}
+
+// lacks answers a call that needs an optional role of the store.
+func lacks(role string) *Error {
+	return &Error{Code: CodeInternal, Message: "the store has no " + role}
 }
 
 // listChunk is the number of rows that a list reads at a time. So a list holds no connection while

@@ -77,7 +77,8 @@ type Config struct {
 	// Nil: every id belongs to a user. The Service calls it concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
 	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
-	// returns. The Service calls it in the caller's goroutine, and concurrently. Nil: events are
+	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
+	// the host it needs a Store that is an [OutboxStore] ([Service.WithStore]). Nil: events are
 	// dropped.
 	OnEvent func(ctx context.Context, event Event)
 	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
@@ -178,7 +179,8 @@ type TemplateConfig struct {
 type EventConfig struct {
 	// Keep writes a record of each event in the transaction of its mutation. When the record
 	// cannot be written, the mutation fails. [Audit.Records] lists the records. What a process
-	// learns about a source is no mutation: it is not kept.
+	// learns about a source is no mutation: it is not kept. Keep needs a Store that is an
+	// [AuditStore].
 	Keep bool
 }
 
@@ -239,6 +241,11 @@ func New(config Config) (*Service, error) {
 	if config.Templates.Cached < 0 {
 		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
 	}
+	roles := rolesOf(config.Store)
+	if config.Events.Keep && roles.audit == nil {
+		return nil, errors.New(
+			"svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+	}
 	keys, err := newRing(config.Keys)
 	if err != nil {
 		return nil, err
@@ -251,7 +258,7 @@ func New(config Config) (*Service, error) {
 		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
 	}
 	work := tasks.NewGroup(config.Logger)
-	b := &base{store: config.Store, log: config.Logger, clock: config.Now}
+	b := &base{store: config.Store, roles: roles, log: config.Logger, clock: config.Now}
 	compiler := policy.NewCompiler()
 	b.copies = copies.New(
 		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b}, work.Start,
@@ -269,7 +276,7 @@ func (s *Service) start(work *tasks.Group) {
 	s.work = work
 	shelf.copyTemplates = sync.OnceFunc(func() { work.Start(shelf.keepTemplates) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
-	if journal.onEvent != nil {
+	if journal.onEvent != nil && s.roles.outbox != nil {
 		work.Start(journal.deliver)
 	}
 }
@@ -307,14 +314,17 @@ func assemble(config Config, b *base, of shared) *Service {
 //
 // Events go into the outbox of the same transaction. The original Service s delivers them after
 // the commit, within about a second and at least once. The ID of an [Event] identifies a second
-// delivery.
+// delivery. With an OnEvent and a store that is no [OutboxStore], every mutation fails
+// ([CodeInternal]) and writes nothing.
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
 // [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition],
 // [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithStore(store Store) *Service {
-	b := &base{store: store, log: s.log, clock: s.clock, inTransaction: true}
+	b := &base{
+		store: store, roles: rolesOf(store), log: s.log, clock: s.clock, inTransaction: true,
+	}
 	return assemble(s.config, b, s.shared)
 }
 

@@ -118,7 +118,7 @@ func (s *slowTemplates) ChangeTemplate(ctx context.Context, key svc.TemplateKey,
 // In a transaction of the host everything is read there.
 func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
 	is := is.New(t)
-	k := newKeeper(t, 1<<20)
+	k := newKeeper(t, 1<<20, func(c *svc.Config) { c.OnEvent = nil })
 	create(t, k.plain, "a", svc.Content{})
 	k.warm(t)
 	before := k.store.templates.Load()

@@ -77,7 +77,7 @@ type setup struct {
 
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
-	s := &site{t: t, store: &store{Store: memstore.New()}, files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
+	s := &site{t: t, store: &store{FullStore: memstore.New()}, files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
 	files := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
 	s.market = &market{Marketplace: files}
 	u := setup{service: svc.Config{
@@ -232,7 +232,7 @@ func (m *market) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 
 // store is a store that can be made to fail.
 type store struct {
-	svc.Store
+	svc.FullStore
 	mu     sync.Mutex
 	before func(call string) error
 }
@@ -256,21 +256,21 @@ func (s *store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template
 	if err := s.check("Template"); err != nil {
 		return svc.Template{}, err
 	}
-	return s.Store.Template(ctx, key)
+	return s.FullStore.Template(ctx, key)
 }
 
 func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 	if err := s.check("Templates"); err != nil {
 		return nil, err
 	}
-	return s.Store.Templates(ctx, page)
+	return s.FullStore.Templates(ctx, page)
 }
 
 func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 	if err := s.check("ChangeTemplate"); err != nil {
 		return err
 	}
-	return s.Store.ChangeTemplate(ctx, key, change)
+	return s.FullStore.ChangeTemplate(ctx, key, change)
 }
 
 // all reads a list to its end.

@@ -97,7 +97,7 @@ type setup struct {
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := &site{
-		t: t, store: &store{Store: memstore.New()}, market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
+		t: t, store: &store{FullStore: memstore.New()}, market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
 		answered: map[string]int{},
 	}
 	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))

@@ -65,7 +65,7 @@ func (s *site) warm(reads *atomic.Int64) caller {
 // Answers from memory are those from the store, byte for byte.
 func TestAnswersFromMemory(t *testing.T) {
 	s, reads := withTemplates(t, 300)
-	plain := newSite(t, func(u *setup) { u.Config.Store = s.store.Store })
+	plain := newSite(t, func(u *setup) { u.Config.Store = s.store.FullStore })
 	admin, other := s.warm(reads), plain.admin()
 	targets := []string{
 		"/admin/templates", "/admin/templates?limit=1000", "/admin/templates?limit=7", "/admin/templates?tag=tag1", "/admin/templates?tag=none",

@@ -21,7 +21,7 @@ import (
 
 // database is the database of a site.
 type database interface {
-	open() svc.Store
+	open() svc.FullStore
 	close() // a second call does nothing
 	db() (*sql.DB, sqlstore.Dialect)
 	settle() // writes everything to its final place
@@ -47,7 +47,7 @@ type file struct {
 	store *sqlite.Store
 }
 
-func (f *file) open() svc.Store {
+func (f *file) open() svc.FullStore {
 	f.t.Helper()
 	var err error
 	if f.store, err = sqlite.Open(f.t.Context(), f.path, sqlite.Options{}); err != nil {
@@ -97,7 +97,7 @@ type cluster struct {
 	store  *postgres.Store
 }
 
-func (c *cluster) open() svc.Store {
+func (c *cluster) open() svc.FullStore {
 	c.t.Helper()
 	var err error
 	if c.store, err = postgres.Open(c.t.Context(), c.server.URL, postgres.Options{}); err != nil {

@@ -17,7 +17,7 @@ import (
 // talkative is a store that can fail with everything that it was given, as databases do: "Key
 // (id)=(…) already exists".
 type talkative struct {
-	svc.Store
+	svc.FullStore
 	fail  atomic.Pointer[func(told string) error] // nil: does not fail
 	calls atomic.Int64
 }
@@ -33,16 +33,16 @@ func (s *talkative) tell(told ...any) error {
 }
 
 func (s *talkative) CreateSource(ctx context.Context, source svc.Source) error {
-	return errors.Join(s.tell(source), s.Store.CreateSource(ctx, source))
+	return errors.Join(s.tell(source), s.FullStore.CreateSource(ctx, source))
 }
 
 func (s *talkative) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	source, err := s.Store.Source(ctx, key)
+	source, err := s.FullStore.Source(ctx, key)
 	return source, errors.Join(s.tell(key, source), err)
 }
 
 func (s *talkative) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	template, err := s.Store.Template(ctx, key)
+	template, err := s.FullStore.Template(ctx, key)
 	if told := s.tell(key, template); told != nil {
 		return template, told
 	}
@@ -50,16 +50,16 @@ func (s *talkative) Template(ctx context.Context, key svc.TemplateKey) (svc.Temp
 }
 
 func (s *talkative) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return errors.Join(s.tell(key), s.Store.CreateAPIKey(ctx, key))
+	return errors.Join(s.tell(key), s.FullStore.CreateAPIKey(ctx, key))
 }
 
 func (s *talkative) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	keys, err := s.Store.APIKeys(ctx, page)
+	keys, err := s.FullStore.APIKeys(ctx, page)
 	return keys, errors.Join(s.tell(page, keys), err)
 }
 
 func (s *talkative) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 		write, err := change(key)
 		return write, errors.Join(s.tell(id, *key), err)
 	})
@@ -69,13 +69,13 @@ func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at t
 	if err := s.tell(holder); err != nil {
 		return nil, err
 	}
-	return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
+	return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
 }
 
 // Atomically tells what the store of the transaction is told, too.
 func (s *talkative) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		in := &talkative{Store: tx}
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		in := &talkative{FullStore: tx.(svc.FullStore)}
 		in.fail.Store(s.fail.Load())
 		defer func() { s.calls.Add(in.calls.Load()) }()
 		return fn(ctx, in)
@@ -89,11 +89,11 @@ func (s *talkative) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) (err erro
 			err = fmt.Errorf("%v", cause)
 		}
 	}()
-	return errors.Join(s.tell(uses), s.Store.UseAPIKeys(ctx, uses))
+	return errors.Join(s.tell(uses), s.FullStore.UseAPIKeys(ctx, uses))
 }
 
 func (s *talkative) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	snapshot, err := s.Store.Access(ctx, query)
+	snapshot, err := s.FullStore.Access(ctx, query)
 	return snapshot, errors.Join(s.tell(query, snapshot, snapshot.Key), err)
 }
 

@@ -11,7 +11,7 @@ import (
 
 // broken is a store that fails on request, in every method that requests use.
 type broken struct {
-	svc.Store
+	svc.FullStore
 	faults atomic.Pointer[faults]
 }
 
@@ -38,87 +38,87 @@ func unless(err error, call func() error) error {
 }
 
 func (b *broken) CreateSource(ctx context.Context, source svc.Source) error {
-	return unless(b.write(), func() error { return b.Store.CreateSource(ctx, source) })
+	return unless(b.write(), func() error { return b.FullStore.CreateSource(ctx, source) })
 }
 
 func (b *broken) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	return instead(b.read(), func() (svc.Source, error) { return b.Store.Source(ctx, key) })
+	return instead(b.read(), func() (svc.Source, error) { return b.FullStore.Source(ctx, key) })
 }
 
 func (b *broken) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-	return instead(b.read(), func() ([]svc.Source, error) { return b.Store.Sources(ctx, page) })
+	return instead(b.read(), func() ([]svc.Source, error) { return b.FullStore.Sources(ctx, page) })
 }
 
 func (b *broken) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-	return unless(b.write(), func() error { return b.Store.ChangeSource(ctx, key, change) })
+	return unless(b.write(), func() error { return b.FullStore.ChangeSource(ctx, key, change) })
 }
 
 func (b *broken) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return unless(b.write(), func() error { return b.Store.DeleteSource(ctx, key) })
+	return unless(b.write(), func() error { return b.FullStore.DeleteSource(ctx, key) })
 }
 
 func (b *broken) CreateTemplate(ctx context.Context, template svc.Template) error {
-	return unless(b.write(), func() error { return b.Store.CreateTemplate(ctx, template) })
+	return unless(b.write(), func() error { return b.FullStore.CreateTemplate(ctx, template) })
 }
 
 func (b *broken) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return unless(b.write(), func() error { return b.Store.Atomically(ctx, fn) })
+	return unless(b.write(), func() error { return b.FullStore.Atomically(ctx, fn) })
 }
 
 func (b *broken) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
-	return instead(b.read(), func() ([]svc.AuditRecord, error) { return b.Store.AuditRecords(ctx, page) })
+	return instead(b.read(), func() ([]svc.AuditRecord, error) { return b.FullStore.AuditRecords(ctx, page) })
 }
 
 func (b *broken) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	return instead(b.read(), func() (svc.Template, error) { return b.Store.Template(ctx, key) })
+	return instead(b.read(), func() (svc.Template, error) { return b.FullStore.Template(ctx, key) })
 }
 
 func (b *broken) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-	return instead(b.read(), func() ([]svc.Template, error) { return b.Store.Templates(ctx, page) })
+	return instead(b.read(), func() ([]svc.Template, error) { return b.FullStore.Templates(ctx, page) })
 }
 
 func (b *broken) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
-	return instead(b.read(), func() ([]svc.TemplateVersion, error) { return b.Store.TemplateVersions(ctx, key, before, limit) })
+	return instead(b.read(), func() ([]svc.TemplateVersion, error) { return b.FullStore.TemplateVersions(ctx, key, before, limit) })
 }
 
 func (b *broken) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	return unless(b.write(), func() error { return b.Store.ChangeTemplate(ctx, key, change) })
+	return unless(b.write(), func() error { return b.FullStore.ChangeTemplate(ctx, key, change) })
 }
 
 func (b *broken) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-	return instead(b.read(), func() ([]svc.Installation, error) { return b.Store.Installations(ctx, page) })
+	return instead(b.read(), func() ([]svc.Installation, error) { return b.FullStore.Installations(ctx, page) })
 }
 
 func (b *broken) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-	return instead(b.write(), func() ([]svc.TemplateKey, error) { return b.Store.RebindTemplates(ctx, source, url) })
+	return instead(b.write(), func() ([]svc.TemplateKey, error) { return b.FullStore.RebindTemplates(ctx, source, url) })
 }
 
 func (b *broken) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-	return unless(b.write(), func() error { return b.Store.DeleteTemplate(ctx, key, check) })
+	return unless(b.write(), func() error { return b.FullStore.DeleteTemplate(ctx, key, check) })
 }
 
 func (b *broken) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return unless(b.write(), func() error { return b.Store.CreateAPIKey(ctx, key) })
+	return unless(b.write(), func() error { return b.FullStore.CreateAPIKey(ctx, key) })
 }
 
 func (b *broken) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	return instead(b.read(), func() ([]svc.APIKey, error) { return b.Store.APIKeys(ctx, page) })
+	return instead(b.read(), func() ([]svc.APIKey, error) { return b.FullStore.APIKeys(ctx, page) })
 }
 
 func (b *broken) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return unless(b.write(), func() error { return b.Store.ChangeAPIKey(ctx, holder, id, change) })
+	return unless(b.write(), func() error { return b.FullStore.ChangeAPIKey(ctx, holder, id, change) })
 }
 
 func (b *broken) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-	return instead(b.write(), func() ([]string, error) { return b.Store.RevokeAPIKeys(ctx, holder, at, limit) })
+	return instead(b.write(), func() ([]string, error) { return b.FullStore.RevokeAPIKeys(ctx, holder, at, limit) })
 }
 
 func (b *broken) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	return instead(b.read(), func() (svc.AccessSnapshot, error) { return b.Store.Access(ctx, query) })
+	return instead(b.read(), func() (svc.AccessSnapshot, error) { return b.FullStore.Access(ctx, query) })
 }
 
 func (b *broken) AllAccess(ctx context.Context) (svc.AccessRows, error) {
-	return instead(b.read(), func() (svc.AccessRows, error) { return b.Store.AllAccess(ctx) })
+	return instead(b.read(), func() (svc.AccessRows, error) { return b.FullStore.AllAccess(ctx) })
 }
 
 // shelf is a marketplace with one template at any address. It fails on request.
@@ -160,5 +160,5 @@ func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catal
 }
 
 func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
-	return instead(b.read(), func() (svc.KeptAnswer, error) { return b.Store.Answer(ctx, key, now) })
+	return instead(b.read(), func() (svc.KeptAnswer, error) { return b.FullStore.Answer(ctx, key, now) })
 }

@@ -98,7 +98,7 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 // play begins a scene, which ends with the next.
 func (s *stage) play(what setting) *scene {
 	s.t.Helper()
-	c := &scene{store: &broken{Store: memstore.New()}, shelf: &shelf{}}
+	c := &scene{store: &broken{FullStore: memstore.New()}, shelf: &shelf{}}
 	c.store.faults.Store(&faults{})
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1}
 	if what == crowded {

@@ -14,7 +14,7 @@ import (
 )
 
 // open opens the store of a job, and the host's own pool of the same database.
-func (j job) open(ctx context.Context) (svc.Store, *hostDB, error) {
+func (j job) open(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	store, host, err := j.openDatabase(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -23,7 +23,7 @@ func (j job) open(ctx context.Context) (svc.Store, *hostDB, error) {
 	return store, host, err
 }
 
-func (j job) openDatabase(ctx context.Context) (svc.Store, *hostDB, error) {
+func (j job) openDatabase(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	if j.Driver == "postgres" {
 		return j.openPostgres(ctx)
 	}
@@ -37,7 +37,7 @@ func (j job) openDatabase(ctx context.Context) (svc.Store, *hostDB, error) {
 	return store, host, err
 }
 
-func (j job) openPostgres(ctx context.Context) (svc.Store, *hostDB, error) {
+func (j job) openPostgres(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	options := postgres.Options{}
 	if j.Fault == asyncWAL {
 		options.SynchronousCommit = "off"

@@ -48,10 +48,10 @@ func (f fault) ignored() []string {
 }
 
 // plant returns a store with the fault.
-func (f fault) plant(store svc.Store) svc.Store {
+func (f fault) plant(store svc.FullStore) svc.FullStore {
 	switch f {
 	case ackEarly:
-		return &writeBehind{Store: store}
+		return &writeBehind{FullStore: store}
 	case ackFailed:
 		return optimist{store}
 	case tornRows:
@@ -68,7 +68,7 @@ func (f fault) keeps() bool { return f != ackEarly && f != ackFailed && f != tor
 
 // writeBehind acknowledges keys and revocations and writes them a moment later, in order.
 type writeBehind struct {
-	svc.Store
+	svc.FullStore
 	mu   sync.Mutex
 	last chan struct{}
 }
@@ -90,7 +90,7 @@ func (s *writeBehind) later(write func(ctx context.Context) error) error {
 }
 
 func (s *writeBehind) CreateAPIKey(_ context.Context, key svc.APIKey) error {
-	return s.later(func(ctx context.Context) error { return s.Store.CreateAPIKey(ctx, key) })
+	return s.later(func(ctx context.Context) error { return s.FullStore.CreateAPIKey(ctx, key) })
 }
 
 // Atomically joins no calls, so that keys are written late.
@@ -99,27 +99,27 @@ func (s *writeBehind) Atomically(ctx context.Context, fn func(context.Context, s
 }
 
 func (s *writeBehind) ChangeAPIKey(_ context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.later(func(ctx context.Context) error { return s.Store.ChangeAPIKey(ctx, holder, id, change) })
+	return s.later(func(ctx context.Context) error { return s.FullStore.ChangeAPIKey(ctx, holder, id, change) })
 }
 
 // optimist reports every revocation as done.
-type optimist struct{ svc.Store }
+type optimist struct{ svc.FullStore }
 
 func (s optimist) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	_ = s.Store.ChangeAPIKey(ctx, holder, id, change)
+	_ = s.FullStore.ChangeAPIKey(ctx, holder, id, change)
 	return nil
 }
 
 // tearer writes in two transactions what belongs in one.
-type tearer struct{ svc.Store }
+type tearer struct{ svc.FullStore }
 
 func (s tearer) CreateTemplate(ctx context.Context, template svc.Template) error {
 	bare := template
 	bare.Tags = nil
-	if err := s.Store.CreateTemplate(ctx, bare); err != nil {
+	if err := s.FullStore.CreateTemplate(ctx, bare); err != nil {
 		return err
 	}
-	return s.Store.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+	return s.FullStore.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
 		*t = template
 		return true, nil
 	})
@@ -127,7 +127,7 @@ func (s tearer) CreateTemplate(ctx context.Context, template svc.Template) error
 
 func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 	var policies []svc.BankPolicy
-	err := s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+	err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 		write, err := change(current)
 		policies, write.BankPolicies = write.BankPolicies, nil
 		return write, err
@@ -135,14 +135,14 @@ func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	if err != nil || policies == nil {
 		return err
 	}
-	return s.Store.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) {
+	return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) {
 		return svc.Bundle{BankPolicies: policies}, nil
 	})
 }
 
 // divider runs each call of a transaction by itself.
-type divider struct{ svc.Store }
+type divider struct{ svc.FullStore }
 
 func (s divider) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return fn(ctx, s.Store)
+	return fn(ctx, s.FullStore)
 }

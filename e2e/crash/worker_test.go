@@ -38,7 +38,7 @@ type job struct {
 type worker struct {
 	job
 	service *svc.Service
-	store   svc.Store
+	store   svc.FullStore
 	api     http.Handler
 	host    *hostDB
 	market  *market

@@ -13,7 +13,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Store is a [svc.Store] in memory. Create one with [New]. All methods are safe for concurrent use;
+// Store is a [svc.FullStore] in memory. Create one with [New]. All methods are safe for concurrent use;
 // readers and writers wait for each other.
 type Store struct {
 	mu   sync.Locker
@@ -49,7 +49,7 @@ type rows struct {
 	auditLatest []time.Time // per record: the latest time up to and including it
 }
 
-var _ svc.Store = (*Store)(nil)
+var _ svc.FullStore = (*Store)(nil)
 
 // New returns an empty Store.
 func New() *Store {

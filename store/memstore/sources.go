@@ -88,7 +88,7 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	return nil
 }
 
-// KeepSourceFile implements [svc.SourceStore].
+// KeepSourceFile implements [svc.SourceFileStore].
 func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
 	}
 }
 
-// SourceFile implements [svc.SourceStore].
+// SourceFile implements [svc.SourceFileStore].
 func (s *Store) SourceFile(
 	ctx context.Context,
 	key svc.SourceKey,

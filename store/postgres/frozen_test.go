@@ -33,7 +33,7 @@ var calls = map[string]func(ctx context.Context, store svc.Store) error{
 	"snapshot": func(ctx context.Context, store svc.Store) error { return failure(store.AllAccess(ctx)) },
 	"changes":  func(ctx context.Context, store svc.Store) error { return failure(store.Changes(ctx, 0)) },
 	"events": func(ctx context.Context, store svc.Store) error {
-		return failure(store.ClaimEvents(ctx, time.Now(), time.Now(), 10))
+		return failure(store.(svc.OutboxStore).ClaimEvents(ctx, time.Now(), time.Now(), 10))
 	},
 	"mutation": func(ctx context.Context, store svc.Store) error {
 		return store.CreateAPIKey(ctx, svc.APIKey{ID: rand.Text()})

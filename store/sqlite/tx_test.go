@@ -30,7 +30,7 @@ func hosted(t *testing.T) *sqlite.Store {
 	return store
 }
 
-func begin(t *testing.T, store *sqlite.Store) (*sql.Tx, svc.Store) {
+func begin(t *testing.T, store *sqlite.Store) (*sql.Tx, svc.FullStore) {
 	t.Helper()
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	if err != nil {
@@ -52,7 +52,7 @@ var template = svc.Template{
 }
 
 // writeAll makes one mutation of each kind, and keeps a file and an event.
-func writeAll(ctx context.Context, store svc.Store) error {
+func writeAll(ctx context.Context, store svc.FullStore) error {
 	_, kept := store.KeepValue(ctx, "name", []byte("value"))
 	return errors.Join(kept,
 		store.CreateSource(ctx, svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}}),

@@ -83,7 +83,7 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	})
 }
 
-// KeepSourceFile implements [svc.SourceStore].
+// KeepSourceFile implements [svc.SourceFileStore].
 func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 	return s.transact(ctx, "keep source file", func(ctx context.Context, tx session) error {
 		if err := tx.lockSource(ctx, key); err != nil {
@@ -110,7 +110,7 @@ var forgetFiles = `DELETE FROM svc_source_files
 		WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
 		ORDER BY kept_at DESC, path DESC LIMIT 1 OFFSET ` + strconv.Itoa(svc.MaxSourceFiles-1) + `)`
 
-// SourceFile implements [svc.SourceStore].
+// SourceFile implements [svc.SourceFileStore].
 func (s *Store) SourceFile(
 	ctx context.Context, key svc.SourceKey, path string,
 ) (svc.SourceFile, error) {

@@ -61,7 +61,7 @@ type Dialect struct {
 	Classify func(err error) error
 }
 
-// Store is a [svc.Store] in a SQL database. Use [New]. All methods are safe for concurrent use.
+// Store is a [svc.FullStore] in a SQL database. Use [New]. All methods are safe for concurrent use.
 type Store struct {
 	db      database
 	write   *pool // for migrations; nil in a transaction of the host
@@ -71,7 +71,7 @@ type Store struct {
 	mutations atomic.Uint32 // the number of mutations tried
 }
 
-var _ svc.Store = (*Store)(nil)
+var _ svc.FullStore = (*Store)(nil)
 
 // New returns a Store that writes through one pool and reads through the other; both may be the
 // same pool. [Store.Migrate] makes the tables.

@@ -27,7 +27,7 @@ import (
 //
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: use READ COMMITTED. All other
 // writers wait from the first mutation in tx to its end, so make that mutation late.
-func Tx(tx *sql.Tx, dialect Dialect) svc.Store {
+func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore {
 	host := hostTx{tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil)}
 	return within(host, dialect)
 }
@@ -51,7 +51,7 @@ func (s *Store) Atomically(
 }
 
 // within returns a Store that works in a transaction.
-func within(tx database, dialect Dialect) svc.Store {
+func within(tx database, dialect Dialect) svc.FullStore {
 	s := &Store{db: tx, dialect: dialect}
 	// A random start: these Stores are short-lived, and only some of them delete old changes.
 	s.mutations.Store(rand.Uint32())

@@ -32,18 +32,18 @@ var accessRowsFaults = map[string]func(*store){
 	}),
 	"all rows are read table by table": func(s *store) {
 		s.allAccess = func(ctx context.Context) (svc.AccessRows, error) {
-			rows, err := s.Store.AllAccess(ctx)
+			rows, err := s.FullStore.AllAccess(ctx)
 			if err != nil {
 				return rows, err
 			}
 			time.Sleep(time.Millisecond)
-			then, err := s.Store.AllAccess(ctx)
+			then, err := s.FullStore.AllAccess(ctx)
 			rows.BankPolicies = then.BankPolicies
 			return rows, err
 		}
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 			time.Sleep(time.Millisecond)
-			return s.Store.ChangeAccess(ctx, named, change)
+			return s.FullStore.ChangeAccess(ctx, named, change)
 		}
 	},
 }
@@ -51,7 +51,7 @@ var accessRowsFaults = map[string]func(*store){
 func allAccessFault(fault func(*svc.AccessRows)) func(*store) {
 	return func(s *store) {
 		s.allAccess = func(ctx context.Context) (svc.AccessRows, error) {
-			rows, err := s.Store.AllAccess(ctx)
+			rows, err := s.FullStore.AllAccess(ctx)
 			fault(&rows)
 			return rows, err
 		}

@@ -15,7 +15,7 @@ var changeAccessFaults = map[string]func(*store){
 	"ChangeAccess does not pass the holders of channels": func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 			named.Channels = nil
-			return s.Store.ChangeAccess(ctx, named, change)
+			return s.FullStore.ChangeAccess(ctx, named, change)
 		}
 	},
 	"ChangeAccess passes rows named twice two times": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
@@ -72,7 +72,7 @@ var changeAccessFaults = map[string]func(*store){
 	"a failed change of access is written": func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 			var failed error
-			err := s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+			err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 				var bundle svc.Bundle
 				bundle, failed = change(current)
 				return bundle, nil
@@ -87,12 +87,12 @@ var changeAccessFaults = map[string]func(*store){
 					err = fmt.Errorf("panic: %v", seen)
 				}
 			}()
-			return s.Store.ChangeAccess(ctx, named, change)
+			return s.FullStore.ChangeAccess(ctx, named, change)
 		}
 	},
 	"an empty change of access writes what was read": func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-			return s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 				bundle, err := change(current)
 				if len(bundle.Users)+len(bundle.Groups)+len(bundle.Policies)+len(bundle.Attachments)+len(bundle.BankPolicies)+len(bundle.ServiceAccounts) == 0 {
 					bundle = current
@@ -104,7 +104,7 @@ var changeAccessFaults = map[string]func(*store){
 	"changes of access overwrite each other": func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 			var read svc.Bundle
-			err := s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+			err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 				read = current
 				return svc.Bundle{}, nil
 			})
@@ -116,7 +116,7 @@ var changeAccessFaults = map[string]func(*store){
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			return s.Store.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil })
+			return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil })
 		}
 	},
 }
@@ -125,7 +125,7 @@ var changeAccessFaults = map[string]func(*store){
 func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	return func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-			return s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 				fault(named, &current)
 				return change(current)
 			})
@@ -137,7 +137,7 @@ func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 func writeFault(fault func(*store, context.Context, *svc.Bundle)) func(*store) {
 	return func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
-			return s.Store.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 				bundle, err := change(current)
 				fault(s, ctx, &bundle)
 				return bundle, err

@@ -13,7 +13,7 @@ import (
 var accessFaults = map[string]func(*store){
 	"a service account is found as a user": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			if query.Identity.Kind == svc.KindUser && isServiceAccount(ctx, s, query.Identity.ID) {
 				snapshot.User = &svc.User{ID: query.Identity.ID}
 			}
@@ -110,11 +110,11 @@ var accessFaults = map[string]func(*store){
 	}),
 	"the holder of a key is the user with that id": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			of, err := s.Store.Access(ctx, query)
+			of, err := s.FullStore.Access(ctx, query)
 			if err != nil || of.Key == nil {
 				return of, err
 			}
-			snapshot, err := s.Store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: of.Key.Holder.ID}, BankID: query.BankID})
+			snapshot, err := s.FullStore.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: of.Key.Holder.ID}, BankID: query.BankID})
 			snapshot.Key = of.Key
 			return snapshot, err
 		}
@@ -130,7 +130,7 @@ var accessFaults = map[string]func(*store){
 			if query.Channel.Provider == "Chat" {
 				query.Channel.Provider = "chat"
 			}
-			return s.Store.Access(ctx, query)
+			return s.FullStore.Access(ctx, query)
 		}
 	},
 	"a user and a service account with one id are confused": func(s *store) {
@@ -138,12 +138,12 @@ var accessFaults = map[string]func(*store){
 			if query.Identity.Kind == svc.KindUser && isServiceAccount(ctx, s, query.Identity.ID) {
 				query.Identity.Kind = svc.KindServiceAccount
 			}
-			return s.Store.Access(ctx, query)
+			return s.FullStore.Access(ctx, query)
 		}
 	},
 	"a group is a user": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			if query.Identity.ID == "x" {
 				snapshot.Grants = append(snapshot.Grants, svc.Grant{Policy: newPolicy("group's"), Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "x"}})
 			}
@@ -152,31 +152,31 @@ var accessFaults = map[string]func(*store){
 	},
 	"a snapshot is read in two steps": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			first, err := s.Store.Access(ctx, query)
+			first, err := s.FullStore.Access(ctx, query)
 			if err != nil {
 				return first, err
 			}
 			time.Sleep(time.Millisecond)
-			then, err := s.Store.Access(ctx, query)
+			then, err := s.FullStore.Access(ctx, query)
 			first.BankPolicy, first.Generation = then.BankPolicy, then.Generation
 			return first, err
 		}
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
 			time.Sleep(time.Millisecond)
-			return s.Store.ChangeAccess(ctx, named, change)
+			return s.FullStore.ChangeAccess(ctx, named, change)
 		}
 	},
 }
 
 func isServiceAccount(ctx context.Context, s *store, id string) bool {
-	snapshot, err := s.Store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: id}})
+	snapshot, err := s.FullStore.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: id}})
 	return err == nil && snapshot.ServiceAccount != nil
 }
 
 func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(*store) {
 	return func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			return snapshot, cmp.Or(err, fault(query, &snapshot))
 		}
 	}

@@ -16,7 +16,7 @@ var apiKeyFaults = map[string]func(*store){
 		var mu sync.Mutex
 		over := map[string]svc.APIKey{}
 		s.createAPIKey = func(ctx context.Context, key svc.APIKey) error {
-			err := s.Store.CreateAPIKey(ctx, key)
+			err := s.FullStore.CreateAPIKey(ctx, key)
 			if errors.Is(err, svc.ErrExists) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -26,7 +26,7 @@ var apiKeyFaults = map[string]func(*store){
 			return err
 		}
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			if key, there := over[query.KeyID]; there {
 				snapshot.Key = &key
 			}
@@ -38,7 +38,7 @@ var apiKeyFaults = map[string]func(*store){
 			if strings.EqualFold(query.KeyID, "abcDEF") {
 				query.KeyID = "abcDEF"
 			}
-			return s.Store.Access(ctx, query)
+			return s.FullStore.Access(ctx, query)
 		}
 	},
 	"a revoked key is not found": snapshotFault(func(_ svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
@@ -50,12 +50,12 @@ var apiKeyFaults = map[string]func(*store){
 	"a chunk of keys is not full": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Limit = max(1, page.Limit-1)
-			return s.Store.APIKeys(ctx, page)
+			return s.FullStore.APIKeys(ctx, page)
 		}
 	},
 	"keys are listed oldest first": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-			chunk, err := s.Store.APIKeys(ctx, page)
+			chunk, err := s.FullStore.APIKeys(ctx, page)
 			slices.Reverse(chunk)
 			return chunk, err
 		}
@@ -63,12 +63,12 @@ var apiKeyFaults = map[string]func(*store){
 	"keys with the same time are lost between chunks": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.AfterID = ""
-			return s.Store.APIKeys(ctx, page)
+			return s.FullStore.APIKeys(ctx, page)
 		}
 	},
 	"keys are listed without their hash": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-			chunk, err := s.Store.APIKeys(ctx, page)
+			chunk, err := s.FullStore.APIKeys(ctx, page)
 			for i := range chunk {
 				chunk[i].Hash = nil
 			}
@@ -78,12 +78,12 @@ var apiKeyFaults = map[string]func(*store){
 	"a service account has the keys of the user with its id": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser
-			return s.Store.APIKeys(ctx, page)
+			return s.FullStore.APIKeys(ctx, page)
 		}
 	},
 	"KeepValue keeps the last value": func(s *store) {
 		s.keepValue = func(ctx context.Context, name string, value []byte) ([]byte, error) {
-			_, err := s.Store.KeepValue(ctx, name, value)
+			_, err := s.FullStore.KeepValue(ctx, name, value)
 			return bytes.Clone(value), err
 		}
 	},

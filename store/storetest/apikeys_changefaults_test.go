@@ -13,7 +13,7 @@ import (
 
 // readKey reads a key of a good store.
 func readKey(ctx context.Context, s *store, id string) (svc.APIKey, error) {
-	snapshot, err := s.Store.Access(ctx, svc.AccessQuery{KeyID: id})
+	snapshot, err := s.FullStore.Access(ctx, svc.AccessQuery{KeyID: id})
 	if err == nil && snapshot.Key == nil {
 		err = svc.ErrNotFound
 	}
@@ -27,7 +27,7 @@ func readKey(ctx context.Context, s *store, id string) (svc.APIKey, error) {
 func changeKey(fault func(before svc.APIKey, after *svc.APIKey)) func(*store) {
 	return func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				before := *key
 				write, err := change(key)
 				fault(before, key)
@@ -43,7 +43,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key keeps the old text": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Description = before.Description }),
 	"change receives half a key": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				key.LastUsedAt = time.Time{}
 				return change(key)
 			})
@@ -52,13 +52,13 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key writes its last use": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			var used time.Time
-			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+			err := s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				write, err := change(key)
 				used = key.LastUsedAt
 				return write, err
 			})
 			if err == nil && !used.IsZero() {
-				err = s.Store.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: used}})
+				err = s.FullStore.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: used}})
 			}
 			return err
 		}
@@ -66,7 +66,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a refused change of a key is written": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			var refused error
-			err := s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (write bool, _ error) {
+			err := s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (write bool, _ error) {
 				write, refused = change(key)
 				return write, nil
 			})
@@ -78,7 +78,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			if key, err := readKey(ctx, s, id); err == nil {
 				holder = key.Holder
 			}
-			return s.Store.ChangeAPIKey(ctx, holder, id, change)
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, change)
 		}
 	},
 	"changes of a key overwrite each other": func(s *store) {
@@ -91,7 +91,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				*key = read
 				return true, nil
 			})
@@ -101,7 +101,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 		var mu sync.Mutex
 		var last *svc.APIKey
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-			return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				last = key
@@ -109,7 +109,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			})
 		}
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			mu.Lock()
 			defer mu.Unlock()
 			if snapshot.Key != nil && last != nil && last.ID == query.KeyID {
@@ -120,7 +120,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	},
 	"the error of a change of a key is wrapped": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-			if err := s.Store.ChangeAPIKey(ctx, holder, id, change); err != nil {
+			if err := s.FullStore.ChangeAPIKey(ctx, holder, id, change); err != nil {
 				return fmt.Errorf("change: %w", err)
 			}
 			return nil
@@ -128,7 +128,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	},
 	"change is called for a key that does not exist": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-			err := s.Store.ChangeAPIKey(ctx, holder, id, change)
+			err := s.FullStore.ChangeAPIKey(ctx, holder, id, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				_, _ = change(&svc.APIKey{})
 			}
@@ -138,7 +138,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"all keys are revoked one by one": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) (ids []string, err error) {
 			for range limit {
-				one, err := s.Store.RevokeAPIKeys(ctx, holder, at, 1)
+				one, err := s.FullStore.RevokeAPIKeys(ctx, holder, at, 1)
 				if err != nil || len(one) == 0 {
 					return ids, err
 				}
@@ -149,43 +149,43 @@ var changeAPIKeyFaults = map[string]func(*store){
 	},
 	"the keys of all holders with one id are revoked": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-			ids, err := s.Store.RevokeAPIKeys(ctx, holder, at, limit)
+			ids, err := s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
 			if err != nil {
 				return nil, err
 			}
-			_, err = s.Store.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, at, limit)
+			_, err = s.FullStore.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, at, limit)
 			return ids, err
 		}
 	},
 	"all keys are revoked at once, whatever the limit": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, _ int) ([]string, error) {
-			return s.Store.RevokeAPIKeys(ctx, holder, at, 1000)
+			return s.FullStore.RevokeAPIKeys(ctx, holder, at, 1000)
 		}
 	},
 	"fewer keys are revoked than there are": func(s *store) {
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-			return s.Store.RevokeAPIKeys(ctx, holder, at, max(1, limit-1))
+			return s.FullStore.RevokeAPIKeys(ctx, holder, at, max(1, limit-1))
 		}
 	},
 	"revoked keys are counted": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
-		live, err := s.Store.LockAPIKeys(ctx, holder, most)
-		snapshot, failed := s.Store.Access(ctx, svc.AccessQuery{KeyID: "c"})
+		live, err := s.FullStore.LockAPIKeys(ctx, holder, most)
+		snapshot, failed := s.FullStore.Access(ctx, svc.AccessQuery{KeyID: "c"})
 		if snapshot.Key != nil && snapshot.Key.Holder == holder {
 			live = min(live+1, most)
 		}
 		return live, cmp.Or(err, failed)
 	}),
 	"keys are counted above the limit": lockFault(func(ctx context.Context, s *store, holder svc.Identity, _ int) (int, error) {
-		return s.Store.LockAPIKeys(ctx, holder, 1000)
+		return s.FullStore.LockAPIKeys(ctx, holder, 1000)
 	}),
 	"the keys of all holders with one id are counted": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
-		live, err := s.Store.LockAPIKeys(ctx, holder, most)
-		account, failed := s.Store.LockAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, most)
+		live, err := s.FullStore.LockAPIKeys(ctx, holder, most)
+		account, failed := s.FullStore.LockAPIKeys(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}, most)
 		return min(live+account, most), cmp.Or(err, failed)
 	}),
 	"counting keys is a mutation": lockFault(func(ctx context.Context, s *store, holder svc.Identity, most int) (int, error) {
-		_, err := s.Store.KeepValue(ctx, "locked", nil)
-		live, failed := s.Store.LockAPIKeys(ctx, holder, most)
+		_, err := s.FullStore.KeepValue(ctx, "locked", nil)
+		live, failed := s.FullStore.LockAPIKeys(ctx, holder, most)
 		return live, cmp.Or(err, failed)
 	}),
 	"a transaction counts only the keys from before it": joins(func(good svc.Store, atomically atomically) atomically {
@@ -211,10 +211,10 @@ var changeAPIKeyFaults = map[string]func(*store){
 			for _, use := range uses {
 				last[use.ID] = use.At
 			}
-			return s.Store.UseAPIKeys(ctx, uses)
+			return s.FullStore.UseAPIKeys(ctx, uses)
 		}
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			mu.Lock()
 			defer mu.Unlock()
 			if at, used := last[query.KeyID]; used && snapshot.Key != nil {
@@ -227,17 +227,17 @@ var changeAPIKeyFaults = map[string]func(*store){
 		s.useAPIKeys = func(ctx context.Context, uses []svc.KeyUse) error {
 			for _, use := range uses {
 				if key, err := readKey(ctx, s, use.ID); err == nil && key.RevokedAt.IsZero() {
-					_ = s.Store.ChangeAPIKey(ctx, key.Holder, use.ID, func(*svc.APIKey) (bool, error) { return true, nil })
+					_ = s.FullStore.ChangeAPIKey(ctx, key.Holder, use.ID, func(*svc.APIKey) (bool, error) { return true, nil })
 				}
 			}
-			return s.Store.UseAPIKeys(ctx, uses)
+			return s.FullStore.UseAPIKeys(ctx, uses)
 		}
 	},
 	"revoking all keys leaves their hashes": func(s *store) {
 		var mu sync.Mutex
 		was := map[string]svc.APIKey{}
 		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-			keys, err := s.Store.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: 1000}})
+			keys, err := s.FullStore.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: 1000}})
 			if err != nil {
 				return nil, err
 			}
@@ -246,7 +246,7 @@ var changeAPIKeyFaults = map[string]func(*store){
 			for _, key := range keys {
 				was[key.ID] = svc.APIKey{Hash: key.Hash}
 			}
-			return s.Store.RevokeAPIKeys(ctx, holder, at, limit)
+			return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
 		}
 		s.access = remembering(s, &mu, was)
 	},
@@ -279,7 +279,7 @@ func revocation(fault func(before svc.APIKey, after *svc.APIKey)) func(*store) {
 // remembering reads keys with their former hashes and seals.
 func remembering(s *store, mu *sync.Mutex, was map[string]svc.APIKey) func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-		snapshot, err := s.Store.Access(ctx, query)
+		snapshot, err := s.FullStore.Access(ctx, query)
 		mu.Lock()
 		defer mu.Unlock()
 		if key, there := was[query.KeyID]; there && snapshot.Key != nil {

@@ -91,9 +91,7 @@ var auditRules = []rule{
 				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
 					return err
 				}
-				return tx.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-					return behind(last, newEvent(uint32(i)))
-				})
+				return appendAudit(ctx, tx)
 			})
 		}) {
 			c.ok(err)

@@ -12,7 +12,7 @@ import (
 func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord) func(*store) {
 	return func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-			return s.Store.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return fault(next, last) })
+			return s.FullStore.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return fault(next, last) })
 		}
 	}
 }
@@ -22,7 +22,7 @@ func asked(fault func(*svc.AuditPage)) func(*store) {
 	return func(s *store) {
 		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
 			fault(&page)
-			return s.Store.AuditRecords(ctx, page)
+			return s.FullStore.AuditRecords(ctx, page)
 		}
 	}
 }
@@ -30,7 +30,7 @@ func asked(fault func(*svc.AuditPage)) func(*store) {
 var auditFaults = map[string]func(*store){
 	"records are listed oldest first": func(s *store) {
 		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
-			chunk, err := s.Store.AuditRecords(ctx, page)
+			chunk, err := s.FullStore.AuditRecords(ctx, page)
 			slices.Reverse(chunk)
 			return chunk, err
 		}
@@ -47,10 +47,10 @@ var auditFaults = map[string]func(*store){
 	"until includes a record of that time": asked(func(p *svc.AuditPage) { p.Until = shifted(p.Until) }),
 	"times are assumed to be in order": func(s *store) {
 		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
-			chunk, err := s.Store.AuditRecords(ctx, svc.AuditPage{AuditFilter: svc.AuditFilter{Before: page.Before}, Limit: 1000})
+			chunk, err := s.FullStore.AuditRecords(ctx, svc.AuditPage{AuditFilter: svc.AuditFilter{Before: page.Before}, Limit: 1000})
 			early := slices.IndexFunc(chunk, func(r svc.AuditRecord) bool { return r.Time.Before(page.Since) })
 			if page.Since.IsZero() || early < 0 {
-				return s.Store.AuditRecords(ctx, page)
+				return s.FullStore.AuditRecords(ctx, page)
 			}
 			chunk = slices.DeleteFunc(chunk[:early], func(r svc.AuditRecord) bool { return !fits(r, page.AuditFilter) })
 			return chunk[:min(len(chunk), page.Limit)], err
@@ -97,28 +97,28 @@ var auditFaults = map[string]func(*store){
 	}),
 	"the newest record is read before the append, not in one step": func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-			newest, err := s.Store.AuditRecords(ctx, svc.AuditPage{Limit: 1})
+			newest, err := s.FullStore.AuditRecords(ctx, svc.AuditPage{Limit: 1})
 			if err != nil {
 				return err
 			}
 			records := next(append(newest, svc.AuditRecord{})[0])
 			time.Sleep(time.Millisecond)
-			return s.Store.AppendAudit(ctx, func(svc.AuditRecord) []svc.AuditRecord { return records })
+			return s.FullStore.AppendAudit(ctx, func(svc.AuditRecord) []svc.AuditRecord { return records })
 		}
 	},
 	"a record raises the generation": func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-			if _, err := s.Store.KeepValue(ctx, "records", nil); err != nil {
+			if _, err := s.FullStore.KeepValue(ctx, "records", nil); err != nil {
 				return err
 			}
-			return s.Store.AppendAudit(ctx, next)
+			return s.FullStore.AppendAudit(ctx, next)
 		}
 	},
 	"a record stays after its transaction fails": joins(func(good svc.Store, atomically atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
 			err := atomically(ctx, fn)
 			if err != nil && ctx.Err() == nil {
-				_ = good.AppendAudit(context.WithoutCancel(ctx), func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(0)) })
+				_ = good.(svc.AuditStore).AppendAudit(context.WithoutCancel(ctx), func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(0)) })
 			}
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 	return func(s *store) {
 		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
-			changes, err := s.Store.Changes(ctx, since)
+			changes, err := s.FullStore.Changes(ctx, since)
 			fault(since, &changes)
 			return changes, err
 		}
@@ -52,9 +52,9 @@ var changeFaults = map[string]func(*store){
 	}),
 	"a refusal leaves a change": func(s *store) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
-			err := s.Store.DeleteSource(ctx, key)
+			err := s.FullStore.DeleteSource(ctx, key)
 			if errors.Is(err, svc.ErrNotFound) {
-				_, _ = s.Store.KeepValue(ctx, "refused "+key.Name, nil)
+				_, _ = s.FullStore.KeepValue(ctx, "refused "+key.Name, nil)
 			}
 			return err
 		}
@@ -74,17 +74,17 @@ var longFaults = map[string]func(*store){
 	"a no-break space is read as a space": func(s *store) {
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			key.ID = strings.ReplaceAll(key.ID, "\u00a0", " ")
-			return s.Store.Template(ctx, key)
+			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"changes and the generation are read in two steps": func(s *store) {
 		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
-			changes, err := s.Store.Changes(ctx, since)
+			changes, err := s.FullStore.Changes(ctx, since)
 			if err != nil || changes.Reset {
 				return changes, err
 			}
 			time.Sleep(time.Millisecond)
-			later, err := s.Store.Changes(ctx, changes.Generation)
+			later, err := s.FullStore.Changes(ctx, changes.Generation)
 			changes.Generation = later.Generation
 			return changes, err
 		}
@@ -102,11 +102,11 @@ var longFaults = map[string]func(*store){
 	"AwaitChange returns only after a change": func(s *store) {
 		s.awaitChange = func(ctx context.Context, since int64) error {
 			for range 10 {
-				changes, err := s.Store.Changes(ctx, since)
+				changes, err := s.FullStore.Changes(ctx, since)
 				if err != nil || changes.Generation != since {
 					return err
 				}
-				if err := s.Store.AwaitChange(ctx, since); err != nil {
+				if err := s.FullStore.AwaitChange(ctx, since); err != nil {
 					return err
 				}
 			}
@@ -118,13 +118,13 @@ var longFaults = map[string]func(*store){
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			err := s.Store.AwaitChange(context.WithoutCancel(ctx), since)
+			err := s.FullStore.AwaitChange(context.WithoutCancel(ctx), since)
 			return errors.Join(err, ctx.Err())
 		}
 	},
 	"AwaitChange returns no error when its context ends": func(s *store) {
 		s.awaitChange = func(ctx context.Context, since int64) error {
-			if err := s.Store.AwaitChange(ctx, since); err != nil {
+			if err := s.FullStore.AwaitChange(ctx, since); err != nil {
 				return errors.New("interrupted")
 			}
 			return nil
@@ -134,7 +134,7 @@ var longFaults = map[string]func(*store){
 		var mu sync.Mutex
 		seen := 0
 		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
-			changes, err := s.Store.Changes(ctx, since)
+			changes, err := s.FullStore.Changes(ctx, since)
 			mu.Lock()
 			defer mu.Unlock()
 			if seen += len(changes.Targets); seen > 1000 && len(changes.Targets) > 0 {

@@ -2,10 +2,12 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -67,9 +69,36 @@ func TestEveryRuleCanFail(t *testing.T) {
 	}
 }
 
+// bare is a store without the optional roles.
+type bare struct{ svc.Store }
+
+func (b bare) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return b.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, bare{tx}) })
+}
+
+// A store without the optional roles breaks no rule, and the rules of these roles are skipped.
+func TestStoreWithoutOptionalRoles(t *testing.T) {
+	Run(t, func(*testing.T) svc.Store { return bare{memstore.New()} })
+	var lacks []string
+	for _, rule := range quickRules() {
+		if missing, is := errors.AsType[skipped](rule.broken(bare{memstore.New()})); is {
+			lacks = append(lacks, missing.Error())
+		}
+	}
+	if want := len(sourceFileRules) + len(outboxRules) + len(answerRules) + len(auditRules); len(lacks) != want {
+		t.Errorf("%d rules are skipped, want %d", len(lacks), want)
+	}
+	if slices.Sort(lacks); !slices.Equal(slices.Compact(lacks), []string{
+		"the store is no svc.AnswerStore", "the store is no svc.AuditStore",
+		"the store is no svc.OutboxStore", "the store is no svc.SourceFileStore",
+	}) {
+		t.Errorf("rules are skipped because of %q", lacks)
+	}
+}
+
 // store is a good store. A fault replaces some of its methods.
 type store struct {
-	svc.Store
+	svc.FullStore
 
 	createSource     func(context.Context, svc.Source) error
 	source           func(context.Context, svc.SourceKey) (svc.Source, error)
@@ -110,9 +139,10 @@ type store struct {
 
 // broken returns a store with methods that fault has replaced.
 func broken(fault func(s *store)) func(svc.Store) svc.Store {
-	return func(good svc.Store) svc.Store {
+	return func(whole svc.Store) svc.Store {
+		good := whole.(svc.FullStore)
 		s := &store{
-			Store:        good,
+			FullStore:    good,
 			createSource: good.CreateSource, source: good.Source, sources: good.Sources,
 			changeSource: good.ChangeSource, deleteSource: good.DeleteSource,
 			keepSourceFile: good.KeepSourceFile, sourceFile: good.SourceFile,

@@ -219,10 +219,14 @@ func reads() []call {
 			}))
 		}},
 		{name: "KeepSourceFile", do: func(ctx context.Context, s svc.Store) error {
-			return s.KeepSourceFile(ctx, sourceKey("s"), sourceFile("a", "data", at(1)))
+			return with(ctx, s, func(s svc.SourceFileStore) error {
+				return s.KeepSourceFile(ctx, sourceKey("s"), sourceFile("a", "data", at(1)))
+			})
 		}},
 		{name: "SourceFile", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.SourceFile(ctx, sourceKey("s"), "a"))
+			return with(ctx, s, func(s svc.SourceFileStore) error {
+				return second(s.SourceFile(ctx, sourceKey("s"), "a"))
+			})
 		}},
 		{name: "Access of a key", do: func(ctx context.Context, s svc.Store) error {
 			return second(s.Access(ctx, svc.AccessQuery{KeyID: "k"}))
@@ -248,31 +252,39 @@ func reads() []call {
 			return s.AwaitChange(ctx, 0)
 		}},
 		{name: "AddEvents", do: func(ctx context.Context, s svc.Store) error {
-			return s.AddEvents(ctx, []svc.Event{newEvent(0)})
+			return with(ctx, s, func(s svc.OutboxStore) error {
+				return s.AddEvents(ctx, []svc.Event{newEvent(0)})
+			})
 		}},
 		{name: "UseAPIKeys", do: func(ctx context.Context, s svc.Store) error {
 			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}})
 		}},
 		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.ClaimEvents(ctx, at(0), at(1), 10))
+			return with(ctx, s, func(s svc.OutboxStore) error {
+				return second(s.ClaimEvents(ctx, at(0), at(1), 10))
+			})
 		}},
 		{name: "Answer", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Answer(ctx, []byte("key"), at(0)))
+			return with(ctx, s, func(s svc.AnswerStore) error {
+				return second(s.Answer(ctx, []byte("key"), at(0)))
+			})
 		}},
 		{name: "KeepAnswer", do: func(ctx context.Context, s svc.Store) error {
-			return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
+			return with(ctx, s, func(s svc.AnswerStore) error {
+				return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
+			})
 		}},
 		{name: "AppendAudit", do: appendAudit},
-		{name: "AuditRecords", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.AuditRecords(ctx, svc.AuditPage{Limit: 10}))
-		}},
+		{name: "AuditRecords", do: readAudit},
 		{name: "Atomically", do: func(ctx context.Context, s svc.Store) error {
 			return s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 				return second(tx.Template(ctx, templateKey("t")))
 			})
 		}},
 		{name: "DeleteEvents", do: func(ctx context.Context, s svc.Store) error {
-			return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID})
+			return with(ctx, s, func(s svc.OutboxStore) error {
+				return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID})
+			})
 		}},
 	}
 }
@@ -353,7 +365,9 @@ func refusals() []call {
 			return second(s.RebindTemplates(ctx, sourceKey("unknown"), "https://moved.example"))
 		}},
 		{name: "KeepSourceFile of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.KeepSourceFile(ctx, sourceKey("unknown"), sourceFile("a", "data", at(1)))
+			return with(ctx, s, func(s svc.SourceFileStore) error {
+				return s.KeepSourceFile(ctx, sourceKey("unknown"), sourceFile("a", "data", at(1)))
+			})
 		}},
 		{name: "ChangeAccess of nothing", do: func(ctx context.Context, s svc.Store) error {
 			return change(ctx, s, svc.Bundle{})
@@ -367,8 +381,16 @@ func refusals() []call {
 }
 
 func appendAudit(ctx context.Context, s svc.Store) error {
-	return s.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-		return behind(last, newEvent(0))
+	return with(ctx, s, func(s svc.AuditStore) error {
+		return s.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
+			return behind(last, newEvent(0))
+		})
+	})
+}
+
+func readAudit(ctx context.Context, s svc.Store) error {
+	return with(ctx, s, func(s svc.AuditStore) error {
+		return second(s.AuditRecords(ctx, svc.AuditPage{Limit: 10}))
 	})
 }
 
@@ -382,8 +404,7 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 			return second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 50}))
 		},
 		func() error { return s.ChangeSource(ctx, sourceKey(id), move) },
-		func() error { return s.KeepSourceFile(ctx, sourceKey(id), sourceFile(id, id, at(1))) },
-		func() error { return second(s.SourceFile(ctx, sourceKey(id), id)) },
+		func() error { return keepAndRead(ctx, s, sourceKey(id), sourceFile(id, id, at(1))) },
 		func() error { return s.CreateTemplate(ctx, installed(id, "x")) },
 		func() error { return s.ChangeTemplate(ctx, templateKey(id), touch) },
 		func() error { return second(s.Template(ctx, templateKey(id))) },
@@ -408,11 +429,23 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		func() error { return second(s.AllAccess(ctx)) },
 		func() error { return s.DeleteSource(ctx, sourceKey(id)) },
 		func() error { return appendAudit(ctx, s) },
-		func() error { return second(s.AuditRecords(ctx, svc.AuditPage{Limit: 10})) },
+		func() error { return readAudit(ctx, s) },
 	} {
 		if err := do(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keepAndRead keeps a file of a source, and reads it.
+func keepAndRead(
+	ctx context.Context, s svc.Store, key svc.SourceKey, file svc.SourceFile,
+) error {
+	return with(ctx, s, func(s svc.SourceFileStore) error {
+		if err := s.KeepSourceFile(ctx, key, file); err != nil {
+			return err
+		}
+		return second(s.SourceFile(ctx, key, file.Path))
+	})
 }

@@ -12,7 +12,7 @@ import (
 var generalFaults = map[string]func(*store){
 	"the context is ignored": func(s *store) {
 		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-			return s.Store.Sources(context.Background(), page)
+			return s.FullStore.Sources(context.Background(), page)
 		}
 	},
 	"an ended context is answered with an error of the driver": func(s *store) {
@@ -20,13 +20,13 @@ var generalFaults = map[string]func(*store){
 			if ctx.Err() != nil {
 				return svc.Template{}, errors.New("interrupted")
 			}
-			return s.Store.Template(ctx, key)
+			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"times are local": func(s *store) {
 		zone := time.FixedZone("CET", 3600)
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-			template, err := s.Store.Template(ctx, key)
+			template, err := s.FullStore.Template(ctx, key)
 			template.UpdatedAt = template.UpdatedAt.In(zone)
 			return template, err
 		}
@@ -34,14 +34,14 @@ var generalFaults = map[string]func(*store){
 	"times are cut to the second": func(s *store) {
 		s.createAPIKey = func(ctx context.Context, key svc.APIKey) error {
 			key.CreatedAt = key.CreatedAt.Truncate(time.Second)
-			return s.Store.CreateAPIKey(ctx, key)
+			return s.FullStore.CreateAPIKey(ctx, key)
 		}
 	},
 	"the generation grows with reads": func(s *store) {
 		reads := int64(0)
 		var mu sync.Mutex
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			mu.Lock()
 			defer mu.Unlock()
 			reads++
@@ -51,7 +51,7 @@ var generalFaults = map[string]func(*store){
 	},
 	"the generation does not grow": func(s *store) {
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			snapshot, err := s.Store.Access(ctx, query)
+			snapshot, err := s.FullStore.Access(ctx, query)
 			snapshot.Generation = 1
 			return snapshot, err
 		}
@@ -60,24 +60,24 @@ var generalFaults = map[string]func(*store){
 		var kept sync.Map
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			kept.Store(t.TemplateKey, t)
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			if t, there := kept.Load(key); there {
 				return t.(svc.Template), nil
 			}
-			return s.Store.Template(ctx, key)
+			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"memory is shared with readers": func(s *store) {
-		s.template = shared(s.Store.Template)
-		s.source = shared(s.Store.Source)
+		s.template = shared(s.FullStore.Template)
+		s.source = shared(s.FullStore.Source)
 	},
 	"memory is shared with change": func(s *store) {
 		var mu sync.Mutex
 		var last *svc.Template
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if key.ID == "t" {
@@ -93,7 +93,7 @@ var generalFaults = map[string]func(*store){
 			if shared != nil && shared.TemplateKey == key {
 				return *shared, ctx.Err()
 			}
-			return s.Store.Template(ctx, key)
+			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"concurrent writers get an error": func(s *store) {
@@ -104,7 +104,7 @@ var generalFaults = map[string]func(*store){
 			}
 			defer busy.Unlock()
 			time.Sleep(time.Millisecond)
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 }

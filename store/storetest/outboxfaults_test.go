@@ -14,7 +14,7 @@ type claimEvents = func(ctx context.Context, now, until time.Time, limit int) ([
 
 // claims returns a fault in ClaimEvents.
 func claims(fault func(claim claimEvents) claimEvents) func(*store) {
-	return func(s *store) { s.claimEvents = fault(s.Store.ClaimEvents) }
+	return func(s *store) { s.claimEvents = fault(s.FullStore.ClaimEvents) }
 }
 
 var outboxFaults = map[string]func(*store){
@@ -82,7 +82,7 @@ var outboxFaults = map[string]func(*store){
 			if slices.Contains(ids, newEvent(9).ID) {
 				return svc.ErrNotFound
 			}
-			return s.Store.DeleteEvents(ctx, ids)
+			return s.FullStore.DeleteEvents(ctx, ids)
 		}
 	},
 	"events are not deleted": func(s *store) {
@@ -91,11 +91,11 @@ var outboxFaults = map[string]func(*store){
 	"an event raises the generation": func(s *store) {
 		s.addEvents = func(ctx context.Context, events []svc.Event) error {
 			if len(events) > 0 {
-				if _, err := s.Store.KeepValue(ctx, events[0].ID.String(), nil); err != nil {
+				if _, err := s.FullStore.KeepValue(ctx, events[0].ID.String(), nil); err != nil {
 					return err
 				}
 			}
-			return s.Store.AddEvents(ctx, events)
+			return s.FullStore.AddEvents(ctx, events)
 		}
 	},
 }

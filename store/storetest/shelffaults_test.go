@@ -22,7 +22,7 @@ func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), han
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			mu.Lock()
 			defer mu.Unlock()
-			if err := s.Store.KeepSourceFile(ctx, key, svc.SourceFile{}); err != nil {
+			if err := s.FullStore.KeepSourceFile(ctx, key, svc.SourceFile{}); err != nil {
 				return err
 			}
 			if all[key] == nil {
@@ -44,7 +44,7 @@ func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), han
 			mu.Lock()
 			defer mu.Unlock()
 			delete(all, key)
-			return s.Store.DeleteSource(ctx, key)
+			return s.FullStore.DeleteSource(ctx, key)
 		}
 	}
 }
@@ -137,10 +137,10 @@ var shelfFaults = map[string]func(*store){
 	}, asIs),
 	"files stay when their source is deleted": func(s *store) {
 		shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) { all[key][file.Path] = copied(file) }, copied)(s)
-		s.deleteSource = s.Store.DeleteSource
+		s.deleteSource = s.FullStore.DeleteSource
 		found := s.sourceFile
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			if _, err := s.Store.Source(ctx, key); err != nil {
+			if _, err := s.FullStore.Source(ctx, key); err != nil {
 				return svc.SourceFile{}, err
 			}
 			return found(ctx, key, path)

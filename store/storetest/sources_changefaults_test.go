@@ -17,7 +17,7 @@ import (
 func changeOfSource(fault func(before svc.Source, after *svc.Source)) func(*store) {
 	return func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				before := *source
 				write, err := change(source)
 				fault(before, source)
@@ -33,7 +33,7 @@ func writesSigningKey(when func(before, after []byte) bool) func(*store) {
 		var mu sync.Mutex
 		written := map[svc.SourceKey][]byte{}
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				before := bytes.Clone(source.SigningKey)
 				write, err := change(source)
 				mu.Lock()
@@ -45,7 +45,7 @@ func writesSigningKey(when func(before, after []byte) bool) func(*store) {
 			})
 		}
 		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-			source, err := s.Store.Source(ctx, key)
+			source, err := s.FullStore.Source(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			if signingKey, there := written[key]; there && err == nil {
@@ -70,7 +70,7 @@ var changeSourceFaults = map[string]func(*store){
 	}),
 	"change receives a source without its signing key": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				source.SigningKey = nil
 				return change(source)
 			})
@@ -86,7 +86,7 @@ var changeSourceFaults = map[string]func(*store){
 	}),
 	"change receives a source without its token": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				source.SealedToken = nil
 				return change(source)
 			})
@@ -94,15 +94,15 @@ var changeSourceFaults = map[string]func(*store){
 	},
 	"a change of a source changes the sources of all owners": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			_ = s.Store.ChangeSource(ctx, personalSource("bob", key.Name), change)
-			return s.Store.ChangeSource(ctx, key, change)
+			_ = s.FullStore.ChangeSource(ctx, personalSource("bob", key.Name), change)
+			return s.FullStore.ChangeSource(ctx, key, change)
 		}
 	},
 	"a change of a source writes CreatedAt": func(s *store) {
 		var mu sync.Mutex
 		moved := map[svc.SourceKey]time.Time{}
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				write, err := change(source)
 				mu.Lock()
 				defer mu.Unlock()
@@ -113,7 +113,7 @@ var changeSourceFaults = map[string]func(*store){
 			})
 		}
 		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-			source, err := s.Store.Source(ctx, key)
+			source, err := s.FullStore.Source(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			if at, there := moved[key]; there {
@@ -124,7 +124,7 @@ var changeSourceFaults = map[string]func(*store){
 	},
 	"a change of a source is always written": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				_, err := change(source)
 				return true, err
 			})
@@ -133,7 +133,7 @@ var changeSourceFaults = map[string]func(*store){
 	"a refused change of a source is written": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			var refused error
-			err := s.Store.ChangeSource(ctx, key, func(source *svc.Source) (write bool, _ error) {
+			err := s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (write bool, _ error) {
 				write, refused = change(source)
 				return write, nil
 			})
@@ -142,7 +142,7 @@ var changeSourceFaults = map[string]func(*store){
 	},
 	"the error of a change of a source is wrapped": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			if err := s.Store.ChangeSource(ctx, key, change); err != nil {
+			if err := s.FullStore.ChangeSource(ctx, key, change); err != nil {
 				return fmt.Errorf("change source: %w", err)
 			}
 			return nil
@@ -155,12 +155,12 @@ var changeSourceFaults = map[string]func(*store){
 					err = fmt.Errorf("panic: %v", seen)
 				}
 			}()
-			return s.Store.ChangeSource(ctx, key, change)
+			return s.FullStore.ChangeSource(ctx, key, change)
 		}
 	},
 	"change is called for a source that does not exist": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			err := s.Store.ChangeSource(ctx, key, change)
+			err := s.FullStore.ChangeSource(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				_, _ = change(&svc.Source{})
 			}
@@ -170,7 +170,7 @@ var changeSourceFaults = map[string]func(*store){
 	"a change of a source is two mutations": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			wrote := false
-			err := s.Store.ChangeSource(ctx, key, func(source *svc.Source) (write bool, err error) {
+			err := s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (write bool, err error) {
 				write, err = change(source)
 				wrote = write
 				return write, err
@@ -178,12 +178,12 @@ var changeSourceFaults = map[string]func(*store){
 			if err != nil || !wrote {
 				return err
 			}
-			return s.Store.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
+			return s.FullStore.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
 		}
 	},
 	"changes of a source overwrite each other": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			read, err := s.Store.Source(ctx, key)
+			read, err := s.FullStore.Source(ctx, key)
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ var changeSourceFaults = map[string]func(*store){
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				*source = read
 				return true, nil
 			})
@@ -199,17 +199,17 @@ var changeSourceFaults = map[string]func(*store){
 	},
 	"a change concurrent with a delete restores the source": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			read, err := s.Store.Source(ctx, key)
+			read, err := s.FullStore.Source(ctx, key)
 			if err != nil {
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			err = s.Store.ChangeSource(ctx, key, change)
+			err = s.FullStore.ChangeSource(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				if write, err := change(&read); err != nil || !write {
 					return err
 				}
-				_ = s.Store.CreateSource(ctx, read)
+				_ = s.FullStore.CreateSource(ctx, read)
 				return nil
 			}
 			return err
@@ -219,7 +219,7 @@ var changeSourceFaults = map[string]func(*store){
 		var mu sync.Mutex
 		var last *svc.Source
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			return s.Store.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
+			return s.FullStore.ChangeSource(ctx, key, func(source *svc.Source) (bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				last = source
@@ -227,7 +227,7 @@ var changeSourceFaults = map[string]func(*store){
 			})
 		}
 		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-			source, err := s.Store.Source(ctx, key)
+			source, err := s.FullStore.Source(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && last != nil && last.SourceKey == key {

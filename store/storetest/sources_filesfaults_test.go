@@ -18,7 +18,7 @@ func keptAs(fault func(file *svc.SourceFile)) func(*store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			file.Data = bytes.Clone(file.Data)
 			fault(&file)
-			return s.Store.KeepSourceFile(ctx, key, file)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 	}
 }
@@ -27,13 +27,13 @@ func keptAs(fault func(file *svc.SourceFile)) func(*store) {
 func underPath(fault func(path string) string) func(*store) {
 	return func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.Store.SourceFile(ctx, key, fault(path))
+			file, err := s.FullStore.SourceFile(ctx, key, fault(path))
 			file.Path = path
 			return file, err
 		}
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			file.Path = fault(file.Path)
-			return s.Store.KeepSourceFile(ctx, key, file)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 	}
 }
@@ -50,10 +50,10 @@ func forgottenWhen(fault func(s *store, forget func(svc.SourceKey))) func(*store
 		}
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			mark(key, false)
-			return s.Store.KeepSourceFile(ctx, key, file)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.Store.SourceFile(ctx, key, path)
+			file, err := s.FullStore.SourceFile(ctx, key, path)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && forgotten[key] {
@@ -68,7 +68,7 @@ func forgottenWhen(fault func(s *store, forget func(svc.SourceKey))) func(*store
 var sourceFileFaults = map[string]func(*store){
 	"an empty file is not found": func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.Store.SourceFile(ctx, key, path)
+			file, err := s.FullStore.SourceFile(ctx, key, path)
 			if err == nil && len(file.Data) == 0 {
 				return svc.SourceFile{}, svc.ErrNotFound
 			}
@@ -95,24 +95,24 @@ var sourceFileFaults = map[string]func(*store){
 	"paths are cut": underPath(func(path string) string { return path[:min(len(path), 255)] }),
 	"a file is returned without its path": func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.Store.SourceFile(ctx, key, path)
+			file, err := s.FullStore.SourceFile(ctx, key, path)
 			file.Path = ""
 			return file, err
 		}
 	},
 	"an older file does not replace a newer one": func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			if newer, err := s.Store.SourceFile(ctx, key, file.Path); err == nil && newer.KeptAt.After(file.KeptAt) {
+			if newer, err := s.FullStore.SourceFile(ctx, key, file.Path); err == nil && newer.KeptAt.After(file.KeptAt) {
 				return nil
 			}
-			return s.Store.KeepSourceFile(ctx, key, file)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 	},
 	"a missing file is read from another owner": func(s *store) {
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.Store.SourceFile(ctx, key, path)
+			file, err := s.FullStore.SourceFile(ctx, key, path)
 			if errors.Is(err, svc.ErrNotFound) && key.Owner == "bob" {
-				return s.Store.SourceFile(ctx, personalSource("alice", key.Name), path)
+				return s.FullStore.SourceFile(ctx, personalSource("alice", key.Name), path)
 			}
 			return file, err
 		}
@@ -120,14 +120,14 @@ var sourceFileFaults = map[string]func(*store){
 	"source names of files are not case-sensitive": func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			if lower := personalSource(key.Owner, strings.ToLower(key.Name)); lower != key {
-				_ = s.Store.KeepSourceFile(ctx, lower, file)
+				_ = s.FullStore.KeepSourceFile(ctx, lower, file)
 			}
-			return s.Store.KeepSourceFile(ctx, key, file)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 	},
 	"keeping a file of an unknown source is no error": func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			if err := s.Store.KeepSourceFile(ctx, key, file); !errors.Is(err, svc.ErrNotFound) {
+			if err := s.FullStore.KeepSourceFile(ctx, key, file); !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
 			return nil
@@ -136,16 +136,16 @@ var sourceFileFaults = map[string]func(*store){
 	"files of an unknown source are kept until it is registered": func(s *store) {
 		var waiting sync.Map
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			err := s.Store.KeepSourceFile(ctx, key, file)
+			err := s.FullStore.KeepSourceFile(ctx, key, file)
 			if errors.Is(err, svc.ErrNotFound) {
 				waiting.Store(key, file)
 			}
 			return err
 		}
 		s.createSource = func(ctx context.Context, source svc.Source) error {
-			err := s.Store.CreateSource(ctx, source)
+			err := s.FullStore.CreateSource(ctx, source)
 			if file, there := waiting.LoadAndDelete(source.SourceKey); there && err == nil {
-				return s.Store.KeepSourceFile(ctx, source.SourceKey, file.(svc.SourceFile))
+				return s.FullStore.KeepSourceFile(ctx, source.SourceKey, file.(svc.SourceFile))
 			}
 			return err
 		}
@@ -153,21 +153,21 @@ var sourceFileFaults = map[string]func(*store){
 	"deleting a source deletes the files of others with the name": forgottenWhen(func(s *store, forget func(svc.SourceKey)) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			forget(personalSource("bob", key.Name))
-			return s.Store.DeleteSource(ctx, key)
+			return s.FullStore.DeleteSource(ctx, key)
 		}
 	}),
 	"a source that moves loses its files": forgottenWhen(func(s *store, forget func(svc.SourceKey)) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			forget(key)
-			return s.Store.ChangeSource(ctx, key, change)
+			return s.FullStore.ChangeSource(ctx, key, change)
 		}
 	}),
 	"keeping a file is a mutation": func(s *store) {
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			if err := s.Store.KeepSourceFile(ctx, key, file); err != nil {
+			if err := s.FullStore.KeepSourceFile(ctx, key, file); err != nil {
 				return err
 			}
-			return s.Store.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
+			return s.FullStore.ChangeSource(ctx, key, func(*svc.Source) (bool, error) { return true, nil })
 		}
 	},
 	"concurrent KeepSourceFile calls are an error": func(s *store) {
@@ -178,17 +178,17 @@ var sourceFileFaults = map[string]func(*store){
 			}
 			defer busy.Unlock()
 			time.Sleep(time.Millisecond)
-			return s.Store.KeepSourceFile(ctx, key, file)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 	},
 	"a file stays when its source is deleted concurrently": func(s *store) {
 		var left sync.Map
 		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			if _, err := s.Store.Source(ctx, key); err != nil {
+			if _, err := s.FullStore.Source(ctx, key); err != nil {
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			err := s.Store.KeepSourceFile(ctx, key, file)
+			err := s.FullStore.KeepSourceFile(ctx, key, file)
 			if errors.Is(err, svc.ErrNotFound) {
 				left.Store(file.Path, file)
 				return nil
@@ -196,7 +196,7 @@ var sourceFileFaults = map[string]func(*store){
 			return err
 		}
 		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.Store.SourceFile(ctx, key, path)
+			file, err := s.FullStore.SourceFile(ctx, key, path)
 			if of, there := left.Load(path); there && errors.Is(err, svc.ErrNotFound) {
 				return of.(svc.SourceFile), nil
 			}

@@ -5,7 +5,8 @@
 //		storetest.Run(t, func(*testing.T) svc.Store { return memstore.New() })
 //	}
 //
-// Run it with the race detector. With -short it skips the slow rules.
+// Run it with the race detector. With -short it skips the slow rules. It skips the rules of optional
+// roles that the store lacks, and says so.
 package storetest
 
 import (
@@ -34,11 +35,34 @@ func rules() []rule {
 
 // quickRules returns the rules that run fast.
 func quickRules() []rule {
-	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules, sourceFileRules,
+	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules,
 		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules,
 		rebindRules, apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules,
-		accessRowsRules, changeAccessRules, changeRules, outboxRules, auditRules,
-		answerRules, transactionRules)
+		accessRowsRules, changeAccessRules, changeRules, transactionRules,
+		optional[svc.SourceFileStore](sourceFileRules), optional[svc.OutboxStore](outboxRules),
+		optional[svc.AnswerStore](answerRules), optional[svc.AuditStore](auditRules))
+}
+
+// optional returns the rules of an optional role. A store that lacks the role breaks none of them.
+func optional[R any](rules []rule) []rule {
+	list := slices.Clone(rules)
+	for i, rule := range rules {
+		list[i].check = func(c *checker) {
+			if _, has := c.Store.(R); !has {
+				panic(skipped{fmt.Errorf("the store is no %v", reflect.TypeFor[R]())})
+			}
+			rule.check(c)
+		}
+	}
+	return list
+}
+
+// with calls do with an optional role of s. When s lacks the role, it returns the error of ctx.
+func with[R any](ctx context.Context, s svc.Store, do func(role R) error) error {
+	if role, has := s.(R); has {
+		return do(role)
+	}
+	return ctx.Err()
 }
 
 // Run checks every rule in a subtest, each with its own store. newStore returns an empty store, and
@@ -50,7 +74,11 @@ func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
 	}
 	for _, rule := range checked {
 		t.Run(rule.says, func(t *testing.T) {
-			if err := rule.broken(newStore(t)); err != nil {
+			err := rule.broken(newStore(t))
+			if _, is := errors.AsType[skipped](err); is {
+				t.Skipf("skipped: %v", err)
+			}
+			if err != nil {
 				t.Errorf("broken rule: %s.\n%v", rule.says, err)
 			}
 		})
@@ -62,35 +90,52 @@ func Run(t *testing.T, newStore func(t *testing.T) svc.Store) {
 func check(rules []rule, newStore func() svc.Store) map[string]error {
 	broken := map[string]error{}
 	for _, rule := range rules {
-		if err := rule.broken(newStore()); err != nil {
+		err := rule.broken(newStore())
+		if _, is := errors.AsType[skipped](err); err != nil && !is {
 			broken[rule.says] = err
 		}
 	}
 	return broken
 }
 
-// broken returns what the check saw when store breaks the rule, else nil.
+// broken returns what the check saw when store breaks the rule, else nil. A skipped error says that
+// the store lacks the rule's role.
 func (r rule) broken(store svc.Store) (err error) {
 	defer func() {
 		switch seen := recover().(type) {
 		case nil:
 		case violation:
 			err = seen
+		case skipped:
+			err = seen
 		default:
 			err = fmt.Errorf("panic: %v", seen)
 		}
 	}()
-	r.check(&checker{Store: store, ctx: context.Background()})
+	c := &checker{Store: store, ctx: context.Background()}
+	c.SourceFileStore, _ = store.(svc.SourceFileStore)
+	c.OutboxStore, _ = store.(svc.OutboxStore)
+	c.AnswerStore, _ = store.(svc.AnswerStore)
+	c.AuditStore, _ = store.(svc.AuditStore)
+	r.check(c)
 	return nil
 }
 
 // checker holds the store under test and the expectations about it. A violation ends the rule.
 type checker struct {
 	svc.Store
+	svc.SourceFileStore // nil, as each optional role: the store lacks it
+	svc.OutboxStore
+	svc.AnswerStore
+	svc.AuditStore
 	ctx context.Context
 }
 
-type violation struct{ error }
+// violation and skipped end the check of a rule.
+type (
+	violation struct{ error }
+	skipped   struct{ error }
+)
 
 func (c *checker) fail(format string, args ...any) { panic(violation{fmt.Errorf(format, args...)}) }
 

@@ -17,35 +17,35 @@ import (
 var templateFaults = map[string]func(*store){
 	"a template overwrites another": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
-			if err := s.Store.DeleteTemplate(ctx, t.TemplateKey, nil); err != nil && !errors.Is(err, svc.ErrNotFound) {
+			if err := s.FullStore.DeleteTemplate(ctx, t.TemplateKey, nil); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 	"templates of all owners are confused": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			t.Owner = ""
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			key.Owner = ""
-			return s.Store.Template(ctx, key)
+			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"ids are trimmed": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			t.ID = strings.TrimSpace(t.ID)
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			key.ID = strings.TrimSpace(key.ID)
-			return s.Store.Template(ctx, key)
+			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"the base is lost": func(s *store) {
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-			t, err := s.Store.Template(ctx, key)
+			t, err := s.FullStore.Template(ctx, key)
 			return listed(t), err
 		}
 	},
@@ -54,13 +54,13 @@ var templateFaults = map[string]func(*store){
 			if t.Category != nil && *t.Category == "" {
 				t.Category = nil
 			}
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 	"tags are a sorted set": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			t.Tags = slices.Compact(slices.Sorted(slices.Values(t.Tags)))
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 	"manifests are stored as parsed": func(s *store) {
@@ -69,12 +69,12 @@ var templateFaults = map[string]func(*store){
 			if err := json.Unmarshal(t.Manifest, &parsed); err == nil {
 				t.Manifest, _ = json.Marshal(parsed)
 			}
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 	"templates are listed by id": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-			list := allTemplates(ctx, s.Store, page)
+			list := allTemplates(ctx, s.FullStore, page)
 			slices.SortFunc(list, func(a, b svc.Template) int { return cmp.Compare(a.ID, b.ID) })
 			list = slices.DeleteFunc(list, func(t svc.Template) bool { return page.AfterID != "" && t.ID <= page.AfterID })
 			return list[:min(len(list), page.Limit)], ctx.Err()
@@ -82,7 +82,7 @@ var templateFaults = map[string]func(*store){
 	},
 	"names are sorted without regard to case": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-			chunk, err := s.Store.Templates(ctx, page)
+			chunk, err := s.FullStore.Templates(ctx, page)
 			slices.SortStableFunc(chunk, func(a, b svc.Template) int { return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
 			return chunk, err
 		}
@@ -92,7 +92,7 @@ var templateFaults = map[string]func(*store){
 			if page.AfterName != "" {
 				page.AfterID = "\U0010ffff"
 			}
-			return s.Store.Templates(ctx, page)
+			return s.FullStore.Templates(ctx, page)
 		}
 	},
 	"a chunk starts at a number of rows": func(s *store) {
@@ -101,7 +101,7 @@ var templateFaults = map[string]func(*store){
 			if page.AfterID == "" {
 				offset.Store(0)
 			}
-			list := allTemplates(ctx, s.Store, page)
+			list := allTemplates(ctx, s.FullStore, page)
 			list = list[min(int(offset.Load()), len(list)):]
 			chunk := list[:min(len(list), page.Limit)]
 			offset.Add(int64(len(chunk)))
@@ -111,12 +111,12 @@ var templateFaults = map[string]func(*store){
 	"the limit is ignored": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			page.Limit++
-			return s.Store.Templates(ctx, page)
+			return s.FullStore.Templates(ctx, page)
 		}
 	},
 	"a list of large rows ends early": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-			chunk, err := s.Store.Templates(ctx, page)
+			chunk, err := s.FullStore.Templates(ctx, page)
 			if page.AfterID != "" && len(chunk) > 0 && len(chunk[0].Manifest) > 50<<10 {
 				return nil, err
 			}
@@ -126,14 +126,14 @@ var templateFaults = map[string]func(*store){
 	"nothing is skipped": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 			page.Skip = 0
-			return s.Store.Templates(ctx, page)
+			return s.FullStore.Templates(ctx, page)
 		}
 	},
 	"lists include the base": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-			chunk, err := s.Store.Templates(ctx, page)
+			chunk, err := s.FullStore.Templates(ctx, page)
 			for i := range chunk {
-				chunk[i], _ = s.Store.Template(ctx, chunk[i].TemplateKey)
+				chunk[i], _ = s.FullStore.Template(ctx, chunk[i].TemplateKey)
 			}
 			return chunk, err
 		}
@@ -169,14 +169,14 @@ var templateFaults = map[string]func(*store){
 			if page.Tag != "" && page.Owner == "alice" && page.AfterID == "" {
 				page.Owner = "bob"
 			}
-			return s.Store.Templates(ctx, page)
+			return s.FullStore.Templates(ctx, page)
 		}
 	},
 	"tags stay when their template is deleted": func(s *store) {
 		var mu sync.Mutex
 		ever := map[svc.TemplateKey][]string{}
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
-			err := s.Store.CreateTemplate(ctx, t)
+			err := s.FullStore.CreateTemplate(ctx, t)
 			mu.Lock()
 			defer mu.Unlock()
 			ever[t.TemplateKey] = append(ever[t.TemplateKey], t.Tags...)
@@ -190,7 +190,7 @@ var templateFaults = map[string]func(*store){
 	},
 	"deleting an unknown template is no error": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-			if err := s.Store.DeleteTemplate(ctx, key, check); err != nil && !errors.Is(err, svc.ErrNotFound) {
+			if err := s.FullStore.DeleteTemplate(ctx, key, check); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
 			return nil
@@ -198,13 +198,13 @@ var templateFaults = map[string]func(*store){
 	},
 	"deleting a template does not call check": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, _ func(svc.Template) error) error {
-			return s.Store.DeleteTemplate(ctx, key, nil)
+			return s.FullStore.DeleteTemplate(ctx, key, nil)
 		}
 	},
 	"a template is deleted after check refuses": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			var refused error
-			err := s.Store.DeleteTemplate(ctx, key, func(t svc.Template) error {
+			err := s.FullStore.DeleteTemplate(ctx, key, func(t svc.Template) error {
 				if check != nil {
 					refused = check(t)
 				}
@@ -215,7 +215,7 @@ var templateFaults = map[string]func(*store){
 	},
 	"check receives a template without its base": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-			return s.Store.DeleteTemplate(ctx, key, func(t svc.Template) error {
+			return s.FullStore.DeleteTemplate(ctx, key, func(t svc.Template) error {
 				if t.Origin != nil {
 					t.Origin.Base = svc.Content{}
 				}
@@ -229,7 +229,7 @@ var templateFaults = map[string]func(*store){
 	"a template is read before it is deleted": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			if check != nil {
-				t, err := s.Store.Template(ctx, key)
+				t, err := s.FullStore.Template(ctx, key)
 				if err != nil {
 					return err
 				}
@@ -238,13 +238,13 @@ var templateFaults = map[string]func(*store){
 					return err
 				}
 			}
-			return s.Store.DeleteTemplate(ctx, key, nil)
+			return s.FullStore.DeleteTemplate(ctx, key, nil)
 		}
 	},
 	"deleting a template deletes others with the id": func(s *store) {
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-			_ = s.Store.DeleteTemplate(ctx, personalTemplate("alice", key.ID), nil)
-			return s.Store.DeleteTemplate(ctx, key, check)
+			_ = s.FullStore.DeleteTemplate(ctx, personalTemplate("alice", key.ID), nil)
+			return s.FullStore.DeleteTemplate(ctx, key, check)
 		}
 	},
 }
@@ -261,7 +261,7 @@ func filtered(s *store, matches func(svc.Template, svc.TemplateQuery) bool) func
 	return func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 		filter := svc.TemplateQuery{Category: page.Category, Tag: page.Tag}
 		page.Category, page.Tag = "", ""
-		list := slices.DeleteFunc(allTemplates(ctx, s.Store, page), func(t svc.Template) bool {
+		list := slices.DeleteFunc(allTemplates(ctx, s.FullStore, page), func(t svc.Template) bool {
 			return !matches(t, filter) || cmp.Or(cmp.Compare(t.Name, page.AfterName), cmp.Compare(t.ID, page.AfterID)) <= 0
 		})
 		return list[:min(len(list), page.Limit)], ctx.Err()

@@ -15,7 +15,7 @@ import (
 var changeTemplateFaults = map[string]func(*store){
 	"changes of a template overwrite each other": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			read, err := s.Store.Template(ctx, key)
+			read, err := s.FullStore.Template(ctx, key)
 			if err != nil {
 				return err
 			}
@@ -23,7 +23,7 @@ var changeTemplateFaults = map[string]func(*store){
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				*t = read
 				return true, nil
 			})
@@ -32,7 +32,7 @@ var changeTemplateFaults = map[string]func(*store){
 	"a change is written although it failed": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			var failed error
-			err := s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			err := s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				var write bool
 				write, failed = change(t)
 				return write, nil
@@ -42,7 +42,7 @@ var changeTemplateFaults = map[string]func(*store){
 	},
 	"a change is always written": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				_, err := change(t)
 				return true, err
 			})
@@ -50,7 +50,7 @@ var changeTemplateFaults = map[string]func(*store){
 	},
 	"a change's error is wrapped": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			if err := s.Store.ChangeTemplate(ctx, key, change); err != nil {
+			if err := s.FullStore.ChangeTemplate(ctx, key, change); err != nil {
 				return fmt.Errorf("change template: %w", err)
 			}
 			return nil
@@ -63,12 +63,12 @@ var changeTemplateFaults = map[string]func(*store){
 					err = fmt.Errorf("panic: %v", seen)
 				}
 			}()
-			return s.Store.ChangeTemplate(ctx, key, change)
+			return s.FullStore.ChangeTemplate(ctx, key, change)
 		}
 	},
 	"change is called for a template that does not exist": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			err := s.Store.ChangeTemplate(ctx, key, change)
+			err := s.FullStore.ChangeTemplate(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				_, _ = change(&svc.Template{})
 			}
@@ -77,7 +77,7 @@ var changeTemplateFaults = map[string]func(*store){
 	},
 	"change receives a template without its base": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				without := listed(*t)
 				write, err := change(&without)
 				if write {
@@ -89,7 +89,7 @@ var changeTemplateFaults = map[string]func(*store){
 	},
 	"a change keeps the tags": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				tags := slices.Clone(t.Tags)
 				write, err := change(t)
 				t.Tags = tags
@@ -101,7 +101,7 @@ var changeTemplateFaults = map[string]func(*store){
 		var mu sync.Mutex
 		moved := map[svc.TemplateKey]time.Time{}
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				write, err := change(t)
 				mu.Lock()
 				defer mu.Unlock()
@@ -112,7 +112,7 @@ var changeTemplateFaults = map[string]func(*store){
 			})
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-			t, err := s.Store.Template(ctx, key)
+			t, err := s.FullStore.Template(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			if at, there := moved[key]; there {
@@ -123,17 +123,17 @@ var changeTemplateFaults = map[string]func(*store){
 	},
 	"a change concurrent with a delete restores the template": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			read, err := s.Store.Template(ctx, key)
+			read, err := s.FullStore.Template(ctx, key)
 			if err != nil {
 				return err
 			}
 			time.Sleep(time.Millisecond)
-			err = s.Store.ChangeTemplate(ctx, key, change)
+			err = s.FullStore.ChangeTemplate(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				if write, err := change(&read); err != nil || !write {
 					return err
 				}
-				_ = s.Store.CreateTemplate(ctx, read)
+				_ = s.FullStore.CreateTemplate(ctx, read)
 				return nil
 			}
 			return err

@@ -14,7 +14,7 @@ import (
 func asInstalled(fault func(i *svc.Installation)) func(*store) {
 	return func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			for i := range chunk {
 				fault(&chunk[i])
 			}
@@ -28,7 +28,7 @@ func installationsOf(ask func(page *svc.InstallationPage), answer func(chunk []s
 	return func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
 			ask(&page)
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			if err != nil {
 				return nil, err
 			}
@@ -50,9 +50,9 @@ var installationFaults = map[string]func(*store){
 	}),
 	"installations bring the base": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			for i := range chunk {
-				t, _ := s.Store.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: chunk[i].ID})
+				t, _ := s.FullStore.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: chunk[i].ID})
 				chunk[i].Origin = *t.Origin
 			}
 			return chunk, err
@@ -62,15 +62,15 @@ var installationFaults = map[string]func(*store){
 		s.installations = func(ctx context.Context, page svc.InstallationPage) (list []svc.Installation, err error) {
 			limit := page.Limit
 			page.Limit = 1_000_000
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			list = slices.DeleteFunc(chunk, func(i svc.Installation) bool { return i.Origin.URL == "" })
 			return list[:min(limit, len(list))], err
 		}
 	},
 	"templates made by hand are installations": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			chunk, err := s.Store.Installations(ctx, page)
-			templates := allTemplates(ctx, s.Store, svc.TemplatePage{Scope: page.Scope, Owner: page.Owner})
+			chunk, err := s.FullStore.Installations(ctx, page)
+			templates := allTemplates(ctx, s.FullStore, svc.TemplatePage{Scope: page.Scope, Owner: page.Owner})
 			for _, t := range templates {
 				if t.Origin == nil && t.ID > page.After && len(chunk) < page.Limit {
 					chunk = append(chunk, svc.Installation{ID: t.ID})
@@ -92,29 +92,29 @@ var installationFaults = map[string]func(*store){
 	}),
 	"a chunk of installations begins with the last of the one before": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			t, err := s.Store.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: page.After})
+			t, err := s.FullStore.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: page.After})
 			if err != nil || t.Origin == nil || page.Limit < 2 {
-				return s.Store.Installations(ctx, page)
+				return s.FullStore.Installations(ctx, page)
 			}
 			page.Limit--
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			return append([]svc.Installation{installationOf(t)}, chunk...), err
 		}
 	},
 	"an installation list goes on only from an existing one": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			_, err := s.Store.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: page.After})
+			_, err := s.FullStore.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: page.After})
 			if errors.Is(err, svc.ErrNotFound) {
 				page.After = ""
 			}
-			return s.Store.Installations(ctx, page)
+			return s.FullStore.Installations(ctx, page)
 		}
 	},
 	"a chunk of installations of large templates ends early": func(s *store) {
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			for i := range chunk {
-				t, _ := s.Store.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: chunk[i].ID})
+				t, _ := s.FullStore.Template(ctx, svc.TemplateKey{Scope: page.Scope, Owner: page.Owner, ID: chunk[i].ID})
 				if len(t.Manifest) > 100_000 {
 					return chunk[:i+1], err
 				}
@@ -130,7 +130,7 @@ var installationFaults = map[string]func(*store){
 			page.Scope = svc.ScopeServer
 		}
 	}, asAnswered),
-	"installations are read once and then cached": func(s *store) { s.installations = shared(s.Store.Installations) },
+	"installations are read once and then cached": func(s *store) { s.installations = shared(s.FullStore.Installations) },
 	"a change of a template keeps the old URL": raises(func(before svc.Template, after *svc.Template) {
 		if before.Origin != nil && after.Origin != nil {
 			after.Origin.URL = before.Origin.URL
@@ -149,13 +149,13 @@ var installationFaults = map[string]func(*store){
 	"deleted templates are installations": func(s *store) {
 		var deleted sync.Map
 		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-			if t, err := s.Store.Template(ctx, key); err == nil && t.Origin != nil {
+			if t, err := s.FullStore.Template(ctx, key); err == nil && t.Origin != nil {
 				deleted.Store(key, installationOf(t))
 			}
-			return s.Store.DeleteTemplate(ctx, key, check)
+			return s.FullStore.DeleteTemplate(ctx, key, check)
 		}
 		s.installations = func(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-			chunk, err := s.Store.Installations(ctx, page)
+			chunk, err := s.FullStore.Installations(ctx, page)
 			deleted.Range(func(key, i any) bool {
 				if key.(svc.TemplateKey).ID > page.After && len(chunk) < page.Limit {
 					chunk = append(chunk, i.(svc.Installation))
@@ -172,7 +172,7 @@ var installationFaults = map[string]func(*store){
 				origin.URL = origin.URL[:min(len(origin.URL), 1024)]
 				t.Origin = &origin
 			}
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 	"an index row holds 2,704 bytes": func(s *store) {
@@ -180,7 +180,7 @@ var installationFaults = map[string]func(*store){
 			if o := t.Origin; o != nil && len(t.Owner+t.ID+o.Source.Owner+o.Source.Name+o.ID+o.Revision+o.URL) > 2600 {
 				return errors.New("index row too long")
 			}
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 	},
 }

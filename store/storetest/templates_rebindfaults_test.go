@@ -21,7 +21,7 @@ func returned(fault func(keys []svc.TemplateKey) []svc.TemplateKey) func(*store)
 func rebound(fault func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey) func(*store) {
 	return func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			if err != nil {
 				return nil, err
 			}
@@ -35,9 +35,9 @@ func alsoRebound(others func(source svc.SourceKey) svc.SourceKey) func(*store) {
 	return func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			if other := others(source); other != source {
-				_, _ = s.Store.RebindTemplates(ctx, other, url)
+				_, _ = s.FullStore.RebindTemplates(ctx, other, url)
 			}
-			return s.Store.RebindTemplates(ctx, source, url)
+			return s.FullStore.RebindTemplates(ctx, source, url)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func differently(show func(t *svc.Template)) func(*store) {
 		var mu sync.Mutex
 		seen := map[svc.TemplateKey]bool{}
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, key := range keys {
@@ -57,7 +57,7 @@ func differently(show func(t *svc.Template)) func(*store) {
 			return keys, err
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-			t, err := s.Store.Template(ctx, key)
+			t, err := s.FullStore.Template(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[key] {
@@ -80,19 +80,19 @@ func skipping(skip func(key svc.TemplateKey, old, url string) bool) func(*store)
 			if t.Origin != nil {
 				urls[t.TemplateKey] = t.Origin.URL
 			}
-			return s.Store.CreateTemplate(ctx, t)
+			return s.FullStore.CreateTemplate(ctx, t)
 		}
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			for _, key := range keys {
 				hidden[key] = skip(key, urls[key], url)
 			}
 			return slices.DeleteFunc(keys, func(key svc.TemplateKey) bool { return hidden[key] }), err
 		}
 		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-			t, err := s.Store.Template(ctx, key)
+			t, err := s.FullStore.Template(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			if t.Origin != nil && hidden[key] {
@@ -139,7 +139,7 @@ var rebindFaults = map[string]func(*store){
 	}),
 	"ten templates are re-bound at most": func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			return keys[:min(10, len(keys))], err
 		}
 	},
@@ -147,7 +147,7 @@ var rebindFaults = map[string]func(*store){
 		var mu sync.Mutex
 		told := map[svc.SourceKey]map[svc.TemplateKey]bool{}
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			mu.Lock()
 			defer mu.Unlock()
 			if told[source] == nil {
@@ -171,16 +171,16 @@ var rebindFaults = map[string]func(*store){
 	}),
 	"templates made by hand are bound": func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			_ = s.Store.ChangeTemplate(ctx, templateKey("made by hand"), func(t *svc.Template) (bool, error) {
+			_ = s.FullStore.ChangeTemplate(ctx, templateKey("made by hand"), func(t *svc.Template) (bool, error) {
 				t.Origin = &svc.Origin{Source: source, URL: url}
 				return true, nil
 			})
-			return s.Store.RebindTemplates(ctx, source, url)
+			return s.FullStore.RebindTemplates(ctx, source, url)
 		}
 	},
 	"RebindTemplates of a source without templates is an error": func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			if err == nil && len(keys) == 0 {
 				err = svc.ErrNotFound
 			}
@@ -196,7 +196,7 @@ var rebindFaults = map[string]func(*store){
 	"re-binding returns keys, but writes nothing": differently(func(t *svc.Template) { t.Origin.URL = installed("t").Origin.URL }),
 	"lists show the first URL": func(s *store) {
 		s.templates = func(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-			chunk, err := s.Store.Templates(ctx, page)
+			chunk, err := s.FullStore.Templates(ctx, page)
 			for i := range chunk {
 				if chunk[i].Origin != nil {
 					chunk[i].Origin.URL = installed("t").Origin.URL
@@ -208,7 +208,7 @@ var rebindFaults = map[string]func(*store){
 	"re-binding leaves a version": rebound(func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey {
 		for _, key := range keys {
 			for _, n := range []int64{1, -1} {
-				_ = s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+				_ = s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 					t.Version += n
 					return true, nil
 				})
@@ -218,13 +218,13 @@ var rebindFaults = map[string]func(*store){
 	}),
 	"re-binding nothing is a mutation": rebound(func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey {
 		if len(keys) == 0 {
-			_, _ = s.Store.KeepValue(ctx, time.Now().String(), nil)
+			_, _ = s.FullStore.KeepValue(ctx, time.Now().String(), nil)
 		}
 		return keys
 	}),
 	"re-binding is a mutation for each template": rebound(func(ctx context.Context, s *store, keys []svc.TemplateKey) []svc.TemplateKey {
 		for _, key := range keys {
-			_ = s.Store.ChangeTemplate(ctx, key, func(*svc.Template) (bool, error) { return true, nil })
+			_ = s.FullStore.ChangeTemplate(ctx, key, func(*svc.Template) (bool, error) { return true, nil })
 		}
 		return keys
 	}),
@@ -236,7 +236,7 @@ var rebindFaults = map[string]func(*store){
 	"re-binding overwrites concurrent changes": func(s *store) {
 		changed := make(chan struct{})
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			err := s.Store.ChangeTemplate(ctx, key, change)
+			err := s.FullStore.ChangeTemplate(ctx, key, change)
 			select {
 			case changed <- struct{}{}:
 			default:
@@ -244,9 +244,9 @@ var rebindFaults = map[string]func(*store){
 			return err
 		}
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			read, err := s.Store.Template(ctx, templateKey("t"))
+			read, err := s.FullStore.Template(ctx, templateKey("t"))
 			if err != nil || read.Origin == nil || len(url) != len("https://1.example") {
-				return s.Store.RebindTemplates(ctx, source, url) // no change runs at the same time
+				return s.FullStore.RebindTemplates(ctx, source, url) // no change runs at the same time
 			}
 			for range racers { // at least one of racers changes began after this
 				select {
@@ -254,11 +254,11 @@ var rebindFaults = map[string]func(*store){
 				case <-time.After(time.Second):
 				}
 			}
-			_ = s.Store.ChangeTemplate(ctx, read.TemplateKey, func(t *svc.Template) (bool, error) {
+			_ = s.FullStore.ChangeTemplate(ctx, read.TemplateKey, func(t *svc.Template) (bool, error) {
 				*t = read
 				return true, nil
 			})
-			return s.Store.RebindTemplates(ctx, source, url)
+			return s.FullStore.RebindTemplates(ctx, source, url)
 		}
 	},
 	"concurrent re-binding is an error": func(s *store) {
@@ -269,15 +269,15 @@ var rebindFaults = map[string]func(*store){
 			}
 			defer busy.Unlock()
 			time.Sleep(time.Millisecond)
-			return s.Store.RebindTemplates(ctx, source, url)
+			return s.FullStore.RebindTemplates(ctx, source, url)
 		}
 	},
 	"templates are re-bound one by one": func(s *store) {
 		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-			keys, err := s.Store.RebindTemplates(ctx, source, url)
+			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			for _, key := range keys {
 				time.Sleep(time.Millisecond)
-				_ = s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+				_ = s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 					t.Origin.URL = url
 					return true, nil
 				})

@@ -11,7 +11,7 @@ import (
 func versionsFault(fault func(chunk []svc.TemplateVersion) []svc.TemplateVersion) func(*store) {
 	return func(s *store) {
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
-			chunk, err := s.Store.TemplateVersions(ctx, key, before, limit)
+			chunk, err := s.FullStore.TemplateVersions(ctx, key, before, limit)
 			return fault(chunk), err
 		}
 	}
@@ -21,7 +21,7 @@ func versionsFault(fault func(chunk []svc.TemplateVersion) []svc.TemplateVersion
 func raises(fault func(before svc.Template, after *svc.Template)) func(*store) {
 	return func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			return s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			return s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				before := *t
 				write, err := change(t)
 				fault(before, t)
@@ -46,14 +46,14 @@ var versionFaults = map[string]func(*store){
 	}),
 	"before includes its own version": func(s *store) {
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
-			return s.Store.TemplateVersions(ctx, key, max(before, before+1), limit)
+			return s.FullStore.TemplateVersions(ctx, key, max(before, before+1), limit)
 		}
 	},
 	"versions of templates with one id are confused": func(s *store) {
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
-			chunk, err := s.Store.TemplateVersions(ctx, key, before, limit)
+			chunk, err := s.FullStore.TemplateVersions(ctx, key, before, limit)
 			if err == nil && len(chunk) == 0 {
-				return s.Store.TemplateVersions(ctx, personalTemplate("alice", key.ID), before, limit)
+				return s.FullStore.TemplateVersions(ctx, personalTemplate("alice", key.ID), before, limit)
 			}
 			return chunk, err
 		}
@@ -61,7 +61,7 @@ var versionFaults = map[string]func(*store){
 	"versions share the store's memory": func(s *store) {
 		kept := map[svc.TemplateKey][]svc.TemplateVersion{}
 		s.templateVersions = func(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
-			chunk, err := s.Store.TemplateVersions(ctx, key, before, limit)
+			chunk, err := s.FullStore.TemplateVersions(ctx, key, before, limit)
 			if len(chunk) == 0 {
 				return chunk, err
 			}
@@ -75,7 +75,7 @@ var versionFaults = map[string]func(*store){
 	"a refused change leaves a version": func(s *store) {
 		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			var refused error
-			if err := s.Store.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
+			if err := s.FullStore.ChangeTemplate(ctx, key, func(t *svc.Template) (bool, error) {
 				before := *t
 				write, err := change(t)
 				if refused = err; err != nil || !write {

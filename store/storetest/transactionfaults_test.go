@@ -11,7 +11,7 @@ type atomically = func(ctx context.Context, fn func(ctx context.Context, tx svc.
 
 // joins returns a fault in Atomically.
 func joins(fault func(good svc.Store, atomically atomically) atomically) func(*store) {
-	return func(s *store) { s.atomically = fault(s.Store, s.Store.Atomically) }
+	return func(s *store) { s.atomically = fault(s.FullStore, s.FullStore.Atomically) }
 }
 
 // around returns a fault in the function of a transaction: in its argument or its error.
@@ -77,6 +77,9 @@ var transactionFaults = map[string]func(*store){
 		return fn(broken(func(s *store) {
 			s.template = func(context.Context, svc.TemplateKey) (svc.Template, error) { return svc.Template{}, svc.ErrNotFound }
 		})(tx))
+	}),
+	"a transaction lacks the optional roles": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(bare{tx})
 	}),
 	"a transaction raises the generation": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		_, err := tx.KeepValue(context.Background(), "transaction", nil)
