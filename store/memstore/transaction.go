@@ -95,7 +95,7 @@ func (noLock) Unlock() {}
 // inTx is a Store that refuses the calls that make no sense in a transaction.
 type inTx struct{ *Store }
 
-var errInTx = errors.New("this call is not allowed in a transaction: call it on the store itself")
+var errInTx = errors.New("not possible in a transaction: call the store outside the transaction")
 
 func (inTx) AwaitChange(context.Context, int64) error { return errInTx }
 

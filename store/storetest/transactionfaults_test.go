@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -80,6 +81,16 @@ var transactionFaults = map[string]func(*store){
 	}),
 	"a transaction lacks the optional roles": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		return fn(bare{tx})
+	}),
+	"events are claimed in a transaction": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(broken(func(s *store) {
+			s.claimEvents = func(context.Context, time.Time, time.Time, int) ([]svc.Event, error) { return nil, nil }
+		})(tx))
+	}),
+	"a transaction awaits changes": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(broken(func(s *store) {
+			s.awaitChange = func(context.Context, int64) error { return nil }
+		})(tx))
 	}),
 	"a transaction raises the generation": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		_, err := tx.KeepValue(context.Background(), "transaction", nil)

@@ -102,6 +102,18 @@ var transactionRules = []rule{
 			return nil
 		}))
 	}},
+	{"AwaitChange and ClaimEvents fail in a transaction", func(c *checker) {
+		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+			if tx.AwaitChange(ctx, 0) == nil {
+				c.fail("AwaitChange did not fail")
+			}
+			if outbox, has := tx.(svc.OutboxStore); has &&
+				second(outbox.ClaimEvents(ctx, at(0), at(1), 1)) == nil {
+				c.fail("ClaimEvents did not fail")
+			}
+			return nil
+		}))
+	}},
 	{"a transaction that only reads does not raise the generation", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
