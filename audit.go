@@ -24,13 +24,14 @@ type Audit struct {
 // Errors: CodeInvalid (its Field is the name of a parameter of GET /admin/events), CodeForbidden,
 // CodeNotFound (this server keeps no events). An error is yielded once, last.
 func (s *Audit) Records(
-	ctx context.Context, by Principal, filter AuditFilter,
+	ctx context.Context, by Principal, query AuditQuery,
 ) iter.Seq2[AuditRecord, error] {
-	page := AuditPage{AuditFilter: filter, Limit: listChunk}
-	page.Since, page.Until = roundUp(filter.Since), roundUp(filter.Until)
-	return list(ctx, "list events", page.Limit,
+	page := query
+	page.Limit = chunkOf(query.Limit)
+	page.Since, page.Until = roundUp(query.Since), roundUp(query.Until)
+	return upTo(query.Limit, list(ctx, "list events", page.Limit,
 		func() error {
-			if err := filter.check(); err != nil {
+			if err := query.check(); err != nil {
 				return err
 			}
 			if err := s.authorize(ctx, by, ActionAuditRead); err != nil {
@@ -45,7 +46,7 @@ func (s *Audit) Records(
 			return nil
 		},
 		func() ([]AuditRecord, error) { return s.roles.audit.AuditRecords(ctx, page) },
-		func(last AuditRecord) { page.Before = last.Number })
+		func(last AuditRecord) { page.Before = last.Number }))
 }
 
 // auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
@@ -59,27 +60,28 @@ func roundUp(t time.Time) time.Time {
 	return t.UTC().Add(time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
-func (f AuditFilter) check() error {
+func (q AuditQuery) check() error {
 	var c checker
-	switch f.ActorKind {
+	switch q.ActorKind {
 	case "", KindUser, KindServiceAccount, KindHost:
 	default:
 		c.add("actor_kind", `must be "user", "service_account" or "host"`)
 	}
-	c.text("actor", f.ActorID, MaxIDLength)
-	switch f.TargetKind {
+	c.text("actor", q.ActorID, MaxIDLength)
+	switch q.TargetKind {
 	case "", TargetSource, TargetTemplate, TargetAPIKey,
 		TargetUser, TargetGroup, TargetServiceAccount,
 		TargetPolicy, TargetAttachment, TargetBankPolicy:
 	default:
 		c.add("target_kind", "must be the kind of a target")
 	}
-	c.text("target", f.TargetID, maxTargetLength)
-	c.year("since", f.Since)
-	c.year("until", f.Until)
-	if f.Before < 0 {
+	c.text("target", q.TargetID, maxTargetLength)
+	c.year("since", q.Since)
+	c.year("until", q.Until)
+	if q.Before < 0 {
 		c.add("cursor", "must not be negative")
 	}
+	c.count("limit", q.Limit)
 	return c.err()
 }
 
@@ -128,7 +130,7 @@ func (s *Audit) Verify(
 		v.known[mark.Number] = append(v.known[mark.Number], mark)
 	}
 	delete(v.known, 0) // the mark of a check that found no records
-	for record, err := range s.Records(ctx, by, AuditFilter{}) {
+	for record, err := range s.Records(ctx, by, AuditQuery{}) {
 		if err != nil {
 			return AuditCheck{}, err
 		}

@@ -26,7 +26,7 @@ func keeping(c *svc.Config) { c.Events.Keep = true }
 func (h *host) kept(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
 		all = append(all, string(r.Action)+" "+string(r.Target.Kind)+"/"+r.Target.ID+" by "+r.Actor.ID)
 	}
 	slices.Reverse(all)
@@ -78,7 +78,7 @@ func TestEveryEventIsKept(t *testing.T) {
 	h := newHost(t, keeping, importing)
 	everyMutation(t, h)
 	told := h.events
-	records := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{}))
+	records := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
 	slices.Reverse(records)
 	seen := map[svc.EventAction]bool{}
 	is.Equal(len(records), len(told))
@@ -226,44 +226,47 @@ func TestFilterOfRecords(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, keeping, importing)
 	everyMutation(t, h)
-	all := collect(t, h.Audit.Records(t.Context(), admin, svc.AuditFilter{}))
+	all := collect(t, h.Audit.Records(t.Context(), admin, svc.AuditQuery{}))
 	key := all[slices.IndexFunc(all, func(r svc.AuditRecord) bool { return r.Action == svc.EventAPIKeyRevoked && r.Actor.ID == "alice" })]
 	for _, c := range []struct {
-		filter svc.AuditFilter
+		filter svc.AuditQuery
 		fits   func(svc.AuditRecord) bool
 	}{
-		{svc.AuditFilter{ActorID: "alice"}, func(r svc.AuditRecord) bool { return r.Actor.ID == "alice" }},
-		{svc.AuditFilter{ActorKind: svc.KindHost}, func(r svc.AuditRecord) bool { return r.Actor == svc.Host.Identity() }},
-		{svc.AuditFilter{TargetKind: svc.TargetSource}, func(r svc.AuditRecord) bool { return r.Target.Kind == svc.TargetSource }},
-		{svc.AuditFilter{TargetID: key.Target.ID}, func(r svc.AuditRecord) bool { return r.Target.ID == key.Target.ID }},
-		{svc.AuditFilter{Since: key.Time, Until: key.Time.Add(1)}, func(r svc.AuditRecord) bool { return r.Time.Equal(key.Time) }},
-		{svc.AuditFilter{Since: key.Time.Add(1)}, func(r svc.AuditRecord) bool { return r.Time.After(key.Time) }},
-		{svc.AuditFilter{Until: key.Time}, func(r svc.AuditRecord) bool { return r.Time.Before(key.Time) }},
-		{svc.AuditFilter{Before: 5}, func(r svc.AuditRecord) bool { return r.Number < 5 }},
-		{svc.AuditFilter{ActorID: "alice", TargetKind: svc.TargetSource}, func(svc.AuditRecord) bool { return false }},
+		{svc.AuditQuery{ActorID: "alice"}, func(r svc.AuditRecord) bool { return r.Actor.ID == "alice" }},
+		{svc.AuditQuery{ActorKind: svc.KindHost}, func(r svc.AuditRecord) bool { return r.Actor == svc.Host.Identity() }},
+		{svc.AuditQuery{TargetKind: svc.TargetSource}, func(r svc.AuditRecord) bool { return r.Target.Kind == svc.TargetSource }},
+		{svc.AuditQuery{TargetID: key.Target.ID}, func(r svc.AuditRecord) bool { return r.Target.ID == key.Target.ID }},
+		{svc.AuditQuery{Since: key.Time, Until: key.Time.Add(1)}, func(r svc.AuditRecord) bool { return r.Time.Equal(key.Time) }},
+		{svc.AuditQuery{Since: key.Time.Add(1)}, func(r svc.AuditRecord) bool { return r.Time.After(key.Time) }},
+		{svc.AuditQuery{Until: key.Time}, func(r svc.AuditRecord) bool { return r.Time.Before(key.Time) }},
+		{svc.AuditQuery{Before: 5}, func(r svc.AuditRecord) bool { return r.Number < 5 }},
+		{svc.AuditQuery{ActorID: "alice", TargetKind: svc.TargetSource}, func(svc.AuditRecord) bool { return false }},
 	} {
 		want := slices.DeleteFunc(slices.Clone(all), func(r svc.AuditRecord) bool { return !c.fits(r) })
+		is.Equal(collect(t, h.Audit.Records(t.Context(), svc.Host, c.filter)), append([]svc.AuditRecord(nil), want...))
+		c.filter.Limit = 1
+		want = want[:min(1, len(want))]
 		is.Equal(collect(t, h.Audit.Records(t.Context(), svc.Host, c.filter)), append([]svc.AuditRecord(nil), want...))
 	}
 }
 
 func TestWhoReadsRecords(t *testing.T) {
 	h := newHost(t, keeping)
-	ask := func(by svc.Principal, filter svc.AuditFilter) error {
+	ask := func(by svc.Principal, filter svc.AuditQuery) error {
 		_, err := h.Audit.Verify(t.Context(), by)
 		listed := lastError(h.Audit.Records(t.Context(), by, filter))
-		if filter == (svc.AuditFilter{}) && svc.ErrorCode(err) != svc.ErrorCode(listed) {
+		if filter == (svc.AuditQuery{}) && svc.ErrorCode(err) != svc.ErrorCode(listed) {
 			t.Errorf("%v verifies: %v, lists: %v", by, err, listed)
 		}
 		return listed
 	}
 	for _, by := range []svc.Principal{svc.Host, admin, user("carol", svc.ActionAuditRead), user("carol", "iam:audit:*")} {
-		is.New(t).NoErr(ask(by, svc.AuditFilter{}))
+		is.New(t).NoErr(ask(by, svc.AuditQuery{}))
 	}
 	for _, by := range []svc.Principal{alice, svc.Unmapped, user("carol", "template:*", "iam:users:*")} {
-		wantCode(t, ask(by, svc.AuditFilter{}), svc.CodeForbidden, "")
+		wantCode(t, ask(by, svc.AuditQuery{}), svc.CodeForbidden, "")
 	}
-	for field, filter := range map[string]svc.AuditFilter{
+	for field, filter := range map[string]svc.AuditQuery{
 		"actor_kind":  {ActorKind: "admin"},
 		"actor":       {ActorID: strings.Repeat("a", 129)},
 		"target_kind": {TargetKind: "key"},
@@ -271,13 +274,14 @@ func TestWhoReadsRecords(t *testing.T) {
 		"since":       {Since: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"until":       {Until: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"cursor":      {Before: -1},
+		"limit":       {Limit: -1},
 	} {
 		wantCode(t, ask(alice, filter), svc.CodeInvalid, field)
 	}
 	h = newHost(t)
 	create(t, h, "a", svc.Content{})
-	wantCode(t, ask(admin, svc.AuditFilter{}), svc.CodeNotFound, "")
-	wantCode(t, ask(alice, svc.AuditFilter{}), svc.CodeForbidden, "")
+	wantCode(t, ask(admin, svc.AuditQuery{}), svc.CodeNotFound, "")
+	wantCode(t, ask(alice, svc.AuditQuery{}), svc.CodeForbidden, "")
 }
 
 // tampered is a store whose records somebody has changed.
@@ -286,7 +290,7 @@ type tampered struct {
 	records []svc.AuditRecord // newest first
 }
 
-func (s *tampered) AuditRecords(_ context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+func (s *tampered) AuditRecords(_ context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	rest := slices.DeleteFunc(slices.Clone(s.records), func(r svc.AuditRecord) bool { return page.Before != 0 && r.Number >= page.Before })
 	return rest[:min(len(rest), page.Limit)], nil
 }
@@ -298,7 +302,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		create(t, h, fmt.Sprint(i), svc.Content{})
 	}
 	first := h.wantSound(t)
-	all := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{}))
+	all := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
 	at := func(number int64) svc.AuditMark { return svc.AuditMark{Number: number, Hash: all[n-number].Hash} }
 	for name, c := range map[string]struct {
 		tamper func(r []svc.AuditRecord) []svc.AuditRecord // r[0] is number 300
@@ -415,7 +419,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 	is.NoErr(err)
 
 	var all []string
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetAPIKey})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: svc.TargetAPIKey})) {
 		all = append(all, fmt.Sprintf("%s %s by %s", r.Action, r.Target.ID, r.ActorKey))
 	}
 	slices.Reverse(all)
@@ -425,7 +429,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 		"api_key.imported " + imported.ID + " by " + first.ID, "api_key.revoked " + imported.ID + " by " + first.ID,
 		"api_key.revoked " + next.ID + " by ", "api_key.revoked " + first.ID + " by " + first.ID,
 	})
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{TargetKind: svc.TargetTemplate, TargetID: "notes"})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: svc.TargetTemplate, TargetID: "notes"})) {
 		is.Equal(r.ActorKey, first.ID)
 	}
 	h.wantSound(t)

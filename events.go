@@ -99,16 +99,17 @@ type AuditRecord struct {
 	Hash     []byte // the SHA-256 of all other fields, as docs/audit.md defines it
 }
 
-// AuditFilter selects records. A record must match all fields that are set. A zero field matches
-// every record.
-type AuditFilter struct {
+// AuditQuery asks for a part of the records. A record must match all fields that are set. The zero
+// query asks for all records.
+type AuditQuery struct {
 	ActorKind  Kind
 	ActorID    string
 	TargetKind TargetKind
 	TargetID   string    // of any kind when TargetKind is ""
 	Since      time.Time // records at that time or later
 	Until      time.Time // records before that time
-	Before     int64     // records with a smaller Number
+	Before     int64     // records with a smaller Number, not negative
+	Limit      int       // the most records to list, not negative; 0: all
 }
 
 // followedBy returns the records of events, with r as the record before the first.

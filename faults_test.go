@@ -48,7 +48,7 @@ func (s *brokenStore) KeepAnswer(context.Context, svc.KeptAnswer, time.Time) err
 func (s *brokenStore) AppendAudit(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error {
 	return s.err
 }
-func (s *brokenStore) AuditRecords(context.Context, svc.AuditPage) ([]svc.AuditRecord, error) {
+func (s *brokenStore) AuditRecords(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error) {
 	return nil, s.err
 }
 func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) {
@@ -123,7 +123,7 @@ func callAll(t *testing.T, h *host) map[string]error {
 		"remove":    h.Sources.Remove(ctx, by, "acme"),
 		"sources":   lastError(h.Sources.List(ctx, by)),
 		"templates": lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
-		"events":    lastError(h.Audit.Records(ctx, by, svc.AuditFilter{})),
+		"events":    lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
 		"history":   lastError(h.Templates.History(ctx, by, "x")),
 		"delete":    h.Templates.Delete(ctx, by, "x"),
 		"keys":      lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),

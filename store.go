@@ -389,15 +389,10 @@ type AuditStore interface {
 	// stays. next does no I/O, and the store may call it again. In a transaction, call AppendAudit
 	// after the mutations, so that all writers wait for each other in one order.
 	AppendAudit(ctx context.Context, next func(last AuditRecord) []AuditRecord) error
-	// AuditRecords returns a chunk of the records that page asks for, greatest Number first. A
-	// chunk of fewer than page.Limit is the last.
-	AuditRecords(ctx context.Context, page AuditPage) ([]AuditRecord, error)
-}
-
-// AuditPage asks for one chunk of a list of records. Its times are UTC with microseconds.
-type AuditPage struct {
-	AuditFilter
-	Limit int // the most records to return, > 0
+	// AuditRecords returns a chunk of the records that query asks for, greatest Number first. A
+	// chunk of fewer than query.Limit, which is > 0, is the last. The times of query are UTC with
+	// microseconds.
+	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
 }
 
 // roles holds the optional roles of a store. nil: the store lacks the role.

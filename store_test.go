@@ -73,7 +73,7 @@ func TestStoreWithoutOptionalRoles(t *testing.T) {
 	key := issue(t, h, alice)
 	is.True(h.good(key))
 	is.Equal(h.actions(), []string{"api_key.issued api_key/" + key.ID + " by "})
-	wantCode(t, lastError(h.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{})), svc.CodeNotFound, "")
+	wantCode(t, lastError(h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})), svc.CodeNotFound, "")
 	is.NoErr(h.Close())
 }
 
@@ -107,7 +107,7 @@ func TestStoreWithoutAuditRecords(t *testing.T) {
 	lacking(t, h, before, err, "svc.AuditStore")
 	_, err = inTx.Audit.Verify(t.Context(), svc.Host)
 	lacking(t, h, before, err, "svc.AuditStore")
-	lacking(t, h, before, lastError(inTx.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{})), "svc.AuditStore")
+	lacking(t, h, before, lastError(inTx.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})), "svc.AuditStore")
 }
 
 // A request with an idempotency key is refused when its answer cannot be kept, and never done twice.

@@ -13,25 +13,23 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// eventsPage is how many events one request asks for.
-const eventsPage = "1000"
-
-// Records lists the recorded events that match a filter, newest first, page by page. An error
+// Records lists the recorded events that match a query, newest first, page by page. An error
 // is the last thing yielded. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the server records
 // no events).
 func (c *Audit) Records(
-	ctx context.Context, filter svc.AuditFilter,
+	ctx context.Context, query svc.AuditQuery,
 ) iter.Seq2[svc.AuditRecord, error] {
-	cursor := ""
-	if filter.Before != 0 {
-		cursor = wire.Cursor([]string{strconv.FormatInt(filter.Before, 10), ""})
+	before := ""
+	if query.Before != 0 {
+		before = strconv.FormatInt(query.Before, 10)
 	}
-	return list(ctx, c.conn, at("GET /admin/events").where(
-		"actor_kind", string(filter.ActorKind), "actor", filter.ActorID,
-		"target_kind", string(filter.TargetKind), "target", filter.TargetID,
-		"since", optionalInstant(filter.Since), "until", optionalInstant(filter.Until),
-		"limit", eventsPage, "cursor", cursor,
-	), "events", auditRecord)
+	r := at("GET /admin/events").where(
+		"actor_kind", string(query.ActorKind), "actor", query.ActorID,
+		"target_kind", string(query.TargetKind), "target", query.TargetID,
+		"since", optionalInstant(query.Since), "until", optionalInstant(query.Until),
+		"limit", strconv.Itoa(maxPage),
+	)
+	return list(ctx, c.conn, r.part(query.Limit, before, ""), "events", auditRecord)
 }
 
 // optionalInstant formats a time; the zero time is "".

@@ -23,11 +23,11 @@ func TestAuditRecords(t *testing.T) {
 		s.tick()
 	}
 	must(s.Keys.RevokeAll(ctx, svc.Principal{Kind: svc.KindUser, ID: "alice"}, svc.Me))
-	whole := must(all(s.Audit.Records(ctx, svc.Host, svc.AuditFilter{})))
+	whole := must(all(s.Audit.Records(ctx, svc.Host, svc.AuditQuery{})))
 	key := whole[1] // a revocation
-	for _, filter := range []svc.AuditFilter{
+	for _, filter := range []svc.AuditQuery{
 		{}, {ActorKind: svc.KindHost}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
-		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"},
+		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"}, {Limit: 2}, {Limit: 2000}, {Before: 4, Limit: 1},
 	} {
 		got, err := all(s.client.Audit.Records(ctx, filter))
 		is.NoErr(err)
@@ -35,12 +35,12 @@ func TestAuditRecords(t *testing.T) {
 	}
 	is.Equal(whole[len(whole)-1].Previous, []byte(nil))
 
-	for range s.client.Audit.Records(ctx, svc.AuditFilter{}) {
+	for range s.client.Audit.Records(ctx, svc.AuditQuery{}) {
 		break // and nobody waits for the rest
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	n, err := 0, error(nil)
-	for _, err = range s.client.Audit.Records(canceled, svc.AuditFilter{}) {
+	for _, err = range s.client.Audit.Records(canceled, svc.AuditQuery{}) {
 		if n++; n == 1000 {
 			cancel()
 		}
@@ -52,11 +52,11 @@ func TestAuditRecords(t *testing.T) {
 func TestAuditRecordsRefused(t *testing.T) {
 	is := is.New(t)
 	silent := newSite(t)
-	_, err := all(silent.client.Audit.Records(t.Context(), svc.AuditFilter{}))
+	_, err := all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{}))
 	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server keeps no events"})
-	_, err = all(silent.client.Audit.Records(t.Context(), svc.AuditFilter{ActorKind: "x"}))
+	_, err = all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{ActorKind: "x"}))
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-	_, err = all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditFilter{}))
+	_, err = all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditQuery{}))
 	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
 	is.Equal(slices.Compact(silent.requests()), []string{"GET /admin/events"})
 }

@@ -14,7 +14,7 @@ import (
 const eventsLimit = 100
 
 func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
-	filter, err := r.query.events()
+	query, err := r.query.events()
 	if err != nil {
 		return err
 	}
@@ -25,31 +25,32 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 	if limit, _ := r.query.text("limit"); limit == "" {
 		p.limit = eventsLimit
 	}
-	if filter.Before, err = p.number(); err != nil {
+	if query.Before, err = p.number(); err != nil {
 		return err
 	}
-	rows := h.service.Audit.Records(r.Context(), r.by, filter)
+	query.Limit = p.limit + 1 // one more tells whether there is a next page
+	rows := h.service.Audit.Records(r.Context(), r.by, query)
 	position := func(e svc.AuditRecord) []string {
 		return []string{strconv.FormatInt(e.Number, 10), ""}
 	}
 	return sendPage(w, r, p, `{"events":[`, "]}", rows, wireEvent, position)
 }
 
-// events reads the filter for a list of events.
-func (q query) events() (filter svc.AuditFilter, err error) {
+// events reads the parameters of a list of events.
+func (q query) events() (query svc.AuditQuery, err error) {
 	var since, until string
 	if err := q.texts(map[string]*string{
-		"actor": &filter.ActorID, "actor_kind": (*string)(&filter.ActorKind),
-		"target": &filter.TargetID, "target_kind": (*string)(&filter.TargetKind),
+		"actor": &query.ActorID, "actor_kind": (*string)(&query.ActorKind),
+		"target": &query.TargetID, "target_kind": (*string)(&query.TargetKind),
 		"since": &since, "until": &until,
 	}); err != nil {
-		return filter, err
+		return query, err
 	}
-	if filter.Since, err = optionalInstant("since", since); err != nil {
-		return filter, err
+	if query.Since, err = optionalInstant("since", since); err != nil {
+		return query, err
 	}
-	filter.Until, err = optionalInstant("until", until)
-	return filter, err
+	query.Until, err = optionalInstant("until", until)
+	return query, err
 }
 
 func optionalInstant(parameter, text string) (time.Time, error) {

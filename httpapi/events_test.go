@@ -61,7 +61,7 @@ func TestEventsWhole(t *testing.T) {
 	s, admin := eventful(t)
 	events := admin.events("/admin/events?limit=3")
 	records := slices.Collect(func(yield func(svc.AuditRecord) bool) {
-		for r, err := range s.service.Audit.Records(t.Context(), svc.Host, svc.AuditFilter{}) {
+		for r, err := range s.service.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
 			if err != nil || !yield(r) {
 				return
 			}

@@ -157,7 +157,7 @@ func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	return s.FullStore.DeleteSource(ctx, key)
 }
 
-func (s *store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+func (s *store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	if err := s.check("AuditRecords"); err != nil {
 		return nil, err
 	}

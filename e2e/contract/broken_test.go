@@ -65,7 +65,7 @@ func (b *broken) Atomically(ctx context.Context, fn func(context.Context, svc.St
 	return unless(b.write(), func() error { return b.FullStore.Atomically(ctx, fn) })
 }
 
-func (b *broken) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+func (b *broken) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	return instead(b.read(), func() ([]svc.AuditRecord, error) { return b.FullStore.AuditRecords(ctx, page) })
 }
 

@@ -171,7 +171,7 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 		l.problemLocked("lost: record %d %s", check.Fault.Number, check.Fault.Reason)
 	}
 	recorded, kept := 0, map[string]bool{}
-	for record, err := range d.service.Audit.Records(ctx, svc.Host, svc.AuditFilter{}) {
+	for record, err := range d.service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
 		if err != nil {
 			return check.Newest, err
 		}

@@ -33,17 +33,17 @@ func (s *Store) AppendAudit(
 }
 
 // AuditRecords implements [svc.AuditStore].
-func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	var chunk []svc.AuditRecord
-	for _, record := range slices.Backward(s.candidates(page.AuditFilter)) {
+	for _, record := range slices.Backward(s.candidates(page)) {
 		if len(chunk) == page.Limit {
 			break
 		}
-		if matchesFilter(record, page.AuditFilter) {
+		if matchesFilter(record, page) {
 			chunk = append(chunk, cloneRecord(record))
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 }
 
 // candidates returns the range of records, by number and time, that holds all matches of filter.
-func (s *Store) candidates(filter svc.AuditFilter) []svc.AuditRecord {
+func (s *Store) candidates(filter svc.AuditQuery) []svc.AuditRecord {
 	from, to := 0, len(s.audit)
 	if filter.Before != 0 {
 		to, _ = slices.BinarySearchFunc(
@@ -65,7 +65,7 @@ func (s *Store) candidates(filter svc.AuditFilter) []svc.AuditRecord {
 	return s.audit[min(from, to):to]
 }
 
-func matchesFilter(r svc.AuditRecord, filter svc.AuditFilter) bool {
+func matchesFilter(r svc.AuditRecord, filter svc.AuditQuery) bool {
 	return (filter.Before == 0 || r.Number < filter.Before) &&
 		(filter.ActorKind == "" || r.Actor.Kind == filter.ActorKind) &&
 		(filter.ActorID == "" || r.Actor.ID == filter.ActorID) &&

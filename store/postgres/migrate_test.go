@@ -292,7 +292,7 @@ func TestUpgradeFindsRecordsByTime(t *testing.T) {
 	}
 	store := open(t, url, postgres.Options{})
 	for since, want := range map[int64][]int64{0: {4, 3, 2, 1}, 100: {4, 3, 2, 1}, 101: {4, 3, 2}, 201: {4, 2}, 301: {4}, 401: nil} {
-		list, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{Since: time.UnixMicro(since).UTC()}, Limit: 10})
+		list, err := store.AuditRecords(t.Context(), svc.AuditQuery{Since: time.UnixMicro(since).UTC(), Limit: 10})
 		is.NoErr(err)
 		var numbers []int64
 		for _, record := range list {

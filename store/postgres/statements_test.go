@@ -101,7 +101,7 @@ func TestPlanOfRecordsSince(t *testing.T) {
 	is := is.New(t)
 	url, seen := migrated(t), &recorder{statements: map[string]bool{}}
 	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
-	_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{Since: time.Now()}, Limit: 10})
+	_, err := store.AuditRecords(t.Context(), svc.AuditQuery{Since: time.Now(), Limit: 10})
 	is.NoErr(err)
 	plan := explain(t, planner(t, url), seen.last)
 	for _, want := range []string{

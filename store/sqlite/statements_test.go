@@ -81,11 +81,11 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 		"USING INDEX svc_audit_actor (actor_id=? AND number<?)": func() error {
-			_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{ActorKind: "user", ActorID: "a"}, Limit: 10})
+			_, err := store.AuditRecords(t.Context(), svc.AuditQuery{ActorKind: "user", ActorID: "a", Limit: 10})
 			return err
 		},
 		"USING INDEX svc_audit_target (target_id=? AND number<?)": func() error {
-			_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{TargetKind: "user", TargetID: "a", Until: time.Now()}, Limit: 10})
+			_, err := store.AuditRecords(t.Context(), svc.AuditQuery{TargetKind: "user", TargetID: "a", Until: time.Now(), Limit: 10})
 			return err
 		},
 		"USING INDEX sqlite_autoindex_svc_source_files_1 (scope=? AND owner=? AND name=? AND path=?)": func() error {
@@ -121,7 +121,7 @@ func TestPlanOfRecordsSince(t *testing.T) {
 		"":  "USING INDEX sqlite_autoindex_svc_audit_1 (number>? AND number<?)",
 		"a": "USING INDEX svc_audit_actor (actor_id=? AND number>? AND number<?)",
 	} {
-		_, err := store.AuditRecords(t.Context(), svc.AuditPage{AuditFilter: svc.AuditFilter{ActorID: actor, Since: time.Now(), Until: time.Now()}, Limit: 10})
+		_, err := store.AuditRecords(t.Context(), svc.AuditQuery{ActorID: actor, Since: time.Now(), Until: time.Now(), Limit: 10})
 		is.NoErr(err)
 		plan := explain(t, raw(t, path), last)
 		for _, want := range []string{numbers, "USING COVERING INDEX svc_audit_latest (latest>?)"} {

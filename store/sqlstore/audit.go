@@ -91,7 +91,7 @@ func scanRecord(row scanner) (svc.AuditRecord, error) {
 }
 
 // AuditRecords implements [svc.AuditStore].
-func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	query, args := selectRecords(page)
 	chunk, err := all(ctx, s.db.reading(), scanRecord, query, args...)
 	return chunk, s.fault(ctx, "list records", err)
@@ -101,7 +101,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.Aud
 const firstSince = ` AND number >= COALESCE((SELECT number FROM svc_audit
 	WHERE latest >= $1 ORDER BY latest, number LIMIT 1), 9223372036854775807)`
 
-func selectRecords(page svc.AuditPage) (query string, args []any) {
+func selectRecords(page svc.AuditQuery) (query string, args []any) {
 	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE number < $1`
 	args = []any{cmp.Or(page.Before, math.MaxInt64)}
 	where := func(condition string, value any) {

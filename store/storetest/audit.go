@@ -14,12 +14,10 @@ var auditRules = []rule{
 		"newest first, at most Limit", func(c *checker) {
 		want := c.record(100)
 		for _, limit := range []int{1, 7, 100, 1000} {
-			c.same("records", c.records(svc.AuditPage{Limit: limit}), want)
+			c.same("records", c.records(svc.AuditQuery{Limit: limit}), want)
 		}
-		c.same("the newest", c.page(svc.AuditPage{Limit: 2}), want[:2])
-		c.same("behind one", c.page(svc.AuditPage{
-			AuditFilter: svc.AuditFilter{Before: 50}, Limit: 2,
-		}), want[51:53])
+		c.same("the newest", c.page(svc.AuditQuery{Limit: 2}), want[:2])
+		c.same("behind one", c.page(svc.AuditQuery{Before: 50, Limit: 2}), want[51:53])
 	}},
 	{"AppendAudit passes the newest record to next, " +
 		"or a zero record when there is none", func(c *checker) {
@@ -33,13 +31,13 @@ var auditRules = []rule{
 				c.same("before there is one", last, svc.AuditRecord{})
 				continue
 			}
-			c.same("the newest", last, c.page(svc.AuditPage{Limit: 2})[1])
+			c.same("the newest", last, c.page(svc.AuditQuery{Limit: 2})[1])
 		}
 	}},
 	{"AppendAudit adds nothing when next returns no records", func(c *checker) {
 		want := c.record(2)
 		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord { return nil }))
-		c.same("records", c.records(svc.AuditPage{Limit: 10}), want)
+		c.same("records", c.records(svc.AuditQuery{Limit: 10}), want)
 	}},
 	{"AuditRecords filters by actor, target and time, each alone and combined", func(c *checker) {
 		all := c.record(60)
@@ -50,10 +48,8 @@ var auditRules = []rule{
 					want = append(want, record)
 				}
 			}
-			for _, limit := range []int{7, 1000} {
-				c.same(fmt.Sprintf("records of %+v", filter), c.records(svc.AuditPage{
-					AuditFilter: filter, Limit: limit,
-				}), want)
+			for _, filter.Limit = range []int{7, 1000} {
+				c.same(fmt.Sprintf("records of %+v", filter), c.records(filter), want)
 			}
 		}
 	}},
@@ -77,7 +73,7 @@ var auditRules = []rule{
 		}) {
 			c.ok(err)
 		}
-		all := c.records(svc.AuditPage{Limit: 1000})
+		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), 2*each*racers)
 		for i, record := range all {
 			c.same("number", record.Number, int64(len(all)-i))
@@ -96,7 +92,7 @@ var auditRules = []rule{
 		}) {
 			c.ok(err)
 		}
-		all := c.records(svc.AuditPage{Limit: 1000})
+		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), racers)
 		c.same("the newest", all[0].Number, int64(racers))
 	}},
@@ -150,32 +146,32 @@ func auditEvent(n int) svc.Event {
 
 // auditFilters returns filters that match r (each field alone, in pairs, all), and one that does
 // not.
-func auditFilters(r svc.AuditRecord) (filters []svc.AuditFilter) {
-	set := []func(*svc.AuditFilter){
-		func(f *svc.AuditFilter) { f.ActorKind = r.Actor.Kind },
-		func(f *svc.AuditFilter) { f.ActorID = r.Actor.ID },
-		func(f *svc.AuditFilter) { f.TargetKind = r.Target.Kind },
-		func(f *svc.AuditFilter) { f.TargetID = r.Target.ID },
-		func(f *svc.AuditFilter) { f.Since = r.Time },
-		func(f *svc.AuditFilter) { f.Until = r.Time.Add(time.Microsecond) },
-		func(f *svc.AuditFilter) { f.Before = r.Number + 1 },
+func auditFilters(r svc.AuditRecord) (filters []svc.AuditQuery) {
+	set := []func(*svc.AuditQuery){
+		func(f *svc.AuditQuery) { f.ActorKind = r.Actor.Kind },
+		func(f *svc.AuditQuery) { f.ActorID = r.Actor.ID },
+		func(f *svc.AuditQuery) { f.TargetKind = r.Target.Kind },
+		func(f *svc.AuditQuery) { f.TargetID = r.Target.ID },
+		func(f *svc.AuditQuery) { f.Since = r.Time },
+		func(f *svc.AuditQuery) { f.Until = r.Time.Add(time.Microsecond) },
+		func(f *svc.AuditQuery) { f.Before = r.Number + 1 },
 	}
-	var whole svc.AuditFilter
+	var whole svc.AuditQuery
 	for i, one := range set {
 		one(&whole)
 		for _, other := range set[i:] {
-			var filter svc.AuditFilter
+			var filter svc.AuditQuery
 			one(&filter)
 			other(&filter)
 			filters = append(filters, filter)
 		}
 	}
-	none := svc.AuditFilter{Until: r.Time, Since: r.Time}
+	none := svc.AuditQuery{Until: r.Time, Since: r.Time}
 	return append(filters, whole, none)
 }
 
 // fits reports whether a record matches a filter.
-func fits(r svc.AuditRecord, f svc.AuditFilter) bool {
+func fits(r svc.AuditRecord, f svc.AuditQuery) bool {
 	return (f.ActorKind == "" || f.ActorKind == r.Actor.Kind) &&
 		(f.ActorID == "" || f.ActorID == r.Actor.ID) &&
 		(f.TargetKind == "" || f.TargetKind == r.Target.Kind) &&
@@ -185,14 +181,14 @@ func fits(r svc.AuditRecord, f svc.AuditFilter) bool {
 		(f.Before == 0 || r.Number < f.Before)
 }
 
-func (c *checker) page(page svc.AuditPage) []svc.AuditRecord {
+func (c *checker) page(page svc.AuditQuery) []svc.AuditRecord {
 	chunk, err := c.AuditRecords(c.ctx, page)
 	c.ok(err)
 	return chunk
 }
 
 // records lists all records that match the page's filter, in chunks of its limit.
-func (c *checker) records(page svc.AuditPage) []svc.AuditRecord {
+func (c *checker) records(page svc.AuditQuery) []svc.AuditRecord {
 	return wholePages(c, page.Limit, func(last *svc.AuditRecord) ([]svc.AuditRecord, error) {
 		if last != nil {
 			page.Before = last.Number

@@ -18,9 +18,9 @@ func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.A
 }
 
 // asked returns a fault in the page that a caller asks for.
-func asked(fault func(*svc.AuditPage)) func(*store) {
+func asked(fault func(*svc.AuditQuery)) func(*store) {
 	return func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 			fault(&page)
 			return s.FullStore.AuditRecords(ctx, page)
 		}
@@ -29,30 +29,30 @@ func asked(fault func(*svc.AuditPage)) func(*store) {
 
 var auditFaults = map[string]func(*store){
 	"records are listed oldest first": func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 			chunk, err := s.FullStore.AuditRecords(ctx, page)
 			slices.Reverse(chunk)
 			return chunk, err
 		}
 	},
-	"all records are listed at once":       asked(func(p *svc.AuditPage) { p.Limit = 1000 }),
-	"a record is listed after itself":      asked(func(p *svc.AuditPage) { p.Before += min(p.Before, 1) }),
-	"an actor's kind is ignored":           asked(func(p *svc.AuditPage) { p.ActorKind = "" }),
-	"an actor's id is ignored":             asked(func(p *svc.AuditPage) { p.ActorID = "" }),
-	"a target's kind is ignored":           asked(func(p *svc.AuditPage) { p.TargetKind = "" }),
-	"a target's id is ignored":             asked(func(p *svc.AuditPage) { p.TargetID = "" }),
-	"since is ignored":                     asked(func(p *svc.AuditPage) { p.Since = time.Time{} }),
-	"until is ignored":                     asked(func(p *svc.AuditPage) { p.Until = time.Time{} }),
-	"since excludes a record of that time": asked(func(p *svc.AuditPage) { p.Since = shifted(p.Since) }),
-	"until includes a record of that time": asked(func(p *svc.AuditPage) { p.Until = shifted(p.Until) }),
+	"all records are listed at once":       asked(func(p *svc.AuditQuery) { p.Limit = 1000 }),
+	"a record is listed after itself":      asked(func(p *svc.AuditQuery) { p.Before += min(p.Before, 1) }),
+	"an actor's kind is ignored":           asked(func(p *svc.AuditQuery) { p.ActorKind = "" }),
+	"an actor's id is ignored":             asked(func(p *svc.AuditQuery) { p.ActorID = "" }),
+	"a target's kind is ignored":           asked(func(p *svc.AuditQuery) { p.TargetKind = "" }),
+	"a target's id is ignored":             asked(func(p *svc.AuditQuery) { p.TargetID = "" }),
+	"since is ignored":                     asked(func(p *svc.AuditQuery) { p.Since = time.Time{} }),
+	"until is ignored":                     asked(func(p *svc.AuditQuery) { p.Until = time.Time{} }),
+	"since excludes a record of that time": asked(func(p *svc.AuditQuery) { p.Since = shifted(p.Since) }),
+	"until includes a record of that time": asked(func(p *svc.AuditQuery) { p.Until = shifted(p.Until) }),
 	"times are assumed to be in order": func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
-			chunk, err := s.FullStore.AuditRecords(ctx, svc.AuditPage{AuditFilter: svc.AuditFilter{Before: page.Before}, Limit: 1000})
+		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
+			chunk, err := s.FullStore.AuditRecords(ctx, svc.AuditQuery{Before: page.Before, Limit: 1000})
 			early := slices.IndexFunc(chunk, func(r svc.AuditRecord) bool { return r.Time.Before(page.Since) })
 			if page.Since.IsZero() || early < 0 {
 				return s.FullStore.AuditRecords(ctx, page)
 			}
-			chunk = slices.DeleteFunc(chunk[:early], func(r svc.AuditRecord) bool { return !fits(r, page.AuditFilter) })
+			chunk = slices.DeleteFunc(chunk[:early], func(r svc.AuditRecord) bool { return !fits(r, page) })
 			return chunk[:min(len(chunk), page.Limit)], err
 		}
 	},
@@ -97,7 +97,7 @@ var auditFaults = map[string]func(*store){
 	}),
 	"the newest record is read before the append, not in one step": func(s *store) {
 		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-			newest, err := s.FullStore.AuditRecords(ctx, svc.AuditPage{Limit: 1})
+			newest, err := s.FullStore.AuditRecords(ctx, svc.AuditQuery{Limit: 1})
 			if err != nil {
 				return err
 			}

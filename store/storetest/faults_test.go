@@ -133,7 +133,7 @@ type store struct {
 	answer           func(context.Context, []byte, time.Time) (svc.KeptAnswer, error)
 	keepAnswer       func(context.Context, svc.KeptAnswer, time.Time) error
 	appendAudit      func(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error
-	auditRecords     func(context.Context, svc.AuditPage) ([]svc.AuditRecord, error)
+	auditRecords     func(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error)
 	atomically       func(context.Context, func(context.Context, svc.Store) error) error
 }
 
@@ -259,7 +259,7 @@ func (s *store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.
 func (s *store) AppendAudit(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
 	return s.appendAudit(ctx, next)
 }
-func (s *store) AuditRecords(ctx context.Context, page svc.AuditPage) ([]svc.AuditRecord, error) {
+func (s *store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	return s.auditRecords(ctx, page)
 }
 func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {

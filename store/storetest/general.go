@@ -390,7 +390,7 @@ func appendAudit(ctx context.Context, s svc.Store) error {
 
 func readAudit(ctx context.Context, s svc.Store) error {
 	return with(ctx, s, func(s svc.AuditStore) error {
-		return second(s.AuditRecords(ctx, svc.AuditPage{Limit: 10}))
+		return second(s.AuditRecords(ctx, svc.AuditQuery{Limit: 10}))
 	})
 }
 

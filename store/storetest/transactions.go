@@ -206,7 +206,7 @@ func (c *checker) inventory() []string {
 		list = append(list, show(c.file(sourceKey("s"), "a")))
 	}
 	if c.AuditStore != nil {
-		list = append(list, show(c.records(svc.AuditPage{Limit: 10})))
+		list = append(list, show(c.records(svc.AuditQuery{Limit: 10})))
 	}
 	return list
 }
