@@ -56,10 +56,7 @@ func (d document) operations() map[httpapi.Route]string {
 	all := map[httpapi.Route]string{}
 	for path, methods := range d.Paths {
 		for method, operation := range methods {
-			name := operation.OperationID
-			if !strings.HasPrefix(name, "list") {
-				name = strings.NewReplacer("UserKey", "Key", "MyKey", "Key").Replace(name)
-			}
+			name := strings.NewReplacer("UserKey", "Key", "MyKey", "Key").Replace(operation.OperationID)
 			all[httpapi.Route{Method: strings.ToUpper(method), Path: path}] = name
 		}
 	}
