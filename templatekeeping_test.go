@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -224,41 +223,59 @@ func TestKeptTemplatesAreNotCopiedAgain(t *testing.T) {
 	}
 }
 
-func TestRenderTemplates(t *testing.T) {
+func (k keeper) etag(t *testing.T) string {
+	t.Helper()
+	etag, err := k.Templates.ETag(k.ctx(t), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return etag
+}
+
+// Each list in memory has a tag of its own, and is read by that tag or not at all.
+func TestETagOfTheList(t *testing.T) {
 	is := is.New(t)
 	k := newKeeper(t, 1<<20)
-	rendered := 0
-	render := func(list []svc.Template) []byte {
-		rendered++
-		var ids []string
-		for _, row := range list {
-			ids = append(ids, row.ID)
+	seen := map[string]bool{"": true}
+	next := func() {
+		t.Helper()
+		k.warm(t)
+		etag := k.etag(t)
+		if seen[etag] {
+			t.Fatalf("the tag %s was there before", etag)
 		}
-		return []byte(strings.Join(ids, " "))
+		is.Equal(etag, k.etag(t))
+		for old := range seen {
+			list := k.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}, "x", old)
+			wantCode(t, lastError(list), svc.CodePrecondition, "")
+		}
+		for _, ifMatch := range [][]string{{etag}, {"x", etag}, {svc.AnyETag}} {
+			list := collect(t, k.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}, ifMatch...))
+			is.Equal(list, k.list(t, k.plain, svc.TemplateQuery{}))
+		}
+		seen[etag] = true
 	}
-	all := func(as any, render func([]svc.Template) []byte) string {
-		text, err := k.Templates.Render(k.ctx(t), admin, as, render)
-		is.NoErr(err)
-		return string(text)
-	}
-	create(t, k.plain, "b", svc.Content{})
-	create(t, k.plain, "a", svc.Content{})
-	k.warm(t)
-	for range 3 {
-		is.Equal(all("ids", render), "a b")
-	}
-	is.Equal(rendered, 1)
-	is.Equal(all("other", func(list []svc.Template) []byte { return []byte{byte('0' + len(list))} }), "2")
-	is.Equal(all("large", func([]svc.Template) []byte { return make([]byte, 1<<20) }), "") // there is no room
-	is.Equal(all("after it", render), "a b")                                               // nor has it taken any
-
-	_, err := k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: "c", Content: content("C", "1")})
+	next()
+	create(t, k.host, "a", svc.Content{})
+	is.Equal(k.etag(t), "") // at once
+	next()
+	_, err := k.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
 	is.NoErr(err)
-	is.True(slices.Contains([]string{"", "C a b", "c a b"}, all("ids", render)))
-	k.warm(t)
-	is.Equal(all("ids", render), "c a b") // C comes before The a
-	_, err = k.Templates.Render(k.ctx(t), user("alice"), "ids", render)
+	next()
+	before := k.etag(t)
+	k.patchPlain(t, "a")
+	eventually(t, func() bool { return k.etag(t) != before })
+	next()
+	is.NoErr(k.Templates.Delete(k.ctx(t), admin, "a"))
+	next()
+
+	_, err = k.Templates.ETag(k.ctx(t), user("alice"))
 	wantCode(t, err, svc.CodeForbidden, "")
+	etag, err := k.plain.Templates.ETag(k.ctx(t), admin)
+	is.NoErr(err)
+	is.Equal(etag, "")
+	stored := k.plain.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}, k.etag(t))
+	wantCode(t, lastError(stored), svc.CodePrecondition, "")
 }
 
 // Of two templates that are changed one after the other nobody ever sees the second ahead of the first, nor either go back.
@@ -269,11 +286,25 @@ func TestKeptTemplatesWhileTheyChange(t *testing.T) {
 	var readers sync.WaitGroup
 	var stop atomic.Bool
 	var kept atomic.Int64
+	var lists sync.Map // what was listed, by tag
 	for range 3 {
 		readers.Go(func() {
 			var seen [2]int64
 			for !stop.Load() {
 				before := k.store.templates.Load()
+				if etag := k.etag(t); etag != "" {
+					var versions []int64
+					for row, err := range k.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}, etag) {
+						if versions = append(versions, row.Version); err != nil {
+							versions = nil
+							wantCode(t, err, svc.CodePrecondition, "")
+						}
+					}
+					first, _ := lists.LoadOrStore(etag, versions)
+					if versions != nil && first.([]int64) != nil && !slices.Equal(first.([]int64), versions) {
+						t.Errorf("%s is the tag of %v and of %v", etag, first, versions)
+					}
+				}
 				list := collect(t, k.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}))
 				if k.store.templates.Load() == before {
 					kept.Add(1)

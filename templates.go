@@ -181,19 +181,42 @@ func (s *shelf) storedTemplate(ctx context.Context, id string) (Template, error)
 // List lists the server's templates by name, then id. It reads the list in chunks, so the list need
 // not fit into memory. Changes made during the call may or may not be in it. When templates are
 // cached ([TemplateConfig].Cached), the list shows one moment. The error, if any, is the last thing
-// yielded. Errors: CodeInvalid, CodeForbidden.
+// yielded.
+//
+// With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). Errors:
+// CodeInvalid, CodeForbidden, CodePrecondition.
 func (s *Templates) List(
-	ctx context.Context, by Principal, query TemplateQuery,
+	ctx context.Context, by Principal, query TemplateQuery, ifMatch ...string,
 ) iter.Seq2[Template, error] {
 	return func(yield func(Template, error) bool) {
 		if err := s.authorizeList(ctx, by, query); err != nil {
 			yield(Template{}, err)
-		} else if list := s.templateList(); list != nil {
+			return
+		}
+		list := s.templateList()
+		if !matchesETag(list.tag(), ifMatch) {
+			yield(Template{}, &Error{
+				Code:    CodePrecondition,
+				Message: "the list has changed since you read its ETag: read it again",
+			})
+		} else if list != nil {
 			list.part(ctx, query)(yield)
 		} else {
 			s.storedTemplates(ctx, query)(yield)
 		}
 	}
+}
+
+// ETag returns the entity tag of the list of all templates of the server, quotes included. "": it
+// is not known, because the list is not cached ([TemplateConfig].Cached) or is about to change.
+//
+// The tag changes whenever a template of the list changes, and when the list is read again. No two
+// lists have the same tag, in any process. Errors: CodeForbidden.
+func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return "", err
+	}
+	return s.templateList().tag(), nil
 }
 
 func (s *Templates) authorizeList(ctx context.Context, by Principal, query TemplateQuery) error {
@@ -218,30 +241,6 @@ func (s *shelf) storedTemplates(
 		func() error { return nil },
 		func() ([]Template, error) { return s.store.Templates(ctx, page) },
 		func(last Template) { page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0 }))
-}
-
-// Render returns all templates of the server in the form that render writes. Use it for answers
-// that stay the same until a template changes.
-//
-// Render calls render only after templates have changed. render gets the templates in the order of
-// [Templates.List], with Origin.Base zero, and must not change them. Its result is cached
-// ([TemplateConfig].Cached) and shared: the caller must not change it.
-//
-// as separates the results of several callers. Use a value of your own type, as for the keys of a
-// [context.Context].
-//
-// A nil result means that the cache has no room for it, or cannot serve it at this moment: use
-// [Templates.List]. Errors: CodeForbidden.
-func (s *Templates) Render(
-	ctx context.Context, by Principal, as any, render func([]Template) []byte,
-) ([]byte, error) {
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return nil, err
-	}
-	if list := s.templateList(); list != nil {
-		return list.rendered(as, render), nil
-	}
-	return nil, nil
 }
 
 func (c *checker) filter(category, tag string) {
@@ -426,14 +425,19 @@ func (t *Template) touch(now time.Time) {
 // matches refuses a template that has none of the ETags in ifMatch. Without ETags it accepts every
 // template.
 func (t Template) matches(ifMatch []string) error {
-	if len(ifMatch) == 0 ||
-		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, t.ETag()) {
+	if matchesETag(t.ETag(), ifMatch) {
 		return nil
 	}
 	return &Error{
 		Code:    CodePrecondition,
 		Message: "the template is not what it was when it was read: read it again",
 	}
+}
+
+// matchesETag reports whether ifMatch has an ETag, or is empty.
+func matchesETag(etag string, ifMatch []string) bool {
+	return len(ifMatch) == 0 ||
+		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, etag)
 }
 
 // originate sets a template's origin. base, the content that came from there, becomes its base.

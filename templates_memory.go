@@ -3,11 +3,12 @@ package svc
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"iter"
 	"math"
 	"slices"
 	"sort"
-	"sync"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -207,9 +208,10 @@ func (s *shelf) rowsWithin(
 const templateBytes = 768
 
 // templateList holds the server's templates as they were at one generation. Readers share it, and
-// it does not change, with two exceptions: bases and renderings are added on demand.
+// it does not change, except that bases are added on demand.
 type templateList struct {
 	generation int64
+	etag       string     // no other list has it
 	tooLarge   bool       // the templates do not fit into the room, so the list is empty
 	rows       []Template // by name, then id; without bases
 	byID       map[string]int32
@@ -219,19 +221,20 @@ type templateList struct {
 	all               []int32
 	byCategory, byTag map[string][]int32
 
-	renderings sync.Map     // *rendering by the key "as" of [Templates.Render]
-	room       atomic.Int64 // bytes left for bases and renderings
+	room atomic.Int64 // bytes left for bases
 }
 
-// rendering is the list in the form of one render function.
-type rendering struct {
-	once sync.Once
-	text []byte // nil: the list has no room for it
+// tag returns the list's entity tag. "": there is no list.
+func (l *templateList) tag() string {
+	if l == nil {
+		return ""
+	}
+	return l.etag
 }
 
 func newTemplateList(rows []Template, room, generation int64) *templateList {
 	l := &templateList{
-		generation: generation, rows: rows, byID: make(map[string]int32, len(rows)),
+		generation: generation, etag: strconv.Quote(rand.Text()), rows: rows, byID: make(map[string]int32, len(rows)),
 		whole: make([]atomic.Pointer[Template], len(rows)), all: make([]int32, len(rows)),
 		byCategory: map[string][]int32{}, byTag: map[string][]int32{},
 	}
@@ -315,22 +318,6 @@ func (l *templateList) complete(t Template) {
 	}
 	t.Origin = &origin
 	l.whole[number].Store(&t)
-}
-
-// rendered returns the list in the form of render, which it calls only the first time. Nil: the
-// list has no room for it.
-func (l *templateList) rendered(as any, render func([]Template) []byte) []byte {
-	known, found := l.renderings.Load(as)
-	if !found {
-		known, _ = l.renderings.LoadOrStore(as, &rendering{})
-	}
-	r := known.(*rendering)
-	r.once.Do(func() {
-		if text := render(l.rows); l.take(int64(cap(text))) {
-			r.text = text
-		}
-	})
-	return r.text
 }
 
 // take reserves bytes of the room, and reports whether it could.

@@ -69,6 +69,8 @@ type Handler struct {
 	observer  Observer
 	publicURL string
 	openAPI   bool // serve the document
+
+	whole wholeList
 }
 
 // New returns the HTTP interface of a service.

@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"iter"
 	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -19,9 +22,48 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if query == (svc.TemplateQuery{}) && p.limit == 0 {
-		all, err := h.service.Templates.Render(r.Context(), r.by, allTemplates{}, renderAll)
-		if err != nil {
+	etag, _ := h.service.Templates.ETag(r.Context(), r.by) // List fails for the same reason
+	err = h.sendTemplates(w, r, query, p, etag)
+	if err != nil {
+		w.Header().Del("ETag")
+		w.Header().Set("Cache-Control", "no-store")
+	}
+	if etag != "" && svc.ErrorCode(err) == svc.CodePrecondition { // the list has changed just now
+		err = h.sendTemplates(w, r, query, p, "")
+	}
+	return err
+}
+
+// sendTemplates answers with a list of templates, or with 304 when the client's copy is current.
+// Everything in the answer is of the list with that ETag. etag "": of the list as it is.
+func (h *Handler) sendTemplates(
+	w http.ResponseWriter, r *request, query svc.TemplateQuery, p page, etag string,
+) error {
+	var ifMatch []string
+	if etag != "" {
+		ifMatch = []string{etag}
+		w.Header().Set("ETag", etag)
+		w.Header().Set("Cache-Control", "private, no-cache")
+	}
+	list := func(query svc.TemplateQuery) iter.Seq2[svc.Template, error] {
+		return h.service.Templates.List(r.Context(), r.by, query, ifMatch...)
+	}
+	if p.after != nil {
+		query.AfterName, query.AfterID = p.after[0], p.after[1]
+	}
+	if current, err := r.hasCurrent(etag, query, list); err != nil {
+		return err
+	} else if current {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if p.limit > 0 {
+		query.Limit = p.limit + 1 // one more tells whether there is a next page
+		return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
+			wireTemplate, templatePosition)
+	}
+	if etag != "" && query == (svc.TemplateQuery{}) {
+		if all, err := h.whole.of(etag, list); err != nil {
 			return err
 		} else if all != nil {
 			start(w, http.StatusOK)
@@ -29,21 +71,29 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 			return nil
 		}
 	}
-	list := func(query svc.TemplateQuery) iter.Seq2[svc.Template, error] {
-		return h.service.Templates.List(r.Context(), r.by, query)
-	}
-	if p.limit == 0 {
-		last := query
-		last.Skip, last.Limit = MaxList-1, 1
-		return sendAll(w, r, templatesOpen, templatesShut, list(query), list(last),
-			wireTemplate, templatePosition)
-	}
-	if p.after != nil {
-		query.AfterName, query.AfterID = p.after[0], p.after[1]
-	}
-	query.Limit = p.limit + 1 // one more tells whether there is a next page
-	return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
+	last := query
+	last.Skip, last.Limit = MaxList-1, 1
+	return sendAll(w, r, templatesOpen, templatesShut, list(query), list(last),
 		wireTemplate, templatePosition)
+}
+
+// hasCurrent reports whether an If-None-Match header has the ETag of a list that the caller may
+// read.
+func (r *request) hasCurrent(
+	etag string, query svc.TemplateQuery,
+	list func(svc.TemplateQuery) iter.Seq2[svc.Template, error],
+) (bool, error) {
+	if len(r.Header.Values("If-None-Match")) == 0 {
+		return false, nil
+	}
+	query.Limit = 1
+	for _, err := range list(query) {
+		if err != nil {
+			return false, err
+		}
+	}
+	known, err := tags(r.Header, "If-None-Match")
+	return has(known, etag), err
 }
 
 // templatePosition is the position of a template in its list.
@@ -51,26 +101,55 @@ func templatePosition(t svc.Template) []string { return []string{t.Name, t.ID} }
 
 const templatesOpen, templatesShut = `{"templates":[`, "]}"
 
-// allTemplates is the cache key for the result of renderAll.
-type allTemplates struct{}
+// keptAnswer is the most bytes of an answer with all templates that a Handler keeps. Templates that
+// fit into [svc.TemplateConfig].Cached are about as long, so a smaller cache is the tighter bound.
+const keptAnswer = 32 << 20
 
-// renderAll returns the whole answer for the list of all templates; nil: the list is too long.
-func renderAll(templates []svc.Template) []byte {
-	if len(templates) > MaxList {
-		return nil
+// wholeList keeps the answer with all templates, under the ETag of their list.
+type wholeList struct {
+	kept      atomic.Pointer[wholeAnswer]
+	rendering sync.Mutex
+}
+
+type wholeAnswer struct {
+	etag string
+	text []byte // nil: too long
+}
+
+// of returns the answer for the list with an ETag, which list reads. Nil: the list is too long.
+func (l *wholeList) of(
+	etag string, list func(svc.TemplateQuery) iter.Seq2[svc.Template, error],
+) ([]byte, error) {
+	if kept := l.kept.Load(); kept != nil && kept.etag == etag {
+		return kept.text, nil
 	}
-	size := 0
-	for i := range templates {
-		size += len(templates[i].Manifest) + 1024
+	l.rendering.Lock()
+	defer l.rendering.Unlock()
+	if kept := l.kept.Load(); kept != nil && kept.etag == etag {
+		return kept.text, nil
 	}
-	b := append(make([]byte, 0, size), templatesOpen...)
-	for i, t := range templates {
-		if i > 0 {
-			b = append(b, ',')
+	answer := &wholeAnswer{etag: etag}
+	err := withPageBuffer(func(b []byte) ([]byte, error) {
+		b, n := append(b, templatesOpen...), 0
+		for t, err := range list(svc.TemplateQuery{}) {
+			if n++; err != nil || n > MaxList || len(b) > keptAnswer {
+				return b, err
+			}
+			if n > 1 {
+				b = append(b, ',')
+			}
+			b = wireTemplate(t).Append(b)
 		}
-		b = wireTemplate(t).Append(b)
+		if b = append(append(b, templatesShut...), '\n'); len(b) <= keptAnswer {
+			answer.text = bytes.Clone(b)
+		}
+		return b, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return append(append(b, templatesShut...), '\n')
+	l.kept.Store(answer)
+	return answer.text, nil
 }
 
 func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {

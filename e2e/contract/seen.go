@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 )
@@ -23,7 +24,7 @@ func (o operation) promises() []string {
 		}
 		for _, header := range o.get("responses", status, "headers").keys() {
 			if !o.get("responses", status, "headers", header, "required").is(true) {
-				all = append(all, o.name+" "+status+" "+header)
+				all = append(all, o.name+" "+status+" "+http.CanonicalHeaderKey(header))
 			}
 		}
 	}

@@ -51,7 +51,8 @@ type scene struct {
 }
 
 // setting is the initial state of a scene: nothing; a source; everything that the document's
-// examples use; that, with the source at another address; or that, where a holder has one key at most.
+// examples use; that, with the source at another address; or that, where a holder has one key at
+// most and templates are kept in memory.
 type setting int
 
 const (
@@ -101,8 +102,9 @@ func (s *stage) play(what setting) *scene {
 	c := &scene{store: &broken{FullStore: memstore.New()}, shelf: &shelf{}}
 	c.store.faults.Store(&faults{})
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1}
+	cached := 0
 	if what == crowded {
-		keys.MaxPerHolder = 1
+		keys.MaxPerHolder, cached = 1, 1<<20
 	}
 	c.offer("Take notes.")
 	quiet := slog.New(slog.DiscardHandler)
@@ -112,6 +114,7 @@ func (s *stage) play(what setting) *scene {
 		Now:       func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) },
 		Keys:      keys,
 		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
+		Templates: svc.TemplateConfig{Cached: cached},
 		Events:    svc.EventConfig{Keep: what != empty},
 	}))
 	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Limit: func(*http.Request, svc.Principal) time.Duration {
