@@ -167,7 +167,7 @@ func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
 	case id == "":
 	case a.Narrowing == nil:
 		subject.Closed = cmp.Or(subject.Closed,
-			"the scoping policy "+quote(id)+" that narrows it is gone")
+			"the scoping policy "+quote(id)+" that narrows it no longer exists")
 	default:
 		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
 	}

@@ -32,7 +32,7 @@ type Access struct {
 // the JSON pointer into the bundle. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	if by.Kind != KindHost {
-		return forbidden("only the host application writes access")
+		return forbidden("only the host application may write access")
 	}
 	// A separate compiler: the shared one keeps nothing of a refused bundle.
 	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
@@ -124,7 +124,7 @@ func (u *User) normalize(c *checker, at string) {
 func (ch Channel) check(c *checker, at string) {
 	c.id(at+"/provider", ch.Provider)
 	if strings.Contains(ch.Provider, ":") {
-		c.add(at+"/provider", "must hold no colon, which ends the provider of a sender")
+		c.add(at+"/provider", "must hold no colon: a colon ends the provider of a sender")
 	}
 	if ch.SenderID == "." || ch.SenderID == ".." {
 		c.add(at+"/sender_id", `must not be "." or ".."`)

@@ -226,7 +226,7 @@ func (s *Keys) issuedBefore(
 	if !c.Good || c.Kind != string(holder.Kind) {
 		return IssuedKey{}, &Error{
 			Code: CodeKeyReused, Field: idempotencyHeader,
-			Message: "this idempotency key came when keys had another prefix",
+			Message: "the prefix of keys has changed since this idempotency key was used: draw another one",
 		}
 	}
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
@@ -236,7 +236,7 @@ func (s *Keys) issuedBefore(
 	if snapshot.Key == nil || !snapshot.Key.RevokedAt.IsZero() {
 		return IssuedKey{}, &Error{
 			Code: CodeKeyReused, Field: idempotencyHeader,
-			Message: "the API key of this request was revoked since: draw another idempotency key",
+			Message: "the API key that this request issued is revoked: draw another idempotency key",
 		}
 	}
 	issued := s.newKey(holder, c.Token)
@@ -252,7 +252,7 @@ func (s *Keys) checkScoping(
 	if policyID == "" {
 		return nil
 	}
-	unknown := invalid("/scoping_policy_id", "names no policy")
+	unknown := invalid("/scoping_policy_id", "names an unknown policy")
 	asked := AccessQuery{Identity: holder, ScopingPolicyID: policyID}
 	if by.Kind != KindHost {
 		asked.Identity = by.Identity()

@@ -91,7 +91,7 @@ func (s *Keys) patchKey(
 			}
 			if by.key == id && patch.prolongs(*key) {
 				return false, forbidden(
-					"a key does not move its own end to later: use another way in",
+					"a key cannot prolong itself: use another credential",
 				)
 			}
 			changed = nil
@@ -353,7 +353,7 @@ func (s *Keys) catchUp(ctx context.Context) error {
 // CodeForbidden.
 func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
 	if by.Kind != KindHost {
-		return nil, forbidden("only the host application revokes leaked keys")
+		return nil, forbidden("only the host application may revoke leaked keys")
 	}
 	var revoked []APIKey
 	for _, leaked := range tokens {

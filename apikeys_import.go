@@ -44,7 +44,7 @@ func (s *Keys) Import(
 	now := s.now()
 	var c checker
 	if c.holder(holder); holder == Me {
-		c.add("user_id", "must name the holder: keys are not imported for the caller")
+		c.add("user_id", "must name a holder: keys cannot be imported for the caller")
 	}
 	in.NewAPIKey.check(&c, now)
 	if !s.keys.Imports(in.Prefix) {
@@ -54,7 +54,7 @@ func (s *Keys) Import(
 		c.add("hash", fmt.Sprintf("must be %d to %d bytes", keyring.MinDigest, keyring.MaxDigest))
 	}
 	if in.IdempotencyKey != "" {
-		c.add(idempotencyHeader, "is not taken here: no key is taken over twice")
+		c.add(idempotencyHeader, "must be empty: a key cannot be imported twice")
 	}
 	if err := c.err(); err != nil {
 		return APIKey{}, err
@@ -69,7 +69,7 @@ func (s *Keys) Import(
 	s.stamp(&key, in.NewAPIKey, now)
 	err := s.addKey(ctx, by, key, EventAPIKeyImported, nil)
 	if errors.Is(err, ErrExists) {
-		return APIKey{}, taken("hash", "this key was taken over before")
+		return APIKey{}, taken("hash", "this key was imported before")
 	} else if err != nil {
 		return APIKey{}, fault("import API key", err)
 	}

@@ -22,7 +22,7 @@ type Audit struct {
 // Records lists the kept events, newest first. The caller needs iam:audit:read.
 //
 // Errors: CodeInvalid (its Field is the name of a parameter of GET /admin/events), CodeForbidden,
-// CodeNotFound (this server keeps no events). An error is yielded once, last.
+// CodeNotFound (this server records no events). An error is yielded once, last.
 func (s *Audit) Records(
 	ctx context.Context, by Principal, query AuditQuery,
 ) iter.Seq2[AuditRecord, error] {
@@ -38,7 +38,7 @@ func (s *Audit) Records(
 				return err
 			}
 			if !s.keep {
-				return notFound("this server keeps no events")
+				return notFound("this server records no events")
 			}
 			if s.roles.audit == nil {
 				return lacks(auditRole)
@@ -121,7 +121,7 @@ type AuditFault struct {
 // the database cannot change, and pass it to later checks as known. A known record that is missing
 // or different is a fault. So do not delete a record that you pass as known.
 //
-// Errors: CodeForbidden, CodeNotFound (this server keeps no events).
+// Errors: CodeForbidden, CodeNotFound (this server records no events).
 func (s *Audit) Verify(
 	ctx context.Context, by Principal, known ...AuditMark,
 ) (AuditCheck, error) {
@@ -154,16 +154,16 @@ func (v *auditVerifier) see(r AuditRecord) {
 		v.Newest, v.begun = mark, true
 	} else if r.Number+1 != v.last.Number {
 		v.breaks(v.last.Number,
-			fmt.Sprintf("the record before it is %d: what was between them is gone", r.Number))
+			fmt.Sprintf("follows record %d: the records between them are missing", r.Number))
 	} else if !bytes.Equal(v.last.Previous, r.Hash) {
 		v.breaks(v.last.Number, "does not follow from the record before it")
 	}
 	if !r.intact() {
-		v.breaks(r.Number, "is not what was written")
+		v.breaks(r.Number, "was changed after it was written")
 	}
 	for _, known := range v.known[r.Number] {
 		if !bytes.Equal(known.Hash, r.Hash) {
-			v.breaks(r.Number, "is not the one that is known")
+			v.breaks(r.Number, "differs from the known record")
 		}
 	}
 	delete(v.known, r.Number)
@@ -172,10 +172,10 @@ func (v *auditVerifier) see(r AuditRecord) {
 
 func (v *auditVerifier) end() {
 	if v.Oldest.Number == 1 && len(v.last.Previous) > 0 {
-		v.breaks(1, "is the first, and follows another")
+		v.breaks(1, "is the first record, but names a previous one")
 	}
 	for number := range v.known {
-		v.breaks(number, "is known, and not there")
+		v.breaks(number, "is known, but missing")
 	}
 }
 

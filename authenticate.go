@@ -143,8 +143,8 @@ func (s *rings) copyOf(k *APIKey) copies.Key {
 
 // reportEdited logs a key whose row this service has not written.
 func (s *rings) reportEdited(ctx context.Context, id string) {
-	s.log.ErrorContext(ctx, "svc: an API key is refused, because its row "+
-		"was changed in the database by other means than this service", "api_key", id)
+	s.log.ErrorContext(ctx, "svc: cannot accept an API key: "+
+		"its row was changed in the database by another program", "api_key", id)
 }
 
 func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
@@ -157,7 +157,7 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 	} else if err != nil {
 		return Principal{}, &Error{
 			Code:    CodeUnavailable,
-			Message: "the bearer token cannot be checked just now, try again later",
+			Message: "the bearer token cannot be checked now: try again later",
 			Err:     Secret(bearer).hideIn(err),
 		}
 	}
@@ -303,7 +303,7 @@ func (s *authenticator) flushOnce(ctx context.Context) {
 		n := min(len(uses), useBatch)
 		if err := s.writeBatch(ctx, uses[:n]); err != nil {
 			s.log.WarnContext(ctx,
-				"svc: when API keys were used last is not kept yet", "error", err)
+				"svc: cannot write when API keys were last used, will retry", "error", err)
 			for _, use := range uses {
 				s.uses.add(use)
 			}
@@ -361,7 +361,7 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 // changeable returns an Error when a key's row cannot be changed and sealed again.
 func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 	if s.keys.Place(key.Pepper) == keyring.NoPepper {
-		return invalid("key_id", "names a key under a pepper that is not in use here: revoke it")
+		return invalid("key_id", "names a key whose pepper this server does not have: revoke it")
 	}
 	if !s.keys.Sealed(key.row()) {
 		s.reportEdited(ctx, key.ID)

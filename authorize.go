@@ -55,7 +55,7 @@ func (s *guard) permitted(
 	ctx context.Context, by Principal, action string,
 ) (*policy.Rights, error) {
 	if by.Kind == KindUnmapped {
-		return nil, forbidden("a sender who is nobody here administers nothing")
+		return nil, forbidden("an unmapped sender has no administrative rights")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fault("authorize", err)
@@ -76,9 +76,9 @@ func (s *guard) permitted(
 func authorizeMe(by Principal) error {
 	switch {
 	case by.Kind != KindUser:
-		return forbidden("only a user has keys of its own here")
+		return forbidden("only users have keys of their own")
 	case by.ScopingPolicyID != "":
-		return forbidden("a narrowed key does not reach the other keys of its user")
+		return forbidden("a narrowed key has no access to the other keys of its user")
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (s *holders) authorizeMyIssue(ctx context.Context, by Principal) error {
 	if err := s.checkUser(ctx, by, by.ID); ErrorCode(err) != CodeNotFound {
 		return err
 	}
-	return forbidden("the host application does not know you as a user, so you get no new keys")
+	return forbidden("the host application does not know you as a user: you cannot get new keys")
 }
 
 // authorizeKeys refuses callers without the action on the keys of a holder.
@@ -137,9 +137,9 @@ func (s *holders) authorizeChange(ctx context.Context, by Principal, holder Iden
 	case holder == Me:
 		return authorizeMe(by)
 	case by.Kind == KindServiceAccount:
-		return forbidden("a service account issues no keys")
+		return forbidden("a service account cannot issue keys")
 	case by.ScopingPolicyID != "":
-		return forbidden("a narrowed key issues no keys")
+		return forbidden("a narrowed key cannot issue keys")
 	}
 	return s.authorizeKeys(ctx, by, holder, ActionUsersWrite)
 }
@@ -155,7 +155,7 @@ func (s *guard) withinCeiling(
 		return err
 	}
 	if action, within := policy.Within(target.Rights.Opened(), caller, vouched); !within {
-		return forbidden("the holder of these keys is allowed " + action + ", and you are not")
+		return forbidden("the holder of these keys is allowed " + action + ", but you are not")
 	}
 	return nil
 }
@@ -341,8 +341,7 @@ func (s *holders) ended(by Principal) error {
 func (s *holders) room(live int) error {
 	if most := s.most; live >= most {
 		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
-			"the holder has %d API keys that are not revoked, and more are not allowed: "+
-				"revoke one first", most)}
+			"the holder has %d API keys, and more are not allowed: revoke one first", most)}
 	}
 	return nil
 }

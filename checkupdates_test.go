@@ -79,8 +79,8 @@ func TestCheckUpdates(t *testing.T) {
 	h.actions()
 	asked := len(h.market.asked)
 	want := []string{
-		"bad its entry of the catalogue is bad: name is missing", "file2 update", "gone gone", "old-a update", "old-b update",
-		"worse its entry of the catalogue is bad: /manifest/version is required", "acme 7",
+		"bad its catalogue entry is bad: name is missing", "file2 update", "gone gone", "old-a update", "old-b update",
+		"worse its catalogue entry is bad: /manifest/version is required", "acme 7",
 	}
 	for range 2 {
 		r := h.checkUpdates(t)
@@ -184,9 +184,9 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 	is.NoErr(err)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
 	is.Equal(report(h.checkUpdates(t)), []string{
-		"moved this template came from https://example.com/acme, and the source \"moved\" is registered at https://elsewhere.example/acme now: re-bind the source if that is right",
+		"moved this template came from https://example.com/acme, but the source \"moved\" is now registered at https://elsewhere.example/acme: re-bind the source if that is right",
 		"x update", "acme 1",
-		`gone 0 the source "gone", from which this template came, is registered no longer`, "moved 0",
+		`gone 0 the source "gone", from which this template came, is no longer registered`, "moved 0",
 	})
 	h.market.catalog.Failure = &svc.Error{Code: svc.CodeSourceFailed, Message: "answered 500"} // the copy is stale: it says nothing
 	is.Equal(report(h.checkUpdates(t))[0], "acme 0 answered 500")
@@ -194,7 +194,7 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 	h.market.err = context.DeadlineExceeded
 	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" did not answer in time`)
 	h.market.err = fmt.Errorf("no route: %w", errors.New("secret"))
-	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" could not be asked`)
+	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" cannot be asked`)
 }
 
 func TestCheckUpdatesProgress(t *testing.T) {

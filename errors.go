@@ -70,8 +70,8 @@ var ErrUnauthenticated = errors.New("unauthenticated")
 
 // Error is the error of every [Service] method.
 //
-// Several faults of one request are joined ([errors.Join]); [Errors] returns each of them. The first
-// one's code is the code of the whole.
+// Several faults of one request are joined ([errors.Join]). [Errors] returns each of them. The code
+// of the first is the code of the whole.
 type Error struct {
 	Code Code
 	// Field is the wrong part: a JSON pointer (RFC 6901, "/name") or the name of a parameter
@@ -228,19 +228,19 @@ func fault(doing string, err error) error {
 		errors.Is(err, context.DeadlineExceeded):
 		return &Error{
 			Code:    CodeUnavailable,
-			Message: "the service cannot reach its store just now, try again later",
+			Message: "the service cannot reach its store now: try again later",
 			Err:     err,
 		}
 	case errors.Is(err, ErrChanged):
 		return &Error{
 			Code:    CodeChanged,
-			Message: "this was changed by somebody else at the same time, try again",
+			Message: "another caller changed this at the same time: try again",
 			Err:     err,
 		}
 	}
 	return &Error{
 		Code:    CodeInternal,
-		Message: "an unexpected fault, see the server's log",
+		Message: "an unexpected fault: see the server's log",
 		Err:     err,
 	}
 }

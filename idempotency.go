@@ -107,7 +107,7 @@ func answered[A any](ctx context.Context, r repeatable) (answer A, err error) {
 		return answer, &Error{
 			Code:    CodeKeyReused,
 			Field:   idempotencyHeader,
-			Message: "this idempotency key came with another request before",
+			Message: "another request used this idempotency key: draw another one",
 		}
 	}
 	data, err := r.open(kept.Data)

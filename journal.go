@@ -206,7 +206,8 @@ func (s *journal) deliver(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if err := s.deliverOnce(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "svc: events of the outbox wait", "error", err)
+			s.log.WarnContext(ctx,
+				"svc: cannot deliver events from the outbox, will retry", "error", err)
 		}
 		tasks.Wait(ctx, tick.C)
 	}

@@ -175,7 +175,7 @@ func TestTiesAreThoseOfTheTrace(t *testing.T) {
 		got, want := []string{}, []string{}
 		for _, f := range svc.Lint(b, nil) {
 			if f.Code == svc.FindingTie {
-				winner := f.Message[strings.Index(f.Message, "statement "):strings.Index(f.Message, ", and not")]
+				winner := f.Message[strings.Index(f.Message, "statement "):strings.Index(f.Message, " instead of")]
 				got = append(got, fmt.Sprintf("%s#%d %s: %s", f.Policy, f.Statement, f.Pointer[strings.LastIndex(f.Pointer, "/")+1:], winner))
 			}
 		}
@@ -359,14 +359,14 @@ func TestLint(t *testing.T) {
 		`/bank_policies/0/document/public_access/default/actions/0 action_unknown: the action pattern "bank:recal" covers no known action`,
 		`/bank_policies/0/document/public_access/overrides/0/actions/1 action_unknown: the action pattern "web:*" covers no known action`,
 		`/groups/0 group_empty: group "empty" has no members`,
-		`/policies/0/document/statements/1 statement_needless: statement 1 of policy "all" changes nothing: without it all is decided the same`,
-		`/policies/1/document/statements/1 statement_shadowed: statement 1 of policy "delete" allows nothing: all that it covers is denied to whoever has it`,
-		`/policies/2/document/statements/0/llm_model tie: llm_model for "bank:recall" on bank "*" is that of statement 0 of policy "thorough", and not this one, only because of the policies' ids, for user "alice"`,
-		`/policies/4/document/statements/1 statement_needless: statement 1 of policy "twice" changes nothing: without it all is decided the same`,
-		`/policies/5 policy_unattached: policy "unused" is attached to nobody and narrows no service account`,
+		`/policies/0/document/statements/1 statement_needless: statement 1 of policy "all" is redundant: removing it changes no decision`,
+		`/policies/1/document/statements/1 statement_shadowed: statement 1 of policy "delete" allows nothing: all that it covers is denied to every principal that has it`,
+		`/policies/2/document/statements/0/llm_model tie: for user "alice", llm_model of "bank:recall" on bank "*" comes from statement 0 of policy "thorough" instead of this one only because of the policies' ids`,
+		`/policies/4/document/statements/1 statement_needless: statement 1 of policy "twice" is redundant: removing it changes no decision`,
+		`/policies/5 policy_unattached: policy "unused" is attached to no principal and narrows no service account`,
 		`/policies/5/document/statements/0/actions/0 action_unknown: the action pattern "bnak:recall" covers no known action`,
-		`/service_accounts/0/owner_user_id owner_inactive: service account "asleep" is denied everything, because its owner "idle" is inactive`,
-		`/service_accounts/1/scoping_policy_id scoping_idle: the scoping policy "all" leaves service account "same" all that its owner has`,
+		`/service_accounts/0/owner_user_id owner_inactive: service account "asleep" is denied everything: its owner "idle" is inactive`,
+		`/service_accounts/1/scoping_policy_id scoping_idle: the scoping policy "all" takes nothing away from service account "same"`,
 	}
 	checkFindings(t, svc.Lint(b, []string{"bank:delete", "bank:wipe"}), want)
 	is.New(t).Equal(svc.Lint(svc.Bundle{}, []string{}), []svc.Finding{}) // never nil
@@ -388,7 +388,7 @@ func TestNeedlessForSomeIsNotNeedless(t *testing.T) {
 	checkFindings(t, svc.Lint(b, nil), nil)
 	b.Attachments = slices.Delete(b.Attachments, 2, 3)
 	checkFindings(t, svc.Lint(b, nil), []string{
-		`/policies/0/document/statements/0 statement_needless: statement 0 of policy "narrow" changes nothing: without it all is decided the same`,
+		`/policies/0/document/statements/0 statement_needless: statement 0 of policy "narrow" is redundant: removing it changes no decision`,
 	})
 }
 

@@ -178,7 +178,7 @@ func TestNarrowingPolicyGone(t *testing.T) {
 	d, err := gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
 	is.NoErr(err)
 	is.True(!d.Allowed())
-	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it is gone`)
+	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it no longer exists`)
 }
 
 func TestNarrowingMustBeAPolicy(t *testing.T) {
@@ -275,7 +275,7 @@ func TestResolveNarrowed(t *testing.T) {
 	}{
 		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "recall"}, svc.Allow, `within statement 0 of scoping policy "recall"`},
 		{svc.Question{UserID: "alice", Bank: "notes", Action: "bank:retain", ScopingPolicyID: "recall"}, svc.ImplicitDeny, `scoping policy "recall" does not allow`},
-		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `the scoping policy "none" that narrows it is gone`},
+		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `the scoping policy "none" that narrows it no longer exists`},
 		{svc.Question{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
 		{svc.Question{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
 	} {
@@ -330,7 +330,7 @@ func TestNarrowingByPoliciesOfOthers(t *testing.T) {
 				continue
 			}
 			wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
-			is.Equal(err.Error(), "/scoping_policy_id: names no policy")
+			is.Equal(err.Error(), "/scoping_policy_id: names an unknown policy")
 		}
 	}
 	for _, holder := range []svc.Principal{bob, user("issuer")} { // the caller's own policies count, not those of the holder

@@ -253,12 +253,12 @@ func (q Question) check() (AccessQuery, error) {
 	case q.Sender != "":
 		asked.Channel = Channel{Provider: provider, SenderID: sender}
 	default:
-		c.add("user_id", "is required, or sa_id or sender")
+		c.add("user_id", "is required, unless sa_id or sender is given")
 	}
 	if q.ScopingPolicyID != "" {
 		c.id("scoping_policy_id", q.ScopingPolicyID)
 		if asked.ScopingPolicyID = q.ScopingPolicyID; asked.Identity == (Identity{}) {
-			c.add("scoping_policy_id", "narrows a user_id or an sa_id")
+			c.add("scoping_policy_id", "needs a user_id or an sa_id to narrow")
 		}
 	}
 	return asked, c.err()

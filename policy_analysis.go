@@ -140,7 +140,7 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	subject := all.snapshot(AccessQuery{Identity: who}).subject(who)
 	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(all.world().Shut()))
 	if err := ctx.Err(); err != nil {
-		return nil, fault("list what somebody can do", err)
+		return nil, fault("list what a principal can do", err)
 	}
 	return list, nil
 }

@@ -182,7 +182,7 @@ func (l *linter) attachments() {
 			l.add(Finding{
 				Code: FindingUnattached, Pointer: at("policies", i), Policy: p.ID, Statement: -1,
 				Message: "policy " + quote(p.ID) +
-					" is attached to nobody and narrows no service account",
+					" is attached to no principal and narrows no service account",
 			})
 		}
 	}
@@ -206,8 +206,8 @@ func (l *linter) owners() {
 			l.add(Finding{
 				Code: FindingInactiveOwner, Pointer: at("service_accounts", i) + "/owner_user_id",
 				Statement: -1, Principal: Identity{KindServiceAccount, a.ID},
-				Message: "service account " + quote(a.ID) + " is denied everything, " +
-					"because its owner " + quote(a.OwnerUserID) + " is inactive",
+				Message: "service account " + quote(a.ID) + " is denied everything: its owner " +
+					quote(a.OwnerUserID) + " is inactive",
 			})
 		}
 	}
@@ -287,14 +287,14 @@ func (l *linter) classes() {
 			Policy: n.Policy, Statement: n.Statement,
 		}
 		f.Message = fmt.Sprintf(
-			"statement %d of policy %q changes nothing: without it all is decided the same",
+			"statement %d of policy %q is redundant: removing it changes no decision",
 			n.Statement, n.Policy,
 		)
 		if n.Shadowed {
 			f.Code = FindingShadowed
 			f.Message = fmt.Sprintf(
 				"statement %d of policy %q allows nothing: "+
-					"all that it covers is denied to whoever has it",
+					"all that it covers is denied to every principal that has it",
 				n.Statement, n.Policy,
 			)
 		}
@@ -305,9 +305,9 @@ func (l *linter) classes() {
 			Code: FindingTie, Policy: t.Policy, Statement: t.Statement,
 			Pointer:   statementAt(policies[t.Policy], t.Statement) + "/" + t.Parameter,
 			Principal: Identity{KindUser, t.Member.ID},
-			Message: fmt.Sprintf("%s for %q on bank %q is that of statement %d of policy %q, "+
-				"and not this one, only because of the policies' ids, for user %q",
-				t.Parameter, t.Action, t.Bank, t.WinnerStatement, t.Winner, t.Member.ID),
+			Message: fmt.Sprintf("for user %q, %s of %q on bank %q comes from statement %d "+
+				"of policy %q instead of this one only because of the policies' ids",
+				t.Member.ID, t.Parameter, t.Action, t.Bank, t.WinnerStatement, t.Winner),
 		})
 	}
 	for _, m := range found.Unscoped {
@@ -316,8 +316,8 @@ func (l *linter) classes() {
 			Code: FindingIdleScoping, Policy: account.ScopingPolicyID, Statement: -1,
 			Pointer:   at("service_accounts", accounts[m.ID]) + "/scoping_policy_id",
 			Principal: Identity{KindServiceAccount, m.ID},
-			Message: fmt.Sprintf("the scoping policy %q leaves service account %q all that "+
-				"its owner has", account.ScopingPolicyID, m.ID),
+			Message: fmt.Sprintf("the scoping policy %q takes nothing away "+
+				"from service account %q", account.ScopingPolicyID, m.ID),
 		})
 	}
 }

@@ -58,7 +58,7 @@ func nameFromURL(address string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
-func noSource() *Error { return notFound("no source of that name is registered") }
+func noSource() *Error { return notFound("there is no such source") }
 
 // binding ties a sealed token to its row. The token does not open in another row or with another
 // URL.

@@ -45,7 +45,7 @@ func (s *Sources) offers(
 	}
 	if catalog.Failure != nil {
 		s.log.WarnContext(ctx,
-			"svc: a source cannot be asked, its last good catalogue is listed",
+			"svc: cannot ask a source, will list its last good catalogue",
 			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", catalog.Failure)
 	}
 	installed, err := s.installed(ctx)
@@ -219,14 +219,14 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 
 // sourceMoved returns the error for a template whose source is now registered at another URL.
 func sourceMoved(origin *Origin, up Upstream) *Error {
-	was := "an address that is not known"
+	was := "an unknown address"
 	if origin.URL != "" {
 		was = origin.URL
 	}
 	return &Error{
 		Code: CodeSourceMoved,
-		Message: "this template came from " + was + ", and the source " + quote(up.Source.Name) +
-			" is registered at " + up.URL + " now: re-bind the source if that is right",
+		Message: "this template came from " + was + ", but the source " + quote(up.Source.Name) +
+			" is now registered at " + up.URL + ": re-bind the source if that is right",
 	}
 }
 
@@ -246,7 +246,7 @@ func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstrea
 
 func sourceGone(origin *Origin) *Error {
 	return notFound("the source " + quote(origin.Source.Name) +
-		", from which this template came, is registered no longer")
+		", from which this template came, is no longer registered")
 }
 
 // fetch asks a source for a template. It returns the content and its revision. It checks the
@@ -278,13 +278,13 @@ func (s *upstreams) fetch(
 }
 
 func takesNoSources() *Error {
-	return &Error{Code: CodeSourceFailed, Message: "this server takes no sources"}
+	return &Error{Code: CodeSourceFailed, Message: "this server accepts no sources"}
 }
 
 func badEntry(up Upstream, err error) *Error {
 	return &Error{
 		Code: CodeSourceFailed,
-		Message: "source " + quote(up.Source.Name) + ": this template of it is bad: " +
+		Message: "source " + quote(up.Source.Name) + ": this template is bad: " +
 			firstMessage(err),
 		Err: errors.Join(ErrBadEntry, err),
 	}
@@ -314,7 +314,7 @@ func sourceFault(up Upstream, err error) error {
 	}
 	return &Error{
 		Code:    CodeSourceFailed,
-		Message: "source " + quote(up.Source.Name) + " could not be asked",
+		Message: "source " + quote(up.Source.Name) + " cannot be asked",
 		Err:     err,
 	}
 }
@@ -395,7 +395,7 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 	}
 	file, err := files.SourceFile(ctx, m.key, path)
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		m.warn(ctx, "svc: what a source answered before cannot be read", path, err)
+		m.warn(ctx, "svc: cannot read a stored answer of a source", path, err)
 	}
 	return file.Data
 }
@@ -411,7 +411,7 @@ func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 	file := SourceFile{Path: path, Data: data, KeptAt: m.sources.now()}
 	err := files.KeepSourceFile(ctx, m.key, file)
 	if err != nil && !errors.Is(err, ErrNotFound) { // ErrNotFound: the source was removed meanwhile
-		m.warn(ctx, "svc: what a source has answered cannot be kept", path, err)
+		m.warn(ctx, "svc: cannot store an answer of a source", path, err)
 	}
 }
 

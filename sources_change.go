@@ -52,7 +52,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 			tx.CreateSource(ctx, source)
 	}})
 	if errors.Is(err, ErrExists) {
-		message := "a source named " + quote(source.Name) + " is registered already"
+		message := "a source named " + quote(source.Name) + " is already registered"
 		return Source{}, taken("/alias", message)
 	} else if err != nil {
 		return Source{}, fault("register source", err)
@@ -96,17 +96,17 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 		return c.err()
 	}
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
-		c.add("/alias", "is required, because the URL has no path to take a name from")
+		c.add("/alias", "is required: the URL has no path to take a name from")
 	} else if c.ok() && (text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
 		c.add("/alias",
-			"is required, because the URL's path does not start with a name that can be used")
+			"is required: the URL's path does not start with a valid name")
 	}
 	return c.err()
 }
 
 func (s *Sources) checkSourceURL(address string) *Error {
 	if s.market == nil {
-		return invalid("/url", "cannot be used: this server takes no sources")
+		return invalid("/url", "cannot be used: this server accepts no sources")
 	}
 	if err := s.market.CheckURL(address); err != nil {
 		return invalid("/url", err.Error())
@@ -118,7 +118,7 @@ func (s *Sources) checkSourceToken(token string) *Error {
 	switch {
 	case s.sealer == nil:
 		return invalid("/auth_token",
-			"cannot be kept: this server was given no key to encrypt it with")
+			"cannot be stored: this server has no key to encrypt it with")
 	case token == "":
 		return invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:
@@ -166,7 +166,7 @@ func sourceTokenLost(name string, err error) *Error {
 	return &Error{
 		Code: CodeInternal,
 		Message: "the access token of source " + quote(name) +
-			" cannot be read with this server's sealing keys: give it the key that is missing, " +
+			" cannot be read with this server's sealing keys: add the missing key, " +
 			"or remove the source and register it again",
 		Err: err,
 	}
@@ -219,7 +219,7 @@ func newSealer(config SourceConfig) (*seal.Sealer, error) {
 		return nil, nil
 	}
 	if config.SealingKey == nil {
-		return nil, errors.New("svc: Config.Sources.OldSealingKeys: are given without a SealingKey")
+		return nil, errors.New("svc: Config.Sources.OldSealingKeys: set SealingKey too")
 	}
 	sealer, err := seal.New(config.SealingKey)
 	if err != nil {
@@ -245,7 +245,7 @@ func newSealer(config SourceConfig) (*seal.Sealer, error) {
 // of the store stops Reseal and is returned alone.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	if by.Kind != KindHost {
-		return 0, forbidden("only the host application reseals the tokens of sources")
+		return 0, forbidden("only the host application may reseal the tokens of sources")
 	}
 	var lost []error
 	resealed := 0

@@ -132,7 +132,7 @@ func (s *Templates) addTemplate(
 }
 
 func templateTaken(field string) *Error {
-	return taken(field, "a template of this id exists already")
+	return taken(field, "a template with this id already exists")
 }
 
 // noTemplate does not repeat the requested id: it may be an API key pasted into the wrong place.
@@ -430,7 +430,7 @@ func (t Template) matches(ifMatch []string) error {
 	}
 	return &Error{
 		Code:    CodePrecondition,
-		Message: "the template is not what it was when it was read: read it again",
+		Message: "the template has changed since you read it: read it again",
 	}
 }
 

@@ -232,7 +232,7 @@ func (s *Templates) compare(
 	}
 	for _, p := range catalog.Problems {
 		if from := installed[p.ID]; from != nil {
-			problem := "its entry of the catalogue is bad: " + p.Reason
+			problem := "its catalogue entry is bad: " + p.Reason
 			offers = append(offers, offer{problem: problem, from: from})
 			delete(installed, p.ID)
 		}
@@ -278,13 +278,13 @@ func (s *Templates) offered(
 	}
 	revision, err := content.Revision()
 	if err != nil {
-		return nil, "its entry of the catalogue is bad: /manifest is not valid JSON", follows, nil
+		return nil, "its catalogue entry is bad: /manifest is not valid JSON", follows, nil
 	}
 	differs := func(i Installation) bool { return i.Origin.Revision != revision }
 	if slices.ContainsFunc(installed, differs) {
 		// The same content needs no check: it was good when it was installed.
 		if err := s.checked(content.clone()); err != nil {
-			return nil, "its entry of the catalogue is bad: " + firstMessage(err), follows, nil
+			return nil, "its catalogue entry is bad: " + firstMessage(err), follows, nil
 		}
 	}
 	return &revision, "", follows, nil

@@ -58,7 +58,7 @@ func (in UpdateRequest) check() (UpdateRequest, error) {
 		c.add("resolution", "must be theirs, ours or merged")
 	}
 	if in.Force && in.Resolution != "" && in.Resolution != TakeTheirs {
-		c.add("resolution", "must be theirs, or absent, with force")
+		c.add("resolution", "must be theirs or absent with force")
 	}
 	if in.LocalEdits != "" && !in.LocalEdits.known() {
 		c.add("local_edits", "must be conflict, overwrite or merge")
@@ -85,7 +85,7 @@ func (in *UpdateRequest) checkContent(c *checker) {
 		content.checkForm(c)
 		in.Content = &content
 	case in.Content != nil:
-		c.add("", "a content is taken with resolution=merged only")
+		c.add("", "a content needs resolution=merged")
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *Templates) latest(
 	}
 	if template.Origin == nil {
 		return template, content, "", invalid("template_id",
-			"names a template that was made by hand: it has no source to be updated from")
+			"names a template that was created by hand: it has no source")
 	}
 	up, err := s.originUpstream(ctx, template.Origin)
 	if err != nil {
@@ -189,8 +189,8 @@ func (s *Templates) Update(
 	if u.in.Revision != "" && u.in.Revision != revision {
 		return Update{}, &Error{
 			Code: CodePrecondition,
-			Message: "the source has another revision than the one reviewed: " +
-				"review what it has now",
+			Message: "the source has another revision than the reviewed one: " +
+				"review the new one",
 		}
 	}
 	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
@@ -292,7 +292,7 @@ type become struct {
 const maxPlans = 8
 
 // errStale reports that the template differs from the planned one.
-var errStale = fmt.Errorf("%w: the template is not the one that was merged", ErrChanged)
+var errStale = fmt.Errorf("%w: the template has changed since the merge", ErrChanged)
 
 // prepare makes the plan for a template.
 func (u *updater) prepare(ctx context.Context, t Template) (err error) {
@@ -332,8 +332,8 @@ func (u *updater) merge(ctx context.Context) error {
 	} else if err := u.check(merged); err != nil {
 		u.plan.refusal = &Error{
 			Code: CodeEdited,
-			Message: "the source has changed, and so was this template here, " +
-				"and what both come to is bad: " + firstMessage(err),
+			Message: "the source has changed, this template was edited locally, " +
+				"and the merged content is bad: " + firstMessage(err),
 			Fields: differences(t.Content, t.Origin.Base), Err: err,
 		}
 	}
@@ -418,8 +418,8 @@ func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
 func editedLocally(fields []string) *Error {
 	return &Error{
 		Code: CodeEdited,
-		Message: "the source has changed, and so was this template here (" +
-			strings.Join(fields, ", ") + "): update with force to replace it, or with a resolution",
+		Message: "the source has changed, and this template was edited locally (" +
+			strings.Join(fields, ", ") + "): update with force, or with a resolution",
 		Fields: slices.Clone(fields),
 	}
 }

@@ -138,11 +138,11 @@ func TestErrorsOfHTTP(t *testing.T) {
 	is.Equal(refused(err), refusal{Code: "body_too_large", Message: "the body is larger than 200 bytes"})
 
 	err = s.client.As("session-of-bob").Keys.RevokeAll(ctx, svc.Me)
-	is.Equal(refused(err), refusal{Code: "rate_limited", Message: "there were too many requests, try again later"})
+	is.Equal(refused(err), refusal{Code: "rate_limited", Message: "too many requests: try again later"})
 	status, _ := errors.AsType[*client.StatusError](err)
 	is.True(status.RequestID != "")
 	is.Equal(status, &client.StatusError{Route: "DELETE /me/api-keys", Status: 429, RetryAfter: wait, RequestID: status.RequestID, Problem: true})
-	is.Equal(err.Error(), `there were too many requests, try again later: DELETE /me/api-keys: 429 Too Many Requests, request "`+status.RequestID+`"`)
+	is.Equal(err.Error(), `too many requests: try again later: DELETE /me/api-keys: 429 Too Many Requests, request "`+status.RequestID+`"`)
 
 	s.requests()
 	_, err = all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me, svc.KeyQuery{}))

@@ -53,7 +53,7 @@ func TestAuditRecordsRefused(t *testing.T) {
 	is := is.New(t)
 	silent := newSite(t)
 	_, err := all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{}))
-	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server keeps no events"})
+	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server records no events"})
 	_, err = all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{ActorKind: "x"}))
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	_, err = all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditQuery{}))

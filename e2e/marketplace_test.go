@@ -246,7 +246,7 @@ func TestSignedSource(t *testing.T) {
 		publish(4, "4") // the signature of the earlier version
 		err := admin.update("chat", false)
 		fails(t, err, svc.CodeSourceFailed)
-		if !strings.Contains(err.Error(), "has the serial 4, and one with 5 was accepted before") {
+		if !strings.Contains(err.Error(), "has serial 4, but serial 5 was accepted before") {
 			t.Errorf("refused with %v", err)
 		}
 		s.restart()

@@ -33,7 +33,7 @@ func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
 		seconds := int64((pause + time.Second - 1) / time.Second)
 		return svc.Principal{}, &withHeader{
 			err: &svc.Error{
-				Code: codeLimited, Message: "there were too many requests, try again later",
+				Code: codeLimited, Message: "too many requests: try again later",
 			},
 			name: "Retry-After", value: strconv.FormatInt(seconds, 10),
 		}

@@ -42,7 +42,7 @@ func TestSourceTemplates(t *testing.T) {
 
 	s.market.fail(errors.New("dial tcp 10.1.2.3: refused"))
 	admin.get(offered).fails(502, "source_failed")
-	s.market.fail(&svc.Error{Code: svc.CodeSourceTimeout, Message: "did not come in time"})
+	s.market.fail(&svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"})
 	admin.get(offered).fails(504, "source_timeout")
 	s.market.remembers = true
 	admin.get(offered + "?tag=t").is(200).json(`{"templates": [` + full + then)

@@ -38,22 +38,21 @@ func tags(header http.Header, name string) ([]string, error) {
 	if rest == svc.AnyETag {
 		return []string{rest}, nil
 	}
+	malformed := invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
 	var all []string
 	for rest != "" {
 		if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
 			break
 		}
 		tag, behind, ok := cutTag(rest)
-		if !ok || len(all) == maxTags {
-			return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+		behind = strings.TrimLeft(behind, " \t")
+		if !ok || len(all) == maxTags || behind != "" && behind[0] != ',' {
+			return nil, malformed
 		}
-		all, rest = append(all, tag), strings.TrimLeft(behind, " \t")
-		if rest != "" && rest[0] != ',' {
-			return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
-		}
+		all, rest = append(all, tag), behind
 	}
 	if all == nil {
-		return nil, invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+		return nil, malformed
 	}
 	return all, nil
 }

@@ -124,7 +124,7 @@ func TestSourceFaults(t *testing.T) {
 		code   string
 	}{
 		{"failed", &svc.Error{Code: svc.CodeSourceFailed, Message: `source "acme": its catalogue is bad`, Err: errors.New("internal")}, 502, "source_failed"},
-		{"timeout", &svc.Error{Code: svc.CodeSourceTimeout, Message: `source "acme": its catalogue did not come in time`}, 504, "source_timeout"},
+		{"timeout", &svc.Error{Code: svc.CodeSourceTimeout, Message: `source "acme": its catalogue did not arrive in time`}, 504, "source_timeout"},
 		{"anything", errors.New("dial tcp 10.0.0.7:443: internal"), 502, "source_failed"},
 		{"deadline", fmt.Errorf("internal: %w", context.DeadlineExceeded), 504, "source_timeout"},
 	} {

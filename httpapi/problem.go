@@ -88,7 +88,7 @@ func (h *Handler) problemOf(err error) wire.Problem {
 	all := svc.Errors(err)
 	if all == nil {
 		all = []*svc.Error{
-			{Code: svc.CodeInternal, Message: "an unexpected fault, see the server's log"},
+			{Code: svc.CodeInternal, Message: "an unexpected fault: see the server's log"},
 		}
 	}
 	first := all[0] // which the answer describes

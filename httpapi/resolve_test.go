@@ -134,7 +134,7 @@ func TestResolveWho(t *testing.T) {
 			t.Errorf("%s: allowed %v: %s", query, allowed, a.body)
 		}
 	}
-	if detail := admin.get("/debug/resolve?bank=support").is(400).text("detail"); detail != "user_id is required, or sa_id or sender." {
+	if detail := admin.get("/debug/resolve?bank=support").is(400).text("detail"); detail != "user_id is required, unless sa_id or sender is given." {
 		t.Errorf("about nobody: %q", detail)
 	}
 	for query, word := range map[string]string{"user_id=nobody": "unknown", "user_id=ghost": "inactive", "sa_id=nobody": "unknown", "sa_id=asleep": "inactive"} {

@@ -52,7 +52,7 @@ func explain(ctx context.Context, reason string, err error) error {
 			// A timeout ended the request, not the caller: err must not wrap context.Canceled.
 			err = context.Cause(ctx)
 		}
-		return &fault{code: svc.CodeSourceTimeout, reason: "did not come in time", err: err}
+		return &fault{code: svc.CodeSourceTimeout, reason: "did not arrive in time", err: err}
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errBlocked):

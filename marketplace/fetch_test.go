@@ -157,10 +157,10 @@ func TestTimeouts(t *testing.T) {
 		limits  marketplace.Limits
 		want    string
 	}{
-		"headers":   {hang, marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}, "its catalogue did not come in time"},
-		"body":      {hangInBody, marketplace.Limits{HeaderTimeout: 40 * time.Millisecond, Timeout: 80 * time.Millisecond}, "its catalogue did not come in time"},
-		"manifest":  {hangInManifest, marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}, "the manifest_file of entry 0 of the catalogue did not come in time"},
-		"redirects": {redirectSlowly, marketplace.Limits{Redirects: 1000, Timeout: 100 * time.Millisecond}, "its catalogue did not come in time"},
+		"headers":   {hang, marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}, "its catalogue did not arrive in time"},
+		"body":      {hangInBody, marketplace.Limits{HeaderTimeout: 40 * time.Millisecond, Timeout: 80 * time.Millisecond}, "its catalogue did not arrive in time"},
+		"manifest":  {hangInManifest, marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}, "the manifest_file of entry 0 of the catalogue did not arrive in time"},
+		"redirects": {redirectSlowly, marketplace.Limits{Redirects: 1000, Timeout: 100 * time.Millisecond}, "its catalogue did not arrive in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, from := serve(t, test.handler, test.limits)
@@ -177,7 +177,7 @@ func TestTimeouts(t *testing.T) {
 // A timeout does not look like a cancellation by the caller: that caller would get no older copy.
 func TestTimeoutIsNoCancellation(t *testing.T) {
 	for _, err := range []error{context.Canceled, fmt.Errorf("read: %w", context.Canceled), io.ErrUnexpectedEOF} {
-		if got := marketplace.SlowHeaders(err); errors.Is(got, context.Canceled) || !strings.Contains(got.Error(), "did not come in time: ") {
+		if got := marketplace.SlowHeaders(err); errors.Is(got, context.Canceled) || !strings.Contains(got.Error(), "did not arrive in time: ") {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
@@ -193,7 +193,7 @@ func TestTimeoutBeforeHTTP(t *testing.T) {
 	url := "https://" + listener.Addr().String()
 	client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: marketplace.Limits{HeaderTimeout: 50 * time.Millisecond}})
 	_, err = client.Template(t.Context(), upstream(url), "a")
-	wantError(t, err, svc.CodeSourceTimeout, "did not come in time")
+	wantError(t, err, svc.CodeSourceTimeout, "did not arrive in time")
 }
 
 func TestCallersContext(t *testing.T) {

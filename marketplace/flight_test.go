@@ -186,7 +186,7 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err := client.Template(short, from, "a")
-	wantError(t, err, svc.CodeSourceTimeout, "did not come in time")
+	wantError(t, err, svc.CodeSourceTimeout, "did not arrive in time")
 	close(goOn)
 	is.NoErr(<-patient)
 }

@@ -24,7 +24,7 @@ const (
 	noJSON      = "its catalogue is bad: it must be valid JSON"
 	encoding    = "its catalogue came in an encoding other than gzip"
 	page        = "its catalogue is a web page"
-	late        = "its catalogue did not come in time"
+	late        = "its catalogue did not arrive in time"
 )
 
 // hostile are bad answers and their messages.

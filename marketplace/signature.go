@@ -59,7 +59,7 @@ func (c *Client) admit(ctx context.Context, at place, catalog svc.Catalog) error
 		}
 	}
 	if catalog.Serial < accepted {
-		return newFault(fmt.Sprintf("has the serial %d, and one with %d was accepted before",
+		return newFault(fmt.Sprintf("has serial %d, but serial %d was accepted before",
 			catalog.Serial, accepted), nil)
 	}
 	return nil

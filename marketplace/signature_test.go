@@ -108,7 +108,7 @@ func TestBadlySigned(t *testing.T) {
 		"a fraction":            signed(acme, series("2", 2.5, ""), "must have a serial"),
 		"a serial as text":      signed(acme, series("2", `"2"`, ""), "must have a serial"),
 		"too great":             signed(acme, series("2", "9007199254740993", ""), "must have a serial"),
-		"an older one":          signed(acme, series("0", 1, ""), "has the serial 1, and one with 2 was accepted before"),
+		"an older one":          signed(acme, series("0", 1, ""), "has serial 1, but serial 2 was accepted before"),
 		"expired":               signed(acme, series("2", 3, `"expires":"2026-11-20T00:00:00Z",`), "has expired, on 2026-11-20T00:00:00Z"),
 		"an expiry that is not": signed(acme, series("2", 3, `"expires":"soon",`), "expires must be a time"),
 		"a manifest that nobody signed": signed(acme, `{"serial":3,"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`,
@@ -173,10 +173,10 @@ func TestSerialOutlivesTheClient(t *testing.T) {
 	s.publish(acme, series("1", 1, ""))
 	second := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
 	_, err := second.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "has the serial 1, and one with 2 was accepted before")
+	wantError(t, err, svc.CodeSourceFailed, "has serial 1, but serial 2 was accepted before")
 	from.Memory, from.Serial = nil, 2
 	_, err = second.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "has the serial 1, and one with 2 was accepted before")
+	wantError(t, err, svc.CodeSourceFailed, "has serial 1, but serial 2 was accepted before")
 
 	from.Memory = &memory{err: errors.New("down")}
 	s.publish(acme, series("3", 3, ""))

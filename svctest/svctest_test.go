@@ -198,7 +198,7 @@ func TestFailures(t *testing.T) {
 			svctest.New(t).Apply(`{"groups": [{"id": "staff", "members": ["nobody"]}]}`)
 		}},
 		{`issue a key to ""`, func(t testing.TB) { svctest.New(t).User("") }},
-		{`"acme" is registered already`, func(t testing.TB) {
+		{`"acme" is already registered`, func(t testing.TB) {
 			server := svctest.New(t)
 			server.Source("acme")
 			server.Source("acme")

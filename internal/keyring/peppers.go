@@ -67,9 +67,10 @@ func (r *Ring) problem(p Pepper) string {
 	case slices.ContainsFunc(r.peppers, func(other *pepper) bool {
 		return other.Version == p.Version
 	}):
-		return fmt.Sprintf("Version: %q is there twice", p.Version)
+		return fmt.Sprintf("Version: %q is listed twice: remove one", p.Version)
 	case p.Retired && len(r.peppers) == 0:
-		return "Retired: new keys are hashed under the first pepper"
+		return "Retired: the first pepper must not be retired, " +
+			"because new keys are hashed under it"
 	case (p.Version != "" || secret) && !versions.MatchString(p.Version):
 		return "Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'"
 	case (p.Version != "" && !p.Retired || secret) && len(p.Secret) < minPepper:

@@ -114,7 +114,7 @@ func (c *Compiler) Compile(s Subject) *Rights {
 		return r
 	case User, ServiceAccount:
 	default:
-		r.closed = closed(fmt.Sprintf("denied: %q is no kind of principal", s.Kind))
+		r.closed = closed(fmt.Sprintf("denied: %q is not a kind of principal", s.Kind))
 	}
 	grants := gather(s.Grants)
 	key := fingerprint(s, grants)

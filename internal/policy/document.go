@@ -117,7 +117,7 @@ func (s *Statement) checkEffect() error {
 		return nil
 	case EffectDeny:
 		if name := s.Parameters.firstSet(); name != "" {
-			return refuse("/"+name, "is not for a deny")
+			return refuse("/"+name, "is not allowed in a deny")
 		}
 		return nil
 	case "":

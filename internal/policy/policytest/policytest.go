@@ -121,7 +121,7 @@ func (f findings) allowance() string {
 // closed returns the reason why a subject may do nothing, or "".
 func closed(s policy.Subject) string {
 	if s.Kind != policy.User && s.Kind != policy.ServiceAccount {
-		return fmt.Sprintf("denied: %q is no kind of principal", s.Kind)
+		return fmt.Sprintf("denied: %q is not a kind of principal", s.Kind)
 	}
 	return s.Closed
 }
