@@ -71,9 +71,9 @@ func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
 	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
 		if at, ok := errors.AsType[*strictjson.Error](err); ok {
-			return Bundle{}, invalid(at.Pointer, at.Detail)
+			return Bundle{}, Invalid(at.Pointer, at.Detail)
 		}
-		return Bundle{}, invalid("", err.Error())
+		return Bundle{}, Invalid("", err.Error())
 	}
 	return Bundle{
 		Users:           convert(in.Users, userJSON.row),
@@ -113,7 +113,7 @@ func (b Bundle) JSON() ([]byte, error) {
 		),
 	})
 	if at, ok := errors.AsType[*strictjson.Error](err); ok {
-		return nil, invalid(at.Pointer, at.Detail)
+		return nil, Invalid(at.Pointer, at.Detail)
 	}
 	return data, err
 }

@@ -252,7 +252,7 @@ func (s *Keys) checkScoping(
 	if policyID == "" {
 		return nil
 	}
-	unknown := invalid("/scoping_policy_id", "names an unknown policy")
+	unknown := Invalid("/scoping_policy_id", "names an unknown policy")
 	asked := AccessQuery{Identity: holder, ScopingPolicyID: policyID}
 	if by.Kind != KindHost {
 		asked.Identity = by.Identity()

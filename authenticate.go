@@ -361,11 +361,11 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 // changeable returns an Error when a key's row cannot be changed and sealed again.
 func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 	if s.keys.Place(key.Pepper) == keyring.NoPepper {
-		return invalid("key_id", "names a key whose pepper this server does not have: revoke it")
+		return Invalid("key_id", "names a key whose pepper this server does not have: revoke it")
 	}
 	if !s.keys.Sealed(key.row()) {
 		s.reportEdited(ctx, key.ID)
-		return invalid("key_id", "names a key that was changed in the database: revoke it")
+		return Invalid("key_id", "names a key that was changed in the database: revoke it")
 	}
 	return nil
 }

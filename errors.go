@@ -202,7 +202,8 @@ func ErrorCode(err error) Code {
 	return CodeInternal
 }
 
-func invalid(field, message string) *Error {
+// Invalid returns an Error of [CodeInvalid] about a field. A host's own checks may return it.
+func Invalid(field, message string) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: message}
 }
 

@@ -79,7 +79,7 @@ func TestRelocate(t *testing.T) {
 
 // Whatever error a host's check returns, the manifest is refused.
 func TestErrorsOfAHost(t *testing.T) {
-	one := &svc.Error{Field: "/1", Message: "is wrong"}
+	one := svc.Invalid("/1", "is wrong")
 	for name, c := range map[string]struct {
 		err  error
 		want []string

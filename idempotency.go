@@ -48,7 +48,7 @@ func (s *journal) repeatable(
 		return repeatable{}, nil
 	}
 	if s.roles.answers == nil {
-		return repeatable{}, invalid(idempotencyHeader, "must be absent: this server keeps no answers")
+		return repeatable{}, Invalid(idempotencyHeader, "must be absent: this server keeps no answers")
 	}
 	caller := by.Identity()
 	id, err := json.Marshal([]string{string(caller.Kind), caller.ID, key})

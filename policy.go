@@ -212,7 +212,7 @@ func resolve(
 	snapshot.narrow(&subject, q.ScopingPolicyID)
 	rights := compiler.Compile(subject)
 	if rights.Size() > most {
-		return Resolution{}, invalid(
+		return Resolution{}, Invalid(
 			"", fmt.Sprintf("more than %d statements reach the subject", most),
 		)
 	}
@@ -333,7 +333,7 @@ func (s *Service) Decide(
 		return hostMay, nil
 	}
 	if action == "" {
-		return Decision{}, invalid("action", "is required")
+		return Decision{}, Invalid("action", "is required")
 	}
 	who := p.holder()
 	now, known := s.copies.Again(&d.of, &who, action, bank, (*policy.Context)(&in))

@@ -106,10 +106,10 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 
 func (s *Sources) checkSourceURL(address string) *Error {
 	if s.market == nil {
-		return invalid("/url", "cannot be used: this server accepts no sources")
+		return Invalid("/url", "cannot be used: this server accepts no sources")
 	}
 	if err := s.market.CheckURL(address); err != nil {
-		return invalid("/url", err.Error())
+		return Invalid("/url", err.Error())
 	}
 	return nil
 }
@@ -117,14 +117,14 @@ func (s *Sources) checkSourceURL(address string) *Error {
 func (s *Sources) checkSourceToken(token string) *Error {
 	switch {
 	case s.sealer == nil:
-		return invalid("/auth_token",
+		return Invalid("/auth_token",
 			"cannot be stored: this server has no key to encrypt it with")
 	case token == "":
-		return invalid("/auth_token", "must not be empty")
+		return Invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:
-		return invalid("/auth_token", "must be at most 4096 bytes")
+		return Invalid("/auth_token", "must be at most 4096 bytes")
 	case !text.Visible(token):
-		return invalid("/auth_token", "must be printable ASCII without spaces")
+		return Invalid("/auth_token", "must be printable ASCII without spaces")
 	}
 	return nil
 }

@@ -204,18 +204,18 @@ func (c *checker) host(err error) {
 func checkVersion(manifest json.RawMessage) *Error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(manifest, &fields); err != nil || fields == nil {
-		return invalid("/manifest", "must be a JSON object")
+		return Invalid("/manifest", "must be a JSON object")
 	}
 	var version any
 	if raw, there := fields["version"]; !there {
-		return invalid("/manifest/version", "is required")
+		return Invalid("/manifest/version", "is required")
 	} else if err := json.Unmarshal(raw, &version); err != nil {
-		return invalid("/manifest/version", "must be a string")
+		return Invalid("/manifest/version", "must be a string")
 	}
 	if text, is := version.(string); !is {
-		return invalid("/manifest/version", "must be a string")
+		return Invalid("/manifest/version", "must be a string")
 	} else if text == "" {
-		return invalid("/manifest/version", "must not be empty")
+		return Invalid("/manifest/version", "must not be empty")
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (s *Templates) latest(
 		return template, content, "", err
 	}
 	if template.Origin == nil {
-		return template, content, "", invalid("template_id",
+		return template, content, "", Invalid("template_id",
 			"names a template that was created by hand: it has no source")
 	}
 	up, err := s.originUpstream(ctx, template.Origin)

@@ -42,7 +42,7 @@ func (c *checker) err() error {
 	return joined(c.errs)
 }
 
-func (c *checker) add(field, message string) { c.check(invalid(field, message)) }
+func (c *checker) add(field, message string) { c.check(Invalid(field, message)) }
 
 // check adds a problem, unless it is nil or the checker is full.
 func (c *checker) check(problem *Error) {
@@ -51,7 +51,7 @@ func (c *checker) check(problem *Error) {
 	}
 	if c.errs = append(c.errs, problem); len(c.errs) == MaxErrors && !c.endless {
 		c.full = true
-		c.errs = append(c.errs, invalid("",
+		c.errs = append(c.errs, Invalid("",
 			fmt.Sprintf("there may be more errors: only the first %d are listed", MaxErrors)))
 	}
 }
@@ -111,7 +111,7 @@ func (c *checker) labels(field string, labels []string) {
 // checkID returns an Error about field unless id can stand in a path.
 func checkID(field, id string) error {
 	if problem := text.IDProblem(id, MaxIDLength); problem != "" {
-		return invalid(field, problem)
+		return Invalid(field, problem)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func (c *Keys) at(method string, holder svc.Identity, rest string, ids ...string
 		path := method + " /users/{user_id}/api-keys" + rest
 		return at(path, append([]string{holder.ID}, ids...)...), nil
 	}
-	return request{}, invalid("kind", "must be a user or the caller")
+	return request{}, svc.Invalid("kind", "must be a user or the caller")
 }
 
 // List lists the keys of a holder that are not revoked, newest first: of a user, or of the caller
@@ -78,7 +78,7 @@ func (c *Keys) Rotate(
 		return svc.IssuedKey{}, err
 	}
 	if overlap%time.Second != 0 {
-		return svc.IssuedKey{}, invalid("/overlap_seconds", "must be whole seconds")
+		return svc.IssuedKey{}, svc.Invalid("/overlap_seconds", "must be whole seconds")
 	}
 	seconds := int64(overlap / time.Second)
 	r = r.where("view", "full").with(wire.RotateAPIKey{OverlapSeconds: &seconds})

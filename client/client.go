@@ -164,7 +164,7 @@ func (c *Client) As(token svc.Secret) *Client {
 			Code: svc.CodeUnauthenticated, Message: "a bearer token is required",
 		}
 	} else if !text.Visible(string(token)) {
-		as.refused = invalid("token", "must be printable ASCII without spaces")
+		as.refused = svc.Invalid("token", "must be printable ASCII without spaces")
 	}
 	return newClient(&as)
 }

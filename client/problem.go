@@ -42,10 +42,6 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-func invalid(field, message string) *svc.Error {
-	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
-}
-
 // join joins errors as the Service does: nil for none, and the error itself for one.
 func join(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })

@@ -95,7 +95,7 @@ func (r request) target() (string, error) {
 		id := ids[0]
 		segments[i], ids = url.PathEscape(id), ids[1:]
 		if problem := pathProblem(id); problem != "" {
-			wrong = append(wrong, invalid(strings.TrimSuffix(name, "}"), problem))
+			wrong = append(wrong, svc.Invalid(strings.TrimSuffix(name, "}"), problem))
 		}
 	}
 	target := strings.Join(segments, "/")
@@ -123,7 +123,7 @@ func pathProblem(id string) string {
 // rules.
 func (r request) keyProblem() error {
 	if !text.Visible(r.key) {
-		return invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
+		return svc.Invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (r request) encode() ([]byte, error) {
 	}
 	body, err := strictjson.Marshal(r.body)
 	if at, ok := errors.AsType[*strictjson.Error](err); ok {
-		return nil, invalid(at.Pointer, at.Detail)
+		return nil, svc.Invalid(at.Pointer, at.Detail)
 	} else if err != nil {
 		return nil, &svc.Error{
 			Code: svc.CodeInternal, Message: "the request cannot be written as JSON", Err: err,

@@ -22,7 +22,7 @@ func (c *Templates) List(
 ) iter.Seq2[svc.Template, error] {
 	if query.Skip != 0 {
 		return func(yield func(svc.Template, error) bool) {
-			yield(svc.Template{}, invalid("skip", "must be 0: a server skips no rows"))
+			yield(svc.Template{}, svc.Invalid("skip", "must be 0: a server skips no rows"))
 		}
 	}
 	r := at("GET /admin/templates").where("category", query.Category, "tag", query.Tag)

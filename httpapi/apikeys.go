@@ -38,7 +38,7 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
 	}
 	if body.ScopingPolicyID != nil {
 		if in.ScopingPolicyID = *body.ScopingPolicyID; in.ScopingPolicyID == "" {
-			return invalid("/scoping_policy_id", "must not be empty")
+			return svc.Invalid("/scoping_policy_id", "must not be empty")
 		}
 	}
 	issued, err := h.service.Keys.Issue(r.Context(), r.by, r.holder(), in)
@@ -83,7 +83,7 @@ func expiry(in strictjson.Optional[string]) (*time.Time, error) {
 func instant(pointer, text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || at.IsZero() || !isStrict(text) {
-		return time.Time{}, invalid(pointer,
+		return time.Time{}, svc.Invalid(pointer,
 			"must be an RFC 3339 time, such as 2030-12-31T23:59:59Z")
 	}
 	return at, nil
@@ -171,7 +171,7 @@ func keyQuery(p page) (query svc.KeyQuery, err error) {
 	}
 	issued, err := time.Parse(wire.TimeFormat, p.after[0])
 	if err != nil || issued.IsZero() || issued.Format(wire.TimeFormat) != p.after[0] {
-		return query, invalid("cursor", notACursor)
+		return query, svc.Invalid("cursor", notACursor)
 	}
 	query.AfterTime, query.AfterID = issued, p.after[1]
 	return query, nil

@@ -23,7 +23,7 @@ func (r *request) idempotencyKey() (string, error) {
 		return "", nil
 	}
 	if len(values) > 1 || values[0] == "" {
-		return "", invalid("Idempotency-Key", "must be given once and must not be empty")
+		return "", svc.Invalid("Idempotency-Key", "must be given once and must not be empty")
 	}
 	return values[0], nil
 }
@@ -38,7 +38,7 @@ func tags(header http.Header, name string) ([]string, error) {
 	if rest == svc.AnyETag {
 		return []string{rest}, nil
 	}
-	malformed := invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+	malformed := svc.Invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
 	var all []string
 	for rest != "" {
 		if rest = strings.TrimLeft(rest, ", \t"); rest == "" {

@@ -16,10 +16,6 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-func invalid(field, message string) *svc.Error {
-	return &svc.Error{Code: svc.CodeInvalid, Field: field, Message: message}
-}
-
 // decode reads the JSON body of a request strictly, and authenticates the bearer a second time. An
 // empty body gives the zero value of T; the Service refuses it when a field is required.
 func decode[T any](h *Handler, w http.ResponseWriter, r *request) (in T, err error) {
@@ -39,7 +35,7 @@ func parse[T any](body []byte) (in T, err error) {
 	}
 	err = strictjson.UnmarshalWithin(body, svc.MaxNesting, MaxBundleRows, &in)
 	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
-		return in, invalid(wrong.Pointer, bodyProblem(wrong))
+		return in, svc.Invalid(wrong.Pointer, bodyProblem(wrong))
 	}
 	return in, err
 }
@@ -111,11 +107,11 @@ func parseQuery(raw string) (query, error) {
 		return query{}, nil
 	}
 	if strings.Contains(raw, ";") {
-		return nil, invalid("query", "must not hold a semicolon: separate its keys with &")
+		return nil, svc.Invalid("query", "must not hold a semicolon: separate its keys with &")
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, invalid("query", "has a malformed percent escape")
+		return nil, svc.Invalid("query", "has a malformed percent escape")
 	}
 	return query(values), nil
 }
@@ -150,15 +146,15 @@ func unknownKey(key string, known queryKeys, clip func(string) string) error {
 		problem += strings.Join(known, ", ")
 	}
 	if key == "" || strings.HasPrefix(key, "/") {
-		return invalid("query", fmt.Sprintf("is wrong: %q %s", clip(key), problem))
+		return svc.Invalid("query", fmt.Sprintf("is wrong: %q %s", clip(key), problem))
 	}
-	return invalid(key, problem)
+	return svc.Invalid(key, problem)
 }
 
 // text returns the one value of a key; "" when it is absent or empty.
 func (q query) text(key string) (string, error) {
 	if len(q[key]) > 1 {
-		return "", invalid(key, "must be given once")
+		return "", svc.Invalid(key, "must be given once")
 	}
 	return url.Values(q).Get(key), nil
 }
@@ -187,14 +183,14 @@ func (q query) bool(key string) (bool, error) {
 	case "false", "0", "":
 		return false, nil
 	}
-	return false, invalid(key, "must be true, false, 1 or 0")
+	return false, svc.Invalid(key, "must be true, false, 1 or 0")
 }
 
 // full reports whether the query asks for the full view.
 func (q query) full() (bool, error) {
 	view, err := q.text("view")
 	if err == nil && view != "" && view != "full" {
-		err = invalid("view", `must be "full", or absent`)
+		err = svc.Invalid("view", `must be "full", or absent`)
 	}
 	return view == "full", err
 }

@@ -67,7 +67,7 @@ func (p page) number() (int64, error) {
 	}
 	number, err := strconv.ParseInt(p.after[0], 10, 64)
 	if err != nil || number < 1 || strconv.FormatInt(number, 10) != p.after[0] || p.after[1] != "" {
-		return 0, invalid("cursor", notACursor)
+		return 0, svc.Invalid("cursor", notACursor)
 	}
 	return number, nil
 }

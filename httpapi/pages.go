@@ -47,14 +47,14 @@ func (q query) page() (p page, err error) {
 		p.limit, err = strconv.Atoi(limit)
 		if err != nil || p.limit < 1 || p.limit > maxLimit ||
 			strings.TrimLeft(limit, "0123456789") != "" {
-			return p, invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", maxLimit))
+			return p, svc.Invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", maxLimit))
 		}
 	}
 	if cursor == "" {
 		return p, nil
 	}
 	if p.after = positionOf(cursor); p.after == nil {
-		return p, invalid("cursor", notACursor)
+		return p, svc.Invalid("cursor", notACursor)
 	}
 	return p, nil
 }

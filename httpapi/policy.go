@@ -97,7 +97,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if in.Bundle == nil {
-		return invalid("/bundle", "is required")
+		return svc.Invalid("/bundle", "is required")
 	}
 	bundle, err := svc.ParseBundleWithin(in.Bundle, MaxBundleRows)
 	if err != nil {

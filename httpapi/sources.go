@@ -49,7 +49,7 @@ func signingKey(text *string) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(*text)
 	if err != nil || len(key) == 0 {
-		return nil, invalid("/signing_key", "must be an Ed25519 public key, 32 bytes in base64")
+		return nil, svc.Invalid("/signing_key", "must be an Ed25519 public key, 32 bytes in base64")
 	}
 	return key, nil
 }

@@ -187,7 +187,7 @@ func TestLongListsAreNotKept(t *testing.T) {
 	for i := range httpapi.MaxList + 1 {
 		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: fmt.Sprintf("t%06d", i)}, Version: 1,
 			Content: svc.Content{Name: "n", Manifest: []byte(`{"version":"1"}`)}, InstalledAt: begin.UTC(), UpdatedAt: begin.UTC()}
-		if err := s.store.Store.CreateTemplate(t.Context(), template); err != nil {
+		if err := s.store.FullStore.CreateTemplate(t.Context(), template); err != nil {
 			t.Fatal(err)
 		}
 	}

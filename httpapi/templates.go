@@ -192,7 +192,7 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 		}
 	}
 	if in.Manifest.Null {
-		return invalid("/manifest", "must not be null")
+		return svc.Invalid("/manifest", "must not be null")
 	}
 	patch.Manifest = in.Manifest.Value
 	match, err := r.ifMatch()
@@ -218,7 +218,7 @@ func textPatch(in strictjson.Optional[string]) *svc.TextPatch {
 // required reads a field of a patch that must not be null.
 func required[T any](pointer string, in strictjson.Optional[T], to **T) error {
 	if in.Null {
-		return invalid(pointer, "must not be null")
+		return svc.Invalid(pointer, "must not be null")
 	}
 	if in.Set {
 		*to = &in.Value
@@ -246,7 +246,7 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 	scope := svc.ScopeServer
 	if in.SourceScope != nil {
 		if scope = svc.Scope(*in.SourceScope); scope == "" {
-			return invalid("/source_scope", `must be "server" or "personal"`)
+			return svc.Invalid("/source_scope", `must be "server" or "personal"`)
 		}
 	}
 	key, err := r.idempotencyKey()

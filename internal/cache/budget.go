@@ -36,9 +36,9 @@ func (b *Budget) Join(giveUp func()) {
 	b.caches = append(b.caches, giveUp)
 }
 
-// Takes reports whether a value of that size may be put. It refuses a value that would drive out
+// takes reports whether a value of that size may be put. It refuses a value that would drive out
 // too many others.
-func (b *Budget) Takes(bytes int64) bool { return bytes <= b.most/8 }
+func (b *Budget) takes(bytes int64) bool { return bytes <= b.most/8 }
 
 // Hold counts an entry that was put, and what it shares with others. A nil share is nothing.
 func (b *Budget) Hold(bytes int64, share *Share) {

@@ -126,7 +126,7 @@ func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 		return
 	}
 	e.bytes, e.share = c.weigh(key, value)
-	if e.bytes += c.size; !c.budget.Takes(e.bytes + e.share.Bytes()) {
+	if e.bytes += c.size; !c.budget.takes(e.bytes + e.share.Bytes()) {
 		return
 	}
 	c.budget.Hold(e.bytes, e.share)

@@ -41,7 +41,7 @@ func TestNewNamesThePepper(t *testing.T) {
 		"Peppers[0].Version must be 1":    {{Secret: one.Secret}},
 		"Peppers[0].Version must be 1 to": {{Version: strings.Repeat("1", 33), Secret: one.Secret}},
 		"Peppers[0].Retired: ":            {{Version: "1", Secret: one.Secret, Retired: true}},
-		"Peppers[0].Retired: new":         {{Retired: true}},
+		"Peppers[0].Retired: the first":   {{Retired: true}},
 		"Peppers[1].Version: \"1\" is":    {one, one},
 		"Peppers[2].Version: \"\" is":     {one, {}, {}},
 	} {

@@ -1,8 +1,8 @@
 // Package wire has the bodies of the HTTP interface, shared by package httpapi and the Go client.
 //
-// The Append methods write templates and keys, whose lists are long. They copy stored JSON unchanged
-// and write every key. A list needs only the memory of its longest element. encoding/json writes the
-// other answers, and reads all.
+// The Append methods write templates and keys, whose lists are long. They copy stored JSON
+// unchanged and write every key. A list needs only the memory of its longest element.
+// encoding/json writes the other answers, and reads all of them.
 package wire
 
 import (
