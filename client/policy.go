@@ -74,19 +74,8 @@ func reach(in wire.Reach) svc.Reach {
 	return out
 }
 
-// resolution is the answer with the parameters of each trace entry decoded.
-type resolution struct {
-	wire.Resolution
-	Trace []traceEntry `json:"trace"`
-}
-
-type traceEntry struct {
-	wire.TraceEntry
-	Sets wire.SetParameters `json:"sets"`
-}
-
 func (c *Policies) resolve(ctx context.Context, r request) (svc.Resolution, error) {
-	return call(ctx, c.conn, r, func(in resolution) svc.Resolution {
+	return call(ctx, c.conn, r, func(in wire.Resolution) svc.Resolution {
 		a := in.Access
 		out := svc.Resolution{
 			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType),

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -23,14 +22,10 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := wireResolution(resolution)
-	if err != nil {
-		return err
-	}
-	return sendJSON(w, http.StatusOK, answer)
+	return sendJSON(w, http.StatusOK, wireResolution(resolution))
 }
 
-func wireResolution(r svc.Resolution) (wire.Resolution, error) {
+func wireResolution(r svc.Resolution) wire.Resolution {
 	answer := wire.Resolution{
 		TenantID: r.TenantID, PrincipalType: string(r.PrincipalType),
 		Access: wire.Access{
@@ -42,17 +37,13 @@ func wireResolution(r svc.Resolution) (wire.Resolution, error) {
 		Trace: make([]wire.TraceEntry, len(r.Trace)),
 	}
 	for i, e := range r.Trace {
-		sets, err := strictjson.Marshal(wire.SetParameters(e.Sets)) // no HTML escapes in tag groups
-		if err != nil {
-			return wire.Resolution{}, err
-		}
 		answer.Trace[i] = wire.TraceEntry{
 			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: string(e.Effect),
 			Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
-			Code: string(e.Code), Reason: e.Reason, Sets: sets, Lost: e.Lost,
+			Code: string(e.Code), Reason: e.Reason, Sets: wire.SetParameters(e.Sets), Lost: e.Lost,
 		}
 	}
-	return answer, nil
+	return answer
 }
 
 func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
@@ -111,11 +102,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return within("/bundle", "/query/", err)
 	}
-	answer, err := wireResolution(resolution)
-	if err != nil {
-		return err
-	}
-	return sendJSON(w, http.StatusOK, answer)
+	return sendJSON(w, http.StatusOK, wireResolution(resolution))
 }
 
 // within maps the fields of invalid parts to places in a body: it puts one prefix before pointers

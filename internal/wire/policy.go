@@ -49,7 +49,7 @@ type TraceEntry struct {
 	BankPattern   *string           `json:"bank_pattern"`
 	Code          string            `json:"code"`
 	Reason        string            `json:"reason"`
-	Sets          json.RawMessage   `json:"sets"`
+	Sets          SetParameters     `json:"sets"`
 	Lost          map[string]string `json:"lost"`
 }
 
