@@ -17,9 +17,12 @@ func TestTimes(t *testing.T) {
 		times = append(times, time.Unix(random.Int64N(300_000_000_000)-60_000_000_000, random.Int64N(1_000_000_000)).In(time.FixedZone("", random.IntN(86_400)-43_200)))
 	}
 	for _, at := range times {
-		text := string(wire.Template{InstalledAt: at}.Append(nil))
-		if want := `"installed_at":"` + at.UTC().Format(wire.TimeFormat) + `"`; !strings.Contains(text, want) {
+		text, want := string(wire.Template{InstalledAt: at}.Append(nil)), `"`+at.UTC().Format(wire.TimeFormat)+`"`
+		if !strings.Contains(text, `"installed_at":`+want) {
 			t.Fatalf("%s does not contain %s", text, want)
+		}
+		if alone, err := (wire.Time{Time: at}).MarshalJSON(); err != nil || string(alone) != want {
+			t.Fatalf("%s is not %s: %v", alone, want, err)
 		}
 	}
 }
