@@ -61,7 +61,7 @@ func Merge(base, ours, theirs Content) (merged Content, conflicts []string) {
 func TemplatesTooLarge(s *Service) bool {
 	s.Templates.templateList() // has them looked at
 	list, found := s.Templates.listed.lists.Get(struct{}{})
-	return found && list.tooLarge
+	return found && list.List == nil
 }
 
 // KeepsTemplates reports whether reads of templates are answered from memory.

@@ -21,7 +21,7 @@ type Sources struct {
 	*journal
 	*contents
 	*upstreams
-	*shelf
+	*templateReader
 	*installs
 }
 

@@ -272,9 +272,9 @@ func New(config Config) (*Service, error) {
 
 // start begins the background work, or prepares it for its first use.
 func (s *Service) start(work *tasks.Group) {
-	shelf, callers, journal := s.Templates.shelf, s.callers, s.Templates.journal
+	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
 	s.work = work
-	shelf.copyTemplates = sync.OnceFunc(func() { work.Start(shelf.keepTemplates) })
+	reader.copyTemplates = sync.OnceFunc(func() { work.Start(reader.keepTemplates) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
 	if journal.onEvent != nil && s.roles.outbox != nil {
 		work.Start(journal.deliver)
@@ -290,12 +290,12 @@ func assemble(config Config, b *base, of shared) *Service {
 	if b.inTransaction {
 		room = 0
 	}
-	rosters, shelf, installs := newRosters(g), newShelf(b, room), newInstalls(b, of.checks)
+	rosters, reader, installs := newRosters(g), newTemplateReader(b, room), newInstalls(b, of.checks)
 	r := &rings{b, of.keys}
 	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
 	return &Service{
-		Templates: &Templates{b, g, j, c, up, shelf, installs, config.Templates.LocalEdits},
-		Sources:   &Sources{b, g, j, c, up, shelf, installs},
+		Templates: &Templates{b, g, j, c, up, reader, installs, config.Templates.LocalEdits},
+		Sources:   &Sources{b, g, j, c, up, reader, installs},
 		Keys:      &Keys{h},
 		Policies:  &Policies{b, g, rosters},
 		Access:    &Access{b, g, j, rosters},

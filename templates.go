@@ -79,7 +79,7 @@ type Templates struct {
 	*journal
 	*contents
 	*upstreams
-	*shelf
+	*templateReader
 	*installs
 	edits LocalEdits // what an update does with fields edited locally; "": EditsConflict
 }
@@ -165,7 +165,7 @@ func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id stri
 	return s.authorize(ctx, by, ActionTemplateAdmin)
 }
 
-func (s *shelf) storedTemplate(ctx context.Context, id string) (Template, error) {
+func (s *templateReader) storedTemplate(ctx context.Context, id string) (Template, error) {
 	template, err := s.store.Template(ctx, serverTemplate(id))
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -232,7 +232,7 @@ func (s *Templates) authorizeList(ctx context.Context, by Principal, query Templ
 	return s.authorize(ctx, by, ActionTemplateAdmin)
 }
 
-func (s *shelf) storedTemplates(
+func (s *templateReader) storedTemplates(
 	ctx context.Context, query TemplateQuery,
 ) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: ScopeServer, TemplateQuery: query}

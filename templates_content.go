@@ -219,3 +219,19 @@ func checkVersion(manifest json.RawMessage) *Error {
 	}
 	return nil
 }
+
+// size estimates the bytes that the texts of a content take.
+func (c Content) size() int64 {
+	n := len(c.Name) + len(c.Manifest)
+	for _, text := range []*string{c.Description, c.Category} {
+		if text != nil {
+			n += 16 + len(*text)
+		}
+	}
+	for _, list := range [][]string{c.Integrations, c.Tags} {
+		for _, text := range list {
+			n += 16 + len(text)
+		}
+	}
+	return int64(n)
+}
