@@ -35,7 +35,7 @@ var damages = []struct{ kind, statement string }{
 	{"torn", `UPDATE svc_attachments SET priority = 0 WHERE policy_id = (SELECT policy_id FROM svc_attachments LIMIT 1)`},
 	{"torn", `DELETE FROM svc_bank_policies WHERE bank_id = (SELECT bank_id FROM svc_bank_policies LIMIT 1)`},
 	{"torn", `DELETE FROM svc_users WHERE id = (SELECT id FROM svc_users LIMIT 1)`},
-	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', 'h-none', 0, ''`},
+	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', '', 'h-none', 0`},
 	{"torn", `PRAGMA foreign_keys = 0; INSERT INTO svc_channels VALUES ('chat', 'x', 'nobody')`},
 	{"invented", `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at) SELECT 'x', holder_kind, 'k-none', 'x', 'k-none', hash, pepper, 0 FROM svc_api_keys LIMIT 1`},
 	{"invented", `INSERT INTO svc_changes SELECT MAX(generation), 9, 'template', 't-none', 'server', '', '', '' FROM svc_changes`},

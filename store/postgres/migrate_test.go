@@ -2,9 +2,7 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -109,89 +107,6 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "version 99"))
 }
 
-// atVersion returns a schema as that version left it.
-func atVersion(t *testing.T, version int) (url string, db *sql.DB) {
-	t.Helper()
-	url = pgtest.Schema(t)
-	db = pgtest.Open(t, url)
-	end := fmt.Sprintf("INSERT INTO svc_migrations (version) VALUES (%d);\n", version)
-	script, _, found := strings.Cut(sqlstore.SQL(postgres.Dialect()), end)
-	if !found {
-		t.Fatalf("version %d does not end", version)
-	}
-	if _, err := db.Exec(script + end); err != nil {
-		t.Fatal(err)
-	}
-	return url, db
-}
-
-// The upgrade keeps the rows of the earlier version, and its program can go on writing.
-func TestUpgradeKeepsWhatIsThere(t *testing.T) {
-	is := is.New(t)
-	url, db := atVersion(t, 2)
-	insert := func(id string) {
-		t.Helper()
-		_, err := db.Exec(`INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at)
-			VALUES ('` + id + `', 'user', 'alice', 'svcu_', NULL, '\x00ff', '1', 1000000, NULL)`)
-		is.NoErr(err)
-	}
-	insert("k")
-	store := open(t, url, postgres.Options{})
-	insert("late")
-	for _, id := range []string{"k", "late"} {
-		key, err := readKey(t.Context(), store, id)
-		is.NoErr(err)
-		is.Equal(key, svc.APIKey{
-			ID: id, Holder: svc.Identity{Kind: svc.KindUser, ID: "alice"}, Prefix: "svcu_", Hash: []byte{0, 0xff}, Pepper: "1",
-			CreatedAt: time.UnixMicro(1000000).UTC(),
-		})
-	}
-}
-
-// Templates of registered sources get the sources' URLs. Templates that an older program installs
-// later have none.
-func TestUpgradeBindsTemplates(t *testing.T) {
-	is := is.New(t)
-	url, db := atVersion(t, 5)
-	source := func(scope, owner, name string) {
-		t.Helper()
-		_, err := db.Exec(`INSERT INTO svc_sources (scope, owner, name, url, created_at, updated_at)
-			VALUES ($1, $2, $3, 'https://' || $2 || $3, 0, 0)`, scope, owner, name)
-		is.NoErr(err)
-	}
-	template := func(id string, origin ...any) {
-		t.Helper()
-		_, err := db.Exec(`INSERT INTO svc_templates (scope, owner, id, name, integrations, tags, manifest, installed_at, updated_at,
-			source_scope, source_owner, source_name, source_id, source_revision)
-			VALUES ('server', '', $1, 'n', '[]', '[]', '{}', 0, 0, $2, $3, $4, $5, $6)`,
-			append([]any{id}, origin...)...)
-		is.NoErr(err)
-	}
-	source("server", "", "acme")
-	source("personal", "alice", "acme")
-	source("personal", "adam", "acme")
-	template("by hand", nil, nil, nil, nil, nil)
-	template("from acme", "server", "", "acme", "a", "1")
-	template("from alice's", "personal", "alice", "acme", "a", "1")
-	template("from nowhere", "server", "", "removed", "a", "1")
-	store := open(t, url, postgres.Options{})
-	template("late", "server", "", "acme", "a", "1")
-
-	list, err := store.Installations(t.Context(), svc.InstallationPage{Scope: svc.ScopeServer, Limit: 10})
-	is.NoErr(err)
-	urls := map[string]string{}
-	for _, i := range list {
-		urls[i.ID] = i.Origin.URL
-	}
-	is.Equal(urls, map[string]string{"from acme": "https://acme", "from alice's": "https://aliceacme", "from nowhere": "", "late": ""})
-	registered, err := store.Source(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
-	is.NoErr(err)
-	is.True(registered.Serial == 0 && registered.SigningKey == nil)
-	rebound, err := store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "removed"}, "") // which is what it has
-	is.NoErr(err)
-	is.Equal(rebound, []svc.TemplateKey{})
-}
-
 func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.Schema(t)
@@ -278,26 +193,4 @@ func schema(t *testing.T, url string) []string {
 		list = append(list, text)
 	}
 	return list
-}
-
-// Lists find the records of an older program by time, even when their times go back.
-func TestUpgradeFindsRecordsByTime(t *testing.T) {
-	is := is.New(t)
-	url, db := atVersion(t, 7)
-	for number, happened := range []int64{100, 300, 200, 400} {
-		_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, action, target_kind, target_id,
-			target_scope, target_owner, target_holder_kind, target_holder_id, hash)
-			VALUES ($1, '0195ff80-0000-7000-8000-000000000000', $2, 'user', 'a', 'x', 'user', 'a', '', '', '', '', '')`, number+1, happened)
-		is.NoErr(err)
-	}
-	store := open(t, url, postgres.Options{})
-	for since, want := range map[int64][]int64{0: {4, 3, 2, 1}, 100: {4, 3, 2, 1}, 101: {4, 3, 2}, 201: {4, 2}, 301: {4}, 401: nil} {
-		list, err := store.AuditRecords(t.Context(), svc.AuditQuery{Since: time.UnixMicro(since).UTC(), Limit: 10})
-		is.NoErr(err)
-		var numbers []int64
-		for _, record := range list {
-			numbers = append(numbers, record.Number)
-		}
-		is.Equal(numbers, want)
-	}
 }

@@ -2,9 +2,12 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql/driver"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -168,4 +171,78 @@ func schema(t *testing.T, path string) []string {
 		list = append(list, strings.Join(strings.Fields(text), " "))
 	}
 	return list
+}
+
+// TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit.
+func TestMigrationsAreKilled(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a process for each statement")
+	}
+	want := schema(t, migrated(t))
+	killed := 0
+	for at := 1; ; at++ {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
+		child.Env = append(os.Environ(), "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))
+		out, err := child.CombinedOutput()
+		open(t, path)
+		if got := schema(t, path); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("killed at statement %d: the schema is %v", at, got)
+		}
+		checkIntegrity(t, path)
+		if err == nil {
+			break // it was not killed: there are no more statements
+		}
+		if !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("%v: %s", err, out)
+		}
+		killed++
+	}
+	t.Logf("killed %d times", killed)
+	if killed < 5 {
+		t.Errorf("only %d statements were seen", killed)
+	}
+}
+
+// TestKilledChild is a process of TestMigrationsAreKilled.
+func TestKilledChild(t *testing.T) {
+	path := os.Getenv("SVC_TEST_KILLED")
+	if path == "" {
+		t.Skip("runs in processes that another test starts")
+	}
+	left, err := strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func() error {
+		if left--; left == 0 {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Kill()
+			}
+			return fmt.Errorf("still alive: %w", err)
+		}
+		return nil
+	}
+	seen := &tap{commit: step, run: func(driver.Conn, string) error { return step() }}
+	if err := tapped(t, path, seen).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	db := raw(t, path)
+	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
+		_, err := db.Exec("CREATE TABLE " + table + " (version INTEGER); INSERT INTO " + table + " VALUES (42)")
+		is.NoErr(err)
+	}
+	is.NoErr(writeAll(t.Context(), open(t, path)))
+	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
+		var version int
+		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
+		is.Equal(version, 42)
+	}
 }

@@ -59,8 +59,8 @@ func (s *Store) changeMany(
 	return err
 }
 
-// record increments the generation and stores the targets under it. Every generation has a row: a
-// generation without one comes from an older program, or its changes are forgotten.
+// record increments the generation and stores the targets under it. Every generation has a row: the
+// changes of a generation without one are forgotten.
 func (s session) record(ctx context.Context, targets []svc.Target, dialect Dialect) error {
 	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
 		return err

@@ -6,16 +6,19 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 )
 
-// migrationFiles holds the migrations, from 0001.sql on. A released migration never changes: each
-// change is a new migration. Migrations drop nothing. Their statements end with a semicolon at the
-// end of a line.
+// embedded holds the migrations, from 0001.sql on. A released migration never changes: each change
+// is a new migration. Migrations drop nothing. Statements end with a semicolon at the end of a line.
 //
 //go:embed migrations
-var migrationFiles embed.FS
+var embedded embed.FS
+
+// migrationFiles is what a test replaces to add a migration.
+var migrationFiles fs.FS = embedded
 
 const versionTable = `CREATE TABLE IF NOT EXISTS ` +
 	`svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`
@@ -103,14 +106,14 @@ func widen(script string, keep bool) string {
 
 // migrations returns the statements of each migration. The last statement records the migration.
 func (d Dialect) migrations() [][]string {
-	entries, err := migrationFiles.ReadDir("migrations")
+	entries, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
 		panic(err) // it is embedded
 	}
 	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes)
 	migrations := make([][]string, len(entries))
 	for i, entry := range entries {
-		text, err := migrationFiles.ReadFile(path.Join("migrations", entry.Name()))
+		text, err := fs.ReadFile(migrationFiles, path.Join("migrations", entry.Name()))
 		if err != nil {
 			panic(err)
 		}

@@ -296,19 +296,18 @@ func scanListedTemplate(row scanner) (svc.Template, error) { return scanTemplate
 
 func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var content contentRow
-	var scope, owner, name, id, revision *string
-	var url string
+	var scope, owner, name, id, revision, url *string
 	var installed, updated int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, orZero[string]{&url},
-			&installed, &updated, &t.Version}, more)...)
+		[]any{&scope, &owner, &name, &id, &revision, &url, &installed,
+			&updated, &t.Version}, more)...)
 	if err != nil {
 		return t, err
 	}
 	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
-		t.Origin = &svc.Origin{Source: source, ID: *id, URL: url, Revision: *revision}
+		t.Origin = &svc.Origin{Source: source, ID: *id, URL: *url, Revision: *revision}
 	}
 	t.Content, err = content.content()
 	return t, err

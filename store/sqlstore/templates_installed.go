@@ -22,7 +22,7 @@ func (s *Store) Installations(
 func scanInstallation(row scanner) (i svc.Installation, err error) {
 	source := &i.Origin.Source
 	err = row.Scan(&i.ID, &source.Scope, &source.Owner, &source.Name,
-		&i.Origin.ID, &i.Origin.Revision, orZero[string]{&i.Origin.URL})
+		&i.Origin.ID, &i.Origin.Revision, &i.Origin.URL)
 	return i, err
 }
 
@@ -42,7 +42,7 @@ func (s *Store) RebindTemplates(
 		var err error
 		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1
 			WHERE source_scope = $2 AND source_owner = $3 AND source_name = $4
-			AND COALESCE(source_url, '') <> $1 RETURNING scope, owner, id`,
+			AND source_url <> $1 RETURNING scope, owner, id`,
 			url, source.Scope, source.Owner, source.Name)
 		if err == nil && len(rebound) == 0 {
 			return nil, errUnchanged

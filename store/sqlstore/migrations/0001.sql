@@ -5,11 +5,23 @@ CREATE TABLE svc_generation (
 
 INSERT INTO svc_generation (id, value) VALUES (1, 0);
 
+CREATE TABLE svc_changes (
+  generation BIGINT NOT NULL,
+  position BIGINT NOT NULL,
+  kind {text} NOT NULL,
+  id {text} NOT NULL,
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  holder_kind {text} NOT NULL,
+  holder_id {text} NOT NULL,
+  PRIMARY KEY (generation, position)
+);
+
 CREATE TABLE svc_locks (
   name {text} NOT NULL PRIMARY KEY
 );
 
-INSERT INTO svc_locks (name) VALUES ('access');
+INSERT INTO svc_locks (name) VALUES ('access'), ('outbox'), ('installations'), ('audit');
 
 CREATE TABLE svc_sources (
   scope {text} NOT NULL,
@@ -18,10 +30,25 @@ CREATE TABLE svc_sources (
   url {text} NOT NULL,
   description {text},
   sealed_token {bytes},
+  signing_key {bytes},
+  serial BIGINT NOT NULL DEFAULT 0,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL,
   PRIMARY KEY (scope, owner, name)
 );
+
+CREATE TABLE svc_source_files (
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  name {text} NOT NULL,
+  path {text} NOT NULL,
+  data {bytes},
+  kept_at BIGINT NOT NULL,
+  PRIMARY KEY (scope, owner, name, path),
+  FOREIGN KEY (scope, owner, name) REFERENCES svc_sources (scope, owner, name) ON DELETE CASCADE
+);
+
+CREATE INDEX svc_source_files_kept ON svc_source_files (scope, owner, name, kept_at, path) WHERE path <> '';
 
 CREATE TABLE svc_templates (
   scope {text} NOT NULL,
@@ -37,8 +64,10 @@ CREATE TABLE svc_templates (
   source_name {text},
   source_id {text},
   source_revision {text},
+  source_url {text},
   installed_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL,
+  version BIGINT NOT NULL DEFAULT 1,
   manifest {text} NOT NULL,
   PRIMARY KEY (scope, owner, id)
 );
@@ -46,6 +75,11 @@ CREATE TABLE svc_templates (
 CREATE INDEX svc_templates_name ON svc_templates (scope, owner, name, id);
 
 CREATE INDEX svc_templates_category ON svc_templates (scope, owner, category, name, id);
+
+CREATE INDEX svc_templates_installed ON svc_templates
+  (scope, owner, id{wide:, source_scope, source_owner, source_name, source_id, source_revision, source_url}) WHERE source_name IS NOT NULL;
+
+CREATE INDEX svc_templates_source ON svc_templates (source_scope, source_owner, source_name) WHERE source_name IS NOT NULL;
 
 CREATE TABLE svc_template_tags (
   scope {text} NOT NULL,
@@ -76,6 +110,23 @@ CREATE TABLE svc_template_bases (
   FOREIGN KEY (scope, owner, id) REFERENCES svc_templates (scope, owner, id) ON DELETE CASCADE
 );
 
+CREATE TABLE svc_template_versions (
+  scope {text} NOT NULL,
+  owner {text} NOT NULL,
+  id {text} NOT NULL,
+  version BIGINT NOT NULL,
+  name {text} NOT NULL,
+  description {text},
+  category {text},
+  integrations {text} NOT NULL,
+  tags {text} NOT NULL,
+  manifest {text} NOT NULL,
+  source_revision {text},
+  updated_at BIGINT NOT NULL,
+  PRIMARY KEY (scope, owner, id, version),
+  FOREIGN KEY (scope, owner, id) REFERENCES svc_templates (scope, owner, id) ON DELETE CASCADE
+);
+
 CREATE TABLE svc_api_keys (
   id {text} NOT NULL PRIMARY KEY,
   holder_kind {text} NOT NULL,
@@ -84,11 +135,22 @@ CREATE TABLE svc_api_keys (
   description {text},
   hash {bytes},
   pepper {text} NOT NULL,
+  seal {bytes},
+  scoping_policy_id {text} NOT NULL DEFAULT '',
+  disabled BIGINT NOT NULL DEFAULT 0,
   created_at BIGINT NOT NULL,
-  revoked_at BIGINT
+  expires_at BIGINT,
+  revoked_at BIGINT,
+  last_used_at BIGINT
 );
 
 CREATE INDEX svc_api_keys_holder ON svc_api_keys (holder_kind, holder_id, created_at, id) WHERE revoked_at IS NULL;
+
+CREATE TABLE svc_key_holders (
+  kind {text} NOT NULL,
+  id {text} NOT NULL,
+  PRIMARY KEY (kind, id)
+);
 
 CREATE TABLE svc_kept_values (
   name {text} NOT NULL PRIMARY KEY,
@@ -156,3 +218,53 @@ CREATE TABLE svc_bank_policies (
   bank_id {text} NOT NULL PRIMARY KEY,
   document {text} NOT NULL
 );
+
+CREATE TABLE svc_outbox (
+  id {text} NOT NULL PRIMARY KEY,
+  happened_at BIGINT NOT NULL,
+  actor_kind {text} NOT NULL,
+  actor_id {text} NOT NULL,
+  actor_key {text} NOT NULL,
+  action {text} NOT NULL,
+  target_kind {text} NOT NULL,
+  target_id {text} NOT NULL,
+  target_scope {text} NOT NULL,
+  target_owner {text} NOT NULL,
+  target_holder_kind {text} NOT NULL,
+  target_holder_id {text} NOT NULL,
+  claimed_until BIGINT NOT NULL
+);
+
+CREATE TABLE svc_audit (
+  number BIGINT NOT NULL PRIMARY KEY,
+  id {text} NOT NULL,
+  happened_at BIGINT NOT NULL,
+  actor_kind {text} NOT NULL,
+  actor_id {text} NOT NULL,
+  actor_key {text} NOT NULL,
+  action {text} NOT NULL,
+  target_kind {text} NOT NULL,
+  target_id {text} NOT NULL,
+  target_scope {text} NOT NULL,
+  target_owner {text} NOT NULL,
+  target_holder_kind {text} NOT NULL,
+  target_holder_id {text} NOT NULL,
+  previous {bytes},
+  hash {bytes} NOT NULL,
+  latest BIGINT NOT NULL
+);
+
+CREATE INDEX svc_audit_actor ON svc_audit (actor_id, number);
+
+CREATE INDEX svc_audit_target ON svc_audit (target_id, number);
+
+CREATE INDEX svc_audit_latest ON svc_audit (latest, number);
+
+CREATE TABLE svc_answers (
+  key {bytes} NOT NULL PRIMARY KEY,
+  request {bytes} NOT NULL,
+  data {bytes} NOT NULL,
+  expires_at BIGINT NOT NULL
+);
+
+CREATE INDEX svc_answers_expired ON svc_answers (expires_at);

@@ -1,0 +1,62 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// A generation whose changes have no row is a gap: readers from before it start again.
+func TestGapsInChangesAreAReset(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
+	_, err := store.DB().Exec(`UPDATE svc_generation SET value = value + 1`)
+	is.NoErr(err)
+	is.NoErr(store.CreateAPIKey(t.Context(), key(2)))
+	for since, reset := range map[int64]bool{0: true, 1: true, 2: false, 3: false, 4: true} {
+		changes, err := store.Changes(t.Context(), since)
+		is.NoErr(err)
+		is.Equal(changes.Reset, reset)
+	}
+}
+
+func TestOldChangesAreForgotten(t *testing.T) {
+	is := is.New(t)
+	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	fill(t, store.DB(), 12_031)
+	oldest := func() (generation int64) {
+		is.NoErr(store.DB().QueryRow("SELECT MIN(generation) FROM svc_changes").Scan(&generation))
+		return generation
+	}
+	is.Equal(oldest(), int64(1))
+	is.NoErr(store.CreateAPIKey(t.Context(), key(0)))
+	is.Equal(oldest(), int64(1025)) // so many at once
+	for i := range 256 {
+		is.NoErr(store.CreateAPIKey(t.Context(), key(1+i)))
+	}
+	is.Equal(oldest(), int64(2049))
+	for since, reset := range map[int64]bool{0: true, 2000: true, 2047: true, 2048: false, 12_000: false} {
+		changes, err := store.Changes(t.Context(), since)
+		is.NoErr(err)
+		is.Equal(changes.Reset, reset)
+		if !reset {
+			is.Equal(int64(len(changes.Targets)), 12_031+257-since)
+		}
+	}
+}
+
+// fill makes that many generations.
+func fill(t *testing.T, db *sql.DB, generations int) {
+	t.Helper()
+	_, err := db.Exec(`INSERT INTO svc_changes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+		SELECT i, 0, 'user', 'u' || i, '', '', '', '' FROM n`, generations)
+	if err == nil {
+		_, err = db.Exec(`UPDATE svc_generation SET value = $1`, generations)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
