@@ -228,23 +228,9 @@ func New(config Config) (*Service, error) {
 		config.Now = time.Now
 	}
 	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
-	if edits := config.Templates.LocalEdits; edits != "" && !edits.known() {
-		return nil, errors.New(
-			"svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
-	}
-	if config.Keys.Cached < 0 {
-		return nil, errors.New("svc: Config.Keys.Cached must not be negative")
-	}
-	if config.Keys.MaxPerHolder < 0 {
-		return nil, errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
-	}
-	if config.Templates.Cached < 0 {
-		return nil, errors.New("svc: Config.Templates.Cached must not be negative")
-	}
 	roles := rolesOf(config.Store)
-	if config.Events.Keep && roles.audit == nil {
-		return nil, errors.New(
-			"svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+	if err := config.check(roles); err != nil {
+		return nil, err
 	}
 	keys, err := newRing(config.Keys)
 	if err != nil {
@@ -268,6 +254,24 @@ func New(config Config) (*Service, error) {
 	})
 	s.start(work)
 	return s, nil
+}
+
+// check returns an error that names a wrong field, or one that needs a role that the store lacks.
+func (c *Config) check(store roles) error {
+	edits := c.Templates.LocalEdits
+	switch {
+	case edits != "" && !edits.known():
+		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
+	case c.Keys.Cached < 0:
+		return errors.New("svc: Config.Keys.Cached must not be negative")
+	case c.Keys.MaxPerHolder < 0:
+		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
+	case c.Templates.Cached < 0:
+		return errors.New("svc: Config.Templates.Cached must not be negative")
+	case c.Events.Keep && store.audit == nil:
+		return errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+	}
+	return nil
 }
 
 // start begins the background work, or prepares it for its first use.
