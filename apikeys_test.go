@@ -214,3 +214,22 @@ func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
 	_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
 	wantCode(t, err, svc.CodeInternal, "")
 }
+
+// A rotation draws anew as well. Until it has found an id, the old key is as it was.
+func TestTakenKeyIDsOfRotationsAreDrawnAnew(t *testing.T) {
+	is := is.New(t)
+	taken := &takenStore{}
+	h := newHost(t, func(c *svc.Config) { taken.Store, c.Store = c.Store, taken })
+	old := issue(t, h, alice)
+	before := h.read(t, old.ID)
+	h.actions()
+	taken.times = 4
+	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, 0)
+	wantCode(t, err, svc.CodeInternal, "")
+	is.Equal(h.read(t, old.ID), before)
+	is.Equal(h.actions(), nil)
+	taken.times = 3
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, 0)
+	is.NoErr(err)
+	is.Equal(keysOf(t, h), []svc.APIKey{next.APIKey})
+}
