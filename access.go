@@ -3,9 +3,11 @@ package svc
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"math"
 	"strings"
 
-	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // User holds the data of a user that decide access.
@@ -112,95 +114,172 @@ func (k AttachmentKey) Compare(other AttachmentKey) int {
 	)
 }
 
-// keysRest reports whether the keys of the snapshot's holder are suspended: the holder or its owner
-// is inactive, or the service account no longer exists. A user needs no row.
-func (a AccessSnapshot) keysRest(holder Identity) bool {
-	switch user, account := a.User, a.ServiceAccount; holder.Kind {
-	case KindUser:
-		return user != nil && user.Inactive
-	case KindServiceAccount:
-		return account == nil || account.Inactive || user == nil || user.Inactive
+// The JSON form of a Bundle.
+type (
+	bundleJSON struct {
+		Users           []userJSON           `json:"users,omitzero"`
+		Groups          []groupJSON          `json:"groups,omitzero"`
+		ServiceAccounts []serviceAccountJSON `json:"service_accounts,omitzero"`
+		Policies        []policyJSON         `json:"policies,omitzero"`
+		Attachments     []attachmentJSON     `json:"attachments,omitzero"`
+		BankPolicies    []bankPolicyJSON     `json:"bank_policies,omitzero"`
 	}
-	return true
-}
-
-// sender returns the active user that a channel belongs to, or an unmapped identity.
-func (a AccessSnapshot) sender() Identity {
-	if a.User == nil || a.User.Inactive {
-		return Identity{Kind: KindUnmapped}
+	userJSON struct {
+		ID          string        `json:"id"`
+		DisplayName string        `json:"display_name,omitempty"`
+		Email       *string       `json:"email,omitempty"`
+		IsActive    *bool         `json:"is_active,omitempty"`
+		Channels    []channelJSON `json:"channels,omitzero"`
 	}
-	return Identity{Kind: KindUser, ID: a.User.ID}
-}
+	channelJSON struct {
+		Provider string `json:"provider"`
+		SenderID string `json:"sender_id"`
+	}
+	groupJSON struct {
+		ID          string   `json:"id"`
+		DisplayName string   `json:"display_name,omitempty"`
+		Members     []string `json:"members,omitzero"`
+	}
+	serviceAccountJSON struct {
+		ID              string  `json:"id"`
+		DisplayName     string  `json:"display_name,omitempty"`
+		OwnerUserID     string  `json:"owner_user_id"`
+		ScopingPolicyID *string `json:"scoping_policy_id,omitempty"`
+		IsActive        *bool   `json:"is_active,omitempty"`
+	}
+	policyJSON struct {
+		ID          string          `json:"id"`
+		DisplayName string          `json:"display_name,omitempty"`
+		Document    json.RawMessage `json:"document"`
+	}
+	attachmentJSON struct {
+		PolicyID      string `json:"policy_id"`
+		PrincipalType string `json:"principal_type"`
+		PrincipalID   string `json:"principal_id"`
+		Priority      int64  `json:"priority"`
+	}
+	bankPolicyJSON struct {
+		BankID   string          `json:"bank_id"`
+		Document json.RawMessage `json:"document"`
+	}
+)
 
-// subject returns the subject of a decision about who. It is closed when a row that its rights
-// depend on is missing or inactive.
-func (a AccessSnapshot) subject(who Identity) policy.Subject {
-	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
-	switch who.Kind {
-	case KindUnmapped:
-		return subject
-	case KindUser:
-		subject.Closed = a.closedUser("user " + quote(who.ID))
-	case KindServiceAccount:
-		subject.ServiceAccountID = who.ID
-		subject.Closed = a.closedServiceAccount(who.ID)
-		if a.Scoping != nil {
-			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
+// ParseBundle reads the JSON form of a [Bundle], strictly. Unknown, duplicate and case-variant keys
+// and wrong types are errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent.
+// display_name defaults to the id, is_active to true. ParseBundle does not check what the rows
+// mean: [Access.Apply] does.
+func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
+
+// ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit.
+// Each channel and each member counts as one. It takes no more memory than a bundle of that size
+// needs. Use it for bundles of callers that may have no rights.
+func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
+	var in bundleJSON
+	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
+		if at, ok := errors.AsType[*strictjson.Error](err); ok {
+			return Bundle{}, Invalid(at.Pointer, at.Detail)
 		}
-	default:
-		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
+		return Bundle{}, Invalid("", err.Error())
 	}
-	for _, g := range a.Grants {
-		grant := policy.Grant{PolicyID: g.Policy.ID, Priority: g.Priority, Document: g.Document}
-		if g.Principal.Type == GrantedToGroup {
-			grant.Group = g.Principal.ID
-		}
-		subject.Grants = append(subject.Grants, grant)
-	}
-	return subject
+	return Bundle{
+		Users:           convert(in.Users, userJSON.row),
+		Groups:          convert(in.Groups, func(g groupJSON) Group { return Group(g) }),
+		ServiceAccounts: convert(in.ServiceAccounts, serviceAccountJSON.row),
+		Policies:        convert(in.Policies, func(p policyJSON) Policy { return Policy(p) }),
+		Attachments:     convert(in.Attachments, attachmentJSON.row),
+		BankPolicies: convert(
+			in.BankPolicies, func(b bankPolicyJSON) BankPolicy { return BankPolicy(b) },
+		),
+	}, nil
 }
 
-// narrow narrows a subject by the snapshot's Narrowing, whose id is id. With "" it does nothing.
-// When the policy is missing, it closes the subject.
-func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
-	switch {
-	case id == "":
-	case a.Narrowing == nil:
-		subject.Closed = cmp.Or(subject.Closed,
-			"the scoping policy "+quote(id)+" that narrows it no longer exists")
-	default:
-		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
-	}
-}
-
-// closedUser says why the snapshot's user has no rights, or "".
-func (a AccessSnapshot) closedUser(name string) string {
-	switch {
-	case a.User == nil:
-		return name + " is unknown"
-	case a.User.Inactive:
-		return name + " is inactive"
-	}
-	return ""
-}
-
-func (a AccessSnapshot) closedServiceAccount(id string) string {
-	name := "service account " + quote(id)
-	switch account := a.ServiceAccount; {
-	case account == nil:
-		return name + " is unknown"
-	case account.Inactive:
-		return name + " is inactive"
-	case account.ScopingPolicyID != "" && a.Scoping == nil:
-		return "the scoping policy " + quote(account.ScopingPolicyID) + " of " + name + " is gone"
-	default:
-		return a.closedUser("the owner " + quote(account.OwnerUserID) + " of " + name)
-	}
-}
-
-func (a AccessSnapshot) bankPolicy() *policy.Named {
-	if a.BankPolicy == nil {
+// convert maps a list; nil stays nil, because an absent list is not an empty one.
+func convert[J, R any](list []J, row func(J) R) []R {
+	if list == nil {
 		return nil
 	}
-	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
+	rows := make([]R, len(list))
+	for i, j := range list {
+		rows[i] = row(j)
+	}
+	return rows
+}
+
+// JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents.
+// Errors: CodeInvalid, as ParseBundle's, when a text is not valid UTF-8 or a document is not JSON.
+func (b Bundle) JSON() ([]byte, error) {
+	data, err := strictjson.Marshal(bundleJSON{
+		Users:           convert(b.Users, userForm),
+		Groups:          convert(b.Groups, func(g Group) groupJSON { return groupJSON(g) }),
+		ServiceAccounts: convert(b.ServiceAccounts, serviceAccountForm),
+		Policies:        convert(b.Policies, func(p Policy) policyJSON { return policyJSON(p) }),
+		Attachments:     convert(b.Attachments, attachmentForm),
+		BankPolicies: convert(
+			b.BankPolicies, func(p BankPolicy) bankPolicyJSON { return bankPolicyJSON(p) },
+		),
+	})
+	if at, ok := errors.AsType[*strictjson.Error](err); ok {
+		return nil, Invalid(at.Pointer, at.Detail)
+	}
+	return data, err
+}
+
+func (u userJSON) row() User {
+	return User{
+		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, Inactive: inactive(u.IsActive),
+		Channels: convert(u.Channels, func(c channelJSON) Channel { return Channel(c) }),
+	}
+}
+
+func userForm(u User) userJSON {
+	return userJSON{
+		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, IsActive: active(u.Inactive),
+		Channels: convert(u.Channels, func(c Channel) channelJSON { return channelJSON(c) }),
+	}
+}
+
+func (a serviceAccountJSON) row() ServiceAccount {
+	row := ServiceAccount{
+		ID: a.ID, DisplayName: a.DisplayName,
+		OwnerUserID: a.OwnerUserID, Inactive: inactive(a.IsActive),
+	}
+	if a.ScopingPolicyID != nil {
+		row.ScopingPolicyID = *a.ScopingPolicyID
+	}
+	return row
+}
+
+func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
+	form := serviceAccountJSON{
+		ID: a.ID, DisplayName: a.DisplayName,
+		OwnerUserID: a.OwnerUserID, IsActive: active(a.Inactive),
+	}
+	if a.ScopingPolicyID != "" {
+		form.ScopingPolicyID = &a.ScopingPolicyID
+	}
+	return form
+}
+
+func (a attachmentJSON) row() Attachment {
+	return Attachment{
+		PolicyID: a.PolicyID, Priority: a.Priority,
+		Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID},
+	}
+}
+
+func attachmentForm(a Attachment) attachmentJSON {
+	return attachmentJSON{
+		PolicyID: a.PolicyID, Priority: a.Priority,
+		PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID,
+	}
+}
+
+func inactive(isActive *bool) bool { return isActive != nil && !*isActive }
+
+// active returns the JSON value of is_active: absent for an active row.
+func active(inactive bool) *bool {
+	if !inactive {
+		return nil
+	}
+	return new(bool)
 }

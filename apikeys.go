@@ -1,10 +1,7 @@
 package svc
 
 import (
-	"context"
-	"errors"
-	"iter"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/extsvc/svc/internal/keyring"
@@ -61,6 +58,13 @@ type NewAPIKey struct {
 	IdempotencyKey string
 }
 
+// ImportedKey is a key that another system has issued. Only its hash is known here.
+type ImportedKey struct {
+	NewAPIKey
+	Prefix string // the Prefix of a [KeyImport]
+	Hash   []byte // as the Hash of that KeyImport returns it
+}
+
 // APIKeyPatch is a partial update: a nil field leaves the key's field unchanged.
 type APIKeyPatch struct {
 	Description *TextPatch
@@ -77,9 +81,6 @@ type KeyQuery struct {
 	Limit     int // the most keys to list, not negative; 0: all
 }
 
-// Keys issues, lists, changes and revokes API keys.
-type Keys struct{ *holders }
-
 // row returns the key for the keyring.
 func (k *APIKey) row() keyring.Row {
 	return keyring.Row{
@@ -90,31 +91,11 @@ func (k *APIKey) row() keyring.Row {
 	}
 }
 
-// Issue issues a key for a user or a service account, or for the caller ([Me]).
-//
-// For another holder, the caller needs iam:users:write and every control-plane right of the holder.
-// The caller must be neither a service account nor narrowed. For Me, the caller must be a user that
-// is not narrowed, and needs no action.
-//
-// Errors: CodeInvalid; CodeForbidden (for Me also when Config.KnownUser does not know the user);
-// CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account
-// without a row); CodeLimit; CodeKeyReused; CodeUnauthenticated when the caller's own key has
-// ended.
-func (s *Keys) Issue(
-	ctx context.Context, by Principal, holder Identity, in NewAPIKey,
-) (IssuedKey, error) {
-	now := s.now()
-	var c checker
-	c.holder(holder)
-	in.check(&c, now)
-	if err := c.err(); err != nil {
-		return IssuedKey{}, err
-	}
-	if err := s.authorizeIssue(ctx, by, holder); err != nil {
-		return IssuedKey{}, err
-	}
-	return s.issue(ctx, by, by.or(holder), in, now)
-}
+// Target returns the key as a target of events and change feeds.
+func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }
+
+// MaxKeyOverlap is the longest time for which a rotated key stays accepted with its successor.
+const MaxKeyOverlap = 365 * 24 * time.Hour
 
 // check adds the request's problems, and truncates its expiry to the stored precision.
 func (in *NewAPIKey) check(c *checker, now time.Time) {
@@ -155,165 +136,6 @@ func holderField(holder Identity) string {
 	return "user_id"
 }
 
-// issueTries is how often issue draws a key when its id is taken, about once in 2^59 draws.
-const issueTries = 4
-
-// issuedAnswer is what the store keeps of an issued key, to answer the same request again.
-type issuedAnswer struct {
-	Key string
-	At  time.Time
-}
-
-// issue makes, stores and announces a key, or returns the earlier answer to the same request.
-func (s *Keys) issue(
-	ctx context.Context, by Principal, holder Identity, in NewAPIKey, now time.Time,
-) (IssuedKey, error) {
-	request, err := s.repeatable(by, in.IdempotencyKey, "issue", []any{holder, in}, now)
-	if err != nil {
-		return IssuedKey{}, err
-	}
-	if in.IdempotencyKey != "" { // an earlier answer also requires a caller that may act
-		if err := s.judge(ctx, s.store, by); err != nil {
-			return IssuedKey{}, err
-		}
-	}
-	var issued IssuedKey
-	answer, err := once(ctx, request, func() (answer issuedAnswer, err error) {
-		if err := s.checkScoping(ctx, by, holder, in.ScopingPolicyID); err != nil {
-			return answer, err
-		}
-		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
-			s.stamp(&key.APIKey, in, now)
-			answer = issuedAnswer{string(key.Key), now}
-			kept, err := request.answer(answer)
-			if err != nil {
-				return err
-			}
-			return s.addKey(ctx, by, key.APIKey, EventAPIKeyIssued, kept)
-		})
-		return answer, fault("issue API key", err)
-	})
-	if err == nil && answer.Key != string(issued.Key) {
-		issued, err = s.issuedBefore(ctx, holder, in, answer)
-	}
-	if err != nil {
-		return IssuedKey{}, err
-	}
-	return issued, nil
-}
-
-// addKey adds a key to its holder's keys. ErrExists.
-func (s *Keys) addKey(
-	ctx context.Context, by Principal, key APIKey, action EventAction, answer *KeptAnswer,
-) error {
-	var live int
-	lock := s.locks(by, key.Holder, &live)
-	return s.commit(ctx, change{by: by, lock: lock, answer: answer, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		if err := s.room(live); err != nil {
-			return nil, err
-		}
-		return happened(key.CreatedAt, action, key.Target()), tx.CreateAPIKey(ctx, key)
-	}})
-}
-
-// issuedBefore returns a key as it was when issued. It refuses a key that is revoked now.
-func (s *Keys) issuedBefore(
-	ctx context.Context, holder Identity, in NewAPIKey, answer issuedAnswer,
-) (IssuedKey, error) {
-	c, _ := s.keys.Claim(answer.Key)
-	if !c.Good || c.Kind != string(holder.Kind) {
-		return IssuedKey{}, &Error{
-			Code: CodeKeyReused, Field: idempotencyHeader,
-			Message: "the prefix of keys has changed since this idempotency key was used: draw another one",
-		}
-	}
-	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
-	if err != nil {
-		return IssuedKey{}, fault("read API key", err)
-	}
-	if snapshot.Key == nil || !snapshot.Key.RevokedAt.IsZero() {
-		return IssuedKey{}, &Error{
-			Code: CodeKeyReused, Field: idempotencyHeader,
-			Message: "the API key that this request issued is revoked: draw another idempotency key",
-		}
-	}
-	issued := s.newKey(holder, c.Token)
-	s.stamp(&issued.APIKey, in, answer.At)
-	return issued, nil
-}
-
-// checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
-// caller may not read and does not have.
-func (s *Keys) checkScoping(
-	ctx context.Context, by Principal, holder Identity, policyID string,
-) error {
-	if policyID == "" {
-		return nil
-	}
-	unknown := Invalid("/scoping_policy_id", "names an unknown policy")
-	asked := AccessQuery{Identity: holder, ScopingPolicyID: policyID}
-	if by.Kind != KindHost {
-		asked.Identity = by.Identity()
-	}
-	snapshot, err := s.store.Access(ctx, asked)
-	if err != nil {
-		return fault("read scoping policy", err)
-	}
-	has := slices.ContainsFunc(snapshot.Grants, func(g Grant) bool {
-		return g.Policy.ID == policyID
-	})
-	if err := s.authorize(ctx, by, ActionPoliciesRead); ErrorCode(err) == CodeForbidden && !has {
-		return unknown
-	} else if err != nil && !has {
-		return err
-	}
-	if snapshot.Narrowing == nil {
-		return unknown
-	}
-	return nil
-}
-
-// draw draws keys until store can keep one.
-func (s *Keys) draw(
-	ctx context.Context, holder Identity, store func(*IssuedKey) error,
-) (IssuedKey, error) {
-	tags, err := s.tags(ctx)
-	if err != nil {
-		return IssuedKey{}, err
-	}
-	issued, err := IssuedKey{}, ErrExists
-	for try := 0; try < issueTries && errors.Is(err, ErrExists); try++ {
-		issued = s.newKey(holder, s.keys.Draw(string(holder.Kind), tags))
-		err = store(&issued)
-	}
-	return issued, err
-}
-
-// List lists the keys of a holder, or of the caller ([Me]), that are not revoked: newest first,
-// with expired and disabled keys. The holder may be a user that Config.KnownUser does not know; its
-// list may be empty. The caller needs iam:users:read. For Me it needs no action, but must be a user
-// that is not narrowed. An error is the last value of the sequence.
-func (s *Keys) List(
-	ctx context.Context, by Principal, holder Identity, query KeyQuery,
-) iter.Seq2[APIKey, error] {
-	page := APIKeyPage{Holder: by.or(holder), KeyQuery: query}
-	page.Limit = chunkOf(query.Limit)
-	return upTo(query.Limit, list(ctx, "list API keys", page.Limit,
-		func() error {
-			var c checker
-			c.text("id", query.AfterID, MaxIDLength)
-			c.count("limit", query.Limit)
-			if err := errors.Join(c.err(), checkHolder(holder)); err != nil {
-				return err
-			}
-			return s.authorizeKeys(ctx, by, holder, ActionUsersRead)
-		},
-		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
-		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID }))
-}
-
 // checkHolder returns an Error unless holder is [Me], or its id can be part of a path.
 func checkHolder(holder Identity) error {
 	if holder == Me {
@@ -322,5 +144,73 @@ func checkHolder(holder Identity) error {
 	return checkID(holderField(holder), holder.ID)
 }
 
-// Target returns the key as a target of events and change feeds.
-func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }
+// check adds the problems of the patch of a key, and truncates its expiry to the stored precision.
+func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
+	c.lookup("key_id", id)
+	if p.Description != nil {
+		c.optionalText("/description", p.Description.Value, MaxDescriptionLength)
+	}
+	if p.ExpiresAt != nil {
+		at := *p.ExpiresAt
+		c.expiry(&at, now)
+		p.ExpiresAt = &at
+	}
+}
+
+// gives reports whether the patch may extend what a key is good for.
+func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != nil && !*p.Disabled }
+
+// prolongs reports whether the patch gives a key a later expiry.
+func (p APIKeyPatch) prolongs(key APIKey) bool {
+	return p.ExpiresAt != nil && !key.ExpiresAt.IsZero() &&
+		(p.ExpiresAt.IsZero() || p.ExpiresAt.After(key.ExpiresAt))
+}
+
+// apply returns key with the patch applied.
+func (p APIKeyPatch) apply(key APIKey) APIKey {
+	if p.Description != nil {
+		key.Description = p.Description.Value
+	}
+	if p.ExpiresAt != nil {
+		key.ExpiresAt = *p.ExpiresAt
+	}
+	if p.Disabled != nil {
+		key.Disabled = *p.Disabled
+	}
+	return key
+}
+
+// sameSettings reports whether the fields that a patch may change are equal.
+func (k APIKey) sameSettings(other APIKey) bool {
+	return equalText(k.Description, other.Description) &&
+		k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled
+}
+
+func (c *checker) rotation(id string, overlap time.Duration) {
+	c.lookup("key_id", id)
+	if overlap < 0 || overlap > MaxKeyOverlap {
+		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
+	}
+}
+
+// succeed makes the new key k the successor of old.
+func (k *APIKey) succeed(old APIKey, now time.Time) {
+	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
+	k.Disabled, k.CreatedAt = old.Disabled, now
+	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
+		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
+	}
+}
+
+// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k
+// and erases its hash and seal, so that no edit of the row brings the key back.
+func (k *APIKey) retire(now time.Time, overlap time.Duration) {
+	if overlap == 0 {
+		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
+		return
+	}
+	end := now.Add(overlap).Truncate(time.Microsecond)
+	if k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
+		k.ExpiresAt = end
+	}
+}

@@ -3,14 +3,10 @@ package svc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/extsvc/svc/internal/tasks"
 )
-
-// MaxKeyOverlap is the longest time for which a rotated key stays accepted with its successor.
-const MaxKeyOverlap = 365 * 24 * time.Hour
 
 // Patch changes some fields of a key of a holder, or of the caller ([Me]). The key must not be
 // revoked. The rules for callers are those of [Keys.Issue]. A caller cannot use a key to give that
@@ -40,42 +36,6 @@ func (s *Keys) Patch(
 		return APIKey{}, err
 	}
 	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
-}
-
-// check adds the problems of the patch of a key, and truncates its expiry to the stored precision.
-func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
-	c.lookup("key_id", id)
-	if p.Description != nil {
-		c.optionalText("/description", p.Description.Value, MaxDescriptionLength)
-	}
-	if p.ExpiresAt != nil {
-		at := *p.ExpiresAt
-		c.expiry(&at, now)
-		p.ExpiresAt = &at
-	}
-}
-
-// gives reports whether the patch may extend what a key is good for.
-func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != nil && !*p.Disabled }
-
-// prolongs reports whether the patch gives a key a later expiry.
-func (p APIKeyPatch) prolongs(key APIKey) bool {
-	return p.ExpiresAt != nil && !key.ExpiresAt.IsZero() &&
-		(p.ExpiresAt.IsZero() || p.ExpiresAt.After(key.ExpiresAt))
-}
-
-// apply returns key with the patch applied.
-func (p APIKeyPatch) apply(key APIKey) APIKey {
-	if p.Description != nil {
-		key.Description = p.Description.Value
-	}
-	if p.ExpiresAt != nil {
-		key.ExpiresAt = *p.ExpiresAt
-	}
-	if p.Disabled != nil {
-		key.Disabled = *p.Disabled
-	}
-	return key
 }
 
 func (s *Keys) patchKey(
@@ -113,12 +73,6 @@ func (s *Keys) patchKey(
 	return patched, nil
 }
 
-// sameSettings reports whether the fields that a patch may change are equal.
-func (k APIKey) sameSettings(other APIKey) bool {
-	return equalText(k.Description, other.Description) &&
-		k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled
-}
-
 // noKey answers for a key that does not exist, or no longer exists. The answer does not repeat the
 // requested id: a caller may have pasted a key there by mistake.
 func (s *Keys) noKey(key Target) *Error {
@@ -150,13 +104,6 @@ func (s *Keys) Rotate(
 		return IssuedKey{}, err
 	}
 	return s.rotate(ctx, by, by.or(holder), id, overlap)
-}
-
-func (c *checker) rotation(id string, overlap time.Duration) {
-	c.lookup("key_id", id)
-	if overlap < 0 || overlap > MaxKeyOverlap {
-		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
-	}
 }
 
 func (s *Keys) rotate(
@@ -202,28 +149,6 @@ func (s *Keys) rotate(
 		return IssuedKey{}, fault("rotate API key", err)
 	}
 	return issued, nil
-}
-
-// succeed makes the new key k the successor of old.
-func (k *APIKey) succeed(old APIKey, now time.Time) {
-	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
-	k.Disabled, k.CreatedAt = old.Disabled, now
-	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
-		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
-	}
-}
-
-// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k
-// and erases its hash and seal, so that no edit of the row brings the key back.
-func (k *APIKey) retire(now time.Time, overlap time.Duration) {
-	if overlap == 0 {
-		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
-		return
-	}
-	end := now.Add(overlap).Truncate(time.Microsecond)
-	if k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
-		k.ExpiresAt = end
-	}
 }
 
 // Revoke revokes a key of a holder, or of the caller ([Me]). Nothing accepts the key after Revoke

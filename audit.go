@@ -14,7 +14,6 @@ const maxTargetLength = 3 * MaxIDLength
 
 // Audit lists and verifies the kept events ([EventConfig].Keep).
 type Audit struct {
-	*base
 	*guard
 	keep bool // false: this server keeps no events
 }
@@ -48,9 +47,6 @@ func (s *Audit) Records(
 		func() ([]AuditRecord, error) { return s.roles.audit.AuditRecords(ctx, page) },
 		func(last AuditRecord) { page.Before = last.Number }))
 }
-
-// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
-const auditRole = "audit records (svc.AuditStore)"
 
 // roundUp returns the first time at or after t that a record can have.
 func roundUp(t time.Time) time.Time {

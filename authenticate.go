@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -20,15 +19,6 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 	"github.com/extsvc/svc/internal/text"
 )
-
-// Authenticate returns the principal of a bearer token. An issued key belongs to its holder; the
-// host's Authenticator decides about every other bearer.
-//
-// Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
-// inactive one; CodeUnavailable when the Service cannot decide at present.
-func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
-	return s.callers.authenticate(ctx, bearer)
-}
 
 // authenticator finds the principals of bearers.
 type authenticator struct {
@@ -374,25 +364,6 @@ func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 type rings struct {
 	*base
 	keys *keyring.Ring
-}
-
-func newRing(config KeyConfig) (*keyring.Ring, error) {
-	rules := keyring.Config{Prefixes: []keyring.Prefix{
-		{Field: "UserPrefix", Kind: string(KindUser), Text: cmp.Or(config.UserPrefix, "svcu_")},
-		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
-			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
-	}}
-	for _, in := range config.Imports {
-		rules.Imports = append(rules.Imports, keyring.Import(in))
-	}
-	for _, p := range config.Peppers {
-		rules.Peppers = append(rules.Peppers, keyring.Pepper(p))
-	}
-	ring, err := keyring.New(rules)
-	if err != nil {
-		return nil, fmt.Errorf("svc: Config.Keys.%w", err)
-	}
-	return ring, nil
 }
 
 // tags returns the keys of the tags in ids. In a transaction of the host, those from the store are

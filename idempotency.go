@@ -13,19 +13,11 @@ import (
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/strictjson"
-	"github.com/extsvc/svc/internal/text"
 )
 
 // IdempotencyPeriod is the time in which a repeated request with an idempotency key gets the answer
 // of the first one.
 const IdempotencyPeriod = 24 * time.Hour
-
-// MaxIdempotencyKeyLength is the most characters of an idempotency key.
-const MaxIdempotencyKeyLength = 255
-
-// idempotencyHeader is the HTTP header of an idempotency key
-// (draft-ietf-httpapi-idempotency-key-header), and the Field of errors about the key.
-const idempotencyHeader = "Idempotency-Key"
 
 // repeatable is a request that may come again. Without an idempotency key it runs each time.
 type repeatable struct {
@@ -35,9 +27,6 @@ type repeatable struct {
 	request []byte
 	now     time.Time
 }
-
-// errAnswered says that a request already has an answer.
-var errAnswered = errors.New("answered before")
 
 // repeatable returns a request of a caller. A kind ("install") and the values in request
 // distinguish it from other requests.
@@ -66,12 +55,6 @@ func (s *journal) repeatable(
 		request: keyring.MAC([]byte("svc request"), string(text)),
 		now:     now,
 	}, nil
-}
-
-func (c *checker) idempotencyKey(key string) {
-	if len(key) > MaxIdempotencyKeyLength || !text.Visible(key) {
-		c.add(idempotencyHeader, "must be 1 to 255 visible ASCII characters")
-	}
 }
 
 // once runs do, unless the request has an answer already: then it returns that answer.
@@ -137,19 +120,6 @@ func (r repeatable) answer(answer any) (*KeptAnswer, error) {
 		Data:      sealer.Seal(data, r.binding()),
 		ExpiresAt: r.now.Add(IdempotencyPeriod),
 	}, nil
-}
-
-// keepAnswer keeps an answer. errAnswered: the request already has an answer.
-func keepAnswer(ctx context.Context, tx Store, answer KeptAnswer, now time.Time) error {
-	answers := rolesOf(tx).answers
-	if answers == nil {
-		return lacks("kept answers (svc.AnswerStore)")
-	}
-	err := answers.KeepAnswer(ctx, answer, now)
-	if errors.Is(err, ErrExists) {
-		return errAnswered
-	}
-	return fault("keep answer", err)
 }
 
 // sealer returns a Sealer whose key is derived from the idempotency key and one of the answer keys.

@@ -2,6 +2,7 @@ package svc
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"time"
@@ -237,4 +238,20 @@ func (s *journal) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outboxDelete)
 	defer cancel()
 	return s.roles.outbox.DeleteEvents(ctx, ids)
+}
+
+// errAnswered says that a request already has an answer.
+var errAnswered = errors.New("answered before")
+
+// keepAnswer keeps an answer. errAnswered: the request already has an answer.
+func keepAnswer(ctx context.Context, tx Store, answer KeptAnswer, now time.Time) error {
+	answers := rolesOf(tx).answers
+	if answers == nil {
+		return lacks("kept answers (svc.AnswerStore)")
+	}
+	err := answers.KeepAnswer(ctx, answer, now)
+	if errors.Is(err, ErrExists) {
+		return errAnswered
+	}
+	return fault("keep answer", err)
 }

@@ -175,7 +175,6 @@ const (
 // Policies answers questions about access: what a principal may do, which principals may do
 // something, and what a change would do.
 type Policies struct {
-	*base
 	*guard
 	*rosters
 }
@@ -309,45 +308,6 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 }
 
 var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
-
-// Decide decides whether a principal may do an action on a bank, and with which parameters. It uses
-// the same code as [Policies.Resolve].
-//
-// Call it for every request that a host serves. It answers from the cache, so most calls take well
-// under a microsecond and make no store call. Changes by this process count at once; changes by
-// others count within a second or so (PostgreSQL: milliseconds). When the store was not reached for
-// 5 seconds, each call reads it.
-//
-// A user without a row has no stored rights. On bank "*", the actions that the host vouches for
-// ([Principal].Actions) count as well.
-//
-// An error never means allow. Errors: CodeInvalid (an empty action, an impossible bank),
-// CodeUnavailable.
-func (s *Service) Decide(
-	ctx context.Context, p Principal, action, bank string, in Context,
-) (d Decision, err error) {
-	if err := ctx.Err(); err != nil {
-		return Decision{}, fault("decide", err)
-	}
-	if p.Kind == KindHost {
-		return hostMay, nil
-	}
-	if action == "" {
-		return Decision{}, Invalid("action", "is required")
-	}
-	who := p.holder()
-	now, known := s.copies.Again(&d.of, &who, action, bank, (*policy.Context)(&in))
-	if !known {
-		d.of, err = s.guard.decide(ctx, who, action, bank, (*policy.Context)(&in), now)
-		if err != nil {
-			return Decision{}, err
-		}
-	}
-	if len(p.Actions) > 0 {
-		d.of = d.of.Vouch(p.vouched())
-	}
-	return d, nil
-}
 
 // decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
 // nothing.

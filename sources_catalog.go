@@ -3,12 +3,40 @@ package svc
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/extsvc/svc/internal/seal"
+	"github.com/extsvc/svc/internal/tasks"
 )
+
+// The limits of concurrent requests.
+const (
+	sourcesAtOnce = 4
+	entriesAtOnce = 4 // of one source
+)
+
+// Sources manages the server's trusted marketplace sources and shows what they offer.
+type Sources struct {
+	*base
+	*guard
+	*journal
+	*contents
+	*upstreams
+	*templateReader
+	*installs
+}
+
+// List lists the server's sources by name. The error, if any, is the last thing yielded.
+func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
+	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
+	return list(ctx, "list sources", page.Limit,
+		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
+		func() ([]Source, error) { return s.store.Sources(ctx, page) },
+		func(last Source) { page.After = last.Name })
+}
 
 // browseAge limits the age of the catalogue copy that Browse and Search use.
 const browseAge = time.Minute
@@ -184,6 +212,18 @@ type upstreams struct {
 	failing *failing
 }
 
+// eachSource calls do for each of n sources, several at once. In a transaction of the host it calls
+// do for one source at a time, because only one goroutine at a time can use a transaction.
+func (s *upstreams) eachSource(
+	ctx context.Context, n int, do func(ctx context.Context, i int) error,
+) error {
+	limit := sourcesAtOnce
+	if s.inTransaction {
+		limit = 1
+	}
+	return tasks.AtOnce(ctx, n, limit, do)
+}
+
 // upstream returns how to ask a registered source, with its token unsealed. It returns ErrNotFound
 // when the source is not registered.
 func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
@@ -217,16 +257,13 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	return up, nil
 }
 
-// sourceMoved returns the error for a template whose source is now registered at another URL.
-func sourceMoved(origin *Origin, up Upstream) *Error {
-	was := "an unknown address"
-	if origin.URL != "" {
-		was = origin.URL
-	}
+func sourceTokenLost(name string, err error) *Error {
 	return &Error{
-		Code: CodeSourceMoved,
-		Message: "this template came from " + was + ", but the source " + quote(up.Source.Name) +
-			" is now registered at " + up.URL + ": re-bind the source if that is right",
+		Code: CodeInternal,
+		Message: "the access token of source " + quote(name) +
+			" cannot be read with this server's sealing keys: add the missing key, " +
+			"or remove the source and register it again",
+		Err: err,
 	}
 }
 
@@ -247,6 +284,19 @@ func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstrea
 func sourceGone(origin *Origin) *Error {
 	return notFound("the source " + quote(origin.Source.Name) +
 		", from which this template came, is no longer registered")
+}
+
+// sourceMoved returns the error for a template whose source is now registered at another URL.
+func sourceMoved(origin *Origin, up Upstream) *Error {
+	was := "an unknown address"
+	if origin.URL != "" {
+		was = origin.URL
+	}
+	return &Error{
+		Code: CodeSourceMoved,
+		Message: "this template came from " + was + ", but the source " + quote(up.Source.Name) +
+			" is now registered at " + up.URL + ": re-bind the source if that is right",
+	}
 }
 
 // fetch asks a source for a template. It returns the content and its revision. It checks the
@@ -319,37 +369,6 @@ func sourceFault(up Upstream, err error) error {
 	}
 }
 
-// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
-const maxFailing = 1 << 13
-
-// failing holds the sources that failed when this process last asked them, with their registration
-// times.
-type failing struct {
-	mu      sync.Mutex
-	sources map[SourceKey]time.Time
-}
-
-// turned records whether a source fails, and reports whether that is a change.
-func (f *failing) turned(up Upstream, fails bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	registered, was := f.sources[up.Source]
-	if was = was && registered.Equal(up.Registered); was == fails {
-		return false
-	}
-	if !fails {
-		delete(f.sources, up.Source)
-		return true
-	}
-	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
-	// announced once more.
-	if f.sources == nil || len(f.sources) == maxFailing {
-		f.sources = map[SourceKey]time.Time{}
-	}
-	f.sources[up.Source] = up.Registered
-	return true
-}
-
 // sourceProblem returns the message of an error that concerns only one of several sources. It
 // returns every other error unchanged.
 func sourceProblem(err error) (string, error) {
@@ -381,6 +400,37 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target())))
 }
 
+// failing holds the sources that failed when this process last asked them, with their registration
+// times.
+type failing struct {
+	mu      sync.Mutex
+	sources map[SourceKey]time.Time
+}
+
+// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
+const maxFailing = 1 << 13
+
+// turned records whether a source fails, and reports whether that is a change.
+func (f *failing) turned(up Upstream, fails bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	registered, was := f.sources[up.Source]
+	if was = was && registered.Equal(up.Registered); was == fails {
+		return false
+	}
+	if !fails {
+		delete(f.sources, up.Source)
+		return true
+	}
+	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
+	// announced once more.
+	if f.sources == nil || len(f.sources) == maxFailing {
+		f.sources = map[SourceKey]time.Time{}
+	}
+	f.sources[up.Source] = up.Registered
+	return true
+}
+
 // sourceMemory keeps the answers of a source in the store, if the store is a [SourceFileStore]. A
 // failed write or read costs one more request and one line in the log.
 type sourceMemory struct {
@@ -400,9 +450,6 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 	return file.Data
 }
 
-// maxKeptPath limits the path of a kept file, in bytes: some databases have short indexes.
-const maxKeptPath = 1024
-
 func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 	files := m.sources.roles.files
 	if files == nil || len(path) > maxKeptPath {
@@ -414,6 +461,9 @@ func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 		m.warn(ctx, "svc: cannot store an answer of a source", path, err)
 	}
 }
+
+// maxKeptPath limits the path of a kept file, in bytes: some databases have short indexes.
+const maxKeptPath = 1024
 
 func (m sourceMemory) AcceptSerial(
 	ctx context.Context, serial int64,

@@ -5,25 +5,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
-
-// Sources manages the server's trusted marketplace sources and shows what they offer.
-type Sources struct {
-	*base
-	*guard
-	*journal
-	*contents
-	*upstreams
-	*templateReader
-	*installs
-}
 
 // Register adds a trusted source to the server. The source's name is the alias, else the first
 // segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
@@ -129,15 +116,6 @@ func (s *Sources) checkSourceToken(token string) *Error {
 	return nil
 }
 
-// List lists the server's sources by name. The error, if any, is the last thing yielded.
-func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
-	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
-	return list(ctx, "list sources", page.Limit,
-		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
-		func() ([]Source, error) { return s.store.Sources(ctx, page) },
-		func(last Source) { page.After = last.Name })
-}
-
 // Remove stops trusting a source of the server. Templates installed from it stay. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
@@ -160,16 +138,6 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	}
 	s.checks.forget(key)
 	return nil
-}
-
-func sourceTokenLost(name string, err error) *Error {
-	return &Error{
-		Code: CodeInternal,
-		Message: "the access token of source " + quote(name) +
-			" cannot be read with this server's sealing keys: add the missing key, " +
-			"or remove the source and register it again",
-		Err: err,
-	}
 }
 
 // Rebind binds the templates that came from a source of this name to the source's current address.
@@ -211,26 +179,6 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	}
 	slices.Sort(ids)
 	return ids, nil
-}
-
-// newSealer returns the sealer for the tokens of sources, or nil when the configuration has no key.
-func newSealer(config SourceConfig) (*seal.Sealer, error) {
-	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
-		return nil, nil
-	}
-	if config.SealingKey == nil {
-		return nil, errors.New("svc: Config.Sources.OldSealingKeys: set SealingKey too")
-	}
-	sealer, err := seal.New(config.SealingKey)
-	if err != nil {
-		return nil, fmt.Errorf("svc: Config.Sources.SealingKey: %w", err)
-	}
-	for i, old := range config.OldSealingKeys {
-		if sealer, err = sealer.WithOld(old); err != nil {
-			return nil, fmt.Errorf("svc: Config.Sources.OldSealingKeys[%d]: %w", i, err)
-		}
-	}
-	return sealer, nil
 }
 
 // Reseal moves the tokens of the server's sources from Config.Sources.OldSealingKeys to SealingKey.

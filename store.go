@@ -479,3 +479,6 @@ func list[T any](
 		}
 	}
 }
+
+// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
+const auditRole = "audit records (svc.AuditStore)"

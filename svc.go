@@ -93,6 +93,10 @@ type Config struct {
 	Events    EventConfig
 }
 
+// DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
+// unless [KeyConfig].MaxPerHolder says otherwise.
+const DefaultMaxKeysPerHolder = 1000
+
 // KeyConfig configures how API keys are made and stored.
 type KeyConfig struct {
 	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". A prefix
@@ -120,6 +124,18 @@ type KeyConfig struct {
 	Cached int
 }
 
+// KeyImport describes the keys of another system: their prefix and their hash. Bearers with its
+// Prefix are keys: the host's [Authenticator] never sees them.
+type KeyImport struct {
+	// Prefix starts every key of the other system: 1 to 32 visible ASCII characters. No prefix of
+	// keys may be the start of another.
+	Prefix string
+	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes. It
+	// returns the same hash for the same key, so it uses no salt of its own. The Service calls it
+	// for every bearer with the prefix, concurrently. Nil: SHA-256.
+	Hash func(key string) []byte
+}
+
 // Pepper is one version of the secret under which keys are hashed.
 //
 // Keep it apart from the database. A reader of the database alone can then neither test a guess
@@ -140,6 +156,9 @@ type Pepper struct {
 	AcceptUnsealed bool
 }
 
+// Format prints a pepper without its Secret.
+func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
+
 // SourceConfig configures how sources are kept.
 type SourceConfig struct {
 	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: the Service refuses
@@ -150,6 +169,9 @@ type SourceConfig struct {
 	// they are no longer needed. Nil: SealingKey is the only key.
 	OldSealingKeys [][]byte `json:"-"`
 }
+
+// Format prints "***" instead of the keys.
+func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
 
 // TemplateConfig configures how templates are checked and kept.
 type TemplateConfig struct {
@@ -201,18 +223,6 @@ type Service struct {
 	work    *tasks.Group // nil: works in a transaction of the host
 }
 
-// shared holds what a Service shares with its copies for transactions of the host.
-type shared struct {
-	compiler *policy.Compiler
-	keys     *keyring.Ring
-	sealer   *seal.Sealer
-	failing  *failing
-	checks   *checks
-}
-
-// keptKeys is the number of keys to cache if the host sets no number.
-const keptKeys = 1 << 16
-
 // New returns a Service over config, or an error that names the missing or wrong field.
 //
 // New does not contact the store. The Service works in the background until [Service.Close]. With
@@ -256,61 +266,6 @@ func New(config Config) (*Service, error) {
 	return s, nil
 }
 
-// check returns an error that names a wrong field, or one that needs a role that the store lacks.
-func (c *Config) check(store roles) error {
-	edits := c.Templates.LocalEdits
-	switch {
-	case edits != "" && !edits.known():
-		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
-	case c.Keys.Cached < 0:
-		return errors.New("svc: Config.Keys.Cached must not be negative")
-	case c.Keys.MaxPerHolder < 0:
-		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
-	case c.Templates.Cached < 0:
-		return errors.New("svc: Config.Templates.Cached must not be negative")
-	case c.Events.Keep && store.audit == nil:
-		return errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
-	}
-	return nil
-}
-
-// start begins the background work, or prepares it for its first use.
-func (s *Service) start(work *tasks.Group) {
-	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
-	s.work = work
-	reader.copyTemplates = sync.OnceFunc(func() { work.Start(reader.keepTemplates) })
-	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
-	if journal.onEvent != nil && s.roles.outbox != nil {
-		work.Start(journal.deliver)
-	}
-}
-
-// assemble gives each noun the parts that it needs.
-func assemble(config Config, b *base, of shared) *Service {
-	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
-	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys.AnswerKeys()}
-	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
-	room := config.Templates.Cached
-	if b.inTransaction {
-		room = 0
-	}
-	rosters, reader, installs := newRosters(g), newTemplateReader(b, room), newInstalls(b, of.checks)
-	r := &rings{b, of.keys}
-	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
-	return &Service{
-		Templates: &Templates{b, g, j, c, up, reader, installs, config.Templates.LocalEdits},
-		Sources:   &Sources{b, g, j, c, up, reader, installs},
-		Keys:      &Keys{h},
-		Policies:  &Policies{b, g, rosters},
-		Access:    &Access{b, g, j, rosters},
-		Audit:     &Audit{b, g, config.Events.Keep},
-		base:      b, guard: g, config: config, shared: of,
-		callers: &authenticator{
-			base: b, guard: g, rings: r, host: config.Authenticator, uses: &keyUses{},
-		},
-	}
-}
-
 // WithStore returns a Service that works on store, which belongs to one transaction of the host.
 //
 // Package sqlstore has such a store: Tx. With it, a key is issued if and only if the host's own row
@@ -332,6 +287,63 @@ func (s *Service) WithStore(store Store) *Service {
 	return assemble(s.config, b, s.shared)
 }
 
+// Authenticate returns the principal of a bearer token. An issued key belongs to its holder; the
+// host's Authenticator decides about every other bearer.
+//
+// Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
+// inactive one; CodeUnavailable when the Service cannot decide at present.
+func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
+	return s.callers.authenticate(ctx, bearer)
+}
+
+// Decide decides whether a principal may do an action on a bank, and with which parameters. It uses
+// the same code as [Policies.Resolve].
+//
+// Call it for every request that a host serves. It answers from the cache, so most calls take well
+// under a microsecond and make no store call. Changes by this process count at once; changes by
+// others count within a second or so (PostgreSQL: milliseconds). When the store was not reached for
+// 5 seconds, each call reads it.
+//
+// A user without a row has no stored rights. On bank "*", the actions that the host vouches for
+// ([Principal].Actions) count as well.
+//
+// An error never means allow. Errors: CodeInvalid (an empty action, an impossible bank),
+// CodeUnavailable.
+func (s *Service) Decide(
+	ctx context.Context, p Principal, action, bank string, in Context,
+) (d Decision, err error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{}, fault("decide", err)
+	}
+	if p.Kind == KindHost {
+		return hostMay, nil
+	}
+	if action == "" {
+		return Decision{}, Invalid("action", "is required")
+	}
+	who := p.holder()
+	now, known := s.copies.Again(&d.of, &who, action, bank, (*policy.Context)(&in))
+	if !known {
+		d.of, err = s.guard.decide(ctx, who, action, bank, (*policy.Context)(&in), now)
+		if err != nil {
+			return Decision{}, err
+		}
+	}
+	if len(p.Actions) > 0 {
+		d.of = d.of.Vouch(p.vouched())
+	}
+	return d, nil
+}
+
+// Ping reports whether the store can be read, for a health check.
+//
+// It does not check sources, nor whether the store can be written. Errors: CodeUnavailable,
+// CodeInternal.
+func (s *Service) Ping(ctx context.Context) error {
+	_, err := s.store.Changes(ctx, math.MaxInt64)
+	return fault("reach the store", err)
+}
+
 // Close ends the background work, records the last uses of keys, and returns when all has ended.
 //
 // A second call does nothing. Close waits for a running OnEvent, so an OnEvent must not call Close.
@@ -344,17 +356,108 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Ping reports whether the store can be read, for a health check.
-//
-// It does not check sources, nor whether the store can be written. Errors: CodeUnavailable,
-// CodeInternal.
-func (s *Service) Ping(ctx context.Context) error {
-	_, err := s.store.Changes(ctx, math.MaxInt64)
-	return fault("reach the store", err)
+// shared holds what a Service shares with its copies for transactions of the host.
+type shared struct {
+	compiler *policy.Compiler
+	keys     *keyring.Ring
+	sealer   *seal.Sealer
+	failing  *failing
+	checks   *checks
 }
 
-// Format prints a pepper without its Secret.
-func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
+// keptKeys is the number of keys to cache if the host sets no number.
+const keptKeys = 1 << 16
 
-// Format prints "***" instead of the keys.
-func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
+// check returns an error that names a wrong field, or one that needs a role that the store lacks.
+func (c *Config) check(store roles) error {
+	edits := c.Templates.LocalEdits
+	switch {
+	case edits != "" && !edits.known():
+		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
+	case c.Keys.Cached < 0:
+		return errors.New("svc: Config.Keys.Cached must not be negative")
+	case c.Keys.MaxPerHolder < 0:
+		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
+	case c.Templates.Cached < 0:
+		return errors.New("svc: Config.Templates.Cached must not be negative")
+	case c.Events.Keep && store.audit == nil:
+		return errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+	}
+	return nil
+}
+
+func newRing(config KeyConfig) (*keyring.Ring, error) {
+	rules := keyring.Config{Prefixes: []keyring.Prefix{
+		{Field: "UserPrefix", Kind: string(KindUser), Text: cmp.Or(config.UserPrefix, "svcu_")},
+		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
+			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
+	}}
+	for _, in := range config.Imports {
+		rules.Imports = append(rules.Imports, keyring.Import(in))
+	}
+	for _, p := range config.Peppers {
+		rules.Peppers = append(rules.Peppers, keyring.Pepper(p))
+	}
+	ring, err := keyring.New(rules)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Keys.%w", err)
+	}
+	return ring, nil
+}
+
+// newSealer returns the sealer for the tokens of sources, or nil when the configuration has no key.
+func newSealer(config SourceConfig) (*seal.Sealer, error) {
+	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
+		return nil, nil
+	}
+	if config.SealingKey == nil {
+		return nil, errors.New("svc: Config.Sources.OldSealingKeys: set SealingKey too")
+	}
+	sealer, err := seal.New(config.SealingKey)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Sources.SealingKey: %w", err)
+	}
+	for i, old := range config.OldSealingKeys {
+		if sealer, err = sealer.WithOld(old); err != nil {
+			return nil, fmt.Errorf("svc: Config.Sources.OldSealingKeys[%d]: %w", i, err)
+		}
+	}
+	return sealer, nil
+}
+
+// assemble gives each noun the parts that it needs.
+func assemble(config Config, b *base, of shared) *Service {
+	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
+	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys.AnswerKeys()}
+	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
+	room := config.Templates.Cached
+	if b.inTransaction {
+		room = 0
+	}
+	rosters, reader, installs := newRosters(g), newTemplateReader(b, room), newInstalls(b, of.checks)
+	r := &rings{b, of.keys}
+	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
+	return &Service{
+		Templates: &Templates{b, g, j, c, up, reader, installs, config.Templates.LocalEdits},
+		Sources:   &Sources{b, g, j, c, up, reader, installs},
+		Keys:      &Keys{h},
+		Policies:  &Policies{g, rosters},
+		Access:    &Access{b, g, j, rosters},
+		Audit:     &Audit{g, config.Events.Keep},
+		base:      b, guard: g, config: config, shared: of,
+		callers: &authenticator{
+			base: b, guard: g, rings: r, host: config.Authenticator, uses: &keyUses{},
+		},
+	}
+}
+
+// start begins the background work, or prepares it for its first use.
+func (s *Service) start(work *tasks.Group) {
+	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
+	s.work = work
+	reader.copyTemplates = sync.OnceFunc(func() { work.Start(reader.keepTemplates) })
+	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
+	if journal.onEvent != nil && s.roles.outbox != nil {
+		work.Start(journal.deliver)
+	}
+}

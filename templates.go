@@ -1,22 +1,23 @@
 package svc
 
 import (
+	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"iter"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// TemplateKey names an installed template. Its three fields together are unique. Owner is ""
-// exactly when Scope is [ScopeServer].
-type TemplateKey struct {
-	Scope Scope
-	Owner string
-	ID    string
+// NewTemplate is the request to add a template by hand.
+type NewTemplate struct {
+	ID string
+	Content
 }
 
 // Template is an installed template.
@@ -29,6 +30,30 @@ type Template struct {
 	UpdatedAt   time.Time
 }
 
+// TemplateKey names an installed template. Its three fields together are unique. Owner is ""
+// exactly when Scope is [ScopeServer].
+type TemplateKey struct {
+	Scope Scope
+	Owner string
+	ID    string
+}
+
+// Compare orders by scope, owner and id, byte by byte, as package cmp does.
+func (k TemplateKey) Compare(other TemplateKey) int {
+	return cmp.Or(
+		cmp.Compare(k.Scope, other.Scope),
+		cmp.Compare(k.Owner, other.Owner),
+		cmp.Compare(k.ID, other.ID),
+	)
+}
+
+// Target returns the template as the target of events and change feeds.
+func (k TemplateKey) Target() Target {
+	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+}
+
+func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
+
 // Origin records where a template was installed from. It stays when the source is removed.
 type Origin struct {
 	Source   SourceKey
@@ -37,6 +62,30 @@ type Origin struct {
 	Revision string  // the revision of the installed content: Base.Revision()
 	Base     Content // the installed content; zero in lists
 }
+
+// Content holds the descriptive fields and the manifest of a template. A revision covers exactly
+// these fields, a patch changes them, and an update replaces them.
+type Content struct {
+	Name         string
+	Description  *string // nil: none, which is not the same as ""
+	Category     *string // nil: none
+	Integrations []string
+	Tags         []string
+	// Manifest is a JSON object, opaque to the Service. It is kept digit for digit, without
+	// insignificant white space.
+	Manifest json.RawMessage
+}
+
+// TemplateVersion is a former state of a template.
+type TemplateVersion struct {
+	Number int64 // counts the template's contents: 1 is the created or installed content
+	Content
+	SourceRevision string    // the revision installed at that time; "": made by hand
+	UpdatedAt      time.Time // when the template got this content
+}
+
+// MaxTemplateVersions limits the former versions kept of a template. The newest are kept.
+const MaxTemplateVersions = 20
 
 // TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list.
 type TemplateQuery struct {
@@ -51,10 +100,9 @@ type TemplateQuery struct {
 	Limit              int // the most templates to list, not negative; 0: all
 }
 
-// NewTemplate is the request to add a template by hand.
-type NewTemplate struct {
-	ID string
-	Content
+func (c *checker) filter(category, tag string) {
+	c.text("category", category, MaxNameLength)
+	c.text("tag", tag, MaxNameLength)
 }
 
 // TemplatePatch is a partial update: nil leaves a field untouched.
@@ -65,214 +113,6 @@ type TemplatePatch struct {
 	Integrations *[]string
 	Tags         *[]string
 	Manifest     json.RawMessage // nil: untouched
-}
-
-// TextPatch is a new value for a text that may be null. A nil Value means null.
-type TextPatch struct{ Value *string }
-
-func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
-
-// Templates manages the server's installed templates.
-type Templates struct {
-	*base
-	*guard
-	*journal
-	*contents
-	*upstreams
-	*templateReader
-	*installs
-	edits LocalEdits // what an update does with fields edited locally; "": EditsConflict
-}
-
-// Create adds a template to the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
-func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
-	content := in.Content.clone()
-	var c checker
-	c.id("/id", in.ID)
-	content.checkForm(&c)
-	if err := c.err(); err != nil {
-		return Template{}, err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return Template{}, err
-	}
-	if s.validate(&c, content.Manifest); !c.ok() {
-		return Template{}, c.err()
-	}
-	now := s.now()
-	template := Template{
-		TemplateKey: serverTemplate(in.ID), Content: content, Version: 1,
-		InstalledAt: now, UpdatedAt: now,
-	}
-	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id", repeatable{})
-}
-
-// addTemplate stores a new template and records it as the answer to the request. field is the input
-// field in which the caller chose the id.
-func (s *Templates) addTemplate(
-	ctx context.Context, by Principal, template Template,
-	action EventAction, field string, request repeatable,
-) (Template, error) {
-	answer, err := request.answer(template)
-	if err != nil {
-		return Template{}, err
-	}
-	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, answer: answer, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(template.InstalledAt, action, template.Target()),
-			tx.CreateTemplate(ctx, template)
-	}})
-	if errors.Is(err, ErrExists) {
-		return Template{}, templateTaken(field)
-	} else if err != nil {
-		return Template{}, fault("add template", err)
-	}
-	return template, nil
-}
-
-func templateTaken(field string) *Error {
-	return taken(field, "a template with this id already exists")
-}
-
-// noTemplate does not repeat the requested id: it may be an API key pasted into the wrong place.
-func noTemplate() *Error { return notFound("there is no such template") }
-
-// Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
-func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
-		return Template{}, err
-	}
-	if list := s.templateList(); list != nil {
-		return s.copiedTemplate(ctx, list, id)
-	}
-	return s.storedTemplate(ctx, id)
-}
-
-// template is [Templates.Read] without the cached list. Decisions that depend on a template read
-// the store.
-func (s *Templates) template(ctx context.Context, by Principal, id string) (Template, error) {
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
-		return Template{}, err
-	}
-	return s.storedTemplate(ctx, id)
-}
-
-func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id string) error {
-	if err := checkID("template_id", id); err != nil {
-		return err
-	}
-	return s.authorize(ctx, by, ActionTemplateAdmin)
-}
-
-func (s *templateReader) storedTemplate(ctx context.Context, id string) (Template, error) {
-	template, err := s.store.Template(ctx, serverTemplate(id))
-	switch {
-	case errors.Is(err, ErrNotFound):
-		s.shown(id, nil)
-		return Template{}, noTemplate()
-	case err != nil:
-		return Template{}, fault("read template", err)
-	}
-	s.shown(id, &template)
-	return template, nil
-}
-
-// List lists the server's templates by name, then id. It reads the list in chunks, so the list need
-// not fit into memory. Changes made during the call may or may not be in it. When templates are
-// cached ([TemplateConfig].Cached), the list shows one moment. The error, if any, is the last thing
-// yielded.
-//
-// With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). Errors:
-// CodeInvalid, CodeForbidden, CodePrecondition.
-func (s *Templates) List(
-	ctx context.Context, by Principal, query TemplateQuery, ifMatch ...string,
-) iter.Seq2[Template, error] {
-	return func(yield func(Template, error) bool) {
-		if err := s.authorizeList(ctx, by, query); err != nil {
-			yield(Template{}, err)
-			return
-		}
-		list := s.templateList()
-		if !matchesETag(list.tag(), ifMatch) {
-			yield(Template{}, &Error{
-				Code:    CodePrecondition,
-				Message: "the list has changed since you read its ETag: read it again",
-			})
-		} else if list != nil {
-			list.part(ctx, query)(yield)
-		} else {
-			s.storedTemplates(ctx, query)(yield)
-		}
-	}
-}
-
-// ETag returns the entity tag of the list of all templates of the server, quotes included. "": it
-// is not known, because the list is not cached ([TemplateConfig].Cached) or is about to change.
-//
-// The tag changes whenever a template of the list changes, and when the list is read again. No two
-// lists have the same tag, in any process. Errors: CodeForbidden.
-func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return "", err
-	}
-	return s.templateList().tag(), nil
-}
-
-func (s *Templates) authorizeList(ctx context.Context, by Principal, query TemplateQuery) error {
-	var c checker
-	c.filter(query.Category, query.Tag)
-	c.text("name", query.AfterName, MaxNameLength)
-	c.text("id", query.AfterID, MaxIDLength)
-	c.count("skip", query.Skip)
-	c.count("limit", query.Limit)
-	if err := c.err(); err != nil {
-		return err
-	}
-	return s.authorize(ctx, by, ActionTemplateAdmin)
-}
-
-func (s *templateReader) storedTemplates(
-	ctx context.Context, query TemplateQuery,
-) iter.Seq2[Template, error] {
-	page := TemplatePage{Scope: ScopeServer, TemplateQuery: query}
-	page.Limit = chunkOf(query.Limit)
-	return upTo(query.Limit, list(ctx, "list templates", anyLength,
-		func() error { return nil },
-		func() ([]Template, error) { return s.store.Templates(ctx, page) },
-		func(last Template) { page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0 }))
-}
-
-func (c *checker) filter(category, tag string) {
-	c.text("category", category, MaxNameLength)
-	c.text("tag", tag, MaxNameLength)
-}
-
-// count refuses a negative number.
-func (c *checker) count(field string, n int) {
-	if n < 0 {
-		c.add(field, "must not be negative")
-	}
-}
-
-// Patch changes some fields of a template of the server. A patch that changes nothing writes
-// nothing. Concurrent patches of different fields all take effect. With ifMatch, Patch changes the
-// template only when it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
-// CodePrecondition.
-func (s *Templates) Patch(
-	ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string,
-) (Template, error) {
-	if err := patch.check(id); err != nil {
-		return Template{}, err
-	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return Template{}, err
-	}
-	var c checker
-	if s.validate(&c, patch.Manifest); !c.ok() {
-		return Template{}, c.err()
-	}
-	return s.editTemplate(ctx, by, id, EventTemplatePatched, ifMatch, patch.apply)
 }
 
 // check validates the form of the fields that a patch touches, and compacts its manifest.
@@ -312,72 +152,6 @@ func (p TemplatePatch) apply(content Content) Content {
 	return content.clone()
 }
 
-// Delete removes a template of the server. With ifMatch, Delete removes the template only when it
-// has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
-func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
-		return err
-	}
-	key := serverTemplate(id)
-	var check func(Template) error
-	if len(ifMatch) > 0 {
-		check = func(t Template) error { return t.matches(ifMatch) }
-	}
-	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(s.now(), EventTemplateDeleted, key.Target()),
-			tx.DeleteTemplate(ctx, key, check)
-	}})
-	if errors.Is(err, ErrNotFound) {
-		return noTemplate()
-	} else if err != nil {
-		return fault("delete template", err)
-	}
-	return nil
-}
-
-// editTemplate writes the content that edit returns, unless it is the same.
-func (s *Templates) editTemplate(
-	ctx context.Context, by Principal, id string,
-	action EventAction, ifMatch []string, edit func(Content) Content,
-) (Template, error) {
-	var edited Template
-	now := s.now()
-	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
-		ctx context.Context, tx Store,
-	) (changed []Event, err error) {
-		err = tx.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
-			if err := t.matches(ifMatch); err != nil {
-				return false, err
-			}
-			before := t.edited()
-			if changed = nil; t.put(edit(t.Content)) {
-				t.touch(now)
-				changed = happened(now, action, t.Target())
-			}
-			if changed != nil && !before && t.edited() {
-				changed = append(changed, happened(now, EventTemplateDiverged, t.Target())...)
-			}
-			edited = *t
-			return changed != nil, nil
-		})
-		return changed, err
-	}})
-	if errors.Is(err, ErrNotFound) {
-		return Template{}, noTemplate()
-	} else if err != nil {
-		return Template{}, fault("change template", err)
-	}
-	return edited, nil
-}
-
-// edited reports whether a template is edited locally: its content differs from the content that
-// its source gave. A template made by hand is never edited locally.
-func (t *Template) edited() bool {
-	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
-}
-
 // put sets a template's content. A content that differs to the letter makes a new version.
 func (t *Template) put(content Content) (changed bool) {
 	if changed = !t.Content.same(content); changed {
@@ -387,19 +161,28 @@ func (t *Template) put(content Content) (changed bool) {
 	return changed
 }
 
-// Compare orders by scope, owner and id, byte by byte, as package cmp does.
-func (k TemplateKey) Compare(other TemplateKey) int {
-	return cmp.Or(
-		cmp.Compare(k.Scope, other.Scope),
-		cmp.Compare(k.Owner, other.Owner),
-		cmp.Compare(k.ID, other.ID),
-	)
+// edited reports whether a template is edited locally: its content differs from the content that
+// its source gave. A template made by hand is never edited locally.
+func (t *Template) edited() bool {
+	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
 }
 
-// Target returns the template as the target of events and change feeds.
-func (k TemplateKey) Target() Target {
-	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+// touch stamps a changed template. UpdatedAt always grows, even when the clock goes back.
+func (t *Template) touch(now time.Time) {
+	t.UpdatedAt = t.UpdatedAt.Add(time.Microsecond)
+	if now.After(t.UpdatedAt) {
+		t.UpdatedAt = now
+	}
 }
+
+// originate sets a template's origin. base, the content that came from there, becomes its base.
+func (t *Template) originate(origin Origin, base Content) {
+	origin.Base = base.clone()
+	t.Origin = &origin
+}
+
+// noTemplate does not repeat the requested id: it may be an API key pasted into the wrong place.
+func noTemplate() *Error { return notFound("there is no such template") }
 
 // AnyETag matches every existing template.
 const AnyETag = "*"
@@ -412,14 +195,6 @@ func (t Template) ETag() string {
 	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)
 	b = strconv.AppendInt(append(b, '-'), t.UpdatedAt.UnixMicro(), 36)
 	return string(append(b, '"'))
-}
-
-// touch stamps a changed template. UpdatedAt always grows, even when the clock goes back.
-func (t *Template) touch(now time.Time) {
-	t.UpdatedAt = t.UpdatedAt.Add(time.Microsecond)
-	if now.After(t.UpdatedAt) {
-		t.UpdatedAt = now
-	}
 }
 
 // matches refuses a template that has none of the ETags in ifMatch. Without ETags it accepts every
@@ -440,8 +215,228 @@ func matchesETag(etag string, ifMatch []string) bool {
 		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, etag)
 }
 
-// originate sets a template's origin. base, the content that came from there, becomes its base.
-func (t *Template) originate(origin Origin, base Content) {
-	origin.Base = base.clone()
-	t.Origin = &origin
+// Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785). In
+// that form, numbers that a double cannot hold exactly stay as written. Contents with equal
+// revisions are equal. The manifest must be valid JSON, else Revision returns an error.
+func (c Content) Revision() (string, error) {
+	canonical, err := c.canonical()
+	if err != nil {
+		return "", err
+	}
+	return jcs.Digest(canonical), nil
+}
+
+// canonical returns the RFC 8785 form of an object with exactly these six keys. The code writes
+// them in sorted order.
+func (c Content) canonical() ([]byte, error) {
+	b := appendOptional([]byte(`{"category":`), c.Category)
+	b = appendOptional(append(b, `,"description":`...), c.Description)
+	b = jcs.AppendStrings(append(b, `,"integrations":`...), c.Integrations)
+	b, err := jcs.Append(append(b, `,"manifest":`...), c.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	b = jcs.AppendString(append(b, `,"name":`...), c.Name)
+	b = jcs.AppendStrings(append(b, `,"tags":`...), c.Tags)
+	return append(b, '}'), nil
+}
+
+func appendOptional(b []byte, s *string) []byte {
+	if s == nil {
+		return append(b, "null"...)
+	}
+	return jcs.AppendString(b, *s)
+}
+
+// differences names the fields in which two contents differ, in the order of [Content]. Manifests
+// differ when their canonical forms differ.
+func differences(a, b Content) []string {
+	var fields []string
+	add := func(name string, same bool) {
+		if !same {
+			fields = append(fields, name)
+		}
+	}
+	add("name", a.Name == b.Name)
+	add("description", equalText(a.Description, b.Description))
+	add("category", equalText(a.Category, b.Category))
+	add("integrations", slices.Equal(a.Integrations, b.Integrations))
+	add("tags", slices.Equal(a.Tags, b.Tags))
+	add("manifest", sameJSON(a.Manifest, b.Manifest))
+	return fields
+}
+
+// same reports whether two contents are the same to the letter. A manifest that only differs in
+// spelling or key order has the same revision, but is not the same.
+func (c Content) same(other Content) bool {
+	return c.Name == other.Name &&
+		equalText(c.Description, other.Description) && equalText(c.Category, other.Category) &&
+		slices.Equal(c.Integrations, other.Integrations) && slices.Equal(c.Tags, other.Tags) &&
+		bytes.Equal(c.Manifest, other.Manifest)
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	canonicalA, errA := jcs.Canonical(a)
+	canonicalB, errB := jcs.Canonical(b)
+	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
+}
+
+// clone returns a copy that shares no lists and no manifest with c. Its lists are not nil.
+func (c Content) clone() Content {
+	c.Integrations = append([]string{}, c.Integrations...)
+	c.Tags = append([]string{}, c.Tags...)
+	c.Manifest = bytes.Clone(c.Manifest)
+	return c
+}
+
+// size estimates the bytes that the texts of a content take.
+func (c Content) size() int64 {
+	n := len(c.Name) + len(c.Manifest)
+	for _, text := range []*string{c.Description, c.Category} {
+		if text != nil {
+			n += 16 + len(*text)
+		}
+	}
+	for _, list := range [][]string{c.Integrations, c.Tags} {
+		for _, text := range list {
+			n += 16 + len(text)
+		}
+	}
+	return int64(n)
+}
+
+// contents checks the contents of templates.
+type contents struct {
+	validateManifest func(manifest json.RawMessage) error // the host's check; nil: none
+}
+
+// checkContent reports the faults of a whole content, each at a JSON pointer into it, and compacts
+// its manifest.
+func (s *contents) checkContent(c *checker, content *Content) {
+	content.checkForm(c)
+	s.validate(c, content.Manifest)
+}
+
+// checked returns the faults of a whole content as an error.
+func (s *contents) checked(content Content) error {
+	var c checker
+	s.checkContent(&c, &content)
+	return c.err()
+}
+
+// checkForm is checkContent without the host's own check.
+func (c *Content) checkForm(check *checker) {
+	c.checkHead(check)
+	c.Manifest = check.manifest(c.Manifest)
+}
+
+// checkHead reports the faults of a whole content, without its manifest.
+func (c Content) checkHead(check *checker) {
+	if c.Name == "" {
+		check.add("/name", "is required")
+	}
+	c.checkTexts(check)
+}
+
+// checkTexts reports the faults of the fields other than the manifest. An empty name passes: a
+// patch leaves the name empty when it does not change it.
+func (c Content) checkTexts(check *checker) {
+	if check.text("/name", c.Name, MaxNameLength); len(c.Name) > MaxNameLength && check.ok() {
+		// Some databases limit the size of an index row.
+		check.add("/name", fmt.Sprintf("must be at most %d bytes", MaxNameLength))
+	}
+	check.optionalText("/description", c.Description, MaxDescriptionLength)
+	check.optionalText("/category", c.Category, MaxLabelLength)
+	check.labels("/integrations", c.Integrations)
+	check.labels("/tags", c.Tags)
+}
+
+// manifest returns a manifest without insignificant white space. It reports a bad form and returns
+// nil.
+func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
+	if len(manifest) == 0 {
+		c.add("/manifest", "is required")
+		return nil
+	}
+	if len(manifest) > MaxManifest {
+		c.add("/manifest", fmt.Sprintf("must be at most %d bytes", MaxManifest))
+		return nil
+	}
+	compact, err := strictjson.Compact(manifest, MaxNesting)
+	if at, ok := errors.AsType[*strictjson.Error](err); ok {
+		c.add("/manifest"+at.Pointer, at.Detail)
+		return nil
+	}
+	if problem := checkVersion(compact); problem != nil {
+		c.check(problem)
+		return nil
+	}
+	return compact
+}
+
+// validate runs the host's own check on a manifest with a good form. It skips a nil manifest. Call
+// it only for an authorized caller.
+func (s *contents) validate(c *checker, manifest json.RawMessage) {
+	if validate := s.validateManifest; validate != nil && manifest != nil {
+		c.host(validate(manifest))
+	}
+}
+
+// host adds the errors of the host's validator. They may be joined, and each may carry a JSON
+// pointer into the manifest.
+func (c *checker) host(err error) {
+	for one := range parts(err) {
+		if e, is := one.(*Error); is {
+			c.add("/manifest"+e.Field, e.Message)
+		} else {
+			c.add("/manifest", one.Error())
+		}
+		if c.full {
+			return
+		}
+	}
+}
+
+// checkVersion refuses a manifest that is not an object with a version.
+func checkVersion(manifest json.RawMessage) *Error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(manifest, &fields); err != nil || fields == nil {
+		return Invalid("/manifest", "must be a JSON object")
+	}
+	var version any
+	if raw, there := fields["version"]; !there {
+		return Invalid("/manifest/version", "is required")
+	} else if err := json.Unmarshal(raw, &version); err != nil {
+		return Invalid("/manifest/version", "must be a string")
+	}
+	if text, is := version.(string); !is {
+		return Invalid("/manifest/version", "must be a string")
+	} else if text == "" {
+		return Invalid("/manifest/version", "must not be empty")
+	}
+	return nil
+}
+
+// LocalEdits chooses what [Templates.Update] does with a template that is edited locally when its
+// source has changed.
+type LocalEdits string
+
+// The ways to treat local edits. [UpdateRequest].Force replaces local edits in each of them.
+const (
+	// EditsConflict refuses the update with CodeEdited. It is the default.
+	EditsConflict LocalEdits = "conflict"
+	// EditsOverwrite replaces local edits with the source's content. The edited content becomes a
+	// version.
+	EditsOverwrite LocalEdits = "overwrite"
+	// EditsMerge keeps values that only the local edits changed, and takes values that only the
+	// source changed. It merges texts and lists whole, and the objects of a manifest key by key.
+	// When both have changed the same value differently, Update returns CodeEdited.
+	EditsMerge LocalEdits = "merge"
+)
+
+func (e LocalEdits) known() bool {
+	return e == EditsConflict || e == EditsOverwrite || e == EditsMerge
 }

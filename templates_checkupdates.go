@@ -9,13 +9,8 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/tasks"
-)
-
-// The limits of concurrent requests.
-const (
-	sourcesAtOnce = 4
-	entriesAtOnce = 4 // of one source
 )
 
 // UpdateReport compares all templates of the server that came from sources with those sources.
@@ -104,18 +99,6 @@ func (s *Templates) CheckUpdates(
 		return strings.Compare(a.ID, b.ID)
 	})
 	return report, nil
-}
-
-// eachSource calls do for each of n sources, several at once. In a transaction of the host it calls
-// do for one source at a time, because only one goroutine at a time can use a transaction.
-func (s *upstreams) eachSource(
-	ctx context.Context, n int, do func(ctx context.Context, i int) error,
-) error {
-	limit := sourcesAtOnce
-	if s.inTransaction {
-		limit = 1
-	}
-	return tasks.AtOnce(ctx, n, limit, do)
 }
 
 // maxChecks limits the bytes of the kept results of the last comparisons with sources.
@@ -304,4 +287,68 @@ func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem s
 			LatestRevision: latest, Problem: problem,
 		})
 	}
+}
+
+// installed holds the server's templates that came from sources. It does not change.
+type installed struct {
+	count    int
+	bySource map[SourceKey][]Installation // each list in order of id
+}
+
+func (i *installed) size() int64 { return cache.Size(i.bySource) }
+
+// maxInstalled limits the bytes of the cached sources of all templates.
+const maxInstalled = 64 << 20
+
+// installs knows which templates came from which source.
+type installs struct {
+	*base
+	checks *checks
+	kept   *copies.One[*installed]
+}
+
+func newInstalls(b *base, checks *checks) *installs {
+	i := &installs{b, checks, copies.NewOne(b.copies, maxInstalled, (*installed).size)}
+	b.onChange(func(changed Target, _ int64) {
+		if changed.Kind == TargetTemplate {
+			i.kept.Clear()
+		}
+	})
+	return i
+}
+
+// installed returns the server's templates that came from sources. It returns the cached copy while
+// that is valid, else it reads the store.
+func (s *installs) installed(ctx context.Context) (*installed, error) {
+	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
+		all, err := s.readInstalled(ctx)
+		return all, known, err
+	})
+}
+
+func (s *installs) readInstalled(ctx context.Context) (*installed, error) {
+	all := &installed{bySource: map[SourceKey][]Installation{}}
+	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
+	for i, err := range list(ctx, "list installations", page.Limit,
+		func() error { return nil },
+		func() ([]Installation, error) { return s.store.Installations(ctx, page) },
+		func(last Installation) { page.After = last.ID }) {
+		if err != nil {
+			return nil, err
+		}
+		all.count++
+		all.bySource[i.Origin.Source] = append(all.bySource[i.Origin.Source], i)
+	}
+	return all, nil
+}
+
+const installedChunk = 1024
+
+// byEntry groups installations by the id of the catalogue entry that they came from.
+func byEntry(list []Installation) map[string][]Installation {
+	by := make(map[string][]Installation, len(list))
+	for _, i := range list {
+		by[i.Origin.ID] = append(by[i.Origin.ID], i)
+	}
+	return by
 }

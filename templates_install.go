@@ -3,10 +3,30 @@ package svc
 import (
 	"context"
 	"errors"
-
-	"github.com/extsvc/svc/internal/cache"
-	"github.com/extsvc/svc/internal/copies"
 )
+
+// Create adds a template to the server by hand. Errors: CodeInvalid, CodeForbidden, CodeExists.
+func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
+	content := in.Content.clone()
+	var c checker
+	c.id("/id", in.ID)
+	content.checkForm(&c)
+	if err := c.err(); err != nil {
+		return Template{}, err
+	}
+	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+		return Template{}, err
+	}
+	if s.validate(&c, content.Manifest); !c.ok() {
+		return Template{}, c.err()
+	}
+	now := s.now()
+	template := Template{
+		TemplateKey: serverTemplate(in.ID), Content: content, Version: 1,
+		InstalledAt: now, UpdatedAt: now,
+	}
+	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id", repeatable{})
+}
 
 // Install is the request to install a template from a source.
 type Install struct {
@@ -103,66 +123,30 @@ func (in Install) idField() string {
 	return "template_id"
 }
 
-// installed holds the server's templates that came from sources. It does not change.
-type installed struct {
-	count    int
-	bySource map[SourceKey][]Installation // each list in order of id
-}
-
-func (i *installed) size() int64 { return cache.Size(i.bySource) }
-
-// maxInstalled limits the bytes of the cached sources of all templates.
-const maxInstalled = 64 << 20
-
-// installs knows which templates came from which source.
-type installs struct {
-	*base
-	checks *checks
-	kept   *copies.One[*installed]
-}
-
-func newInstalls(b *base, checks *checks) *installs {
-	i := &installs{b, checks, copies.NewOne(b.copies, maxInstalled, (*installed).size)}
-	b.onChange(func(changed Target, _ int64) {
-		if changed.Kind == TargetTemplate {
-			i.kept.Clear()
-		}
-	})
-	return i
-}
-
-// installed returns the server's templates that came from sources. It returns the cached copy while
-// that is valid, else it reads the store.
-func (s *installs) installed(ctx context.Context) (*installed, error) {
-	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
-		all, err := s.readInstalled(ctx)
-		return all, known, err
-	})
-}
-
-func (s *installs) readInstalled(ctx context.Context) (*installed, error) {
-	all := &installed{bySource: map[SourceKey][]Installation{}}
-	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
-	for i, err := range list(ctx, "list installations", page.Limit,
-		func() error { return nil },
-		func() ([]Installation, error) { return s.store.Installations(ctx, page) },
-		func(last Installation) { page.After = last.ID }) {
-		if err != nil {
-			return nil, err
-		}
-		all.count++
-		all.bySource[i.Origin.Source] = append(all.bySource[i.Origin.Source], i)
+// addTemplate stores a new template and records it as the answer to the request. field is the input
+// field in which the caller chose the id.
+func (s *Templates) addTemplate(
+	ctx context.Context, by Principal, template Template,
+	action EventAction, field string, request repeatable,
+) (Template, error) {
+	answer, err := request.answer(template)
+	if err != nil {
+		return Template{}, err
 	}
-	return all, nil
+	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, answer: answer, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
+		return happened(template.InstalledAt, action, template.Target()),
+			tx.CreateTemplate(ctx, template)
+	}})
+	if errors.Is(err, ErrExists) {
+		return Template{}, templateTaken(field)
+	} else if err != nil {
+		return Template{}, fault("add template", err)
+	}
+	return template, nil
 }
 
-const installedChunk = 1024
-
-// byEntry groups installations by the id of the catalogue entry that they came from.
-func byEntry(list []Installation) map[string][]Installation {
-	by := make(map[string][]Installation, len(list))
-	for _, i := range list {
-		by[i.Origin.ID] = append(by[i.Origin.ID], i)
-	}
-	return by
+func templateTaken(field string) *Error {
+	return taken(field, "a template with this id already exists")
 }

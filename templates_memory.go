@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"iter"
 	"math"
 	"slices"
@@ -273,4 +274,28 @@ func (l *templateList) complete(row *Template, t Template) {
 		return
 	}
 	l.Complete(&t, origin.Base.size())
+}
+
+func (s *templateReader) storedTemplate(ctx context.Context, id string) (Template, error) {
+	template, err := s.store.Template(ctx, serverTemplate(id))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		s.shown(id, nil)
+		return Template{}, noTemplate()
+	case err != nil:
+		return Template{}, fault("read template", err)
+	}
+	s.shown(id, &template)
+	return template, nil
+}
+
+func (s *templateReader) storedTemplates(
+	ctx context.Context, query TemplateQuery,
+) iter.Seq2[Template, error] {
+	page := TemplatePage{Scope: ScopeServer, TemplateQuery: query}
+	page.Limit = chunkOf(query.Limit)
+	return upTo(query.Limit, list(ctx, "list templates", anyLength,
+		func() error { return nil },
+		func() ([]Template, error) { return s.store.Templates(ctx, page) },
+		func(last Template) { page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0 }))
 }

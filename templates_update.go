@@ -89,10 +89,6 @@ func (in *UpdateRequest) checkContent(c *checker) {
 	}
 }
 
-func (e LocalEdits) known() bool {
-	return e == EditsConflict || e == EditsOverwrite || e == EditsMerge
-}
-
 // isRevision reports whether a text has the form that [Content.Revision] returns.
 func isRevision(text string) bool {
 	digits, is := strings.CutPrefix(text, "sha256:")
@@ -423,23 +419,6 @@ func editedLocally(fields []string) *Error {
 		Fields: slices.Clone(fields),
 	}
 }
-
-// LocalEdits chooses what [Templates.Update] does with a template that is edited locally when its
-// source has changed.
-type LocalEdits string
-
-// The ways to treat local edits. [UpdateRequest].Force replaces local edits in each of them.
-const (
-	// EditsConflict refuses the update with CodeEdited. It is the default.
-	EditsConflict LocalEdits = "conflict"
-	// EditsOverwrite replaces local edits with the source's content. The edited content becomes a
-	// version.
-	EditsOverwrite LocalEdits = "overwrite"
-	// EditsMerge keeps values that only the local edits changed, and takes values that only the
-	// source changed. It merges texts and lists whole, and the objects of a manifest key by key.
-	// When both have changed the same value differently, Update returns CodeEdited.
-	EditsMerge LocalEdits = "merge"
-)
 
 // merge combines two changed contents that have a common base. conflicts names the fields that it
 // cannot combine. Its error is the error of ctx, or reports a manifest that is not valid JSON.
