@@ -51,6 +51,8 @@ func newRoster(rows AccessRows) *roster {
 	return r
 }
 
+var noRows = newRoster(AccessRows{})
+
 // reaching returns the attachments that reach a user.
 func (r *roster) reaching(user string) []int32 {
 	all := slices.Clone(r.direct[user])
@@ -120,6 +122,11 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 	return a
 }
 
+// subject returns the subject of decisions about a principal.
+func (r *roster) subject(who Identity) policy.Subject {
+	return r.snapshot(AccessQuery{Identity: who}).subject(who)
+}
+
 // census groups all principals by their policies. It is incomplete when the call ends early. A nil
 // call never ends.
 func (r *roster) census(call policy.Call) *policy.Census {
@@ -161,7 +168,7 @@ func (r *roster) census(call policy.Call) *policy.Census {
 
 func (r *roster) add(census *policy.Census, members ...policy.Member) {
 	first := Identity{Kind: Kind(members[0].Kind), ID: members[0].ID}
-	census.Add(r.snapshot(AccessQuery{Identity: first}).subject(first), members...)
+	census.Add(r.subject(first), members...)
 }
 
 // with returns the rows after a normalized bundle is applied. Errors: those of [Access.Apply].

@@ -3,10 +3,36 @@ package svc
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"iter"
+	"strconv"
 	"time"
+
+	"github.com/extsvc/svc/internal/jcs"
 )
+
+// AuditRecord is a kept [Event] and its place in the chain of all records.
+type AuditRecord struct {
+	Event
+	Number   int64  // 1, 2, … without gaps
+	Previous []byte // the Hash of the record before; nil: this is the first record
+	Hash     []byte // the SHA-256 of all other fields, as docs/audit.md defines it
+}
+
+// AuditQuery asks for a part of the records. A record must match all fields that are set. The zero
+// query asks for all records.
+type AuditQuery struct {
+	ActorKind  Kind
+	ActorID    string
+	TargetKind TargetKind
+	TargetID   string    // of any kind when TargetKind is ""
+	Since      time.Time // records at that time or later
+	Until      time.Time // records before that time
+	Before     int64     // records with a smaller Number, not negative
+	Limit      int       // the most records to list, not negative; 0: all
+}
 
 // maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
 // which names three things.
@@ -86,6 +112,69 @@ func (c *checker) year(field string, t time.Time) {
 	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
 		c.add(field, "must lie in the years 0 to 9999")
 	}
+}
+
+// followedBy returns the records of events, with r as the record before the first.
+func (r AuditRecord) followedBy(events []Event) []AuditRecord {
+	records := make([]AuditRecord, len(events))
+	for i, event := range events {
+		r = AuditRecord{Event: event, Number: r.Number + 1, Previous: r.Hash}
+		r.Hash = r.digest()
+		records[i] = r
+	}
+	return records
+}
+
+func (r AuditRecord) digest() []byte {
+	sum := sha256.Sum256(r.canonical())
+	return sum[:]
+}
+
+// intact reports whether r's Hash matches its other fields.
+func (r AuditRecord) intact() bool { return bytes.Equal(r.Hash, r.digest()) }
+
+// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash.
+// The form never changes: a change would break every existing chain.
+func (r AuditRecord) canonical() []byte {
+	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
+	b = appendActor(append(b, `,"actor":`...), r.Actor, r.ActorKey)
+	b = append(b, `,"id":"`+r.ID.String()+`","number":`...)
+	b = strconv.AppendInt(b, r.Number, 10)
+	b = appendOrNull(append(b, `,"previous":`...), hex.EncodeToString(r.Previous))
+	b = appendIdentity(append(b, `,"target":{"holder":`...), r.Target.Holder)
+	b = jcs.AppendString(append(b, `,"id":`...), r.Target.ID)
+	b = jcs.AppendString(append(b, `,"kind":`...), string(r.Target.Kind))
+	b = appendOrNull(append(b, `,"owner":`...), r.Target.Owner)
+	b = appendOrNull(append(b, `,"scope":`...), string(r.Target.Scope))
+	b = r.Time.UTC().AppendFormat(append(b, `},"time":"`...), "2006-01-02T15:04:05.000000Z")
+	return append(b, `"}`...)
+}
+
+// appendActor appends an identity and its key, if any. Records older than the field have no key.
+func appendActor(b []byte, who Identity, key string) []byte {
+	if key == "" {
+		return appendIdentity(b, who)
+	}
+	b = appendOrNull(append(b, `{"id":`...), who.ID)
+	b = jcs.AppendString(append(b, `,"key_id":`...), key)
+	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
+	return append(b, '}')
+}
+
+func appendIdentity(b []byte, who Identity) []byte {
+	if who == (Identity{}) {
+		return append(b, "null"...)
+	}
+	b = appendOrNull(append(b, `{"id":`...), who.ID)
+	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
+	return append(b, '}')
+}
+
+func appendOrNull(b []byte, text string) []byte {
+	if text == "" {
+		return append(b, "null"...)
+	}
+	return jcs.AppendString(b, text)
 }
 
 // AuditMark names a record, and through the chain all records before it.

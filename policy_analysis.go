@@ -137,7 +137,7 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	if err != nil {
 		return nil, err
 	}
-	subject := all.snapshot(AccessQuery{Identity: who}).subject(who)
+	subject := all.subject(who)
 	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(all.world().Shut()))
 	if err := ctx.Err(); err != nil {
 		return nil, fault("list what a principal can do", err)
@@ -288,7 +288,7 @@ func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, _, err := newRoster(AccessRows{}).with(b)
+	r, _, err := noRows.with(b)
 	return r, err
 }
 

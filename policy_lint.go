@@ -334,7 +334,7 @@ func (l *linter) everybodyActive() *roster {
 	}
 	b := l.bundle
 	b.Users, b.ServiceAccounts = users, accounts
-	return newRoster(AccessRows{}).under(b)
+	return noRows.under(b)
 }
 
 // positions returns the index of each row. Of two rows with one key, the first counts.
