@@ -96,7 +96,9 @@ func (p Principal) or(holder Identity) Identity {
 func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
 
 // holder returns whose rights a decision about p rests on.
-func (p Principal) holder() copies.Holder { return p.Identity().narrowed(p.ScopingPolicyID) }
+func (p *Principal) holder() copies.Holder {
+	return copies.Holder{Kind: policy.Kind(p.Kind), ID: p.ID, NarrowedBy: p.ScopingPolicyID}
+}
 
 // narrowed returns the holder of the rights of i under a scoping policy; "" none.
 func (i Identity) narrowed(by string) copies.Holder {

@@ -321,10 +321,12 @@ func (s *Service) Decide(
 	if action == "" {
 		return Decision{}, Invalid("action", "is required")
 	}
-	who := p.holder()
-	now, known := s.copies.Again(&d.of, &who, action, bank, (*policy.Context)(&in))
+	isHolder := func(h *copies.Holder) bool {
+		return h.ID == p.ID && h.Kind == policy.Kind(p.Kind) && h.NarrowedBy == p.ScopingPolicyID
+	}
+	now, known := s.copies.Again(&d.of, p.ID, isHolder, action, bank, (*policy.Context)(&in))
 	if !known {
-		d.of, err = s.guard.decide(ctx, who, action, bank, (*policy.Context)(&in), now)
+		d.of, err = s.guard.decide(ctx, p.holder(), action, bank, (*policy.Context)(&in), now)
 		if err != nil {
 			return Decision{}, err
 		}

@@ -202,10 +202,12 @@ func (c *Copies) Standing(who Holder, bank string) (*Standing, *policy.Bank, boo
 	return holder, b.Policy, found && v.Holds(b.Generation)
 }
 
-// Again sets d to the earlier decision of the same request, if nothing has changed since. now is
-// the moment of the banks' policies, for a request that needs a new decision; 0 keeps nothing.
+// Again sets d to the earlier decision of the same request, if nothing has changed since. is reports
+// whether a holder with that id is the one of the request, so that nothing is copied. now is the
+// moment of the banks' policies, for a request that needs a new decision; 0 keeps nothing.
 func (c *Copies) Again(
-	d *policy.Decision, who *Holder, action, bank string, in *policy.Context,
+	d *policy.Decision, id string, is func(*Holder) bool,
+	action, bank string, in *policy.Context,
 ) (now cache.Moment, ok bool) {
 	if c == nil {
 		return 0, false
@@ -215,7 +217,7 @@ func (c *Copies) Again(
 	if !ok || !v.applied {
 		return now, false
 	}
-	holder, found := c.holders.Find(c.hash(who.ID), func(h *Holder) bool { return *h == *who })
+	holder, found := c.holders.Find(c.hash(id), is)
 	known := found && v.Holds(holder.Generation) &&
 		holder.Rights.Again(d, action, bank, in, uint64(now))
 	// The call that noted the policy had heard of its generation.

@@ -212,6 +212,6 @@ func TestNilKeepsNothing(t *testing.T) {
 	o.Clear()
 	is.True(!c.UseKey(keyID(1), 1))
 	is.NoErr(c.CatchUp(t.Context()))
-	_, known := c.Again(nil, &Holder{}, "", "", &policy.Context{})
+	_, known := c.Again(nil, "", nil, "", "", &policy.Context{})
 	is.True(!known)
 }
