@@ -14,20 +14,33 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// NewTemplate is the request to add a template by hand.
+// NewTemplate is the request to add a template by hand. [Templates.Create] copies it, so the caller
+// may change it afterwards.
 type NewTemplate struct {
+	// ID names the template in the server: 1 to [MaxIDLength] characters, no slash, backslash,
+	// control or format characters, not "." or "..", and no API key. It never changes.
 	ID string
+	// Content is whole: Name and Manifest are required. Nil lists count as empty.
 	Content
 }
 
-// Template is an installed template.
+// Template is an installed template. It belongs to the caller of the method that returns it. With
+// [TemplateConfig].Cached, callers of [Templates.Read] and [Templates.List] share it and must not
+// change it.
 type Template struct {
 	TemplateKey
 	Content
-	Version     int64   // counts contents: 1 for a new template, one more with each content change
-	Origin      *Origin // where the template came from; nil: made by hand
+	// Version counts contents: 1 for a new template, one more with each content that differs to the
+	// letter. An update that keeps the content, and a re-bind, leave it.
+	Version int64
+	// Origin says where the template came from. Nil: it was made by hand.
+	Origin *Origin
+	// InstalledAt is when the template was created or installed. It never changes. Both times are
+	// in UTC, to the microsecond.
 	InstalledAt time.Time
-	UpdatedAt   time.Time
+	// UpdatedAt grows with each change, even when the clock goes back. At first it is InstalledAt.
+	// A re-bind leaves it.
+	UpdatedAt time.Time
 }
 
 // TemplateKey names an installed template. Its three fields together are unique. Owner is ""
@@ -38,7 +51,7 @@ type TemplateKey struct {
 	ID    string
 }
 
-// Compare orders by scope, owner and id, byte by byte, as package cmp does.
+// Compare orders by scope, owner and id, byte by byte. The result is -1, 0 or 1, as in package cmp.
 func (k TemplateKey) Compare(other TemplateKey) int {
 	return cmp.Or(
 		cmp.Compare(k.Scope, other.Scope),
@@ -52,42 +65,57 @@ func (k TemplateKey) Target() Target {
 	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
+// serverTemplate names a template of the server. All methods of [Templates] work on these alone:
+// they never look in another scope.
 func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
 
-// Origin records where a template was installed from. It stays when the source is removed.
+// Origin records where a template was installed from. It stays when the source is removed. Another
+// source may have its name later, so an update also compares URL.
 type Origin struct {
-	Source   SourceKey
-	ID       string  // the template's id within the source
-	URL      string  // the source's URL at the last install, update or re-bind; "": not known
-	Revision string  // the revision of the installed content: Base.Revision()
-	Base     Content // the installed content; zero in lists
+	Source SourceKey
+	ID     string // the template's id within the source
+	URL    string // the source's URL at the last install, update or re-bind; "": not known
+	// Revision is Base.Revision(). An update is due when the source has another one.
+	Revision string
+	// Base is the content that the source gave at the last install or update. Edits leave it: the
+	// template is edited locally when it differs from Base. Base is zero in lists.
+	Base Content
 }
 
 // Content holds the descriptive fields and the manifest of a template. A revision covers exactly
-// these fields, a patch changes them, and an update replaces them.
+// these fields, a patch changes them, and an update replaces them. The limits hold for callers and
+// for sources alike.
 type Content struct {
-	Name         string
-	Description  *string // nil: none, which is not the same as ""
-	Category     *string // nil: none
+	Name        string  // not empty; at most MaxNameLength characters, and as many bytes
+	Description *string // nil: none, which is not ""; at most MaxDescriptionLength characters
+	Category    *string // nil: none; at most MaxLabelLength characters
+	// Integrations and Tags have at most [MaxLabels] texts each, of at most [MaxLabelLength]
+	// characters. Their order and their repeats are kept, and count in a comparison.
 	Integrations []string
 	Tags         []string
-	// Manifest is a JSON object, opaque to the Service. It is kept digit for digit, without
-	// insignificant white space.
+	// Manifest is a JSON object with a "version", a string that is not empty. The Service knows
+	// nothing else of it. It keeps the manifest digit for digit and key by key, without
+	// insignificant white space. At most [MaxManifest] bytes and [MaxNesting] levels.
 	Manifest json.RawMessage
 }
 
-// TemplateVersion is a former state of a template.
+// TemplateVersion is a former state of a template. It has what [Templates.Rollback] brings back:
+// the content, and neither Origin nor base.
 type TemplateVersion struct {
-	Number int64 // counts the template's contents: 1 is the created or installed content
+	// Number is the Version that the template had with this content.
+	Number int64
 	Content
 	SourceRevision string    // the revision installed at that time; "": made by hand
 	UpdatedAt      time.Time // when the template got this content
 }
 
-// MaxTemplateVersions limits the former versions kept of a template. The newest are kept.
+// MaxTemplateVersions limits the former versions kept of a template. The newest are kept. The store
+// deletes the others with the write that adds one.
 const MaxTemplateVersions = 20
 
-// TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list.
+// TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list. For
+// pages, repeat the query after the last template of the page: templates that come and go meanwhile
+// move no other template to another page.
 type TemplateQuery struct {
 	// A template must match both texts, byte by byte. "" matches all templates.
 	Category string // the template's category
@@ -100,22 +128,28 @@ type TemplateQuery struct {
 	Limit              int // the most templates to list, not negative; 0: all
 }
 
+// filter refuses texts that a store cannot compare. A text that is longer than a label can be is no
+// error: it finds nothing.
 func (c *checker) filter(category, tag string) {
 	c.text("category", category, MaxNameLength)
 	c.text("tag", tag, MaxNameLength)
 }
 
-// TemplatePatch is a partial update: nil leaves a field untouched.
+// TemplatePatch is a partial update: nil leaves a field untouched. Lists and the manifest are
+// replaced whole, never merged. The limits are those of [Content].
 type TemplatePatch struct {
 	Name         *string
 	Description  *TextPatch
 	Category     *TextPatch
 	Integrations *[]string
 	Tags         *[]string
-	Manifest     json.RawMessage // nil: untouched
+	// Manifest is nil to leave the manifest. It cannot be cleared: JSON null is not an object, and
+	// CodeInvalid.
+	Manifest json.RawMessage
 }
 
-// check validates the form of the fields that a patch touches, and compacts its manifest.
+// check validates the form of the fields that a patch touches, and compacts its manifest. It needs
+// no rights and does not run the host's check, so it comes before the authorization.
 func (p *TemplatePatch) check(id string) error {
 	var c checker
 	c.lookup("template_id", id)
@@ -129,7 +163,8 @@ func (p *TemplatePatch) check(id string) error {
 	return c.err()
 }
 
-// apply returns content with the patch applied.
+// apply returns content with the patch applied. The store may call it again, so it changes neither
+// content nor the patch, and the result shares no list with them.
 func (p TemplatePatch) apply(content Content) Content {
 	if p.Name != nil {
 		content.Name = *p.Name
@@ -152,7 +187,9 @@ func (p TemplatePatch) apply(content Content) Content {
 	return content.clone()
 }
 
-// put sets a template's content. A content that differs to the letter makes a new version.
+// put sets a template's content. A content that differs to the letter makes a new version, also
+// when its revision is the same: a manifest keeps its spelling. The caller stamps the template with
+// touch.
 func (t *Template) put(content Content) (changed bool) {
 	if changed = !t.Content.same(content); changed {
 		t.Version++
@@ -162,12 +199,14 @@ func (t *Template) put(content Content) (changed bool) {
 }
 
 // edited reports whether a template is edited locally: its content differs from the content that
-// its source gave. A template made by hand is never edited locally.
+// its source gave. A template made by hand is never edited locally. It needs Origin.Base, so it is
+// wrong for a template of a list.
 func (t *Template) edited() bool {
 	return t.Origin != nil && len(differences(t.Content, t.Origin.Base)) > 0
 }
 
-// touch stamps a changed template. UpdatedAt always grows, even when the clock goes back.
+// touch stamps a changed template. UpdatedAt always grows, even when the clock goes back: otherwise
+// two states could have one ETag, and a conditional write could overwrite a change.
 func (t *Template) touch(now time.Time) {
 	t.UpdatedAt = t.UpdatedAt.Add(time.Microsecond)
 	if now.After(t.UpdatedAt) {
@@ -187,9 +226,10 @@ func noTemplate() *Error { return notFound("there is no such template") }
 // AnyETag matches every existing template.
 const AnyETag = "*"
 
-// ETag returns the template's entity tag (RFC 9110, section 8.8.3), quotes included. It changes
-// with everything that a caller can read of the template. A template that is deleted and created
-// again has another tag. The tag follows from InstalledAt and UpdatedAt.
+// ETag returns the template's entity tag (RFC 9110, section 8.8.3), quotes included. It is a strong
+// tag, and the same in every process. It changes with each write to the template; a re-bind, which
+// moves only Origin.URL, leaves it. A template that is deleted and created again has another tag.
+// The tag follows from InstalledAt and UpdatedAt.
 func (t Template) ETag() string {
 	var room [32]byte
 	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)
@@ -198,7 +238,7 @@ func (t Template) ETag() string {
 }
 
 // matches refuses a template that has none of the ETags in ifMatch. Without ETags it accepts every
-// template.
+// template. Call it in the store's transaction, on the template that the write is about to replace.
 func (t Template) matches(ifMatch []string) error {
 	if matchesETag(t.ETag(), ifMatch) {
 		return nil
@@ -217,7 +257,9 @@ func matchesETag(etag string, ifMatch []string) bool {
 
 // Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785). In
 // that form, numbers that a double cannot hold exactly stay as written. Contents with equal
-// revisions are equal. The manifest must be valid JSON, else Revision returns an error.
+// revisions are equal, whatever the key order and white space of their manifests. Nil lists count
+// as empty ones, and a nil text differs from "". The manifest must be valid JSON, else Revision
+// returns an error. Revision computes the digest at each call.
 func (c Content) Revision() (string, error) {
 	canonical, err := c.canonical()
 	if err != nil {
@@ -227,7 +269,7 @@ func (c Content) Revision() (string, error) {
 }
 
 // canonical returns the RFC 8785 form of an object with exactly these six keys. The code writes
-// them in sorted order.
+// them in sorted order, as RFC 8785 asks. Another key or order would change every stored revision.
 func (c Content) canonical() ([]byte, error) {
 	b := appendOptional([]byte(`{"category":`), c.Category)
 	b = appendOptional(append(b, `,"description":`...), c.Description)
@@ -249,7 +291,7 @@ func appendOptional(b []byte, s *string) []byte {
 }
 
 // differences names the fields in which two contents differ, in the order of [Content]. Manifests
-// differ when their canonical forms differ.
+// differ when their canonical forms differ, so it agrees with Revision.
 func differences(a, b Content) []string {
 	var fields []string
 	add := func(name string, same bool) {
@@ -275,6 +317,8 @@ func (c Content) same(other Content) bool {
 		bytes.Equal(c.Manifest, other.Manifest)
 }
 
+// sameJSON compares canonical forms. Equal bytes need none. Invalid JSON equals only the same
+// bytes.
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -284,7 +328,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
 }
 
-// clone returns a copy that shares no lists and no manifest with c. Its lists are not nil.
+// clone returns a copy that shares no lists and no manifest with c. Its lists are not nil: answers
+// show an empty list, never null. It shares the texts, which the Service only replaces.
 func (c Content) clone() Content {
 	c.Integrations = append([]string{}, c.Integrations...)
 	c.Tags = append([]string{}, c.Tags...)
@@ -308,7 +353,8 @@ func (c Content) size() int64 {
 	return int64(n)
 }
 
-// contents checks the contents of templates.
+// contents checks the contents of templates. Callers and sources meet the same checks: a source can
+// bring in nothing that a caller could not create. The Service and its copies share it.
 type contents struct {
 	validateManifest func(manifest json.RawMessage) error // the host's check; nil: none
 }
@@ -355,7 +401,8 @@ func (c Content) checkTexts(check *checker) {
 }
 
 // manifest returns a manifest without insignificant white space. It reports a bad form and returns
-// nil.
+// nil. The length comes first: it bounds the work of parsing. The result shares no memory with the
+// input.
 func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 	if len(manifest) == 0 {
 		c.add("/manifest", "is required")
@@ -378,7 +425,8 @@ func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 }
 
 // validate runs the host's own check on a manifest with a good form. It skips a nil manifest. Call
-// it only for an authorized caller.
+// it only for an authorized caller: the host's code may be slow, and its errors may show what it
+// knows.
 func (s *contents) validate(c *checker, manifest json.RawMessage) {
 	if validate := s.validateManifest; validate != nil && manifest != nil {
 		c.host(validate(manifest))
@@ -386,7 +434,7 @@ func (s *contents) validate(c *checker, manifest json.RawMessage) {
 }
 
 // host adds the errors of the host's validator. They may be joined, and each may carry a JSON
-// pointer into the manifest.
+// pointer into the manifest. It stops when the checker is full: the host may join any number.
 func (c *checker) host(err error) {
 	for one := range parts(err) {
 		if e, is := one.(*Error); is {
@@ -421,7 +469,7 @@ func checkVersion(manifest json.RawMessage) *Error {
 }
 
 // LocalEdits chooses what [Templates.Update] does with a template that is edited locally when its
-// source has changed.
+// source has changed. While the source has not changed, every choice keeps the edits.
 type LocalEdits string
 
 // The ways to treat local edits. [UpdateRequest].Force replaces local edits in each of them.
@@ -437,6 +485,7 @@ const (
 	EditsMerge LocalEdits = "merge"
 )
 
+// known reports whether e is one of the three ways. "" is not: it stands for a default.
 func (e LocalEdits) known() bool {
 	return e == EditsConflict || e == EditsOverwrite || e == EditsMerge
 }

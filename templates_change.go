@@ -10,7 +10,13 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// Templates manages the server's installed templates.
+// Templates manages the server's installed templates. Every method needs [ActionTemplateAdmin],
+// except for [Host]. [New] makes it. Its methods may be called concurrently.
+//
+// A method that fails has changed no template. With [EventConfig].Keep, a write and the records of
+// its events are one transaction. After the commit and before the method returns, [Config].OnEvent
+// gets the events. Any method can return CodeUnavailable (the store cannot be reached) and
+// CodeInternal.
 type Templates struct {
 	*base
 	*guard
@@ -19,10 +25,14 @@ type Templates struct {
 	*upstreams
 	*templateReader
 	*installs
-	edits LocalEdits // what an update does with fields edited locally; "": EditsConflict
+	// edits is what an update does with fields edited locally; "": EditsConflict.
+	edits LocalEdits
 }
 
-// Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Read returns a template of the server, with Origin.Base. It costs one store call. With
+// [TemplateConfig].Cached it costs none while the list of templates is cached and has the
+// template's base, which the first Read of the template adds. The result is then shared with other
+// callers. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
@@ -34,7 +44,7 @@ func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template
 }
 
 // template is [Templates.Read] without the cached list. Decisions that depend on a template read
-// the store.
+// the store: another process may have changed it a moment ago.
 func (s *Templates) template(ctx context.Context, by Principal, id string) (Template, error) {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
@@ -42,6 +52,8 @@ func (s *Templates) template(ctx context.Context, by Principal, id string) (Temp
 	return s.storedTemplate(ctx, id)
 }
 
+// authorizeTemplate checks the id before the rights, in the order in which HTTP answers: 400, then
+// 403. It does not look for the template: a caller without rights learns nothing of it.
 func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id string) error {
 	if err := checkID("template_id", id); err != nil {
 		return err
@@ -50,12 +62,14 @@ func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id stri
 }
 
 // List lists the server's templates by name, then id. It reads the list in chunks, so the list need
-// not fit into memory. Changes made during the call may or may not be in it. When templates are
-// cached ([TemplateConfig].Cached), the list shows one moment. The error, if any, is the last thing
+// not fit into memory, and holds no connection while the caller works. Changes made during the call
+// may or may not be in it. When templates are cached ([TemplateConfig].Cached), the list shows one
+// moment and makes no store call. Origin.Base is zero. The error, if any, is the last thing
 // yielded.
 //
-// With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). Errors:
-// CodeInvalid, CodeForbidden, CodePrecondition.
+// With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). A list that
+// is not cached has no ETag, so only [AnyETag] matches it. The tag is that of the whole list,
+// whatever query asks for. Errors: CodeInvalid, CodeForbidden, CodePrecondition.
 func (s *Templates) List(
 	ctx context.Context, by Principal, query TemplateQuery, ifMatch ...string,
 ) iter.Seq2[Template, error] {
@@ -82,7 +96,8 @@ func (s *Templates) List(
 // is not known, because the list is not cached ([TemplateConfig].Cached) or is about to change.
 //
 // The tag changes whenever a template of the list changes, and when the list is read again. No two
-// lists have the same tag, in any process. Errors: CodeForbidden.
+// lists have the same tag, in any process. So a tag from another process never matches here. ETag
+// makes no store call for templates. Errors: CodeForbidden.
 func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return "", err
@@ -90,6 +105,7 @@ func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
 	return s.templateList().tag(), nil
 }
 
+// authorizeList refuses a malformed query before it looks at the caller's rights.
 func (s *Templates) authorizeList(ctx context.Context, by Principal, query TemplateQuery) error {
 	var c checker
 	c.filter(query.Category, query.Tag)
@@ -103,10 +119,14 @@ func (s *Templates) authorizeList(ctx context.Context, by Principal, query Templ
 	return s.authorize(ctx, by, ActionTemplateAdmin)
 }
 
-// Patch changes some fields of a template of the server. A patch that changes nothing writes
-// nothing. Concurrent patches of different fields all take effect. With ifMatch, Patch changes the
-// template only when it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
-// CodePrecondition.
+// Patch changes some fields of a template of the server and returns the whole template. It reads,
+// merges and writes in one transaction, so concurrent patches of different fields all take effect.
+// With ifMatch, Patch changes the template only when it has one of these ETags.
+//
+// A patch that changes nothing to the letter writes nothing: no version, no event, the same
+// UpdatedAt. Otherwise the replaced content becomes a version. Events: [EventTemplatePatched], and
+// [EventTemplateDiverged] when the template was as its source gave it. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Patch(
 	ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string,
 ) (Template, error) {
@@ -123,8 +143,10 @@ func (s *Templates) Patch(
 	return s.editTemplate(ctx, by, id, EventTemplatePatched, ifMatch, patch.apply)
 }
 
-// Delete removes a template of the server. With ifMatch, Delete removes the template only when it
-// has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// Delete removes a template of the server, with its versions. The id is free afterwards, and the
+// template cannot be brought back. A second Delete finds nothing: CodeNotFound. With ifMatch,
+// Delete removes the template only when it has one of these ETags. Event: [EventTemplateDeleted].
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return err
@@ -148,7 +170,10 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	return nil
 }
 
-// editTemplate writes the content that edit returns, unless it is the same.
+// editTemplate writes the content that edit returns, unless it is the same. The store may call the
+// function again with a newer template: edit must not depend on an earlier call, and the last call
+// counts. It asks before and after the edit whether the template is edited locally, because only
+// the change from no to yes is an event.
 func (s *Templates) editTemplate(
 	ctx context.Context, by Principal, id string,
 	action EventAction, ifMatch []string, edit func(Content) Content,
@@ -184,15 +209,21 @@ func (s *Templates) editTemplate(
 }
 
 // TemplateDiff lists the differences between a template, its installed content and the content that
-// its source has now.
+// its source has now. The template and the source may change afterwards. To update to exactly what
+// the diff shows, give LatestRevision to [UpdateRequest].Revision and the template's ETag to
+// Update.
 type TemplateDiff struct {
-	CurrentRevision string          // the revision of the installed content
-	LatestRevision  string          // the revision of the source's content
-	Changes         []ContentChange // in order of path; never nil
+	// CurrentRevision is the revision of the installed content, as in [UpdateCheck].
+	CurrentRevision string
+	// LatestRevision is the revision of the source's content. Equal revisions: no update.
+	LatestRevision string
+	// Changes is in order of path, byte by byte for each key. It is never nil, and empty when all
+	// three contents are the same. It has at most 1,000 places, of at most 16 keys.
+	Changes []ContentChange
 }
 
-// ContentChange is a place where the three contents are not all the same. Each value is JSON; nil:
-// that content has no value there.
+// ContentChange is a place where the three contents are not all the same. Each value is canonical
+// JSON (RFC 8785). Nil: that content has no value there, which is not JSON null.
 type ContentChange struct {
 	Path   string // a JSON pointer (RFC 6901) into the content: /name, /tags, /manifest/steps
 	Base   json.RawMessage
@@ -200,7 +231,9 @@ type ContentChange struct {
 	Theirs json.RawMessage
 }
 
-// Conflict reports whether local edits and the source have changed the place differently.
+// Conflict reports whether local edits and the source have changed the place differently. An update
+// with [EditsMerge] cannot combine such a place. An object that stands for too many places may have
+// a conflict although an update can merge its members.
 func (c ContentChange) Conflict() bool {
 	return !sameValue(c.Base, c.Ours) && !sameValue(c.Base, c.Theirs) &&
 		!sameValue(c.Ours, c.Theirs)
@@ -209,8 +242,9 @@ func (c ContentChange) Conflict() bool {
 // Diff asks a template's source and returns what an update would change and what was edited
 // locally. Base is the installed content, Ours the template, Theirs the source's content. Diff
 // compares lists whole, and objects key by key. When this gives too many places, or places that are
-// too deep, the object above them stands for them. Errors: those of [Templates.Update], except
-// CodeEdited.
+// too deep, the object above them stands for them. Diff changes no template. It reads the template
+// from the store, never from the cache, and stops when ctx ends. Errors: those of
+// [Templates.Update], except CodeEdited, CodePrecondition and CodeChanged.
 func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
 	template, content, revision, err := s.latest(ctx, by, id)
 	if err != nil {
@@ -224,7 +258,8 @@ func (s *Templates) Diff(ctx context.Context, by Principal, id string) (Template
 	return diff, nil
 }
 
-// contentChanges compares contents as deeply as the bounds of package threeway allow.
+// contentChanges compares contents as deeply as the bounds of package threeway allow. Canonical
+// forms make equal values equal byte by byte, which Conflict relies on.
 func contentChanges(
 	ctx context.Context, base, ours, theirs Content,
 ) ([]ContentChange, error) {
@@ -244,13 +279,15 @@ func contentChanges(
 	return changes, err
 }
 
-// sameValue compares two canonical values. Either may be missing.
+// sameValue compares two canonical values. Either may be missing: no JSON text is empty, so a
+// missing value equals only a missing one.
 func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 
 // History lists the former versions of a template of the server, newest first. Patches, updates and
 // rollbacks turn the content that they replace into a version. The list has at most
-// [MaxTemplateVersions]. Deleting the template deletes its versions. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound. The error, if any, is the last thing yielded.
+// [MaxTemplateVersions]. Deleting the template deletes its versions. A template without changes has
+// none, and the present content is not among them. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound. The error, if any, is the last thing yielded.
 func (s *Templates) History(
 	ctx context.Context, by Principal, id string,
 ) iter.Seq2[TemplateVersion, error] {
@@ -270,8 +307,11 @@ func (s *Templates) History(
 // becomes a version, so a rollback can be rolled back. For updates a rollback is an edit, like a
 // patch: Origin and its base stay, and differences from the base count as edited locally. If the
 // content is the same, Rollback writes nothing. With ifMatch, Rollback changes the template only
-// when it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template or
-// the version), CodePrecondition.
+// when it has one of these ETags.
+//
+// The host's check does not run again: the content passed it when the template got it. Events:
+// [EventTemplateRolledBack], and [EventTemplateDiverged] as in Patch. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound (the template or the version), CodePrecondition.
 func (s *Templates) Rollback(
 	ctx context.Context, by Principal, id string, number int64, ifMatch ...string,
 ) (Template, error) {
@@ -295,6 +335,9 @@ func (s *Templates) Rollback(
 	})
 }
 
+// version reads one former version. The store lists versions below a number, so it asks for the
+// first below number+1. That is another version when number is not kept, or is the present one. An
+// unknown template has no versions, so its error is that of an unknown version.
 func (s *Templates) version(
 	ctx context.Context, key TemplateKey, number int64,
 ) (TemplateVersion, error) {
