@@ -13,37 +13,54 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// UpdateReport compares all templates of the server that came from sources with those sources.
+// UpdateReport compares all templates of the server that came from sources with those sources. It
+// belongs to the caller, except for what the pointers of Templates lead to.
 type UpdateReport struct {
-	Checked int // the number of templates compared with their source
+	// Checked is the number of templates compared with their source, those without a difference
+	// included.
+	Checked int
 	// Templates lists the templates that differ from their source, and the templates that could not
-	// be compared. It is in order of id and not nil.
+	// be compared. The templates of a source with a Problem are not in it, because nothing is known
+	// of them. It is in order of id, byte by byte, and not nil.
 	Templates []TemplateUpdate
 	// Sources lists the sources that templates came from, in order of scope, owner and name. It is
-	// not nil.
+	// not nil. It has sources that are no longer registered, with a Problem.
 	Sources []SourceReport
 }
 
 // TemplateUpdate is a template that differs from its source, is gone from it, or could not be
-// compared.
+// compared. Local edits make no difference here: it compares revisions of what the source gave.
 type TemplateUpdate struct {
-	ID              string
-	Source          SourceKey
+	// ID is the template's id in the server; its id within the source may be another.
+	ID string
+	// Source is the source that the template came from, whether it is registered or not.
+	Source SourceKey
+	// CurrentRevision is the revision of the installed content.
 	CurrentRevision string
-	LatestRevision  *string // nil: gone from the source, or not known because of Problem
-	// Problem says why the template could not be compared, as a sentence fragment for a person. "":
-	// the template was compared.
+	// LatestRevision is the revision that the source has now. Nil: the template is gone from the
+	// source, or the revision is not known because of Problem. Callers share it and must not change
+	// it.
+	LatestRevision *string
+	// Problem says why the template could not be compared, as a sentence fragment for a person: its
+	// catalogue entry is bad, or its source has moved. "": the template was compared.
 	Problem string
 }
 
-// HasUpdate reports whether an update would bring something.
+// HasUpdate reports whether an update would bring something. It may still be refused, for local
+// edits or for content that this server does not accept. It is false for a template that is gone
+// from its source, or that could not be compared.
 func (t TemplateUpdate) HasUpdate() bool { return t.LatestRevision != nil }
 
-// SourceReport is the result of asking one source.
+// SourceReport is the result of asking one source. Its Checked does not count templates with a
+// Problem of their own.
 type SourceReport struct {
-	Source  SourceKey
-	Checked int    // the number of templates compared
-	Problem string // why none was compared: a sentence for a person; "": the source has answered
+	// Source names the source. The server's templates may have come from personal sources as well.
+	Source SourceKey
+	// Checked is the number of templates of this source that were compared. 0 with a Problem.
+	Checked int
+	// Problem says why none was compared, as a sentence for a person: the source failed, is no
+	// longer registered, or its token cannot be opened. "": the source has answered.
+	Problem string
 }
 
 // CheckUpdates compares all templates of the server that came from sources with those sources. It
@@ -51,12 +68,19 @@ type SourceReport struct {
 // one template. A manifest in a file of its own costs one more request, unless the catalogue has
 // its digest.
 //
+// It asks 4 sources at once, and 4 files of one source; in a transaction of the host, one source at
+// a time. The result is not of one moment. Installed templates come from the cache or from the
+// store, in chunks of 1,024. When ctx ends, CheckUpdates returns CodeUnavailable and no report.
+//
 // A source that fails does not stop the others: the report has its problem. If neither the
 // catalogue nor the installed templates of a source have changed since the last call, CheckUpdates
-// does not compare them again.
+// does not compare them again. This memory belongs to the process and has a limit of 64 MiB.
+// CheckUpdates writes no template; as with CheckUpdate, a source that begins to fail or answers
+// again is an event.
 //
-// CheckUpdates calls progress with the number of templates done and the total, one call at a time.
-// progress may be nil. Errors: CodeForbidden, CodeUnavailable.
+// CheckUpdates calls progress with the number of templates done and the total, one call at a time,
+// perhaps in other goroutines. The last call has done equal to the total. A slow progress slows the
+// check. progress may be nil. Errors: CodeForbidden, CodeUnavailable.
 func (s *Templates) CheckUpdates(
 	ctx context.Context, by Principal, progress func(done, total int),
 ) (UpdateReport, error) {
@@ -95,21 +119,26 @@ func (s *Templates) CheckUpdates(
 		report.Templates = append(report.Templates, c.templates...)
 		report.Sources = append(report.Sources, c.report)
 	}
+	// The sources ended in any order; checks has them in order, and templates are sorted once more.
 	slices.SortFunc(report.Templates, func(a, b TemplateUpdate) int {
 		return strings.Compare(a.ID, b.ID)
 	})
 	return report, nil
 }
 
-// maxChecks limits the bytes of the kept results of the last comparisons with sources.
+// maxChecks limits the bytes of the kept results of the last comparisons with sources. A result
+// larger than that is not kept.
 const maxChecks = 64 << 20
 
-// sourceCheck is the result of comparing installed templates with a catalogue.
+// sourceCheck is the result of comparing installed templates with a catalogue. It does not change
+// once it is kept: several calls read it at once.
 type sourceCheck struct {
 	report    SourceReport
 	templates []TemplateUpdate
 
 	// follows: the result depends only on the four fields below, so it stays valid while they do.
+	// It is false when a manifest without a digest was fetched: that file may change without the
+	// catalogue. It is false in a transaction of the host, whose templates others may never see.
 	follows    bool
 	registered time.Time
 	url        string
@@ -118,19 +147,24 @@ type sourceCheck struct {
 }
 
 // checks keeps the result of the last comparison with each source. When the results become too
-// large, checks drops all of them.
+// large, checks drops all of them. A Service shares it with its copies for transactions of the
+// host. The zero value is ready for use.
 type checks struct {
-	mu    sync.Mutex
-	last  map[SourceKey]*sourceCheck
-	bytes int64 // the size of everything kept since the last drop
+	mu   sync.Mutex
+	last map[SourceKey]*sourceCheck
+	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
+	// it is an upper bound, and needs no bookkeeping.
+	bytes int64
 }
 
 // of returns the last comparison if it had the same source, catalogue and installed templates, or
-// nil.
+// nil. It compares the lists of installed templates by address: they never change, and a list that
+// was read again is another one. installed must not be empty.
 func (c *checks) of(up Upstream, revision string, installed []Installation) *sourceCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.last[up.Source]
+	// A catalogue without a Revision cannot be recognized, so nothing follows from it.
 	if last == nil || revision == "" || last.revision != revision ||
 		last.url != up.URL || !last.registered.Equal(up.Registered) ||
 		&last.installed[0] != &installed[0] || len(last.installed) != len(installed) {
@@ -139,6 +173,8 @@ func (c *checks) of(up Upstream, revision string, installed []Installation) *sou
 	return last
 }
 
+// keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
+// last one, which is outdated now.
 func (c *checks) keep(check *sourceCheck) {
 	if !check.follows {
 		c.forget(check.report.Source)
@@ -155,6 +191,8 @@ func (c *checks) keep(check *sourceCheck) {
 	c.last[check.report.Source] = check
 }
 
+// forget drops the comparison with a source. After a removal it frees the memory; a second
+// registration has another time, so the old result would not be used.
 func (c *checks) forget(source SourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +200,8 @@ func (c *checks) forget(source SourceKey) {
 }
 
 // checkSource compares the templates installed from a source with what the source has now. list
-// must not be empty.
+// must not be empty. Unless it fails, it calls tick for every template of the list, so that the
+// progress reaches its total. Its error stops the whole check: it is no fault of this source alone.
 func (s *Templates) checkSource(
 	ctx context.Context, by Principal, key SourceKey, list []Installation, tick func(int),
 ) (*sourceCheck, error) {
@@ -196,7 +235,10 @@ func (s *Templates) checkSource(
 	return check, nil
 }
 
-// compare fills in a check.
+// compare fills in a check. It looks up the installed templates in the catalogue, not the other way
+// round: a catalogue may have 100,000 entries of which two are installed. Entries that are not
+// installed are never fetched or checked. What is installed and has no entry any more is an offer
+// without an entry and without a problem. mu guards check, which several goroutines fill in.
 func (s *Templates) compare(
 	ctx context.Context, up Upstream, catalog Catalog, check *sourceCheck, tick func(int),
 ) error {
@@ -247,12 +289,15 @@ func (s *Templates) compare(
 }
 
 // offered returns the revision of an entry, or the problem that keeps it from being installed.
-// follows reports whether the result depends on the catalogue alone.
+// follows reports whether the result depends on the catalogue alone. An err is no fault of this
+// source alone. A source that fails for one manifest is the problem of that entry, and the others
+// go on.
 func (s *Templates) offered(
 	ctx context.Context, up Upstream, entry CatalogEntry, installed []Installation,
 ) (latest *string, problem string, follows bool, err error) {
 	content := entry.Content
 	follows = entry.ManifestFile == "" || entry.ManifestDigest != ""
+	// The catalogue has no manifest for this entry, and the marketplace no valid copy of the file.
 	if content.Manifest == nil {
 		if content.Manifest, err = s.market.Manifest(ctx, up, entry); err != nil {
 			problem, err = sourceProblem(sourceFault(up, err))
@@ -273,7 +318,8 @@ func (s *Templates) offered(
 	return &revision, "", follows, nil
 }
 
-// add records the result of comparing one template.
+// add records the result of comparing one template. A template from another address of the source
+// is compared with nothing, as in [Templates.CheckUpdate]. The caller holds the lock of compare.
 func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem string) {
 	if i.Origin.URL != up.URL {
 		latest, problem = nil, sourceMoved(&i.Origin, up).Message
@@ -289,24 +335,31 @@ func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem s
 	}
 }
 
-// installed holds the server's templates that came from sources. It does not change.
+// installed holds the server's templates that came from sources. It does not change, so callers
+// share it, and checks recognizes its lists.
 type installed struct {
-	count    int
-	bySource map[SourceKey][]Installation // each list in order of id
+	count int
+	// Each list is in order of id and not empty. A source may have been removed since.
+	bySource map[SourceKey][]Installation
 }
 
+// size counts the lists with their texts. The revision and the URL of each template are most of it.
 func (i *installed) size() int64 { return cache.Size(i.bySource) }
 
-// maxInstalled limits the bytes of the cached sources of all templates.
+// maxInstalled limits the bytes of the cached sources of all templates. Above it, each check and
+// each list of offers reads all installations from the store.
 const maxInstalled = 64 << 20
 
-// installs knows which templates came from which source.
+// installs knows which templates came from which source. It caches them until a template changes.
 type installs struct {
 	*base
+	// checks belongs to installs, because it recognizes the lists of installed by their address.
 	checks *checks
 	kept   *copies.One[*installed]
 }
 
+// newInstalls returns an installs that follows the changes of templates, those of other processes
+// included. Call it before the first use of b: onChange has no lock.
 func newInstalls(b *base, checks *checks) *installs {
 	i := &installs{b, checks, copies.NewOne(b.copies, maxInstalled, (*installed).size)}
 	b.onChange(func(changed Target, _ int64) {
@@ -318,7 +371,7 @@ func newInstalls(b *base, checks *checks) *installs {
 }
 
 // installed returns the server's templates that came from sources. It returns the cached copy while
-// that is valid, else it reads the store.
+// that is valid, else it reads the store, in chunks. Of concurrent callers one reads.
 func (s *installs) installed(ctx context.Context) (*installed, error) {
 	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
 		all, err := s.readInstalled(ctx)
@@ -326,8 +379,11 @@ func (s *installs) installed(ctx context.Context) (*installed, error) {
 	})
 }
 
+// readInstalled reads all installations of the server. The chunks are not one snapshot. A change
+// between them drops the copy: it is kept for the generation from before the first chunk.
 func (s *installs) readInstalled(ctx context.Context) (*installed, error) {
 	all := &installed{bySource: map[SourceKey][]Installation{}}
+	// Templates of users have sources of their own: they are in no report of the server.
 	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
 	for i, err := range list(ctx, "list installations", page.Limit,
 		func() error { return nil },
@@ -342,9 +398,12 @@ func (s *installs) readInstalled(ctx context.Context) (*installed, error) {
 	return all, nil
 }
 
+// installedChunk is the number of installations that one store call reads. They have no contents,
+// so they are small.
 const installedChunk = 1024
 
-// byEntry groups installations by the id of the catalogue entry that they came from.
+// byEntry groups installations by the id of the catalogue entry that they came from, in order of
+// id. One entry may be installed under several aliases.
 func byEntry(list []Installation) map[string][]Installation {
 	by := make(map[string][]Installation, len(list))
 	for _, i := range list {

@@ -13,10 +13,11 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// UpdateRequest chooses how an update works. The zero value is the default.
+// UpdateRequest chooses how an update works. The zero value is the default. A combination that
+// makes no sense is CodeInvalid, before the template is read.
 type UpdateRequest struct {
-	// Force takes the source's content and replaces local edits, as [TakeTheirs] does. The request
-	// must not combine Force with another Resolution.
+	// Force takes the source's content and replaces local edits, as [TakeTheirs] does. It writes
+	// even when nothing differs. The request must not combine Force with another Resolution.
 	Force bool
 	// Resolution settles local edits. "": LocalEdits decides.
 	Resolution UpdateResolution
@@ -32,7 +33,8 @@ type UpdateRequest struct {
 	Revision string
 }
 
-// UpdateResolution chooses between local edits and the source's content in an update.
+// UpdateResolution chooses between local edits and the source's content in an update. It is the
+// choice of a person who has seen [Templates.Diff]; [LocalEdits] is the rule without one.
 type UpdateResolution string
 
 // The resolutions. Each makes the source's content the base of the template. That content then
@@ -49,7 +51,8 @@ const (
 )
 
 // check validates the form of the request. It returns the request with Force turned into
-// Resolution.
+// Resolution. The Field of an error is the name of a query parameter, or a pointer into the
+// content.
 func (in UpdateRequest) check() (UpdateRequest, error) {
 	var c checker
 	switch in.Resolution {
@@ -73,7 +76,8 @@ func (in UpdateRequest) check() (UpdateRequest, error) {
 	return in, c.err()
 }
 
-// checkContent validates the form of the content, and compacts its manifest.
+// checkContent validates the form of the content, and compacts its manifest. A missing content is
+// an empty one, whose required fields are missing. The request gets a copy: the caller's stays.
 func (in *UpdateRequest) checkContent(c *checker) {
 	switch {
 	case in.Resolution == TakeMerged:
@@ -89,33 +93,38 @@ func (in *UpdateRequest) checkContent(c *checker) {
 	}
 }
 
-// isRevision reports whether a text has the form that [Content.Revision] returns.
+// isRevision reports whether a text has the form that [Content.Revision] returns. Hexadecimal
+// digits in upper case would match no revision, so they are a mistake of the caller.
 func isRevision(text string) bool {
 	digits, is := strings.CutPrefix(text, "sha256:")
 	sum, err := hex.DecodeString(digits)
 	return is && err == nil && len(sum) == 32 && digits == strings.ToLower(digits)
 }
 
-// UpdateCheck compares an installed template with its source.
+// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
+// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
 type UpdateCheck struct {
-	HasUpdate       bool
+	HasUpdate       bool       // the source has another revision
 	CurrentRevision *string    // nil: made by hand
 	LatestRevision  *string    // nil: made by hand, or gone from the source
 	Source          *SourceKey // nil: made by hand
 }
 
-// Update is the result of an update.
+// Update is the result of an update. An update that was not needed is no error: Updated is false,
+// and Template is the template as it is.
 type Update struct {
-	Updated          bool
-	PreviousRevision string // the revision of the source's content installed before the update
-	NewRevision      string // the revision installed after it; the same when Updated is false
-	Template         Template
+	Updated          bool     // the template was written
+	PreviousRevision string   // the revision of the source's content installed before the update
+	NewRevision      string   // the revision installed after it; the same when Updated is false
+	Template         Template // with its base; the caller owns it
 }
 
 // CheckUpdate asks a template's source whether its content differs from the installed content. A
-// template made by hand has no update. A template that is gone from its source has no update.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (the template, or its source: the message names
-// it), CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
+// template made by hand, or gone from its source, has no update. CheckUpdate reads the template
+// from the store and never uses an old copy of the source. It changes no template; the first
+// failure of a source, and its next answer, are events. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound (the template, or its source: the message names it), CodeSourceMoved,
+// CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
 	template, err := s.template(ctx, by, id)
 	if err != nil || template.Origin == nil {
@@ -137,7 +146,8 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	return result, nil
 }
 
-// latest returns an installed template and what its source offers now.
+// latest returns an installed template and what its source offers now. For a template made by hand
+// it returns CodeInvalid: a caller asked for something that it can never have.
 func (s *Templates) latest(
 	ctx context.Context, by Principal, id string,
 ) (template Template, content Content, revision string, err error) {
@@ -161,15 +171,20 @@ func (s *Templates) latest(
 // edits. If in.Resolution is set, it decides in both cases. Update compares and merges contents
 // before the store's transaction. If the template changes meanwhile, Update does so again.
 //
+// The new content, the base and the former version are one write. InstalledAt and the id stay.
+// Events: [EventTemplateUpdated], and [EventTemplateDiverged] when the template was as its source
+// gave it and is not any more. Without a write, there is no event.
+//
 // Errors:
 //   - CodeInvalid: the request is invalid, or the template was made by hand.
 //   - CodeForbidden.
 //   - CodeNotFound: the template or the source does not exist, or the template is gone from its
 //     source.
-//   - CodeEdited: local edits conflict with the source's content.
+//   - CodeEdited: local edits conflict with the source's content. Fields names them.
 //   - CodePrecondition: with ifMatch, the template has none of these ETags; with in.Revision, the
 //     source has another revision.
-//   - CodeChanged: other calls keep changing the template, or the template now has another origin.
+//   - CodeChanged: other calls keep changing the template, or the template now has another
+//     origin.
 //   - CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) Update(
 	ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string,
@@ -198,7 +213,7 @@ func (s *Templates) Update(
 }
 
 // updater validates a request for an update. The host checks its content only after the caller is
-// authorized.
+// authorized. So far it reads nothing but the rights.
 func (s *Templates) updater(
 	ctx context.Context, by Principal, id string, in UpdateRequest,
 ) (*updater, error) {
@@ -206,6 +221,8 @@ func (s *Templates) updater(
 	if err != nil {
 		return nil, err
 	}
+	// The configuration has "" as well: then LocalEdits stays "", which reconcile treats as a
+	// conflict.
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
 	u := &updater{in: in, check: s.checked}
 	if in.Content == nil {
@@ -223,11 +240,12 @@ func (s *Templates) updater(
 }
 
 // update carries out an update of a template that was just read. When another call changes the
-// template and the plan no longer fits, update reads the template again.
+// template and the plan no longer fits, update reads the template again. It does not ask the source
+// again: the source's content stays what the caller's Revision was compared with.
 func (s *Templates) update(
 	ctx context.Context, by Principal, u *updater, template Template,
 ) (Update, error) {
-	err := errStale
+	err := errStale // for the first try
 	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
 		if try > 0 {
 			if template, err = s.storedTemplate(ctx, template.ID); err != nil {
@@ -257,40 +275,43 @@ func (s *Templates) update(
 // before the store's transaction. Another call may patch, update or replace the template meanwhile,
 // so change compares it with the plan once more.
 type updater struct {
-	in      UpdateRequest
-	given   string  // the revision of in.Content
-	content Content // the source's content
-	origin  Origin  // where content comes from
-	ifMatch []string
+	in      UpdateRequest       // checked, with Force as Resolution and LocalEdits set
+	given   string              // the revision of in.Content
+	content Content             // the source's content
+	origin  Origin              // where content comes from
+	ifMatch []string            // the template must have one of these ETags; none: any
 	check   func(Content) error // validates a merged content
-	now     time.Time
+	now     time.Time           // of the whole update, so that its events have the time of its row
 
-	plan   plan
-	result Update
-	events []Event
+	plan   plan    // of the latest try
+	result Update  // of the latest call of change, as are the events
+	events []Event // of the result; nil: nothing was written
 }
 
 // plan holds the results for a template from before the transaction.
 type plan struct {
-	of      Template
-	own     string  // the revision of its content
-	merged  Content // the result of the merge, if the update merges
-	refusal error   // why the merge is not possible; nil: it is
+	of      Template // the planned template, as it was read
+	own     string   // the revision of its content
+	merged  Content  // the result of the merge, if the update merges
+	refusal error    // why the merge is not possible; nil: it is
 }
 
-// become holds the new content of a template.
+// become holds the new content of a template. Its revision shows whether the update makes the
+// template differ from its source.
 type become struct {
-	content  Content
-	revision string // "": not needed, because the template was edited locally before
+	content  Content // to store; its base becomes the source's content
+	revision string  // "": not needed, because the template was edited locally before
 }
 
-// maxPlans limits how often an update plans again when other calls keep changing the template.
+// maxPlans limits how often an update plans again when other calls keep changing the template. Then
+// it returns CodeChanged: a merge of a large manifest costs too much to try for ever.
 const maxPlans = 8
 
 // errStale reports that the template differs from the planned one.
 var errStale = fmt.Errorf("%w: the template has changed since the merge", ErrChanged)
 
-// prepare makes the plan for a template.
+// prepare makes the plan for a template. It merges only when the update would: a merge costs the
+// time of all three manifests.
 func (u *updater) prepare(ctx context.Context, t Template) (err error) {
 	u.plan = plan{of: t}
 	if u.plan.own, err = t.Content.Revision(); err != nil {
@@ -303,21 +324,26 @@ func (u *updater) prepare(ctx context.Context, t Template) (err error) {
 	return nil
 }
 
-// fits reports whether a template is the planned one, to the letter.
+// fits reports whether a template is the planned one, to the letter. Times do not matter: a
+// template that was edited and rolled back has the content of the plan.
 func (p *plan) fits(t *Template) bool {
 	return p.of.Origin != nil && p.of.Content.same(t.Content) &&
 		p.of.Origin.Revision == t.Origin.Revision && p.of.Origin.Base.same(t.Origin.Base)
 }
 
 // diverged reports whether a template is edited locally and its source has changed differently. own
-// is the revision of the template's content.
+// is the revision of the template's content. An edit that equals the source's new content is no
+// conflict.
 func (u *updater) diverged(t *Template, own string) bool {
 	return u.origin.Revision != t.Origin.Revision &&
 		own != t.Origin.Revision && own != u.origin.Revision
 }
 
+// merge plans a merge. A merge that is not possible is no error yet: the template of the
+// transaction may differ, and need no merge. The host checks the merged content here, outside of
+// the transaction.
 func (u *updater) merge(ctx context.Context) error {
-	t := u.plan.of
+	t := u.plan.of // a copy: its lists are shared, and stay
 	merged, conflicts, err := merge(ctx, t.Origin.Base, t.Content, u.content)
 	if err != nil {
 		return err
@@ -336,7 +362,9 @@ func (u *updater) merge(ctx context.Context) error {
 	return nil
 }
 
-// change applies the update to a template. The store calls it in its transaction.
+// change applies the update to a template. The store calls it in its transaction, perhaps more than
+// once, so it sets result and events from the start. It computes a revision only when the plan does
+// not fit, and it never merges: no other call should wait for that.
 func (u *updater) change(t *Template) (write bool, err error) {
 	if t.Origin == nil || t.Origin.Source != u.origin.Source ||
 		t.Origin.ID != u.origin.ID || t.Origin.URL != u.origin.URL {
@@ -345,7 +373,7 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	if err := t.matches(u.ifMatch); err != nil {
 		return false, err
 	}
-	u.events = nil
+	u.events = nil // of an earlier call
 	u.result = Update{
 		PreviousRevision: t.Origin.Revision, NewRevision: t.Origin.Revision, Template: *t,
 	}
@@ -371,7 +399,8 @@ func (u *updater) change(t *Template) (write bool, err error) {
 }
 
 // decide returns what a template becomes. own is the revision of its content. Nil: the template
-// stays unchanged.
+// stays unchanged. A Resolution decides first. Without one, an unchanged source changes nothing, so
+// local edits stay until the source changes.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
 	switch u.in.Resolution {
@@ -391,16 +420,18 @@ func (u *updater) decide(t *Template, own string) (*become, error) {
 	switch {
 	case !news:
 		return nil, nil
-	case u.diverged(t, own):
+	case u.diverged(t, own): // else it has no edits, or those of the source
 		return u.reconcile(t, theirs)
 	}
 	return theirs, nil
 }
 
 // reconcile returns what a template becomes that is edited locally and whose source has changed.
+// errStale: the merge was planned for another content. update then reads the template and merges
+// again.
 func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
 	switch u.in.LocalEdits {
-	case EditsOverwrite:
+	case EditsOverwrite: // the edits go to the history
 		return theirs, nil
 	case EditsMerge:
 		if !u.plan.fits(t) {
@@ -411,6 +442,7 @@ func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
 	return nil, editedLocally(differences(t.Content, t.Origin.Base))
 }
 
+// editedLocally refuses an update. fields are names of [Content], in its order.
 func editedLocally(fields []string) *Error {
 	return &Error{
 		Code: CodeEdited,
@@ -421,7 +453,8 @@ func editedLocally(fields []string) *Error {
 }
 
 // merge combines two changed contents that have a common base. conflicts names the fields that it
-// cannot combine. Its error is the error of ctx, or reports a manifest that is not valid JSON.
+// cannot combine, in the order of [Content]; then merged is of no use. Its error is the error of
+// ctx, or reports a manifest that is not valid JSON.
 func merge(
 	ctx context.Context, base, ours, theirs Content,
 ) (merged Content, conflicts []string, err error) {
@@ -453,7 +486,8 @@ func merge(
 }
 
 // either returns the value that one side has changed. clash reports that both sides have changed
-// the value differently.
+// the value differently. Lists count as one value: merged element by element, their order would be
+// chance.
 func either[V any](base, ours, theirs V, equal func(V, V) bool) (v V, clash bool) {
 	switch {
 	case equal(base, theirs):
