@@ -17,9 +17,11 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
+// copyPause is the pause after a copy that failed. The store may be out of reach for long.
 const copyPause = 100 * time.Millisecond // after a failed copy
 
-// copyRest sets the pause after copying templates, as a multiple of the time that copying took.
+// copyRest sets the pause after copying templates, as a multiple of the time that copying took. So
+// a process spends at most a twentieth of the time on copies, however often templates change.
 const copyRest = 20
 
 // templateCopies caches the server's templates: one list of all of them, or none.
@@ -29,12 +31,19 @@ const copyRest = 20
 // call uses the list. So a caller that has seen a change, in the answer of any call, never gets an
 // answer from an older list.
 type templateCopies struct {
-	lists   *cache.Cache[struct{}, *templateList] // holds at most one list
-	room    int64                                 // bytes; 0: nothing is cached
-	writers atomic.Int64                          // calls that may be changing a template
-	wanted  chan struct{}                         // holds one value when a list is wanted
+	// lists holds at most one list. Its fence refuses a list that was read before the last Clear.
+	lists *cache.Cache[struct{}, *templateList]
+	// room is the most bytes of a list; 0: nothing is cached.
+	room int64
+	// writers counts the calls that may be changing a template, from before the write until its
+	// outcome is known.
+	writers atomic.Int64
+	// wanted holds one value when a caller wants a list. More callers want the same list.
+	wanted chan struct{}
 }
 
+// newTemplateCopies returns an empty cache of so many bytes. It has one entry, so every key hashes
+// to 0.
 func newTemplateCopies(room int) *templateCopies {
 	return &templateCopies{
 		lists:  cache.New[struct{}, *templateList](1, func(struct{}) uint64 { return 0 }),
@@ -44,14 +53,15 @@ func newTemplateCopies(room int) *templateCopies {
 }
 
 // dropBefore drops the list, and a list that is being read, unless the list is of this generation
-// or a later one.
+// or a later one. A list of that generation already shows the change. To drop it would cost another
+// copy.
 func (c *templateCopies) dropBefore(generation int64) {
 	if list, found := c.lists.Get(struct{}{}); !found || list.generation < generation {
 		c.lists.Clear()
 	}
 }
 
-// want asks the background goroutine to read a list.
+// want asks the background goroutine to read a list. It never waits: no answer depends on the list.
 func (c *templateCopies) want() {
 	select {
 	case c.wanted <- struct{}{}:
@@ -59,14 +69,16 @@ func (c *templateCopies) want() {
 	}
 }
 
-// templateReader reads the server's templates, from the cache when it can.
+// templateReader reads the server's templates, from the cache when it can. In a transaction of the
+// host it has no room, so each call reads the store: the cache must not show what is not committed.
 type templateReader struct {
 	*base
 	listed        *templateCopies
 	copyTemplates func() // starts the background goroutine, once
 }
 
-// newTemplateReader returns a reader that caches templates in so many bytes; 0: none.
+// newTemplateReader returns a reader that caches templates in so many bytes; 0: none. It follows
+// the changes of other processes. Call it before the first use of b: onChange has no lock.
 func newTemplateReader(b *base, room int) *templateReader {
 	s := &templateReader{base: b, listed: newTemplateCopies(room)}
 	b.copies.OnReset(s.listed.lists.Clear)
@@ -79,15 +91,19 @@ func newTemplateReader(b *base, room int) *templateReader {
 }
 
 // shown drops the list when it disagrees with the store. t is the template that the store returned;
-// nil: the store has no such template.
+// nil: the store has no such template. The caller may show t to somebody, who must not get the
+// older list afterwards. It compares with a fact of the store, so it needs no generation.
 func (s *templateReader) shown(id string, t *Template) {
+	// A list without rows says only that the templates do not fit: nothing can disagree with that.
 	lists := s.listed.lists
 	if list, found := lists.Get(struct{}{}); found && list.List != nil && !list.has(id, t) {
 		lists.Clear()
 	}
 }
 
-// templateList returns the cached list of all templates while it is valid. Nil: read the store.
+// templateList returns the cached list of all templates while it is valid. Nil: read the store. A
+// caller that gets nil has asked for a list, which a later caller may find. The list is of one
+// state of the store, and not older than any answer that this process has given.
 func (s *templateReader) templateList() *templateList {
 	c := s.listed
 	if c.room == 0 {
@@ -103,12 +119,14 @@ func (s *templateReader) templateList() *templateList {
 	if !ok {
 		return nil
 	}
+	// A list that is not there is wanted; one that does not hold is about to be dropped.
 	list, found := c.lists.Get(struct{}{})
 	if !found {
 		s.copyTemplates()
 		c.want()
 		return nil
 	}
+	// The templates do not fit, or a later change is known that has not dropped the list yet.
 	if list.List == nil || !v.Holds(list.generation) {
 		return nil
 	}
@@ -116,7 +134,8 @@ func (s *templateReader) templateList() *templateList {
 }
 
 // copiedTemplate returns a template of the list, with its base. It reads the store for a base that
-// the list does not have.
+// the list does not have yet, once for each template while the list lasts and has room. The store
+// may then have a newer template: that is the answer, and storedTemplate has dropped the list.
 func (s *templateReader) copiedTemplate(
 	ctx context.Context, l *templateList, id string,
 ) (Template, error) {
@@ -138,7 +157,11 @@ func (s *templateReader) copiedTemplate(
 }
 
 // changesTemplates marks the start of a change to templates of the server. Call it before the
-// change, and call done when the outcome is known, even a refusal.
+// change, and call done when the outcome is known, even a refusal: the refusal may have shown a
+// newer template.
+//
+// done clears the list before it leaves the count. In the other order, a caller between the two
+// would find the old list although the change is committed.
 func (s *templateReader) changesTemplates() (done func()) {
 	c := s.listed
 	c.writers.Add(1)
@@ -148,7 +171,8 @@ func (s *templateReader) changesTemplates() (done func()) {
 	}
 }
 
-// keepTemplates reads the lists that callers want until ctx ends.
+// keepTemplates reads the lists that callers want until ctx ends. It reads one at a time and rests
+// in between, so that frequent changes do not make it read without end.
 func (s *templateReader) keepTemplates(ctx context.Context) {
 	for ctx.Err() == nil {
 		tasks.Wait(ctx, s.listed.wanted)
@@ -156,6 +180,7 @@ func (s *templateReader) keepTemplates(ctx context.Context) {
 			continue // a caller wanted the list while it was read
 		}
 		began := time.Now()
+		// The error is not logged: the same fault meets the callers, who read the store meanwhile.
 		if err := s.putTemplates(ctx); err != nil {
 			tasks.Wait(ctx, time.After(copyPause))
 		}
@@ -164,10 +189,15 @@ func (s *templateReader) keepTemplates(ctx context.Context) {
 }
 
 // putTemplates reads the list, and keeps it if no template changed meanwhile. For a list that is
-// too large it keeps that fact.
+// too large it keeps that fact, so that it is not read again before a template changes.
+//
+// It asks for the generation before and after. The list is of the state after, because nothing
+// between the two concerns templates. A Reset says nothing of what changed, so the list is not
+// kept. The fence refuses a list that a writer of this process has cleared meanwhile.
 func (s *templateReader) putTemplates(ctx context.Context) error {
 	c := s.listed
 	fence := c.lists.Fence(struct{}{})
+	// MaxInt64 is a generation that no store has: the answer names the present one, and no changes.
 	before, err := s.changes(ctx, math.MaxInt64)
 	if err != nil {
 		return err
@@ -182,6 +212,7 @@ func (s *templateReader) putTemplates(ctx context.Context) error {
 		return err
 	}
 	list := &templateList{rows, after.Generation, strconv.Quote(rand.Text())}
+	// Answers will show this generation: an older cached value must not follow them.
 	s.copies.Hear(after.Generation)
 	c.lists.Put(fence, struct{}{}, list)
 	return nil
@@ -192,13 +223,17 @@ func (s *templateReader) putTemplates(ctx context.Context) error {
 const templateBytes = 768
 
 // templateList holds the server's templates as they were at one generation, without bases. Readers
-// share it.
+// share it. It does not change, apart from the bases that complete adds.
 type templateList struct {
 	*shelf.List[Template] // nil: the templates do not fit into the room
 	generation            int64
-	etag                  string // no other list has it
+	// etag is drawn at random. The generation would not do: after a restore from a backup, it comes
+	// again with other templates.
+	etag string
 }
 
+// templateRows says how a list finds, filters and orders templates. The order is that of the store:
+// names and ids byte by byte. Labels are the fields of a TemplateQuery.
 var templateRows = &shelf.Rows[Template]{
 	ID:   func(t *Template) string { return t.ID },
 	Size: func(t *Template) int64 { return t.Content.size() + templateBytes },
@@ -216,7 +251,8 @@ var templateRows = &shelf.Rows[Template]{
 	},
 }
 
-// tag returns the list's entity tag. "": there is no list.
+// tag returns the list's entity tag, quotes included. "": there is no list, so nothing is known of
+// it.
 func (l *templateList) tag() string {
 	if l == nil {
 		return ""
@@ -224,7 +260,9 @@ func (l *templateList) tag() string {
 	return l.etag
 }
 
-// part yields the rows that a query asks for.
+// part yields the rows that a query asks for. It uses the indexes of the list instead of looking at
+// every row. The rows are those of the list itself. It checks ctx once for each chunk, as a list
+// from the store does.
 func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[Template, error] {
 	part := shelf.Query[Template]{Skip: query.Skip, Limit: query.Limit}
 	if query.Category != "" {
@@ -252,7 +290,9 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 }
 
 // has reports whether the list agrees with the store about a template. t is the template that the
-// store has just returned, with its base; nil: the store has no such template.
+// store has just returned, with its base; nil: the store has no such template. It compares the
+// content as well: two processes may stamp a template with the same time. Origin.URL counts,
+// because a re-bind changes nothing else.
 func (l *templateList) has(id string, t *Template) bool {
 	row := l.Row(id)
 	if row == nil || t == nil {
@@ -264,7 +304,9 @@ func (l *templateList) has(id string, t *Template) bool {
 		(t.Origin == nil || row.Origin.URL == t.Origin.URL)
 }
 
-// complete adds the base of a template to its row, if the list has room for it.
+// complete adds the base of a template to its row, if the list has room for it. A base that is
+// equal to the content shares its memory and needs no room, which is the case for every template
+// without edits.
 func (l *templateList) complete(row *Template, t Template) {
 	origin := *t.Origin
 	t.Content, t.Origin = row.Content, &origin // shares memory
@@ -276,6 +318,9 @@ func (l *templateList) complete(row *Template, t Template) {
 	l.Complete(&t, origin.Base.size())
 }
 
+// storedTemplate reads a template of the server from the store, with its base. What it returns
+// counts as shown: the list must agree with it from now on. Errors: CodeNotFound and faults of the
+// store.
 func (s *templateReader) storedTemplate(ctx context.Context, id string) (Template, error) {
 	template, err := s.store.Template(ctx, serverTemplate(id))
 	switch {
@@ -289,6 +334,9 @@ func (s *templateReader) storedTemplate(ctx context.Context, id string) (Templat
 	return template, nil
 }
 
+// storedTemplates lists templates of the server from the store. The store leaves out query.Skip
+// rows of the first chunk alone; the later chunks start after a row. A chunk may be short, because
+// stores limit its bytes.
 func (s *templateReader) storedTemplates(
 	ctx context.Context, query TemplateQuery,
 ) iter.Seq2[Template, error] {
