@@ -19,35 +19,47 @@ type SourceKey struct {
 	Name  string
 }
 
-// Source is a trusted address from which templates can be installed.
+// Source is a trusted address from which templates can be installed. It belongs to the caller. A
+// source is registered and removed, never edited; only its Serial and the seal of its token change.
 type Source struct {
 	SourceKey
 	URL         string  // the base URL: the catalogue is URL/templates.json
 	Description *string // nil: none, which is not the same as ""
-	SealedToken []byte  // the access token, encrypted for this row alone; nil: none
+	// SealedToken is the access token, encrypted for this row alone: it opens in no other row and
+	// with no other URL. Nil: none. A host that shows sources shows HasAuth instead.
+	SealedToken []byte
 	// SigningKey is the Ed25519 public key (RFC 8032) whose signature the catalogue must carry.
 	// Nil: the catalogue needs no signature.
 	SigningKey []byte
-	Serial     int64 // the greatest serial of the accepted signed catalogues; 0: none was accepted
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
+	// Serial is the greatest serial of the accepted signed catalogues. A catalogue with a lesser
+	// one is refused, by every process. 0: none was accepted.
+	Serial int64
+	// CreatedAt is the time of the registration, in UTC to the microsecond. With the key it
+	// identifies the registration: a second one under the same name is another source.
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 // HasAuth reports whether requests to the source carry an access token.
 func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
 
-// NewSource is the request to trust a source.
+// NewSource is the request to trust a source. [Sources.Register] copies what it keeps of it.
 type NewSource struct {
-	URL       string  // required
-	Alias     *string // the source's name; nil: derived from URL, see [Sources.Register]
-	AuthToken *Secret // sent to the source as a bearer token; nil: none
+	// URL is the base address, at most [MaxURLLength] characters. Required.
+	URL   string
+	Alias *string // the source's name; nil: derived from URL, see [Sources.Register]
+	// AuthToken is sent to the source as a bearer token (RFC 6750). It has 1 to
+	// [MaxSourceTokenLength] characters of visible ASCII. Nil: none.
+	AuthToken *Secret
 	// SigningKey is the Ed25519 public key, 32 bytes, whose signature the source's catalogue must
 	// carry from now on. Nil: the catalogue needs no signature.
-	SigningKey  []byte
+	SigningKey []byte
+	// Description has at most [MaxDescriptionLength] characters. Nil: none.
 	Description *string
 }
 
-// nameFromURL returns the first segment of the URL's path without ".git", or "".
+// nameFromURL returns the first segment of the URL's path without ".git", or "". The name may be
+// none that a source can have: the caller checks it.
 func nameFromURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -58,10 +70,13 @@ func nameFromURL(address string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
+// noSource does not repeat the requested name, and is the same for a source that the caller may not
+// see.
 func noSource() *Error { return notFound("there is no such source") }
 
 // binding ties a sealed token to its row. The token does not open in another row or with another
-// URL.
+// URL, so a writer of the database cannot send it to an address of their own. No part contains the
+// separator.
 func (s Source) binding() []byte {
 	parts := []string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}
 	return []byte(strings.Join(parts, "\x00"))
@@ -82,7 +97,11 @@ func (k SourceKey) Target() Target {
 }
 
 // Marketplace fetches templates from sources. Package marketplace has an implementation for the web
-// and for file systems. The Service calls all methods concurrently.
+// and for file systems. The Service calls all methods concurrently, also for one source. It checks
+// what they return as the input of a caller, and masks the source's token in their errors.
+//
+// The methods bound their own time and the size of what they read: the Service waits for them as
+// long as ctx allows.
 type Marketplace interface {
 	// CheckURL refuses a source's URL that is malformed or forbidden. It sends no request. The
 	// caller sees the error's text.
@@ -109,7 +128,9 @@ type Marketplace interface {
 	Manifest(ctx context.Context, from Upstream, entry CatalogEntry) (json.RawMessage, error)
 }
 
-// Upstream tells a [Marketplace] how to ask a source.
+// Upstream tells a [Marketplace] how to ask a source. It is made for each call and never changes. A
+// Marketplace must not share an answer between two Upstreams that differ in Source, URL, Token,
+// Registered or SigningKey: what one caller may read, another may not.
 type Upstream struct {
 	Source SourceKey
 	URL    string
@@ -136,6 +157,7 @@ type SourceMemory interface {
 }
 
 // Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
+// Callers share it and must not change it.
 type Catalog struct {
 	Revision  string           // of the file: equal for files that say the same; "": not known
 	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
@@ -148,7 +170,8 @@ type Catalog struct {
 	Failure error
 }
 
-// CatalogEntry is a template that a source offers.
+// CatalogEntry is a template that a source offers. Its form is good, which does not mean that this
+// server accepts it: [Sources.Browse] and [Templates.Install] check the content.
 type CatalogEntry struct {
 	Index int    // in the file's templates, from 0
 	ID    string // never ""
@@ -211,10 +234,12 @@ func (f CatalogFilter) check() error {
 	return c.err()
 }
 
-// words returns the words to search for, in lower case.
+// words returns the words to search for, in lower case. White space separates them. No text: no
+// words.
 func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
 
-// says reports whether an entry contains all words.
+// says reports whether an entry contains all words, in any order and anywhere, also within longer
+// words. The line breaks keep a word from running over two fields. No words: every entry.
 func (e CatalogEntry) says(words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -229,7 +254,8 @@ func (e CatalogEntry) says(words []string) bool {
 	})
 }
 
-// labelled reports whether a content has a category and a tag. "" matches every content.
+// labelled reports whether a content has a category and a tag, byte by byte, as a store compares
+// them for [TemplateQuery]. "" matches every content.
 func labelled(c Content, category, tag string) bool {
 	return (category == "" || c.Category != nil && *c.Category == category) &&
 		(tag == "" || slices.Contains(c.Tags, tag))

@@ -18,7 +18,9 @@ const (
 	entriesAtOnce = 4 // of one source
 )
 
-// Sources manages the server's trusted marketplace sources and shows what they offer.
+// Sources manages the server's trusted marketplace sources and shows what they offer. Every method
+// needs [ActionTemplateAdmin], except for [Host]; Reseal needs Host. Its methods may be called
+// concurrently. Events and records are those of a commit, as with [Templates].
 type Sources struct {
 	*base
 	*guard
@@ -29,7 +31,8 @@ type Sources struct {
 	*installs
 }
 
-// List lists the server's sources by name. The error, if any, is the last thing yielded.
+// List lists the server's sources by name, in chunks. The token of each is sealed. The error, if
+// any, is the last thing yielded. Errors: CodeForbidden.
 func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
 	return list(ctx, "list sources", page.Limit,
@@ -41,11 +44,12 @@ func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, erro
 // browseAge limits the age of the catalogue copy that Browse and Search use.
 const browseAge = time.Minute
 
-// Browse lists what a source of the server offers. It uses a copy of the catalogue that is at most
-// a minute old, else it asks the source. If the source cannot be asked, Browse lists its last good
-// catalogue and sets Stale. Browse does not ask for manifests in files of their own: a fault in
-// such a manifest shows when the template is installed. The caller must not change the result.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
+// Browse lists what a source of the server offers, and what is installed of it. It uses a copy of
+// the catalogue that is at most a minute old, else it asks the source. If the source cannot be
+// asked, Browse lists its last good catalogue and sets Stale. Browse does not ask for manifests in
+// files of their own: a fault in such a manifest shows when the template is installed. The caller
+// must not change the result. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed,
+// CodeSourceTimeout.
 func (s *Sources) Browse(
 	ctx context.Context, by Principal, name string, filter CatalogFilter,
 ) (SourceTemplates, error) {
@@ -84,9 +88,9 @@ func (s *Sources) offers(
 }
 
 // Search lists what all sources of the server offer, in order of source name. For each source it
-// lists what [Sources.Browse] lists. A source that fails and has no copy gets a Problem and does
-// not stop the others. The caller must not change the result. Errors: CodeInvalid, CodeForbidden,
-// CodeUnavailable.
+// lists what [Sources.Browse] lists; it asks 4 at once. A source that fails and has no copy gets a
+// Problem and does not stop the others. The list is empty or nil without sources. The caller must
+// not change the result. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Sources) Search(
 	ctx context.Context, by Principal, filter CatalogFilter,
 ) ([]SourceListing, error) {
@@ -119,7 +123,7 @@ func (s *Sources) Search(
 
 // catalog returns what a source offers, from a copy that is not older than maxAge. It records when
 // the source begins to fail or answers again. Its Failure and its error come from the
-// [Marketplace], in the form that callers may see.
+// [Marketplace], in the form that callers may see: an [*Error], without the token.
 func (s *upstreams) catalog(
 	ctx context.Context, by Principal, up Upstream, maxAge time.Duration,
 ) (Catalog, error) {
@@ -167,8 +171,8 @@ func (s *Sources) browse(
 	return list
 }
 
-// entryProblem returns why a good entry cannot be installed on this server, as far as that is
-// known. "": it can.
+// entryProblem returns why a good entry cannot be installed on this server, as far as that is known
+// without its manifest file. "": it can.
 func (s *contents) entryProblem(entry CatalogEntry) string {
 	var c checker
 	c.id("id", entry.ID)
@@ -182,7 +186,8 @@ func (s *contents) entryProblem(entry CatalogEntry) string {
 	return c.errs[0].sentence()
 }
 
-// beside returns an entry together with what is installed from it.
+// beside returns an entry together with what is installed from it. Without the manifest at hand, or
+// when nothing is installed, Behind stays nil: unknown is not false.
 func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
 	for _, i := range installed {
@@ -209,7 +214,7 @@ type upstreams struct {
 	*contents
 	market  Marketplace  // nil: no source can be asked
 	sealer  *seal.Sealer // nil: source tokens are refused
-	failing *failing
+	failing *failing     // shared with the copies for transactions of the host
 }
 
 // eachSource calls do for each of n sources, several at once. In a transaction of the host it calls
@@ -236,7 +241,8 @@ func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, erro
 	return s.upstreamOf(source)
 }
 
-// upstreamOf returns how to ask a source that was read from the store.
+// upstreamOf returns how to ask a source that was read from the store. A token that no key opens is
+// an error: without its token, a private source would look empty or broken.
 func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	up := Upstream{
 		Source: source.SourceKey, URL: source.URL, Registered: source.CreatedAt,
@@ -257,6 +263,7 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	return up, nil
 }
 
+// sourceTokenLost wraps seal.ErrOpen, by which callers know that only this source is at fault.
 func sourceTokenLost(name string, err error) *Error {
 	return &Error{
 		Code: CodeInternal,
@@ -300,7 +307,8 @@ func sourceMoved(origin *Origin, up Upstream) *Error {
 }
 
 // fetch asks a source for a template. It returns the content and its revision. It checks the
-// source's answer as strictly as the input of a caller.
+// source's answer as strictly as the input of a caller. The content shares no memory with the
+// marketplace.
 func (s *upstreams) fetch(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (Content, string, error) {
@@ -327,10 +335,12 @@ func (s *upstreams) fetch(
 	return content, revision, nil
 }
 
+// takesNoSources is for sources that were registered while the server still had a Marketplace.
 func takesNoSources() *Error {
 	return &Error{Code: CodeSourceFailed, Message: "this server accepts no sources"}
 }
 
+// badEntry marks a fault of one entry with ErrBadEntry: the source itself works.
 func badEntry(up Upstream, err error) *Error {
 	return &Error{
 		Code: CodeSourceFailed,
@@ -370,7 +380,7 @@ func sourceFault(up Upstream, err error) error {
 }
 
 // sourceProblem returns the message of an error that concerns only one of several sources. It
-// returns every other error unchanged.
+// returns every other error unchanged, such as that of an unreachable store.
 func sourceProblem(err error) (string, error) {
 	first, is := errors.AsType[*Error](err)
 	ofSource := []Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout}
@@ -380,8 +390,8 @@ func sourceProblem(err error) (string, error) {
 	return "", err
 }
 
-// asked announces when a source begins to fail, and when it answers again. A bad or missing entry
-// of its catalogue is not a failure of the source.
+// asked announces when a source begins to fail, and when it answers again, as this process sees it.
+// A bad or missing entry of its catalogue is not a failure of the source.
 func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
 	// Announce nothing in a transaction of the host, or for a cancelled request.
 	if s.inTransaction || errors.Is(err, context.Canceled) {
@@ -410,7 +420,8 @@ type failing struct {
 // maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
 const maxFailing = 1 << 13
 
-// turned records whether a source fails, and reports whether that is a change.
+// turned records whether a source fails, and reports whether that is a change. A source registered
+// again starts as one that works.
 func (f *failing) turned(up Upstream, fails bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -432,7 +443,8 @@ func (f *failing) turned(up Upstream, fails bool) bool {
 }
 
 // sourceMemory keeps the answers of a source in the store, if the store is a [SourceFileStore]. A
-// failed write or read costs one more request and one line in the log.
+// failed write or read costs one more request and one line in the log. A serial, however, must be
+// written: its error refuses the catalogue.
 type sourceMemory struct {
 	sources *upstreams
 	key     SourceKey

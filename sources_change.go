@@ -14,8 +14,16 @@ import (
 
 // Register adds a trusted source to the server. The source's name is the alias, else the first
 // segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
-// fetches nothing, but refuses an address that is visibly malformed or forbidden. Errors:
-// CodeInvalid, CodeForbidden, CodeExists.
+// fetches nothing, but refuses an address that is visibly malformed or forbidden. That the source
+// answers shows at the first Browse or Install.
+//
+// A token is sealed with [SourceConfig].SealingKey, for this row and this URL alone; without that
+// key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
+// can be registered again: that is another source, and nothing kept of the first is used for it.
+// Event: [EventSourceRegistered]. Errors: CodeInvalid, CodeForbidden, CodeExists (at "/alias").
+//
+// To change the URL, the token or the signing key of a source, remove it and register it again. Of
+// two concurrent calls with one name, one succeeds. Register costs one write.
 func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Source, error) {
 	source, err := s.newSource(in)
 	if err != nil {
@@ -27,11 +35,13 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	if err := s.checkAddress(&source, in); err != nil {
 		return Source{}, err
 	}
+	// The binding has the name, which checkAddress may have taken from the URL.
 	if in.AuthToken != nil {
 		source.SealedToken = s.sealer.Seal([]byte(*in.AuthToken), source.binding())
 	}
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
+	// The store alone decides whether the name is taken: of concurrent calls one wins.
 	err = s.commit(ctx, change{by: by, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
@@ -48,9 +58,11 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 }
 
 // newSource validates the form of a registration and returns its row. The row has no times, no
-// token and no name from the URL yet.
+// token and no name from the URL yet. Sources of the server have no owner. It needs neither rights
+// nor the marketplace, so it comes first.
 func (s *Sources) newSource(in NewSource) (Source, error) {
 	var c checker
+	// The caller keeps its slice and may change it, so the key is copied.
 	source := Source{
 		SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL,
 		Description: in.Description, SigningKey: bytes.Clone(in.SigningKey),
@@ -67,6 +79,7 @@ func (s *Sources) newSource(in NewSource) (Source, error) {
 	if in.AuthToken != nil {
 		c.check(s.checkSourceToken(string(*in.AuthToken)))
 	}
+	// An empty key is not nil: it is a mistake, and not the wish for no signature.
 	if in.SigningKey != nil && len(in.SigningKey) != ed25519.PublicKeySize {
 		c.add("/signing_key", "must be an Ed25519 public key of 32 bytes")
 	}
@@ -75,13 +88,15 @@ func (s *Sources) newSource(in NewSource) (Source, error) {
 }
 
 // checkAddress lets the marketplace check a source's URL. Without an alias it takes the source's
-// name from the URL. Call it only for an authorized caller.
+// name from the URL. Call it only for an authorized caller: the marketplace's answer shows which
+// addresses the host allows.
 func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	var c checker
 	c.check(s.checkSourceURL(in.URL))
 	if in.Alias != nil {
 		return c.err()
 	}
+	// A name from the URL meets the rules of an alias, and like it is no API key.
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required: the URL has no path to take a name from")
 	} else if c.ok() && (text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
@@ -91,6 +106,9 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	return c.err()
 }
 
+// checkSourceURL returns what is wrong with an address. The caller sees the text of the
+// marketplace's error. Nil: the address looks usable. Each request checks the address again, after
+// it has resolved the name.
 func (s *Sources) checkSourceURL(address string) *Error {
 	if s.market == nil {
 		return Invalid("/url", "cannot be used: this server accepts no sources")
@@ -101,6 +119,8 @@ func (s *Sources) checkSourceURL(address string) *Error {
 	return nil
 }
 
+// checkSourceToken returns what is wrong with an access token: it must fit into an HTTP header. No
+// message shows a part of the token.
 func (s *Sources) checkSourceToken(token string) *Error {
 	switch {
 	case s.sealer == nil:
@@ -110,14 +130,20 @@ func (s *Sources) checkSourceToken(token string) *Error {
 		return Invalid("/auth_token", "must not be empty")
 	case len(token) > MaxSourceTokenLength:
 		return Invalid("/auth_token", "must be at most 4096 bytes")
+	// Another character would break the header, or add one.
 	case !text.Visible(token):
 		return Invalid("/auth_token", "must be printable ASCII without spaces")
 	}
 	return nil
 }
 
-// Remove stops trusting a source of the server. Templates installed from it stay. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound.
+// Remove stops trusting a source of the server. Templates installed from it stay, with their
+// Origin; checks and updates of them return CodeNotFound until a source with this name is
+// registered at the same URL, or [Sources.Rebind] binds them to another. The stored answers and the
+// token of the source are deleted with it. An installation or an update that has asked the source
+// already still ends well. Every other call reads the source from the store, so it finds the
+// removal, in each process. Event: [EventSourceRemoved]. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound, also at a second call.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
@@ -136,6 +162,8 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	} else if err != nil {
 		return fault("remove source", err)
 	}
+	// Another process keeps its comparison until it compares again, and does not use it: a second
+	// registration has another time.
 	s.checks.forget(key)
 	return nil
 }
@@ -144,7 +172,12 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 // A source that is removed and registered at another address does not update templates from the old
 // address until Rebind. It returns the ids of the server's templates that it has bound, in byte
 // order. When all were bound already, the list is empty and not nil. Rebind fetches nothing and
-// changes no content. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// changes no content, no UpdatedAt and no ETag of a template.
+//
+// It is one write for all templates, those of users included, whose ids it does not return. Each
+// has an event: [EventTemplateRebound]. An update that has asked the old address returns
+// CodeChanged and writes nothing. Rebind trusts the new address with the templates: its owner
+// decides their next update. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
 	if err := checkID("name", name); err != nil {
 		return nil, err
@@ -152,6 +185,8 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return nil, err
 	}
+	// The source may be removed before the write. Then the templates have an address that no source
+	// has, as after any removal.
 	source, err := s.store.Source(ctx, SourceKey{Scope: ScopeServer, Name: name})
 	if errors.Is(err, ErrNotFound) {
 		return nil, noSource()
@@ -162,6 +197,7 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) (rebound []Event, err error) {
+		// The last call of write counts: it sets keys and events from the start.
 		keys, err = tx.RebindTemplates(ctx, source.SourceKey, source.URL)
 		for _, key := range keys {
 			rebound = append(rebound, happened(s.now(), EventTemplateRebound, key.Target())...)
@@ -173,6 +209,7 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	}
 	ids := []string{}
 	for _, key := range keys {
+		// The ids of users' templates are no concern of the caller.
 		if key.Scope == ScopeServer {
 			ids = append(ids, key.ID)
 		}
@@ -182,15 +219,19 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 }
 
 // Reseal moves the tokens of the server's sources from Config.Sources.OldSealingKeys to SealingKey.
-// It returns how many tokens it resealed, also together with an error. Only [Host] may call it.
+// It returns how many tokens it resealed, also together with an error; of several processes, each
+// counts its own. Only [Host] may call it.
 //
-// Reseal may run in several processes, and again after a failure: a resealed token stays resealed.
-// You can remove the old keys when Reseal returns 0 and no error, and no process seals with them
-// any more. UpdatedAt stays and Reseal makes no event, because callers see no change.
+// Run Reseal after a change of keys, when every process has the new SealingKey and the old keys. It
+// reads the list in chunks. Reseal may run in several processes, and again after a failure: a
+// resealed token stays resealed. Each token is a transaction of its own, and a token that needs
+// nothing costs no write. You can remove the old keys when Reseal returns 0 and no error, and no
+// process seals with them any more. UpdatedAt stays and Reseal makes no event, because callers see
+// no change.
 //
-// A token that no key opens stays unchanged, and Reseal continues with the others. Errors:
-// CodeForbidden; CodeInternal for each token that no key opens, naming its source, joined. A fault
-// of the store stops Reseal and is returned alone.
+// A token that no key opens stays unchanged, and Reseal continues with the others. Without a
+// SealingKey, that is every token. Errors: CodeForbidden; CodeInternal for each token that no key
+// opens, naming its source, joined. A fault of the store stops Reseal and is returned alone.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	if by.Kind != KindHost {
 		return 0, forbidden("only the host application may reseal the tokens of sources")
@@ -203,6 +244,7 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 			done, err = s.resealSource(ctx, source)
 		}
 		switch {
+		// The source alone is at fault: the others have tokens of their own.
 		case errors.Is(err, seal.ErrOpen):
 			lost = append(lost, err)
 		case err != nil:
@@ -214,9 +256,11 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	return resealed, errors.Join(lost...)
 }
 
-// resealSource reseals the token of a listed source, in the source's current state. When the token
-// needs no resealing, as in every second run, it starts no transaction.
+// resealSource reseals the token of a listed source, in the source's current state: another process
+// may have resealed or removed it since the list was read. When the token needs no resealing, as in
+// every second run, it starts no transaction.
 func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, err error) {
+	// A token that no key opens goes on to the transaction: it may have been replaced meanwhile.
 	if needed, err := s.reseal(&listed); err == nil && !needed {
 		return false, nil
 	}
@@ -234,7 +278,8 @@ func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, e
 }
 
 // reseal seals the token of source with the current key. It reports whether the token was under
-// another key.
+// another key. The binding stays, so a token that a writer of the database has moved to another row
+// is lost. It changes source only when it returns true.
 func (s *Sources) reseal(source *Source) (bool, error) {
 	if !source.HasAuth() {
 		return false, nil
