@@ -10,58 +10,89 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// User holds the data of a user that decide access.
+// User holds the data of a user that decide access. The rows of access belong to the host, which
+// writes them with [Access.Apply]. A value from a store shares no memory with it.
 //
 // The host owns its users. A user without a row has no stored rights but is not blocked; only an
 // Inactive row blocks a user.
 type User struct {
-	ID          string
-	DisplayName string  // "" means the id
-	Email       *string // nil: none
-	Inactive    bool
-	Channels    []Channel // the senders that are this user. In a Bundle, nil leaves them unchanged
+	// ID is the id by which the host's [Authenticator] knows the user: 1 to [MaxIDLength]
+	// characters. It may contain ":" and "@", but no slash, backslash, control or format character.
+	// Ids are compared byte by byte.
+	ID string
+	// DisplayName has at most [MaxNameLength] characters. "": Apply stores the id instead. Names
+	// need not be unique, here and in the other rows.
+	DisplayName string
+	// Email is any text of at most [MaxNameLength] characters. The Service sends nothing to it, and
+	// it need not be unique. Nil: none.
+	Email *string
+	// Inactive denies the user everything, and its service accounts as well. Its keys and sessions
+	// are not accepted. Its senders count as unmapped.
+	Inactive bool
+	// Channels are the senders that are this user. Each belongs to one user alone. In a Bundle, nil
+	// leaves them unchanged, and an empty list removes all.
+	Channels []Channel
 }
 
 // Channel is a sender in a messaging system, such as "telegram" and "12345". It belongs to at most
-// one user.
+// one user. A sender is written "provider:id" where it is one text.
 type Channel struct {
-	Provider string // an id without a colon
+	Provider string // an id without a colon, which would end it
 	SenderID string // 1 to MaxIDLength printable characters; slashes are allowed, "." and ".." not
 }
 
-// Group is a set of users. Policies can be attached to it.
+// Group is a set of users. Policies can be attached to it. Groups have no groups as members, and
+// are no principals: a group cannot act.
 type Group struct {
-	ID          string
-	DisplayName string   // "" means the id
-	Members     []string // user ids. In a Bundle, nil leaves them unchanged
+	ID          string // as a user's; a group may have the id of a user
+	DisplayName string // "" means the id
+	// Members are user ids. Each must be a user with a row. In a Bundle, nil leaves them unchanged,
+	// and an empty list removes all.
+	Members []string
 }
 
-// ServiceAccount acts with the rights of its owner, which a scoping policy can narrow.
+// ServiceAccount acts with the rights of its owner, which a scoping policy can narrow. It has no
+// attachments and no channels of its own.
 type ServiceAccount struct {
-	ID              string
-	DisplayName     string // "" means the id
-	OwnerUserID     string
-	ScopingPolicyID string // "": not narrowed
-	Inactive        bool
+	ID          string
+	DisplayName string // "" means the id
+	// OwnerUserID is a user with a row. Required. While the owner is Inactive or has no row, the
+	// account is denied everything.
+	OwnerUserID string
+	// ScopingPolicyID is the policy that narrows the account: both the owner's policies and this
+	// one must allow. While the policy is missing, the account is denied everything. "": not
+	// narrowed.
+	ScopingPolicyID string
+	Inactive        bool // denies it everything; its keys are not accepted
 }
 
-// Policy is an access policy: a JSON document that allows or denies actions on banks.
+// Policy is an access policy: a JSON document that allows or denies actions on banks. It has no
+// effect before it is attached or narrows a service account or a key.
 type Policy struct {
 	ID          string
 	DisplayName string // "" means the id
-	Document    json.RawMessage
+	// Document has the version "2026-03-24" and a list of statements. Apply refuses one that does
+	// not parse, and keeps it without insignificant white space. If a stored document does not
+	// parse, its holders are denied everything.
+	Document json.RawMessage
 }
 
-// Attachment gives a policy to a user or a group.
+// Attachment gives a policy to a user or a group. A policy is attached to one principal once: the
+// policy and the principal are the key, and Priority is the value.
 type Attachment struct {
 	PolicyID  string
 	Principal GrantedTo
-	Priority  int64 // the greater priority wins
+	// Priority decides between values of llm_model, llm_provider and retain_strategy: the greater
+	// wins, after the closeness of principal and bank. It changes nothing in what is allowed. It
+	// may be negative.
+	Priority int64
 }
 
-// GrantedTo is a user or a group that a policy is attached to.
+// GrantedTo is a user or a group that a policy is attached to. It has no service accounts: they
+// have the policies of their owner.
 type GrantedTo struct {
-	Type string // "user" or "group"
+	// Type is [GrantedToUser] or [GrantedToGroup].
+	Type string
 	ID   string
 }
 
@@ -71,13 +102,17 @@ const (
 	GrantedToGroup = "group"
 )
 
-// BankPolicy says how a bank treats unmapped senders, and which strategies it uses.
+// BankPolicy says how a bank treats unmapped senders, and which strategies it uses. A bank without
+// one is closed to unmapped senders. If its document does not parse, the bank is closed to all
+// principals.
 type BankPolicy struct {
 	BankID   string // 1 to MaxIDLength printable characters; slashes are allowed
 	Document json.RawMessage
 }
 
-// Bundle is a set of access rows, as [Access.Apply] writes them.
+// Bundle is a set of access rows, as [Access.Apply] writes them. Within a list, each key appears
+// once. The order of rows has no meaning. For [Diff] and [Lint], a Bundle is the whole state of
+// access. The zero Bundle has no rows.
 type Bundle struct {
 	Users           []User
 	Groups          []Group
@@ -87,19 +122,22 @@ type Bundle struct {
 	BankPolicies    []BankPolicy
 }
 
-// Empty reports whether b has no rows.
+// Empty reports whether b has no rows. A nil list and an empty one are the same here: both name no
+// row.
 func (b Bundle) Empty() bool {
 	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+
 		len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
 }
 
-// AttachmentKey names an attachment.
+// AttachmentKey names an attachment. Its three texts together are unique. It is comparable, so it
+// can be the key of a map.
 type AttachmentKey struct {
 	PolicyID  string
 	Principal GrantedTo
 }
 
 // String returns "policy id/principal type/principal id". It is unique, because ids hold no slash.
+// It is the ID of the attachment's [Target] in events and change feeds.
 func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
@@ -114,7 +152,8 @@ func (k AttachmentKey) Compare(other AttachmentKey) int {
 	)
 }
 
-// The JSON form of a Bundle.
+// The JSON form of a Bundle. Absent and empty differ for lists, so these types use omitzero: a list
+// that is empty and not nil stays in the form.
 type (
 	bundleJSON struct {
 		Users           []userJSON           `json:"users,omitzero"`
@@ -164,15 +203,16 @@ type (
 	}
 )
 
-// ParseBundle reads the JSON form of a [Bundle], strictly. Unknown, duplicate and case-variant keys
-// and wrong types are errors (CodeInvalid) whose Field is a JSON pointer. Every list may be absent.
-// display_name defaults to the id, is_active to true. ParseBundle does not check what the rows
-// mean: [Access.Apply] does.
+// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
+// and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
+// 6901). It reports the first error alone. Every list may be absent. An absent is_active means
+// active; an absent display_name stays "", which Apply replaces by the id. ParseBundle does not
+// check what the rows mean: [Access.Apply] does. The result shares no memory with data.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
-// ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit.
-// Each channel and each member counts as one. It takes no more memory than a bundle of that size
-// needs. Use it for bundles of callers that may have no rights.
+// ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit
+// (CodeInvalid). Each channel and each member counts as one. It takes no more memory than a bundle
+// of that size needs. Use it for bundles of callers that may have no rights.
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
 	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
@@ -193,7 +233,8 @@ func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	}, nil
 }
 
-// convert maps a list; nil stays nil, because an absent list is not an empty one.
+// convert maps a list; nil stays nil, because an absent list is not an empty one: Apply leaves the
+// channels and members of an absent one.
 func convert[J, R any](list []J, row func(J) R) []R {
 	if list == nil {
 		return nil
@@ -205,8 +246,9 @@ func convert[J, R any](list []J, row func(J) R) []R {
 	return rows
 }
 
-// JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents.
-// Errors: CodeInvalid, as ParseBundle's, when a text is not valid UTF-8 or a document is not JSON.
+// JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents. It
+// leaves out what is unset or has its default. Errors: CodeInvalid, as ParseBundle's, when a text
+// is not valid UTF-8 or a document is not JSON.
 func (b Bundle) JSON() ([]byte, error) {
 	data, err := strictjson.Marshal(bundleJSON{
 		Users:           convert(b.Users, userForm),
@@ -274,9 +316,11 @@ func attachmentForm(a Attachment) attachmentJSON {
 	}
 }
 
+// inactive reads is_active, which an active row may leave out.
 func inactive(isActive *bool) bool { return isActive != nil && !*isActive }
 
-// active returns the JSON value of is_active: absent for an active row.
+// active returns the JSON value of is_active: absent for an active row, so that a short form stays
+// short.
 func active(inactive bool) *bool {
 	if !inactive {
 		return nil

@@ -15,7 +15,7 @@ import (
 )
 
 // Access writes the rows that decide access: users, groups, service accounts, policies, attachments
-// and bank policies.
+// and bank policies. Its methods may be called concurrently.
 type Access struct {
 	*base
 	*guard
@@ -24,12 +24,20 @@ type Access struct {
 }
 
 // Apply writes a bundle in one transaction, as an upsert. A row in the bundle is written whole,
-// with defaults for what it leaves out. Rows that are not in the bundle stay. Nil Channels and
-// Members stay as they are; empty ones are cleared. Applying a bundle again changes nothing, and
-// rows that are already equal cause no event. by must be [Host], for now.
+// with defaults for what it leaves out. Rows that are not in the bundle stay; Apply removes none.
+// Nil Channels and Members stay as they are; empty ones are cleared. Applying a bundle again
+// changes nothing, and rows that are already equal cause no event. by must be [Host], for now.
+//
+// Rows may name rows of the store and rows of the bundle, in any order. Calls of Apply run one
+// after the other, in all processes. Decisions of this process count the rows when Apply returns;
+// others count them within a second or so (PostgreSQL: milliseconds). Apply copies the bundle.
+//
+// Each row that changed is an event ([EventAccessWritten]); a channel is that of its user, a member
+// that of its group. With [EventConfig].Keep, their records are in the same transaction.
 //
 // Errors: CodeForbidden; CodeInvalid and CodeExists (a channel of another user), joined, each with
-// the JSON pointer into the bundle. On an error nothing is written.
+// the JSON pointer into the bundle, at most [MaxErrors]; CodeUnavailable. Apply looks at the store
+// only when the bundle itself has no error. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	if by.Kind != KindHost {
 		return forbidden("only the host application may write access")
@@ -43,6 +51,8 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
+			// The store may call again with newer rows: all that a call finds out starts from the
+			// beginning.
 			a := newApplication(current, bundle)
 			write := a.rows()
 			changed = happened(s.now(), EventAccessWritten, write.Targets()...)
@@ -58,11 +68,15 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 }
 
 // normalize returns the bundle with defaults and compact documents. It checks all that it can check
-// without the store. The compiler parses the policies. The caller has been authorized.
+// without the store. The compiler parses the policies. The caller has been authorized: parsing
+// costs more than a form, and errors quote the bundle.
 func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
 	return b.normalizeWith(&checker{compiler: compiler})
 }
 
+// normalizeWith is normalize for a checker that the caller has set up: Lint wants all errors, and
+// the rows in spite of them. The lists of b stay as they are. A nil list gives a nil list: an
+// absent list and an empty one name no row either way.
 func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
 	out := Bundle{
 		Users:  normalized(c, "/users", b.Users, (*User).normalize, User.key),
@@ -78,7 +92,8 @@ func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
 	return out, c.err()
 }
 
-// normalized normalizes a copy of each row, and refuses two rows with one key.
+// normalized normalizes a copy of each row, and refuses two rows with one key. at is the pointer to
+// the list. When the checker is full, it returns nil: the bundle is refused anyway.
 func normalized[R any, K comparable](
 	c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K,
 ) []R {
@@ -99,6 +114,8 @@ func normalized[R any, K comparable](
 	return out
 }
 
+// key is what makes a row unique in its list. Writing a row with a key that exists replaces the
+// row.
 func (u User) key() string { return u.ID }
 
 func (g Group) key() string { return g.ID }
@@ -109,10 +126,14 @@ func (p Policy) key() string { return p.ID }
 
 func (b BankPolicy) key() string { return b.BankID }
 
+// key is the identity of a row, as with the five types above. It must be comparable. Priority is no
+// part of it: a policy has one priority for each principal.
 func (a Attachment) key() AttachmentKey {
 	return AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 }
 
+// normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
+// bundle may be long. It does not change Channels: the copy shares them with the caller.
 func (u *User) normalize(c *checker, at string) {
 	c.namedID(at, u.ID, &u.DisplayName)
 	c.optionalText(at+"/email", u.Email, MaxNameLength)
@@ -121,6 +142,8 @@ func (u *User) normalize(c *checker, at string) {
 	}
 }
 
+// check refuses a channel whose written form would be ambiguous, or whose sender cannot stand in a
+// path. A sender may have colons and slashes: another system names it.
 func (ch Channel) check(c *checker, at string) {
 	c.id(at+"/provider", ch.Provider)
 	if strings.Contains(ch.Provider, ":") {
@@ -133,6 +156,8 @@ func (ch Channel) check(c *checker, at string) {
 	}
 }
 
+// normalize checks the form of a group. Whether its members exist shows only in the store's
+// transaction.
 func (g *Group) normalize(c *checker, at string) {
 	c.namedID(at, g.ID, &g.DisplayName)
 	for i := 0; i < len(g.Members) && !c.full; i++ {
@@ -140,6 +165,8 @@ func (g *Group) normalize(c *checker, at string) {
 	}
 }
 
+// normalize checks the form of a service account. Each account needs an owner, whose rights are its
+// own. An account and a user may have one id.
 func (a *ServiceAccount) normalize(c *checker, at string) {
 	c.namedID(at, a.ID, &a.DisplayName)
 	c.id(at+"/owner_user_id", a.OwnerUserID)
@@ -148,11 +175,15 @@ func (a *ServiceAccount) normalize(c *checker, at string) {
 	}
 }
 
+// normalize checks a policy, whose document the compiler parses as for a decision: what Apply
+// accepts, decisions can read.
 func (p *Policy) normalize(c *checker, at string) {
 	c.namedID(at, p.ID, &p.DisplayName)
 	p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
 }
 
+// normalize checks the form of an attachment. Any Priority is good. checkReferences finds out
+// whether the policy and the principal exist.
 func (a *Attachment) normalize(c *checker, at string) {
 	c.id(at+"/policy_id", a.PolicyID)
 	if a.Principal.Type != GrantedToUser && a.Principal.Type != GrantedToGroup {
@@ -161,6 +192,8 @@ func (a *Attachment) normalize(c *checker, at string) {
 	c.id(at+"/principal_id", a.Principal.ID)
 }
 
+// normalize checks a bank policy. A bank belongs to the host: it needs no row, and any printable
+// name is good.
 func (b *BankPolicy) normalize(c *checker, at string) {
 	c.foreign(at+"/bank_id", b.BankID)
 	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
@@ -169,17 +202,22 @@ func (b *BankPolicy) normalize(c *checker, at string) {
 	})
 }
 
-// namedID checks an id and a display name, which defaults to the id.
+// namedID checks an id and a display name, which defaults to the id. The default comes first, so
+// that the stored name is the one that is checked. An id is shorter than a name may be, so the
+// default always passes.
 func (c *checker) namedID(at, id string, name *string) {
 	c.id(at+"/id", id)
 	*name = cmp.Or(*name, id)
 	c.text(at+"/display_name", *name, MaxNameLength)
 }
 
-// document returns a policy document without white space, checked by parse.
+// document returns a policy document without white space, checked by parse. What parse refuses has
+// its place in the document: the pointer continues at. The result shares no memory with raw. With
+// an error it is of no use.
 func (c *checker) document(
 	at string, raw json.RawMessage, parse func([]byte) error,
 ) json.RawMessage {
+	// A missing document is no empty one: without statements, a policy would silently give nothing.
 	if len(raw) == 0 {
 		c.add(at, "is required")
 		return nil
@@ -188,6 +226,7 @@ func (c *checker) document(
 	if err == nil {
 		err = parse(compact)
 	}
+	// The parser's text is for the caller: it says what is wrong and where, and has no secret.
 	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
 		c.add(at+wrong.Pointer, wrong.Detail)
 	} else if err != nil {
@@ -196,7 +235,9 @@ func (c *checker) document(
 	return compact
 }
 
-// names returns the rows that a bundle writes or refers to.
+// names returns the rows that a bundle writes or refers to: all that ChangeAccess has to read. A
+// name that is missing here would look like a row that does not exist. The lists that can repeat a
+// name are sorted, without duplicates.
 func (b Bundle) names() AccessNames {
 	var n AccessNames
 	for _, u := range b.Users {
@@ -235,7 +276,9 @@ func (b Bundle) names() AccessNames {
 	return n
 }
 
-// Targets returns the bundle's rows as targets of events and change feeds.
+// Targets returns the bundle's rows as targets of events and change feeds, in the order of the
+// fields of [Bundle] and of their lists. A channel or a member is no target of its own. Nil: the
+// bundle is empty.
 func (b Bundle) Targets() []Target {
 	var targets []Target
 	add := func(kind TargetKind, id string) {
@@ -262,12 +305,16 @@ func (b Bundle) Targets() []Target {
 	return targets
 }
 
-// application is the writing of one bundle into a store that holds certain rows.
+// application is the writing of one bundle into a store that holds certain rows. It does no I/O, so
+// [Access.Preview], [Policies.Simulate] and [Lint] use it as well: they cannot differ from Apply.
+// Use it once, in this order: rows, then err.
 type application struct {
 	checker
-	bundle Bundle
+	bundle Bundle // normalized; completeLists replaces lists in it
 
-	users           map[string]User // the store's
+	// The rows of the store, by key. They must not change: a roster may share them with other
+	// callers.
+	users           map[string]User
 	groups          map[string]Group
 	serviceAccounts map[string]ServiceAccount
 	policies        map[string]Policy
@@ -275,6 +322,9 @@ type application struct {
 	bankPolicies    map[string]BankPolicy
 }
 
+// newApplication returns the application of a normalized bundle to current. current needs only the
+// rows that names lists, and the users who have its channels. More rows do no harm: a roster gives
+// all.
 func newApplication(current, bundle Bundle) *application {
 	return &application{
 		bundle:          bundle,
@@ -287,6 +337,8 @@ func newApplication(current, bundle Bundle) *application {
 	}
 }
 
+// index returns rows by key. Keys are unique in a store and in a normalized bundle; else the last
+// counts.
 func index[R any, K comparable](rows []R, key func(R) K) map[K]R {
 	m := make(map[K]R, len(rows))
 	for _, row := range rows {
@@ -295,7 +347,8 @@ func index[R any, K comparable](rows []R, key func(R) K) map[K]R {
 	return m
 }
 
-// rows returns the rows that differ from the store's, and checks their references first.
+// rows returns the rows that differ from the store's, and checks their references first. When err
+// is not nil, the rows are of no use.
 func (a *application) rows() Bundle {
 	a.checkReferences()
 	a.checkChannels()
@@ -311,6 +364,9 @@ func (a *application) rows() Bundle {
 	}
 }
 
+// differing returns the rows that the store has not, or has otherwise. It compares whole rows, so
+// their lists must be sorted and not nil on both sides. Documents are compared byte by byte:
+// another order of keys is a change.
 func differing[R any, K comparable](rows []R, current map[K]R, key func(R) K) []R {
 	return slices.DeleteFunc(slices.Clone(rows), func(row R) bool {
 		there, found := current[key(row)]
@@ -319,7 +375,9 @@ func differing[R any, K comparable](rows []R, current map[K]R, key func(R) K) []
 }
 
 // completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
-// others.
+// others. It runs after the checks, whose pointers count positions in the bundle as it was given.
+// It clones the lists of rows, because the store may call Apply's function again with the same
+// bundle.
 func (a *application) completeLists() {
 	a.bundle.Users, a.bundle.Groups = slices.Clone(a.bundle.Users), slices.Clone(a.bundle.Groups)
 	for i := range a.bundle.Users {
@@ -338,13 +396,14 @@ func (a *application) completeLists() {
 	}
 }
 
+// compare orders channels by provider and sender, byte by byte, as stores return them.
 func (ch Channel) compare(other Channel) int {
 	return cmp.Or(
 		strings.Compare(ch.Provider, other.Provider), strings.Compare(ch.SenderID, other.SenderID),
 	)
 }
 
-// sorted returns a sorted copy without duplicates, never nil.
+// sorted returns a sorted copy without duplicates, never nil. A repeated member is no error.
 func sorted[T comparable](list []T, compare func(a, b T) int) []T {
 	out := append([]T{}, list...)
 	slices.SortFunc(out, compare)
@@ -352,12 +411,16 @@ func sorted[T comparable](list []T, compare func(a, b T) int) []T {
 }
 
 // checkChannels refuses a channel that would belong to two users. Users in the store whose channels
-// the bundle replaces lose them first.
+// the bundle replaces lose them first, so a channel can move from one user to another in one
+// bundle. A user may name a channel twice: sorted removes the second. It needs the users of the
+// store who have one of the bundle's channels, which names asks for.
 func (a *application) checkChannels() {
+	// replaced has the users of the bundle, true where the bundle gives their channels.
 	replaced := map[string]bool{}
 	for _, user := range a.bundle.Users {
 		replaced[user.ID] = user.Channels != nil
 	}
+	// holder has the user of each channel after the write, as far as the loops have come.
 	holder := map[Channel]string{}
 	for id, user := range a.users {
 		for _, channel := range user.Channels {
@@ -380,8 +443,11 @@ func (a *application) checkChannels() {
 	}
 }
 
-// checkReferences refuses a name of a row that is neither in the bundle nor in the store.
+// checkReferences refuses a name of a row that is neither in the bundle nor in the store. No row
+// goes away by Apply, so a row that exists now still exists after it. An id with a bad form has a
+// second error here only in Lint, which drops it.
 func (a *application) checkReferences() {
+	// What the bundle brings counts as existing, so that the order of rows does not matter.
 	users := index(a.bundle.Users, User.key)
 	groups := index(a.bundle.Groups, Group.key)
 	policies := index(a.bundle.Policies, Policy.key)
@@ -417,6 +483,8 @@ func (a *application) checkReferences() {
 	}
 }
 
+// exists refuses an id that neither map has. It quotes the id: the caller wrote it. at is the
+// pointer to the id, and noun the kind of row that is missing.
 func exists[R any](a *application, at, noun, id string, bundled, stored map[string]R) {
 	_, inBundle := bundled[id]
 	_, inStore := stored[id]

@@ -14,16 +14,24 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// roster holds every row of access, and answers like a store with these rows. It is immutable. Its
-// memory in addition to the rows is linear in them: it does not list which members a group's
-// attachments reach.
+// roster holds every row of access, and answers like a store with these rows. It is immutable, so
+// that callers share it. Its memory in addition to the rows is linear in them: it does not list
+// which members a group's attachments reach, which could be members times attachments.
 type roster struct {
-	AccessRows                    // each list sorted by its keys
-	direct     map[string][]int32 // of each user, its direct attachments
-	memberOf   map[string][]int32 // of each user, its groups that have attachments
-	through    [][]int32          // of each group, its attachments
+	// Each list is sorted by its keys, as [AccessStore].AllAccess returns it. place relies on that.
+	AccessRows
+	// direct has, for each user, the indexes of its own attachments.
+	direct map[string][]int32
+	// memberOf has, for each user, the indexes of its groups. It leaves out groups without
+	// attachments: they give no rights.
+	memberOf map[string][]int32
+	// through has, for each group, the indexes of its attachments; nil: none.
+	through [][]int32
 }
 
+// newRoster indexes rows. It leaves out an attachment whose policy or group is missing: Lint makes
+// rosters of bundles that Apply refuses. A member need not be a user, because no answer starts from
+// it.
 func newRoster(rows AccessRows) *roster {
 	r := &roster{
 		AccessRows: rows, direct: map[string][]int32{},
@@ -40,6 +48,7 @@ func newRoster(rows AccessRows) *roster {
 			r.through[g] = append(r.through[g], int32(i))
 		}
 	}
+	// Only groups with attachments: a member's other groups would cost memory and give nothing.
 	for g, attached := range r.through {
 		if attached == nil {
 			continue
@@ -51,9 +60,12 @@ func newRoster(rows AccessRows) *roster {
 	return r
 }
 
+// noRows is the state of access of an empty store, at generation 0. A bundle that is the whole
+// state is applied to it.
 var noRows = newRoster(AccessRows{})
 
-// reaching returns the attachments that reach a user.
+// reaching returns the attachments that reach a user: its own, then those of its groups. One policy
+// may reach it in several ways, each of which counts.
 func (r *roster) reaching(user string) []int32 {
 	all := slices.Clone(r.direct[user])
 	for _, g := range r.memberOf[user] {
@@ -62,14 +74,16 @@ func (r *roster) reaching(user string) []int32 {
 	return all
 }
 
-// place returns the index of the row with a key.
+// place returns the index of the row with a key, in a list that is sorted by that key. Without a
+// row, i is where it would stand. Keys are unique: of two equal ones, it could return either.
 func place[R any](sorted []R, key string, of func(R) string) (i int, found bool) {
 	return slices.BinarySearchFunc(sorted, key, func(row R, key string) int {
 		return strings.Compare(of(row), key)
 	})
 }
 
-// find returns the row with a key.
+// find returns the row with a key, in a list that is sorted by that key. The row shares its lists
+// with the roster.
 func find[R any](sorted []R, key string, of func(R) string) (row R, found bool) {
 	i, found := place(sorted, key, of)
 	if found {
@@ -78,7 +92,8 @@ func find[R any](sorted []R, key string, of func(R) string) (row R, found bool) 
 	return row, found
 }
 
-// orNil returns a pointer to the row, or nil when find has not found it.
+// orNil returns a pointer to the row, or nil when find has not found it. The pointer is to a copy:
+// the caller cannot change the roster's row, but shares its lists.
 func orNil[R any](row R, found bool) *R {
 	if !found {
 		return nil
@@ -86,7 +101,9 @@ func orNil[R any](row R, found bool) *R {
 	return &row
 }
 
-// snapshot returns what [AccessStore].Access returns.
+// snapshot returns what [AccessStore].Access returns, for a query without KeyID: rosters have no
+// keys. So one function turns rows into a decision, whether they come from a store or from a
+// roster. A sender costs a look at every user. Grants are in no order, as those of a store.
 func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 	a := AccessSnapshot{
 		Generation: r.Generation, BankPolicy: orNil(find(r.BankPolicies, q.BankID, BankPolicy.key)),
@@ -101,6 +118,8 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 			a.User = orNil(find(r.Users, a.ServiceAccount.OwnerUserID, User.key))
 			a.Scoping = orNil(find(r.Policies, a.ServiceAccount.ScopingPolicyID, Policy.key))
 		}
+	// Stores find a channel by an index. Simulate alone asks a roster for a sender, once for each
+	// call.
 	case "":
 		i := slices.IndexFunc(r.Users, func(u User) bool {
 			return slices.Contains(u.Channels, q.Channel)
@@ -122,22 +141,29 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 	return a
 }
 
-// subject returns the subject of decisions about a principal.
+// subject returns the subject of decisions about a principal. It is closed for an unknown or
+// inactive one: unlike a decision, an analysis has no host that could vouch for a user without a
+// row.
 func (r *roster) subject(who Identity) policy.Subject {
 	return r.snapshot(AccessQuery{Identity: who}).subject(who)
 }
 
-// census groups all principals by their policies. It is incomplete when the call ends early. A nil
-// call never ends.
+// census groups all principals by their policies. It is incomplete when the call ends early: check
+// the call's Err. A nil call never ends.
+//
+// Most users of a large host are alike, so it makes one subject for each group of alike users. Two
+// groups may still have equal policies; Census.Add joins those.
 func (r *roster) census(call policy.Call) *policy.Census {
 	census := &policy.Census{}
 	for _, b := range r.BankPolicies {
 		census.Banks = append(census.Banks, policy.Named{ID: b.BankID, Document: b.Document})
 	}
-	// alike has users with the same attachments and the same groups that have attachments.
+	// alike has users with the same attachments and the same groups that have attachments. keys has
+	// its keys in the order of users, so that every census of these rows is the same.
 	alike := map[string][]policy.Member{}
 	var keys []string
 	for _, u := range r.Users {
+		// The key has the number of groups first, so that no group reads like an attachment.
 		key := []byte{'+'}
 		if u.Inactive {
 			key[0] = '-'
@@ -166,12 +192,15 @@ func (r *roster) census(call policy.Call) *policy.Census {
 	return census
 }
 
+// add adds members that share one subject, that of the first of them. There is at least one.
 func (r *roster) add(census *policy.Census, members ...policy.Member) {
 	first := Identity{Kind: Kind(members[0].Kind), ID: members[0].ID}
 	census.Add(r.subject(first), members...)
 }
 
-// with returns the rows after a normalized bundle is applied. Errors: those of [Access.Apply].
+// with returns the rows after a normalized bundle is applied. It decides as Apply does and writes
+// nothing. changed reports whether Apply would write. r stays as it is: other callers use it.
+// Errors: those of [Access.Apply] about the bundle.
 func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
 	a := newApplication(r.Bundle, bundle)
 	write := a.rows()
@@ -182,6 +211,7 @@ func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
 }
 
 // under returns the rows with others written over them. Of two rows with one key, the first counts.
+// The result shares lists with both, and the Generation stays: it is not one of the store any more.
 func (r *roster) under(write Bundle) *roster {
 	return newRoster(AccessRows{Generation: r.Generation, Bundle: Bundle{
 		Users:  upserted(write.Users, r.Users, User.key, strings.Compare),
@@ -199,7 +229,8 @@ func (r *roster) under(write Bundle) *roster {
 	}})
 }
 
-// upserted returns rows written over others, sorted by their keys.
+// upserted returns rows written over others, sorted by their keys. The sort is stable and write
+// comes first, so of equal keys the written row stays. It changes neither list.
 func upserted[R any, K comparable](write, rows []R, key func(R) K, compare func(a, b K) int) []R {
 	if len(write) == 0 {
 		return rows
@@ -209,20 +240,28 @@ func upserted[R any, K comparable](write, rows []R, key func(R) K, compare func(
 	return slices.CompactFunc(all, func(a, b R) bool { return key(a) == key(b) })
 }
 
-// everybody is all rows of access, and their compiled form.
+// everybody is all rows of access, and their compiled form. Callers share it, and it does not
+// change: a write makes another one.
 type everybody struct {
 	*roster
+	// world compiles the rows at its first call and returns the same World afterwards. Only WhoCan
+	// and WhatCan need it.
 	world func() *policy.World
 }
 
+// revision is the Revision of answers from these rows, as in a [Resolution].
 func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
 
-// rosters provides all rows of access.
+// rosters provides all rows of access. It caches them until a row of access changes. Decisions do
+// not use it: they read the rows of one principal, and must not wait for a compilation.
 type rosters struct {
 	*guard
 	kept *copies.One[*everybody]
 }
 
+// newRosters returns rosters that follow the changes of access, those of other processes included.
+// Changes of templates, sources and keys drop nothing. Call it before the first use of g: onChange
+// has no lock.
 func newRosters(g *guard) *rosters {
 	r := &rosters{g, copies.NewOne(g.copies, maxEverybody, (*everybody).size)}
 	g.onChange(func(changed Target, _ int64) {
@@ -236,7 +275,8 @@ func newRosters(g *guard) *rosters {
 }
 
 // everybody returns all rows of access: from the cache where it can be trusted, else from the
-// store.
+// store, in one call and one snapshot. Of concurrent callers one reads. Hear comes before the rows
+// are kept: a decision after this answer must not be made from older rows.
 func (s *rosters) everybody(ctx context.Context) (*everybody, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault("read all access", err)
@@ -251,15 +291,23 @@ func (s *rosters) everybody(ctx context.Context) (*everybody, error) {
 	})
 }
 
+// size is that of the rows alone. The World is weighed when it is made.
 func (e *everybody) size() int64 { return cache.Size(e.AccessRows) }
 
-// maxEverybody limits the bytes of all cached rows of access, and of their compiled form.
+// maxEverybody limits the bytes of all cached rows of access, and of their compiled form. Above it,
+// each question reads all rows from the store. It is an estimate, and not counted in the limits of
+// the cache of decisions.
 const maxEverybody = 256 << 20
 
+// everybodyOf returns rows with their compiled form still to be made. The rows are cached before
+// their World is. When both together are too large, the first caller of world drops them from the
+// cache.
 func (s *rosters) everybodyOf(rows AccessRows) *everybody {
 	r := newRoster(rows)
 	return &everybody{r, sync.OnceValue(func() *policy.World {
 		world := s.compiler.World(r.census(nil))
+		// The caller still gets its answer, and the next one reads the rows and compiles them
+		// again.
 		if cache.Size(r.AccessRows)+world.Size() > maxEverybody {
 			s.kept.Clear()
 		}
@@ -269,6 +317,9 @@ func (s *rosters) everybodyOf(rows AccessRows) *everybody {
 
 // overlaid returns all rows of access before and after a bundle, to a caller that may read them.
 // wrong is the error that the form of the request has shown already; nil: none.
+//
+// A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
+// because their errors cost more and because those of references would show which rows exist.
 func (s *rosters) overlaid(
 	ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error,
 ) (before, after *roster, changed bool, err error) {
@@ -279,6 +330,8 @@ func (s *rosters) overlaid(
 		return nil, nil, false, err
 	}
 	overlay, err = overlay.normalize(compiler)
+	// The faults of the question and of the bundle come together, so that a caller can mend all at
+	// once.
 	if err := errors.Join(wrong, err); err != nil {
 		return nil, nil, false, err
 	}
