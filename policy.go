@@ -15,41 +15,58 @@ import (
 	"github.com/extsvc/svc/internal/text"
 )
 
-// ActionRecall is the default action of a [Question].
+// ActionRecall is the default action of a [Question]. As a pattern in a policy it also covers
+// "bank:memories:list" and "bank:memories:get".
 const ActionRecall = "bank:recall"
 
 // Question asks what a principal or sender may do. ServiceAccountID takes precedence over UserID,
 // UserID over Sender; one of them is required. Bank, Channel, Topic and the id of a Sender have 1
-// to MaxIDLength printable characters, and may contain slashes. All other fields are ids.
+// to [MaxIDLength] printable characters, and may contain slashes. All other fields are ids. Fields
+// without precedence are still checked.
 type Question struct {
 	Bank             string // required
 	Action           string // "" means ActionRecall
 	ServiceAccountID string
 	UserID           string
-	Sender           string // "provider:id", split at the first colon; also the context's provider
-	Channel, Topic   string // the context, for overrides; "": none
-	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. "":
-	// none.
+	// Sender is "provider:id", split at the first colon. Its provider is also that of the context.
+	Sender string
+	// Channel and Topic are the rest of the context, which overrides of the bank's policy compare.
+	// "": none.
+	Channel, Topic string
+	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. An
+	// unknown one is a denial. With a Sender it is CodeInvalid. "": none.
 	ScopingPolicyID string
 }
 
-// Resolution is a decision and its reasons.
+// Resolution is a decision and its reasons. The caller owns it.
 type Resolution struct {
 	// TenantID is a name to show: the user's id, "sa:<id>" or "_unmapped". A user may have an id of
 	// that form, so decide by PrincipalType and ResolvedUserID.
-	TenantID          string
-	PrincipalType     Kind    // KindUser, KindServiceAccount or KindUnmapped
-	ResolvedUserID    *string // the user, or the service account's owner; nil: unknown
-	Outcome           Outcome
-	Reason            string          // a sentence
-	Parameters        Parameters      // zero when denied
-	BankPolicy        json.RawMessage // the bank's policy document; nil: none
-	EffectiveStrategy *string         // nil: none, or denied
-	Revision          string          // of the store's state: equal revisions give equal answers
-	Trace             []TraceEntry    // in the order in which policies were gathered
+	TenantID      string
+	PrincipalType Kind // KindUser, KindServiceAccount or KindUnmapped
+	// ResolvedUserID is the user, or the service account's owner, inactive or not. Nil: there is no
+	// such row, or the sender is unmapped.
+	ResolvedUserID *string
+	Outcome        Outcome
+	// Reason is a sentence for a person. Its wording may change; programs read Outcome and Trace.
+	Reason     string
+	Parameters Parameters // zero when denied
+	// BankPolicy is the bank's policy document, without insignificant white space. Nil: the bank
+	// has none, or the stored one is not JSON.
+	BankPolicy json.RawMessage
+	// EffectiveStrategy is the principal's own strategy, else that of the bank's policy. Nil: there
+	// is none, or the request is denied.
+	EffectiveStrategy *string
+	// Revision is of the store's state: equal revisions give equal answers. It grows with every
+	// write, also of templates and keys, as a decimal number.
+	Revision string
+	// Trace is in the order in which policies were gathered. It has at least one entry for each
+	// statement that reaches the principal, so it may be long. Never nil.
+	Trace []TraceEntry
 }
 
-// Outcome is how a request is decided.
+// Outcome is how a request is decided. A program that only asks whether it is allowed compares with
+// Allow: then every other value, and a new one, is a denial.
 type Outcome string
 
 // The outcomes. Every outcome other than Allow is a denial.
@@ -59,7 +76,8 @@ const (
 	ImplicitDeny Outcome = "implicit_deny" // no statement allows the request
 )
 
-// Effect is what a statement does with the requests that it matches.
+// Effect is what a statement does with the requests that it matches. One deny that matches
+// outweighs every allow.
 type Effect string
 
 // The effects.
@@ -68,32 +86,39 @@ const (
 	EffectDeny  Effect = "deny"
 )
 
-// Context is where a request comes from. The overrides of a bank policy compare it. An empty part
-// matches no override.
+// Context is where a request comes from. The overrides of a bank policy compare it byte by byte;
+// the topic is more specific than the channel, and the channel than the provider. An empty part
+// matches no override. Policies of users do not look at it.
 type Context struct {
 	Provider string // "telegram", for example
 	Channel  string
 	Topic    string
 }
 
-// Parameters tell the host how to carry out an allowed action. In every field, nil means unset; an
-// empty list is set. In JSON all ten keys are present, null where unset.
+// Parameters tell the host how to carry out an allowed action: the Service only merges and returns
+// them. In every field, nil means unset; an empty list is set. In JSON all ten keys are present,
+// null where unset. Numbers are not negative, and texts not empty.
+//
+// Of all matching allows, the highest RecallBudget and RecallMaxTokens and the lowest
+// RetainEveryNTurns count, and lists are united. Of each other text, one allow wins. A denial has
+// none.
 type Parameters struct {
 	RecallBudget    *string `json:"recall_budget"` // low, mid or high
 	RecallMaxTokens *int64  `json:"recall_max_tokens"`
 	// RecallTagGroups are JSON objects, as the policy wrote them, compacted.
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`
-	RetainRoles       []string          `json:"retain_roles"`
-	RetainTags        []string          `json:"retain_tags"`
-	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
-	RetainStrategy    *string           `json:"retain_strategy"`
-	LLMModel          *string           `json:"llm_model"`
-	LLMProvider       *string           `json:"llm_provider"`
-	ExcludeProviders  []string          `json:"exclude_providers"`
+	RecallTagGroups []json.RawMessage `json:"recall_tag_groups"`
+	// In a decision, lists of texts are sorted byte by byte, without duplicates.
+	RetainRoles       []string `json:"retain_roles"`
+	RetainTags        []string `json:"retain_tags"`
+	RetainEveryNTurns *int64   `json:"retain_every_n_turns"`
+	RetainStrategy    *string  `json:"retain_strategy"`
+	LLMModel          *string  `json:"llm_model"`
+	LLMProvider       *string  `json:"llm_provider"`
+	ExcludeProviders  []string `json:"exclude_providers"`
 }
 
-// Decision is the answer to one request. It is immutable and cheap to copy. The zero Decision is a
-// denial.
+// Decision is the answer to one request. It is immutable and cheap to copy, and may be used by
+// several goroutines. The zero Decision is a denial.
 type Decision struct{ of policy.Decision }
 
 // Allowed reports whether the principal may do the action.
@@ -102,11 +127,12 @@ func (d Decision) Allowed() bool { return d.of.Allowed() }
 // Outcome distinguishes a denial by a statement from a denial without an allowing statement.
 func (d Decision) Outcome() Outcome { return Outcome(d.of.Outcome()) }
 
-// Reason is one sentence for a person.
+// Reason is one sentence for a person. It is made at each call, so a request that is allowed need
+// not pay for it.
 func (d Decision) Reason() string { return d.of.Reason() }
 
-// Parameters returns the parameters of the allowed action. The caller owns them. They are zero in a
-// denial.
+// Parameters returns the parameters of the allowed action. The caller owns them: each call copies
+// them. They are zero in a denial.
 func (d Decision) Parameters() Parameters { return Parameters(d.of.Parameters()) }
 
 // Strategy returns the retain strategy in force: the principal's own, else that of the bank policy.
@@ -138,7 +164,8 @@ type TraceEntry struct {
 	Reason        string     // a sentence
 	Sets          Parameters // what a matched entry sets; zero otherwise
 	// Lost maps each parameter of this entry that is not in force to the statement
-	// ("policy#statement") that won. Never nil; empty in a denial.
+	// ("policy#statement") that won. Never nil; empty in a denial. Entries that did not match share
+	// one map: do not write to it.
 	Lost map[string]string
 }
 
@@ -173,15 +200,19 @@ const (
 )
 
 // Policies answers questions about access: what a principal may do, which principals may do
-// something, and what a change would do.
+// something, and what a change would do. Its methods write nothing, report no event and may be
+// called concurrently. For a request that a host serves, call [Service.Decide] instead: it needs no
+// right and uses the cache.
 type Policies struct {
 	*guard
 	*rosters
 }
 
 // Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It
-// reads one snapshot of the store. An unknown or inactive user or service account is a denial, not
-// an error. by needs [ActionUsersRead]. Errors: CodeInvalid, CodeForbidden.
+// reads one snapshot of the store in one call, never the cache. An unknown or inactive user or
+// service account is a denial, not an error; an unmapped sender has what the bank gives to the
+// public. The actions that a host vouches for ([Principal].Actions) do not count. by needs
+// [ActionUsersRead]. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
@@ -198,7 +229,7 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 }
 
 // resolve explains the decision of a checked query. It refuses a subject that more than most
-// statements reach.
+// statements reach, before it makes the trace, which has an entry for each.
 func resolve(
 	compiler *policy.Compiler, snapshot AccessSnapshot, asked AccessQuery, q Question, most int,
 ) (Resolution, error) {
@@ -223,7 +254,8 @@ func resolve(
 	return snapshot.resolution(who, result), nil
 }
 
-// check returns what to read for a query.
+// check returns what to read for a query. It checks all fields and reports all faults. Field is the
+// name of the query parameter: the HTTP interface and Simulate use it.
 func (q Question) check() (AccessQuery, error) {
 	var c checker
 	asked := AccessQuery{BankID: q.Bank}
@@ -263,7 +295,8 @@ func (q Question) check() (AccessQuery, error) {
 	return asked, c.err()
 }
 
-// context refuses an invalid channel or topic.
+// context refuses an invalid channel or topic. Both are only looked up, so an API key is no error
+// here.
 func (c *checker) context(q Question) {
 	if q.Channel != "" {
 		c.lookupForeign("channel", q.Channel)
@@ -274,6 +307,7 @@ func (c *checker) context(q Question) {
 }
 
 // sender refuses a sender other than "provider:id", where provider is an id and id a foreign name.
+// A colon in id is good, because the first one ends the provider.
 func (c *checker) sender(field, provider, id string) {
 	if provider == "" || id == "" {
 		c.add(field, `must be "provider:id"`)
@@ -284,6 +318,9 @@ func (c *checker) sender(field, provider, id string) {
 	}
 }
 
+// resolution returns the public form of a result. A sender that is an inactive user shows no user:
+// it counts as unmapped, and so do its names. A document that is not JSON is left out, because it
+// could not be part of an answer.
 func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
 	r := Resolution{
 		TenantID: who.ID, PrincipalType: who.Kind,
@@ -307,10 +344,13 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 	return r
 }
 
+// hostMay is the decision about [Host] on every bank. It is made once: Decide must not allocate.
 var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
 
 // decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
-// nothing.
+// nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
+// read the store, and allocates. now is from before the read, so that a change in between makes the
+// note useless.
 func (s *guard) decide(
 	ctx context.Context, who copies.Holder, action, bank string, in *policy.Context, now cache.Moment,
 ) (policy.Decision, error) {
@@ -325,7 +365,8 @@ func (s *guard) decide(
 	return d, nil
 }
 
-// traced returns the public form of a trace.
+// traced returns the public form of a trace. It shares what the entries point to, which belongs to
+// this explanation alone.
 func traced(trace []policy.Entry) []TraceEntry {
 	entries := make([]TraceEntry, len(trace))
 	for i := range trace {

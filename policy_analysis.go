@@ -9,39 +9,48 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Reach lists the principals that may do something, and why.
+// Reach lists the principals that may do something, and why. The caller owns it. A bank whose own
+// policy does not parse is closed: then all lists are empty or nil.
 type Reach struct {
-	Users           []string // the ids of active users, sorted; never nil
-	ServiceAccounts []string // likewise
+	// Users are the ids of active users, sorted byte by byte. Nil or empty: none is allowed.
+	Users []string
+	// ServiceAccounts are the ids of active service accounts with an active owner, sorted byte by
+	// byte. Nil or empty: none is allowed.
+	ServiceAccounts []string
 	Public          PublicReach
-	Statements      []Cited // all that match the request, by policy, then statement; never nil
-	Revision        string  // of the store's state: equal revisions give equal answers
+	// Statements are all that match the request, allows and denies, by policy, then statement.
+	// Never nil.
+	Statements []Cited
+	// Revision is of the store's state: equal revisions give equal answers.
+	Revision string
 }
 
 // PublicReach says whether unmapped senders are allowed. The most specific override that matches
 // the context decides (topic over channel over provider). Default decides where no override
-// matches.
+// matches. A bank without public access has neither: no unmapped sender is allowed.
 type PublicReach struct {
-	Default   bool
+	Default   bool                  // whether they are allowed where no override matches
 	Overrides []PublicOverrideReach // in the order of the bank policy; never nil
 }
 
 // PublicOverrideReach says whether unmapped senders are allowed where one override of public access
-// is in force.
+// is in force. An override replaces the default: without the action, it denies.
 type PublicOverrideReach struct {
 	Scope   string // "provider", "channel" or "topic"
 	Value   string
 	Allowed bool
 }
 
-// Cited is a statement of a policy that an active principal has.
+// Cited is a statement of a policy that an active principal has. A deny is cited as well, and so is
+// an allow that a deny overrides.
 type Cited struct {
 	PolicyID  string
 	Statement int // its index in the document, from 0
 	Effect    Effect
 }
 
-// Capability is how some requests are decided: see [Policies.WhatCan].
+// Capability is how some requests are decided: see [Policies.WhatCan]. Alone it says little: a
+// closer element of its list may decide otherwise.
 type Capability struct {
 	Action, Bank string // patterns; read as strings, a request that this element decides
 	Outcome      Outcome
@@ -51,9 +60,12 @@ type Capability struct {
 // WhoCan returns every principal that may do an action ("" means [ActionRecall]) on a bank. These
 // are exactly the active users and service accounts that [Service.Decide] allows it, and the
 // contexts in which it allows it to unmapped senders. The actions that a host vouches for
-// ([Principal].Actions) are not stored and do not count. by needs [ActionUsersRead].
+// ([Principal].Actions) are not stored and do not count, nor do policies that narrow single keys. A
+// user without a row is in no list. by needs [ActionUsersRead].
 //
-// From the first call on, all rows of access are cached. They are as fresh as the cache of Decide.
+// From the first call on, all rows of access are cached, in at most 256 MiB; above that, each call
+// reads them all. They are as fresh as the cache of Decide. The first call after a change compiles
+// the rows.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
@@ -78,6 +90,7 @@ func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string
 	}, nil
 }
 
+// publicReach returns the public form. The caller owns it, because nothing of it is cached.
 func publicReach(found policy.PublicReach) PublicReach {
 	reach := PublicReach{
 		Default: found.Default, Overrides: make([]PublicOverrideReach, len(found.Overrides)),
@@ -145,6 +158,7 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	return list, nil
 }
 
+// capabilities returns the public form of a list, never nil.
 func capabilities(found []policy.Capability) []Capability {
 	list := make([]Capability, len(found))
 	for i, c := range found {
@@ -155,12 +169,17 @@ func capabilities(found []policy.Capability) []Capability {
 
 // MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate]. A
 // statement counts once for each way in which it reaches the subject, because the trace has an
-// element for each.
+// element for each. Resolve has no such limit: what is stored was written by the host, and a bundle
+// may come from anybody.
 const MaxSimulatedStatements = 20_000
 
-// Simulate answers a query as [Policies.Resolve] would after a bundle is applied. It writes
-// nothing. If the bundle would change something, the Revision is not one of the store. by needs
+// Simulate answers a query as [Policies.Resolve] would after a bundle is applied. It writes nothing
+// and reports no event. The stored rows come from the cache of WhoCan. If the bundle would change
+// something, the Revision is not one of the store: it ends in "+simulated". by needs
 // [ActionUsersRead]; Simulate checks the bundle's rows only after by is authorized.
+//
+// Of the bundle it keeps nothing, not even parsed policies. To take a bundle from a caller, parse
+// it with [ParseBundleWithin].
 //
 // Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid when more
 // than [MaxSimulatedStatements] reach the subject.
@@ -202,10 +221,10 @@ type AccessDiff struct {
 }
 
 // PrincipalsDiff is the difference for principals that have equal policies, before and after. Each
-// of them is a witness.
+// of them is a witness: its own answers differ in this way.
 type PrincipalsDiff struct {
-	Principals  []Identity // sorted
-	Differences []Difference
+	Principals  []Identity   // users before service accounts, then by id
+	Differences []Difference // not empty; read it as a list of WhatCan
 }
 
 // Difference is how the answer to some requests changes: those that its patterns cover and that no
@@ -225,8 +244,8 @@ type ChangeKind string
 
 // The kinds of changes.
 const (
-	NewlyAllowed    ChangeKind = "newly_allowed"
-	NewlyDenied     ChangeKind = "newly_denied"
+	NewlyAllowed    ChangeKind = "newly_allowed"    // denied before; Before is zero
+	NewlyDenied     ChangeKind = "newly_denied"     // denied after; After is zero
 	OtherParameters ChangeKind = "other_parameters" // allowed before and after
 	// Unchanged is an exception: a closer pattern without a change.
 	Unchanged ChangeKind = "unchanged"
@@ -250,7 +269,9 @@ type StrategyDiff struct {
 }
 
 // Diff compares what all principals may do under two bundles. Each bundle is the whole state of
-// access. A principal that is in only one bundle is denied everything by the other.
+// access. A principal that is in only one bundle is denied everything by the other. Diff needs no
+// store and no rights, and keeps nothing. It cannot be stopped: see [Access.Preview] for what it
+// may cost. It may be called concurrently.
 //
 // Errors: CodeInvalid and CodeExists, joined: those of [Access.Apply] about the bundle. Each Field
 // is a JSON pointer that starts with "/before" or "/after".
@@ -265,8 +286,10 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 }
 
 // Preview returns what [Access.Apply] of a bundle would change in what all principals may do. It
-// writes nothing. by needs [ActionUsersRead]. Like [Policies.WhatCan], it takes seconds where a
-// policy has thousands of action patterns and of bank patterns. It stops when ctx ends.
+// writes nothing. by needs [ActionUsersRead]; unlike Apply, it is not for the host alone. The
+// stored rows come from the cache of [Policies.WhoCan], and may change before Apply. Like
+// [Policies.WhatCan], it takes seconds where a policy has thousands of action patterns and of bank
+// patterns. It stops when ctx ends.
 //
 // Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
 func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
@@ -282,7 +305,8 @@ func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (Acce
 	return found, nil
 }
 
-// alone returns the rows of a bundle that is the whole state of access.
+// alone returns the rows of a bundle that is the whole state of access. A row that names a missing
+// row is an error, because no store can supply it.
 func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
 	b, err := b.normalize(compiler)
 	if err != nil {
@@ -292,11 +316,13 @@ func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
 	return r, err
 }
 
-// under puts a prefix before the pointers of errors.
+// under puts a prefix before the pointers of errors. The errors themselves stay: they may be
+// shared.
 func under(prefix string, err error) error {
 	return Relocate(err, func(e *Error) string { return prefix + e.Field })
 }
 
+// diff compares two rosters. It is incomplete when call ends early: the caller checks its Err.
 func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) AccessDiff {
 	found := compiler.Diff(before.census(call), after.census(call))
 	var d AccessDiff
@@ -320,6 +346,8 @@ func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) Ac
 	return d
 }
 
+// accessDifferences returns the public form of a list. Its elements share what their parameters
+// point to.
 func accessDifferences(found []policy.Difference) []Difference {
 	list := make([]Difference, len(found))
 	for i, d := range found {

@@ -10,52 +10,74 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// Finding is a possible mistake in a bundle.
+// Finding is a possible mistake in a bundle. With a Policy and a Principal, it is about the policy
+// as that principal has it.
 type Finding struct {
-	Code      FindingCode
-	Severity  Severity
-	Pointer   string   // the place: a JSON pointer into the bundle
-	Policy    string   // the policy concerned; "": none
-	Statement int      // of that policy; -1: no single one
-	Bank      string   // the bank whose policy is concerned; "": none
-	Principal Identity // the principal concerned, or an example; zero: none
-	Message   string   // a sentence
+	Code     FindingCode
+	Severity Severity
+	// Pointer is the place: a JSON pointer (RFC 6901) into the bundle, such as
+	// "/policies/0/document/statements/1". It fits the bundle's [Bundle.JSON].
+	Pointer string
+	// Policy is the id of the policy concerned. "": none.
+	Policy string
+	// Statement is an index into the statements of Policy, from 0. -1: the finding is about no
+	// single one.
+	Statement int
+	// Bank is the id of the bank whose policy is concerned. "": none.
+	Bank string
+	// Principal is the principal concerned, or an example of those concerned. Zero: none.
+	Principal Identity
+	// Message is a sentence for a person. Its wording may change; programs read Code. It quotes ids
+	// and patterns of the bundle.
+	Message string
 }
 
-// FindingCode is a kind of finding. Codes are stable.
+// FindingCode is a kind of finding. Codes are stable: programs may rely on them. New ones may
+// follow.
 type FindingCode string
 
 // The codes of findings.
 const (
-	// Apply would refuse the row.
+	// Apply would refuse the row: a bad id, a key that appears twice, a text that is too long, or a
+	// channel of two users.
 	FindingRow FindingCode = "row_invalid"
-	// A policy does not parse: its holders are denied everything.
+	// A policy or bank policy does not parse. Stored like that, the holders of the policy are
+	// denied everything, and so is every principal on the bank.
 	FindingDocument FindingCode = "document_invalid"
-	// A row names another row that is not in the bundle.
+	// A row names another row that is not in the bundle: a member, or a policy or principal of an
+	// attachment. Apply would accept it when the store has that row.
 	FindingReference FindingCode = "reference_missing"
-	// The policy that narrows a service account is not in the bundle.
+	// The policy that narrows a service account is not in the bundle. Stored like that, the account
+	// is denied everything.
 	FindingScoping FindingCode = "scoping_missing"
-	// The owner of a service account is not in the bundle.
+	// The owner of a service account is not in the bundle. Stored like that, the account is denied
+	// everything.
 	FindingOwner FindingCode = "owner_missing"
-	// The owner of a service account is inactive, so the account is denied everything.
+	// The owner of a service account is inactive, so the account is denied everything. It is a
+	// warning: the owner may become active again.
 	FindingInactiveOwner FindingCode = "owner_inactive"
-	// The policy that narrows a service account leaves it all that its owner has.
+	// The policy that narrows a service account leaves it all that its owner has: the account is
+	// not narrowed at all.
 	FindingIdleScoping FindingCode = "scoping_idle"
-	// A policy is attached to nothing and narrows no service account.
+	// A policy is attached to nothing and narrows no service account. Keys that it narrows are not
+	// in a bundle, so it may still have an effect on their bearers.
 	FindingUnattached FindingCode = "policy_unattached"
-	// A group has no members.
+	// A group has no members. What is attached to it reaches no principal.
 	FindingEmptyGroup FindingCode = "group_empty"
-	// An action pattern covers no known action.
+	// An action pattern covers no known action, of those that the host and this service ask about.
 	FindingUnknownAction FindingCode = "action_unknown"
-	// A statement is redundant: removing it changes no decision.
+	// A statement is redundant: removing it changes no decision, and no parameter of one.
 	FindingNeedless FindingCode = "statement_needless"
-	// A redundant allow: everything that it covers is denied to its holders.
+	// A redundant allow: everything that it covers is denied to its holders. A reader of the policy
+	// may think that they have the right.
 	FindingShadowed FindingCode = "statement_shadowed"
-	// Only the ids of two policies decide which of their values is in force.
+	// Only the ids of two policies decide which of their values is in force. The order of ids is an
+	// accident, so the result is one. Principal is the first user with it; a priority settles it.
 	FindingTie FindingCode = "tie"
 )
 
-// Severity is how much a [Finding] matters.
+// Severity is how much a [Finding] matters. It follows from the finding's Code. Two severities are
+// known; treat another one as a warning.
 type Severity string
 
 // The severities.
@@ -65,9 +87,9 @@ const (
 )
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
-// state of access, such as [AccessStore].AllAccess returns. known are the actions that the host
-// asks about, in addition to those of this service. Nil: the actions are not known, and no pattern
-// is reported as unknown.
+// state of access, such as [AccessStore].AllAccess returns; Lint does not change it. known are the
+// actions that the host asks about, in addition to those of this service. Nil: the actions are not
+// known, and no pattern is reported as unknown.
 //
 // Each finding is exact. Lint decides what a statement, a tie or the policy of a service account
 // changes, for every class of requests that the policies distinguish, and for every holder.
@@ -77,12 +99,18 @@ const (
 // single patterns of a statement, several statements that are redundant only together, or the
 // overrides of bank policies.
 //
-// The list is sorted by Pointer and never nil.
+// Lint needs no store, no Service and no rights. It may be called concurrently. It keeps nothing
+// and cannot be stopped; where a policy has thousands of action patterns and of bank patterns, it
+// takes long, as [Policies.WhatCan] does.
+//
+// The list is sorted by Pointer, with numbers by their value, and never nil. It has all findings:
+// the limit of [MaxErrors] does not hold here.
 func Lint(bundle Bundle, known []string) []Finding {
 	l := &linter{bundle: bundle, compiler: policy.NewCompiler()}
 	l.rows()
 	l.attachments()
 	l.owners()
+	// This service asks for these itself, and ActionRecall as a pattern covers the last two.
 	if known != nil {
 		l.actions(append([]string{
 			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionAuditRead, ActionRecall,
@@ -90,6 +118,7 @@ func Lint(bundle Bundle, known []string) []Finding {
 		}, known...))
 	}
 	l.classes()
+	// Two findings of one place are sorted by code and message, so the order is always the same.
 	slices.SortStableFunc(l.found, func(a, b Finding) int {
 		return cmp.Or(
 			comparePointers(a.Pointer, b.Pointer), strings.Compare(string(a.Code), string(b.Code)),
@@ -99,12 +128,16 @@ func Lint(bundle Bundle, known []string) []Finding {
 	return append([]Finding{}, l.found...)
 }
 
+// linter collects the findings of one call of Lint. It keeps the bundle as it was given, because
+// pointers and messages are about that and not about its normalized form. One goroutine uses it,
+// once.
 type linter struct {
-	bundle   Bundle // as it was given
-	compiler *policy.Compiler
+	bundle   Bundle           // as it was given
+	compiler *policy.Compiler // its own: it remembers documents of this call alone
 	found    []Finding
 }
 
+// add adds a finding. Its severity follows from its code: an error is what Apply refuses.
 func (l *linter) add(f Finding) {
 	f.Severity = SeverityWarning
 	switch f.Code {
@@ -114,15 +147,19 @@ func (l *linter) add(f Finding) {
 	l.found = append(l.found, f)
 }
 
-// rows finds rows that Apply would refuse.
+// rows finds rows that Apply would refuse. It uses Apply's own checks, so that the two agree.
+// endless lifts their limit. A place with a fault of form gets no second finding for its reference:
+// a bad id names no row either way.
 func (l *linter) rows() {
 	c := &checker{compiler: l.compiler, endless: true}
 	normal, _ := l.bundle.normalizeWith(c)
+	// told has the places with a fault of form.
 	told := map[string]bool{}
 	for _, e := range c.errs {
 		told[e.Field] = true
 		l.refused(e, FindingRow)
 	}
+	// The bundle is the whole state: no row of a store can complete it.
 	a := newApplication(Bundle{}, normal)
 	a.endless = true
 	a.checkReferences()
@@ -134,10 +171,13 @@ func (l *linter) rows() {
 	}
 }
 
-// refused adds a finding for an error of Apply.
+// refused adds a finding for an error of Apply. It reads the row from the error's pointer, which
+// always has the form /list/index or is longer. A channel of another user is a fault of the row,
+// and no missing reference.
 func (l *linter) refused(e *Error, code FindingCode) {
 	f := Finding{Code: code, Pointer: e.Field, Statement: -1}
 	tokens := strings.Split(e.Field, "/")[1:]
+	// Each error of Apply is about a row, so the second token is always an index.
 	i, _ := strconv.Atoi(tokens[1])
 	switch tokens[0] {
 	case "policies":
@@ -168,7 +208,10 @@ func (l *linter) refused(e *Error, code FindingCode) {
 	l.add(f)
 }
 
-// attachments finds policies and groups that reach no principal.
+// attachments finds policies and groups that reach no principal. Bank policies have no attachments:
+// a bank is found by its id. A missing policy or group is a finding of rows. It looks at names
+// alone: a policy that is attached to an empty group counts as attached, and the group has the
+// finding.
 func (l *linter) attachments() {
 	used := map[string]bool{}
 	for _, a := range l.bundle.Attachments {
@@ -198,7 +241,8 @@ func (l *linter) attachments() {
 	}
 }
 
-// owners finds service accounts whose owners are inactive.
+// owners finds service accounts whose owners are inactive. An owner that is missing is a finding of
+// rows.
 func (l *linter) owners() {
 	users := index(l.bundle.Users, User.key)
 	for i, a := range l.bundle.ServiceAccounts {
@@ -213,10 +257,11 @@ func (l *linter) owners() {
 	}
 }
 
-// at returns the pointer to a row.
+// at returns the pointer to a row. list is the name of the list in the JSON form of a bundle.
 func at(list string, i int) string { return "/" + list + "/" + strconv.Itoa(i) }
 
-// comparePointers orders numbers by their value.
+// comparePointers orders numbers by their value, so that row 10 follows row 9. It compares the
+// parts of a pointer one by one. A number and a text are compared as texts.
 func comparePointers(a, b string) int {
 	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), func(a, b string) int {
 		m, errA := strconv.Atoi(a)
@@ -228,8 +273,11 @@ func comparePointers(a, b string) int {
 	})
 }
 
-// actions finds patterns that cover no known action.
+// actions finds patterns that cover no known action, in access policies and in the public access of
+// banks. Documents that do not parse are skipped: rows reports them. A pattern that covers only
+// actions that nobody asks for is probably misspelled. One known action is enough for a pattern.
 func (l *linter) actions(known []string) {
+	// f is the place so far, to which check adds the pattern.
 	check := func(f Finding, patterns []string) {
 		for i, p := range patterns {
 			if !slices.ContainsFunc(known, func(action string) bool {
@@ -263,6 +311,7 @@ func (l *linter) actions(known []string) {
 			f.Pointer += "/default"
 			check(f, document.PublicAccess.Default.Actions)
 		}
+		// Strategies name no actions, so their overrides have nothing to check.
 		for n, o := range document.PublicAccess.Overrides {
 			f := f
 			f.Pointer += "/overrides/" + strconv.Itoa(n)
@@ -271,11 +320,15 @@ func (l *linter) actions(known []string) {
 	}
 }
 
+// statementAt returns the pointer to a statement of a policy, both by index.
 func statementAt(policy, statement int) string {
 	return at("policies", policy) + "/document/statements/" + strconv.Itoa(statement)
 }
 
-// classes finds what only a check of every class of requests can show.
+// classes finds what only a check of every class of requests can show. It groups principals by
+// their policies, so its cost follows the different sets of policies and not the number of
+// principals. What it finds names rows by id: the first row with that id is meant, as in
+// everybodyActive. Ties concern users alone: a service account has those of its owner.
 func (l *linter) classes() {
 	r := l.everybodyActive()
 	found := l.compiler.Lint(r.census(nil))
@@ -322,8 +375,9 @@ func (l *linter) classes() {
 	}
 }
 
-// everybodyActive returns the bundle's rows with every principal active. Of two rows with one id,
-// the first counts.
+// everybodyActive returns the bundle's rows with every principal active: a right that rests today
+// has to be right when its holder is active again. Of two rows with one id, the first counts. The
+// caller's bundle stays as it is.
 func (l *linter) everybodyActive() *roster {
 	users, accounts := slices.Clone(l.bundle.Users), slices.Clone(l.bundle.ServiceAccounts)
 	for i := range users {
@@ -337,7 +391,8 @@ func (l *linter) everybodyActive() *roster {
 	return noRows.under(b)
 }
 
-// positions returns the index of each row. Of two rows with one key, the first counts.
+// positions returns the index of each row. Of two rows with one key, the first counts, so it goes
+// backward.
 func positions[R any](rows []R, key func(R) string) map[string]int {
 	at := map[string]int{}
 	for i, row := range slices.Backward(rows) {
