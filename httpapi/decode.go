@@ -126,8 +126,8 @@ func (q query) check(known queryKeys, clip func(string) string) error {
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(known, key) {
 			wrong = append(wrong, unknownKey(key, known, clip))
-		} else if _, err := q.text(key); err != nil {
-			wrong = append(wrong, err)
+		} else if len(q[key]) > 1 {
+			wrong = append(wrong, svc.Invalid(key, "must be given once"))
 		}
 		if len(wrong) == mostUnknown {
 			break
@@ -152,32 +152,11 @@ func unknownKey(key string, known queryKeys, clip func(string) string) error {
 }
 
 // text returns the one value of a key; "" when it is absent or empty.
-func (q query) text(key string) (string, error) {
-	if len(q[key]) > 1 {
-		return "", svc.Invalid(key, "must be given once")
-	}
-	return url.Values(q).Get(key), nil
-}
-
-// texts reads the values of several keys.
-func (q query) texts(into map[string]*string) error {
-	for key, value := range into {
-		text, err := q.text(key)
-		if err != nil {
-			return err
-		}
-		*value = text
-	}
-	return nil
-}
+func (q query) text(key string) string { return url.Values(q).Get(key) }
 
 // bool returns a truth value; false when it is absent or empty.
 func (q query) bool(key string) (bool, error) {
-	text, err := q.text(key)
-	if err != nil {
-		return false, err
-	}
-	switch strings.ToLower(text) {
+	switch strings.ToLower(q.text(key)) {
 	case "true", "1":
 		return true, nil
 	case "false", "0", "":
@@ -188,9 +167,11 @@ func (q query) bool(key string) (bool, error) {
 
 // full reports whether the query asks for the full view.
 func (q query) full() (bool, error) {
-	view, err := q.text("view")
-	if err == nil && view != "" && view != "full" {
-		err = svc.Invalid("view", `must be "full", or absent`)
+	switch q.text("view") {
+	case "full":
+		return true, nil
+	case "":
+		return false, nil
 	}
-	return view == "full", err
+	return false, svc.Invalid("view", `must be "full", or absent`)
 }

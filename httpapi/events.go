@@ -22,7 +22,7 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if limit, _ := r.query.text("limit"); limit == "" {
+	if r.query.text("limit") == "" {
 		p.limit = eventsLimit
 	}
 	if query.Before, err = p.number(); err != nil {
@@ -38,26 +38,23 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 
 // events reads the parameters of a list of events.
 func (q query) events() (query svc.AuditQuery, err error) {
-	var since, until string
-	if err := q.texts(map[string]*string{
-		"actor": &query.ActorID, "actor_kind": (*string)(&query.ActorKind),
-		"target": &query.TargetID, "target_kind": (*string)(&query.TargetKind),
-		"since": &since, "until": &until,
-	}); err != nil {
+	query = svc.AuditQuery{
+		ActorID: q.text("actor"), ActorKind: svc.Kind(q.text("actor_kind")),
+		TargetID: q.text("target"), TargetKind: svc.TargetKind(q.text("target_kind")),
+	}
+	if query.Since, err = q.instant("since"); err != nil {
 		return query, err
 	}
-	if query.Since, err = optionalInstant("since", since); err != nil {
-		return query, err
-	}
-	query.Until, err = optionalInstant("until", until)
+	query.Until, err = q.instant("until")
 	return query, err
 }
 
-func optionalInstant(parameter, text string) (time.Time, error) {
-	if text == "" {
+// instant returns a time; zero when it is absent or empty.
+func (q query) instant(key string) (time.Time, error) {
+	if q.text(key) == "" {
 		return time.Time{}, nil
 	}
-	return instant(parameter, text)
+	return instant(key, q.text(key))
 }
 
 // number returns the number at which the previous page ended; 0: from the start.

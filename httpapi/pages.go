@@ -34,13 +34,9 @@ type page struct {
 
 // page reads the parameters limit and cursor.
 func (q query) page() (p page, err error) {
-	limit, err := q.text("limit")
-	if err != nil {
-		return p, err
-	}
-	cursor, err := q.text("cursor")
-	if err != nil || limit == "" && cursor == "" {
-		return p, err
+	limit, cursor := q.text("limit"), q.text("cursor")
+	if limit == "" && cursor == "" {
+		return p, nil
 	}
 	p.limit = maxLimit
 	if limit != "" {

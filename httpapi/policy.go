@@ -10,15 +10,12 @@ import (
 )
 
 func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
-	var q svc.Question
-	if err := r.query.texts(map[string]*string{
-		"bank": &q.Bank, "action": &q.Action, "sa_id": &q.ServiceAccountID, "user_id": &q.UserID,
-		"sender": &q.Sender, "channel": &q.Channel, "topic": &q.Topic,
-		"scoping_policy_id": &q.ScopingPolicyID,
-	}); err != nil {
-		return err
-	}
-	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, q)
+	q := r.query
+	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, svc.Question{
+		Bank: q.text("bank"), Action: q.text("action"), ServiceAccountID: q.text("sa_id"),
+		UserID: q.text("user_id"), Sender: q.text("sender"), Channel: q.text("channel"),
+		Topic: q.text("topic"), ScopingPolicyID: q.text("scoping_policy_id"),
+	})
 	if err != nil {
 		return err
 	}
@@ -47,10 +44,7 @@ func wireResolution(r svc.Resolution) wire.Resolution {
 }
 
 func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
-	var action, bank string
-	if err := r.query.texts(map[string]*string{"action": &action, "bank": &bank}); err != nil {
-		return err
-	}
+	action, bank := r.query.text("action"), r.query.text("bank")
 	reach, err := h.service.Policies.WhoCan(r.Context(), r.by, action, bank)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ type Route struct {
 type route struct {
 	Route
 	serve func(*Handler, http.ResponseWriter, *request) error
-	query queryKeys // the keys that it reads; a request with another key is refused
+	query queryKeys // the keys that it reads; a request with another key, or one twice, is refused
 }
 
 // queryKeys are the keys that a query may have.

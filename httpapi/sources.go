@@ -80,10 +80,7 @@ func sourceView(s svc.Source, full bool) any {
 }
 
 func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
-	filter, err := r.catalogFilter()
-	if err != nil {
-		return err
-	}
+	filter := r.query.catalogFilter()
 	offered, err := h.service.Sources.Browse(r.Context(), r.by, r.params["name"], filter)
 	if err != nil {
 		return err

@@ -13,11 +13,7 @@ import (
 )
 
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
-	var query svc.TemplateQuery
-	err := r.query.texts(map[string]*string{"category": &query.Category, "tag": &query.Tag})
-	if err != nil {
-		return err
-	}
+	query := svc.TemplateQuery{Category: r.query.text("category"), Tag: r.query.text("tag")}
 	p, err := r.query.page()
 	if err != nil {
 		return err
@@ -294,16 +290,12 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 }
 
 // update reads the parameters of an update.
-func (q query) update() (in svc.UpdateRequest, err error) {
-	var resolution, edits string
-	if in.Force, err = q.bool("force"); err != nil {
-		return in, err
-	}
-	err = q.texts(map[string]*string{
-		"resolution": &resolution, "local_edits": &edits, "revision": &in.Revision,
-	})
-	in.Resolution, in.LocalEdits = svc.UpdateResolution(resolution), svc.LocalEdits(edits)
-	return in, err
+func (q query) update() (svc.UpdateRequest, error) {
+	force, err := q.bool("force")
+	return svc.UpdateRequest{
+		Force: force, Resolution: svc.UpdateResolution(q.text("resolution")),
+		LocalEdits: svc.LocalEdits(q.text("local_edits")), Revision: q.text("revision"),
+	}, err
 }
 
 func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {

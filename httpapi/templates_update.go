@@ -47,11 +47,7 @@ func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
-	filter, err := r.catalogFilter()
-	if err != nil {
-		return err
-	}
-	listings, err := h.service.Sources.Search(r.Context(), r.by, filter)
+	listings, err := h.service.Sources.Search(r.Context(), r.by, r.query.catalogFilter())
 	if err != nil {
 		return err
 	}
@@ -65,11 +61,8 @@ func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
 	return sendJSON(w, http.StatusOK, answer)
 }
 
-func (r *request) catalogFilter() (filter svc.CatalogFilter, err error) {
-	err = r.query.texts(map[string]*string{
-		"category": &filter.Category, "tag": &filter.Tag, "q": &filter.Text,
-	})
-	return filter, err
+func (q query) catalogFilter() svc.CatalogFilter {
+	return svc.CatalogFilter{Category: q.text("category"), Tag: q.text("tag"), Text: q.text("q")}
 }
 
 func (h *Handler) templateHistory(w http.ResponseWriter, r *request) error {
