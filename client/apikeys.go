@@ -146,7 +146,7 @@ func keyOf(holder svc.Identity) func(wire.FullAPIKey) svc.APIKey {
 		return svc.APIKey{
 			ID: in.ID, Holder: holder, Prefix: in.APIKeyPrefix, Description: in.Description,
 			CreatedAt: in.CreatedAt, ExpiresAt: orZero(in.ExpiresAt), Disabled: in.Disabled,
-			LastUsedAt: orZero(in.LastUsedAt), ScopingPolicyID: orEmpty(in.ScopingPolicyID),
+			LastUsedAt: orZero(in.LastUsedAt), ScopingPolicyID: orZero(in.ScopingPolicyID),
 		}
 	}
 }

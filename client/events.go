@@ -45,11 +45,11 @@ func optionalInstant(at time.Time) string {
 func auditRecord(in wire.Event) svc.AuditRecord {
 	t := in.Target
 	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
-		Time: in.Time.Time, Actor: identity(in.Actor.Identity), ActorKey: orEmpty(in.Actor.KeyID),
+		Time: in.Time.Time, Actor: identity(in.Actor.Identity), ActorKey: orZero(in.Actor.KeyID),
 		Action: svc.EventAction(in.Action),
 		Target: svc.Target{
 			Kind: svc.TargetKind(t.Kind), ID: t.ID,
-			Scope: svc.Scope(orEmpty(t.Scope)), Owner: orEmpty(t.Owner),
+			Scope: svc.Scope(orZero(t.Scope)), Owner: orZero(t.Owner),
 		},
 	}}
 	if t.Holder != nil {
@@ -64,5 +64,5 @@ func auditRecord(in wire.Event) svc.AuditRecord {
 }
 
 func identity(in wire.Identity) svc.Identity {
-	return svc.Identity{Kind: svc.Kind(in.Kind), ID: orEmpty(in.ID)}
+	return svc.Identity{Kind: svc.Kind(in.Kind), ID: orZero(in.ID)}
 }

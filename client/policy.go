@@ -27,10 +27,7 @@ func (c *Policies) Simulate(
 	if err != nil {
 		return svc.Resolution{}, err
 	}
-	body := wire.Simulation{Bundle: bundle, Query: wire.Query{
-		Bank: q.Bank, Action: q.Action, SAID: q.ServiceAccountID, UserID: q.UserID,
-		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
-	}}
+	body := wire.Simulation{Bundle: bundle, Query: wire.Query(q)}
 	resolution, err := c.resolve(ctx, at("POST /debug/simulate").with(body))
 	return resolution, outOfBody(err)
 }
@@ -53,25 +50,17 @@ func (c *Policies) WhoCan(ctx context.Context, action, bank string) (svc.Reach, 
 }
 
 func reach(in wire.Reach) svc.Reach {
-	out := svc.Reach{
+	override := func(o wire.PublicOverrideReach) svc.PublicOverrideReach {
+		return svc.PublicOverrideReach(o)
+	}
+	return svc.Reach{
 		Users: in.Users, ServiceAccounts: in.ServiceAccounts, Revision: in.Revision,
 		Public: svc.PublicReach{
 			Default:   in.Public.Default,
-			Overrides: make([]svc.PublicOverrideReach, len(in.Public.Overrides)),
+			Overrides: wire.Each(in.Public.Overrides, override),
 		},
-		Statements: make([]svc.Cited, len(in.Statements)),
+		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.Cited { return svc.Cited(s) }),
 	}
-	for i, o := range in.Public.Overrides {
-		out.Public.Overrides[i] = svc.PublicOverrideReach{
-			Scope: o.Scope, Value: o.Value, Allowed: o.Allowed,
-		}
-	}
-	for i, s := range in.Statements {
-		out.Statements[i] = svc.Cited{
-			PolicyID: s.PolicyID, Statement: s.Statement, Effect: svc.Effect(s.Effect),
-		}
-	}
-	return out
 }
 
 func (c *Policies) resolve(ctx context.Context, r request) (svc.Resolution, error) {
@@ -81,21 +70,19 @@ func (c *Policies) resolve(ctx context.Context, r request) (svc.Resolution, erro
 			TenantID: in.TenantID, PrincipalType: svc.Kind(in.PrincipalType),
 			ResolvedUserID: a.ResolvedUserID, Outcome: svc.Outcome(in.Decision), Reason: in.Reason,
 			EffectiveStrategy: in.EffectiveStrategy, Revision: in.Revision,
-			Parameters: svc.Parameters(a.Parameters),
-			Trace:      make([]svc.TraceEntry, len(in.Trace)),
+			Parameters: a.Parameters, Trace: wire.Each(in.Trace, traceEntry),
 		}
 		if string(in.BankPolicy) != "null" {
 			out.BankPolicy = in.BankPolicy
 		}
-		for i, e := range in.Trace {
-			out.Trace[i] = svc.TraceEntry{
-				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement,
-				Effect: svc.Effect(e.Effect), Matched: e.Matched,
-				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
-				Code: svc.TraceCode(e.Code), Reason: e.Reason,
-				Sets: svc.Parameters(e.Sets), Lost: e.Lost,
-			}
-		}
 		return out
 	})
+}
+
+func traceEntry(e wire.TraceEntry) svc.TraceEntry {
+	return svc.TraceEntry{
+		PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: svc.Effect(e.Effect),
+		Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
+		Code: svc.TraceCode(e.Code), Reason: e.Reason, Sets: svc.Parameters(e.Sets), Lost: e.Lost,
+	}
 }

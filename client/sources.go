@@ -66,15 +66,13 @@ func (c *Sources) Search(
 	r := at("GET /admin/source-templates")
 	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
 	return call(ctx, c.conn, r, func(in wire.SourceListings) []svc.SourceListing {
-		listings := []svc.SourceListing{}
-		for _, one := range in.Sources {
-			listings = append(listings, svc.SourceListing{
+		return wire.Each(in.Sources, func(one wire.SourceListing) svc.SourceListing {
+			return svc.SourceListing{
 				Source:          svc.SourceKey{Scope: svc.ScopeServer, Name: one.SourceName},
 				SourceTemplates: sourceTemplates(one.SourceTemplates),
-				Problem:         orEmpty(one.Problem),
-			})
-		}
-		return listings
+				Problem:         orZero(one.Problem),
+			}
+		})
 	})
 }
 
@@ -93,7 +91,7 @@ func source(in wire.FullSource) Source {
 	return Source{
 		SigningKey: key, Serial: orZero(in.Serial),
 		SourceKey: svc.SourceKey{
-			Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), Name: in.Name,
+			Scope: svc.Scope(in.Scope), Owner: orZero(in.Owner), Name: in.Name,
 		},
 		URL: in.URL, Description: in.Description, HasAuth: in.HasAuth,
 		CreatedAt: in.CreatedAt.Time, UpdatedAt: in.UpdatedAt.Time,
@@ -101,24 +99,21 @@ func source(in wire.FullSource) Source {
 }
 
 func sourceTemplates(in wire.SourceTemplates) svc.SourceTemplates {
-	offered := svc.SourceTemplates{
-		Templates: []svc.SourceTemplate{}, Bad: []svc.CatalogProblem{},
+	return svc.SourceTemplates{
+		Templates: wire.Each(in.Templates, sourceTemplate),
+		Bad: wire.Each(in.Bad, func(b wire.BadEntry) svc.CatalogProblem {
+			return svc.CatalogProblem{Index: b.Index, ID: orZero(b.ID), Reason: b.Reason}
+		}),
 		FetchedAt: orZero(in.FetchedAt).Time, Stale: in.Stale,
 	}
-	for _, t := range in.Templates {
-		content := svc.Content{
+}
+
+func sourceTemplate(t wire.SourceTemplate) svc.SourceTemplate {
+	return svc.SourceTemplate{
+		CatalogEntry: svc.CatalogEntry{ID: t.ID, Content: svc.Content{
 			Name: t.Name, Description: t.Description, Category: t.Category,
 			Integrations: t.Integrations, Tags: t.Tags,
-		}
-		offered.Templates = append(offered.Templates, svc.SourceTemplate{
-			CatalogEntry: svc.CatalogEntry{ID: t.ID, Content: content},
-			InstalledAs:  t.InstalledAs, Behind: t.Behind,
-		})
+		}},
+		InstalledAs: t.InstalledAs, Behind: t.Behind,
 	}
-	for _, b := range in.Bad {
-		offered.Bad = append(offered.Bad, svc.CatalogProblem{
-			Index: b.Index, ID: orEmpty(b.ID), Reason: b.Reason,
-		})
-	}
-	return offered
 }

@@ -95,11 +95,12 @@ type updateCheck struct {
 }
 
 func updateCheckOf(in updateCheck) svc.UpdateCheck {
-	check := svc.UpdateCheck{CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision}
-	check.HasUpdate = in.HasUpdate != nil && *in.HasUpdate
+	check := svc.UpdateCheck{
+		HasUpdate:       orZero(in.HasUpdate),
+		CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision,
+	}
 	if in.SourceName != nil {
-		scope := svc.Scope(orEmpty(in.SourceScope))
-		check.Source = &svc.SourceKey{Scope: scope, Name: *in.SourceName}
+		check.Source = new(sourceKey(orZero(in.SourceScope), *in.SourceName))
 	}
 	return check
 }
@@ -124,8 +125,8 @@ func (c *Templates) Update(
 	}
 	return call(ctx, c.conn, r, func(in wire.Update) svc.Update {
 		return svc.Update{
-			Updated: in.Updated, PreviousRevision: orEmpty(in.PreviousRevision),
-			NewRevision: orEmpty(in.NewRevision), Template: template(in.Template),
+			Updated: in.Updated, PreviousRevision: orZero(in.PreviousRevision),
+			NewRevision: orZero(in.NewRevision), Template: template(in.Template),
 		}
 	})
 }
@@ -135,16 +136,13 @@ func (c *Templates) Update(
 func (c *Templates) Diff(ctx context.Context, id string) (svc.TemplateDiff, error) {
 	r := at("GET /admin/templates/{template_id}/diff", id)
 	return call(ctx, c.conn, r, func(in wire.TemplateDiff) svc.TemplateDiff {
-		diff := svc.TemplateDiff{
+		change := func(c wire.ContentChange) svc.ContentChange {
+			return svc.ContentChange{Path: c.Path, Base: c.Base, Ours: c.Ours, Theirs: c.Theirs}
+		}
+		return svc.TemplateDiff{
 			CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision,
-			Changes: []svc.ContentChange{},
+			Changes: wire.Each(in.Changes, change),
 		}
-		for _, change := range in.Changes {
-			diff.Changes = append(diff.Changes, svc.ContentChange{
-				Path: change.Path, Base: change.Base, Ours: change.Ours, Theirs: change.Theirs,
-			})
-		}
-		return diff
 	})
 }
 
@@ -156,11 +154,8 @@ func (c *Templates) History(
 	r := at("GET /admin/templates/{template_id}/history", id)
 	return list(ctx, c.conn, r, "versions", func(in wire.TemplateVersion) svc.TemplateVersion {
 		return svc.TemplateVersion{
-			Number: in.Version, SourceRevision: orEmpty(in.SourceRevision), UpdatedAt: in.UpdatedAt,
-			Content: svc.Content{
-				Name: in.Name, Description: in.Description, Category: in.Category,
-				Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
-			},
+			Number: in.Version, Content: svc.Content(in.Content),
+			SourceRevision: orZero(in.SourceRevision), UpdatedAt: in.UpdatedAt,
 		}
 	})
 }
@@ -178,20 +173,14 @@ func (c *Templates) Rollback(
 func template(in wire.Template) svc.Template {
 	t := svc.Template{
 		TemplateKey: svc.TemplateKey{
-			Scope: svc.Scope(in.Scope), Owner: orEmpty(in.Owner), ID: in.ID,
+			Scope: svc.Scope(in.Scope), Owner: orZero(in.Owner), ID: in.ID,
 		},
-		Content: svc.Content{
-			Name: in.Name, Description: in.Description, Category: in.Category,
-			Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
-		},
-		InstalledAt: in.InstalledAt, UpdatedAt: in.UpdatedAt,
+		Content: svc.Content(in.Content), InstalledAt: in.InstalledAt, UpdatedAt: in.UpdatedAt,
 	}
 	if in.SourceName != nil {
-		source := svc.SourceKey{
-			Scope: svc.Scope(orEmpty(in.SourceScope)), Owner: orEmpty(in.SourceOwner),
-			Name: *in.SourceName,
-		}
-		t.Origin = &svc.Origin{Source: source, Revision: orEmpty(in.SourceRevision)}
+		source := sourceKey(orZero(in.SourceScope), *in.SourceName)
+		source.Owner = orZero(in.SourceOwner)
+		t.Origin = &svc.Origin{Source: source, Revision: orZero(in.SourceRevision)}
 	}
 	return t
 }
@@ -218,11 +207,9 @@ func optionalText(patch *svc.TextPatch) strictjson.Optional[string] {
 		return strictjson.Optional[string]{}
 	}
 	return strictjson.Optional[string]{
-		Set: true, Null: patch.Value == nil, Value: orEmpty(patch.Value),
+		Set: true, Null: patch.Value == nil, Value: orZero(patch.Value),
 	}
 }
-
-func orEmpty(text *string) string { return orZero(text) }
 
 // orZero returns the pointed-to value; for nil the zero value.
 func orZero[T any](value *T) (zero T) {
@@ -237,25 +224,24 @@ func orZero[T any](value *T) (zero T) {
 func (c *Templates) CheckUpdates(ctx context.Context) (svc.UpdateReport, error) {
 	r := at("POST /admin/templates/check-updates")
 	return call(ctx, c.conn, r, func(in wire.UpdateReport) svc.UpdateReport {
-		report := svc.UpdateReport{
-			Checked: int(in.Checked), Templates: []svc.TemplateUpdate{},
-			Sources: []svc.SourceReport{},
+		return svc.UpdateReport{
+			Checked: int(in.Checked), Templates: wire.Each(in.Templates, templateUpdate),
+			Sources: wire.Each(in.Sources, func(s wire.SourceReport) svc.SourceReport {
+				return svc.SourceReport{
+					Source:  sourceKey(s.SourceScope, s.SourceName),
+					Checked: int(s.Checked), Problem: orZero(s.Problem),
+				}
+			}),
 		}
-		for _, t := range in.Templates {
-			report.Templates = append(report.Templates, svc.TemplateUpdate{
-				ID: t.TemplateID, Source: sourceKey(t.SourceScope, t.SourceName),
-				CurrentRevision: t.CurrentRevision, LatestRevision: t.LatestRevision,
-				Problem: orEmpty(t.Problem),
-			})
-		}
-		for _, s := range in.Sources {
-			report.Sources = append(report.Sources, svc.SourceReport{
-				Source:  sourceKey(s.SourceScope, s.SourceName),
-				Checked: int(s.Checked), Problem: orEmpty(s.Problem),
-			})
-		}
-		return report
 	})
+}
+
+func templateUpdate(t wire.TemplateUpdate) svc.TemplateUpdate {
+	return svc.TemplateUpdate{
+		ID: t.TemplateID, Source: sourceKey(t.SourceScope, t.SourceName),
+		CurrentRevision: t.CurrentRevision, LatestRevision: t.LatestRevision,
+		Problem: orZero(t.Problem),
+	}
 }
 
 func sourceKey(scope, name string) svc.SourceKey {

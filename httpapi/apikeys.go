@@ -122,17 +122,12 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
 
 func (h *Handler) revokeKey(w http.ResponseWriter, r *request) error {
 	err := h.service.Keys.Revoke(r.Context(), r.by, r.holder(), r.params["key_id"])
-	if err != nil {
-		return err
-	}
-	return sendNothing(w)
+	return sendNothing(w, err)
 }
 
 func (h *Handler) revokeKeys(w http.ResponseWriter, r *request) error {
-	if _, err := h.service.Keys.RevokeAll(r.Context(), r.by, r.holder()); err != nil {
-		return err
-	}
-	return sendNothing(w)
+	_, err := h.service.Keys.RevokeAll(r.Context(), r.by, r.holder())
+	return sendNothing(w, err)
 }
 
 // listKeys answers with a list of a holder's keys in the requested view.

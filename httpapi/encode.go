@@ -138,9 +138,20 @@ func start(w http.ResponseWriter, status int) {
 	w.WriteHeader(status)
 }
 
-func sendNothing(w http.ResponseWriter) error {
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+// sendResult answers with the wire form of what a method of the Service has returned.
+func sendResult[R, A any](w http.ResponseWriter, result R, err error, answer func(R) A) error {
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, answer(result))
+}
+
+// sendNothing answers with 204, unless the request has failed.
+func sendNothing(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // orNull returns nil for "": texts that are "" in package svc are null in JSON. It allocates
@@ -149,8 +160,7 @@ func orNull(s string) *string {
 	if s == "" {
 		return nil
 	}
-	text := s
-	return &text
+	return new(s)
 }
 
 // timeOrNull returns nil for the zero time: "no time" in package svc is null in JSON.

@@ -55,10 +55,7 @@ func signingKey(text *string) ([]byte, error) {
 }
 
 func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
-	if err := h.service.Sources.Remove(r.Context(), r.by, r.params["name"]); err != nil {
-		return err
-	}
-	return sendNothing(w)
+	return sendNothing(w, h.service.Sources.Remove(r.Context(), r.by, r.params["name"]))
 }
 
 // sourceView returns the wire form of a source in the requested view.
@@ -82,30 +79,26 @@ func sourceView(s svc.Source, full bool) any {
 func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
 	filter := r.query.catalogFilter()
 	offered, err := h.service.Sources.Browse(r.Context(), r.by, r.params["name"], filter)
-	if err != nil {
-		return err
-	}
-	return sendJSON(w, http.StatusOK, wireOffered(offered))
+	return sendResult(w, offered, err, wireOffered)
 }
 
 func wireOffered(offered svc.SourceTemplates) wire.SourceTemplates {
 	answer := wire.SourceTemplates{
-		Templates: []wire.SourceTemplate{}, Bad: []wire.BadEntry{}, Stale: offered.Stale,
+		Templates: wire.Each(offered.Templates, wireSourceTemplate), Stale: offered.Stale,
+		Bad: wire.Each(offered.Bad, func(p svc.CatalogProblem) wire.BadEntry {
+			return wire.BadEntry{Index: p.Index, ID: orNull(p.ID), Reason: p.Reason}
+		}),
 	}
 	if !offered.FetchedAt.IsZero() {
 		answer.FetchedAt = &wire.Time{Time: offered.FetchedAt}
 	}
-	for _, t := range offered.Templates {
-		answer.Templates = append(answer.Templates, wire.SourceTemplate{
-			ID: t.ID, Name: t.Content.Name, Description: t.Content.Description,
-			Category: t.Content.Category, Integrations: listed(t.Content.Integrations),
-			Tags: listed(t.Content.Tags), InstalledAs: listed(t.InstalledAs), Behind: t.Behind,
-		})
-	}
-	for _, p := range offered.Bad {
-		answer.Bad = append(answer.Bad, wire.BadEntry{
-			Index: p.Index, ID: orNull(p.ID), Reason: p.Reason,
-		})
-	}
 	return answer
+}
+
+func wireSourceTemplate(t svc.SourceTemplate) wire.SourceTemplate {
+	return wire.SourceTemplate{
+		ID: t.ID, Name: t.Content.Name, Description: t.Content.Description,
+		Category: t.Content.Category, Integrations: listed(t.Content.Integrations),
+		Tags: listed(t.Content.Tags), InstalledAs: listed(t.InstalledAs), Behind: t.Behind,
+	}
 }

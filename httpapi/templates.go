@@ -228,10 +228,7 @@ func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	err = h.service.Templates.Delete(r.Context(), r.by, r.params["template_id"], match...)
-	if err != nil {
-		return err
-	}
-	return sendNothing(w)
+	return sendNothing(w, err)
 }
 
 func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
@@ -280,12 +277,11 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	}
 	id := r.params["template_id"]
 	update, err := h.service.Templates.Update(r.Context(), r.by, id, in, match...)
-	if err != nil {
-		return err
-	}
-	return sendJSON(w, http.StatusOK, wire.Update{
-		Updated: update.Updated, PreviousRevision: &update.PreviousRevision,
-		NewRevision: &update.NewRevision, Template: wireTemplate(update.Template),
+	return sendResult(w, update, err, func(u svc.Update) wire.Update {
+		return wire.Update{
+			Updated: u.Updated, PreviousRevision: &u.PreviousRevision,
+			NewRevision: &u.NewRevision, Template: wireTemplate(u.Template),
+		}
 	})
 }
 
@@ -300,24 +296,22 @@ func (q query) update() (svc.UpdateRequest, error) {
 
 func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
 	check, err := h.service.Templates.CheckUpdate(r.Context(), r.by, r.params["template_id"])
-	if err != nil {
-		return err
-	}
-	answer := wire.UpdateCheck{
-		HasUpdate: check.HasUpdate, CurrentRevision: check.CurrentRevision,
-		LatestRevision: check.LatestRevision,
-	}
-	if s := check.Source; s != nil {
-		answer.SourceName, answer.SourceScope = orNull(s.Name), orNull(string(s.Scope))
-	}
-	return sendJSON(w, http.StatusOK, answer)
+	return sendResult(w, check, err, func(check svc.UpdateCheck) wire.UpdateCheck {
+		answer := wire.UpdateCheck{
+			HasUpdate: check.HasUpdate, CurrentRevision: check.CurrentRevision,
+			LatestRevision: check.LatestRevision,
+		}
+		if s := check.Source; s != nil {
+			answer.SourceName, answer.SourceScope = orNull(s.Name), orNull(string(s.Scope))
+		}
+		return answer
+	})
 }
 
 func wireTemplate(t svc.Template) wire.Template {
 	answer := wire.Template{
-		ID: t.ID, Name: t.Name, Description: t.Description, Category: t.Category,
-		Integrations: t.Integrations, Tags: t.Tags, Scope: string(t.Scope), Owner: orNull(t.Owner),
-		InstalledAt: t.InstalledAt, UpdatedAt: t.UpdatedAt, Manifest: t.Manifest,
+		ID: t.ID, Content: wire.Content(t.Content), Scope: string(t.Scope),
+		Owner: orNull(t.Owner), InstalledAt: t.InstalledAt, UpdatedAt: t.UpdatedAt,
 	}
 	if o := t.Origin; o != nil {
 		answer.SourceName = inPlace(&o.Source.Name)

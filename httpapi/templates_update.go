@@ -12,27 +12,26 @@ func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	report, err := h.service.Templates.CheckUpdates(r.Context(), r.by, nil)
-	if err != nil {
-		return err
+	return sendResult(w, report, err, wireReport)
+}
+
+func wireReport(report svc.UpdateReport) wire.UpdateReport {
+	return wire.UpdateReport{
+		Checked: int64(report.Checked),
+		Templates: wire.Each(report.Templates, func(t svc.TemplateUpdate) wire.TemplateUpdate {
+			return wire.TemplateUpdate{
+				TemplateID: t.ID, HasUpdate: t.HasUpdate(), CurrentRevision: t.CurrentRevision,
+				LatestRevision: t.LatestRevision, SourceName: t.Source.Name,
+				SourceScope: string(t.Source.Scope), Problem: orNull(t.Problem),
+			}
+		}),
+		Sources: wire.Each(report.Sources, func(s svc.SourceReport) wire.SourceReport {
+			return wire.SourceReport{
+				SourceName: s.Source.Name, SourceScope: string(s.Source.Scope),
+				Checked: int64(s.Checked), Problem: orNull(s.Problem),
+			}
+		}),
 	}
-	answer := wire.UpdateReport{
-		Checked: int64(report.Checked), Templates: []wire.TemplateUpdate{},
-		Sources: []wire.SourceReport{},
-	}
-	for _, t := range report.Templates {
-		answer.Templates = append(answer.Templates, wire.TemplateUpdate{
-			TemplateID: t.ID, HasUpdate: t.HasUpdate(), CurrentRevision: t.CurrentRevision,
-			LatestRevision: t.LatestRevision, SourceName: t.Source.Name,
-			SourceScope: string(t.Source.Scope), Problem: orNull(t.Problem),
-		})
-	}
-	for _, s := range report.Sources {
-		answer.Sources = append(answer.Sources, wire.SourceReport{
-			SourceName: s.Source.Name, SourceScope: string(s.Source.Scope),
-			Checked: int64(s.Checked), Problem: orNull(s.Problem),
-		})
-	}
-	return sendJSON(w, http.StatusOK, answer)
 }
 
 func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
@@ -40,25 +39,23 @@ func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	ids, err := h.service.Sources.Rebind(r.Context(), r.by, r.params["name"])
-	if err != nil {
-		return err
-	}
-	return sendJSON(w, http.StatusOK, wire.Rebound{TemplateIDs: listed(ids)})
+	return sendResult(w, ids, err, func(ids []string) wire.Rebound {
+		return wire.Rebound{TemplateIDs: listed(ids)}
+	})
 }
 
 func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
 	listings, err := h.service.Sources.Search(r.Context(), r.by, r.query.catalogFilter())
-	if err != nil {
-		return err
+	return sendResult(w, listings, err, func(listings []svc.SourceListing) wire.SourceListings {
+		return wire.SourceListings{Sources: wire.Each(listings, wireListing)}
+	})
+}
+
+func wireListing(l svc.SourceListing) wire.SourceListing {
+	return wire.SourceListing{
+		SourceName: l.Source.Name, SourceTemplates: wireOffered(l.SourceTemplates),
+		Problem: orNull(l.Problem),
 	}
-	answer := wire.SourceListings{Sources: []wire.SourceListing{}}
-	for _, l := range listings {
-		answer.Sources = append(answer.Sources, wire.SourceListing{
-			SourceName: l.Source.Name, SourceTemplates: wireOffered(l.SourceTemplates),
-			Problem: orNull(l.Problem),
-		})
-	}
-	return sendJSON(w, http.StatusOK, answer)
 }
 
 func (q query) catalogFilter() svc.CatalogFilter {
@@ -86,25 +83,22 @@ func (h *Handler) rollbackTemplate(w http.ResponseWriter, r *request) error {
 
 func (h *Handler) diffTemplate(w http.ResponseWriter, r *request) error {
 	diff, err := h.service.Templates.Diff(r.Context(), r.by, r.params["template_id"])
-	if err != nil {
-		return err
-	}
-	answer := wire.TemplateDiff{
-		CurrentRevision: diff.CurrentRevision, LatestRevision: diff.LatestRevision,
-		Changes: []wire.ContentChange{},
-	}
-	for _, c := range diff.Changes {
-		answer.Changes = append(answer.Changes, wire.ContentChange{
-			Path: c.Path, Conflict: c.Conflict(), Base: c.Base, Ours: c.Ours, Theirs: c.Theirs,
-		})
-	}
-	return sendJSON(w, http.StatusOK, answer)
+	return sendResult(w, diff, err, func(diff svc.TemplateDiff) wire.TemplateDiff {
+		change := func(c svc.ContentChange) wire.ContentChange {
+			return wire.ContentChange{
+				Path: c.Path, Conflict: c.Conflict(), Base: c.Base, Ours: c.Ours, Theirs: c.Theirs,
+			}
+		}
+		return wire.TemplateDiff{
+			CurrentRevision: diff.CurrentRevision, LatestRevision: diff.LatestRevision,
+			Changes: wire.Each(diff.Changes, change),
+		}
+	})
 }
 
 func wireVersion(v svc.TemplateVersion) wire.TemplateVersion {
 	return wire.TemplateVersion{
-		Version: v.Number, Name: v.Name, Description: v.Description, Category: v.Category,
-		Integrations: v.Integrations, Tags: v.Tags, SourceRevision: orNull(v.SourceRevision),
-		UpdatedAt: v.UpdatedAt, Manifest: v.Manifest,
+		Version: v.Number, Content: wire.Content(v.Content),
+		SourceRevision: orNull(v.SourceRevision), UpdatedAt: v.UpdatedAt,
 	}
 }

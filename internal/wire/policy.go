@@ -2,6 +2,9 @@ package wire
 
 import (
 	"encoding/json"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // Resolution is a decision with its reasons.
@@ -21,21 +24,7 @@ type Resolution struct {
 type Access struct {
 	Allowed        bool    `json:"allowed"`
 	ResolvedUserID *string `json:"resolved_user_id"`
-	Parameters
-}
-
-// Parameters are the parameters in force. An unset parameter is null.
-type Parameters struct {
-	RecallBudget      *string           `json:"recall_budget"`
-	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`
-	RetainRoles       []string          `json:"retain_roles"`
-	RetainTags        []string          `json:"retain_tags"`
-	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
-	RetainStrategy    *string           `json:"retain_strategy"`
-	LLMModel          *string           `json:"llm_model"`
-	LLMProvider       *string           `json:"llm_provider"`
-	ExcludeProviders  []string          `json:"exclude_providers"`
+	svc.Parameters
 }
 
 // TraceEntry is the part of one statement in a decision.
@@ -49,22 +38,8 @@ type TraceEntry struct {
 	BankPattern   *string           `json:"bank_pattern"`
 	Code          string            `json:"code"`
 	Reason        string            `json:"reason"`
-	Sets          SetParameters     `json:"sets"`
+	Sets          policy.Parameters `json:"sets"`
 	Lost          map[string]string `json:"lost"`
-}
-
-// SetParameters are the parameters that a statement sets. An unset parameter has no key.
-type SetParameters struct {
-	RecallBudget      *string           `json:"recall_budget,omitzero"`
-	RecallMaxTokens   *int64            `json:"recall_max_tokens,omitzero"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups,omitzero"`
-	RetainRoles       []string          `json:"retain_roles,omitzero"`
-	RetainTags        []string          `json:"retain_tags,omitzero"`
-	RetainEveryNTurns *int64            `json:"retain_every_n_turns,omitzero"`
-	RetainStrategy    *string           `json:"retain_strategy,omitzero"`
-	LLMModel          *string           `json:"llm_model,omitzero"`
-	LLMProvider       *string           `json:"llm_provider,omitzero"`
-	ExcludeProviders  []string          `json:"exclude_providers,omitzero"`
 }
 
 // Reach lists the principals that may do an action on a bank, and why.
@@ -93,9 +68,9 @@ type PublicOverrideReach struct {
 
 // Cited is a statement that matches the request.
 type Cited struct {
-	PolicyID  string `json:"policy_id"`
-	Statement int    `json:"statement"`
-	Effect    string `json:"effect"`
+	PolicyID  string     `json:"policy_id"`
+	Statement int        `json:"statement"`
+	Effect    svc.Effect `json:"effect"`
 }
 
 // Simulation is a query to answer as if the bundle were applied.
@@ -107,12 +82,12 @@ type Simulation struct {
 // Query asks what a principal may do. The keys have the names of the parameters of
 // GET /debug/resolve.
 type Query struct {
-	Bank            string `json:"bank"`
-	Action          string `json:"action"`
-	SAID            string `json:"sa_id"`
-	UserID          string `json:"user_id"`
-	Sender          string `json:"sender"`
-	Channel         string `json:"channel"`
-	Topic           string `json:"topic"`
-	ScopingPolicyID string `json:"scoping_policy_id"`
+	Bank             string `json:"bank"`
+	Action           string `json:"action"`
+	ServiceAccountID string `json:"sa_id"`
+	UserID           string `json:"user_id"`
+	Sender           string `json:"sender"`
+	Channel          string `json:"channel"`
+	Topic            string `json:"topic"`
+	ScopingPolicyID  string `json:"scoping_policy_id"`
 }

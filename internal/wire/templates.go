@@ -52,30 +52,35 @@ func (u UpdateTemplate) Empty() bool {
 		u.Integrations == nil && u.Tags == nil
 }
 
+// Content is the content of a template or of a former version.
+type Content struct {
+	Name         string          `json:"name"`
+	Description  *string         `json:"description"`
+	Category     *string         `json:"category"`
+	Integrations []string        `json:"integrations"`
+	Tags         []string        `json:"tags"`
+	Manifest     json.RawMessage `json:"manifest"`
+}
+
 // Template is an installed template.
 type Template struct {
-	ID             string          `json:"id"`
-	Name           string          `json:"name"`
-	Description    *string         `json:"description"`
-	Category       *string         `json:"category"`
-	Integrations   []string        `json:"integrations"`
-	Tags           []string        `json:"tags"`
-	Scope          string          `json:"scope"`
-	Owner          *string         `json:"owner"`
-	SourceName     *string         `json:"source_name"`
-	SourceScope    *string         `json:"source_scope"`
-	SourceOwner    *string         `json:"source_owner"`
-	SourceRevision *string         `json:"source_revision"`
-	InstalledAt    time.Time       `json:"installed_at"`
-	UpdatedAt      time.Time       `json:"updated_at"`
-	Manifest       json.RawMessage `json:"manifest"`
+	ID string `json:"id"`
+	Content
+	Scope          string    `json:"scope"`
+	Owner          *string   `json:"owner"`
+	SourceName     *string   `json:"source_name"`
+	SourceScope    *string   `json:"source_scope"`
+	SourceOwner    *string   `json:"source_owner"`
+	SourceRevision *string   `json:"source_revision"`
+	InstalledAt    time.Time `json:"installed_at"`
+	UpdatedAt      time.Time `json:"updated_at"`
 }
 
 // Append appends the JSON of t.
 func (t Template) Append(b []byte) []byte {
 	o := open(b)
 	o.text("id", t.ID)
-	o.content(t.Name, t.Description, t.Category, t.Integrations, t.Tags)
+	o.content(&t.Content)
 	o.text("scope", t.Scope)
 	o.optional("owner", t.Owner)
 	o.optional("source_name", t.SourceName)
@@ -92,14 +97,12 @@ func (t Template) Append(b []byte) []byte {
 func (t Template) MarshalJSON() ([]byte, error) { return t.Append(nil), nil }
 
 // content appends the content of a template without its manifest.
-func (o *object) content(
-	name string, description, category *string, integrations, tags []string,
-) {
-	o.text("name", name)
-	o.optional("description", description)
-	o.optional("category", category)
-	o.texts("integrations", integrations)
-	o.texts("tags", tags)
+func (o *object) content(c *Content) {
+	o.text("name", c.Name)
+	o.optional("description", c.Description)
+	o.optional("category", c.Category)
+	o.texts("integrations", c.Integrations)
+	o.texts("tags", c.Tags)
 }
 
 // Templates is a list of templates. Package httpapi writes it element by element.
@@ -126,22 +129,17 @@ type UpdateCheck struct {
 
 // TemplateVersion is a former version of a template.
 type TemplateVersion struct {
-	Version        int64           `json:"version"`
-	Name           string          `json:"name"`
-	Description    *string         `json:"description"`
-	Category       *string         `json:"category"`
-	Integrations   []string        `json:"integrations"`
-	Tags           []string        `json:"tags"`
-	SourceRevision *string         `json:"source_revision"`
-	UpdatedAt      time.Time       `json:"updated_at"`
-	Manifest       json.RawMessage `json:"manifest"`
+	Version int64 `json:"version"`
+	Content
+	SourceRevision *string   `json:"source_revision"`
+	UpdatedAt      time.Time `json:"updated_at"`
 }
 
 // Append appends the JSON of v.
 func (v TemplateVersion) Append(b []byte) []byte {
 	o := open(b)
 	o.number("version", v.Version)
-	o.content(v.Name, v.Description, v.Category, v.Integrations, v.Tags)
+	o.content(&v.Content)
 	o.optional("source_revision", v.SourceRevision)
 	o.time("updated_at", v.UpdatedAt)
 	o.raw("manifest", v.Manifest)

@@ -50,8 +50,7 @@ func (o *object) optional(name string, value *string) {
 		o.text(name, *value)
 		return
 	}
-	o.key(name)
-	o.b = append(o.b, "null"...)
+	o.raw(name, []byte("null"))
 }
 
 func (o *object) bool(name string, value bool) {
@@ -66,9 +65,7 @@ func (o *object) number(name string, value int64) {
 
 func (o *object) time(name string, value time.Time) {
 	o.key(name)
-	o.b = append(o.b, '"')
-	o.b = appendTime(o.b, value.UTC())
-	o.b = append(o.b, '"')
+	o.b = append(appendTime(append(o.b, '"'), value.UTC()), '"')
 }
 
 // appendTime appends a time in TimeFormat, several times faster than package time.
@@ -102,8 +99,7 @@ func (o *object) optionalTime(name string, value *time.Time) {
 		o.time(name, *value)
 		return
 	}
-	o.key(name)
-	o.b = append(o.b, "null"...)
+	o.raw(name, []byte("null"))
 }
 
 func (o *object) texts(name string, values []string) {
@@ -115,6 +111,15 @@ func (o *object) texts(name string, values []string) {
 func (o *object) raw(name string, value []byte) {
 	o.key(name)
 	o.b = append(o.b, value...)
+}
+
+// Each returns the elements of a list in another form; never nil.
+func Each[A, B any](list []A, form func(A) B) []B {
+	all := make([]B, len(list))
+	for i, one := range list {
+		all[i] = form(one)
+	}
+	return all
 }
 
 // Cursor encodes the position at which a page ended: a sort key and an id.
