@@ -70,7 +70,11 @@ func elements[W, T any](
 	yield func(T, error) bool,
 ) (next request, more bool) {
 	defer a.Body.Close()
-	opened, closed := around(key)
+	opened, closed := []json.Token{json.Delim('[')}, []json.Token{json.Delim(']')}
+	if key != "" {
+		opened = []json.Token{json.Delim('{'), key, json.Delim('[')}
+		closed = append(closed, json.Delim('}'))
+	}
 	err := a.expect(opened...)
 	for err == nil && a.json.More() {
 		var in W
@@ -111,15 +115,6 @@ func (a *reply) next() (next request, more bool, err error) {
 	next = a.request
 	next.query = query
 	return next, true, nil
-}
-
-// around returns the JSON tokens before and after the elements of a list.
-func around(key string) (opened, closed []json.Token) {
-	if key == "" {
-		return []json.Token{json.Delim('[')}, []json.Token{json.Delim(']')}
-	}
-	return []json.Token{json.Delim('{'), key, json.Delim('[')},
-		[]json.Token{json.Delim(']'), json.Delim('}')}
 }
 
 // do sends a request whose answer is 204.

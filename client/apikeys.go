@@ -9,17 +9,17 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// at returns a request below the keys of a holder: a user, or the caller ([svc.Me]). method and
+// atKeys returns a request below the keys of a holder: a user, or the caller ([svc.Me]). method and
 // rest are those of the route.
-func (c *Keys) at(method string, holder svc.Identity, rest string, ids ...string) (request, error) {
+func atKeys(method string, holder svc.Identity, rest string, ids ...string) request {
 	switch {
 	case holder == svc.Me:
-		return at(method+" /me/api-keys"+rest, ids...), nil
+		return at(method+" /me/api-keys"+rest, ids...)
 	case holder.Kind == svc.KindUser:
 		path := method + " /users/{user_id}/api-keys" + rest
-		return at(path, append([]string{holder.ID}, ids...)...), nil
+		return at(path, append([]string{holder.ID}, ids...)...)
 	}
-	return request{}, svc.Invalid("kind", "must be a user or the caller")
+	return request{wrong: svc.Invalid("kind", "must be a user or the caller")}
 }
 
 // List lists the keys of a holder that are not revoked, newest first: of a user, or of the caller
@@ -30,15 +30,11 @@ func (c *Keys) at(method string, holder svc.Identity, rest string, ids ...string
 func (c *Keys) List(
 	ctx context.Context, holder svc.Identity, query svc.KeyQuery,
 ) iter.Seq2[svc.APIKey, error] {
-	r, err := c.at("GET", holder, "")
-	if err != nil {
-		return func(yield func(svc.APIKey, error) bool) { yield(svc.APIKey{}, err) }
-	}
 	after := ""
 	if at := query.AfterTime; !at.IsZero() {
 		after = at.UTC().Format(wire.TimeFormat)
 	}
-	r = r.where("view", "full").part(query.Limit, after, query.AfterID)
+	r := atKeys("GET", holder, "").where("view", "full").part(query.Limit, after, query.AfterID)
 	return list(ctx, c.conn, r, "", keyOf(known(holder)))
 }
 
@@ -47,12 +43,8 @@ func (c *Keys) List(
 func (c *Keys) Issue(
 	ctx context.Context, holder svc.Identity, in svc.NewAPIKey,
 ) (svc.IssuedKey, error) {
-	r, err := c.at("POST", holder, "")
-	if err != nil {
-		return svc.IssuedKey{}, err
-	}
-	r = r.where("view", "full").with(newKey(in)).repeatable(in.IdempotencyKey)
-	return call(ctx, c.conn, r, issuedTo(known(holder)))
+	r := atKeys("POST", holder, "").where("view", "full").with(newKey(in))
+	return call(ctx, c.conn, r.repeatable(in.IdempotencyKey), issuedTo(known(holder)))
 }
 
 // Patch changes some fields of a key of a user or the caller ([svc.Me]). Errors: CodeInvalid,
@@ -60,11 +52,8 @@ func (c *Keys) Issue(
 func (c *Keys) Patch(
 	ctx context.Context, holder svc.Identity, id string, patch svc.APIKeyPatch,
 ) (svc.APIKey, error) {
-	r, err := c.at("PATCH", holder, "/{key_id}", id)
-	if err != nil {
-		return svc.APIKey{}, err
-	}
-	return call(ctx, c.conn, r.with(keyPatch(patch)), keyOf(known(holder)))
+	r := atKeys("PATCH", holder, "/{key_id}", id).with(keyPatch(patch))
+	return call(ctx, c.conn, r, keyOf(known(holder)))
 }
 
 // Rotate issues the successor of a key of a user or the caller ([svc.Me]). The server accepts the
@@ -73,15 +62,12 @@ func (c *Keys) Patch(
 func (c *Keys) Rotate(
 	ctx context.Context, holder svc.Identity, id string, overlap time.Duration,
 ) (svc.IssuedKey, error) {
-	r, err := c.at("POST", holder, "/{key_id}/rotate", id)
-	if err != nil {
-		return svc.IssuedKey{}, err
-	}
-	if overlap%time.Second != 0 {
-		return svc.IssuedKey{}, svc.Invalid("/overlap_seconds", "must be whole seconds")
-	}
 	seconds := int64(overlap / time.Second)
-	r = r.where("view", "full").with(wire.RotateAPIKey{OverlapSeconds: &seconds})
+	r := atKeys("POST", holder, "/{key_id}/rotate", id).where("view", "full")
+	r = r.with(wire.RotateAPIKey{OverlapSeconds: &seconds})
+	if r.wrong == nil && overlap%time.Second != 0 {
+		r.wrong = svc.Invalid("/overlap_seconds", "must be whole seconds")
+	}
 	return call(ctx, c.conn, r, issuedTo(known(holder)))
 }
 
@@ -89,21 +75,13 @@ func (c *Keys) Rotate(
 // accepts the key. Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for a key of another
 // holder).
 func (c *Keys) Revoke(ctx context.Context, holder svc.Identity, id string) error {
-	r, err := c.at("DELETE", holder, "/{key_id}", id)
-	if err != nil {
-		return err
-	}
-	return c.do(ctx, r)
+	return c.do(ctx, atKeys("DELETE", holder, "/{key_id}", id))
 }
 
 // RevokeAll revokes all keys of a user or the caller ([svc.Me]), including the key that
 // authenticates the call. A holder without keys is no error. Errors: CodeInvalid, CodeForbidden.
 func (c *Keys) RevokeAll(ctx context.Context, holder svc.Identity) error {
-	r, err := c.at("DELETE", holder, "")
-	if err != nil {
-		return err
-	}
-	return c.do(ctx, r)
+	return c.do(ctx, atKeys("DELETE", holder, ""))
 }
 
 // known returns the holder of a key as the Client knows it: it does not know the caller's id.
@@ -117,8 +95,7 @@ func known(holder svc.Identity) svc.Identity {
 func newKey(in svc.NewAPIKey) wire.CreateAPIKey {
 	body := wire.CreateAPIKey{Description: in.Description}
 	if !in.ExpiresAt.IsZero() {
-		at := instant(in.ExpiresAt)
-		body.ExpiresAt = &at
+		body.ExpiresAt = new(instant(in.ExpiresAt))
 	}
 	if in.ScopingPolicyID != "" {
 		body.ScopingPolicyID = &in.ScopingPolicyID

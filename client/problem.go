@@ -43,7 +43,7 @@ func (e *StatusError) Error() string {
 }
 
 // join joins errors as the Service does: nil for none, and the error itself for one.
-func join(errs []error) error {
+func join(errs ...error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) == 1 {
 		return errs[0]
@@ -119,7 +119,7 @@ func (c *conn) problem(p wire.Problem, status *StatusError) error {
 		}
 		all = append(all, refused(field, wrong.Detail))
 	}
-	return join(all)
+	return join(all...)
 }
 
 // The limits of an Excerpt, in bytes.

@@ -26,6 +26,7 @@ type request struct {
 	limit int      // the most rows of a list; 0: all
 	tags  []string // If-Match; nil: none
 	key   string   // Idempotency-Key; "": none
+	wrong error    // why the request cannot be sent; nil: nothing known
 }
 
 // at returns a request of a route.
@@ -102,7 +103,7 @@ func (r request) target() (string, error) {
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
-	return target, join(wrong)
+	return target, join(wrong...)
 }
 
 // pathProblem says why an id cannot be sent in a path; "": it can. Such an id would lead to another
@@ -117,15 +118,6 @@ func pathProblem(id string) string {
 		return "must hold no slash or backslash"
 	}
 	return ""
-}
-
-// keyProblem refuses an idempotency key that a header cannot hold. The server checks all other
-// rules.
-func (r request) keyProblem() error {
-	if !text.Visible(r.key) {
-		return svc.Invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
-	}
-	return nil
 }
 
 // encode returns the body as JSON; nil: the request has no body.
@@ -147,12 +139,18 @@ func (r request) encode() ([]byte, error) {
 // send sends a request, retries it when that is safe, and returns an answer of 200 to 299. The
 // caller must close its body.
 func (c *conn) send(ctx context.Context, r request) (*http.Response, error) {
-	if c.refused != nil {
+	if r.wrong != nil {
+		return nil, r.wrong
+	} else if c.refused != nil {
 		return nil, c.refused
 	}
 	target, badTarget := r.target()
 	body, badBody := r.encode()
-	if err := join([]error{badTarget, badBody, r.keyProblem()}); err != nil {
+	var badKey error
+	if !text.Visible(r.key) { // a header cannot hold it; the server checks all other rules
+		badKey = svc.Invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
+	}
+	if err := join(badTarget, badBody, badKey); err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {

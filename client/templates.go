@@ -20,12 +20,10 @@ import (
 func (c *Templates) List(
 	ctx context.Context, query svc.TemplateQuery,
 ) iter.Seq2[svc.Template, error] {
-	if query.Skip != 0 {
-		return func(yield func(svc.Template, error) bool) {
-			yield(svc.Template{}, svc.Invalid("skip", "must be 0: a server skips no rows"))
-		}
-	}
 	r := at("GET /admin/templates").where("category", query.Category, "tag", query.Tag)
+	if query.Skip != 0 {
+		r.wrong = svc.Invalid("skip", "must be 0: a server skips no rows")
+	}
 	return list(ctx, c.conn, r.part(query.Limit, query.AfterName, query.AfterID),
 		"templates", template)
 }
