@@ -1,6 +1,7 @@
 package marketplace
 
 import (
+	"cmp"
 	"container/list"
 	"crypto/sha256"
 	"reflect"
@@ -64,9 +65,7 @@ type slot struct {
 }
 
 func newCopies(limit int) *copies {
-	if limit == 0 {
-		limit = defaultCache
-	}
+	limit = cmp.Or(limit, defaultCache)
 	return &copies{limit: int64(limit), byKey: map[fileKey]*list.Element{}}
 }
 
@@ -85,7 +84,6 @@ func (c *copies) get(key fileKey) *fileCopy {
 // put caches an answer in place of the previous one. It does not cache an answer that is too large,
 // or whose request began before that of the cached copy.
 func (c *copies) put(key fileKey, answer *fileCopy, unchanged bool) {
-	s := slot{key: key, copy: answer, size: key.size() + answer.size()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Answers++
@@ -98,7 +96,7 @@ func (c *copies) put(key fileKey, answer *fileCopy, unchanged bool) {
 		}
 		c.remove(before)
 	}
-	c.add(s)
+	c.add(key, answer)
 }
 
 // restore caches a copy from the store unless the cache has one.
@@ -106,13 +104,14 @@ func (c *copies) restore(key fileKey, file *fileCopy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byKey[key] == nil {
-		c.add(slot{key: key, copy: file, size: key.size() + file.size()})
+		c.add(key, file)
 	}
 }
 
 // add caches a copy unless it is too large. The cache must have no copy with that key. The caller
 // holds the lock.
-func (c *copies) add(s slot) {
+func (c *copies) add(key fileKey, file *fileCopy) {
+	s := slot{key, file, key.size() + file.size()}
 	if s.size > c.limit/2 {
 		return
 	}
@@ -157,8 +156,7 @@ func (k fileKey) size() int64 {
 }
 
 func (f *fileCopy) size() int64 {
-	return f.bytes + bytesOf(len(f.validators.url)) +
-		bytesOf(len(f.etag)) + bytesOf(len(f.lastModified))
+	return f.bytes + bytesOf(len(f.URL)) + bytesOf(len(f.ETag)) + bytesOf(len(f.LastModified))
 }
 
 func (d document) size() int64 {

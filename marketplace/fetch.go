@@ -40,7 +40,11 @@ func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 		if !slices.Contains(file.homes, to) {
 			file.token = "" // for all later hops, also for one that leads back to a home
 		}
-		a, err := c.ask(ctx, c.transportTo(to), file)
+		transport := c.guarded
+		if c.origins[to] { // only these bypass the guard
+			transport = c.allowed
+		}
+		a, err := c.ask(ctx, transport, file)
 		if err != nil || a.next == "" {
 			return a, err
 		}
@@ -51,14 +55,6 @@ func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 			return answer{}, err
 		}
 	}
-}
-
-// transportTo returns the transport for an origin. Only origins in AllowOrigins bypass the guard.
-func (c *Client) transportTo(o origin) *http.Transport {
-	if c.origins[o] {
-		return c.allowed
-	}
-	return c.guarded
 }
 
 // follow resolves the address that a redirect names. get checks later whether the Client may ask
@@ -100,10 +96,13 @@ func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFil
 		return answer{}, explain(ctx, "cannot be reached", err)
 	}
 	defer response.Body.Close()
+	status, location := response.StatusCode, response.Header.Get("Location")
 	switch {
-	case isRedirect(response.StatusCode):
-		return answer{next: response.Header.Get("Location")}, redirectProblem(response)
-	case response.StatusCode == http.StatusNotModified && conditional:
+	case isRedirect(status) && location == "":
+		return answer{}, newFault("answered "+strconv.Itoa(status)+" without a Location", nil)
+	case isRedirect(status):
+		return answer{next: location}, nil
+	case status == http.StatusNotModified && conditional:
 		return answer{unchanged: true, validators: file.known}, nil
 	}
 	data, err := readAnswer(response, file.limit)
@@ -131,11 +130,4 @@ func isRedirect(status int) bool {
 		return true
 	}
 	return false
-}
-
-func redirectProblem(response *http.Response) error {
-	if response.Header.Get("Location") == "" {
-		return newFault("answered "+strconv.Itoa(response.StatusCode)+" without a Location", nil)
-	}
-	return nil
 }

@@ -318,20 +318,15 @@ func (c *Client) withManifests(
 
 // own returns a copy of a content that shares no memory with the cache.
 func own(content svc.Content) svc.Content {
-	content.Description = ownText(content.Description)
-	content.Category = ownText(content.Category)
+	for _, text := range []**string{&content.Description, &content.Category} {
+		if *text != nil {
+			*text = new(**text)
+		}
+	}
 	content.Integrations = slices.Clone(content.Integrations)
 	content.Tags = slices.Clone(content.Tags)
 	content.Manifest = slices.Clone(content.Manifest)
 	return content
-}
-
-func ownText(text *string) *string {
-	if text == nil {
-		return nil
-	}
-	owned := *text
-	return &owned
 }
 
 // CacheStats returns the present size of the cache and its counters.

@@ -15,13 +15,10 @@ import (
 // storedHeader is the header of an answer in the store: one line of JSON. The answer follows in
 // gzip.
 type storedHeader struct {
-	Key          string    `json:"key"` // the hash of the fileKey
-	Asked        time.Time `json:"asked"`
-	URL          string    `json:"url"`
-	Authorized   bool      `json:"authorized,omitempty"`
-	ETag         string    `json:"etag,omitempty"`
-	LastModified string    `json:"last_modified,omitempty"`
-	Signature    []byte    `json:"signature,omitempty"`
+	Key   string    `json:"key"` // the hash of the fileKey
+	Asked time.Time `json:"asked"`
+	validators
+	Signature []byte `json:"signature,omitempty"`
 }
 
 // hash returns a text that identifies a key and does not show its parts.
@@ -40,19 +37,12 @@ func (k fileKey) hash() string {
 func (c *Client) remember(
 	ctx context.Context, at place, key fileKey, file *fileCopy, data []byte,
 ) {
-	if at.from.Memory == nil || file.etag == "" && file.lastModified == "" {
+	if at.from.Memory == nil || file.ETag == "" && file.LastModified == "" {
 		return
 	}
 	var b bytes.Buffer
-	_ = json.NewEncoder(&b).Encode(storedHeader{
-		Key:          key.hash(),
-		Asked:        file.asked,
-		URL:          file.url,
-		Authorized:   file.authorized,
-		ETag:         file.etag,
-		LastModified: file.lastModified,
-		Signature:    file.signature,
-	})
+	header := storedHeader{key.hash(), file.asked, file.validators, file.signature}
+	_ = json.NewEncoder(&b).Encode(header)
 	zip, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 	_, _ = zip.Write(data)
 	_ = zip.Close() // writes to memory do not fail
@@ -75,15 +65,7 @@ func (c *Client) recall(ctx context.Context, at place, key fileKey) *fileCopy {
 	if err != nil {
 		return nil
 	}
-	file := &fileCopy{
-		asked: was.Asked,
-		validators: validators{
-			url:          was.URL,
-			authorized:   was.Authorized,
-			etag:         was.ETag,
-			lastModified: was.LastModified,
-		},
-	}
+	file := &fileCopy{asked: was.Asked, validators: was.validators}
 	if file.document, err = c.read(at, key, data, was.Signature); err != nil {
 		return nil
 	}

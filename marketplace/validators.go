@@ -12,19 +12,19 @@ const maxValidator = 1024
 // validators let a server decide whether its earlier answer is still good (RFC 9110, section 8.8).
 // They hold only for the same URL, and only for a request with or without the token, as before.
 type validators struct {
-	url          string // the last URL of a chain of redirects
-	authorized   bool   // the request had the token
-	etag         string // "": none that is usable
-	lastModified string // "": none that is usable
+	URL          string `json:"url"`                     // the last one of a chain of redirects
+	Authorized   bool   `json:"authorized,omitempty"`    // the request had the token
+	ETag         string `json:"etag,omitempty"`          // "": none that is usable
+	LastModified string `json:"last_modified,omitempty"` // "": none that is usable
 }
 
 // validatorsOf returns the validators of an answer to a request for file.
 func validatorsOf(file webFile, header http.Header) validators {
-	v := validators{url: file.url.String(), authorized: file.token != ""}
+	v := validators{URL: file.url.String(), Authorized: file.token != ""}
 	if tags := header.Values("ETag"); len(tags) == 1 && isEntityTag(tags[0]) {
-		v.etag = tags[0]
+		v.ETag = tags[0]
 	} else if modified := header.Get("Last-Modified"); isPast(modified, header.Get("Date")) {
-		v.lastModified = modified
+		v.LastModified = modified
 	}
 	return v
 }
@@ -51,14 +51,14 @@ func isPast(modified, date string) bool {
 
 // ask makes a request for file conditional if v belongs to that request. It reports whether v does.
 func (v validators) ask(request http.Header, file webFile) bool {
-	if v.url != file.url.String() || v.authorized != (file.token != "") {
+	if v.URL != file.url.String() || v.Authorized != (file.token != "") {
 		return false
 	}
 	switch {
-	case v.etag != "":
-		request.Set("If-None-Match", v.etag)
-	case v.lastModified != "":
-		request.Set("If-Modified-Since", v.lastModified)
+	case v.ETag != "":
+		request.Set("If-None-Match", v.ETag)
+	case v.LastModified != "":
+		request.Set("If-Modified-Since", v.LastModified)
 	default:
 		return false
 	}
