@@ -15,28 +15,20 @@ func challenge(sent bool) error {
 	if sent {
 		header += `, error="invalid_token"`
 	}
-	return &withHeader{
-		err: &svc.Error{
-			Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required",
-		},
-		name: "WWW-Authenticate", value: header,
-	}
+	const message = "a valid bearer token is required"
+	return refuse(svc.CodeUnauthenticated, message, "WWW-Authenticate", header)
 }
 
 // admit returns the caller of a request, or an error. It applies the host's rate limit.
 func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
 	by, err := h.authenticate(r)
-	if err != nil || h.limit == nil {
+	if err != nil || h.options.Limit == nil {
 		return by, err
 	}
-	if pause := h.limit(r, by); pause > 0 {
+	if pause := h.options.Limit(r, by); pause > 0 {
 		seconds := int64((pause + time.Second - 1) / time.Second)
-		return svc.Principal{}, &withHeader{
-			err: &svc.Error{
-				Code: codeLimited, Message: "too many requests: try again later",
-			},
-			name: "Retry-After", value: strconv.FormatInt(seconds, 10),
-		}
+		return svc.Principal{}, refuse(codeLimited, "too many requests: try again later",
+			"Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	return by, nil
 }

@@ -52,10 +52,11 @@ const mostAtOnce = 256 << 10
 
 // body reads the body of a request. It requires a JSON Content-Type and enforces the size limit.
 func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
+	most := h.options.MaxBody
 	tooLarge := &svc.Error{
-		Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", h.maxBody),
+		Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", most),
 	}
-	if r.ContentLength > h.maxBody {
+	if r.ContentLength > most {
 		return nil, tooLarge
 	}
 	if r.ContentLength != 0 && !isJSON(r.Header) {
@@ -70,7 +71,7 @@ func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), mostAtOnce)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.maxBody))
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, most))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge
 	} else if err != nil {

@@ -50,7 +50,7 @@ func body[T any](text []byte) (any, error) {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", contentType)
-	read, err := (&Handler{maxBody: DefaultMaxBody}).body(httptest.NewRecorder(), &request{Request: r})
+	read, err := (&Handler{options: Options{MaxBody: DefaultMaxBody}}).body(httptest.NewRecorder(), &request{Request: r})
 	if err != nil {
 		return nil, err
 	}

@@ -62,28 +62,17 @@ type Options struct {
 type Handler struct {
 	service *svc.Service
 	prefix  prefix
-	maxBody int64
-	logger  *slog.Logger
-	limit   func(r *http.Request, by svc.Principal) time.Duration
-
-	observer  Observer
-	publicURL string
-	openAPI   bool // serve the document
-
-	whole wholeList
+	options Options // with the defaults of MaxBody and Logger
+	whole   wholeList
 }
 
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
-	h := &Handler{
-		service: service, prefix: newPrefix(options.Prefix), maxBody: DefaultMaxBody,
-		logger: errorlog.Or(options.Logger), limit: options.Limit, observer: options.Observer,
-		publicURL: options.PublicURL, openAPI: !options.HideOpenAPI,
+	if options.MaxBody <= 0 {
+		options.MaxBody = DefaultMaxBody
 	}
-	if options.MaxBody > 0 {
-		h.maxBody = options.MaxBody
-	}
-	return h
+	options.Logger = errorlog.Or(options.Logger)
+	return &Handler{service: service, prefix: newPrefix(options.Prefix), options: options}
 }
 
 // Ahead serves every path under the prefix, in any spelling, and passes all other requests to next.
@@ -155,7 +144,7 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 		return err
 	}
 	a.caller = by.Identity()
-	if h.openAPI && path == openAPIPath {
+	if !h.options.HideOpenAPI && path == openAPIPath {
 		return methodNotAllowed("GET, HEAD")
 	}
 	route, params, err := h.match(r, path)

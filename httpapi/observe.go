@@ -75,8 +75,8 @@ func (h *Handler) report(a *answer, r *http.Request, began time.Time) {
 		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, RequestID: a.requestID,
 		Began: began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
 	}
-	if h.observer != nil {
-		defer h.observer.Observe(r.Context(), o)
+	if h.options.Observer != nil {
+		defer h.options.Observer.Observe(r.Context(), o)
 	}
 	h.log(r, o)
 }
@@ -91,7 +91,7 @@ func (h *Handler) log(r *http.Request, o Observation) {
 			level = slog.LevelError
 		}
 	}
-	if !h.logger.Enabled(r.Context(), level) {
+	if !h.options.Logger.Enabled(r.Context(), level) {
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 9),
@@ -108,7 +108,7 @@ func (h *Handler) log(r *http.Request, o Observation) {
 	if o.Err != nil {
 		attrs = append(attrs, slog.Any("error", h.withoutKeys(o.Err)))
 	}
-	h.logger.LogAttrs(r.Context(), level, message, attrs...)
+	h.options.Logger.LogAttrs(r.Context(), level, message, attrs...)
 }
 
 // withoutKeys returns the error, or its masked text when the text has keys.

@@ -39,7 +39,7 @@ func OpenAPI(server string) []byte {
 // asksOpenAPI reports whether a request is for the document: GET or HEAD. A request with another
 // method is authenticated first, like all others.
 func (h *Handler) asksOpenAPI(method, path string) bool {
-	return h.openAPI && path == openAPIPath &&
+	return !h.options.HideOpenAPI && path == openAPIPath &&
 		(method == http.MethodGet || method == http.MethodHead)
 }
 
@@ -68,8 +68,8 @@ func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {
 // server returns the address of the interface for the document: Options.PublicURL, else the prefix
 // of the path that the client requested. The host may have cut that prefix off r.URL.
 func (h *Handler) server(r *http.Request) string {
-	if h.publicURL != "" {
-		return h.publicURL
+	if h.options.PublicURL != "" {
+		return h.options.PublicURL
 	}
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		if prefix, found := strings.CutSuffix(asked.EscapedPath(), openAPIPath); found {

@@ -67,12 +67,15 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 
 // withHeader is an error whose answer has an additional header.
 type withHeader struct {
-	err         *svc.Error
+	error
 	name, value string
 }
 
-func (e *withHeader) Error() string { return e.err.Error() }
-func (e *withHeader) Unwrap() error { return e.err }
+func (e *withHeader) Unwrap() error { return e.error }
+
+func refuse(code svc.Code, message, header, value string) error {
+	return &withHeader{&svc.Error{Code: code, Message: message}, header, value}
+}
 
 func setHeaders(header http.Header, status int, err error) {
 	if own, ok := errors.AsType[*withHeader](err); ok {

@@ -127,12 +127,8 @@ func noRoute(why string) error {
 }
 
 func methodNotAllowed(methods string) error {
-	return &withHeader{
-		err: &svc.Error{
-			Code: codeMethodNotAllowed, Message: "this path takes " + methods + " only",
-		},
-		name: "Allow", value: methods,
-	}
+	message := "this path takes " + methods + " only"
+	return refuse(codeMethodNotAllowed, message, "Allow", methods)
 }
 
 // segments splits an escaped path and unescapes its segments; nil: an escape is malformed.

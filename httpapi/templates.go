@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -103,12 +102,8 @@ const keptAnswer = 32 << 20
 
 // wholeList keeps the answer with all templates, under the ETag of their list.
 type wholeList struct {
-	kept      atomic.Pointer[wholeAnswer]
-	rendering sync.Mutex
-}
-
-type wholeAnswer struct {
-	etag string
+	mu   sync.Mutex
+	etag string // "": none yet
 	text []byte // nil: too long
 }
 
@@ -116,15 +111,12 @@ type wholeAnswer struct {
 func (l *wholeList) of(
 	etag string, list func(svc.TemplateQuery) iter.Seq2[svc.Template, error],
 ) ([]byte, error) {
-	if kept := l.kept.Load(); kept != nil && kept.etag == etag {
-		return kept.text, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.etag == etag {
+		return l.text, nil
 	}
-	l.rendering.Lock()
-	defer l.rendering.Unlock()
-	if kept := l.kept.Load(); kept != nil && kept.etag == etag {
-		return kept.text, nil
-	}
-	answer := &wholeAnswer{etag: etag}
+	var text []byte
 	err := withPageBuffer(func(b []byte) ([]byte, error) {
 		b, n := append(b, templatesOpen...), 0
 		for t, err := range list(svc.TemplateQuery{}) {
@@ -137,15 +129,15 @@ func (l *wholeList) of(
 			b = wireTemplate(t).Append(b)
 		}
 		if b = append(append(b, templatesShut...), '\n'); len(b) <= keptAnswer {
-			answer.text = bytes.Clone(b)
+			text = bytes.Clone(b)
 		}
 		return b, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.kept.Store(answer)
-	return answer.text, nil
+	l.etag, l.text = etag, text
+	return text, nil
 }
 
 func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
