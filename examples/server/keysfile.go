@@ -23,19 +23,12 @@ type secrets struct {
 	Pepper     []byte `json:"pepper"`      // of API keys: secretSize bytes in base64
 	SealingKey []byte `json:"sealing_key"` // of the tokens of sources: secretSize bytes in base64
 	Check      string `json:"check"`       // detects damage; it is also the version of the pepper
-	// RowsSealed is false in the keys file of a version that did not seal the rows of API keys. The
-	// Service then accepts rows without a seal.
-	RowsSealed bool `json:"rows_sealed"`
 }
 
 const secretSize = 32
 
 func newSecrets() secrets {
-	s := secrets{
-		Pepper:     make([]byte, secretSize),
-		SealingKey: make([]byte, secretSize),
-		RowsSealed: true,
-	}
+	s := secrets{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize)}
 	rand.Read(s.Pepper)
 	rand.Read(s.SealingKey)
 	s.Check = s.check()
@@ -49,8 +42,7 @@ func (s secrets) check() string {
 }
 
 func (s secrets) keyConfig() svc.KeyConfig {
-	pepper := svc.Pepper{Version: s.Check, Secret: s.Pepper, AcceptUnsealed: !s.RowsSealed}
-	return svc.KeyConfig{Peppers: []svc.Pepper{pepper}}
+	return svc.KeyConfig{Peppers: []svc.Pepper{{Version: s.Check, Secret: s.Pepper}}}
 }
 
 // readSecrets reads the keys file. It refuses a damaged file: with other secrets, the API keys and
