@@ -76,13 +76,11 @@ type options struct {
 
 // parse parses the command line. An error is a usageError or flag.ErrHelp.
 func parse(args []string) (options, error) {
-	if len(args) > 0 {
-		switch args[0] {
-		case "key":
-			return parseKey(args[1:])
-		case "migrate":
-			return parseMigrate(args[1:])
-		}
+	switch append(args, "")[0] {
+	case "key":
+		return parseKey(args[1:])
+	case "migrate":
+		return parseMigrate(args[1:])
 	}
 	var o options
 	err := o.complete(serveFlags(&o), args)
@@ -106,10 +104,8 @@ func serveFlags(o *options) *flag.FlagSet {
 }
 
 func parseKey(args []string) (options, error) {
-	var (
-		o             options
-		user, account string
-	)
+	var o options
+	var user, account string
 	if err := o.complete(keyFlags(&o, &user, &account), args); err != nil {
 		return o, err
 	}

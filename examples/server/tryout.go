@@ -21,43 +21,27 @@ type try struct {
 
 // whoMay asks about the principals of the demo.
 var whoMay = []try{
-	{
-		"Alice may recall: both of her groups allow it." +
-			" The trace shows that the small model lost to the higher priority",
-		"GET", "/debug/resolve?bank=support&user_id=alice", "",
-	},
-	{
-		"Alice again, by her Telegram account, in a topic with a strategy of its own",
-		"GET", "/debug/resolve?bank=support&sender=telegram:1001&topic=outage", "",
-	},
-	{
-		"Bob may not recall: his groups allow it, but a deny attached to Bob wins",
-		"GET", "/debug/resolve?bank=support&user_id=bob", "",
-	},
-	{
-		"An unmapped sender gets the public access of the bank",
-		"GET", "/debug/resolve?bank=support&sender=telegram:4711", "",
-	},
-	{
-		"The same sender gets no access in the topic billing",
-		"GET", "/debug/resolve?bank=support&sender=telegram:4711&topic=billing", "",
-	},
-	{
-		"The service account ci has the rights of Alice, narrowed by its scoping policy",
-		"GET", "/debug/resolve?bank=support&sa_id=ci", "",
-	},
-	{
-		"That policy does not allow ci to write, although Alice may write",
-		"GET", "/debug/resolve?bank=support&sa_id=ci&action=bank:retain", "",
-	},
+	{"Alice may recall: both of her groups allow it." +
+		" The trace shows that the small model lost to the higher priority",
+		"GET", "/debug/resolve?bank=support&user_id=alice", ""},
+	{"Alice again, by her Telegram account, in a topic with a strategy of its own",
+		"GET", "/debug/resolve?bank=support&sender=telegram:1001&topic=outage", ""},
+	{"Bob may not recall: his groups allow it, but a deny attached to Bob wins",
+		"GET", "/debug/resolve?bank=support&user_id=bob", ""},
+	{"An unmapped sender gets the public access of the bank",
+		"GET", "/debug/resolve?bank=support&sender=telegram:4711", ""},
+	{"The same sender gets no access in the topic billing",
+		"GET", "/debug/resolve?bank=support&sender=telegram:4711&topic=billing", ""},
+	{"The service account ci has the rights of Alice, narrowed by its scoping policy",
+		"GET", "/debug/resolve?bank=support&sa_id=ci", ""},
+	{"That policy does not allow ci to write, although Alice may write",
+		"GET", "/debug/resolve?bank=support&sa_id=ci&action=bank:retain", ""},
 }
 
 // whatMayI asks about the administrator. Without the demo, no other user is known.
 var whatMayI = []try{
-	{
-		"What the administrator may do on a bank, and why",
-		"GET", "/debug/resolve?bank=support&user_id=" + administrator, "",
-	},
+	{"What the administrator may do on a bank, and why",
+		"GET", "/debug/resolve?bank=support&user_id=" + administrator, ""},
 }
 
 // tryTemplates installs templates from the server's own catalogue.
@@ -66,79 +50,49 @@ func tryTemplates(base string) []try {
 	const body = `{"url": "%s/catalogue", "alias": "demo", "description": "%s"}`
 	source := fmt.Sprintf(body, base, about)
 	return []try{
-		{
-			"Trust a source of templates: the catalogue of this server",
-			"POST", "/admin/template-sources", source,
-		},
-		{
-			"List the sources",
-			"GET", "/admin/template-sources", "",
-		},
-		{
-			"Install a template",
-			"POST", "/admin/templates/meeting-notes/install", `{"source_name": "demo"}`,
-		},
-		{
-			"List the templates that the source offers, and see which are installed",
-			"GET", "/admin/template-sources/demo/templates?category=operations", "",
-		},
-		{
-			"Install a template under another id",
+		{"Trust a source of templates: the catalogue of this server",
+			"POST", "/admin/template-sources", source},
+		{"List the sources",
+			"GET", "/admin/template-sources", ""},
+		{"Install a template",
+			"POST", "/admin/templates/meeting-notes/install", `{"source_name": "demo"}`},
+		{"List the templates that the source offers, and see which are installed",
+			"GET", "/admin/template-sources/demo/templates?category=operations", ""},
+		{"Install a template under another id",
 			"POST", "/admin/templates/incident-desk/install",
-			`{"source_name": "demo", "alias_id": "night-shift"}`,
-		},
-		{
-			"List the installed templates of one category",
-			"GET", "/admin/templates?category=operations", "",
-		},
-		{
-			"Ask the source for a newer version",
-			"GET", "/admin/templates/night-shift/check-update", "",
-		},
-		{
-			"Edit the template locally",
+			`{"source_name": "demo", "alias_id": "night-shift"}`},
+		{"List the installed templates of one category",
+			"GET", "/admin/templates?category=operations", ""},
+		{"Ask the source for a newer version",
+			"GET", "/admin/templates/night-shift/check-update", ""},
+		{"Edit the template locally",
 			"PATCH", "/admin/templates/night-shift",
-			`{"description": "What we do when the alarm goes off at night."}`,
-		},
-		{
-			"Update it: the source has no newer version, so the edit stays",
-			"POST", "/admin/templates/night-shift/update", "",
-		},
-		{
-			"Update it by force: the version of the source replaces the edit",
-			"POST", "/admin/templates/night-shift/update?force=true", "",
-		},
+			`{"description": "What we do when the alarm goes off at night."}`},
+		{"Update it: the source has no newer version, so the edit stays",
+			"POST", "/admin/templates/night-shift/update", ""},
+		{"Update it by force: the version of the source replaces the edit",
+			"POST", "/admin/templates/night-shift/update?force=true", ""},
 	}
 }
 
 // tryKeys issues and lists keys of a user and of the caller.
 func tryKeys(user string) []try {
 	return []try{
-		{
-			"Issue a key for a user: only this answer shows it",
-			"POST", "/users/" + user + "/api-keys", `{"description": "laptop"}`,
-		},
-		{
-			"List the keys of that user, masked",
-			"GET", "/users/" + user + "/api-keys", "",
-		},
-		{
-			"Issue a key for yourself",
-			"POST", "/me/api-keys", `{"description": "phone"}`,
-		},
-		{
-			"List your own keys",
-			"GET", "/me/api-keys", "",
-		},
+		{"Issue a key for a user: only this answer shows it",
+			"POST", "/users/" + user + "/api-keys", `{"description": "laptop"}`},
+		{"List the keys of that user, masked",
+			"GET", "/users/" + user + "/api-keys", ""},
+		{"Issue a key for yourself",
+			"POST", "/me/api-keys", `{"description": "phone"}`},
+		{"List your own keys",
+			"GET", "/me/api-keys", ""},
 	}
 }
 
 // tryEvents lists events.
 var tryEvents = []try{
-	{
-		"See who did what: here the newest events of templates",
-		"GET", "/admin/events?target_kind=template&limit=3", "",
-	},
+	{"See who did what: here the newest events of templates",
+		"GET", "/admin/events?target_kind=template&limit=3", ""},
 }
 
 // curl returns the request as a line for a shell. The line takes the key from the variable KEY.
