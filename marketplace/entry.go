@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/jcs"
 )
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -44,11 +45,9 @@ func (p *parsedEntry) field(key string, value []byte) {
 	case "name":
 		p.Content.Name = p.text(key, value)
 	case "description":
-		description := p.optional(key, value)
-		p.Content.Description = &description
+		p.Content.Description = new(p.optional(key, value))
 	case "category":
-		category := p.optional(key, value)
-		p.Content.Category = &category
+		p.Content.Category = new(p.optional(key, value))
 	case "integrations":
 		p.Content.Integrations = p.labels(key, value)
 	case "tags":
@@ -109,7 +108,7 @@ func (p *parsedEntry) optional(key string, value []byte) string {
 		p.bad(key + " must be a string")
 		return ""
 	}
-	return unquoted(value)
+	return jcs.Unquote(value)
 }
 
 func (p *parsedEntry) labels(key string, value []byte) []string {

@@ -1,9 +1,9 @@
 package marketplace
 
 import (
-	"bytes"
-	"encoding/json"
 	"iter"
+
+	"github.com/extsvc/svc/internal/jcs"
 )
 
 // The functions of this file walk over valid JSON without white space. They yield parts of their
@@ -14,7 +14,7 @@ func members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for rest := object[1:]; rest[0] != '}'; {
 			end := valueEnd(rest)
-			key, value := unquoted(rest[:end]), rest[end+1:]
+			key, value := jcs.Unquote(rest[:end]), rest[end+1:]
 			end = valueEnd(value)
 			if !yield(key, value[:end]) {
 				return
@@ -42,15 +42,6 @@ func afterComma(b []byte) []byte {
 		return b[1:]
 	}
 	return b
-}
-
-func unquoted(quoted []byte) string {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var s string
-	_ = json.Unmarshal(quoted, &s) // cannot fail: quoted is a valid string
-	return s
 }
 
 // valueEnd returns the length of the value at the start of b.

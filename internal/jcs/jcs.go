@@ -95,7 +95,7 @@ func (w *writer) object() {
 	for w.pos++; w.in[w.pos] != '}'; {
 		from := len(w.out)
 		w.out = w.text(w.out)
-		key := w.unquote(w.out[from:])
+		key := Unquote(w.out[from:])
 		w.out = append(w.out, ':')
 		w.pos++
 		w.value()
@@ -142,11 +142,11 @@ func (w *writer) text(dst []byte) []byte {
 	if !escaped {
 		return append(dst, lit...)
 	}
-	return AppendString(dst, w.unquote(lit))
+	return AppendString(dst, Unquote(lit))
 }
 
-// unquote returns the text that lit, a valid JSON string, stands for.
-func (w *writer) unquote(lit []byte) string {
+// Unquote returns the text that lit, a valid JSON string, stands for.
+func Unquote(lit []byte) string {
 	if slices.Contains(lit, '\\') {
 		var s string
 		_ = json.Unmarshal(lit, &s) // cannot fail: strictjson has checked it

@@ -111,15 +111,14 @@ func (d decimal) append(dst []byte) []byte {
 	n, k := int(d.exp), len(d.digits)
 	switch {
 	case k <= n && n <= 21:
-		dst = append(dst, d.digits...)
-		return zeros(dst, n-k)
+		return append(append(dst, d.digits...), zeros[:n-k]...)
 	case 0 < n && n <= 21:
 		dst = append(dst, d.digits[:n]...)
 		dst = append(dst, '.')
 		return append(dst, d.digits[n:]...)
 	case -6 < n && n <= 0:
-		dst = append(dst, "0."...)
-		return append(zeros(dst, -n), d.digits...)
+		dst = append(append(dst, "0."...), zeros[:-n]...)
+		return append(dst, d.digits...)
 	}
 	dst = append(dst, d.digits[0])
 	if k > 1 {
@@ -133,9 +132,5 @@ func (d decimal) append(dst []byte) []byte {
 	return strconv.AppendInt(dst, int64(n-1), 10)
 }
 
-func zeros(dst []byte, n int) []byte {
-	for range n {
-		dst = append(dst, '0')
-	}
-	return dst
-}
+// zeros are as many as a number without an exponent has in a row at most.
+const zeros = "00000000000000000000"
