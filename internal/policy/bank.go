@@ -68,11 +68,7 @@ func (o StrategyOverride) context() context { return context{o.Scope, o.Value} }
 func (o PublicOverride) context() context   { return context{o.Scope, o.Value} }
 
 func (o PublicOverride) grant() PublicDefault {
-	return PublicDefault{
-		Actions:         o.Actions,
-		RecallBudget:    o.RecallBudget,
-		RecallMaxTokens: o.RecallMaxTokens,
-	}
+	return PublicDefault{o.Actions, o.RecallBudget, o.RecallMaxTokens}
 }
 
 // ParseBankDocument parses a bank policy. It refuses everything that the rules do not allow, with a

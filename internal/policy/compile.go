@@ -251,14 +251,12 @@ func (c *Compiler) parse(raw []byte) parsed {
 	if !ok && c.apart != nil {
 		p, ok = c.apart[key]
 	}
-	switch {
-	case ok:
+	if ok {
 		return p
-	case c.apart != nil:
-		p = parseApart(raw)
+	}
+	if p = parseApart(raw); c.apart != nil {
 		c.apart[key] = p
-	default:
-		p = parseApart(raw)
+	} else {
 		c.documents.Put(fence, key, p)
 	}
 	return p

@@ -67,9 +67,8 @@ func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool
 // controlClasses returns one action of each class of control-plane actions that the patterns
 // distinguish. They are sorted, so the answer does not depend on order.
 func controlClasses(patterns ...[]string) []string {
-	all := slices.Concat(patterns...)
 	classes := slices.Clone(controlPlane)
-	for _, p := range all {
+	for _, p := range slices.Concat(patterns...) {
 		if _, ok := firstAction(controlPlane, p); ok {
 			classes = append(classes, p)
 		}

@@ -79,23 +79,12 @@ func ParseDocument(raw []byte) (*Document, error) {
 }
 
 func (w *writtenStatement) statement() Statement {
-	return Statement{
-		Effect:  w.Effect,
-		Actions: w.Actions,
-		Banks:   w.Banks,
-		Parameters: Parameters{
-			RecallBudget:      w.RecallBudget,
-			RecallMaxTokens:   w.RecallMaxTokens,
-			RecallTagGroups:   w.RecallTagGroups,
-			RetainRoles:       w.RetainRoles,
-			RetainTags:        w.RetainTags,
-			RetainEveryNTurns: w.RetainEveryNTurns,
-			RetainStrategy:    w.RetainStrategy,
-			LLMModel:          w.LLMModel,
-			LLMProvider:       w.LLMProvider,
-			ExcludeProviders:  w.ExcludeProviders,
-		},
-	}
+	return Statement{w.Effect, w.Actions, w.Banks, Parameters{
+		RecallBudget: w.RecallBudget, RecallMaxTokens: w.RecallMaxTokens,
+		RecallTagGroups: w.RecallTagGroups, RetainRoles: w.RetainRoles, RetainTags: w.RetainTags,
+		RetainEveryNTurns: w.RetainEveryNTurns, RetainStrategy: w.RetainStrategy,
+		LLMModel: w.LLMModel, LLMProvider: w.LLMProvider, ExcludeProviders: w.ExcludeProviders,
+	}}
 }
 
 func (s *Statement) check() error {

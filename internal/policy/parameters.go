@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -30,23 +32,10 @@ type Parameters struct {
 
 // firstSet returns the name of the first parameter that is set, or "".
 func (p *Parameters) firstSet() string {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"recall_budget", p.RecallBudget != nil},
-		{"recall_max_tokens", p.RecallMaxTokens != nil},
-		{"recall_tag_groups", p.RecallTagGroups != nil},
-		{"retain_roles", p.RetainRoles != nil},
-		{"retain_tags", p.RetainTags != nil},
-		{"retain_every_n_turns", p.RetainEveryNTurns != nil},
-		{"retain_strategy", p.RetainStrategy != nil},
-		{"llm_model", p.LLMModel != nil},
-		{"llm_provider", p.LLMProvider != nil},
-		{"exclude_providers", p.ExcludeProviders != nil},
-	} {
-		if f.set {
-			return f.name
+	for field, value := range reflect.ValueOf(p).Elem().Fields() {
+		if !value.IsNil() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			return name
 		}
 	}
 	return ""

@@ -67,7 +67,7 @@ func (d *Diff) bank(call Call, id string, before, after *Bank) {
 	for _, in := range contexts(call, before.strategyOverrides(), after.strategyOverrides()) {
 		b, _ := before.strategy(&in)
 		a, _ := after.strategy(&in)
-		if (b == nil) != (a == nil) || b != nil && *b != *a {
+		if !same(b, a) {
 			d.Strategies = append(d.Strategies, StrategyDiff{id, in, copied(b), copied(a)})
 		}
 	}

@@ -127,11 +127,8 @@ func (t *tour) descend(bank int32, r *row, visit func(r *row) (more bool)) (more
 // row returns the row of a class of banks. nil: it equals the row above.
 func (t *tour) row(bank int32, above *row) *row {
 	r := &row{
-		views:   above.views,
-		bank:    bank,
-		depth:   above.depth + 1,
+		views: above.views, bank: bank, depth: above.depth + 1,
 		stances: slices.Clone(above.stances),
-		fresh:   make([]bool, len(t.order)),
 	}
 	differs := bank == 0
 	for i := range r.views {
@@ -139,9 +136,7 @@ func (t *tour) row(bank int32, above *row) *row {
 		r.shut = append(r.shut, shut)
 		differs = differs || shut
 	}
-	for action := range r.fresh {
-		r.fresh[action] = differs
-	}
+	r.fresh = slices.Repeat([]bool{differs}, len(t.order))
 	if own := t.own(bank); own != nil {
 		for i := range r.views {
 			differs = t.add(r, i, own, above) || differs

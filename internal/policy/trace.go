@@ -171,9 +171,9 @@ func (r *recorder) fault(w *way) {
 
 // result returns the explanation of a decision.
 func (r *recorder) result(d Decision, bank *Bank) Result {
-	out := Result{Outcome: d.Outcome(), Reason: d.Reason(), Parameters: d.Parameters()}
-	if strategy, ok := d.Strategy(); ok {
-		out.Strategy = &strategy
+	out := Result{
+		Outcome: d.Outcome(), Reason: d.Reason(), Parameters: d.Parameters(),
+		Strategy: copied(d.strategy),
 	}
 	if d.Allowed() {
 		r.limit(&out.Parameters)

@@ -152,8 +152,7 @@ func (l *rules) statement(st policy.Statement, q Request) *line {
 	}
 	n.Matched = true
 	n.ActionPattern = &actions[0]
-	closest := slices.MaxFunc(banks, l.closer)
-	n.BankPattern = &closest
+	n.BankPattern = new(slices.MaxFunc(banks, l.closer))
 	if st.Effect == policy.EffectDeny {
 		n.Code = policy.CodeDenyMatched
 		n.Reason = fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)

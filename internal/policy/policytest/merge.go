@@ -30,18 +30,15 @@ type scalar struct {
 }
 
 var scalars = []scalar{
-	text("recall_budget", func(p *policy.Parameters) **string { return &p.RecallBudget }),
-	text("retain_strategy", func(p *policy.Parameters) **string { return &p.RetainStrategy }),
-	text("llm_model", func(p *policy.Parameters) **string { return &p.LLMModel }),
-	text("llm_provider", func(p *policy.Parameters) **string { return &p.LLMProvider }),
-	number("recall_max_tokens", func(p *policy.Parameters) **int64 { return &p.RecallMaxTokens }),
-	number("retain_every_n_turns", func(p *policy.Parameters) **int64 {
+	scalarOf("recall_budget", func(p *policy.Parameters) **string { return &p.RecallBudget }),
+	scalarOf("retain_strategy", func(p *policy.Parameters) **string { return &p.RetainStrategy }),
+	scalarOf("llm_model", func(p *policy.Parameters) **string { return &p.LLMModel }),
+	scalarOf("llm_provider", func(p *policy.Parameters) **string { return &p.LLMProvider }),
+	scalarOf("recall_max_tokens", func(p *policy.Parameters) **int64 { return &p.RecallMaxTokens }),
+	scalarOf("retain_every_n_turns", func(p *policy.Parameters) **int64 {
 		return &p.RetainEveryNTurns
 	}),
 }
-
-func text(name string, at func(*policy.Parameters) **string) scalar  { return scalarOf(name, at) }
-func number(name string, at func(*policy.Parameters) **int64) scalar { return scalarOf(name, at) }
 
 func scalarOf[T any](name string, at func(*policy.Parameters) **T) scalar {
 	return scalar{
