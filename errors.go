@@ -13,10 +13,12 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// Code names the kind of an [Error]. Codes are stable. They are also the "code" of HTTP answers.
+// Code names the kind of an [Error]. Codes are stable: compare them, not texts. They are also the
+// "code" of HTTP answers; docs/errors.md lists the status of each.
 type Code string
 
-// The codes of every error that a [Service] method returns.
+// The codes of every error that a [Service] method returns. A refusal wrote nothing, unless the
+// comment of the method says so.
 const (
 	// CodeInvalid: the request is wrong. Field says where.
 	CodeInvalid Code = "invalid_request"
@@ -26,13 +28,15 @@ const (
 	CodeForbidden Code = "forbidden"
 	// CodeNotFound: the thing does not exist, or the caller may not see it.
 	CodeNotFound Code = "not_found"
-	// CodeExists: the id or name is taken.
+	// CodeExists: the id or name is taken. Of several callers at once, one gets it.
 	CodeExists Code = "already_exists"
-	// CodeLimit: the allowed number of these things is reached.
+	// CodeLimit: the allowed number of these things is reached. Today only API keys have such a
+	// limit: [KeyConfig].MaxPerHolder.
 	CodeLimit Code = "limit_reached"
 	// CodeEdited: an update would overwrite fields edited locally. Fields names them.
 	CodeEdited Code = "edited_locally"
-	// CodePrecondition: the thing has changed since the caller read it.
+	// CodePrecondition: the thing has changed since the caller read it. For an update, the source
+	// may have another revision than the caller has reviewed. Read it again, then decide.
 	CodePrecondition Code = "precondition_failed"
 	// CodeKeyReused: the idempotency key came with another request before, or the API key that the
 	// first request issued is revoked.
@@ -40,20 +44,25 @@ const (
 	// CodeSourceMoved: a source has another address than the one a template was installed from. The
 	// template was not re-bound.
 	CodeSourceMoved Code = "source_moved"
-	// CodeChanged: another caller changed the same thing at the same time. Try again.
+	// CodeChanged: another caller changed the same thing at the same time. Nothing was written: try
+	// again. In a transaction of the host, first roll back.
 	CodeChanged Code = "changed_meanwhile"
 	// CodeSourceFailed: a source cannot be reached, or its answer is bad.
 	CodeSourceFailed Code = "source_failed"
 	// CodeSourceTimeout: a source did not answer in time.
 	CodeSourceTimeout Code = "source_timeout"
-	// CodeUnavailable: the store cannot be reached now. Try again later.
+	// CodeUnavailable: the store cannot be reached now, ctx has ended, or the host's Authenticator
+	// cannot decide. Try again later. When a connection broke during a commit, the change may have
+	// happened.
 	CodeUnavailable Code = "unavailable"
-	// CodeInternal: a fault of this service. Err says which.
+	// CodeInternal: a fault of this service, of its store or of a function of the host. Err says
+	// which. [ErrorCode] also returns it for an error without an Error.
 	CodeInternal Code = "internal"
 )
 
 // The errors that a [Store] returns, wrapped or not, for the outcomes that the Service must tell
-// apart. Any other error is a fault.
+// apart. Any other error is a fault: the caller gets [CodeInternal], and only the log its text.
+// Callers of a Service get an [*Error] instead of these; do not test for them.
 var (
 	// ErrNotFound: no row has that key.
 	ErrNotFound = errors.New("not found")
@@ -67,22 +76,30 @@ var (
 )
 
 // ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or about its manifest.
-// It is in the error's tree, and means that the source itself works.
+// It is in the error's tree, and means that the source itself works. Such an error is not reported
+// as [EventSourceFailing].
 var ErrBadEntry = errors.New("bad entry")
 
-// ErrUnauthenticated is the error of an [Authenticator] for a bearer that it does not accept.
+// ErrUnauthenticated is the error of an [Authenticator] for a bearer that it does not accept. The
+// caller gets [CodeUnauthenticated] with the usual message; the text of a wrapping error is lost.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
 // Error is the error of every [Service] method.
 //
 // Several faults of one request are joined ([errors.Join]). [Errors] returns each of them. The code
 // of the first is the code of the whole.
+//
+// Its Error method joins Field, Message and the text of Err: it is for the log. Show callers only
+// Field and Message. [errors.Is] also finds the cause, such as [context.Canceled]. When the text of
+// a cause held a secret, only a masked text is left of it.
 type Error struct {
 	Code Code
 	// Field is the wrong part: a JSON pointer (RFC 6901, "/name") or the name of a parameter
-	// ("bank"). "": not one single part is wrong.
+	// ("bank"). "": not one single part is wrong. A pointer repeats keys of the caller's own JSON:
+	// it may be as long as the request, and hold a secret that the caller pasted there.
 	Field string
-	// Message is a sentence for the caller. It is safe to show and holds no secret.
+	// Message is a sentence for the caller, without a full stop at its end. It is safe to show and
+	// holds no secret. With CodeInvalid its subject is the Field: "is required".
 	Message string
 	// Fields are the names of the fields edited locally, in the order of [Content]. Only CodeEdited
 	// has them.
@@ -105,14 +122,16 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// sentence returns the plain name of the field and the message: "members.0 is unknown".
+// sentence returns the plain name of the field and the message: "members.0 is unknown". It does
+// not undo the escapes of a pointer (~0, ~1).
 func (e *Error) sentence() string {
 	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
 }
 
 // Errors returns every [Error] in err's tree, in order. It looks into joined and wrapped errors
 // ([errors.Join], fmt's %w), but not at the cause of an Error. It returns nil when the tree has
-// none. It looks at the first 10,000 errors of the tree.
+// none. It looks at the first 10,000 errors of the tree. The Errors are those of the tree, not
+// copies.
 func Errors(err error) (all []*Error) {
 	for one := range parts(err) {
 		if e, is := one.(*Error); is {
@@ -126,7 +145,8 @@ func Errors(err error) (all []*Error) {
 // Errors themselves stay as they are. An err that has none is returned unchanged.
 //
 // It is for a caller whose own request holds the part that the Errors are about: "/name" may
-// become "/template/name".
+// become "/template/name". The result has only the Errors. Texts that wrapped them, and other
+// errors joined with them, are left out.
 func Relocate(err error, field func(*Error) string) error {
 	all := Errors(err)
 	if all == nil {
@@ -155,7 +175,8 @@ func joined(errs []*Error) error {
 	return errors.Join(all...)
 }
 
-// maxParts limits the errors of a tree that parts visits: a tree may hold one error many times.
+// maxParts limits the errors of a tree that parts visits. A tree of n errors that each join the
+// one before twice has 2^n paths, and a host's function may return such a tree.
 const maxParts = 10_000
 
 // parts returns what a tree of errors joins, in order: each Error, and each other error that
@@ -174,7 +195,7 @@ func parts(err error) iter.Seq[error] {
 }
 
 // visit calls yield with the parts of a tree. It returns false once yield has returned false or
-// nothing is left.
+// nothing is left. It does not look below an Error: its cause is for the log.
 func visit(tree error, left *int, yield func(error) bool) bool {
 	for err := tree; err != nil; err = errors.Unwrap(err) {
 		if *left--; *left < 0 {
@@ -208,6 +229,9 @@ func ErrorCode(err error) Code {
 }
 
 // Invalid returns an Error of [CodeInvalid] about a field. A host's own checks may return it.
+//
+// The message is the rest of a sentence that begins with the field, without a full stop: "must be
+// at most 10". Callers see it, so quote no secret.
 func Invalid(field, message string) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: message}
 }
@@ -219,7 +243,10 @@ func taken(field, message string) *Error {
 }
 
 // fault makes an Error of an unexpected error of a store or of a host's function. It returns nil
-// and an Error as they are.
+// and an Error as they are, so layers may call it twice; the innermost doing stands.
+//
+// doing and the text of err reach the log alone. An expected ErrNotFound or ErrExists must be
+// handled before fault, or it becomes CodeInternal.
 func fault(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -251,7 +278,8 @@ func fault(doing string, err error) error {
 	}
 }
 
-// Limits on what is accepted. Characters are Unicode code points.
+// Limits on what is accepted. Characters are Unicode code points. A request over a limit gets
+// [CodeInvalid]. Ids and names are compared byte by byte and never normalized.
 const (
 	MaxIDLength = 128 // characters of an id or name, and of a bank, channel, topic or sender
 	// MaxNameLength limits a display name in characters, and a template's name in bytes: lists are
@@ -267,10 +295,11 @@ const (
 )
 
 // MaxErrors is the most errors that one error joins. When it is reached, one more error follows:
-// its Field is "", and it says that there may be more errors.
+// its Field is "", and it says that there may be more errors. [Lint] has no such limit.
 const MaxErrors = 100
 
-// checker collects what is wrong with a request.
+// checker collects what is wrong with a request, in the order of its calls. Its zero value works.
+// Each request has its own: it is not safe for concurrent use.
 type checker struct {
 	errs     []*Error
 	full     bool             // errs holds MaxErrors: stop looking for more
@@ -299,7 +328,8 @@ func (c *checker) check(problem *Error) {
 }
 
 // id refuses an id that cannot stand in a path. It also refuses an API key in the wrong place: the
-// Service would store the key, or show it, as the name of a thing.
+// Service would store the key, or show it, as the name of a thing. A key of another system looks
+// like any name, so id cannot notice it.
 func (c *checker) id(field, id string) {
 	if c.lookup(field, id); token.Whole(id) {
 		c.add(field, "must not be an API key")
@@ -368,7 +398,8 @@ func (c *checker) count(field string, n int) {
 	}
 }
 
-// MaxIdempotencyKeyLength is the most characters of an idempotency key.
+// MaxIdempotencyKeyLength is the most characters of an idempotency key. They are visible ASCII, so
+// a character is a byte.
 const MaxIdempotencyKeyLength = 255
 
 // idempotencyHeader is the HTTP header of an idempotency key
@@ -381,7 +412,8 @@ func (c *checker) idempotencyKey(key string) {
 	}
 }
 
-// TextPatch is a new value for a text that may be null. A nil Value means null.
+// TextPatch is a new value for a text that may be null. A nil Value means null. A nil *TextPatch
+// in a patch leaves the text as it is: so JSON tells an absent member from null.
 type TextPatch struct{ Value *string }
 
 func equalText(a, b *string) bool {
