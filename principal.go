@@ -22,7 +22,11 @@ const (
 	KindHost           Kind = "host" // the host application itself; see [Host]
 )
 
-// Identity names a principal by its kind and its id. Identities are comparable.
+// Identity names a principal by its kind and its id. Identities are comparable. A user and a
+// service account may have the same id, and are two principals.
+//
+// The id of a user or service account has 1 to [MaxIDLength] printable characters, no slash and no
+// backslash. It is not "." or "..". Ids are compared byte by byte and never normalized.
 type Identity struct {
 	Kind Kind
 	ID   string // "" for [Host]
@@ -41,9 +45,14 @@ const (
 const KindUnmapped Kind = "unmapped"
 
 // Unmapped is a sender that belongs to no user. It may do what a bank's policy gives to the public.
+// Whatever that policy says, methods that need an action on bank "*" refuse it. Do not change it.
 var Unmapped = Principal{Kind: KindUnmapped}
 
 // Principal is the caller of a [Service] method.
+//
+// The Service believes a Principal that the host's code makes: it checks only the rights of its
+// kind and id, at each call. A Principal holds no reference to the Service, and the Service does
+// not change it. So several calls may share one.
 //
 // A Principal from [Service.Authenticate] remembers the issued key of the request. Pass it on as it
 // is. Before such a caller makes or changes keys, the Service checks that its key is still
@@ -55,15 +64,19 @@ type Principal struct {
 	// request only.
 	//
 	// Examples are "template:admin" and "iam:*". The pattern "*" means every control-plane action:
-	// "iam:*" and "template:*", and nothing else. A stored deny still wins over Actions. An issued
-	// key never carries any. Nil: the Authenticator grants none. With any other use of "*", or an
-	// empty pattern, Authenticate fails with [CodeInternal] and an Err that quotes the pattern.
+	// "iam:*" and "template:*", and nothing else. A stored deny still wins over Actions, and so
+	// does an inactive row. An issued key never carries any. Nil: the Authenticator grants none.
+	//
+	// With any other use of "*", or an empty pattern, Authenticate fails with [CodeInternal] and an
+	// Err that quotes the pattern. In a Principal that the host's code makes, such a pattern covers
+	// nothing.
 	Actions []string
 	// ScopingPolicyID names an access policy that narrows the principal, in this request only.
 	//
 	// Both the principal's own rights and this policy must allow an action. The policy gives the
 	// principal no parameter that it does not have already. An issued key brings its own; an
-	// [Authenticator] may set one. Actions do not count while it is set. "": not narrowed.
+	// [Authenticator] may set one. Actions do not count while it is set. When the policy does not
+	// exist or no longer parses, every action is denied. "": not narrowed.
 	ScopingPolicyID string
 
 	// key is the id of the caller's issued key; "" none. Methods that make or change a key judge
@@ -71,8 +84,9 @@ type Principal struct {
 	key string
 }
 
-// Host is the host application itself. It may do everything. Only the host's own code uses it; an
-// [Authenticator] never returns it.
+// Host is the host application itself. It may do everything, and the store is not asked about its
+// rights. Only the host's own code uses it. When an [Authenticator] returns it, Authenticate fails
+// with [CodeInternal]. Do not change it.
 var Host = Principal{Kind: KindHost}
 
 // kindMe is the kind of [Me] alone.
@@ -81,7 +95,8 @@ const kindMe Kind = "me"
 // Me stands for the caller where a method takes a holder of keys.
 //
 // Callers need no action for their own keys. When the holder is the caller's own id instead of Me,
-// the Service treats it as the id of any other user.
+// the Service treats it as the id of any other user. Only methods of [Keys] take Me, and
+// [Keys.Import] refuses it. Do not change it.
 var Me = Identity{Kind: kindMe}
 
 // or returns the caller's identity for [Me], and every other holder as it is.
@@ -109,7 +124,8 @@ func identityOf(holder copies.Holder) Identity {
 	return Identity{Kind: Kind(holder.Kind), ID: holder.ID}
 }
 
-// vouched returns the Actions that count: none when p is narrowed.
+// vouched returns the Actions that count: none when p is narrowed. A narrowing limits what stored
+// policies allow, and Actions are no part of those.
 func (p Principal) vouched() []string {
 	if p.ScopingPolicyID != "" {
 		return nil
@@ -122,17 +138,22 @@ func (p Principal) vouched() []string {
 // Such bearers are the host's sessions, its OAuth tokens, or its administrator's password.
 //
 // Authenticate returns a user or a service account. It returns [ErrUnauthenticated] (wrapped or
-// not) when it does not accept the bearer. Any other error means that it cannot decide now; HTTP
-// answers 503.
+// not) when it does not accept the bearer. Any other error means that it cannot decide now
+// ([CodeUnavailable]); HTTP answers 503. The log shows that error, with the bearer masked.
 //
-// The Service calls it concurrently. Package httpapi calls it twice for a request with a body:
-// after the headers, and after the body. So a bearer must be good for more than one call. A slow
-// Authenticator should remember its answers for a moment.
+// The returned principal needs no row in the store. The Service refuses it when its row is
+// inactive. A principal of another kind, or with an impossible id, is [CodeInternal].
+//
+// The Service calls it concurrently and remembers no answer. Package httpapi calls it twice for a
+// request with a body: after the headers, and after the body. So a bearer must be good for more
+// than one call. A slow Authenticator should remember its answers for a moment.
+//
+// The bearer is never empty. It never has a prefix of [KeyConfig], even when it is no key.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }
 
-// AuthenticatorFunc makes an [Authenticator] of a function.
+// AuthenticatorFunc makes an [Authenticator] of a function, which must be safe for concurrent use.
 type AuthenticatorFunc func(ctx context.Context, bearer string) (Principal, error)
 
 // Authenticate calls f.
@@ -144,7 +165,8 @@ func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Pri
 // it.
 //
 // Two uses still print the secret: as an unexported field of a struct (fmt), and as the key of a
-// map (encoding/json). Avoid both.
+// map (encoding/json). Avoid both. An empty Secret prints "***" like any other. A Secret is in
+// clear in memory, and reading one from JSON keeps its text.
 type Secret string
 
 const masked = text.Masked
@@ -160,7 +182,8 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
 // hideIn returns err without the secret. An err whose text holds no secret is returned as it is.
-// Otherwise hideIn keeps only texts and drops the error chain, which could show the secret.
+// Otherwise hideIn keeps only texts and drops the error chain, which could show the secret. A
+// secret of less than 8 bytes is not hidden: it can be part of a text by chance.
 func (s Secret) hideIn(err error) error {
 	hide := func(t string) string { return text.Hide(string(s), t) }
 	hidden := hide(err.Error())

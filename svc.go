@@ -59,7 +59,8 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// Config configures a [Service]. Store is required; the zero value of every other field works.
+// Config configures a [Service]. Store is required; the zero value of every other field works. New
+// copies it, with its slices: a later change has no effect.
 type Config struct {
 	// Store keeps everything. Required.
 	Store Store
@@ -73,18 +74,24 @@ type Config struct {
 	// The Service calls it before it issues, imports, rotates or enables a key and before it
 	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
 	// not call it, and neither does Authenticate: after a user has left, revoke the user's keys.
+	// The Service holds no transaction of its own during the call. An error fails the method with
+	// CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
 	//
 	// Nil: every id belongs to a user. The Service calls it concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
 	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
 	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
-	// the host it needs a Store that is an [OutboxStore] ([Service.WithStore]). Nil: events are
-	// dropped.
+	// the host it needs a Store that is an [OutboxStore] ([Service.WithStore]).
+	//
+	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
+	// nothing. When the process ends between a commit and the call, the event is lost, unless the
+	// outbox holds it. Its record ([EventConfig]) is not. Nil: events are dropped.
 	OnEvent func(ctx context.Context, event Event)
 	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
 	// [slog.Default] and the others are dropped.
 	Logger *slog.Logger
-	// Now is the clock. The Service keeps times in UTC, to the microsecond. Nil: [time.Now].
+	// Now is the clock, for the times of rows and events and for the expiry of keys. The Service
+	// keeps times in UTC, to the microsecond. It calls Now concurrently. Nil: [time.Now].
 	Now func() time.Time
 
 	Keys      KeyConfig
@@ -206,7 +213,9 @@ type EventConfig struct {
 	Keep bool
 }
 
-// Service holds the nouns of svc, and the methods that a host calls on every request. Use [New].
+// Service holds the nouns of svc, and the methods that a host calls on every request. Use [New]:
+// the zero Service does not work. Several Services, in one process or in many, may share a
+// database, each with its own cache.
 type Service struct {
 	Templates *Templates // the server's catalogue of templates
 	Sources   *Sources   // the server's trusted marketplace sources
@@ -290,6 +299,10 @@ func (s *Service) WithStore(store Store) *Service {
 // Authenticate returns the principal of a bearer token. An issued key belongs to its holder; the
 // host's Authenticator decides about every other bearer.
 //
+// A cached key costs no store call, a key that is not cached costs one, and an invented key of the
+// Service's own form costs none. An accepted key is recorded as used, some seconds later. The cache
+// follows changes as that of [Service.Decide] does. bearer is the token alone, without "Bearer ".
+//
 // Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
 // inactive one; CodeUnavailable when the Service cannot decide at present.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
@@ -358,7 +371,8 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// shared holds what a Service shares with its copies for transactions of the host.
+// shared holds what a Service shares with its copies for transactions of the host. All of it must
+// be safe for concurrent use, and must hold nothing that a rollback would make wrong.
 type shared struct {
 	compiler *policy.Compiler
 	keys     *keyring.Ring
@@ -427,7 +441,8 @@ func newSealer(config SourceConfig) (*seal.Sealer, error) {
 	return sealer, nil
 }
 
-// assemble gives each noun the parts that it needs.
+// assemble gives each noun the parts that it needs. Service and all nouns share one base, so a
+// noun that commits drops what the others have cached. It starts nothing.
 func assemble(config Config, b *base, of shared) *Service {
 	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
 	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys.AnswerKeys()}
@@ -453,7 +468,9 @@ func assemble(config Config, b *base, of shared) *Service {
 	}
 }
 
-// start begins the background work, or prepares it for its first use.
+// start begins the background work, or prepares it for its first use. So a Service that never
+// accepts a key never writes key uses. Copies for transactions of the host are not started: they
+// deliver nothing, cache no templates and record no uses.
 func (s *Service) start(work *tasks.Group) {
 	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
 	s.work = work
