@@ -13,7 +13,10 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 )
 
-// AuditRecord is a kept [Event] and its place in the chain of all records.
+// AuditRecord is a kept [Event] and its place in the chain of all records. A record never changes.
+//
+// Number follows the order of commits, of all processes. Time does not: it was taken before the
+// commit, and clocks of processes differ. Both slices have 32 bytes; do not change them.
 type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
@@ -22,7 +25,10 @@ type AuditRecord struct {
 }
 
 // AuditQuery asks for a part of the records. A record must match all fields that are set. The zero
-// query asks for all records.
+// query asks for all records. Ids are compared byte by byte; an unknown one finds nothing.
+//
+// To read the next page, set Before to the Number of the last record. In package sqlstore, lists by
+// actor or target use an index, and lists by time alone also read all newer records.
 type AuditQuery struct {
 	ActorKind  Kind
 	ActorID    string
@@ -38,13 +44,18 @@ type AuditQuery struct {
 // which names three things.
 const maxTargetLength = 3 * MaxIDLength
 
-// Audit lists and verifies the kept events ([EventConfig].Keep).
+// Audit lists and verifies the kept events ([EventConfig].Keep). It writes and deletes nothing:
+// records are written by mutations, and only operators delete old ones.
 type Audit struct {
 	*guard
 	keep bool // false: this server keeps no events
 }
 
 // Records lists the kept events, newest first. The caller needs iam:audit:read.
+//
+// Nothing happens before the loop over the sequence begins. Range over it once: a second loop may
+// begin where the first has ended. It reads 128 records at a time, so a caller may be slow and
+// memory stays small. Records that are written during the loop do not appear.
 //
 // Errors: CodeInvalid (its Field is the name of a parameter of GET /admin/events), CodeForbidden,
 // CodeNotFound (this server records no events). An error is yielded once, last.
@@ -74,7 +85,8 @@ func (s *Audit) Records(
 		func(last AuditRecord) { page.Before = last.Number }))
 }
 
-// roundUp returns the first time at or after t that a record can have.
+// roundUp returns the first time at or after t that a record can have. Stores compare microseconds:
+// a bound that was cut off there would include records before Since and lose some before Until.
 func roundUp(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -82,6 +94,8 @@ func roundUp(t time.Time) time.Time {
 	return t.UTC().Add(time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
+// check returns an Error unless every store can answer the query. An actor or a target may have any
+// text: a name that no principal can have finds nothing.
 func (q AuditQuery) check() error {
 	var c checker
 	switch q.ActorKind {
@@ -114,7 +128,8 @@ func (c *checker) year(field string, t time.Time) {
 	}
 }
 
-// followedBy returns the records of events, with r as the record before the first.
+// followedBy returns the records of events, with r as the record before the first. The zero r
+// begins the chain. It is pure, because [AuditStore].AppendAudit may ask for the records again.
 func (r AuditRecord) followedBy(events []Event) []AuditRecord {
 	records := make([]AuditRecord, len(events))
 	for i, event := range events {
@@ -125,6 +140,8 @@ func (r AuditRecord) followedBy(events []Event) []AuditRecord {
 	return records
 }
 
+// digest returns the Hash that r should have. It covers Previous, so a Hash vouches for the whole
+// chain before it.
 func (r AuditRecord) digest() []byte {
 	sum := sha256.Sum256(r.canonical())
 	return sum[:]
@@ -134,7 +151,10 @@ func (r AuditRecord) digest() []byte {
 func (r AuditRecord) intact() bool { return bytes.Equal(r.Hash, r.digest()) }
 
 // canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash.
-// The form never changes: a change would break every existing chain.
+// The form never changes: a change would break every existing chain. A field that is added later
+// must be absent, not null, in records that were written without it: appendActor does this.
+//
+// RFC 8785 sorts members by their names, so the order of these lines matters.
 func (r AuditRecord) canonical() []byte {
 	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
 	b = appendActor(append(b, `,"actor":`...), r.Actor, r.ActorKey)
@@ -161,6 +181,7 @@ func appendActor(b []byte, who Identity, key string) []byte {
 	return append(b, '}')
 }
 
+// appendIdentity appends null for the zero Identity: the holder of a target that is no key.
 func appendIdentity(b []byte, who Identity) []byte {
 	if who == (Identity{}) {
 		return append(b, "null"...)
@@ -170,6 +191,8 @@ func appendIdentity(b []byte, who Identity) []byte {
 	return append(b, '}')
 }
 
+// appendOrNull appends a text, or null where the form has no empty text: a host's actor has no id,
+// and most targets have no owner and no scope.
 func appendOrNull(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "null"...)
@@ -177,7 +200,8 @@ func appendOrNull(b []byte, text string) []byte {
 	return jcs.AppendString(b, text)
 }
 
-// AuditMark names a record, and through the chain all records before it.
+// AuditMark names a record, and through the chain all records before it. The zero mark is that of
+// a store without records.
 type AuditMark struct {
 	Number int64
 	Hash   []byte
@@ -189,7 +213,7 @@ type AuditCheck struct {
 	Fault          *AuditFault // the first fault, from the oldest record on; nil: the chain is good
 }
 
-// AuditFault names a record that breaks the chain.
+// AuditFault names a record that breaks the chain. Records after it may have faults as well.
 type AuditFault struct {
 	Number int64
 	Reason string // the rest of a sentence that begins with the record
@@ -204,7 +228,12 @@ type AuditFault struct {
 // The chain alone does not show that the newest records are gone, or that a writer of the database
 // replaced the whole chain. To find this, save the Newest of each check in a place that writers of
 // the database cannot change, and pass it to later checks as known. A known record that is missing
-// or different is a fault. So do not delete a record that you pass as known.
+// or different is a fault. So do not delete a record that you pass as known. A zero mark is
+// ignored, so the Newest of every check can be passed.
+//
+// A fault of the chain is no error: it is in the AuditCheck, the oldest one when there are several.
+// Verify reads each record once and keeps only one of them, and the marks. 100,000 records take
+// about a second. It locks nothing: records of mutations meanwhile are left to the next check.
 //
 // Errors: CodeForbidden, CodeNotFound (this server records no events).
 func (s *Audit) Verify(
@@ -225,7 +254,8 @@ func (s *Audit) Verify(
 	return v.AuditCheck, nil
 }
 
-// auditVerifier checks the records from the newest to the oldest.
+// auditVerifier checks the records from the newest to the oldest, as Records lists them: so records
+// written meanwhile cannot disturb it.
 type auditVerifier struct {
 	AuditCheck
 	begun bool
@@ -233,6 +263,8 @@ type auditVerifier struct {
 	known map[int64][]AuditMark // the known records that it has not met yet
 }
 
+// see checks the next older record: its own hash, and whether the record checked before follows
+// from it. The fault of a gap or a wrong Previous belongs to that newer record.
 func (v *auditVerifier) see(r AuditRecord) {
 	mark := AuditMark{r.Number, r.Hash}
 	if !v.begun {
@@ -255,6 +287,8 @@ func (v *auditVerifier) see(r AuditRecord) {
 	v.Oldest, v.last = mark, r
 }
 
+// end checks what only the whole list shows. An oldest record with a later number than 1 is no
+// fault, whatever its Previous is: operators may have deleted those before it.
 func (v *auditVerifier) end() {
 	if v.Oldest.Number == 1 && len(v.last.Previous) > 0 {
 		v.breaks(1, "is the first record, but names a previous one")
@@ -264,7 +298,8 @@ func (v *auditVerifier) end() {
 	}
 }
 
-// breaks notes a fault, unless an older record has one already.
+// breaks notes a fault, unless an older record has one already. Of two faults of one record, the
+// later call wins.
 func (v *auditVerifier) breaks(number int64, reason string) {
 	if v.Fault == nil || number <= v.Fault.Number {
 		v.Fault = &AuditFault{number, reason}
