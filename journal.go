@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// base is what all parts of a Service work on.
+// base is what all parts of a Service work on. One base belongs to one Store: a Service and its
+// nouns share one, and each [Service.WithStore] makes another.
 type base struct {
 	store         Store
 	roles         roles // of store
@@ -23,19 +24,25 @@ type base struct {
 	drops         []func(changed Target, generation int64)
 }
 
-// now returns the time to stamp on rows and events.
+// now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
+// row that was just written would differ from the same row when it is read again.
 func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 
 // onChange makes drop forget what is cached of a target that changed at a generation or earlier.
+//
+// Call it while the Service is assembled: no lock guards the list. Mutations and the follower of
+// the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
 func (s *base) onChange(drop func(changed Target, generation int64)) {
 	s.drops = append(s.drops, drop)
 }
 
 // forget drops cached rows that changed. Calls also use it for targets that the store shows to be
-// changed by another call, which may not have dropped them yet.
+// changed by another call, which may not have dropped them yet. It runs after the commit and before
+// the method returns: so after its answer, no call of this process gets an older value.
 func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
 
-// drop forgets cached rows of targets that changed at a generation or earlier.
+// drop forgets cached rows of targets that changed at a generation or earlier. The generation of an
+// own commit is not known here; forget passes the greatest, which spares no cached value.
 func (s *base) drop(targets []Target, generation int64) {
 	for _, t := range targets {
 		switch t.Kind {
@@ -54,7 +61,8 @@ func (s *base) drop(targets []Target, generation int64) {
 	}
 }
 
-// feed tells the cache what has changed in the store.
+// feed tells the cache what has changed in the store. It turns the targets of commits, of any
+// process, into the values to drop.
 type feed struct{ *base }
 
 func (f feed) Next(ctx context.Context, since int64) (copies.Changes, error) {
@@ -78,7 +86,8 @@ func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
 	return s.store.Changes(ctx, since)
 }
 
-// journal commits changes and reports their events.
+// journal commits changes and reports their events. Every mutation with an event goes through
+// commit: no other function writes records or calls OnEvent for it.
 type journal struct {
 	*base
 	keep       bool // each event is kept as a record
@@ -89,13 +98,17 @@ type journal struct {
 // change is a mutation of the store, and what belongs to it.
 type change struct {
 	by Principal // signs the events
-	// write writes and returns the events. It may be called again.
+	// write writes and returns the events. It may be called again, when the store runs its
+	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
+	// tx alone, and returns its errors.
 	write func(ctx context.Context, tx Store) ([]Event, error)
-	// lock runs first, in the transaction of write. Nil: write needs no transaction.
+	// lock runs first, in the transaction of write. Nil: write needs no transaction, because it
+	// makes one call of the store that is atomic by itself.
 	lock func(ctx context.Context, tx Store) error
 	// answer is kept in the same transaction. Nil: none.
 	answer *KeptAnswer
-	// begin runs before, and the function that it returns when the outcome is known. Nil: none.
+	// begin runs before, and the function that it returns when the outcome is known, also when the
+	// store panics. Nil: none.
 	begin func() (end func())
 }
 
@@ -103,6 +116,10 @@ type change struct {
 // After the commit it drops the cached rows that changed, and calls OnEvent. In a transaction of
 // the host, it puts the events into the outbox instead. errAnswered: the request of the answer
 // already has one.
+//
+// Without records, a lock and an answer it opens no transaction of its own: that spares round trips
+// to the database. It returns the store's errors unchanged, so that callers can tell ErrNotFound
+// and ErrExists from faults.
 func (s *journal) commit(ctx context.Context, c change) error {
 	if c.begin != nil {
 		defer c.begin()()
@@ -127,7 +144,12 @@ func (s *journal) commit(ctx context.Context, c change) error {
 	return s.announce(ctx, events)
 }
 
-// write writes a change to the store of its transaction.
+// write writes a change to the store of its transaction: locks, then the answer, the rows and the
+// records.
+//
+// The order is the same in all mutations, so that they wait for each other in one order. The answer
+// comes before the rows: of two equal requests at once, the second waits here and then fails with
+// errAnswered. Records come last, because a writer holds the chain until its commit.
 func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error) {
 	if c.lock != nil {
 		if err := c.lock(ctx, tx); err != nil {
@@ -153,7 +175,8 @@ func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error
 	return events, fault("keep events", err)
 }
 
-// signs gives events their ids, and p as their actor.
+// signs gives events their ids, and p as their actor. It runs in the transaction: when the store
+// runs that again, the events get other ids, and those of the first run are never seen.
 func (p Principal) signs(events []Event) []Event {
 	for i := range events {
 		events[i].ID, events[i].Actor, events[i].ActorKey =
@@ -162,7 +185,9 @@ func (p Principal) signs(events []Event) []Event {
 	return events
 }
 
-// announce drops the cached targets of events and reports the events to the host.
+// announce drops the cached targets of events and reports the events to the host. Call it after the
+// commit: a value dropped earlier could be read again from the state before. Outside a transaction
+// of the host it never fails. Inside, the events commit or roll back with the change.
 func (s *journal) announce(ctx context.Context, events []Event) error {
 	for _, event := range events {
 		s.forget(event.Target)
@@ -192,7 +217,9 @@ func (s *journal) tell(ctx context.Context, event Event) {
 	s.onEvent(context.WithoutCancel(ctx), event)
 }
 
-// The delivery of outbox events.
+// The delivery of outbox events. All processes with an OnEvent deliver, each its own claims. When a
+// process dies, another delivers its batch once outboxClaim is over. A batch that takes OnEvent
+// longer than that may be delivered twice.
 const (
 	outboxPoll  = time.Second      // the longest wait of an event for its delivery
 	outboxClaim = 30 * time.Second // the time of a process for a batch, before another may try
@@ -201,7 +228,8 @@ const (
 	outboxDelete = 5 * time.Second // the time to delete a batch
 )
 
-// deliver hands outbox events to the host until ctx ends.
+// deliver hands outbox events to the host until ctx ends. It looks every outboxPoll, because the
+// change feed does not report them: an event in the outbox is no mutation.
 func (s *journal) deliver(ctx context.Context) {
 	tick := time.NewTicker(outboxPoll)
 	defer tick.Stop()
@@ -214,6 +242,9 @@ func (s *journal) deliver(ctx context.Context) {
 	}
 }
 
+// deliverOnce delivers batches until the outbox has no free events. It deletes a batch only after
+// all its calls of OnEvent: an event comes at least once. Each batch comes oldest first; events of
+// several processes may overtake each other.
 func (s *journal) deliverOnce(ctx context.Context) error {
 	for {
 		now := s.now()
@@ -240,7 +271,8 @@ func (s *journal) deleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	return s.roles.outbox.DeleteEvents(ctx, ids)
 }
 
-// errAnswered says that a request already has an answer.
+// errAnswered says that a request already has an answer. It never leaves the package: once reads
+// that answer instead.
 var errAnswered = errors.New("answered before")
 
 // keepAnswer keeps an answer. errAnswered: the request already has an answer.
