@@ -7,7 +7,12 @@ import (
 	"github.com/extsvc/svc/internal/keyring"
 )
 
-// APIKey is an issued key as the store keeps it, without the secret.
+// APIKey is an issued key as the store keeps it, without the secret. All times are UTC with
+// microseconds.
+//
+// A key is accepted while it is neither revoked, disabled nor expired, and its holder is active. A
+// user without a row is active; a service account needs its row, and an owner whose row is active.
+// Hash and Seal are for the Service: lists over HTTP leave them out.
 type APIKey struct {
 	ID          string // the 16 characters after the key's prefix
 	Holder      Identity
@@ -25,8 +30,9 @@ type APIKey struct {
 	RevokedAt time.Time
 	// ScopingPolicyID names an access policy that narrows the key. The key may do only what both
 	// the holder's policies and this policy allow, with the lesser of their parameters. The policy
-	// sets nothing that the holder does not have: see docs/policies.md. "": the key is not
-	// narrowed.
+	// sets nothing that the holder does not have: see docs/policies.md. Its content at each use
+	// counts; when it no longer exists, the key may do nothing. It never changes. "": the key is
+	// not narrowed.
 	ScopingPolicyID string
 	// Seal authenticates the row, which says what the key is good for, under the pepper. It is nil
 	// when the key is revoked, when there is no pepper, or when the key was not used since rows are
@@ -34,7 +40,8 @@ type APIKey struct {
 	Seal []byte
 }
 
-// IssuedKey is a new key. Only here does the caller see the key itself.
+// IssuedKey is a new key. Only here does the caller see the key itself. Convert Key to string to
+// hand it over; printed or encoded, it is "***".
 type IssuedKey struct {
 	APIKey
 	Key Secret
@@ -58,7 +65,8 @@ type NewAPIKey struct {
 	IdempotencyKey string
 }
 
-// ImportedKey is a key that another system has issued. Only its hash is known here.
+// ImportedKey is a key that another system has issued. Only its hash is known here. Its
+// IdempotencyKey must be "": the hash itself marks repetitions, with [CodeExists].
 type ImportedKey struct {
 	NewAPIKey
 	Prefix string // the Prefix of a [KeyImport]
@@ -66,13 +74,18 @@ type ImportedKey struct {
 }
 
 // APIKeyPatch is a partial update: a nil field leaves the key's field unchanged.
+//
+// A new ExpiresAt lies in the future, and may be earlier or later than the old one. It makes an
+// expired key valid once more. A disabled key is refused until Disabled is false. No patch brings
+// back a revoked key.
 type APIKeyPatch struct {
 	Description *TextPatch
 	ExpiresAt   *time.Time // the zero time: never
 	Disabled    *bool
 }
 
-// KeyQuery asks for a part of a list of keys. The zero query asks for the whole list.
+// KeyQuery asks for a part of a list of keys. The zero query asks for the whole list. For the next
+// part, set AfterTime and AfterID to the CreatedAt and ID of the last key.
 type KeyQuery struct {
 	// The list starts after the key with that CreatedAt and ID, which need not exist any more. Zero
 	// and "": from the start.
@@ -81,7 +94,9 @@ type KeyQuery struct {
 	Limit     int // the most keys to list, not negative; 0: all
 }
 
-// row returns the key for the keyring.
+// row returns the key for the keyring. A field that the seal must cover has to be in it: a field
+// left out could be edited in the database unnoticed. LastUsedAt and Description say nothing about
+// what the key is good for, so the seal leaves them out.
 func (k *APIKey) row() keyring.Row {
 	return keyring.Row{
 		ID: k.ID, Kind: string(k.Holder.Kind), Holder: k.Holder.ID, Prefix: k.Prefix,
@@ -91,7 +106,7 @@ func (k *APIKey) row() keyring.Row {
 	}
 }
 
-// Target returns the key as a target of events and change feeds.
+// Target returns the key as a target of events and change feeds. It uses only ID and Holder.
 func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }
 
 // MaxKeyOverlap is the longest time for which a rotated key stays accepted with its successor.
@@ -118,7 +133,8 @@ func (c *checker) expiry(at *time.Time, now time.Time) {
 	}
 }
 
-// holder refuses an identity other than [Me], a user or a service account.
+// holder refuses an identity other than [Me], a user or a service account. It does not ask whether
+// the holder exists: callers without rights must not learn that.
 func (c *checker) holder(holder Identity) {
 	if holder == Me {
 		return
@@ -136,7 +152,8 @@ func holderField(holder Identity) string {
 	return "user_id"
 }
 
-// checkHolder returns an Error unless holder is [Me], or its id can be part of a path.
+// checkHolder returns an Error unless holder is [Me], or its id can be part of a path. It is for
+// methods that make no key: they accept a pasted API key as the id, and find nothing under it.
 func checkHolder(holder Identity) error {
 	if holder == Me {
 		return nil
@@ -157,7 +174,8 @@ func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 	}
 }
 
-// gives reports whether the patch may extend what a key is good for.
+// gives reports whether the patch may extend what a key is good for. The caller's rights are
+// checked before the key is read: so any new expiry counts, also an earlier one.
 func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != nil && !*p.Disabled }
 
 // prolongs reports whether the patch gives a key a later expiry.
@@ -193,7 +211,9 @@ func (c *checker) rotation(id string, overlap time.Duration) {
 	}
 }
 
-// succeed makes the new key k the successor of old.
+// succeed makes the new key k the successor of old. The lifetime is the time from old's CreatedAt
+// to its present ExpiresAt, so a patch of the expiry has changed it. Both share Description's
+// memory. The seal is the caller's work, after this.
 func (k *APIKey) succeed(old APIKey, now time.Time) {
 	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
 	k.Disabled, k.CreatedAt = old.Disabled, now
