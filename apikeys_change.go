@@ -13,8 +13,13 @@ import (
 // same key a later expiry (CodeForbidden).
 //
 // For a user that Config.KnownUser does not know, Patch disables and describes keys. It does not
-// enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing.
-// After Patch returns, a key that it disabled is not accepted.
+// enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing
+// and reports no event; any other reports [EventAPIKeyChanged]. After Patch returns, a key that it
+// disabled is not accepted by this process, and by others within about a second.
+//
+// The row is read, changed and sealed in one transaction: of two patches at once, the second is
+// applied to what the first has written. A row that was edited in the database, or whose pepper is
+// gone, is CodeInvalid: Patch would put a valid seal on it. Such a key can only be revoked.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key),
 // CodeUnauthenticated (as Issue).
@@ -38,6 +43,8 @@ func (s *Keys) Patch(
 	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
 }
 
+// patchKey compares before it writes: a repeated patch must raise no generation. A key prolongs
+// itself only through its own credential, so the check compares by.key, not the holder.
 func (s *Keys) patchKey(
 	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time,
 ) (APIKey, error) {
@@ -74,7 +81,8 @@ func (s *Keys) patchKey(
 }
 
 // noKey answers for a key that does not exist, or no longer exists. The answer does not repeat the
-// requested id: a caller may have pasted a key there by mistake.
+// requested id: a caller may have pasted a key there by mistake. It drops the key from the cache:
+// another process may have revoked it.
 func (s *Keys) noKey(key Target) *Error {
 	s.forget(key)
 	return notFound("there is no such API key")
@@ -83,10 +91,15 @@ func (s *Keys) noKey(key Target) *Error {
 // Rotate issues a successor to a holder's key that is not revoked. The rules for callers are those
 // of [Keys.Issue].
 //
-// The successor has the same description. It is disabled when the old key is. It has the same
-// lifetime, counted from now; it never expires when the old key never did. The old key stays
-// accepted for overlap, but never longer than before. With overlap 0 it is revoked, and nothing
-// accepts it after Rotate returns. Both changes happen, or neither.
+// The successor has the same description and the same narrowing. It is disabled when the old key
+// is. It has the same lifetime, counted from now; it never expires when the old key never did. The
+// old key stays accepted for overlap, but never longer than before. With overlap 0 it is revoked,
+// and this process accepts it no more after Rotate returns. Both changes happen, or neither.
+//
+// An expired key can be rotated, and its successor is accepted. The successor of an imported key
+// has the form of the Service. Reports [EventAPIKeyIssued] for the successor, and then for the old
+// key [EventAPIKeyRevoked] (overlap 0) or [EventAPIKeyChanged]. A repeated call rotates once more,
+// or finds no key: Rotate takes no idempotency key.
 //
 // Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound
 // (also for another holder's key), CodeLimit (with an overlap the old key counts until it is
@@ -106,6 +119,8 @@ func (s *Keys) Rotate(
 	return s.rotate(ctx, by, by.or(holder), id, overlap)
 }
 
+// rotate locks and changes the old key before it adds the new one. A taken id undoes both changes,
+// and draw tries again with another key.
 func (s *Keys) rotate(
 	ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration,
 ) (IssuedKey, error) {
@@ -151,9 +166,14 @@ func (s *Keys) rotate(
 	return issued, nil
 }
 
-// Revoke revokes a key of a holder, or of the caller ([Me]). Nothing accepts the key after Revoke
-// returns. The caller needs iam:users:write and every control-plane right of the holder. For Me,
-// the caller must be a user that is not narrowed.
+// Revoke revokes a key of a holder, or of the caller ([Me]). This process does not accept the key
+// after Revoke returns, and others stop within about a second (PostgreSQL: milliseconds). The
+// caller needs iam:users:write and every control-plane right of the holder. For Me, the caller must
+// be a user that is not narrowed.
+//
+// A revocation is final: it erases the key's hash, and the row stays as a trace. Revoke does not
+// ask Config.KnownUser. Of two calls for one key, the second is CodeNotFound. Reports
+// [EventAPIKeyRevoked].
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key).
 func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id string) error {
@@ -176,6 +196,9 @@ func (s *Keys) revoke(ctx context.Context, by Principal, holder Identity, id str
 	return nil
 }
 
+// storeRevocation revokes a key in one call of the store. It takes none of the locks of locks: a
+// revocation must not wait, and needs no count of keys. It also ends a key whose row was edited, so
+// it does not ask for changeable.
 func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
 	return s.commit(ctx, change{by: by, write: func(
 		ctx context.Context, tx Store,
@@ -188,9 +211,10 @@ func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at
 	}})
 }
 
-// RevokeAll revokes all keys of a holder and returns their number. After it returns, nothing
-// accepts any of them, nor a key that was issued with one of them. The rules for callers and the
-// errors are those of [Keys.Revoke], but a holder without keys is not an error.
+// RevokeAll revokes all keys of a holder and returns their number. After it returns, this process
+// accepts none of them, nor a key that was issued with one of them. Other processes follow within
+// about a second. The rules for callers and the errors are those of [Keys.Revoke], but a holder
+// without keys is not an error. Each key has its own [EventAPIKeyRevoked].
 //
 // RevokeAll revokes a few hundred keys at a time, each time in its own transaction, so that other
 // writers do not wait for all of them. In a transaction of the host, all changes are part of that
@@ -206,7 +230,8 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 	return s.revokeAll(ctx, by, by.or(holder))
 }
 
-// revokeChunk is the largest number of keys revoked in one transaction.
+// revokeChunk is the largest number of keys revoked in one transaction. A larger one saves commits,
+// but lets other writers wait longer.
 const revokeChunk = 256
 
 // revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues
@@ -274,8 +299,11 @@ func (s *Keys) catchUp(ctx context.Context) error {
 // its secret, so that nobody can revoke a key by its prefix. Expired and disabled keys are revoked
 // as well. Keys revoked earlier are left out.
 //
-// Only [Host] may call it. On an error, it also returns the keys that it has revoked. Errors:
-// CodeForbidden.
+// Only [Host] may call it. On an error, it also returns the keys that it has revoked. The returned
+// keys are in the order of tokens, without Hash and Seal. Each key is a transaction of its own with
+// an [EventAPIKeyRevoked]. Tokens without the form of a key cost no call of the store.
+//
+// Errors: CodeForbidden.
 func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
 	if by.Kind != KindHost {
 		return nil, forbidden("only the host application may revoke leaked keys")
@@ -302,7 +330,8 @@ func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) 
 }
 
 // goodKey reads the key that text contains. It returns nil for a text that is not a key issued
-// here, and for a revoked key.
+// here, and for a revoked key. It reads the store and not the cache, so that it also finds a key
+// that another process issued just now.
 func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 	c, ours := s.keys.Claim(text)
 	if !ours || !c.Good {
