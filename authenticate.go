@@ -20,7 +20,8 @@ import (
 	"github.com/extsvc/svc/internal/text"
 )
 
-// authenticator finds the principals of bearers.
+// authenticator finds the principals of bearers. Each request calls it, so a cached key must cost
+// no store call and no allocation.
 type authenticator struct {
 	*base
 	*guard
@@ -30,6 +31,8 @@ type authenticator struct {
 	writeUses func() // starts the writer of key uses, once
 }
 
+// authenticate asks the host only about bearers that start with no prefix of keys: a mistyped key
+// must not reach the host's logs.
 func (s *authenticator) authenticate(ctx context.Context, bearer string) (Principal, error) {
 	if c, ours := s.keys.Claim(bearer); ours {
 		return s.authenticateKey(ctx, c)
@@ -37,6 +40,8 @@ func (s *authenticator) authenticate(ctx context.Context, bearer string) (Princi
 	return s.askAuthenticator(ctx, bearer)
 }
 
+// unauthenticated is the one answer to every bearer that is not accepted. A message for each reason
+// would tell which keys exist.
 func unauthenticated() *Error {
 	return &Error{Code: CodeUnauthenticated, Message: "a valid bearer token is required"}
 }
@@ -44,6 +49,10 @@ func unauthenticated() *Error {
 // authenticateKey makes at most one store call for a key with a well-formed id, and none while the
 // cache can be trusted. Unknown, wrong, expired, disabled and revoked keys take the same path to
 // the same answer.
+//
+// The hash is compared in constant time and before the other conditions. So a caller without the
+// secret cannot tell them apart by the time of the answer. An unknown key is compared as well, with
+// the zero hash.
 func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (Principal, error) {
 	if err := ctx.Err(); err != nil {
 		return Principal{}, fault("authenticate", err)
@@ -67,7 +76,8 @@ func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (P
 }
 
 // key returns the cached or stored form of a claimed key, and its holder. It does not look up an id
-// that was never issued.
+// that was never issued. Without a key it returns the zero Key, which matches no claim. Both are of
+// one state of the store. The holder is shared: do not change it.
 func (s *authenticator) key(
 	ctx context.Context, c keyring.Claim,
 ) (copies.Key, *copies.Standing, error) {
@@ -80,13 +90,16 @@ func (s *authenticator) key(
 	return s.copies.LoadKey(ctx, c.ID, controlPlane, s.readKey)
 }
 
-// issued reports whether an id may belong to an issued key. It is false for an invented id.
+// issued reports whether an id may belong to an issued key. It is false for an invented id: the tag
+// in the id is a keyed hash, so strangers cannot make the store work. An id of an imported key has
+// no tag and always may.
 func (s *rings) issued(ctx context.Context, c keyring.Claim) (bool, error) {
 	tags, err := s.tags(ctx)
 	return err == nil && tags.Issued(c), err
 }
 
-// matches reports whether the claim is that key.
+// matches reports whether the claim is that key. The kind of the holder is part of the hash: a row
+// whose holder was edited into another kind does not match.
 func (s *rings) matches(c keyring.Claim, key copies.Key) bool {
 	return s.keys.Matches(c, string(key.Holder.Kind), key.Hash, key.Pepper)
 }
@@ -94,7 +107,12 @@ func (s *rings) matches(c keyring.Claim, key copies.Key) bool {
 // nobody is the holder of a key that was never issued.
 var nobody = &copies.Standing{KeysRest: true}
 
-// readKey reads a key, its holder and the bank that stands for this service, in one snapshot.
+// readKey reads a key, its holder and the bank that stands for this service, in one snapshot. The
+// bank comes along because most callers of a key go on to ask for a control-plane right. A missing
+// key is cached like any other: the second try with a deleted key reads nothing.
+//
+// The seal is checked here and not at each use: to edit a cached key, a program would have to write
+// this process's memory.
 func (s *authenticator) readKey(
 	ctx context.Context, id string,
 ) (copies.Key, *copies.Standing, copies.Bank, error) {
@@ -115,7 +133,9 @@ func (s *authenticator) readKey(
 	return key, holder, bank, nil
 }
 
-// copyOf returns the cached form of a key.
+// copyOf returns the cached form of a key. It has no pointers, apart from the holder's names, so a
+// million keys cost the garbage collector nothing. A key under an unknown or retired pepper keeps
+// its row, but its place makes every comparison fail.
 func (s *rings) copyOf(k *APIKey) copies.Key {
 	key := copies.Key{
 		Holder: k.Holder.narrowed(k.ScopingPolicyID), Pepper: s.keys.Place(k.Pepper),
@@ -131,12 +151,16 @@ func (s *rings) copyOf(k *APIKey) copies.Key {
 	return key
 }
 
-// reportEdited logs a key whose row this service has not written.
+// reportEdited logs a key whose row this service has not written. It is an error, not a warning: a
+// writer of the database may have tried to change what a key is good for.
 func (s *rings) reportEdited(ctx context.Context, id string) {
 	s.log.ErrorContext(ctx, "svc: cannot accept an API key: "+
 		"its row was changed in the database by another program", "api_key", id)
 }
 
+// askAuthenticator asks the host about a bearer, and refuses an inactive principal. The store must
+// answer as well: without it, a user who was made inactive would pass. The host's error goes to the
+// log without the bearer, which the error may quote.
 func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
 	if s.host == nil || bearer == "" {
 		return Principal{}, unauthenticated()
@@ -164,7 +188,8 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 	return p, nil
 }
 
-// vouchable reports what is wrong with a principal that the host's Authenticator returned.
+// vouchable reports what is wrong with a principal that the host's Authenticator returned. Such a
+// mistake is a fault of the host and not of the caller: so it becomes CodeInternal, and is logged.
 func vouchable(p Principal) error {
 	if p.Kind != KindUser && p.Kind != KindServiceAccount {
 		return errors.New("the host's Authenticator returned a principal of kind " +
@@ -195,7 +220,9 @@ const (
 	useTimeout = 5 * time.Second  // for writing a batch
 )
 
-// keyUses holds uses of keys that are not written yet. Its zero value works.
+// keyUses holds uses of keys that are not written yet. Its zero value works. It is safe for
+// concurrent use. What waits here is lost when the process is killed: a use is a hint for people,
+// and no decision rests on it.
 type keyUses struct {
 	mu      sync.Mutex
 	waiting map[string]keyUse // by key
@@ -207,7 +234,8 @@ type keyUse struct {
 	anew *newHash // nil: the hash stays
 }
 
-// newHash is a key's hash under the first pepper.
+// newHash is a key's hash under the first pepper. It was made while the bearer was at hand: the
+// store knows no secret to hash later.
 type newHash struct {
 	holder    Identity
 	old, hash [sha256.Size]byte
@@ -239,7 +267,7 @@ func (u *keyUses) moves(id string) bool {
 	return use.anew != nil || !there && len(u.waiting) >= keptUses
 }
 
-// take empties the list and returns it.
+// take empties the list and returns it. The map keeps its room for the next uses.
 func (u *keyUses) take() []keyUse {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -254,6 +282,9 @@ func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 // key under an older pepper, or from before rows were sealed, gets a new hash under the first
 // pepper. That happens at its first use in any minute, because its pepper may be retired in the
 // next.
+//
+// The Service of a host's transaction has no background work that could write the use. The usual
+// call only compares two minutes: it must not lock, wait for the store or allocate.
 func (s *authenticator) noteUse(c keyring.Claim, key copies.Key, now time.Time) {
 	if s.inTransaction {
 		return
@@ -275,7 +306,8 @@ func (s *authenticator) noteUse(c keyring.Claim, key copies.Key, now time.Time) 
 	s.writeUses()
 }
 
-// flush writes uses at intervals until ctx ends, and then writes the rest.
+// flush writes uses at intervals until ctx ends, and then writes the rest. So Close loses no use
+// while the store is reachable.
 func (s *authenticator) flush(ctx context.Context) {
 	tick := time.NewTicker(useFlush)
 	defer tick.Stop()
@@ -286,7 +318,8 @@ func (s *authenticator) flush(ctx context.Context) {
 	}
 }
 
-// flushOnce writes the waiting uses. Uses that it cannot write keep waiting.
+// flushOnce writes the waiting uses. Uses that it cannot write keep waiting. Batches keep each
+// transaction short: uses must not hold up mutations.
 func (s *authenticator) flushOnce(ctx context.Context) {
 	uses := s.uses.take()
 	for len(uses) > 0 {
@@ -303,6 +336,9 @@ func (s *authenticator) flushOnce(ctx context.Context) {
 	}
 }
 
+// writeBatch writes uses, and then the new hashes of keys, one by one. The tag keys of older
+// peppers come before the hashes: once a key has left its pepper, the host may drop that pepper's
+// secret, and the ids made under it must still be known.
 func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
@@ -328,7 +364,8 @@ func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 }
 
 // hashAnew writes the new hash of a key. It skips a key that has another hash by now, and a key
-// whose row was changed by other means than this service.
+// whose row was changed by other means than this service. The latter would get a valid seal. It
+// writes no event: the key is good for the same as before.
 func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 	if use.anew == nil {
 		return nil
@@ -348,7 +385,8 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 	return err
 }
 
-// changeable returns an Error when a key's row cannot be changed and sealed again.
+// changeable returns an Error when a key's row cannot be changed and sealed again. A new seal on an
+// edited row would make the edit valid. Without its pepper, a row can be neither checked nor sealed.
 func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 	if s.keys.Place(key.Pepper) == keyring.NoPepper {
 		return Invalid("key_id", "names a key whose pepper this server does not have: revoke it")
@@ -360,7 +398,8 @@ func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 	return nil
 }
 
-// rings makes and checks keys.
+// rings makes and checks keys. A Service and its copies for transactions of the host share one
+// Ring, which is safe for concurrent use.
 type rings struct {
 	*base
 	keys *keyring.Ring
@@ -373,7 +412,8 @@ func (s *rings) tags(ctx context.Context) (keyring.Tags, error) {
 	return tags, fault("read the key of API key ids", err)
 }
 
-// newKey returns a key that its holder does not have yet. It is not sealed.
+// newKey returns a key that its holder does not have yet. It is not sealed, since the fields that
+// the seal covers are not all set.
 func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
 	hash := s.keys.Hash(string(holder.Kind), t)
 	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
@@ -382,4 +422,6 @@ func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
 	}}
 }
 
+// seal sets the seal of a row, under the pepper of its hash. Call it after every change of a field
+// that the seal covers: a row with an old seal is refused. Nil without a pepper.
 func (s *rings) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }

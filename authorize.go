@@ -9,27 +9,40 @@ import (
 	"github.com/extsvc/svc/internal/text"
 )
 
-// The control-plane actions. A caller needs them on bank "*".
+// The control-plane actions. A caller needs them on bank "*": from a stored policy with that bank,
+// or as one of the [Principal].Actions. [Host] needs none.
 const (
-	ActionUsersRead     = "iam:users:read"
-	ActionUsersWrite    = "iam:users:write"
-	ActionPoliciesRead  = "iam:policies:read"
+	// ActionUsersRead: list the keys of others, and ask what any principal may do.
+	ActionUsersRead = "iam:users:read"
+	// ActionUsersWrite: issue, change and revoke the keys of others, within the caller's own
+	// control-plane rights.
+	ActionUsersWrite = "iam:users:write"
+	// ActionPoliciesRead: narrow a key by any policy, also by one that the caller does not have.
+	ActionPoliciesRead = "iam:policies:read"
+	// ActionTemplateAdmin: list, read and change the server's templates and sources.
 	ActionTemplateAdmin = "template:admin"
-	ActionAuditRead     = "iam:audit:read"
+	// ActionAuditRead: read and verify the kept events.
+	ActionAuditRead = "iam:audit:read"
 )
 
-// controlPlane is the bank that stands for svc itself.
+// controlPlane is the bank that stands for svc itself. Only the bank pattern "*" covers it, and
+// that pattern covers all other banks as well: so statements tell the control plane apart by its
+// actions alone.
 const controlPlane = "*"
 
-// guard authorizes callers.
+// guard authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide] do, and
+// use the same engine.
 type guard struct {
 	*base
 	compiler *policy.Compiler
 }
 
+// forbidden refuses a known caller. The message may name the missing action, but no row of others.
 func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
 
-// authorize refuses callers without the control-plane action. The host always passes.
+// authorize refuses callers without the control-plane action. The host always passes, unless ctx
+// has ended. Methods call it before they read a row that they would show, so that a caller without
+// rights cannot learn from the answer what exists.
 func (s *guard) authorize(ctx context.Context, by Principal, action string) error {
 	if by.Kind == KindHost {
 		return fault("authorize", ctx.Err())
@@ -40,6 +53,9 @@ func (s *guard) authorize(ctx context.Context, by Principal, action string) erro
 
 // permitted returns the rights of a caller who is allowed the control-plane action. It always
 // refuses an unmapped sender, whatever a bank policy gives to the public.
+//
+// The returned rights are those of the stored policies, without the Actions of the caller. They are
+// shared with the cache and never change. The host has no rights of that form: do not pass it.
 func (s *guard) permitted(
 	ctx context.Context, by Principal, action string,
 ) (*policy.Rights, error) {
@@ -53,6 +69,7 @@ func (s *guard) permitted(
 	if err != nil {
 		return nil, err
 	}
+	// The overrides of a bank policy compare a context; the control plane has none.
 	if !caller.Rights.Decide(action, controlPlane, &policy.Context{}, all).
 		Vouch(by.vouched()).Allowed() {
 		return nil, forbidden("you are not allowed " + action)
@@ -62,10 +79,13 @@ func (s *guard) permitted(
 
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks. The keys
 // of the holder would give that right to the caller. An inactive holder counts with the rights that
-// it has when active.
+// it has when active, because its keys work again when it is. The comparison is exact: it covers
+// actions that no policy names yet, but a pattern of the holder matches. A document of the holder
+// that does not parse counts as every right. The error names one right that is too much.
 func (s *guard) withinCeiling(
 	ctx context.Context, caller *policy.Rights, vouched []string, holder Identity,
 ) error {
+	// Without a narrowing: the caller could issue a key of the holder that has none.
 	target, _, err := s.standing(ctx, holder.narrowed(""), controlPlane)
 	if err != nil {
 		return err
@@ -77,10 +97,16 @@ func (s *guard) withinCeiling(
 }
 
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
-// rows.
+// rows. Cached ones cost no store call. Both inputs are of one state of the store, and are shared
+// between calls: do not change them.
+//
+// It checks names only when the cache has no answer: a name that it does hold was checked before. A
+// principal with an impossible id has no rights, which is a denial and not an error.
 func (s *guard) standing(
 	ctx context.Context, who copies.Holder, bank string,
 ) (*copies.Standing, *policy.Bank, error) {
+	// All unmapped senders are one holder, whatever their ids. So one cached value serves them all,
+	// and senders cannot fill the cache.
 	if who.Kind == policy.Unmapped {
 		who = Unmapped.holder()
 	}
@@ -91,6 +117,7 @@ func (s *guard) standing(
 	if c.foreign("bank", bank); c.err() != nil {
 		return nil, nil, c.err()
 	}
+	// A store may be unable to look up such an id, and no row has it.
 	if who.Kind != policy.Unmapped && text.IDProblem(who.ID, MaxIDLength) != "" {
 		return &copies.Standing{Rights: s.compiler.Compile(policy.Subject{
 			Kind: policy.User, Closed: "denied: no principal has that id",
@@ -99,7 +126,8 @@ func (s *guard) standing(
 	return s.copies.LoadStanding(ctx, who, bank, s.readStanding)
 }
 
-// readStanding reads the stored rows about a principal and a bank, in one snapshot.
+// readStanding reads the stored rows about a principal and a bank, in one snapshot and one store
+// call. The unmapped sender has no rows: only the bank's policy is read.
 func (s *guard) readStanding(
 	ctx context.Context, who copies.Holder, bank string,
 ) (*copies.Standing, copies.Bank, error) {
@@ -119,11 +147,15 @@ func (s *guard) readStanding(
 
 // snapshotStanding returns what a snapshot says about a principal and a bank. A principal without a
 // row has no stored rights, but is not closed: the Actions that the host grants still count.
+//
+// It also tells the cache how far the store is, so that older cached rows are no longer used.
 func (s *guard) snapshotStanding(
 	who copies.Holder, snapshot AccessSnapshot,
 ) (*copies.Standing, copies.Bank) {
 	s.copies.Hear(snapshot.Generation)
 	of := identityOf(who)
+	// A principal without a row is opened below: Resolve explains the missing row, but here it is
+	// no reason to refuse what the host vouches for. An inactive row stays closed.
 	subject, holder := snapshot.subject(of), &copies.Standing{Generation: snapshot.Generation}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	switch {
@@ -144,8 +176,11 @@ func (s *guard) snapshotStanding(
 }
 
 // keysRest reports whether the keys of the snapshot's holder are suspended: the holder or its owner
-// is inactive, or the service account no longer exists. A user needs no row.
+// is inactive, or the service account no longer exists. A user needs no row, but the owner of a
+// service account does. The keys are not ended: they work again when the rows do. A holder of any
+// other kind has no keys.
 func (a AccessSnapshot) keysRest(holder Identity) bool {
+	// For a service account, the snapshot's User is its owner.
 	switch user, account := a.User, a.ServiceAccount; holder.Kind {
 	case KindUser:
 		return user != nil && user.Inactive
@@ -155,7 +190,8 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 	return true
 }
 
-// sender returns the active user that a channel belongs to, or an unmapped identity.
+// sender returns the active user that a channel belongs to, or an unmapped identity. A sender whose
+// user is inactive has what the public has.
 func (a AccessSnapshot) sender() Identity {
 	if a.User == nil || a.User.Inactive {
 		return Identity{Kind: KindUnmapped}
@@ -165,6 +201,13 @@ func (a AccessSnapshot) sender() Identity {
 
 // subject returns the subject of a decision about who. It is closed when a row that its rights
 // depend on is missing or inactive.
+//
+// A service account has the grants of its owner, within its scoping policy. So a snapshot holds the
+// owner's grants for it. A policy that is attached several times counts several times, each with
+// its priority. Grants come in no order: the engine must not depend on one.
+//
+// The reason of a closed subject names ids. [Policies.Resolve] shows it to callers with
+// iam:users:read, and a [Decision] shows it to the host.
 func (a AccessSnapshot) subject(who Identity) policy.Subject {
 	subject := policy.Subject{Kind: policy.Kind(who.Kind)}
 	switch who.Kind {
@@ -192,7 +235,8 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 }
 
 // narrow narrows a subject by the snapshot's Narrowing, whose id is id. With "" it does nothing.
-// When the policy is missing, it closes the subject.
+// When the policy is missing, it closes the subject: a deleted policy must not widen a key. The
+// reason of an earlier closing stays.
 func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
 	switch {
 	case id == "":
@@ -204,7 +248,8 @@ func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
 	}
 }
 
-// closedUser says why the snapshot's user has no rights, or "".
+// closedUser says why the snapshot's user has no rights, or "". name is the user as the reason
+// shows it, since the user may be the owner of a service account.
 func (a AccessSnapshot) closedUser(name string) string {
 	switch {
 	case a.User == nil:
@@ -215,6 +260,8 @@ func (a AccessSnapshot) closedUser(name string) string {
 	return ""
 }
 
+// closedServiceAccount says why the snapshot's service account has no rights, or "". It needs its
+// own row, its scoping policy if it has one, and its owner.
 func (a AccessSnapshot) closedServiceAccount(id string) string {
 	name := "service account " + quote(id)
 	switch account := a.ServiceAccount; {
@@ -229,6 +276,8 @@ func (a AccessSnapshot) closedServiceAccount(id string) string {
 	}
 }
 
+// bankPolicy returns the bank's policy for the engine; nil: the bank has none, so it gives nothing
+// to the public.
 func (a AccessSnapshot) bankPolicy() *policy.Named {
 	if a.BankPolicy == nil {
 		return nil
