@@ -132,7 +132,8 @@ type InstallationPage struct {
 
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
 type APIKeyStore interface {
-	// CreateAPIKey adds a key. ErrExists when its id is taken.
+	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or a key of
+	// another holder.
 	CreateAPIKey(ctx context.Context, key APIKey) error
 	// LockAPIKeys counts the holder's keys that are not revoked, up to most.
 	//
@@ -159,8 +160,8 @@ type APIKeyStore interface {
 		ctx context.Context, holder Identity, id string,
 		change func(key *APIKey) (write bool, err error),
 	) error
-	// RevokeAPIKeys marks the holder's newest keys as revoked, as one mutation. It erases their Hash
-	// and Seal, so that no edit of a row brings a key back.
+	// RevokeAPIKeys marks the holder's newest keys as revoked, as one mutation. It erases their
+	// Hash and Seal, so that no edit of a row brings a key back.
 	//
 	// It takes at most limit (> 0) keys that are not revoked, and returns their ids in no order.
 	// Fewer than limit: the holder has no other keys. With no such keys it writes nothing.
@@ -171,7 +172,7 @@ type APIKeyStore interface {
 	// ignores unknown keys. It is no mutation: the generation stays.
 	UseAPIKeys(ctx context.Context, uses []KeyUse) error
 	// KeepValue returns the value kept under name. When none is kept, it keeps value first. All
-	// callers, in all processes, get the same value.
+	// callers, in all processes, get the same value. It is never replaced or deleted.
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
 }
 
@@ -403,6 +404,8 @@ type roles struct {
 	audit   AuditStore
 }
 
+// rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
+// another type: so ask for them at each store, and do not keep those of another.
 func rolesOf(store Store) (r roles) {
 	r.files, _ = store.(SourceFileStore)
 	r.outbox, _ = store.(OutboxStore)
@@ -431,7 +434,8 @@ func chunkOf(limit int) int {
 	return min(limit, listChunk)
 }
 
-// upTo ends a list after limit rows. 0: it has no limit.
+// upTo ends a list after limit rows. 0: it has no limit. An error counts as a row; it is the last
+// value in any case.
 func upTo[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 	if limit == 0 {
 		return rows
@@ -448,6 +452,9 @@ func upTo[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 
 // list yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
 // fewer than full rows. advance moves the page after the last row. An error is yielded once, last.
+//
+// allowed runs first, when the caller ranges over the list and not before. The page belongs to the
+// caller of list and stays where the loop has left it: so a sequence can be used once.
 func list[T any](
 	ctx context.Context, doing string, full int,
 	allowed func() error, next func() ([]T, error), advance func(last T),
