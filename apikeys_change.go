@@ -244,8 +244,8 @@ const revokeChunk = 256
 func (s *Keys) revokeAll(
 	ctx context.Context, by Principal, holder Identity,
 ) (revoked int, err error) {
-	// Do not lock a holder without keys: the lock may leave its id in the store, and the id may
-	// be a key that the caller pasted into the wrong place.
+	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
+	// key that the caller pasted into the wrong place.
 	first := APIKeyPage{Holder: holder, KeyQuery: KeyQuery{Limit: 1}}
 	if some, err := s.store.APIKeys(ctx, first); err != nil {
 		return 0, fault("revoke API keys", err)

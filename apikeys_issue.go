@@ -391,7 +391,7 @@ func (s *holders) checkAccount(ctx context.Context, holder Identity) error {
 }
 
 // checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
-// the host itself: the host may call in a transaction of its own, which KnownUser would wait for.
+// the host itself: that call may be in a transaction of the host, and KnownUser would wait for it.
 func (s *holders) checkUser(ctx context.Context, by Principal, id string) error {
 	if s.knownUser == nil || by.Kind == KindHost {
 		return nil

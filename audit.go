@@ -191,8 +191,8 @@ func appendIdentity(b []byte, who Identity) []byte {
 	return append(b, '}')
 }
 
-// appendOrNull appends a text, or null where the form has no empty text: a host's actor has no id,
-// and most targets have no owner and no scope.
+// appendOrNull appends a text, or null for an empty one: the form has no empty texts. A host's
+// actor has no id, and most targets have no owner and no scope.
 func appendOrNull(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "null"...)

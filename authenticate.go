@@ -337,8 +337,8 @@ func (s *authenticator) flushOnce(ctx context.Context) {
 }
 
 // writeBatch writes uses, and then the new hashes of keys, one by one. The tag keys of older
-// peppers come before the hashes: once a key has left its pepper, the host may drop that pepper's
-// secret, and the ids made under it must still be known.
+// peppers come before the hashes. Once all keys have left a pepper, the host may drop its secret,
+// but the ids made under it must still be known.
 func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
@@ -385,8 +385,8 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 	return err
 }
 
-// changeable returns an Error when a key's row cannot be changed and sealed again. A new seal on an
-// edited row would make the edit valid. Without its pepper, a row can be neither checked nor sealed.
+// changeable returns an Error when a key's row cannot be changed and sealed again. A new seal would
+// make an edited row valid. Without its pepper, a row can be neither checked nor sealed.
 func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 	if s.keys.Place(key.Pepper) == keyring.NoPepper {
 		return Invalid("key_id", "names a key whose pepper this server does not have: revoke it")

@@ -25,9 +25,9 @@ const (
 	ActionAuditRead = "iam:audit:read"
 )
 
-// controlPlane is the bank that stands for svc itself. Only the bank pattern "*" covers it, and
-// that pattern covers all other banks as well: so statements tell the control plane apart by its
-// actions alone.
+// controlPlane is the bank that stands for svc itself. Only the bank pattern "*" covers it. That
+// pattern covers all other banks as well, so statements tell the control plane apart by its actions
+// alone.
 const controlPlane = "*"
 
 // guard authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide] do, and

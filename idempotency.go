@@ -73,9 +73,9 @@ func (s *journal) repeatable(
 // once runs do, unless the request has an answer already: then it returns that answer.
 //
 // do keeps the answer in the transaction of its change, so both exist or neither. When do fails,
-// once looks for an answer again: of two equal requests at once, the slower fails, perhaps because
-// the thing exists by now, and must get the answer of the faster. Without an answer it returns the
-// failure of do, and the next request with this idempotency key runs again.
+// once looks for an answer again. Of two equal requests at once the slower fails, perhaps because
+// the thing exists by now. It must get the answer of the faster. Without an answer, once returns
+// the failure of do, and the next request with this idempotency key runs again.
 func once[A any](ctx context.Context, r repeatable, do func() (A, error)) (A, error) {
 	if r.key == "" {
 		return do()
