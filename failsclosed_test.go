@@ -200,6 +200,9 @@ func TestBrokenBankPolicyDeniesOnItsBankOnly(t *testing.T) {
 			h.wantDenied(t, p, recall, notes, `bank policy "project::notes" is not valid`)
 		}
 		h.wantAllowed(t, user("alice"), recall, "project::plans")
+		reach, err := h.Policies.WhoCan(t.Context(), svc.Host, recall, notes)
+		is.New(t).NoErr(err)
+		is.New(t).True(reach.Users != nil && reach.ServiceAccounts != nil) // [], and not null
 	}
 }
 

@@ -10,12 +10,12 @@ import (
 )
 
 // Reach lists the principals that may do something, and why. The caller owns it. A bank whose own
-// policy does not parse is closed: then all lists are empty or nil.
+// policy does not parse is closed: then all lists are empty.
 type Reach struct {
-	// Users are the ids of active users, sorted byte by byte. Nil or empty: none is allowed.
+	// Users are the ids of active users, sorted byte by byte. Never nil.
 	Users []string
 	// ServiceAccounts are the ids of active service accounts with an active owner, sorted byte by
-	// byte. Nil or empty: none is allowed.
+	// byte. Never nil.
 	ServiceAccounts []string
 	Public          PublicReach
 	// Statements are all that match the request, allows and denies, by policy, then statement.

@@ -42,7 +42,10 @@ type reach struct {
 // without vouching. The caller owns the result.
 func (w *World) WhoCan(action, bank string) Reach {
 	policy := w.bankPolicies[bank]
-	r := Reach{Statements: []Cited{}, Public: policy.reach(action)}
+	r := Reach{
+		Users: []string{}, ServiceAccounts: []string{}, Statements: []Cited{},
+		Public: policy.reach(action),
+	}
 	if policy != nil && policy.fault != nil {
 		return r
 	}
