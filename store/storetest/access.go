@@ -74,7 +74,7 @@ var accessRules = []rule{
 		}
 		c.apply(b)
 		for _, id := range odd {
-			c.ok(c.CreateAPIKey(c.ctx, newKey(id, svc.Identity{Kind: svc.KindUser, ID: id}, at(0))))
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, asUser(id), at(0))))
 		}
 		for i, id := range odd {
 			want := svc.AccessSnapshot{
@@ -85,14 +85,14 @@ var accessRules = []rule{
 				}},
 			}
 			c.snapshot(
-				svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}, BankID: id},
+				svc.AccessQuery{Identity: asUser(id), BankID: id},
 				want,
 			)
 			c.snapshot(
 				svc.AccessQuery{Channel: svc.Channel{Provider: "p", SenderID: id}, BankID: id},
 				want,
 			)
-			want.Key = new(newKey(id, svc.Identity{Kind: svc.KindUser, ID: id}, at(0)))
+			want.Key = new(newKey(id, asUser(id), at(0)))
 			c.snapshot(svc.AccessQuery{KeyID: id, BankID: id}, want)
 		}
 	}},
@@ -100,12 +100,12 @@ var accessRules = []rule{
 
 // user reads a user, without its channels; nil: there is none.
 func (c *checker) user(id string) *svc.User {
-	return c.access(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}}).User
+	return c.access(svc.AccessQuery{Identity: asUser(id)}).User
 }
 
 // serviceAccount reads a service account; nil: there is none.
 func (c *checker) serviceAccount(id string) *svc.ServiceAccount {
-	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: id}
+	holder := asAccount(id)
 	return c.access(svc.AccessQuery{Identity: holder}).ServiceAccount
 }
 

@@ -14,8 +14,8 @@ var changeAccessRules = []rule{
 		"that exist, whole and each once", func(c *checker) {
 		b := household()
 		b.BankPolicies = []svc.BankPolicy{
-			{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)},
-			{BankID: "other", Document: json.RawMessage(`{}`)},
+			newBank("bank", `{"n":1.0}`),
+			newBank("other", `{}`),
 		}
 		c.apply(b)
 		got := sortedBundle(c.current(svc.AccessNames{
@@ -90,7 +90,7 @@ var changeAccessRules = []rule{
 	}},
 	{"ChangeAccess replaces whole rows", func(c *checker) {
 		c.apply(household())
-		bank := svc.BankPolicy{BankID: "bank", Document: json.RawMessage(`{}`)}
+		bank := newBank("bank", `{}`)
 		c.apply(svc.Bundle{BankPolicies: []svc.BankPolicy{bank}})
 		bank.Document = json.RawMessage(`{"changed":1}`)
 		b := svc.Bundle{
@@ -255,25 +255,17 @@ var changeAccessRules = []rule{
 	}},
 	{"concurrent changes of access are serialized: none is lost", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice"), Groups: []svc.Group{{ID: "g"}}})
-		for _, err := range race(func(i int) error {
-			for j := range 5 {
-				id := fmt.Sprintf("%d-%d", i, j)
-				err := c.ChangeAccess(c.ctx, svc.AccessNames{
-					Groups: []string{"g"},
-				}, func(current svc.Bundle) (svc.Bundle, error) {
-					members := append(current.Groups[0].Members, id)
-					return svc.Bundle{Users: users(id), Groups: []svc.Group{{
-						ID: "g", Members: members,
-					}}}, nil
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}) {
-			c.ok(err)
-		}
+		c.together(5, func(i, j int) error {
+			id := fmt.Sprintf("%d-%d", i, j)
+			return c.ChangeAccess(c.ctx, svc.AccessNames{
+				Groups: []string{"g"},
+			}, func(current svc.Bundle) (svc.Bundle, error) {
+				members := append(current.Groups[0].Members, id)
+				return svc.Bundle{Users: users(id), Groups: []svc.Group{{
+					ID: "g", Members: members,
+				}}}, nil
+			})
+		})
 		c.same("number of members", len(c.current(
 			svc.AccessNames{Groups: []string{"g"}},
 		).Groups[0].Members), racers*5)
@@ -295,7 +287,7 @@ func longNames() svc.Bundle {
 		Policies:    []svc.Policy{newPolicy(id(5))},
 		Attachments: []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
 		BankPolicies: []svc.BankPolicy{
-			{BankID: foreign(6), Document: json.RawMessage(`{"n":1.0}`)},
+			newBank(foreign(6), `{"n":1.0}`),
 		},
 	}
 }
@@ -308,7 +300,7 @@ func upheaval() svc.Bundle {
 		ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "new"}},
 		Policies:        []svc.Policy{{ID: "a", Document: json.RawMessage(`[]`)}},
 		Attachments:     []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 99)},
-		BankPolicies:    []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`[]`)}},
+		BankPolicies:    []svc.BankPolicy{newBank("b", `[]`)},
 	}
 }
 

@@ -13,15 +13,13 @@ var snapshotRules = []rule{
 		"returns only nil fields and no error", func(c *checker) {
 		queries := []svc.AccessQuery{
 			{}, {Identity: alice, BankID: "b"},
-			{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}},
+			{Identity: asAccount("alice")},
 			{Channel: svc.Channel{Provider: "p", SenderID: "1"}}, {KeyID: "k", BankID: "b"},
 		}
 		for _, query := range queries {
 			c.snapshot(query, svc.AccessSnapshot{})
 		}
-		c.apply(svc.Bundle{Users: users("Alice"), BankPolicies: []svc.BankPolicy{{
-			BankID: "B", Document: json.RawMessage(`{}`),
-		}}})
+		c.apply(svc.Bundle{Users: users("Alice"), BankPolicies: []svc.BankPolicy{newBank("B", `{}`)}})
 		c.ok(c.CreateAPIKey(c.ctx, newKey("K", alice, at(0))))
 		for _, query := range queries {
 			c.snapshot(query, svc.AccessSnapshot{})
@@ -81,9 +79,7 @@ var snapshotRules = []rule{
 			},
 		})
 		for id, policy := range map[string]string{"x": "user's", "y": "group's"} {
-			grants := c.access(svc.AccessQuery{Identity: svc.Identity{
-				Kind: svc.KindUser, ID: id,
-			}}).Grants
+			grants := c.access(svc.AccessQuery{Identity: asUser(id)}).Grants
 			if len(grants) != 1 || grants[0].ID != policy {
 				c.fail(
 					"user %s has the grants %s, want that of the %s policy", id, show(grants),
@@ -98,9 +94,7 @@ var snapshotRules = []rule{
 		bot := svc.ServiceAccount{
 			ID: "bot", DisplayName: "Bot", OwnerUserID: "alice", ScopingPolicyID: "narrow",
 		}
-		c.snapshot(svc.AccessQuery{Identity: svc.Identity{
-			Kind: svc.KindServiceAccount, ID: "bot",
-		}}, svc.AccessSnapshot{
+		c.snapshot(svc.AccessQuery{Identity: asAccount("bot")}, svc.AccessSnapshot{
 			ServiceAccount: &bot, User: &svc.User{ID: "alice", Email: new("a@b.example")},
 			Grants: alicesGrants(), Scoping: new(newPolicy("narrow")),
 		})
@@ -109,17 +103,15 @@ var snapshotRules = []rule{
 		"that is not narrowed returns no scoping policy", func(c *checker) {
 		c.apply(household())
 		free := svc.ServiceAccount{ID: "free", OwnerUserID: "carol"}
-		c.snapshot(svc.AccessQuery{Identity: svc.Identity{
-			Kind: svc.KindServiceAccount, ID: "free",
-		}},
+		c.snapshot(svc.AccessQuery{Identity: asAccount("free")},
 			svc.AccessSnapshot{ServiceAccount: &free, User: &svc.User{ID: "carol"}})
 	}},
 	{"Access of a key returns the key, revoked or not, " +
 		"and what Access of its holder returns", func(c *checker) {
 		c.apply(household())
 		for _, holder := range []svc.Identity{
-			alice, {Kind: svc.KindServiceAccount, ID: "bot"},
-			{Kind: svc.KindServiceAccount, ID: "free"},
+			alice, asAccount("bot"),
+			asAccount("free"),
 		} {
 			of := c.access(svc.AccessQuery{Identity: holder})
 			bare := svc.APIKey{
@@ -139,8 +131,8 @@ var snapshotRules = []rule{
 		"or the scoping policy that the query names", func(c *checker) {
 		c.apply(household())
 		for _, holder := range []svc.Identity{
-			alice, {Kind: svc.KindServiceAccount, ID: "bot"},
-			{Kind: svc.KindServiceAccount, ID: "free"}, {Kind: svc.KindUser, ID: "nobody"},
+			alice, asAccount("bot"),
+			asAccount("free"), asUser("nobody"),
 		} {
 			want := c.access(svc.AccessQuery{Identity: holder})
 			want.Narrowing = new(newPolicy("unused"))
@@ -161,11 +153,11 @@ var snapshotRules = []rule{
 		c.apply(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{account}})
 		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{})
 		c.snapshotOfKey(
-			newKey("none's", svc.Identity{Kind: svc.KindServiceAccount, ID: "alice"}, at(0)),
+			newKey("none's", asAccount("alice"), at(0)),
 			svc.AccessSnapshot{},
 		)
 		c.snapshotOfKey(
-			newKey("orphan's", svc.Identity{Kind: svc.KindServiceAccount, ID: "orphan"}, at(0)),
+			newKey("orphan's", asAccount("orphan"), at(0)),
 			svc.AccessSnapshot{ServiceAccount: &account},
 		)
 	}},
@@ -195,7 +187,7 @@ var snapshotRules = []rule{
 		c.apply(svc.Bundle{
 			Users: users("alice", "bob"), ServiceAccounts: []svc.ServiceAccount{account},
 		})
-		for _, holder := range []svc.Identity{alice, {Kind: svc.KindServiceAccount, ID: "alice"}} {
+		for _, holder := range []svc.Identity{alice, asAccount("alice")} {
 			want := svc.AccessSnapshot{User: &svc.User{ID: "alice", DisplayName: "alice"}}
 			if holder != alice {
 				want = svc.AccessSnapshot{
@@ -226,28 +218,28 @@ var snapshotRules = []rule{
 		c.snapshot(svc.AccessQuery{Channel: held.Channels[0]}, svc.AccessSnapshot{
 			User: &user, Grants: grants,
 		})
-		c.snapshot(svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}},
+		c.snapshot(svc.AccessQuery{Identity: asAccount("bot")},
 			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
 		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{
 			User: &user, Grants: grants,
 		})
 		c.snapshotOfKey(newKey(
-			"account's", svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, at(0),
+			"account's", asAccount("bot"), at(0),
 		),
 			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
 	}},
 	{"Access returns the bank's policy when a bank is named, for every identity", func(c *checker) {
 		b := household()
 		b.BankPolicies = []svc.BankPolicy{
-			{BankID: "bank", Document: json.RawMessage(`{"n":1.0}`)},
-			{BankID: "bank::x", Document: json.RawMessage(`{}`)},
+			newBank("bank", `{"n":1.0}`),
+			newBank("bank::x", `{}`),
 		}
 		c.apply(b)
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
 		for _, query := range []svc.AccessQuery{
 			{}, {Identity: alice},
-			{Identity: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}},
-			{Identity: svc.Identity{Kind: svc.KindUser, ID: "nobody"}},
+			{Identity: asAccount("bot")},
+			{Identity: asUser("nobody")},
 			{KeyID: "k"}, {KeyID: "none"}, {Channel: svc.Channel{Provider: "chat", SenderID: "1"}},
 		} {
 			for bank, want := range map[string]*svc.BankPolicy{

@@ -11,7 +11,7 @@ import (
 var apiKeyRules = []rule{
 	{"Access returns the key that CreateAPIKey received", func(c *checker) {
 		bare := svc.APIKey{
-			ID: "bare", Holder: svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}, Prefix: "p",
+			ID: "bare", Holder: asAccount("bot"), Prefix: "p",
 			Hash: []byte{0}, CreatedAt: at(999_999),
 		}
 		empty := newKey("empty", alice, at(1))
@@ -32,7 +32,7 @@ var apiKeyRules = []rule{
 		"and leaves that key unchanged", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
-		other := newKey("k", svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1))
+		other := newKey("k", asUser("bob"), at(1))
 		other.Hash = []byte("other")
 		c.is("CreateAPIKey", c.CreateAPIKey(c.ctx, other), svc.ErrExists)
 		c.same("key", c.key("k"), key)
@@ -74,8 +74,7 @@ var apiKeyRules = []rule{
 	{"APIKeys lists only the holder's keys: " +
 		"a user and a service account with the same id are two holders", func(c *checker) {
 		holders := []svc.Identity{
-			alice, {Kind: svc.KindServiceAccount, ID: "alice"}, {Kind: svc.KindUser, ID: "Alice"},
-			{Kind: svc.KindUser, ID: "alice "},
+			alice, asAccount("alice"), asUser("Alice"), asUser("alice "),
 		}
 		for i, holder := range holders {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(fmt.Sprint(i), holder, at(0))))
@@ -99,9 +98,7 @@ var apiKeyRules = []rule{
 		c.oneWins(race(func(i int) error {
 			return c.CreateAPIKey(c.ctx, newKey("k", alice, at(int64(i))))
 		}), svc.ErrExists)
-		errs := race(func(i int) error {
-			return c.revoke("k", at(int64(100+i)))
-		})
+		errs := race(func(i int) error { return c.revoke("k", at(int64(100+i))) })
 		c.oneWins(errs, svc.ErrNotFound)
 		c.same("time of the winner", c.key("k").RevokedAt, at(int64(100+slices.Index(errs, nil))))
 	}},
@@ -142,19 +139,13 @@ func (c *checker) key(id string) svc.APIKey {
 
 // keys reads all keys of a holder, in chunks of limit.
 func (c *checker) keys(holder svc.Identity, limit int) []svc.APIKey {
-	return wholePages(c, limit, func(last *svc.APIKey) ([]svc.APIKey, error) {
-		page := svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: limit}}
-		if last != nil {
-			page.AfterTime, page.AfterID = last.CreatedAt, last.ID
-		}
-		return c.APIKeys(c.ctx, page)
+	return wholePages(c, limit, func(last svc.APIKey) ([]svc.APIKey, error) {
+		return c.APIKeys(c.ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{
+			AfterTime: last.CreatedAt, AfterID: last.ID, Limit: limit,
+		}})
 	})
 }
 
 func keyIDs(keys []svc.APIKey) []string {
-	var ids []string
-	for _, key := range keys {
-		ids = append(ids, key.ID)
-	}
-	return ids
+	return column(keys, func(k svc.APIKey) string { return k.ID })
 }

@@ -13,10 +13,7 @@ import (
 )
 
 // others are holders other than alice, some with a similar identity.
-var others = []svc.Identity{
-	{Kind: svc.KindUser, ID: "bob"}, {Kind: svc.KindServiceAccount, ID: "alice"},
-	{Kind: svc.KindUser, ID: "Alice"},
-}
+var others = []svc.Identity{asUser("bob"), asAccount("alice"), asUser("Alice")}
 
 var changeAPIKeyRules = []rule{
 	{"ChangeAPIKey passes the whole key to change", func(c *checker) {
@@ -47,10 +44,7 @@ var changeAPIKeyRules = []rule{
 			func(k *svc.APIKey) { k.Seal = []byte("\x00\xffnew") },
 			func(k *svc.APIKey) { k.Seal = nil }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
 		} {
-			c.ok(c.ChangeAPIKey(c.ctx, alice, "b", func(k *svc.APIKey) (bool, error) {
-				change(k)
-				return true, nil
-			}))
+			c.ok(c.ChangeAPIKey(c.ctx, alice, "b", edit(change)))
 			change(&want)
 			c.same("changed key", c.key("b"), want)
 		}
@@ -61,19 +55,17 @@ var changeAPIKeyRules = []rule{
 	{"ChangeAPIKey writes no other field of the key", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		c.ok(c.CreateAPIKey(c.ctx, key))
-		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", edit(func(k *svc.APIKey) {
 			*k = svc.APIKey{
 				ID: "other", Holder: others[0], Prefix: "x", CreatedAt: at(7), LastUsedAt: at(8),
 				ScopingPolicyID: "x",
 				Hash:            key.Hash, Pepper: key.Pepper, Disabled: true,
 			}
-			return true, nil
-		}))
+		})))
 		key.Description, key.Disabled, key.Seal = nil, true, nil
 		c.same("key", c.key("k"), key)
-		c.same("key of the other id", c.access(svc.AccessQuery{
-			KeyID: "other",
-		}).Key, (*svc.APIKey)(nil))
+		other := c.access(svc.AccessQuery{KeyID: "other"}).Key
+		c.same("key of the other id", other, (*svc.APIKey)(nil))
 	}},
 	{"ChangeAPIKey returns the error of change unwrapped, " +
 		"and writes nothing on error or panic", func(c *checker) {
@@ -144,14 +136,11 @@ var changeAPIKeyRules = []rule{
 	{"concurrent changes of one key are serialized: none is lost, " +
 		"and of several rotations that revoke it one wins", func(c *checker) {
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
-		for _, err := range race(func(i int) error {
-			return c.ChangeAPIKey(c.ctx, alice, "k", func(k *svc.APIKey) (bool, error) {
+		c.together(1, func(i, _ int) error {
+			return c.ChangeAPIKey(c.ctx, alice, "k", edit(func(k *svc.APIKey) {
 				k.Description = new(*k.Description + string(rune('a'+i)))
-				return true, nil
-			})
-		}) {
-			c.ok(err)
-		}
+			}))
+		})
 		c.same("length", len(*c.key("k").Description), len("for k")+racers)
 		c.oneWins(race(func(i int) error {
 			return rotate(c.ctx, c, "k", newKey(string(rune('a'+i)), alice, at(1)))
@@ -196,14 +185,10 @@ var changeAPIKeyRules = []rule{
 	}},
 	{"RevokeAPIKeys revokes the newest keys first, " +
 		"exactly limit of them unless fewer are left", func(c *checker) {
-		var want []string
 		for i := range 8 {
-			key := newKey(odd[i], alice, at(int64(i/3)))
-			c.ok(c.CreateAPIKey(c.ctx, key))
+			c.ok(c.CreateAPIKey(c.ctx, newKey(odd[i], alice, at(int64(i/3)))))
 		}
-		for _, key := range c.keys(alice, 10) {
-			want = append(want, key.ID)
-		}
+		want := keyIDs(c.keys(alice, 10))
 		for _, size := range []int{3, 3, 2, 0} {
 			ids, err := c.RevokeAPIKeys(c.ctx, alice, at(5), 3)
 			c.ok(err)
@@ -231,7 +216,7 @@ var changeAPIKeyRules = []rule{
 			c.ok(err)
 			c.same(fmt.Sprint("keys, up to ", most), live, want)
 		}
-		live, err := c.LockAPIKeys(c.ctx, svc.Identity{Kind: svc.KindUser, ID: "nobody"}, 10)
+		live, err := c.LockAPIKeys(c.ctx, asUser("nobody"), 10)
 		c.ok(err)
 		c.same("keys of nobody", live, 0)
 		c.same("generation", c.generation(), before)
@@ -268,9 +253,7 @@ var changeAPIKeyRules = []rule{
 			id := fmt.Sprint(i)
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 			c.holds(func(ctx context.Context, tx svc.Store) error {
-				return tx.ChangeAPIKey(ctx, alice, id, func(*svc.APIKey) (bool, error) {
-					return false, nil
-				})
+				return tx.ChangeAPIKey(ctx, alice, id, leave)
 			}, func() error { return others(id) })
 		}
 	}},
@@ -329,17 +312,11 @@ func (c *checker) holds(hold func(ctx context.Context, tx svc.Store) error, othe
 }
 
 // disable is a change function that disables a key.
-func disable(key *svc.APIKey) (bool, error) {
-	key.Disabled = true
-	return true, nil
-}
+var disable = edit(func(key *svc.APIKey) { key.Disabled = true })
 
 // revokeAt returns a change function that revokes a key.
 func revokeAt(at time.Time) func(*svc.APIKey) (bool, error) {
-	return func(key *svc.APIKey) (bool, error) {
-		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
-		return true, nil
-	}
+	return edit(func(key *svc.APIKey) { key.RevokedAt, key.Hash, key.Seal = at, nil, nil })
 }
 
 // revoke revokes a key of alice.

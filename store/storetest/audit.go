@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -60,19 +61,11 @@ var auditRules = []rule{
 	{"concurrent AppendAudit calls form one chain: " +
 		"no number is missing or used twice", func(c *checker) {
 		const each = 4
-		for _, err := range race(func(i int) error {
-			for range each {
-				err := c.AppendAudit(c.ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-					return behind(last, newEvent(uint32(i)), newEvent(uint32(i)))
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}) {
-			c.ok(err)
-		}
+		c.together(each, func(i, _ int) error {
+			return c.AppendAudit(c.ctx, func(last svc.AuditRecord) []svc.AuditRecord {
+				return behind(last, newEvent(uint32(i)), newEvent(uint32(i)))
+			})
+		})
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), 2*each*racers)
 		for i, record := range all {
@@ -82,16 +75,14 @@ var auditRules = []rule{
 	}},
 	{"of several concurrent transactions that mutate " +
 		"and append, each adds its record", func(c *checker) {
-		for _, err := range race(func(i int) error {
+		c.together(1, func(i, _ int) error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
 					return err
 				}
 				return appendAudit(ctx, tx)
 			})
-		}) {
-			c.ok(err)
-		}
+		})
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), racers)
 		c.same("the newest", all[0].Number, int64(racers))
@@ -133,8 +124,7 @@ func auditEvent(n int) svc.Event {
 	event := newEvent(uint32(n))
 	event.Time = at(int64(n * 7 % 60))
 	event.Actor = []svc.Identity{
-		alice, {Kind: svc.KindServiceAccount, ID: "alice"}, svc.Host.Identity(),
-		{Kind: svc.KindUser, ID: "bob"},
+		alice, asAccount("alice"), svc.Host.Identity(), asUser("bob"),
 	}[n%4]
 	if n%5 == 0 {
 		event.Target = svc.Target{Kind: svc.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
@@ -189,10 +179,8 @@ func (c *checker) page(page svc.AuditQuery) []svc.AuditRecord {
 
 // records lists all records that match the page's filter, in chunks of its limit.
 func (c *checker) records(page svc.AuditQuery) []svc.AuditRecord {
-	return wholePages(c, page.Limit, func(last *svc.AuditRecord) ([]svc.AuditRecord, error) {
-		if last != nil {
-			page.Before = last.Number
-		}
+	return wholePages(c, page.Limit, func(last svc.AuditRecord) ([]svc.AuditRecord, error) {
+		page.Before = cmp.Or(last.Number, page.Before)
 		return c.AuditRecords(c.ctx, page)
 	})
 }

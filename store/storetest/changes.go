@@ -14,23 +14,27 @@ import (
 
 var changeRules = []rule{
 	{"a mutation raises the generation by one, and Changes returns its targets", func(c *checker) {
-		for i, call := range mutations() {
-			c.ok(call.do(c.ctx, c.Store))
-			changes := c.changes(int64(i))
-			c.same("generation after "+call.name, changes.Generation, int64(i+1))
-			c.sameTargets(call.name, changes.Targets, call.targets)
-		}
+		made := int64(0)
+		mutations(c.ctx, c.Store, func(call string, err error, targets ...svc.Target) {
+			c.ok(err)
+			changes := c.changes(made)
+			made++
+			c.same("generation after "+call, changes.Generation, made)
+			c.sameTargets(call, changes.Targets, targets)
+		})
 	}},
 	{"Changes returns the targets of several mutations in commit order, " +
 		"from any earlier generation", func(c *checker) {
-		for _, call := range mutations() {
-			c.ok(call.do(c.ctx, c.Store))
-		}
-		for since := range mutations() {
+		var changed [][]svc.Target
+		mutations(c.ctx, c.Store, func(_ string, err error, targets ...svc.Target) {
+			c.ok(err)
+			changed = append(changed, targets)
+		})
+		for since := range changed {
 			rest := c.changes(int64(since)).Targets
-			for _, call := range mutations()[since:] {
-				n := min(len(call.targets), len(rest))
-				c.sameTargets(call.name, rest[:n], call.targets)
+			for i, want := range changed[since:] {
+				n := min(len(want), len(rest))
+				c.sameTargets(fmt.Sprint("mutation ", since+i), rest[:n], want)
 				rest = rest[n:]
 			}
 			c.sameTargets("what is left", rest, nil)
@@ -39,7 +43,7 @@ var changeRules = []rule{
 	{"Changes returns targets unchanged, whatever their ids", func(c *checker) {
 		var want []svc.Target
 		for _, id := range odd {
-			key := newKey(id, svc.Identity{Kind: svc.KindServiceAccount, ID: id}, at(0))
+			key := newKey(id, asAccount(id), at(0))
 			c.ok(c.CreateSource(c.ctx, newSource(personalSource(id, id))))
 			c.ok(c.CreateAPIKey(c.ctx, key))
 			want = append(want, personalSource(id, id).Target(), key.Target())
@@ -58,15 +62,12 @@ var changeRules = []rule{
 	}},
 	{"refused calls, changes that write nothing, " +
 		"and calls that are not mutations add no changes", func(c *checker) {
-		for _, call := range mutations()[:prepared] {
-			c.ok(call.do(c.ctx, c.Store))
+		prepare(c.ctx, c.Store, c.made)
+		check := func(call string, _ error, _ ...svc.Target) {
+			c.same("after "+call, c.changes(prepared), svc.StoreChanges{Generation: prepared})
 		}
-		for _, call := range slices.Concat(refusals(), reads()) {
-			_ = call.do(c.ctx, c.Store)
-			c.same(
-				"changes after "+call.name, c.changes(prepared), svc.StoreChanges{Generation: prepared},
-			)
-		}
+		refusals(c.ctx, c.Store, check)
+		reads(c.ctx, c.Store, check)
 	}},
 	{"Changes returns a Reset without targets when since is a generation " +
 		"that the store never had or has not reached", func(c *checker) {
@@ -133,23 +134,20 @@ var longRules = []rule{
 		}
 	}},
 	{"a reader that polls Changes misses no change while others write", func(c *checker) {
-		f := newFeed(c)
-		errs := race(func(i int) error {
+		f := &feed{checker: c}
+		c.together(1, func(i, _ int) error {
 			if i == 0 {
 				return f.read()
 			}
 			return f.write(i - 1)
 		})
-		c.ok(errors.Join(errs...))
 	}},
 	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice")})
 		for _, since := range []int64{0, 2} {
 			c.soon("AwaitChange", func() error {
 				return c.AwaitChange(c.ctx, since)
-			}, func() error {
-				return nil
-			})
+			}, func() error { return nil })
 		}
 	}},
 	{"AwaitChange returns as soon as a mutation commits", func(c *checker) {
@@ -224,8 +222,6 @@ const (
 	feedBehind  = 500                    // how many changes the reader may be behind
 )
 
-func newFeed(c *checker) *feed { return &feed{checker: c} }
-
 func (f *feed) write(writer int) error {
 	for i := range feedEach {
 		for f.written.Load()-f.seen.Load() > feedBehind {
@@ -243,10 +239,7 @@ func (f *feed) write(writer int) error {
 }
 
 func feedKey(writer, i int) svc.APIKey {
-	return newKey(
-		fmt.Sprintf("%d-%d", writer, i), svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(writer)},
-		at(0),
-	)
+	return newKey(fmt.Sprintf("%d-%d", writer, i), asUser(fmt.Sprint(writer)), at(0))
 }
 
 // read follows the changes until it has seen all. Its error names a change that it missed.
@@ -263,10 +256,8 @@ func (f *feed) read() error {
 			return fmt.Errorf("a Reset at generation %d, asked from %d", changes.Generation, since)
 		}
 		if counted := changes.Generation - since; counted != int64(len(changes.Targets)) {
-			return fmt.Errorf(
-				"%d changes from generation %d to %d", len(changes.Targets), since,
-				changes.Generation,
-			)
+			return fmt.Errorf("%d changes from generation %d to %d",
+				len(changes.Targets), since, changes.Generation)
 		}
 		for _, target := range changes.Targets {
 			var writer, i int
@@ -275,9 +266,8 @@ func (f *feed) read() error {
 				return fmt.Errorf("unexpected change of %s", show(target))
 			}
 			if next[writer] != i || target != feedKey(writer, i).Target() {
-				return fmt.Errorf(
-					"got the change of %s, want that of number %d", show(target), next[writer],
-				)
+				return fmt.Errorf("got the change of %s, want that of number %d",
+					show(target), next[writer])
 			}
 			next[writer]++
 		}

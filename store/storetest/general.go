@@ -2,10 +2,8 @@ package storetest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,65 +18,54 @@ var generalRules = []rule{
 	}},
 	{"the generation grows with every mutation", func(c *checker) {
 		before := c.generation()
-		for _, call := range mutations() {
-			c.ok(call.do(c.ctx, c.Store))
+		mutations(c.ctx, c.Store, func(call string, err error, _ ...svc.Target) {
+			c.ok(err)
 			after := c.generation()
 			if after <= before {
-				c.fail("the generation went from %d to %d with %s", before, after, call.name)
+				c.fail("the generation went from %d to %d with %s", before, after, call)
 			}
 			before = after
-		}
+		})
 	}},
 	{"reads, refused calls and changes " +
 		"that write nothing do not change the generation", func(c *checker) {
-		for _, call := range mutations()[:prepared] {
-			c.ok(call.do(c.ctx, c.Store))
-		}
+		prepare(c.ctx, c.Store, c.made)
 		before := c.generation()
-		for _, call := range slices.Concat(reads(), refusals()) {
-			if err := call.do(c.ctx, c.Store); err != nil {
-				if !errors.Is(err, svc.ErrNotFound) && !errors.Is(err, svc.ErrExists) &&
-					!errors.Is(err, errRefused) {
-					c.fail("%s: %v", call.name, err)
-				}
+		check := func(call string, err error, _ ...svc.Target) {
+			if err != nil && !errors.Is(err, svc.ErrNotFound) && !errors.Is(err, svc.ErrExists) &&
+				!errors.Is(err, errRefused) {
+				c.fail("%s: %v", call, err)
 			}
 			if after := c.generation(); after != before {
-				c.fail("the generation went from %d to %d with %s", before, after, call.name)
+				c.fail("the generation went from %d to %d with %s", before, after, call)
 			}
 		}
+		reads(c.ctx, c.Store, check)
+		refusals(c.ctx, c.Store, check)
 	}},
 	{"every method with an ended context writes nothing and fails " +
 		"with ctx.Err() or ErrUnavailable", func(c *checker) {
-		for _, call := range mutations()[:prepared] {
-			c.ok(call.do(c.ctx, c.Store))
-		}
+		prepare(c.ctx, c.Store, c.made)
 		canceled, cancel := context.WithCancel(c.ctx)
 		cancel()
 		late, cancel := context.WithDeadline(c.ctx, time.Now().Add(-time.Second))
 		defer cancel()
 		before := c.generation()
 		for _, ctx := range []context.Context{canceled, late} {
-			for _, call := range slices.Concat(reads(), mutations()) {
-				err := call.do(ctx, c.Store)
+			check := func(call string, err error, _ ...svc.Target) {
 				if !errors.Is(err, ctx.Err()) && !errors.Is(err, svc.ErrUnavailable) {
-					c.fail("%s returned %v, want %v", call.name, err, ctx.Err())
+					c.fail("%s returned %v, want %v", call, err, ctx.Err())
 				}
 			}
+			reads(ctx, c.Store, check)
+			mutations(ctx, c.Store, check)
 		}
 		c.same("generation", c.generation(), before)
 	}},
 	{"concurrent readers and writers do not disturb each other", func(c *checker) {
-		for _, err := range race(func(i int) error {
-			for j := range 5 {
-				id := fmt.Sprintf("%d-%d", i, j)
-				if err := everything(c.ctx, c.Store, id); err != nil {
-					return fmt.Errorf("%s: %w", id, err)
-				}
-			}
-			return nil
-		}) {
-			c.ok(err)
-		}
+		c.together(5, func(i, j int) error {
+			return everything(c.ctx, c.Store, fmt.Sprintf("%d-%d", i, j))
+		})
 		c.same("number of templates", len(c.templates(svc.TemplateQuery{Limit: 7})), racers*5)
 		c.same("number of keys", len(c.keys(alice, 7)), racers*5)
 	}},
@@ -91,7 +78,7 @@ var characterRules = []rule{
 		var b svc.Bundle
 		for _, id := range characters {
 			c.ok(c.CreateTemplate(c.ctx, handMade(id, id)))
-			c.ok(c.CreateAPIKey(c.ctx, newKey(id, svc.Identity{Kind: svc.KindUser, ID: id}, at(0))))
+			c.ok(c.CreateAPIKey(c.ctx, newKey(id, asUser(id), at(0))))
 			b.Users = append(b.Users, svc.User{
 				ID: id, DisplayName: id, Channels: []svc.Channel{{Provider: id, SenderID: id}},
 			})
@@ -100,284 +87,160 @@ var characterRules = []rule{
 		for _, id := range characters {
 			c.same("template", c.template(templateKey(id)), handMade(id, id))
 			c.same("templates by tag", templateIDs(c.templates(tagged(id))), []string{id})
-			c.same("holder of the key", c.access(svc.AccessQuery{KeyID: id}).User, &svc.User{
-				ID: id, DisplayName: id,
-			})
-			c.same("user", c.access(svc.AccessQuery{Channel: svc.Channel{
-				Provider: id, SenderID: id,
-			}}).User.ID, id)
+			user := c.access(svc.AccessQuery{KeyID: id}).User
+			c.same("holder of the key", user, &users(id)[0])
+			user = c.access(svc.AccessQuery{Channel: svc.Channel{Provider: id, SenderID: id}}).User
+			c.same("user", user.ID, id)
 		}
-		c.same("templates in byte order", templateIDs(c.templates(
-			svc.TemplateQuery{Limit: 100},
-		)), characters)
+		list := c.templates(svc.TemplateQuery{Limit: 100})
+		c.same("templates in byte order", templateIDs(list), characters)
 	}},
 }
 
-// call is one call of a store's method.
-type call struct {
-	name    string
-	do      func(ctx context.Context, s svc.Store) error
-	targets []svc.Target // what a mutation changes
+// made receives the outcome of each call of a store's method, and what a mutation changes.
+type made func(call string, err error, targets ...svc.Target)
+
+// made expects no error.
+func (c *checker) made(call string, err error, _ ...svc.Target) {
+	if err != nil {
+		c.fail("%s: unexpected error: %v", call, err)
+	}
 }
 
-// prepared is the number of first mutations that fill the store for reads and refusals.
+// mutations makes calls that write.
+func mutations(ctx context.Context, s svc.Store, made made) {
+	prepare(ctx, s, made)
+	rewrite(ctx, s, made)
+}
+
+// prepared is the number of mutations of prepare.
 const prepared = 6
 
-// mutations returns calls that write, to be made once each and in this order.
-func mutations() []call {
-	bank := svc.Bundle{
-		BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{}`)}},
-	}
-	grant := svc.Bundle{Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 7)}}
-	source := []svc.Target{sourceKey("s").Target()}
-	template := []svc.Target{templateKey("t").Target()}
-	key, next := newKey("k", alice, at(0)), newKey("next", alice, at(0))
-	revoked := newKey("revoked", alice, at(0))
+// prepare makes the first mutations. They fill the store for reads and refusals.
+func prepare(ctx context.Context, s svc.Store, made made) {
+	key, revoked := newKey("k", alice, at(0)), newKey("revoked", alice, at(0))
 	revoked.RevokedAt = at(1)
-	return []call{
-		{"CreateSource", func(ctx context.Context, s svc.Store) error {
-			return s.CreateSource(ctx, newSource(sourceKey("s")))
-		}, source},
-		{"CreateTemplate", func(ctx context.Context, s svc.Store) error {
-			return s.CreateTemplate(ctx, installed("t", "x"))
-		}, template},
-		{"CreateAPIKey", func(ctx context.Context, s svc.Store) error {
-			return s.CreateAPIKey(ctx, key)
-		}, []svc.Target{key.Target()}},
-		{"CreateAPIKey, revoked", func(ctx context.Context, s svc.Store) error {
-			return s.CreateAPIKey(ctx, revoked)
-		}, []svc.Target{revoked.Target()}},
-		{"KeepValue", func(ctx context.Context, s svc.Store) error {
-			return second(s.KeepValue(ctx, "name", []byte("value")))
-		}, nil},
-		{"ChangeAccess", func(ctx context.Context, s svc.Store) error {
-			return change(ctx, s, household())
-		}, household().Targets()},
-		{"ChangeAccess of a bank policy", func(ctx context.Context, s svc.Store) error {
-			return change(ctx, s, bank)
-		}, bank.Targets()},
-		{"ChangeAccess of an attachment", func(ctx context.Context, s svc.Store) error {
-			return change(ctx, s, grant)
-		}, grant.Targets()},
-		{"ChangeSource", func(ctx context.Context, s svc.Store) error {
-			return s.ChangeSource(ctx, sourceKey("s"), move)
-		}, source},
-		{"ChangeTemplate", func(ctx context.Context, s svc.Store) error {
-			return s.ChangeTemplate(ctx, templateKey("t"), touch)
-		}, template},
-		{"RebindTemplates", moveTemplates, template},
-		{"ChangeAPIKey", func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAPIKey(ctx, alice, "k", disable)
-		}, []svc.Target{key.Target()}},
-		{"ChangeAPIKey, revoked", func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAPIKey(ctx, alice, "k", revokeAt(at(1)))
-		}, []svc.Target{key.Target()}},
-		{"CreateAPIKey, the next", func(ctx context.Context, s svc.Store) error {
-			return s.CreateAPIKey(ctx, next)
-		}, []svc.Target{next.Target()}},
-		{"RevokeAPIKeys", func(ctx context.Context, s svc.Store) error {
-			return second(s.RevokeAPIKeys(ctx, alice, at(1), 10))
-		}, []svc.Target{next.Target()}},
-		{"DeleteTemplate", func(ctx context.Context, s svc.Store) error {
-			return s.DeleteTemplate(ctx, templateKey("t"), nil)
-		}, template},
-		{"DeleteSource", func(ctx context.Context, s svc.Store) error {
-			return s.DeleteSource(ctx, sourceKey("s"))
-		}, source},
-	}
+	made("CreateSource", s.CreateSource(ctx, newSource(sourceKey("s"))), sourceKey("s").Target())
+	made("CreateTemplate", s.CreateTemplate(ctx, installed("t", "x")), templateKey("t").Target())
+	made("CreateAPIKey", s.CreateAPIKey(ctx, key), key.Target())
+	made("CreateAPIKey, revoked", s.CreateAPIKey(ctx, revoked), revoked.Target())
+	made("KeepValue", second(s.KeepValue(ctx, "name", []byte("value"))))
+	made("ChangeAccess", change(ctx, s, household()), household().Targets()...)
+}
+
+// rewrite makes the mutations that come after prepare.
+func rewrite(ctx context.Context, s svc.Store, made made) {
+	bank := svc.Bundle{BankPolicies: []svc.BankPolicy{newBank("b", `{}`)}}
+	grant := svc.Bundle{Attachments: []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 7)}}
+	source, template := sourceKey("s"), templateKey("t")
+	key, next := newKey("k", alice, at(0)).Target(), newKey("next", alice, at(0))
+	made("ChangeAccess of a bank policy", change(ctx, s, bank), bank.Targets()...)
+	made("ChangeAccess of an attachment", change(ctx, s, grant), grant.Targets()...)
+	made("ChangeSource", s.ChangeSource(ctx, source, move), source.Target())
+	made("ChangeTemplate", s.ChangeTemplate(ctx, template, touch), template.Target())
+	_, err := s.RebindTemplates(ctx, acme, "https://moved.example")
+	made("RebindTemplates", err, template.Target())
+	made("ChangeAPIKey", s.ChangeAPIKey(ctx, alice, "k", disable), key)
+	made("ChangeAPIKey, revoked", s.ChangeAPIKey(ctx, alice, "k", revokeAt(at(1))), key)
+	made("CreateAPIKey, the next", s.CreateAPIKey(ctx, next), next.Target())
+	made("RevokeAPIKeys", second(s.RevokeAPIKeys(ctx, alice, at(1), 10)), next.Target())
+	made("DeleteTemplate", s.DeleteTemplate(ctx, template, nil), template.Target())
+	made("DeleteSource", s.DeleteSource(ctx, source), source.Target())
 }
 
 func change(ctx context.Context, s svc.Store, bundle svc.Bundle) error {
-	return s.ChangeAccess(ctx, svc.AccessNames{Users: []string{
-		"alice",
-	}}, func(svc.Bundle) (svc.Bundle, error) { return bundle, nil })
+	return s.ChangeAccess(ctx, svc.AccessNames{Users: []string{"alice"}}, to(bundle))
 }
 
-// reads returns calls that are not mutations.
-func reads() []call {
-	return []call{
-		{name: "Source", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Source(ctx, sourceKey("s")))
-		}},
-		{name: "Sources", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 10}))
-		}},
-		{name: "Template", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Template(ctx, templateKey("t")))
-		}},
-		{name: "Templates", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Templates(ctx, svc.TemplatePage{
-				Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10},
-			}))
-		}},
-		{name: "TemplateVersions", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.TemplateVersions(ctx, templateKey("t"), 10, 10))
-		}},
-		{name: "Installations", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Installations(ctx, svc.InstallationPage{
-				Scope: svc.ScopeServer, Limit: 10,
-			}))
-		}},
-		{name: "KeepSourceFile", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.SourceFileStore) error {
-				return s.KeepSourceFile(ctx, sourceKey("s"), sourceFile("a", "data", at(1)))
-			})
-		}},
-		{name: "SourceFile", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.SourceFileStore) error {
-				return second(s.SourceFile(ctx, sourceKey("s"), "a"))
-			})
-		}},
-		{name: "Access of a key", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Access(ctx, svc.AccessQuery{KeyID: "k"}))
-		}},
-		{name: "APIKeys", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.APIKeys(ctx, svc.APIKeyPage{
-				Holder: alice, KeyQuery: svc.KeyQuery{Limit: 10},
-			}))
-		}},
-		{name: "LockAPIKeys", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.LockAPIKeys(ctx, alice, 10))
-		}},
-		{name: "Access", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Access(ctx, svc.AccessQuery{Identity: alice}))
-		}},
-		{name: "AllAccess", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.AllAccess(ctx))
-		}},
-		{name: "Changes", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.Changes(ctx, 0))
-		}},
-		{name: "AwaitChange", do: func(ctx context.Context, s svc.Store) error {
-			return s.AwaitChange(ctx, 0)
-		}},
-		{name: "AddEvents", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.OutboxStore) error {
-				return s.AddEvents(ctx, []svc.Event{newEvent(0)})
-			})
-		}},
-		{name: "UseAPIKeys", do: func(ctx context.Context, s svc.Store) error {
-			return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}})
-		}},
-		{name: "ClaimEvents", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.OutboxStore) error {
-				return second(s.ClaimEvents(ctx, at(0), at(1), 10))
-			})
-		}},
-		{name: "Answer", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.AnswerStore) error {
-				return second(s.Answer(ctx, []byte("key"), at(0)))
-			})
-		}},
-		{name: "KeepAnswer", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.AnswerStore) error {
-				return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
-			})
-		}},
-		{name: "AppendAudit", do: appendAudit},
-		{name: "AuditRecords", do: readAudit},
-		{name: "Atomically", do: func(ctx context.Context, s svc.Store) error {
-			return s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-				return second(tx.Template(ctx, templateKey("t")))
-			})
-		}},
-		{name: "DeleteEvents", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.OutboxStore) error {
-				return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID})
-			})
-		}},
-	}
+// to returns a change function that returns a bundle.
+func to(bundle svc.Bundle) func(svc.Bundle) (svc.Bundle, error) {
+	return func(svc.Bundle) (svc.Bundle, error) { return bundle, nil }
 }
 
-// refusals returns calls of mutating methods that write nothing.
-func refusals() []call {
-	return []call{
-		{name: "CreateSource of a taken key", do: func(ctx context.Context, s svc.Store) error {
-			return s.CreateSource(ctx, newSource(sourceKey("s")))
-		}},
-		{name: "CreateTemplate of a taken key", do: func(ctx context.Context, s svc.Store) error {
-			return s.CreateTemplate(ctx, handMade("t"))
-		}},
-		{name: "CreateAPIKey of a taken id", do: func(ctx context.Context, s svc.Store) error {
-			return s.CreateAPIKey(ctx, newKey("k", alice, at(0)))
-		}},
-		{name: "KeepValue of a kept name", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.KeepValue(ctx, "name", []byte("other")))
-		}},
-		{name: "ChangeSource of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeSource(ctx, sourceKey("unknown"), move)
-		}},
-		{name: "ChangeSource without a change", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeSource(ctx, sourceKey("s"), func(*svc.Source) (bool, error) {
-				return false, nil
-			})
-		}},
-		{name: "ChangeSource with an error", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeSource(ctx, sourceKey("s"), func(*svc.Source) (bool, error) {
-				return true, errRefused
-			})
-		}},
-		{name: "DeleteSource of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.DeleteSource(ctx, sourceKey("unknown"))
-		}},
-		{name: "DeleteTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.DeleteTemplate(ctx, templateKey("unknown"), nil)
-		}},
-		{name: "RevokeAPIKeys without keys", do: func(ctx context.Context, s svc.Store) error {
-			return second(
-				s.RevokeAPIKeys(ctx, svc.Identity{Kind: svc.KindUser, ID: "bob"}, at(1), 10),
-			)
-		}},
-		{name: "ChangeAPIKey of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAPIKey(ctx, alice, "unknown", disable)
-		}},
-		{name: "ChangeAPIKey of another holder", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAPIKey(ctx, others[0], "k", disable)
-		}},
-		{name: "ChangeAPIKey of a revoked key", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAPIKey(ctx, alice, "revoked", disable)
-		}},
-		{name: "ChangeAPIKey without a change", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAPIKey(ctx, alice, "k", func(*svc.APIKey) (bool, error) {
-				return false, nil
-			})
-		}},
-		{name: "a rotation to a taken id", do: func(ctx context.Context, s svc.Store) error {
-			return rotate(ctx, s, "k", newKey("revoked", alice, at(0)))
-		}},
-		{name: "ChangeTemplate of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeTemplate(ctx, templateKey("unknown"), touch)
-		}},
-		{name: "ChangeTemplate without a change", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeTemplate(ctx, templateKey("t"), func(*svc.Template) (bool, error) {
-				return false, nil
-			})
-		}},
-		{name: "ChangeTemplate with an error", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeTemplate(ctx, templateKey("t"), func(*svc.Template) (bool, error) {
-				return true, errRefused
-			})
-		}},
-		{name: "RebindTemplates to the same URL", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.RebindTemplates(ctx, acme, installed("t").Origin.URL))
-		}},
-		{name: "RebindTemplates of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return second(s.RebindTemplates(ctx, sourceKey("unknown"), "https://moved.example"))
-		}},
-		{name: "KeepSourceFile of an unknown", do: func(ctx context.Context, s svc.Store) error {
-			return with(ctx, s, func(s svc.SourceFileStore) error {
-				return s.KeepSourceFile(ctx, sourceKey("unknown"), sourceFile("a", "data", at(1)))
-			})
-		}},
-		{name: "ChangeAccess of nothing", do: func(ctx context.Context, s svc.Store) error {
-			return change(ctx, s, svc.Bundle{})
-		}},
-		{name: "ChangeAccess with an error", do: func(ctx context.Context, s svc.Store) error {
-			return s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-				return upheaval(), errRefused
-			})
-		}},
-	}
+// reads makes calls that are not mutations.
+func reads(ctx context.Context, s svc.Store, made made) {
+	page := svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10}}
+	keys := svc.APIKeyPage{Holder: alice, KeyQuery: svc.KeyQuery{Limit: 10}}
+	made("Source", second(s.Source(ctx, sourceKey("s"))))
+	made("Sources", second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 10})))
+	made("Template", second(s.Template(ctx, templateKey("t"))))
+	made("Templates", second(s.Templates(ctx, page)))
+	made("TemplateVersions", second(s.TemplateVersions(ctx, templateKey("t"), 10, 10)))
+	_, err := s.Installations(ctx, svc.InstallationPage{Scope: svc.ScopeServer, Limit: 10})
+	made("Installations", err)
+	made("Access of a key", second(s.Access(ctx, svc.AccessQuery{KeyID: "k"})))
+	made("APIKeys", second(s.APIKeys(ctx, keys)))
+	made("LockAPIKeys", second(s.LockAPIKeys(ctx, alice, 10)))
+	made("Access", second(s.Access(ctx, svc.AccessQuery{Identity: alice})))
+	made("AllAccess", second(s.AllAccess(ctx)))
+	made("Changes", second(s.Changes(ctx, 0)))
+	made("AwaitChange", s.AwaitChange(ctx, 0))
+	made("UseAPIKeys", s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}}))
+	made("Atomically", s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return second(tx.Template(ctx, templateKey("t")))
+	}))
+	made("KeepSourceFile", keepAndRead(ctx, s, sourceKey("s"), sourceFile("a", "data", at(1))))
+	made("AppendAudit", appendAudit(ctx, s))
+	made("AuditRecords", readAudit(ctx, s))
+	optionalReads(ctx, s, made)
+}
+
+// optionalReads makes calls of the optional roles that are not mutations.
+func optionalReads(ctx context.Context, s svc.Store, made made) {
+	made("SourceFile", with(ctx, s, func(s svc.SourceFileStore) error {
+		return second(s.SourceFile(ctx, sourceKey("s"), "a"))
+	}))
+	made("AddEvents", with(ctx, s, func(s svc.OutboxStore) error {
+		return s.AddEvents(ctx, []svc.Event{newEvent(0)})
+	}))
+	made("ClaimEvents", with(ctx, s, func(s svc.OutboxStore) error {
+		return second(s.ClaimEvents(ctx, at(0), at(1), 10))
+	}))
+	made("DeleteEvents", with(ctx, s, func(s svc.OutboxStore) error {
+		return s.DeleteEvents(ctx, []uuid.UUID{newEvent(0).ID})
+	}))
+	made("Answer", with(ctx, s, func(s svc.AnswerStore) error {
+		return second(s.Answer(ctx, []byte("key"), at(0)))
+	}))
+	made("KeepAnswer", with(ctx, s, func(s svc.AnswerStore) error {
+		return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
+	}))
+}
+
+// refusals makes calls of mutating methods that write nothing.
+func refusals(ctx context.Context, s svc.Store, made made) {
+	source, template, taken := sourceKey("s"), templateKey("t"), newKey("revoked", alice, at(0))
+	made("CreateSource of a taken key", s.CreateSource(ctx, newSource(source)))
+	made("CreateTemplate of a taken key", s.CreateTemplate(ctx, handMade("t")))
+	made("CreateAPIKey of a taken id", s.CreateAPIKey(ctx, newKey("k", alice, at(0))))
+	made("KeepValue of a kept name", second(s.KeepValue(ctx, "name", []byte("other"))))
+	made("ChangeSource without a change", s.ChangeSource(ctx, source, leave))
+	made("ChangeSource with an error", s.ChangeSource(ctx, source, refuse))
+	made("RevokeAPIKeys without keys", second(s.RevokeAPIKeys(ctx, asUser("bob"), at(1), 10)))
+	made("ChangeAPIKey of an unknown", s.ChangeAPIKey(ctx, alice, "unknown", disable))
+	made("ChangeAPIKey of another holder", s.ChangeAPIKey(ctx, others[0], "k", disable))
+	made("ChangeAPIKey of a revoked key", s.ChangeAPIKey(ctx, alice, "revoked", disable))
+	made("ChangeAPIKey without a change", s.ChangeAPIKey(ctx, alice, "k", leave))
+	made("a rotation to a taken id", rotate(ctx, s, "k", taken))
+	made("ChangeTemplate without a change", s.ChangeTemplate(ctx, template, leave))
+	made("ChangeTemplate with an error", s.ChangeTemplate(ctx, template, refuse))
+	_, err := s.RebindTemplates(ctx, acme, installed("t").Origin.URL)
+	made("RebindTemplates to the same URL", err)
+	made("ChangeAccess of nothing", change(ctx, s, svc.Bundle{}))
+	err = s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		return upheaval(), errRefused
+	})
+	made("ChangeAccess with an error", err)
+
+	source, template = sourceKey("unknown"), templateKey("unknown")
+	made("ChangeSource of an unknown", s.ChangeSource(ctx, source, move))
+	made("DeleteSource of an unknown", s.DeleteSource(ctx, source))
+	made("DeleteTemplate of an unknown", s.DeleteTemplate(ctx, template, nil))
+	made("ChangeTemplate of an unknown", s.ChangeTemplate(ctx, template, touch))
+	_, err = s.RebindTemplates(ctx, source, "https://moved.example")
+	made("RebindTemplates of an unknown", err)
+	err = keepAndRead(ctx, s, source, sourceFile("a", "data", at(1)))
+	made("KeepSourceFile of an unknown", err)
 }
 
 func appendAudit(ctx context.Context, s svc.Store) error {
@@ -398,44 +261,31 @@ func second[T any](_ T, err error) error { return err }
 
 // everything writes, reads and changes one row of each kind.
 func everything(ctx context.Context, s svc.Store, id string) error {
-	for _, do := range []func() error{
-		func() error { return s.CreateSource(ctx, newSource(sourceKey(id))) },
-		func() error {
-			return second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 50}))
-		},
-		func() error { return s.ChangeSource(ctx, sourceKey(id), move) },
-		func() error { return keepAndRead(ctx, s, sourceKey(id), sourceFile(id, id, at(1))) },
-		func() error { return s.CreateTemplate(ctx, installed(id, "x")) },
-		func() error { return s.ChangeTemplate(ctx, templateKey(id), touch) },
-		func() error { return second(s.Template(ctx, templateKey(id))) },
-		func() error {
-			page := svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: tagged("x")}
-			return second(s.Templates(ctx, page))
-		},
-		func() error {
-			return second(s.Installations(ctx, svc.InstallationPage{
-				Scope: svc.ScopeServer, Limit: 50,
-			}))
-		},
-		func() error { return second(s.RebindTemplates(ctx, acme, "https://"+id)) },
-		func() error { return s.CreateAPIKey(ctx, newKey(id, alice, at(0))) },
-		func() error { return second(s.Access(ctx, svc.AccessQuery{KeyID: id})) },
-		func() error { return s.ChangeAPIKey(ctx, alice, id, disable) },
-		func() error { return s.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: at(1)}}) },
-		func() error { return change(ctx, s, svc.Bundle{Users: users(id)}) },
-		func() error {
-			return second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"}))
-		},
-		func() error { return second(s.AllAccess(ctx)) },
-		func() error { return s.DeleteSource(ctx, sourceKey(id)) },
-		func() error { return appendAudit(ctx, s) },
-		func() error { return readAudit(ctx, s) },
-	} {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
+	source, template := sourceKey(id), templateKey(id)
+	return errors.Join(
+		s.CreateSource(ctx, newSource(source)),
+		second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 50})),
+		s.ChangeSource(ctx, source, move),
+		keepAndRead(ctx, s, source, sourceFile(id, id, at(1))),
+		s.CreateTemplate(ctx, installed(id, "x")),
+		s.ChangeTemplate(ctx, template, touch),
+		second(s.Template(ctx, template)),
+		second(s.Templates(ctx, svc.TemplatePage{
+			Scope: svc.ScopeServer, TemplateQuery: tagged("x"),
+		})),
+		second(s.Installations(ctx, svc.InstallationPage{Scope: svc.ScopeServer, Limit: 50})),
+		second(s.RebindTemplates(ctx, acme, "https://"+id)),
+		s.CreateAPIKey(ctx, newKey(id, alice, at(0))),
+		second(s.Access(ctx, svc.AccessQuery{KeyID: id})),
+		s.ChangeAPIKey(ctx, alice, id, disable),
+		s.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: at(1)}}),
+		change(ctx, s, svc.Bundle{Users: users(id)}),
+		second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"})),
+		second(s.AllAccess(ctx)),
+		s.DeleteSource(ctx, source),
+		appendAudit(ctx, s),
+		readAudit(ctx, s),
+	)
 }
 
 // keepAndRead keeps a file of a source, and reads it.

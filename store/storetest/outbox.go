@@ -67,7 +67,7 @@ var outboxRules = []rule{
 		}
 		var mu sync.Mutex
 		times := map[uint32]int{}
-		for _, err := range race(func(int) error {
+		c.together(1, func(int, int) error {
 			for range events {
 				claimed, err := c.ClaimEvents(c.ctx, at(0), at(100), 7)
 				if err != nil || len(claimed) == 0 {
@@ -80,9 +80,7 @@ var outboxRules = []rule{
 				mu.Unlock()
 			}
 			return fmt.Errorf("the events do not end")
-		}) {
-			c.ok(err)
-		}
+		})
 		for n := range uint32(events) {
 			if times[n] != 1 {
 				c.fail("event %d was claimed %d times", n, times[n])
@@ -105,9 +103,7 @@ func (c *checker) claim(now, until time.Time, limit int) []svc.Event {
 
 // ns returns the numbers that newEvent received.
 func ns(events []svc.Event) []uint32 {
-	list := make([]uint32, len(events))
-	for i, event := range events {
-		list[i] = uint32(event.Time.Sub(at(0)) / time.Microsecond)
-	}
-	return list
+	return column(events, func(e svc.Event) uint32 {
+		return uint32(e.Time.Sub(at(0)) / time.Microsecond)
+	})
 }

@@ -172,21 +172,15 @@ func (c *checker) source(key svc.SourceKey) svc.Source {
 
 // sources reads all sources, in chunks of limit.
 func (c *checker) sources(scope svc.Scope, owner string, limit int) []svc.Source {
-	return wholePages(c, limit, func(last *svc.Source) ([]svc.Source, error) {
-		page := svc.SourcePage{Scope: scope, Owner: owner, Limit: limit}
-		if last != nil {
-			page.After = last.Name
-		}
-		return c.Sources(c.ctx, page)
+	return wholePages(c, limit, func(last svc.Source) ([]svc.Source, error) {
+		return c.Sources(c.ctx, svc.SourcePage{
+			Scope: scope, Owner: owner, After: last.Name, Limit: limit,
+		})
 	})
 }
 
 func sourceNames(sources []svc.Source) []string {
-	var names []string
-	for _, source := range sources {
-		names = append(names, source.Name)
-	}
-	return names
+	return column(sources, func(s svc.Source) string { return s.Name })
 }
 
 // scrambled returns the list in an order that is neither sorted nor reversed.
@@ -238,10 +232,7 @@ var changeSourceRules = []rule{
 			func(s *svc.Source) { s.SealedToken = nil },
 			func(s *svc.Source) { s.SealedToken = []byte("again") },
 		} {
-			c.ok(c.ChangeSource(c.ctx, want.SourceKey, func(s *svc.Source) (bool, error) {
-				change(s)
-				return true, nil
-			}))
+			c.ok(c.ChangeSource(c.ctx, want.SourceKey, edit(change)))
 			change(&want)
 			c.same("changed source", c.source(want.SourceKey), want)
 		}
@@ -258,13 +249,12 @@ var changeSourceRules = []rule{
 		for _, source := range []*svc.Source{&signed, &unsigned} {
 			c.ok(c.CreateSource(c.ctx, *source))
 			for _, key := range [][]byte{nil, {}, []byte("new")} {
-				c.ok(c.ChangeSource(c.ctx, source.SourceKey, func(s *svc.Source) (bool, error) {
+				c.ok(c.ChangeSource(c.ctx, source.SourceKey, edit(func(s *svc.Source) {
 					s.SourceKey, s.CreatedAt = personalSource("alice", "other"), at(77)
 					s.URL = "https://new.example"
-					spoilBytes(s.SigningKey)
+					spoil(s.SigningKey)
 					s.SigningKey = key
-					return true, nil
-				}))
+				})))
 				source.URL = "https://new.example"
 				c.same("source", c.source(source.SourceKey), *source)
 			}
@@ -275,13 +265,11 @@ var changeSourceRules = []rule{
 	}},
 	{"ChangeSource writes nothing when change returns false, " +
 		"even if it modified the source", func(c *checker) {
-		c.unmoved(func(*svc.Source) (bool, error) { return false, nil }, nil)
+		c.unmoved(leave, nil)
 	}},
 	{"ChangeSource returns the error of change unwrapped and writes nothing", func(c *checker) {
-		c.unmoved(func(*svc.Source) (bool, error) { return true, errRefused }, errRefused)
-		c.unmoved(func(*svc.Source) (bool, error) {
-			return false, svc.ErrNotFound
-		}, svc.ErrNotFound)
+		c.unmoved(refuse, errRefused)
+		c.unmoved(missing, svc.ErrNotFound)
 	}},
 	{"ChangeSource writes nothing when change panics, " +
 		"and the store stays usable", func(c *checker) {
@@ -309,20 +297,11 @@ var changeSourceRules = []rule{
 	{"concurrent changes of one source are serialized: none is lost", func(c *checker) {
 		const each = 5
 		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("acme"))))
-		for _, err := range race(func(int) error {
-			for range each {
-				err := c.ChangeSource(c.ctx, sourceKey("acme"), func(s *svc.Source) (bool, error) {
-					s.SealedToken = append(s.SealedToken, '+')
-					return true, nil
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}) {
-			c.ok(err)
-		}
+		c.together(each, func(int, int) error {
+			return c.ChangeSource(c.ctx, sourceKey("acme"), edit(func(s *svc.Source) {
+				s.SealedToken = append(s.SealedToken, '+')
+			}))
+		})
 		want := newSource(sourceKey("acme"))
 		want.SealedToken = append(want.SealedToken, strings.Repeat("+", racers*each)...)
 		c.same("source", c.source(want.SourceKey), want)
@@ -348,10 +327,9 @@ var changeSourceRules = []rule{
 }
 
 // move is a change function that gives a source another URL.
-func move(source *svc.Source) (bool, error) {
+var move = edit(func(source *svc.Source) {
 	source.URL, source.UpdatedAt = "https://moved.example", at(9)
-	return true, nil
-}
+})
 
 // unmoved expects that ChangeSource returns want and writes nothing when change returns as end
 // does.
@@ -361,7 +339,7 @@ func (c *checker) unmoved(end func(*svc.Source) (bool, error), want error) {
 		c.is("CreateSource", err, svc.ErrExists)
 	}
 	err := c.ChangeSource(c.ctx, source.SourceKey, func(s *svc.Source) (bool, error) {
-		spoilSource(s)
+		spoil(*s)
 		s.URL, s.Serial, s.UpdatedAt = "https://spoiled.example", 77, at(77)
 		return end(s)
 	})

@@ -115,11 +115,10 @@ var sourceFileRules = []rule{
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		c.keep(acme, "", "catalogue", at(1))
 		c.keep(acme, "a", "file", at(2))
-		c.ok(c.ChangeSource(c.ctx, acme, func(s *svc.Source) (bool, error) {
+		c.ok(c.ChangeSource(c.ctx, acme, edit(func(s *svc.Source) {
 			s.URL, s.Description, s.SealedToken = "https://new.example", nil, nil
 			s.Serial, s.UpdatedAt = 7, at(9)
-			return true, nil
-		}))
+		})))
 		c.same("catalogue", c.file(acme, ""), sourceFile("", "catalogue", at(1)))
 		c.same("file", c.file(acme, "a"), sourceFile("a", "file", at(2)))
 	}},
@@ -169,7 +168,7 @@ var sourceFileRules = []rule{
 	}},
 	{"concurrent KeepSourceFile calls leave one whole file per path", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
-		for _, err := range race(func(i int) error {
+		c.together(1, func(i, _ int) error {
 			own := fmt.Sprint(i)
 			return errors.Join(
 				c.KeepSourceFile(
@@ -177,9 +176,7 @@ var sourceFileRules = []rule{
 				),
 				c.KeepSourceFile(c.ctx, acme, sourceFile(own, "own", at(int64(i)))),
 			)
-		}) {
-			c.ok(err)
-		}
+		})
 		one := c.file(acme, "one")
 		c.same("file", one, sourceFile("one", strings.Repeat(
 			fmt.Sprint(one.KeptAt.Sub(at(0)).Microseconds()), 100,
@@ -215,11 +212,11 @@ var sourceFileRules = []rule{
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		kept := sourceFile("a", "data", at(1))
 		c.ok(c.KeepSourceFile(c.ctx, acme, kept))
-		spoilBytes(kept.Data)
+		spoil(kept.Data)
 		for range 2 {
 			file := c.file(acme, "a")
 			c.same("file", file, sourceFile("a", "data", at(1)))
-			spoilBytes(file.Data)
+			spoil(file.Data)
 		}
 	}},
 }
@@ -266,7 +263,7 @@ func (c *checker) keep(key svc.SourceKey, path, data string, keptAt time.Time) {
 
 // keepMany keeps files concurrently. Their paths are the numbers from "from" to below "to".
 func (c *checker) keepMany(from, to int, keptAt func(i int) time.Time) {
-	for _, err := range race(func(racer int) error {
+	c.together(1, func(racer, _ int) error {
 		for i := from + racer; i < to; i += racers {
 			if err := c.KeepSourceFile(
 				c.ctx, acme, sourceFile(fmt.Sprint(i), "", keptAt(i)),
@@ -275,9 +272,7 @@ func (c *checker) keepMany(from, to int, keptAt func(i int) time.Time) {
 			}
 		}
 		return nil
-	}) {
-		c.ok(err)
-	}
+	})
 }
 
 // filesOf returns the paths among upTo(number) that have a file.

@@ -112,23 +112,38 @@ func (r rule) broken(store svc.Store) (err error) {
 			err = fmt.Errorf("panic: %v", seen)
 		}
 	}()
-	c := &checker{Store: store, ctx: context.Background()}
-	c.SourceFileStore, _ = store.(svc.SourceFileStore)
-	c.OutboxStore, _ = store.(svc.OutboxStore)
-	c.AnswerStore, _ = store.(svc.AnswerStore)
-	c.AuditStore, _ = store.(svc.AuditStore)
-	r.check(c)
+	r.check(&checker{Store: store, roles: rolesOf(store), ctx: context.Background()})
 	return nil
 }
 
 // checker holds the store under test and the expectations about it. A violation ends the rule.
 type checker struct {
 	svc.Store
-	svc.SourceFileStore // nil, as each optional role: the store lacks it
+	roles
+	ctx context.Context
+}
+
+// roles holds the optional roles of a store. nil: the store lacks the role.
+type roles struct {
+	svc.SourceFileStore
 	svc.OutboxStore
 	svc.AnswerStore
 	svc.AuditStore
-	ctx context.Context
+}
+
+func rolesOf(store svc.Store) (r roles) {
+	r.SourceFileStore, _ = store.(svc.SourceFileStore)
+	r.OutboxStore, _ = store.(svc.OutboxStore)
+	r.AnswerStore, _ = store.(svc.AnswerStore)
+	r.AuditStore, _ = store.(svc.AuditStore)
+	return r
+}
+
+// has says which roles the store has.
+func (r roles) has() []bool {
+	return []bool{
+		r.SourceFileStore != nil, r.OutboxStore != nil, r.AnswerStore != nil, r.AuditStore != nil,
+	}
 }
 
 // violation and skipped end the check of a rule.
@@ -180,47 +195,35 @@ func write(b *strings.Builder, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		writePointer(b, v)
+		if v.IsNil() {
+			b.WriteString("nil")
+			return
+		}
+		b.WriteString("&")
+		write(b, v.Elem())
 	case reflect.Struct:
-		writeStruct(b, v)
+		b.WriteString("{")
+		for field, value := range v.Fields() {
+			fmt.Fprintf(b, " %s:", field.Name)
+			write(b, value)
+		}
+		b.WriteString(" }")
 	case reflect.Slice:
-		writeSlice(b, v)
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			fmt.Fprintf(b, "%q", v.Bytes())
+			return
+		}
+		b.WriteString("[")
+		for i := range v.Len() {
+			b.WriteString(" ")
+			write(b, v.Index(i))
+		}
+		b.WriteString(" ]")
 	case reflect.String:
 		fmt.Fprintf(b, "%q", v.String())
 	default:
 		fmt.Fprint(b, v)
 	}
-}
-
-func writePointer(b *strings.Builder, v reflect.Value) {
-	if v.IsNil() {
-		b.WriteString("nil")
-		return
-	}
-	b.WriteString("&")
-	write(b, v.Elem())
-}
-
-func writeStruct(b *strings.Builder, v reflect.Value) {
-	b.WriteString("{")
-	for i := range v.NumField() {
-		fmt.Fprintf(b, " %s:", v.Type().Field(i).Name)
-		write(b, v.Field(i))
-	}
-	b.WriteString(" }")
-}
-
-func writeSlice(b *strings.Builder, v reflect.Value) {
-	if v.Type().Elem().Kind() == reflect.Uint8 {
-		fmt.Fprintf(b, "%q", v.Bytes())
-		return
-	}
-	b.WriteString("[")
-	for i := range v.Len() {
-		b.WriteString(" ")
-		write(b, v.Index(i))
-	}
-	b.WriteString(" ]")
 }
 
 // racers is the number of goroutines in a race.
@@ -240,6 +243,18 @@ func race(do func(i int) error) []error {
 	close(start)
 	done.Wait()
 	return errs
+}
+
+// together calls do in racers goroutines at once, so many times in each, and expects no error.
+func (c *checker) together(times int, do func(i, j int) error) {
+	c.ok(errors.Join(race(func(i int) error {
+		for j := range times {
+			if err := do(i, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})...))
 }
 
 // oneWins expects that exactly one error is nil and the others are loss.
@@ -264,19 +279,36 @@ func (c *checker) generation() int64 {
 	return snapshot.Generation
 }
 
+// edit returns a change function that writes what do changed.
+func edit[R any](do func(*R)) func(*R) (bool, error) {
+	return func(row *R) (bool, error) {
+		do(row)
+		return true, nil
+	}
+}
+
+// leave is a change function that changes nothing.
+func leave[R any](*R) (bool, error) { return false, nil }
+
+// refuse is a change function that fails.
+func refuse[R any](*R) (bool, error) { return true, errRefused }
+
+// missing is a change function that says that the row does not exist.
+func missing[R any](*R) (bool, error) { return false, svc.ErrNotFound }
+
 // pages reads a list in chunks until one is empty. A chunk may be short, but not above the limit.
-func pages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
+// next gets the last row of the previous chunk, at first a zero row.
+func pages[R any](c *checker, limit int, next func(last R) ([]R, error)) []R {
 	return pagesUntil(c, limit, 1, next)
 }
 
 // wholePages reads a list in chunks until one is not full.
-func wholePages[R any](c *checker, limit int, next func(last *R) ([]R, error)) []R {
+func wholePages[R any](c *checker, limit int, next func(last R) ([]R, error)) []R {
 	return pagesUntil(c, limit, limit, next)
 }
 
-func pagesUntil[R any](c *checker, limit, full int, next func(last *R) ([]R, error)) []R {
-	var list []R
-	var last *R
+func pagesUntil[R any](c *checker, limit, full int, next func(last R) ([]R, error)) (list []R) {
+	var last R
 	for range 10_000 {
 		chunk, err := next(last)
 		c.ok(err)
@@ -287,8 +319,17 @@ func pagesUntil[R any](c *checker, limit, full int, next func(last *R) ([]R, err
 		if len(chunk) < full {
 			return list
 		}
-		last = &chunk[len(chunk)-1]
+		last = chunk[len(chunk)-1]
 	}
 	c.fail("the list does not end")
 	return nil
+}
+
+// column returns one value of each row.
+func column[R, V any](rows []R, of func(R) V) []V {
+	var list []V
+	for _, row := range rows {
+		list = append(list, of(row))
+	}
+	return list
 }

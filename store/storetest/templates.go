@@ -179,10 +179,8 @@ var templateRules = []rule{
 				}
 			}
 			if changed > 0 && deleted > 0 || changed+deleted == 0 || deleted > 1 {
-				c.fail(
-					"%d changes and %d deletions of an unchanged template succeeded, want one kind",
-					changed, deleted,
-				)
+				c.fail("%d changes and %d deletions of an unchanged template succeeded, "+
+					"want one kind", changed, deleted)
 			}
 			if deleted == 0 {
 				c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
@@ -191,23 +189,14 @@ var templateRules = []rule{
 	}},
 	{"a deleted template cannot be found, listed, changed or deleted again", func(c *checker) {
 		template := installed("t", "tag")
-		c.is(
-			"DeleteTemplate of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey, nil),
-			svc.ErrNotFound,
-		)
+		c.is("of an unknown", c.DeleteTemplate(c.ctx, template.TemplateKey, nil), svc.ErrNotFound)
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.ok(c.DeleteTemplate(c.ctx, template.TemplateKey, nil))
-		_, err := c.Template(c.ctx, template.TemplateKey)
-		c.is("Template", err, svc.ErrNotFound)
+		c.is("Template", second(c.Template(c.ctx, template.TemplateKey)), svc.ErrNotFound)
 		c.same("list", templateIDs(c.templates(svc.TemplateQuery{Limit: 10})), []string{})
 		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{})
-		c.is(
-			"ChangeTemplate", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound,
-		)
-		c.is(
-			"second DeleteTemplate", c.DeleteTemplate(c.ctx, template.TemplateKey, nil),
-			svc.ErrNotFound,
-		)
+		c.is("change", c.ChangeTemplate(c.ctx, template.TemplateKey, touch), svc.ErrNotFound)
+		c.is("second delete", c.DeleteTemplate(c.ctx, template.TemplateKey, nil), svc.ErrNotFound)
 	}},
 	{"DeleteTemplate removes only the template with that key", func(c *checker) {
 		keys := []svc.TemplateKey{
@@ -272,10 +261,8 @@ func (c *checker) templates(query svc.TemplateQuery) []svc.Template {
 
 // templatesOf reads all templates of page's scope and owner, in chunks of page.Limit.
 func (c *checker) templatesOf(page svc.TemplatePage) []svc.Template {
-	return pages(c, page.Limit, func(last *svc.Template) ([]svc.Template, error) {
-		if last != nil {
-			page.AfterName, page.AfterID = last.Name, last.ID
-		}
+	return pages(c, page.Limit, func(last svc.Template) ([]svc.Template, error) {
+		page.AfterName, page.AfterID = last.Name, last.ID
 		return c.Templates(c.ctx, page)
 	})
 }
@@ -289,11 +276,7 @@ func categorized(category string) svc.TemplateQuery {
 }
 
 func templateIDs(templates []svc.Template) []string {
-	var ids []string
-	for _, template := range templates {
-		ids = append(ids, template.ID)
-	}
-	return ids
+	return column(templates, func(t svc.Template) string { return t.ID })
 }
 
 // listed returns a template as Templates lists it.
@@ -307,7 +290,4 @@ func listed(template svc.Template) svc.Template {
 }
 
 // touch changes a template's UpdatedAt.
-func touch(template *svc.Template) (bool, error) {
-	template.UpdatedAt = at(1_000_000)
-	return true, nil
-}
+var touch = edit(func(template *svc.Template) { template.UpdatedAt = at(1_000_000) })

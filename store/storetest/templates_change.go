@@ -31,10 +31,7 @@ var changeTemplateRules = []rule{
 		template := installed("b", "x", "y")
 		c.ok(c.CreateTemplate(c.ctx, template))
 		for what, change := range changes() {
-			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
-				change(t)
-				return true, nil
-			}))
+			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(change)))
 			change(&template)
 			c.same("after a change of "+what, c.template(template.TemplateKey), template)
 		}
@@ -45,11 +42,10 @@ var changeTemplateRules = []rule{
 	{"ChangeTemplate does not write the key or InstalledAt", func(c *checker) {
 		template := installed("t", "x")
 		c.ok(c.CreateTemplate(c.ctx, template))
-		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
+		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(func(t *svc.Template) {
 			t.TemplateKey, t.InstalledAt = personalTemplate("alice", "other"), at(77)
 			t.Tags = []string{"z"}
-			return true, nil
-		}))
+		})))
 		template.Tags = []string{"z"}
 		c.same("template", c.template(template.TemplateKey), template)
 		_, err := c.Template(c.ctx, personalTemplate("alice", "other"))
@@ -58,13 +54,11 @@ var changeTemplateRules = []rule{
 	}},
 	{"ChangeTemplate writes nothing when change returns false, " +
 		"even if it modified the template", func(c *checker) {
-		c.unchanged(func(t *svc.Template) (bool, error) { return false, nil }, nil)
+		c.unchanged(leave, nil)
 	}},
 	{"ChangeTemplate returns the error of change unwrapped and writes nothing", func(c *checker) {
-		c.unchanged(func(t *svc.Template) (bool, error) { return true, errRefused }, errRefused)
-		c.unchanged(func(t *svc.Template) (bool, error) {
-			return false, svc.ErrNotFound
-		}, svc.ErrNotFound)
+		c.unchanged(refuse, errRefused)
+		c.unchanged(missing, svc.ErrNotFound)
 	}},
 	{"ChangeTemplate writes nothing when change panics, " +
 		"and the store stays usable", func(c *checker) {
@@ -89,14 +83,12 @@ var changeTemplateRules = []rule{
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateTemplate(c.ctx, installed(id, "old", "kept")))
 		}
-		c.ok(c.ChangeTemplate(c.ctx, templateKey("a"), func(t *svc.Template) (bool, error) {
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("a"), edit(func(t *svc.Template) {
 			t.Name, t.Category, t.Tags = "zzz", new("new"), []string{"new", "kept"}
-			return true, nil
-		}))
-		c.ok(c.ChangeTemplate(c.ctx, templateKey("b"), func(t *svc.Template) (bool, error) {
+		})))
+		c.ok(c.ChangeTemplate(c.ctx, templateKey("b"), edit(func(t *svc.Template) {
 			t.Category, t.Tags = nil, nil
-			return true, nil
-		}))
+		})))
 		for limit := 1; limit < 4; limit++ {
 			c.same("list", templateIDs(c.templates(svc.TemplateQuery{Limit: limit})), []string{
 				"b", "c", "a",
@@ -111,29 +103,18 @@ var changeTemplateRules = []rule{
 	}},
 	{"concurrent changes of one template are serialized: none is lost", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, installed("t")))
-		for _, err := range race(func(i int) error {
-			for j := range 5 {
-				addTag := func(t *svc.Template) (bool, error) {
-					t.Tags = append(t.Tags, fmt.Sprintf("%d-%d", i, j))
-					return true, nil
-				}
-				if err := c.ChangeTemplate(c.ctx, templateKey("t"), addTag); err != nil {
-					return err
-				}
-			}
-			return nil
-		}) {
-			c.ok(err)
-		}
+		c.together(5, func(i, j int) error {
+			addTag := edit(func(t *svc.Template) {
+				t.Tags = append(t.Tags, fmt.Sprintf("%d-%d", i, j))
+			})
+			return c.ChangeTemplate(c.ctx, templateKey("t"), addTag)
+		})
 		tags := c.template(templateKey("t")).Tags
 		slices.Sort(tags)
 		c.same("number of tags", len(slices.Compact(tags)), racers*5)
 	}},
 	{"a template that is changed and deleted concurrently leaves no part behind", func(c *checker) {
-		addTag := func(t *svc.Template) (bool, error) {
-			t.Tags = append(t.Tags, "y")
-			return true, nil
-		}
+		addTag := edit(func(t *svc.Template) { t.Tags = append(t.Tags, "y") })
 		for range 10 {
 			c.ok(c.CreateTemplate(c.ctx, installed("t", "x")))
 			errs := race(func(i int) error {
@@ -161,18 +142,14 @@ func changes() map[string]func(*svc.Template) {
 		"the description to null": func(t *svc.Template) { t.Description = nil },
 		"the category":            func(t *svc.Template) { t.Category = new("new") },
 		"the category to null":    func(t *svc.Template) { t.Category = nil },
-		"the integrations": func(t *svc.Template) {
-			t.Integrations = []string{"new", "new"}
-		},
-		"the tags":         func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
-		"the tags to none": func(t *svc.Template) { t.Tags = []string{} },
+		"the integrations":        func(t *svc.Template) { t.Integrations = []string{"new", "new"} },
+		"the tags":                func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
+		"the tags to none":        func(t *svc.Template) { t.Tags = []string{} },
 		"the manifest": func(t *svc.Template) {
 			t.Manifest = json.RawMessage(`{"version":"2","n":1.50}`)
 		},
-		"the time": func(t *svc.Template) { t.UpdatedAt = at(123_456) },
-		"the origin": func(t *svc.Template) {
-			t.Origin = installed("other", "o").Origin
-		},
+		"the time":   func(t *svc.Template) { t.UpdatedAt = at(123_456) },
+		"the origin": func(t *svc.Template) { t.Origin = installed("other", "o").Origin },
 		"the URL of the origin": func(t *svc.Template) {
 			t.Origin = installed("moved").Origin
 			t.Origin.URL = "https://moved.example"

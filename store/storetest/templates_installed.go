@@ -74,22 +74,16 @@ var installationRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
 		for _, key := range keys {
-			c.same(
-				"ids", installationIDs(c.installations(key.Scope, key.Owner, 10)), []string{key.ID},
-			)
+			ids := installationIDs(c.installations(key.Scope, key.Owner, 10))
+			c.same("ids", ids, []string{key.ID})
 		}
-		c.same("nobody's", installationIDs(c.installations(svc.ScopePersonal, "", 10)), []string{})
-		c.same("of a scope with an owner", installationIDs(c.installations(
-			svc.ScopeServer, "alice", 10,
-		)), []string{})
+		c.same("nobody's", len(c.installations(svc.ScopePersonal, "", 10)), 0)
+		c.same("of a scope with an owner", len(c.installations(svc.ScopeServer, "alice", 10)), 0)
 	}},
 	{"Installations is current after templates are created, changed and deleted", func(c *checker) {
 		a, b, made := installed("a"), installed("b"), handMade("made")
 		list := func(want ...svc.Template) {
-			var installations []svc.Installation
-			for _, t := range want {
-				installations = append(installations, installationOf(t))
-			}
+			installations := column(want, installationOf)
 			c.same("installations", c.installations(svc.ScopeServer, "", 10), installations)
 		}
 		list()
@@ -124,17 +118,12 @@ var installationRules = []rule{
 		c.same("template", c.template(t.TemplateKey), t)
 		t.Origin.URL = url(2)
 		c.setOrigin(t.TemplateKey, t.Origin)
-		c.same(
-			"changed", c.installations(t.Scope, t.Owner, 10), []svc.Installation{installationOf(t)},
-		)
-		t.Origin.URL = url(3)
-		c.same(
-			"keys of what was re-bound", c.rebind(t.Origin.Source, t.Origin.URL),
-			[]svc.TemplateKey{t.TemplateKey},
-		)
-		c.same("re-bound", c.installations(t.Scope, t.Owner, 10), []svc.Installation{
-			installationOf(t),
-		})
+		of := column([]svc.Template{t}, installationOf)
+		c.same("changed", c.installations(t.Scope, t.Owner, 10), of)
+		t.Origin.URL, of[0].Origin.URL = url(3), url(3)
+		rebound := c.rebind(t.Origin.Source, t.Origin.URL)
+		c.same("keys of what was re-bound", rebound, []svc.TemplateKey{t.TemplateKey})
+		c.same("re-bound", c.installations(t.Scope, t.Owner, 10), of)
 		c.same("template", c.template(t.TemplateKey), t)
 	}},
 }
@@ -153,27 +142,18 @@ func installationOf(t svc.Template) svc.Installation {
 
 // installations reads all installations, in chunks of limit.
 func (c *checker) installations(scope svc.Scope, owner string, limit int) []svc.Installation {
-	return wholePages(c, limit, func(last *svc.Installation) ([]svc.Installation, error) {
-		page := svc.InstallationPage{Scope: scope, Owner: owner, Limit: limit}
-		if last != nil {
-			page.After = last.ID
-		}
-		return c.Installations(c.ctx, page)
+	return wholePages(c, limit, func(last svc.Installation) ([]svc.Installation, error) {
+		return c.Installations(c.ctx, svc.InstallationPage{
+			Scope: scope, Owner: owner, After: last.ID, Limit: limit,
+		})
 	})
 }
 
 func installationIDs(list []svc.Installation) []string {
-	var ids []string
-	for _, i := range list {
-		ids = append(ids, i.ID)
-	}
-	return ids
+	return column(list, func(i svc.Installation) string { return i.ID })
 }
 
 // setOrigin changes the origin of a template.
 func (c *checker) setOrigin(key svc.TemplateKey, origin *svc.Origin) {
-	c.ok(c.ChangeTemplate(c.ctx, key, func(t *svc.Template) (bool, error) {
-		t.Origin = origin
-		return true, nil
-	}))
+	c.ok(c.ChangeTemplate(c.ctx, key, edit(func(t *svc.Template) { t.Origin = origin })))
 }

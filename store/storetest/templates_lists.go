@@ -3,7 +3,6 @@ package storetest
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -18,11 +17,8 @@ var templateListRules = []rule{
 			c.ok(c.CreateTemplate(c.ctx, template))
 		}
 		for _, limit := range []int{1, 3, len(odd), len(odd) + 1} {
-			var names []string
-			for _, template := range c.templates(svc.TemplateQuery{Limit: limit}) {
-				names = append(names, template.Name)
-			}
-			c.same("names", names, odd)
+			list := c.templates(svc.TemplateQuery{Limit: limit})
+			c.same("names", column(list, func(t svc.Template) string { return t.Name }), odd)
 		}
 	}},
 	{"Templates lists templates with the same name once each, " +
@@ -93,7 +89,8 @@ var templateListRules = []rule{
 			ids = append(ids, template.ID)
 		}
 		c.same("list", templateIDs(c.templates(svc.TemplateQuery{Limit: 50})), ids)
-		c.same("list by tag", templateIDs(c.templates(svc.TemplateQuery{Tag: "tag", Limit: 50})), ids)
+		list := c.templates(svc.TemplateQuery{Tag: "tag", Limit: 50})
+		c.same("list by tag", templateIDs(list), ids)
 	}},
 	{"the category filter matches exactly the templates of that category", func(c *checker) {
 		for i, category := range odd {
@@ -178,41 +175,26 @@ var templateListRules = []rule{
 		for _, id := range append([]string{"0", "4"}, want...) {
 			c.ok(c.CreateTemplate(c.ctx, handMade(id)))
 		}
-		var seen []string
-		chunk := 0
 		page := svc.TemplatePage{Scope: svc.ScopeServer}
 		page.Limit = 2
-		c.templatesWhile(page, func(template svc.Template) {
-			seen = append(seen, template.ID)
-		}, func() {
-			if chunk++; chunk > 1 {
-				return
+		seen := pages(c, 2, func(last svc.Template) ([]svc.Template, error) {
+			page.AfterName, page.AfterID = last.Name, last.ID
+			chunk, err := c.Templates(c.ctx, page)
+			if last.ID == "" { // it was the first chunk
+				c.ok(c.DeleteTemplate(c.ctx, templateKey("0"), nil))
+				c.ok(c.DeleteTemplate(c.ctx, templateKey("4"), nil))
+				c.ok(c.CreateTemplate(c.ctx, handMade("6")))
 			}
-			c.ok(c.DeleteTemplate(c.ctx, templateKey("0"), nil))
-			c.ok(c.DeleteTemplate(c.ctx, templateKey("4"), nil))
-			c.ok(c.CreateTemplate(c.ctx, handMade("6")))
+			return chunk, err
 		})
+		times := map[string]int{}
+		for _, template := range seen {
+			times[template.ID]++
+		}
 		for _, id := range want {
-			if n := len(slices.DeleteFunc(slices.Clone(seen), func(s string) bool {
-				return s != id
-			})); n != 1 {
-				c.fail("template %s was listed %d times, in %v", id, n, seen)
+			if times[id] != 1 {
+				c.fail("template %s was listed %d times, in %v", id, times[id], templateIDs(seen))
 			}
 		}
 	}},
-}
-
-// templatesWhile reads a list to its end, and calls between after each chunk.
-func (c *checker) templatesWhile(page svc.TemplatePage, each func(svc.Template), between func()) {
-	pages(c, page.Limit, func(last *svc.Template) ([]svc.Template, error) {
-		if last != nil {
-			page.AfterName, page.AfterID = last.Name, last.ID
-		}
-		chunk, err := c.Templates(c.ctx, page)
-		for _, template := range chunk {
-			each(template)
-		}
-		between()
-		return chunk, err
-	})
 }

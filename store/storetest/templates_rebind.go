@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -66,10 +64,8 @@ var rebindRules = []rule{
 		for _, t := range others {
 			c.same("another", c.template(t.TemplateKey), t)
 		}
-		c.same(
-			"keys of a source of nothing", c.rebind(sourceKey("unknown"), "https://new.example"),
-			[]svc.TemplateKey{},
-		)
+		none := c.rebind(sourceKey("unknown"), "https://new.example")
+		c.same("keys of a source of nothing", none, []svc.TemplateKey{})
 	}},
 	{"RebindTemplates skips templates " +
 		"that already have the URL, compared byte by byte", func(c *checker) {
@@ -125,7 +121,7 @@ var rebindRules = []rule{
 		c.installAt(templateKey("t"), acme, "https://0.example")
 		var changes atomic.Int64
 		var bound atomic.Bool
-		for _, err := range race(func(i int) error {
+		c.together(1, func(i, _ int) error {
 			if i == 0 {
 				defer bound.Store(true)
 				return c.rebindTimes(5)
@@ -138,9 +134,7 @@ var rebindRules = []rule{
 				time.Sleep(100 * time.Microsecond) // gives RebindTemplates its turn
 			}
 			return nil
-		}) {
-			c.ok(err)
-		}
+		})
 		t := c.template(templateKey("t"))
 		c.same("number of changes", *t.Description, fmt.Sprint(changes.Load()))
 		c.same("URL", t.Origin.URL, "https://5.example")
@@ -150,15 +144,13 @@ var rebindRules = []rule{
 		for i := range 20 {
 			c.installAt(templateKey(fmt.Sprint(i)), acme, "")
 		}
-		for _, err := range race(func(i int) error {
+		c.together(1, func(i, _ int) error {
 			keys, err := c.RebindTemplates(c.ctx, acme, fmt.Sprint("https://", i, ".example"))
 			if err == nil && len(keys) != 20 {
 				return fmt.Errorf("it re-bound %d templates of 20", len(keys))
 			}
 			return err
-		}) {
-			c.ok(err)
-		}
+		})
 		urls := map[string]int{}
 		for _, i := range c.installations(svc.ScopeServer, "", 100) {
 			urls[i.Origin.URL]++
@@ -197,21 +189,11 @@ func (c *checker) rebindTimes(times int) error {
 }
 
 // countUp is a change function that counts its calls in the template's description.
-func countUp(t *svc.Template) (bool, error) {
+var countUp = edit(func(t *svc.Template) {
 	n, _ := strconv.Atoi(*t.Description) // the first description is not a number
 	t.Description = new(strconv.Itoa(n + 1))
-	return true, nil
-}
-
-// moveTemplates re-binds the templates of acme to a new URL.
-func moveTemplates(ctx context.Context, s svc.Store) error {
-	return second(s.RebindTemplates(ctx, acme, "https://moved.example"))
-}
+})
 
 func sortedKeys(keys []svc.TemplateKey) []svc.TemplateKey {
-	return slices.SortedFunc(slices.Values(keys), func(a, b svc.TemplateKey) int {
-		return cmp.Or(
-			cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID),
-		)
-	})
+	return slices.SortedFunc(slices.Values(keys), svc.TemplateKey.Compare)
 }

@@ -29,10 +29,7 @@ var versionRules = []rule{
 					t.Origin = nil
 				}
 			}
-			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, func(t *svc.Template) (bool, error) {
-				next(t)
-				return true, nil
-			}))
+			c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(next)))
 			if next(&template); raised {
 				want = append([]svc.TemplateVersion{was}, want...)
 			}
@@ -97,10 +94,11 @@ var versionRules = []rule{
 			raise(t)
 			return false, nil
 		}))
-		c.is("ChangeTemplate", c.ChangeTemplate(
-			c.ctx, templateKey("t"),
-			func(t *svc.Template) (bool, error) { raise(t); return true, errRefused },
-		), errRefused)
+		err := c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+			raise(t)
+			return true, errRefused
+		})
+		c.is("ChangeTemplate", err, errRefused)
 		c.same("versions", len(c.versions("t", 10)), 0)
 		c.same("version", c.template(templateKey("t")).Version, int64(0))
 	}},
@@ -131,14 +129,11 @@ var versionRules = []rule{
 	}},
 	{"of several concurrent changes that raise Version, each leaves one version", func(c *checker) {
 		c.ok(c.CreateTemplate(c.ctx, handMade("t")))
-		for _, err := range race(func(int) error {
-			return c.ChangeTemplate(c.ctx, templateKey("t"), func(t *svc.Template) (bool, error) {
+		c.together(1, func(int, int) error {
+			return c.ChangeTemplate(c.ctx, templateKey("t"), edit(func(t *svc.Template) {
 				t.Version, t.Name = t.Version+1, t.Name+"x"
-				return true, nil
-			})
-		}) {
-			c.ok(err)
-		}
+			}))
+		})
 		versions := c.versions("t", 100)
 		c.same("number of versions", len(versions), min(racers, svc.MaxTemplateVersions))
 		for i, v := range versions[1:] {
@@ -152,7 +147,7 @@ var versionRules = []rule{
 		for range 2 {
 			for _, version := range c.versions("t", 10) {
 				c.same("version", version, versionOf(template))
-				spoilContent(&version.Content)
+				spoil(version)
 			}
 		}
 	}},
@@ -173,11 +168,10 @@ func (c *checker) raise(id string, change func(*svc.Template)) {
 }
 
 func (c *checker) raiseKey(key svc.TemplateKey, change func(*svc.Template)) {
-	c.ok(c.ChangeTemplate(c.ctx, key, func(t *svc.Template) (bool, error) {
+	c.ok(c.ChangeTemplate(c.ctx, key, edit(func(t *svc.Template) {
 		change(t)
 		t.Version++
-		return true, nil
-	}))
+	})))
 }
 
 // versions reads the versions of a template of the server to their end.
@@ -186,19 +180,16 @@ func (c *checker) versions(id string, limit int) []svc.TemplateVersion {
 }
 
 func (c *checker) versionsOf(key svc.TemplateKey, limit int) []svc.TemplateVersion {
-	return pages(c, limit, func(last *svc.TemplateVersion) ([]svc.TemplateVersion, error) {
-		before := int64(math.MaxInt64)
-		if last != nil {
-			before = last.Number
+	before := int64(math.MaxInt64)
+	return pages(c, limit, func(svc.TemplateVersion) ([]svc.TemplateVersion, error) {
+		chunk, err := c.TemplateVersions(c.ctx, key, before, limit)
+		if len(chunk) > 0 {
+			before = chunk[len(chunk)-1].Number
 		}
-		return c.TemplateVersions(c.ctx, key, before, limit)
+		return chunk, err
 	})
 }
 
 func numbers(versions []svc.TemplateVersion) []int64 {
-	var list []int64
-	for _, v := range versions {
-		list = append(list, v.Number)
-	}
-	return list
+	return column(versions, func(v svc.TemplateVersion) int64 { return v.Number })
 }

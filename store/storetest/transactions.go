@@ -11,18 +11,17 @@ import (
 var transactionRules = []rule{
 	{"a transaction writes all its calls, " +
 		"with the generations and changes of separate calls", func(c *checker) {
-		var want []svc.Target
+		calls, changed := 0, 0
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
-			for _, call := range mutations() {
-				if err := call.do(ctx, tx); err != nil {
-					return fmt.Errorf("%s: %w", call.name, err)
-				}
-				want = append(want, call.targets...)
-			}
+			calls, changed = 0, 0
+			mutations(ctx, tx, func(call string, err error, targets ...svc.Target) {
+				c.made(call, err)
+				calls, changed = calls+1, changed+len(targets)
+			})
 			return nil
 		}))
-		c.same("generation", c.generation(), int64(len(mutations())))
-		c.same("number of targets", len(c.changes(0).Targets), len(want))
+		c.same("generation", c.generation(), int64(calls))
+		c.same("number of targets", len(c.changes(0).Targets), changed)
 		c.same("user", c.access(svc.AccessQuery{Identity: alice}).User.ID, "alice")
 	}},
 	{"calls in a transaction see its writes, " +
@@ -87,9 +86,7 @@ var transactionRules = []rule{
 		c.undone(func() error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				c.ok(tx.Atomically(ctx, writeEverything))
-				snapshot, err := tx.Access(ctx, svc.AccessQuery{
-					Identity: svc.Identity{Kind: svc.KindUser, ID: "new"},
-				})
+				snapshot, err := tx.Access(ctx, svc.AccessQuery{Identity: asUser("new")})
 				c.ok(err)
 				c.same("user", snapshot.User.ID, "new")
 				return errRefused
@@ -98,7 +95,7 @@ var transactionRules = []rule{
 	}},
 	{"a transaction has the optional roles of the store", func(c *checker) {
 		c.ok(c.Atomically(c.ctx, func(_ context.Context, tx svc.Store) error {
-			c.same("roles in the transaction", rolesOf(tx), rolesOf(c.Store))
+			c.same("roles in the transaction", rolesOf(tx).has(), c.has())
 			return nil
 		}))
 	}},
@@ -138,15 +135,12 @@ var transactionRules = []rule{
 
 // writeEverything writes rows of each kind and deletes some. The prepared mutations come before it.
 func writeEverything(ctx context.Context, tx svc.Store) error {
-	if err := everything(ctx, tx, "new"); err != nil {
-		return err
-	}
-	for _, call := range mutations()[prepared:] {
-		if err := call.do(ctx, tx); err != nil {
-			return fmt.Errorf("%s: %w", call.name, err)
-		}
-	}
+	err := everything(ctx, tx, "new")
+	rewrite(ctx, tx, func(_ string, failed error, _ ...svc.Target) {
+		err = errors.Join(err, failed)
+	})
 	return errors.Join(
+		err,
 		with(ctx, tx, func(tx svc.OutboxStore) error {
 			return tx.AddEvents(ctx, []svc.Event{newEvent(7)})
 		}),
@@ -156,22 +150,9 @@ func writeEverything(ctx context.Context, tx svc.Store) error {
 	)
 }
 
-// roles says which optional roles a store has.
-type roles struct{ sourceFiles, outbox, answers, audit bool }
-
-func rolesOf(s svc.Store) (has roles) {
-	_, has.sourceFiles = s.(svc.SourceFileStore)
-	_, has.outbox = s.(svc.OutboxStore)
-	_, has.answers = s.(svc.AnswerStore)
-	_, has.audit = s.(svc.AuditStore)
-	return has
-}
-
 // undone expects that fails returns an error and changes nothing.
 func (c *checker) undone(fails func() error) {
-	for _, call := range mutations()[:prepared] {
-		c.ok(call.do(c.ctx, c.Store))
-	}
+	prepare(c.ctx, c.Store, c.made)
 	c.ok(keepAndRead(c.ctx, c.Store, sourceKey("s"), sourceFile("a", "data", at(1))))
 	if c.AuditStore != nil {
 		c.record(3)

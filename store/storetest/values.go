@@ -64,14 +64,10 @@ func noise(seed uint64, length int, first, count rune) string {
 }
 
 func at(microseconds int64) time.Time {
-	return time.Date(
-		2026, 3, 24, 12, 0, 0, 0, time.UTC,
-	).Add(time.Duration(microseconds) * time.Microsecond)
+	return time.Date(2026, 3, 24, 12, 0, 0, 1000*int(microseconds), time.UTC)
 }
 
-func sourceKey(
-	name string,
-) svc.SourceKey {
+func sourceKey(name string) svc.SourceKey {
 	return svc.SourceKey{Scope: svc.ScopeServer, Name: name}
 }
 
@@ -88,9 +84,7 @@ func newSource(key svc.SourceKey) svc.Source {
 	}
 }
 
-func templateKey(
-	id string,
-) svc.TemplateKey {
+func templateKey(id string) svc.TemplateKey {
 	return svc.TemplateKey{Scope: svc.ScopeServer, ID: id}
 }
 
@@ -126,7 +120,11 @@ func installed(id string, tags ...string) svc.Template {
 	return template
 }
 
-var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
+var alice = asUser("alice")
+
+func asUser(id string) svc.Identity { return svc.Identity{Kind: svc.KindUser, ID: id} }
+
+func asAccount(id string) svc.Identity { return svc.Identity{Kind: svc.KindServiceAccount, ID: id} }
 
 func newKey(id string, holder svc.Identity, created time.Time) svc.APIKey {
 	return svc.APIKey{
@@ -143,6 +141,10 @@ func newPolicy(id string) svc.Policy {
 	}
 }
 
+func newBank(id, document string) svc.BankPolicy {
+	return svc.BankPolicy{BankID: id, Document: json.RawMessage(document)}
+}
+
 func attach(policy, kind, principal string, priority int64) svc.Attachment {
 	return svc.Attachment{
 		PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority,
@@ -153,7 +155,7 @@ func attach(policy, kind, principal string, priority int64) svc.Attachment {
 func newEvent(n uint32) svc.Event {
 	id := uuid.UUID{0x01, 0x95, 0xff, 0x80, 0, 0, 0x70, 0, 0x80}
 	binary.BigEndian.PutUint32(id[12:], n)
-	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "holder of " + odd[int(n)%len(odd)]}
+	holder := asAccount("holder of " + odd[int(n)%len(odd)])
 	return svc.Event{
 		ID: id, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)],
 		Action: svc.EventAPIKeyIssued,
@@ -166,9 +168,7 @@ func newEvent(n uint32) svc.Event {
 
 // apply writes a bundle.
 func (c *checker) apply(bundle svc.Bundle) {
-	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-		return bundle, nil
-	}))
+	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, to(bundle)))
 }
 
 // current reads rows as ChangeAccess passes them to change.
