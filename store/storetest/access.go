@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/extsvc/svc"
@@ -31,13 +30,11 @@ var accessRules = []rule{
 		}
 	}},
 	{"a service account is read as it was written", func(c *checker) {
-		accounts := []svc.ServiceAccount{
-			{
-				ID: "full", DisplayName: "Full", OwnerUserID: "alice", ScopingPolicyID: "p",
-				Inactive: true,
-			},
-			{ID: "bare", OwnerUserID: "alice"},
+		full := svc.ServiceAccount{
+			ID: "full", DisplayName: "Full", OwnerUserID: "alice", ScopingPolicyID: "p",
+			Inactive: true,
 		}
+		accounts := []svc.ServiceAccount{full, {ID: "bare", OwnerUserID: "alice"}}
 		c.apply(svc.Bundle{
 			Users: users("alice"), Policies: []svc.Policy{newPolicy("p")},
 			ServiceAccounts: accounts,
@@ -68,9 +65,7 @@ var accessRules = []rule{
 			})
 			b.Policies = append(b.Policies, newPolicy(id))
 			b.Attachments = append(b.Attachments, attach(id, svc.GrantedToUser, id, int64(i)))
-			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{
-				BankID: id, Document: json.RawMessage(fmt.Sprint(i)),
-			})
+			b.BankPolicies = append(b.BankPolicies, newBank(id, fmt.Sprint(i)))
 		}
 		c.apply(b)
 		for _, id := range odd {
@@ -79,19 +74,11 @@ var accessRules = []rule{
 		for i, id := range odd {
 			want := svc.AccessSnapshot{
 				User: &svc.User{ID: id, DisplayName: fmt.Sprint(i)}, BankPolicy: &b.BankPolicies[i],
-				Grants: []svc.Grant{{
-					Policy:    newPolicy(id),
-					Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}, Priority: int64(i),
-				}},
+				Grants: []svc.Grant{grant(id, svc.GrantedToUser, id, int64(i))},
 			}
-			c.snapshot(
-				svc.AccessQuery{Identity: asUser(id), BankID: id},
-				want,
-			)
-			c.snapshot(
-				svc.AccessQuery{Channel: svc.Channel{Provider: "p", SenderID: id}, BankID: id},
-				want,
-			)
+			c.snapshot(svc.AccessQuery{Identity: asUser(id), BankID: id}, want)
+			channel := svc.Channel{Provider: "p", SenderID: id}
+			c.snapshot(svc.AccessQuery{Channel: channel, BankID: id}, want)
 			want.Key = new(newKey(id, asUser(id), at(0)))
 			c.snapshot(svc.AccessQuery{KeyID: id, BankID: id}, want)
 		}
@@ -105,22 +92,23 @@ func (c *checker) user(id string) *svc.User {
 
 // serviceAccount reads a service account; nil: there is none.
 func (c *checker) serviceAccount(id string) *svc.ServiceAccount {
-	holder := asAccount(id)
-	return c.access(svc.AccessQuery{Identity: holder}).ServiceAccount
+	return c.access(svc.AccessQuery{Identity: asAccount(id)}).ServiceAccount
 }
 
 // household returns a bundle: two own policies and one group policy reach alice, the others do not.
 func household() svc.Bundle {
 	return svc.Bundle{
 		Users: []svc.User{
-			{ID: "alice", Email: new("a@b.example"), Channels: []svc.Channel{{
-				Provider: "chat", SenderID: "1",
-			}}},
+			{
+				ID: "alice", Email: new("a@b.example"),
+				Channels: []svc.Channel{{Provider: "chat", SenderID: "1"}},
+			},
 			{ID: "bob"}, {ID: "carol"},
 		},
-		Groups: []svc.Group{{ID: "hers", Members: []string{
-			"bob", "alice",
-		}}, {ID: "not hers", Members: []string{"bob"}}, {ID: "empty"}},
+		Groups: []svc.Group{
+			{ID: "hers", Members: []string{"bob", "alice"}},
+			{ID: "not hers", Members: []string{"bob"}}, {ID: "empty"},
+		},
 		Policies: []svc.Policy{
 			newPolicy("a"), newPolicy("b"), newPolicy("c"), newPolicy("d"), newPolicy("narrow"),
 			newPolicy("unused"),
@@ -142,17 +130,8 @@ func household() svc.Bundle {
 
 func alicesGrants() []svc.Grant {
 	return []svc.Grant{
-		{
-			Policy: newPolicy("a"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
-			Priority: 5,
-		},
-		{
-			Policy: newPolicy("b"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
-			Priority: -1 << 63,
-		},
-		{
-			Policy: newPolicy("c"), Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"},
-			Priority: 1<<63 - 1,
-		},
+		grant("a", svc.GrantedToUser, "alice", 5),
+		grant("b", svc.GrantedToUser, "alice", -1<<63),
+		grant("c", svc.GrantedToGroup, "hers", 1<<63-1),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -13,10 +14,7 @@ var changeAccessRules = []rule{
 	{"ChangeAccess passes to change exactly the named rows " +
 		"that exist, whole and each once", func(c *checker) {
 		b := household()
-		b.BankPolicies = []svc.BankPolicy{
-			newBank("bank", `{"n":1.0}`),
-			newBank("other", `{}`),
-		}
+		b.BankPolicies = []svc.BankPolicy{newBank("bank", `{"n":1.0}`), newBank("other", `{}`)}
 		c.apply(b)
 		got := sortedBundle(c.current(svc.AccessNames{
 			Users:           []string{"carol", "nobody", "alice", "carol"},
@@ -55,15 +53,12 @@ var changeAccessRules = []rule{
 		alice := svc.User{ID: "alice", Channels: channels}
 		bob := svc.User{ID: "bob", Channels: []svc.Channel{{Provider: "b", SenderID: "1"}}}
 		c.apply(svc.Bundle{Users: append(users("carol"), alice, bob)})
-		c.same(
-			"of one", c.current(svc.AccessNames{Channels: channels[:1]}).Users, []svc.User{alice},
-		)
-		c.same("of none", c.current(svc.AccessNames{Channels: []svc.Channel{{
-			Provider: "a", SenderID: "3",
-		}}}).Users, []svc.User{})
-		named := svc.AccessNames{
-			Users: []string{"alice"}, Channels: append(channels, bob.Channels...),
-		}
+		one := c.current(svc.AccessNames{Channels: channels[:1]})
+		c.same("of one", one.Users, []svc.User{alice})
+		unheld := []svc.Channel{{Provider: "a", SenderID: "3"}}
+		c.same("of none", len(c.current(svc.AccessNames{Channels: unheld}).Users), 0)
+		held := append(channels, bob.Channels...)
+		named := svc.AccessNames{Users: []string{"alice"}, Channels: held}
 		c.same("of all", sortedBundle(c.current(named)).Users, []svc.User{alice, bob})
 	}},
 	{"ChangeAccess passes channels and members sorted, and never nil", func(c *checker) {
@@ -145,13 +140,13 @@ var changeAccessRules = []rule{
 		} {
 			c.same("holder of "+id, c.access(svc.AccessQuery{Channel: channel(id)}).User, holder)
 		}
-		c.same("members", c.current(svc.AccessNames{
-			Groups: []string{"g"},
-		}).Groups[0].Members, []string{"bob", "carol"})
-		c.apply(svc.Bundle{Users: []svc.User{{
-			ID: "alice", Channels: []svc.Channel{},
-		}}, Groups: []svc.Group{{ID: "g", Members: []string{}}}})
-		current := c.current(svc.AccessNames{Users: []string{"alice"}, Groups: []string{"g"}})
+		named := svc.AccessNames{Users: []string{"alice"}, Groups: []string{"g"}}
+		c.same("members", c.current(named).Groups[0].Members, []string{"bob", "carol"})
+		c.apply(svc.Bundle{
+			Users:  []svc.User{{ID: "alice", Channels: []svc.Channel{}}},
+			Groups: []svc.Group{{ID: "g", Members: []string{}}},
+		})
+		current := c.current(named)
 		c.same("channels after clearing", current.Users[0].Channels, []svc.Channel{})
 		c.same("members after clearing", current.Groups[0].Members, []string{})
 	}},
@@ -163,16 +158,14 @@ var changeAccessRules = []rule{
 		})
 		for _, members := range [][]string{{}, {"alice"}, {}} {
 			c.apply(svc.Bundle{Groups: []svc.Group{{ID: "g", Members: members}}})
-			c.same("number of grants", len(c.access(
-				svc.AccessQuery{Identity: alice},
-			).Grants), len(members))
+			grants := c.access(svc.AccessQuery{Identity: alice}).Grants
+			c.same("number of grants", len(grants), len(members))
 		}
 	}},
 	{"one change can move a channel between users, " +
 		"listed in either order, and swap two channels", func(c *checker) {
-		one, two := svc.Channel{Provider: "p", SenderID: "1"}, svc.Channel{
-			Provider: "p", SenderID: "2",
-		}
+		one := svc.Channel{Provider: "p", SenderID: "1"}
+		two := svc.Channel{Provider: "p", SenderID: "2"}
 		user := func(id string, channels ...svc.Channel) svc.User {
 			return svc.User{ID: id, Channels: channels}
 		}
@@ -184,9 +177,8 @@ var changeAccessRules = []rule{
 			c.apply(svc.Bundle{Users: users})
 			for _, user := range users {
 				for _, channel := range user.Channels {
-					c.same("holder", c.access(svc.AccessQuery{Channel: channel}).User, &svc.User{
-						ID: user.ID,
-					})
+					holder := c.access(svc.AccessQuery{Channel: channel}).User
+					c.same("holder", holder, &svc.User{ID: user.ID})
 				}
 			}
 		}
@@ -198,9 +190,7 @@ var changeAccessRules = []rule{
 		c.same("rows", c.current(allOf(b)), b)
 		user, bank := b.Users[0], b.BankPolicies[0]
 		snapshot := c.access(svc.AccessQuery{Channel: user.Channels[0], BankID: bank.BankID})
-		c.same("the holder of a channel", snapshot.User, &svc.User{
-			ID: user.ID, DisplayName: user.DisplayName,
-		})
+		c.same("the holder of a channel", snapshot.User, &users(user.ID)[0])
 		c.same("the policy of a bank", snapshot.BankPolicy, &bank)
 		c.same("number of grants", len(snapshot.Grants), 1)
 	}},
@@ -235,9 +225,7 @@ var changeAccessRules = []rule{
 	{"ChangeAccess in a transaction blocks other changes of access until the end, " +
 		"even if it wrote nothing", func(c *checker) {
 		c.holds(func(ctx context.Context, tx svc.Store) error {
-			return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-				return svc.Bundle{}, nil
-			})
+			return change(ctx, tx, svc.Bundle{})
 		}, func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) })
 	}},
 	{"ChangeAccess writes nothing when change returns an empty bundle, " +
@@ -255,20 +243,17 @@ var changeAccessRules = []rule{
 	}},
 	{"concurrent changes of access are serialized: none is lost", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice"), Groups: []svc.Group{{ID: "g"}}})
+		named := svc.AccessNames{Groups: []string{"g"}}
 		c.together(5, func(i, j int) error {
 			id := fmt.Sprintf("%d-%d", i, j)
-			return c.ChangeAccess(c.ctx, svc.AccessNames{
-				Groups: []string{"g"},
-			}, func(current svc.Bundle) (svc.Bundle, error) {
+			return c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
 				members := append(current.Groups[0].Members, id)
-				return svc.Bundle{Users: users(id), Groups: []svc.Group{{
-					ID: "g", Members: members,
-				}}}, nil
+				return svc.Bundle{
+					Users: users(id), Groups: []svc.Group{{ID: "g", Members: members}},
+				}, nil
 			})
 		})
-		c.same("number of members", len(c.current(
-			svc.AccessNames{Groups: []string{"g"}},
-		).Groups[0].Members), racers*5)
+		c.same("number of members", len(c.current(named).Groups[0].Members), racers*5)
 	}},
 }
 
@@ -283,12 +268,10 @@ func longNames() svc.Bundle {
 		Users: []svc.User{{ID: id(1), DisplayName: id(1), Channels: []svc.Channel{{
 			Provider: id(2), SenderID: foreign(3),
 		}}}},
-		Groups:      []svc.Group{{ID: id(4), DisplayName: id(4), Members: []string{id(1)}}},
-		Policies:    []svc.Policy{newPolicy(id(5))},
-		Attachments: []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
-		BankPolicies: []svc.BankPolicy{
-			newBank(foreign(6), `{"n":1.0}`),
-		},
+		Groups:       []svc.Group{{ID: id(4), DisplayName: id(4), Members: []string{id(1)}}},
+		Policies:     []svc.Policy{newPolicy(id(5))},
+		Attachments:  []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
+		BankPolicies: []svc.BankPolicy{newBank(foreign(6), `{"n":1.0}`)},
 	}
 }
 
@@ -306,52 +289,37 @@ func upheaval() svc.Bundle {
 
 // allOf names all rows of a bundle.
 func allOf(b svc.Bundle) svc.AccessNames {
-	var n svc.AccessNames
-	for _, row := range b.Users {
-		n.Users = append(n.Users, row.ID)
+	return svc.AccessNames{
+		Users: column(b.Users, userID), Groups: column(b.Groups, groupID),
+		ServiceAccounts: column(b.ServiceAccounts, accountID),
+		Policies:        column(b.Policies, policyID), BankPolicies: column(b.BankPolicies, bankID),
+		Attachments: column(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {
+			return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+		}),
 	}
-	for _, row := range b.Groups {
-		n.Groups = append(n.Groups, row.ID)
-	}
-	for _, row := range b.ServiceAccounts {
-		n.ServiceAccounts = append(n.ServiceAccounts, row.ID)
-	}
-	for _, row := range b.Policies {
-		n.Policies = append(n.Policies, row.ID)
-	}
-	for _, row := range b.Attachments {
-		n.Attachments = append(n.Attachments, svc.AttachmentKey{
-			PolicyID: row.PolicyID, Principal: row.Principal,
-		})
-	}
-	for _, row := range b.BankPolicies {
-		n.BankPolicies = append(n.BankPolicies, row.BankID)
-	}
-	return n
 }
 
 // sortedBundle returns the bundle with its rows sorted by key.
 func sortedBundle(b svc.Bundle) svc.Bundle {
 	return svc.Bundle{
-		Users:  sortedRows(b.Users, func(u svc.User) []string { return []string{u.ID} }),
-		Groups: sortedRows(b.Groups, func(g svc.Group) []string { return []string{g.ID} }),
-		ServiceAccounts: sortedRows(b.ServiceAccounts, func(a svc.ServiceAccount) []string {
-			return []string{a.ID}
-		}),
-		Policies: sortedRows(b.Policies, func(p svc.Policy) []string {
-			return []string{p.ID}
-		}),
-		Attachments: sortedRows(b.Attachments, func(a svc.Attachment) []string {
-			return []string{a.PolicyID, a.Principal.Type, a.Principal.ID}
-		}),
-		BankPolicies: sortedRows(b.BankPolicies, func(p svc.BankPolicy) []string {
-			return []string{p.BankID}
+		Users: sortedRows(b.Users, userID), Groups: sortedRows(b.Groups, groupID),
+		ServiceAccounts: sortedRows(b.ServiceAccounts, accountID),
+		Policies:        sortedRows(b.Policies, policyID),
+		BankPolicies:    sortedRows(b.BankPolicies, bankID),
+		Attachments: sortedRows(b.Attachments, func(a svc.Attachment) string {
+			return a.PolicyID + "\x00" + a.Principal.Type + "\x00" + a.Principal.ID
 		}),
 	}
 }
 
-func sortedRows[R any](rows []R, key func(R) []string) []R {
+func userID(u svc.User) string              { return u.ID }
+func groupID(g svc.Group) string            { return g.ID }
+func accountID(a svc.ServiceAccount) string { return a.ID }
+func policyID(p svc.Policy) string          { return p.ID }
+func bankID(p svc.BankPolicy) string        { return p.BankID }
+
+func sortedRows[R any](rows []R, key func(R) string) []R {
 	return slices.SortedFunc(slices.Values(rows), func(a, b R) int {
-		return slices.Compare(key(a), key(b))
+		return strings.Compare(key(a), key(b))
 	})
 }

@@ -19,7 +19,8 @@ var snapshotRules = []rule{
 		for _, query := range queries {
 			c.snapshot(query, svc.AccessSnapshot{})
 		}
-		c.apply(svc.Bundle{Users: users("Alice"), BankPolicies: []svc.BankPolicy{newBank("B", `{}`)}})
+		bank := newBank("B", `{}`)
+		c.apply(svc.Bundle{Users: users("Alice"), BankPolicies: []svc.BankPolicy{bank}})
 		c.ok(c.CreateAPIKey(c.ctx, newKey("K", alice, at(0))))
 		for _, query := range queries {
 			c.snapshot(query, svc.AccessSnapshot{})
@@ -58,15 +59,9 @@ var snapshotRules = []rule{
 				attach("p", svc.GrantedToGroup, "h", 2),
 			},
 		})
-		grant := func(kind, id string, priority int64) svc.Grant {
-			return svc.Grant{
-				Policy: newPolicy("p"), Principal: svc.GrantedTo{Type: kind, ID: id},
-				Priority: priority,
-			}
-		}
 		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, []svc.Grant{
-			grant(svc.GrantedToGroup, "g", 2), grant(svc.GrantedToGroup, "h", 2),
-			grant(svc.GrantedToUser, "alice", 1),
+			grant("p", svc.GrantedToGroup, "g", 2), grant("p", svc.GrantedToGroup, "h", 2),
+			grant("p", svc.GrantedToUser, "alice", 1),
 		})
 	}},
 	{"a group and a user with the same id do not share policies", func(c *checker) {
@@ -81,10 +76,8 @@ var snapshotRules = []rule{
 		for id, policy := range map[string]string{"x": "user's", "y": "group's"} {
 			grants := c.access(svc.AccessQuery{Identity: asUser(id)}).Grants
 			if len(grants) != 1 || grants[0].ID != policy {
-				c.fail(
-					"user %s has the grants %s, want that of the %s policy", id, show(grants),
-					policy,
-				)
+				c.fail("user %s has the grants %s, want that of the %s policy",
+					id, show(grants), policy)
 			}
 		}
 	}},
@@ -109,10 +102,7 @@ var snapshotRules = []rule{
 	{"Access of a key returns the key, revoked or not, " +
 		"and what Access of its holder returns", func(c *checker) {
 		c.apply(household())
-		for _, holder := range []svc.Identity{
-			alice, asAccount("bot"),
-			asAccount("free"),
-		} {
+		for _, holder := range []svc.Identity{alice, asAccount("bot"), asAccount("free")} {
 			of := c.access(svc.AccessQuery{Identity: holder})
 			bare := svc.APIKey{
 				ID: "bare " + holder.ID, Holder: holder, Prefix: "p", Hash: []byte{0},
@@ -120,19 +110,16 @@ var snapshotRules = []rule{
 			}
 			revoked := newKey("revoked "+holder.ID, holder, at(1))
 			revoked.RevokedAt = at(2)
-			for _, key := range []svc.APIKey{
-				newKey("full "+holder.ID, holder, at(0)), bare, revoked,
-			} {
-				c.snapshotOfKey(key, of)
-			}
+			c.snapshotOfKey(newKey("full "+holder.ID, holder, at(0)), of)
+			c.snapshotOfKey(bare, of)
+			c.snapshotOfKey(revoked, of)
 		}
 	}},
 	{"Access also returns the policy that narrows the key, " +
 		"or the scoping policy that the query names", func(c *checker) {
 		c.apply(household())
 		for _, holder := range []svc.Identity{
-			alice, asAccount("bot"),
-			asAccount("free"), asUser("nobody"),
+			alice, asAccount("bot"), asAccount("free"), asUser("nobody"),
 		} {
 			want := c.access(svc.AccessQuery{Identity: holder})
 			want.Narrowing = new(newPolicy("unused"))
@@ -152,14 +139,9 @@ var snapshotRules = []rule{
 		account := svc.ServiceAccount{ID: "orphan", OwnerUserID: "nobody"}
 		c.apply(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{account}})
 		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{})
-		c.snapshotOfKey(
-			newKey("none's", asAccount("alice"), at(0)),
-			svc.AccessSnapshot{},
-		)
-		c.snapshotOfKey(
-			newKey("orphan's", asAccount("orphan"), at(0)),
-			svc.AccessSnapshot{ServiceAccount: &account},
-		)
+		c.snapshotOfKey(newKey("none's", asAccount("alice"), at(0)), svc.AccessSnapshot{})
+		of := svc.AccessSnapshot{ServiceAccount: &account}
+		c.snapshotOfKey(newKey("orphan's", asAccount("orphan"), at(0)), of)
 	}},
 	{"grants hold whole policies, " +
 		"whatever characters their names and documents hold", func(c *checker) {
@@ -174,9 +156,9 @@ var snapshotRules = []rule{
 			policy := svc.Policy{ID: fmt.Sprint("p", i), DisplayName: text, Document: document}
 			b.Policies = append(b.Policies, policy)
 			b.Attachments = append(b.Attachments, attach(policy.ID, svc.GrantedToUser, "alice", 0))
-			want = append(want, svc.Grant{
-				Policy: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
-			})
+			granted := grant(policy.ID, svc.GrantedToUser, "alice", 0)
+			granted.Policy = policy
+			want = append(want, granted)
 		}
 		c.apply(b)
 		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, want)
@@ -209,31 +191,19 @@ var snapshotRules = []rule{
 			Policies:    []svc.Policy{newPolicy("p")},
 			Attachments: []svc.Attachment{attach("p", svc.GrantedToUser, "alice", 0)},
 		})
-		grants := []svc.Grant{{
-			Policy: newPolicy("p"), Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"},
-		}}
-		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{
-			User: &user, Grants: grants,
-		})
-		c.snapshot(svc.AccessQuery{Channel: held.Channels[0]}, svc.AccessSnapshot{
-			User: &user, Grants: grants,
-		})
-		c.snapshot(svc.AccessQuery{Identity: asAccount("bot")},
-			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
-		c.snapshotOfKey(newKey("user's", alice, at(0)), svc.AccessSnapshot{
-			User: &user, Grants: grants,
-		})
-		c.snapshotOfKey(newKey(
-			"account's", asAccount("bot"), at(0),
-		),
-			svc.AccessSnapshot{ServiceAccount: &account, User: &user, Grants: grants})
+		want := svc.AccessSnapshot{
+			User: &user, Grants: []svc.Grant{grant("p", svc.GrantedToUser, "alice", 0)},
+		}
+		c.snapshot(svc.AccessQuery{Identity: alice}, want)
+		c.snapshot(svc.AccessQuery{Channel: held.Channels[0]}, want)
+		c.snapshotOfKey(newKey("user's", alice, at(0)), want)
+		want.ServiceAccount = &account
+		c.snapshot(svc.AccessQuery{Identity: asAccount("bot")}, want)
+		c.snapshotOfKey(newKey("account's", asAccount("bot"), at(0)), want)
 	}},
 	{"Access returns the bank's policy when a bank is named, for every identity", func(c *checker) {
 		b := household()
-		b.BankPolicies = []svc.BankPolicy{
-			newBank("bank", `{"n":1.0}`),
-			newBank("bank::x", `{}`),
-		}
+		b.BankPolicies = []svc.BankPolicy{newBank("bank", `{"n":1.0}`), newBank("bank::x", `{}`)}
 		c.apply(b)
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
 		for _, query := range []svc.AccessQuery{
@@ -266,18 +236,15 @@ func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 			Users:        []svc.User{{ID: "alice", DisplayName: fmt.Sprint(n)}},
 			Policies:     []svc.Policy{policy},
 			Attachments:  []svc.Attachment{attach("p", svc.GrantedToUser, "alice", n)},
-			BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(fmt.Sprint(n))}},
+			BankPolicies: []svc.BankPolicy{newBank("b", fmt.Sprint(n))},
 		}
 	}
 	c.apply(bundle(0))
-	errs := race(func(i int) error {
+	c.together(1, func(i, _ int) error {
 		var last svc.AccessSnapshot
 		for n := range int64(30) {
 			if i == 0 {
-				if err := c.ChangeAccess(
-					c.ctx, svc.AccessNames{},
-					func(svc.Bundle) (svc.Bundle, error) { return bundle(n + 1), nil },
-				); err != nil {
+				if err := change(c.ctx, c.Store, bundle(n+1)); err != nil {
 					return err
 				}
 				continue
@@ -293,9 +260,6 @@ func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 		}
 		return nil
 	})
-	for _, err := range errs {
-		c.ok(err)
-	}
 }
 
 // consistent returns an error when s is inconsistent, alone or after the earlier snapshot.
@@ -310,9 +274,8 @@ func consistent(earlier, s svc.AccessSnapshot) error {
 	}
 	if s.Generation < earlier.Generation || earlier.User != nil &&
 		(s.Generation == earlier.Generation) != (earlier.User.DisplayName == n) {
-		return fmt.Errorf(
-			"the generation does not match the rows: %s, then %s", show(earlier), show(s),
-		)
+		return fmt.Errorf("the generation does not match the rows: %s, then %s",
+			show(earlier), show(s))
 	}
 	return nil
 }

@@ -73,9 +73,7 @@ var apiKeyRules = []rule{
 	}},
 	{"APIKeys lists only the holder's keys: " +
 		"a user and a service account with the same id are two holders", func(c *checker) {
-		holders := []svc.Identity{
-			alice, asAccount("alice"), asUser("Alice"), asUser("alice "),
-		}
+		holders := []svc.Identity{alice, asAccount("alice"), asUser("Alice"), asUser("alice ")}
 		for i, holder := range holders {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(fmt.Sprint(i), holder, at(0))))
 		}

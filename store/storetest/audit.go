@@ -123,9 +123,7 @@ func (c *checker) record(count int) []svc.AuditRecord {
 func auditEvent(n int) svc.Event {
 	event := newEvent(uint32(n))
 	event.Time = at(int64(n * 7 % 60))
-	event.Actor = []svc.Identity{
-		alice, asAccount("alice"), svc.Host.Identity(), asUser("bob"),
-	}[n%4]
+	event.Actor = []svc.Identity{alice, asAccount("alice"), svc.Host.Identity(), asUser("bob")}[n%4]
 	if n%5 == 0 {
 		event.Target = svc.Target{Kind: svc.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
 	} else {

@@ -289,9 +289,7 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 }
 
 // keepAndRead keeps a file of a source, and reads it.
-func keepAndRead(
-	ctx context.Context, s svc.Store, key svc.SourceKey, file svc.SourceFile,
-) error {
+func keepAndRead(ctx context.Context, s svc.Store, key svc.SourceKey, file svc.SourceFile) error {
 	return with(ctx, s, func(s svc.SourceFileStore) error {
 		if err := s.KeepSourceFile(ctx, key, file); err != nil {
 			return err

@@ -142,9 +142,11 @@ func changes() map[string]func(*svc.Template) {
 		"the description to null": func(t *svc.Template) { t.Description = nil },
 		"the category":            func(t *svc.Template) { t.Category = new("new") },
 		"the category to null":    func(t *svc.Template) { t.Category = nil },
-		"the integrations":        func(t *svc.Template) { t.Integrations = []string{"new", "new"} },
-		"the tags":                func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
-		"the tags to none":        func(t *svc.Template) { t.Tags = []string{} },
+		"the integrations": func(t *svc.Template) {
+			t.Integrations = []string{"new", "new"}
+		},
+		"the tags":         func(t *svc.Template) { t.Tags = []string{"new", "x", "new"} },
+		"the tags to none": func(t *svc.Template) { t.Tags = []string{} },
 		"the manifest": func(t *svc.Template) {
 			t.Manifest = json.RawMessage(`{"version":"2","n":1.50}`)
 		},

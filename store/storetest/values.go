@@ -21,8 +21,8 @@ import (
 var odd = func() []string {
 	list := []string{
 		" ", " a", "!", `"`, "#", "$1", "%", "%2F", "%41", "&", "'", "''", "' OR '1'='1", "(", "*",
-		"+", "-- ", ":", ":a", ";", "<b>", "?",
-		"@", "A", "AA", "B", "Z", "[", "_", "a", "a ", "a%", "a:b", "aa", "ab", "a_", "a@b.example",
+		"+", "-- ", ":", ":a", ";", "<b>", "?", "@", "A", "AA", "B", "Z",
+		"[", "_", "a", "a ", "a%", "a:b", "aa", "ab", "a_", "a@b.example",
 		"b", "null", "z", "{}", "~",
 		"\u00e9", "e\u0301", "\u00df", "ss", "\u0130", "i", "\u4e2d", "\uffff", "\U0001f600",
 		"\U0001f468\u200d\U0001f469",
@@ -151,6 +151,14 @@ func attach(policy, kind, principal string, priority int64) svc.Attachment {
 	}
 }
 
+// grant returns what attach gives.
+func grant(policy, kind, principal string, priority int64) svc.Grant {
+	return svc.Grant{
+		Policy: newPolicy(policy), Principal: svc.GrantedTo{Type: kind, ID: principal},
+		Priority: priority,
+	}
+}
+
 // newEvent returns an event. A greater n is newer.
 func newEvent(n uint32) svc.Event {
 	id := uuid.UUID{0x01, 0x95, 0xff, 0x80, 0, 0, 0x70, 0, 0x80}
@@ -184,11 +192,8 @@ func (c *checker) current(named svc.AccessNames) svc.Bundle {
 func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
 	snapshot, err := c.Access(c.ctx, query)
 	c.ok(err)
-	slices.SortFunc(snapshot.Grants, func(a, b svc.Grant) int {
-		return strings.Compare(
-			a.ID+"\x00"+a.Principal.Type+"\x00"+a.Principal.ID,
-			b.ID+"\x00"+b.Principal.Type+"\x00"+b.Principal.ID,
-		)
+	snapshot.Grants = sortedRows(snapshot.Grants, func(g svc.Grant) string {
+		return g.ID + "\x00" + g.Principal.Type + "\x00" + g.Principal.ID
 	})
 	return snapshot
 }
