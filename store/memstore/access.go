@@ -72,9 +72,7 @@ func (s *Store) reaches(principal svc.GrantedTo, userID string) bool {
 
 // ChangeAccess implements [svc.AccessStore].
 func (s *Store) ChangeAccess(
-	ctx context.Context,
-	named svc.AccessNames,
-	change func(svc.Bundle) (svc.Bundle, error),
+	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error),
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err

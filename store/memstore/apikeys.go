@@ -3,7 +3,6 @@ package memstore
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -11,23 +10,12 @@ import (
 
 // CreateAPIKey implements [svc.APIKeyStore].
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	if _, taken := s.keys[key.ID]; taken {
-		return svc.ErrExists
-	}
-	put(s, s.keys, key.ID, cloneKey(key))
-	s.recordChange(key.Target())
-	return nil
+	return create(ctx, s, s.keys, key.ID, cloneKey(key))
 }
 
 // LockAPIKeys implements [svc.APIKeyStore]. It locks no key: a transaction locks the whole store.
 func (s *Store) LockAPIKeys(
-	ctx context.Context,
-	holder svc.Identity,
-	most int,
+	ctx context.Context, holder svc.Identity, most int,
 ) (live int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -51,16 +39,16 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 	}
 	defer s.mu.Unlock()
 	after := svc.APIKey{CreatedAt: page.AfterTime, ID: page.AfterID}
-	fromStart := page.AfterTime.IsZero()
-	var chunk []svc.APIKey
-	for _, key := range s.keys {
-		if key.Holder == page.Holder && key.RevokedAt.IsZero() &&
-			(fromStart || newestFirst(key, after) > 0) {
-			chunk = append(chunk, key)
-		}
-	}
-	slices.SortFunc(chunk, newestFirst)
-	return first(chunk, page.Limit, cloneKey), nil
+	return first(s.liveKeys(page.Holder, after), page.Limit, cloneKey), nil
+}
+
+// liveKeys returns the holder's keys that are not revoked, newest first. When after has a time,
+// liveKeys returns the keys behind it.
+func (s *Store) liveKeys(holder svc.Identity, after svc.APIKey) []svc.APIKey {
+	return sortedRows(s.keys, func(key svc.APIKey) bool {
+		return key.Holder == holder && key.RevokedAt.IsZero() &&
+			(after.CreatedAt.IsZero() || newestFirst(key, after) > 0)
+	}, newestFirst)
 }
 
 func newestFirst(a, b svc.APIKey) int {
@@ -69,10 +57,7 @@ func newestFirst(a, b svc.APIKey) int {
 
 // ChangeAPIKey implements [svc.APIKeyStore].
 func (s *Store) ChangeAPIKey(
-	ctx context.Context,
-	holder svc.Identity,
-	id string,
-	change func(*svc.APIKey) (bool, error),
+	ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error),
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -96,25 +81,15 @@ func (s *Store) ChangeAPIKey(
 
 // RevokeAPIKeys implements [svc.APIKeyStore].
 func (s *Store) RevokeAPIKeys(
-	ctx context.Context,
-	holder svc.Identity,
-	at time.Time,
-	limit int,
+	ctx context.Context, holder svc.Identity, at time.Time, limit int,
 ) ([]string, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var live []svc.APIKey
-	for _, key := range s.keys {
-		if key.Holder == holder && key.RevokedAt.IsZero() {
-			live = append(live, key)
-		}
-	}
-	slices.SortFunc(live, newestFirst)
 	var ids []string
 	var targets []svc.Target
-	for _, key := range live[:min(limit, len(live))] {
+	for _, key := range first(s.liveKeys(holder, svc.APIKey{}), limit, same) {
 		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
 		put(s, s.keys, key.ID, key)
 		ids, targets = append(ids, key.ID), append(targets, key.Target())

@@ -11,8 +11,7 @@ import (
 
 // AppendAudit implements [svc.AuditStore].
 func (s *Store) AppendAudit(
-	ctx context.Context,
-	next func(last svc.AuditRecord) []svc.AuditRecord,
+	ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord,
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err

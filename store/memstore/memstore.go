@@ -5,6 +5,7 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,16 +98,53 @@ func findOrNil[K comparable, R any](rows map[K]R, key K, clone func(R) R) *R {
 	if !there {
 		return nil
 	}
-	row = clone(row)
-	return &row
+	return new(clone(row))
+}
+
+// create adds a row, unless its key is taken.
+func create[K comparable, R interface{ Target() svc.Target }](
+	ctx context.Context, s *Store, rows map[K]R, key K, row R,
+) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, taken := rows[key]; taken {
+		return svc.ErrExists
+	}
+	put(s, rows, key, row)
+	s.recordChange(row.Target())
+	return nil
+}
+
+// sortedRows returns the rows that wanted accepts, sorted by compare.
+func sortedRows[K comparable, R any](
+	rows map[K]R, wanted func(R) bool, compare func(a, b R) int,
+) []R {
+	var list []R
+	for _, row := range rows {
+		if wanted(row) {
+			list = append(list, row)
+		}
+	}
+	slices.SortFunc(list, compare)
+	return list
+}
+
+// first returns at most limit rows as copies.
+func first[R, C any](rows []R, limit int, as func(R) C) []C {
+	chunk := make([]C, min(limit, len(rows)))
+	for i := range chunk {
+		chunk[i] = as(rows[i])
+	}
+	return chunk
 }
 
 func cloneText(s *string) *string {
 	if s == nil {
 		return nil
 	}
-	text := *s
-	return &text
+	return new(*s)
 }
 
 func cloneBytes[B ~[]byte](b B) B { return bytes.Clone(b) }

@@ -3,7 +3,6 @@ package memstore
 import (
 	"bytes"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,22 +32,16 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 
 // ClaimEvents implements [svc.OutboxStore].
 func (s *Store) ClaimEvents(
-	ctx context.Context,
-	now, until time.Time,
-	limit int,
+	ctx context.Context, now, until time.Time, limit int,
 ) ([]svc.Event, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var free []svc.Event
-	for _, event := range s.outbox {
-		if !event.claimedUntil.After(now) {
-			free = append(free, event.Event)
-		}
-	}
-	slices.SortFunc(free, func(a, b svc.Event) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	claimed := first(free, limit, same)
+	free := sortedRows(s.outbox, func(event outboxEvent) bool {
+		return !event.claimedUntil.After(now)
+	}, func(a, b outboxEvent) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	claimed := first(free, limit, func(event outboxEvent) svc.Event { return event.Event })
 	for _, event := range claimed {
 		s.outbox[event.ID] = outboxEvent{event, until}
 	}

@@ -11,16 +11,7 @@ import (
 
 // CreateSource implements [svc.SourceStore].
 func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	if _, taken := s.sources[source.SourceKey]; taken {
-		return svc.ErrExists
-	}
-	put(s, s.sources, source.SourceKey, cloneSource(source))
-	s.recordChange(source.Target())
-	return nil
+	return create(ctx, s, s.sources, source.SourceKey, cloneSource(source))
 }
 
 // Source implements [svc.SourceStore].
@@ -38,21 +29,15 @@ func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source,
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var chunk []svc.Source
-	for key, source := range s.sources {
-		if key.Scope == page.Scope && key.Owner == page.Owner && key.Name > page.After {
-			chunk = append(chunk, source)
-		}
-	}
-	slices.SortFunc(chunk, func(a, b svc.Source) int { return strings.Compare(a.Name, b.Name) })
-	return first(chunk, page.Limit, cloneSource), nil
+	rows := sortedRows(s.sources, func(row svc.Source) bool {
+		return row.Scope == page.Scope && row.Owner == page.Owner && row.Name > page.After
+	}, func(a, b svc.Source) int { return strings.Compare(a.Name, b.Name) })
+	return first(rows, page.Limit, cloneSource), nil
 }
 
 // ChangeSource implements [svc.SourceStore].
 func (s *Store) ChangeSource(
-	ctx context.Context,
-	key svc.SourceKey,
-	change func(*svc.Source) (bool, error),
+	ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error),
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -125,9 +110,7 @@ func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
 
 // SourceFile implements [svc.SourceFileStore].
 func (s *Store) SourceFile(
-	ctx context.Context,
-	key svc.SourceKey,
-	path string,
+	ctx context.Context, key svc.SourceKey, path string,
 ) (svc.SourceFile, error) {
 	if err := s.lock(ctx); err != nil {
 		return svc.SourceFile{}, err
@@ -139,15 +122,6 @@ func (s *Store) SourceFile(
 func cloneFile(file svc.SourceFile) svc.SourceFile {
 	file.Data = cloneBytes(file.Data)
 	return file
-}
-
-// first returns copies of at most limit rows.
-func first[R any](rows []R, limit int, clone func(R) R) []R {
-	chunk := make([]R, min(limit, len(rows)))
-	for i := range chunk {
-		chunk[i] = clone(rows[i])
-	}
-	return chunk
 }
 
 func cloneSource(source svc.Source) svc.Source {

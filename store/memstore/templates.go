@@ -10,16 +10,7 @@ import (
 
 // CreateTemplate implements [svc.TemplateStore].
 func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	if _, taken := s.templates[template.TemplateKey]; taken {
-		return svc.ErrExists
-	}
-	put(s, s.templates, template.TemplateKey, cloneTemplate(template))
-	s.recordChange(template.Target())
-	return nil
+	return create(ctx, s, s.templates, template.TemplateKey, cloneTemplate(template))
 }
 
 // Template implements [svc.TemplateStore].
@@ -37,31 +28,21 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var chunk []svc.Template
-	for _, template := range s.templates {
-		if matches(template, page) {
-			chunk = append(chunk, template)
-		}
-	}
-	slices.SortFunc(chunk, func(a, b svc.Template) int {
-		return compareNames(a.Name, a.ID, b.Name, b.ID)
-	})
-	rows := chunk[min(page.Skip, len(chunk)):]
-	return first(rows, page.Limit, func(template svc.Template) svc.Template {
-		template = cloneTemplate(template)
-		if template.Origin != nil {
-			template.Origin.Base = svc.Content{}
-		}
-		return template
-	}), nil
+	rows := sortedRows(s.templates, func(t svc.Template) bool {
+		return t.Scope == page.Scope && t.Owner == page.Owner &&
+			compareNames(t.Name, t.ID, page.AfterName, page.AfterID) > 0 &&
+			(page.Category == "" || t.Category != nil && *t.Category == page.Category) &&
+			(page.Tag == "" || slices.Contains(t.Tags, page.Tag))
+	}, func(a, b svc.Template) int { return compareNames(a.Name, a.ID, b.Name, b.ID) })
+	return first(rows[min(page.Skip, len(rows)):], page.Limit, listed), nil
 }
 
-// matches reports whether the template is in page's list, after its last row.
-func matches(t svc.Template, page svc.TemplatePage) bool {
-	return t.Scope == page.Scope && t.Owner == page.Owner &&
-		compareNames(t.Name, t.ID, page.AfterName, page.AfterID) > 0 &&
-		(page.Category == "" || t.Category != nil && *t.Category == page.Category) &&
-		(page.Tag == "" || slices.Contains(t.Tags, page.Tag))
+// listed returns a copy without the base.
+func listed(t svc.Template) svc.Template {
+	if t = cloneTemplate(t); t.Origin != nil {
+		t.Origin.Base = svc.Content{}
+	}
+	return t
 }
 
 func compareNames(nameA, idA, nameB, idB string) int {
@@ -70,9 +51,7 @@ func compareNames(nameA, idA, nameB, idB string) int {
 
 // ChangeTemplate implements [svc.TemplateStore].
 func (s *Store) ChangeTemplate(
-	ctx context.Context,
-	key svc.TemplateKey,
-	change func(*svc.Template) (bool, error),
+	ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error),
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -113,10 +92,7 @@ func (s *Store) keepVersion(was svc.Template, number int64) {
 
 // TemplateVersions implements [svc.TemplateStore].
 func (s *Store) TemplateVersions(
-	ctx context.Context,
-	key svc.TemplateKey,
-	before int64,
-	limit int,
+	ctx context.Context, key svc.TemplateKey, before int64, limit int,
 ) ([]svc.TemplateVersion, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
@@ -133,31 +109,24 @@ func (s *Store) TemplateVersions(
 
 // Installations implements [svc.TemplateStore].
 func (s *Store) Installations(
-	ctx context.Context,
-	page svc.InstallationPage,
+	ctx context.Context, page svc.InstallationPage,
 ) ([]svc.Installation, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var chunk []svc.Installation
-	for key, t := range s.templates {
-		if t.Origin != nil && key.Scope == page.Scope && key.Owner == page.Owner &&
-			key.ID > page.After {
-			origin := *t.Origin
-			origin.Base = svc.Content{}
-			chunk = append(chunk, svc.Installation{ID: key.ID, Origin: origin})
-		}
-	}
-	slices.SortFunc(chunk, func(a, b svc.Installation) int { return cmp.Compare(a.ID, b.ID) })
-	return first(chunk, page.Limit, same), nil
+	rows := sortedRows(s.templates, func(t svc.Template) bool {
+		return t.Origin != nil && t.Scope == page.Scope && t.Owner == page.Owner &&
+			t.ID > page.After
+	}, func(a, b svc.Template) int { return cmp.Compare(a.ID, b.ID) })
+	return first(rows, page.Limit, func(t svc.Template) svc.Installation {
+		return svc.Installation{ID: t.ID, Origin: *listed(t).Origin}
+	}), nil
 }
 
 // RebindTemplates implements [svc.TemplateStore].
 func (s *Store) RebindTemplates(
-	ctx context.Context,
-	source svc.SourceKey,
-	url string,
+	ctx context.Context, source svc.SourceKey, url string,
 ) ([]svc.TemplateKey, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
@@ -184,9 +153,7 @@ func (s *Store) RebindTemplates(
 
 // DeleteTemplate implements [svc.TemplateStore].
 func (s *Store) DeleteTemplate(
-	ctx context.Context,
-	key svc.TemplateKey,
-	check func(svc.Template) error,
+	ctx context.Context, key svc.TemplateKey, check func(svc.Template) error,
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err

@@ -11,8 +11,7 @@ import (
 
 // Atomically implements [svc.TransactionStore]. All other calls wait until fn returns.
 func (s *Store) Atomically(
-	ctx context.Context,
-	fn func(ctx context.Context, tx svc.Store) error,
+	ctx context.Context, fn func(ctx context.Context, tx svc.Store) error,
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err
