@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -203,12 +204,12 @@ func cloneGroup(group svc.Group) svc.Group {
 }
 
 func clonePolicy(policy svc.Policy) svc.Policy {
-	policy.Document = cloneBytes(policy.Document)
+	policy.Document = bytes.Clone(policy.Document)
 	return policy
 }
 
 func cloneBankPolicy(policy svc.BankPolicy) svc.BankPolicy {
-	policy.Document = cloneBytes(policy.Document)
+	policy.Document = bytes.Clone(policy.Document)
 	return policy
 }
 

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -39,7 +40,7 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.
 }
 
 func cloneAnswer(answer svc.KeptAnswer) svc.KeptAnswer {
-	answer.Key, answer.Request = cloneBytes(answer.Key), cloneBytes(answer.Request)
-	answer.Data = cloneBytes(answer.Data)
+	answer.Key, answer.Request = bytes.Clone(answer.Key), bytes.Clone(answer.Request)
+	answer.Data = bytes.Clone(answer.Data)
 	return answer
 }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -73,7 +74,7 @@ func (s *Store) ChangeAPIKey(
 	}
 	key.Description, key.Disabled = cloneText(as.Description), as.Disabled
 	key.ExpiresAt, key.RevokedAt = as.ExpiresAt, as.RevokedAt
-	key.Hash, key.Pepper, key.Seal = cloneBytes(as.Hash), as.Pepper, cloneBytes(as.Seal)
+	key.Hash, key.Pepper, key.Seal = bytes.Clone(as.Hash), as.Pepper, bytes.Clone(as.Seal)
 	put(s, s.keys, id, key)
 	s.recordChange(key.Target())
 	return nil
@@ -126,14 +127,14 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	}
 	defer s.mu.Unlock()
 	if _, there := s.kept[name]; !there {
-		put(s, s.kept, name, cloneBytes(value))
+		put(s, s.kept, name, bytes.Clone(value))
 		s.recordChange()
 	}
-	return cloneBytes(s.kept[name]), nil
+	return bytes.Clone(s.kept[name]), nil
 }
 
 func cloneKey(key svc.APIKey) svc.APIKey {
 	key.Description = cloneText(key.Description)
-	key.Hash, key.Seal = cloneBytes(key.Hash), cloneBytes(key.Seal)
+	key.Hash, key.Seal = bytes.Clone(key.Hash), bytes.Clone(key.Seal)
 	return key
 }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -75,6 +76,6 @@ func matchesFilter(r svc.AuditRecord, filter svc.AuditQuery) bool {
 }
 
 func cloneRecord(r svc.AuditRecord) svc.AuditRecord {
-	r.Previous, r.Hash = cloneBytes(r.Previous), cloneBytes(r.Hash)
+	r.Previous, r.Hash = bytes.Clone(r.Previous), bytes.Clone(r.Hash)
 	return r
 }

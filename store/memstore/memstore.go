@@ -3,7 +3,6 @@
 package memstore
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -146,7 +145,5 @@ func cloneText(s *string) *string {
 	}
 	return new(*s)
 }
-
-func cloneBytes[B ~[]byte](b B) B { return bytes.Clone(b) }
 
 func same[R any](row R) R { return row }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -120,13 +121,13 @@ func (s *Store) SourceFile(
 }
 
 func cloneFile(file svc.SourceFile) svc.SourceFile {
-	file.Data = cloneBytes(file.Data)
+	file.Data = bytes.Clone(file.Data)
 	return file
 }
 
 func cloneSource(source svc.Source) svc.Source {
 	source.Description = cloneText(source.Description)
-	source.SealedToken = cloneBytes(source.SealedToken)
-	source.SigningKey = cloneBytes(source.SigningKey)
+	source.SealedToken = bytes.Clone(source.SealedToken)
+	source.SigningKey = bytes.Clone(source.SigningKey)
 	return source
 }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -189,6 +190,6 @@ func cloneContent(content svc.Content) svc.Content {
 	content.Category = cloneText(content.Category)
 	content.Integrations = slices.Clone(content.Integrations)
 	content.Tags = slices.Clone(content.Tags)
-	content.Manifest = cloneBytes(content.Manifest)
+	content.Manifest = bytes.Clone(content.Manifest)
 	return content
 }
