@@ -23,9 +23,7 @@ func (s *Store) ChangeAccess(
 	return s.changeMany(ctx, "change access", func(
 		ctx context.Context, tx session,
 	) ([]svc.Target, error) {
-		// Writing this row first makes other changes of access wait, in every database.
-		const lock = `UPDATE svc_locks SET name = name WHERE name = 'access'`
-		if err := tx.touch(ctx, lock); err != nil {
+		if err := tx.lock(ctx, "access"); err != nil {
 			return nil, err
 		}
 		current, err := tx.currentAccess(ctx, named)

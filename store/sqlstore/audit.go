@@ -24,9 +24,7 @@ func (s *Store) AppendAudit(
 	ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord,
 ) error {
 	return s.transact(ctx, "append records", func(ctx context.Context, tx session) error {
-		// Writing this row first makes other appends wait, in every database.
-		const lock = `UPDATE svc_locks SET name = name WHERE name = 'audit'`
-		if err := tx.touch(ctx, lock); err != nil {
+		if err := tx.lock(ctx, "audit"); err != nil {
 			return err
 		}
 		last, err := oneOrNil(ctx, tx, scanRow,
@@ -104,29 +102,18 @@ const firstSince = ` AND number >= COALESCE((SELECT number FROM svc_audit
 func selectRecords(page svc.AuditQuery) (query string, args []any) {
 	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE number < $1`
 	args = []any{cmp.Or(page.Before, math.MaxInt64)}
-	where := func(condition string, value any) {
-		args = append(args, value)
-		query += " AND " + condition + " $" + strconv.Itoa(len(args))
+	where := func(given bool, conditions string, value any) {
+		if given {
+			args = append(args, value)
+			query += strings.ReplaceAll(conditions, "$1", "$"+strconv.Itoa(len(args)))
+		}
 	}
-	if page.ActorKind != "" {
-		where("actor_kind =", page.ActorKind)
-	}
-	if page.ActorID != "" {
-		where("actor_id =", page.ActorID)
-	}
-	if page.TargetKind != "" {
-		where("target_kind =", page.TargetKind)
-	}
-	if page.TargetID != "" {
-		where("target_id =", page.TargetID)
-	}
-	if !page.Since.IsZero() {
-		where("happened_at >=", page.Since.UnixMicro())
-		query += strings.ReplaceAll(firstSince, "$1", "$"+strconv.Itoa(len(args)))
-	}
-	if !page.Until.IsZero() {
-		where("happened_at <", page.Until.UnixMicro())
-	}
+	where(page.ActorKind != "", " AND actor_kind = $1", page.ActorKind)
+	where(page.ActorID != "", " AND actor_id = $1", page.ActorID)
+	where(page.TargetKind != "", " AND target_kind = $1", page.TargetKind)
+	where(page.TargetID != "", " AND target_id = $1", page.TargetID)
+	where(!page.Since.IsZero(), " AND happened_at >= $1"+firstSince, page.Since.UnixMicro())
+	where(!page.Until.IsZero(), " AND happened_at < $1", page.Until.UnixMicro())
 	args = append(args, page.Limit)
 	return query + " ORDER BY number DESC LIMIT ($" + strconv.Itoa(len(args)) + " + 0)", args
 }

@@ -40,9 +40,7 @@ func (s *Store) ClaimEvents(
 	}
 	var events []svc.Event
 	err = s.transact(ctx, "claim events", func(ctx context.Context, tx session) (err error) {
-		// Writing this row first makes other claims wait, in every database.
-		const lock = `UPDATE svc_locks SET name = name WHERE name = 'outbox'`
-		if err := tx.touch(ctx, lock); err != nil {
+		if err := tx.lock(ctx, "outbox"); err != nil {
 			return err
 		}
 		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1

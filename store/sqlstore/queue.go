@@ -112,12 +112,12 @@ func (q *queue) next() bool {
 	}
 	tx, err := q.begin(ctx)
 	if err != nil {
-		report(q.takeSeen(ctx), err)
+		report(q.take(ctx, func(_ int, j *job) bool { return j.seen }), err)
 		return true
 	}
 	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
 	q.gather()
-	if jobs := q.take(ctx); len(jobs) > 0 {
+	if jobs := q.take(ctx, func(n int, _ *job) bool { return n < batchMost }); len(jobs) > 0 {
 		q.run(tx, jobs)
 	}
 	return true
@@ -164,35 +164,22 @@ func (q *queue) look(abandon context.CancelFunc) bool {
 	return q.leading
 }
 
-// takeSeen removes and returns the jobs for which no transaction could begin.
-func (q *queue) takeSeen(ctx context.Context) []*job {
+// take removes and returns the jobs that wanted accepts; n is the number of jobs taken before j. It
+// takes none when all callers have left: the transaction has ended with them.
+func (q *queue) take(ctx context.Context, wanted func(n int, j *job) bool) (jobs []*job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.abandon = nil
 	if ctx.Err() != nil {
-		return nil // all callers have left
+		return nil
 	}
-	var jobs []*job
 	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
-		if j.seen {
-			jobs = append(jobs, j)
+		if !wanted(len(jobs), j) {
+			return false
 		}
-		return j.seen
+		jobs = append(jobs, j)
+		return true
 	})
-	return jobs
-}
-
-// take removes and returns the jobs that can begin now.
-func (q *queue) take(ctx context.Context) []*job {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.abandon = nil
-	if ctx.Err() != nil {
-		return nil // all callers have left, and the transaction has ended with them
-	}
-	n := min(batchMost, len(q.waiting))
-	jobs := slices.Clone(q.waiting[:n])
-	q.waiting = slices.Delete(q.waiting, 0, n)
 	return jobs
 }
 

@@ -46,7 +46,6 @@ type work func(ctx context.Context, tx session) error
 type statement interface {
 	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, args ...any) *sql.Row
 }
 
 func (s session) statement(ctx context.Context, query string) (statement, error) {
@@ -88,10 +87,6 @@ func (u unprepared) ExecContext(ctx context.Context, args ...any) (sql.Result, e
 
 func (u unprepared) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
 	return u.tx.QueryContext(ctx, u.query, args...)
-}
-
-func (u unprepared) QueryRowContext(ctx context.Context, args ...any) *sql.Row {
-	return u.tx.QueryRowContext(ctx, u.query, args...)
 }
 
 // exec runs a statement and returns how many rows it wrote.
@@ -138,6 +133,11 @@ func (s session) touch(ctx context.Context, query string) error {
 	return err
 }
 
+// lock writes the row with that name, which makes other lockers of it wait, in every database.
+func (s session) lock(ctx context.Context, name string) error {
+	return s.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = '`+name+`'`)
+}
+
 type scanner interface{ Scan(dest ...any) error }
 
 // orZero scans a column that is null where a join found nothing. Null becomes the zero value.
@@ -164,15 +164,14 @@ func one[R any](
 	ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any,
 ) (R, error) {
 	var row R
-	err := s.await(ctx, func(ctx context.Context, _ *hearing) error {
-		stmt, err := s.statement(ctx, query)
-		if err == nil {
-			row, err = scan(stmt.QueryRowContext(ctx, args...))
-		}
-		return err
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return *new(R), svc.ErrNotFound
+	found := false
+	err := each(ctx, s, func(r scanner) (enough bool, err error) {
+		found = true
+		row, err = scan(r)
+		return false, err
+	}, query, args...)
+	if err == nil && !found {
+		err = svc.ErrNotFound
 	}
 	return row, err
 }

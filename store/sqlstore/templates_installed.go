@@ -34,9 +34,8 @@ func (s *Store) RebindTemplates(
 	err := s.changeMany(ctx, "re-bind templates", func(
 		ctx context.Context, tx session,
 	) ([]svc.Target, error) {
-		// Only one runs at a time, in every database: each locks many rows, in no fixed order.
-		const lock = `UPDATE svc_locks SET name = name WHERE name = 'installations'`
-		if err := tx.touch(ctx, lock); err != nil {
+		// Only one runs at a time: each locks many rows, in no fixed order.
+		if err := tx.lock(ctx, "installations"); err != nil {
 			return nil, err
 		}
 		var err error
