@@ -61,12 +61,7 @@ var schemas atomic.Int64
 // Schema returns the URL of a new, empty schema on the shared server. The end of the test drops it.
 func Schema(t testing.TB) string {
 	t.Helper()
-	return SchemaOn(t, Server(t))
-}
-
-// SchemaOn is [Schema] on another server.
-func SchemaOn(t testing.TB, server string) string {
-	t.Helper()
+	server := Server(t)
 	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
 	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
 	if err := execute(unsafe, "CREATE SCHEMA "+name); err != nil {
