@@ -59,7 +59,7 @@ func TestSecretsAreNowhereElse(t *testing.T) {
 // told lists texts that must be there at the end, by place.
 var told = [][2]string{
 	{"log, JSON", "a value"}, {"log, text", "a value"}, {"log, text", "read API key: duplicate key: "}, {"log, text", "unavailable: connection lost: "}, {"log, text", "panic: told "},
-	{"log, text", "checked just now, try again later: duplicate key: "}, {"log, text", "connection refused"}, {"log, text", "not written: "}, {"log, text", "database is closed"},
+	{"log, text", "checked now: try again later: duplicate key: "}, {"log, text", "connection refused"}, {"log, text", "not written: "}, {"log, text", "database is closed"},
 	{"log, text", "source_failed"}, {"log, text", "route=\"POST /ext/svc/me/api-keys/{key_id}/rotate\""},
 	{"events", "api_key.issued"}, {"events", "api_key.changed"}, {"events", "api_key.revoked"}, {"events", "source.registered"}, {"events", "template.installed"},
 	{"errors", "a valid bearer token is required"}, {"errors", "cannot be read with this server's sealing key"}, {"values", "IssuedKey"}, {"values", "Templates:"},
