@@ -141,11 +141,14 @@ func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
 	return a
 }
 
-// subject returns the subject of decisions about a principal. It is closed for an unknown or
-// inactive one: unlike a decision, an analysis has no host that could vouch for a user without a
-// row.
-func (r *roster) subject(who Identity) policy.Subject {
-	return r.snapshot(AccessQuery{Identity: who}).subject(who)
+// subject returns the subject of decisions about a principal, narrowed by a scoping policy. "": it
+// is not narrowed. The subject is closed for an unknown or inactive principal: unlike a decision,
+// an analysis has no host that could vouch for a user without a row.
+func (r *roster) subject(who Identity, narrowedBy string) policy.Subject {
+	snapshot := r.snapshot(AccessQuery{Identity: who, ScopingPolicyID: narrowedBy})
+	subject := snapshot.subject(who)
+	snapshot.narrow(&subject, narrowedBy)
+	return subject
 }
 
 // census groups all principals by their policies. It is incomplete when the call ends early: check
@@ -195,7 +198,7 @@ func (r *roster) census(call policy.Call) *policy.Census {
 // add adds members that share one subject, that of the first of them. There is at least one.
 func (r *roster) add(census *policy.Census, members ...policy.Member) {
 	first := Identity{Kind: Kind(members[0].Kind), ID: members[0].ID}
-	census.Add(r.subject(first), members...)
+	census.Add(r.subject(first, ""), members...)
 }
 
 // with returns the rows after a normalized bundle is applied. It decides as Apply does and writes

@@ -158,6 +158,9 @@ func (s *guard) snapshotStanding(
 	// no reason to refuse what the host vouches for. An inactive row stays closed.
 	subject, holder := snapshot.subject(of), &copies.Standing{Generation: snapshot.Generation}
 	account, user := snapshot.ServiceAccount, snapshot.User
+	if user != nil && of.Kind != KindUnmapped {
+		holder.User = user.ID
+	}
 	switch {
 	case of.Kind == KindUser && user == nil:
 		subject.Closed = ""

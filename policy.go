@@ -20,9 +20,9 @@ import (
 const ActionRecall = "bank:recall"
 
 // Question asks what a principal or sender may do. ServiceAccountID takes precedence over UserID,
-// UserID over Sender; one of them is required. Bank, Channel, Topic and the id of a Sender have 1
-// to [MaxIDLength] printable characters, and may contain slashes. All other fields are ids. Fields
-// without precedence are still checked.
+// UserID over Sender; one of them is required, unless Me is true. Bank, Channel, Topic and the id
+// of a Sender have 1 to [MaxIDLength] printable characters, and may contain slashes. All other
+// fields are ids. Fields without precedence are still checked.
 type Question struct {
 	Bank             string // required
 	Action           string // "" means ActionRecall
@@ -33,6 +33,9 @@ type Question struct {
 	// Channel and Topic are the rest of the context, which overrides of the bank's policy compare.
 	// "": none.
 	Channel, Topic string
+	// Me asks about the caller, as its key narrows it. The caller needs no action for that. The four
+	// fields that name a subject are then "".
+	Me bool
 	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. An
 	// unknown one is a denial. With a Sender it is CodeInvalid. "": none.
 	ScopingPolicyID string
@@ -212,20 +215,145 @@ type Policies struct {
 // reads one snapshot of the store in one call, never the cache. An unknown or inactive user or
 // service account is a denial, not an error; an unmapped sender has what the bank gives to the
 // public. The actions that a host vouches for ([Principal].Actions) do not count. by needs
-// [ActionUsersRead]. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+// [ActionUsersRead].
+//
+// A caller that asks about itself (Me) needs no action, and what the host vouches for counts.
+// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
 		return Resolution{}, err
 	}
-	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	if q.Me {
+		asked.Identity, asked.ScopingPolicyID = by.Identity(), by.ScopingPolicyID
+		q.ScopingPolicyID = by.ScopingPolicyID
+		if err := authorizeSelf(by); err != nil {
+			return Resolution{}, err
+		}
+	} else if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		return Resolution{}, err
 	}
 	snapshot, err := s.store.Access(ctx, asked)
 	if err != nil {
 		return Resolution{}, fault("read access", err)
 	}
-	return resolve(s.compiler, snapshot, asked, q, math.MaxInt)
+	r, err := resolve(s.compiler, snapshot, asked, q, math.MaxInt)
+	if err != nil || !q.Me || r.Outcome != ImplicitDeny || len(by.vouched()) == 0 {
+		return r, err
+	}
+	d, err := s.decide(ctx, by.holder(), cmp.Or(q.Action, ActionRecall), q.Bank, &policy.Context{}, 0)
+	if d = d.Vouch(by.vouched()); d.Allowed() {
+		r.Outcome, r.Reason = Allow, d.Reason()
+	}
+	return r, err
+}
+
+// authorizeSelf refuses callers without rights of their own.
+func authorizeSelf(by Principal) error {
+	if by.Kind != KindUser && by.Kind != KindServiceAccount {
+		return forbidden("only a user or a service account has rights of its own")
+	}
+	return nil
+}
+
+// MaxQuestions is how many questions one call of [Policies.Decide] may ask.
+const MaxQuestions = 1000
+
+// Answer is the answer to a [Question], without the reasons of each statement.
+type Answer struct {
+	Decision
+	ResolvedUserID *string // the user, or the service account's owner; nil: unknown
+}
+
+// Decide answers up to [MaxQuestions] questions, in their order. It answers as [Policies.Resolve]
+// does, but from the cache and without a trace: a question takes about a microsecond.
+//
+// by needs [ActionUsersRead], unless all questions are about the caller (Me). Each answer is of one
+// state of the store. When the store changes during the call, two answers may be of two states.
+//
+// Errors: CodeInvalid, with pointers such as /1/bank (the second question), CodeForbidden,
+// CodeUnavailable. An error never means allow.
+func (s *Policies) Decide(
+	ctx context.Context, by Principal, questions ...Question,
+) ([]Answer, error) {
+	subjects, err := s.subjects(ctx, by, questions)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]Answer, len(questions))
+	for i, q := range questions {
+		if answers[i], err = s.answer(ctx, by, q, subjects[i]); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// subjects returns what each question names. It refuses wrong questions, and a caller that may not
+// ask them.
+func (s *Policies) subjects(
+	ctx context.Context, by Principal, questions []Question,
+) ([]AccessQuery, error) {
+	if len(questions) > MaxQuestions {
+		return nil, Invalid("", fmt.Sprintf("must be at most %d questions", MaxQuestions))
+	}
+	var c checker
+	subjects, others := make([]AccessQuery, len(questions)), false
+	for i, q := range questions {
+		var err error
+		subjects[i], err = q.check()
+		for _, problem := range Errors(err) {
+			c.add(fmt.Sprintf("/%d/%s", i, problem.Field), problem.Message)
+		}
+		others = others || !q.Me
+	}
+	if err := c.err(); err != nil || !others {
+		return subjects, cmp.Or(err, fault("decide", ctx.Err()))
+	}
+	return subjects, s.authorize(ctx, by, ActionUsersRead)
+}
+
+// answer decides a checked question.
+func (s *Policies) answer(
+	ctx context.Context, by Principal, q Question, subject AccessQuery,
+) (a Answer, err error) {
+	if q.Me && by.Kind == KindHost {
+		return Answer{Decision: hostMay}, nil
+	}
+	provider, sender, _ := strings.Cut(q.Sender, ":")
+	holder := subject.Identity.narrowed(q.ScopingPolicyID)
+	if q.Me {
+		holder = by.holder()
+	} else if subject.Identity == (Identity{}) {
+		if holder, err = s.sender(ctx, copies.Sender{Provider: provider, ID: sender}); err != nil {
+			return Answer{}, err
+		}
+	}
+	standing, bank, err := s.standing(ctx, holder, q.Bank)
+	if err != nil {
+		return Answer{}, err
+	}
+	in := policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic}
+	a.of = standing.Rights.Decide(cmp.Or(q.Action, ActionRecall), q.Bank, &in, bank)
+	if q.Me {
+		a.of = a.of.Vouch(by.vouched())
+	}
+	if standing.User != "" {
+		a.ResolvedUserID = &standing.User
+	}
+	return a, nil
+}
+
+// sender returns whose rights a sender has: those of the active user with that channel, or those of
+// the public.
+func (s *Policies) sender(ctx context.Context, of copies.Sender) (copies.Holder, error) {
+	return s.copies.LoadSender(ctx, of, func() (copies.Holder, int64, error) {
+		snapshot, err := s.store.Access(ctx, AccessQuery{
+			Channel: Channel{Provider: of.Provider, SenderID: of.ID},
+		})
+		s.copies.Hear(snapshot.Generation)
+		return snapshot.sender().narrowed(""), snapshot.Generation, fault("read access", err)
+	})
 }
 
 // resolve explains the decision of a checked query. It refuses a subject that more than most
@@ -283,8 +411,11 @@ func (q Question) check() (AccessQuery, error) {
 		asked.Identity = Identity{Kind: KindUser, ID: q.UserID}
 	case q.Sender != "":
 		asked.Channel = Channel{Provider: provider, SenderID: sender}
-	default:
+	case !q.Me:
 		c.add("user_id", "is required, unless sa_id or sender is given")
+	}
+	if q.Me && (asked.Identity != (Identity{}) || q.Sender != "" || q.ScopingPolicyID != "") {
+		c.add("user_id", "must be absent: the question is about the caller")
 	}
 	if q.ScopingPolicyID != "" {
 		c.id("scoping_policy_id", q.ScopingPolicyID)

@@ -126,6 +126,8 @@ func cited(found []policy.Cited) []Cited {
 // unless its id ends in an asterisk and so reads like a pattern. The elements share what their
 // Parameters point to.
 //
+// [Me] asks about the caller, as its key narrows it. The caller needs no action for that.
+//
 // WhatCan checks every pair of an action pattern and a bank pattern: a few thousand of each take
 // seconds. It stops when ctx ends.
 //
@@ -133,6 +135,7 @@ func cited(found []policy.Cited) []Cited {
 func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
 	var c checker
 	switch who.Kind {
+	case kindMe:
 	case KindUser:
 		c.id("user_id", who.ID)
 	case KindServiceAccount:
@@ -143,14 +146,20 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	narrowedBy := ""
+	if who == Me {
+		who, narrowedBy = by.Identity(), by.ScopingPolicyID
+		if err := authorizeSelf(by); err != nil {
+			return nil, err
+		}
+	} else if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		return nil, err
 	}
 	all, err := s.everybody(ctx)
 	if err != nil {
 		return nil, err
 	}
-	subject := all.subject(who)
+	subject := all.subject(who, narrowedBy)
 	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(all.world().Shut()))
 	if err := ctx.Err(); err != nil {
 		return nil, fault("list what a principal can do", err)
@@ -187,6 +196,9 @@ func (s *Policies) Simulate(
 	ctx context.Context, by Principal, overlay Bundle, q Question,
 ) (Resolution, error) {
 	asked, wrong := q.check()
+	if q.Me {
+		wrong = errors.Join(wrong, Invalid("user_id", "is required: a simulation names its subject"))
+	}
 	compiler := s.compiler.Apart(ctx)
 	_, after, changed, err := s.overlaid(ctx, by, compiler, overlay, wrong)
 	if err != nil {

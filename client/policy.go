@@ -27,7 +27,10 @@ func (c *Policies) Simulate(
 	if err != nil {
 		return svc.Resolution{}, err
 	}
-	body := wire.Simulation{Bundle: bundle, Query: wire.Query(q)}
+	body := wire.Simulation{Bundle: bundle, Query: wire.Query{
+		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.ServiceAccountID, UserID: q.UserID,
+		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
+	}}
 	resolution, err := c.resolve(ctx, at("POST /debug/simulate").with(body))
 	return resolution, outOfBody(err)
 }

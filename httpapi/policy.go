@@ -78,7 +78,11 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return within(err)
 	}
-	q := svc.Question(in.Query)
+	q := svc.Question{
+		Bank: in.Query.Bank, Action: in.Query.Action, ServiceAccountID: in.Query.ServiceAccountID,
+		UserID: in.Query.UserID, Sender: in.Query.Sender, Channel: in.Query.Channel,
+		Topic: in.Query.Topic, ScopingPolicyID: in.Query.ScopingPolicyID,
+	}
 	resolution, err := h.service.Policies.Simulate(r.Context(), r.by, bundle, q)
 	return sendResult(w, resolution, within(err), wireResolution)
 }

@@ -34,6 +34,7 @@ type Copies struct {
 	generations
 	holders *cache.Cache[Holder, *Standing]
 	banks   *cache.Cache[string, Bank]
+	senders *cache.Cache[Sender, *mapped]
 	seed    maphash.Seed // of both
 	keys    *keys
 
@@ -56,6 +57,8 @@ var public = Holder{Kind: policy.Unmapped}
 type Standing struct {
 	Rights   *policy.Rights
 	Inactive bool // its own row says so
+	// User is the user with a row whose rights count: the holder, or its owner. "": none.
+	User string
 	// KeysRest: nobody may act with its keys. The holder or its owner is inactive, or the service
 	// account no longer exists.
 	KeysRest   bool
@@ -99,7 +102,11 @@ func New(
 	) (int64, *cache.Share) {
 		return cache.Allocated(len(id)), b.Policy.Share()
 	})
-	c.clears = []func(){c.holders.Clear, c.banks.Clear, c.keys.Clear}
+	c.senders = cache.NewWithin(keptBanks, func(s Sender) uint64 { return c.hash(s.ID) }, budget,
+		func(s Sender, m *mapped) (int64, *cache.Share) {
+			return cache.Size(s) + cache.Size(m.holder) + mappedBytes, nil
+		})
+	c.clears = []func(){c.holders.Clear, c.banks.Clear, c.senders.Clear, c.keys.Clear}
 	return c
 }
 
@@ -181,10 +188,11 @@ func (c *Copies) DropAccount(id string) {
 	}
 }
 
-// DropHolders forgets all holders.
+// DropHolders forgets all holders, and to which users senders belong.
 func (c *Copies) DropHolders() {
 	if c != nil {
 		c.holders.Clear()
+		c.senders.Clear()
 	}
 }
 
@@ -259,6 +267,47 @@ func (c *Copies) LoadStanding(
 		return found{s, b.Policy}, err
 	})
 	return f.holder, f.bank, err
+}
+
+// Sender names a sender of a provider.
+type Sender struct{ Provider, ID string }
+
+// mapped is the holder that a sender belonged to at a generation.
+type mapped struct {
+	holder     Holder
+	generation int64
+}
+
+const mappedBytes = 64 // of a mapped, without its texts
+
+// LoadSender returns the holder that a sender belongs to: the cached one, or what read returns.
+func (c *Copies) LoadSender(
+	ctx context.Context, sender Sender,
+	read func() (holder Holder, generation int64, err error),
+) (Holder, error) {
+	if c == nil {
+		holder, _, err := read()
+		return holder, err
+	}
+	get := func() (Holder, bool) {
+		v, fresh := c.view()
+		m, found := c.senders.Get(sender)
+		if !fresh || !found || !v.Holds(m.generation) {
+			return Holder{}, false
+		}
+		return m.holder, true
+	}
+	if holder, ok := get(); ok {
+		return holder, nil
+	}
+	c.begin()
+	return load(ctx, c.senders, sender, get, func(fence cache.Fence) (Holder, error) {
+		holder, generation, err := read()
+		if err == nil {
+			c.senders.Put(fence, sender, &mapped{holder, generation})
+		}
+		return holder, err
+	})
 }
 
 // turns is a cache that gives turns to load a value.
