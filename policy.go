@@ -259,11 +259,16 @@ func authorizeSelf(by Principal) error {
 // MaxQuestions is how many questions one call of [Policies.Decide] may ask.
 const MaxQuestions = 1000
 
-// Answer is the answer to a [Question], without the reasons of each statement.
+// Answer is the answer to a [Question], without the reasons.
 type Answer struct {
-	Decision
-	ResolvedUserID *string // the user, or the service account's owner; nil: unknown
+	Outcome           Outcome
+	Parameters        Parameters // zero when denied
+	EffectiveStrategy *string    // nil: none, or denied
+	ResolvedUserID    *string    // the user, or the service account's owner; nil: unknown
 }
+
+// Allowed reports whether the subject may do the action.
+func (a Answer) Allowed() bool { return a.Outcome == Allow }
 
 // Decide answers up to [MaxQuestions] questions, in their order. It answers as [Policies.Resolve]
 // does, but from the cache and without a trace: a question takes about a microsecond.
@@ -318,7 +323,7 @@ func (s *Policies) answer(
 	ctx context.Context, by Principal, q Question, subject AccessQuery,
 ) (a Answer, err error) {
 	if q.Me && by.Kind == KindHost {
-		return Answer{Decision: hostMay}, nil
+		return Answer{Outcome: Allow}, nil
 	}
 	provider, sender, _ := strings.Cut(q.Sender, ":")
 	holder := subject.Identity.narrowed(q.ScopingPolicyID)
@@ -334,9 +339,13 @@ func (s *Policies) answer(
 		return Answer{}, err
 	}
 	in := policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic}
-	a.of = standing.Rights.Decide(cmp.Or(q.Action, ActionRecall), q.Bank, &in, bank)
+	d := standing.Rights.Decide(cmp.Or(q.Action, ActionRecall), q.Bank, &in, bank)
 	if q.Me {
-		a.of = a.of.Vouch(by.vouched())
+		d = d.Vouch(by.vouched())
+	}
+	a = Answer{Outcome: Outcome(d.Outcome()), Parameters: Parameters(d.Parameters())}
+	if strategy, set := d.Strategy(); set {
+		a.EffectiveStrategy = &strategy
 	}
 	if standing.User != "" {
 		a.ResolvedUserID = &standing.User

@@ -8,21 +8,6 @@ import (
 	"github.com/matryer/is"
 )
 
-// answerOf is what an Answer and a Resolution both say.
-type answerOf struct {
-	Outcome    svc.Outcome
-	Parameters svc.Parameters
-	Strategy   string
-	User       string
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // Decide answers each question as Resolve does, before and after the cache has it, and after a change.
 func TestDecideIsResolve(t *testing.T) {
 	forEachWorld(t, 60, func(t *testing.T, w *worlds) {
@@ -42,11 +27,9 @@ func TestDecideIsResolve(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					strategy, _ := answers[i].Strategy()
-					got := answerOf{answers[i].Outcome(), answers[i].Parameters(), strategy, deref(answers[i].ResolvedUserID)}
-					want := answerOf{r.Outcome, r.Parameters, deref(r.EffectiveStrategy), deref(r.ResolvedUserID)}
-					if string(encoded(got)) != string(encoded(want)) {
-						t.Errorf("%+v: %s, and Resolve says %s", q, encoded(got), encoded(want))
+					want := svc.Answer{Outcome: r.Outcome, Parameters: r.Parameters, EffectiveStrategy: r.EffectiveStrategy, ResolvedUserID: r.ResolvedUserID}
+					if string(encoded(answers[i])) != string(encoded(want)) || answers[i].Allowed() != (r.Outcome == svc.Allow) {
+						t.Errorf("%+v: %s, and Resolve says %s", q, encoded(answers[i]), encoded(want))
 					}
 				}
 			}
@@ -79,8 +62,8 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if answers[0].Outcome() != want.Outcome() || r.Outcome != want.Outcome() {
-					t.Errorf("%+v, %+v: Decide says %s, Resolve %s, the Service %s", p, q, answers[0].Outcome(), r.Outcome, want.Outcome())
+				if answers[0].Outcome != want.Outcome() || r.Outcome != want.Outcome() {
+					t.Errorf("%+v, %+v: Decide says %s, Resolve %s, the Service %s", p, q, answers[0].Outcome, r.Outcome, want.Outcome())
 				}
 			}
 			p.Actions = nil
