@@ -9,9 +9,14 @@ import (
 )
 
 // Resolve decides an action on a bank and returns the parameters and the reasons. An unknown or
-// inactive user or service account is a denial, not an error. Errors: CodeInvalid, CodeForbidden.
+// inactive user or service account is a denial, not an error. A question about the caller (Me)
+// needs no action. Errors: CodeInvalid, CodeForbidden.
 func (c *Policies) Resolve(ctx context.Context, q svc.Question) (svc.Resolution, error) {
-	return c.resolve(ctx, at("GET /debug/resolve").where(
+	route := "GET /debug/resolve"
+	if q.Me {
+		route = "GET /me/resolve" // refuses the keys that name a subject
+	}
+	return c.resolve(ctx, at(route).where(
 		"bank", q.Bank, "action", q.Action, "sa_id", q.ServiceAccountID, "user_id", q.UserID,
 		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic,
 		"scoping_policy_id", q.ScopingPolicyID,

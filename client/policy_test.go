@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
 	"github.com/matryer/is"
 )
 
@@ -32,6 +33,22 @@ func TestResolve(t *testing.T) {
 		outcomes[got.Outcome] = true
 	}
 	is.Equal(len(outcomes), 3)
+}
+
+// A client asks about itself. That it may not name anybody else then is for the server to say.
+func TestResolveMe(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	mine := must(client.New(client.Config{BaseURL: s.server.URL + "/ext/svc", Token: "session-of-alice/"}))
+	for _, q := range []svc.Question{{Bank: "support"}, {Bank: "other", Action: "bank:retain", Channel: "#ops", Topic: "t"}, {Bank: "support", Action: "bank:delete"}} {
+		q.Me = true
+		got, err := mine.Policies.Resolve(ctx, q)
+		is.NoErr(err)
+		is.Equal(got, spliced(must(s.Policies.Resolve(ctx, svc.Principal{Kind: svc.KindUser, ID: "alice"}, q))))
+		q.UserID = "alice"
+		_, err = mine.Policies.Resolve(ctx, q)
+		is.Equal(refused(err).Field, "user_id")
+	}
 }
 
 // spliced is a resolution whose policy is compact, as it is written.

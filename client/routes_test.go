@@ -14,7 +14,7 @@ import (
 )
 
 // Every route is called by a method of a noun, and every method calls exactly one: a method that
-// takes a holder calls one for the caller and one for a user.
+// takes a holder or a question calls one for the caller and one for a user.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	s := newSite(t)
 	called := map[string]string{}
@@ -47,8 +47,11 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 
 // holders are those to call a method with.
 func holders(method reflect.Method) []svc.Identity {
-	if method.Type.NumIn() > 2 && method.Type.In(2) == reflect.TypeFor[svc.Identity]() {
-		return []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}}
+	if method.Type.NumIn() > 2 {
+		switch method.Type.In(2) {
+		case reflect.TypeFor[svc.Identity](), reflect.TypeFor[svc.Question]():
+			return []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}}
+		}
 	}
 	return []svc.Identity{{}}
 }
@@ -58,9 +61,13 @@ func invoke(ctx context.Context, noun reflect.Value, method reflect.Method, hold
 	in := []reflect.Value{noun, reflect.ValueOf(ctx)}
 	for i := 2; i < method.Type.NumIn(); i++ {
 		arg := reflect.New(method.Type.In(i)).Elem()
-		if arg.Type() == reflect.TypeFor[svc.Identity]() {
+		switch arg.Type() {
+		case reflect.TypeFor[svc.Identity]():
 			arg.Set(reflect.ValueOf(holder))
-		} else {
+		case reflect.TypeFor[svc.Question]():
+			fill(arg)
+			arg.FieldByName("Me").SetBool(holder == svc.Me)
+		default:
 			fill(arg)
 		}
 		in = append(in, arg)

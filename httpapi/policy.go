@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -18,6 +19,18 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 		Topic: q.text("topic"), ScopingPolicyID: q.text("scoping_policy_id"),
 	})
 	return sendResult(w, resolution, err, wireResolution)
+}
+
+func (h *Handler) resolveMe(w http.ResponseWriter, r *request) error {
+	keys := url.Values(r.query)
+	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, svc.Question{
+		Me: true, Bank: keys.Get("bank"), Action: keys.Get("action"),
+		Channel: keys.Get("channel"), Topic: keys.Get("topic"),
+	})
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, wireResolution(resolution))
 }
 
 func wireResolution(r svc.Resolution) wire.Resolution {

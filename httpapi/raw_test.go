@@ -171,7 +171,7 @@ func TestEveryByteInAQuery(t *testing.T) {
 	everyByte(func(b string) {
 		for _, target := range []string{
 			"/admin/templates?tag=" + b, "/admin/templates?category=x" + b + "&tag=a", "/admin/templates?" + b, "/admin/templates?limit=" + b, "/me/api-keys?cursor=" + b,
-			"/debug/resolve?user_id=a&bank=" + b, "/debug/resolve?bank=b&sender=" + b + ":" + b, "/debug/who-can?bank=" + b, "/admin/source-templates?q=" + b, "/me/api-keys?view=" + b,
+			"/debug/resolve?user_id=a&bank=" + b, "/debug/resolve?bank=b&sender=" + b + ":" + b, "/me/resolve?bank=" + b + "&topic=" + b, "/debug/who-can?bank=" + b, "/admin/source-templates?q=" + b, "/me/api-keys?view=" + b,
 		} {
 			first := "GET /ext/svc" + target + " HTTP/1.1"
 			s.oneOf(first, s.talk(s.lines(first, key)), 1, 200, 400)

@@ -31,6 +31,9 @@ var routes = []route{
 	}},
 	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan, queryKeys{"bank", "action"}},
 	{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
+	{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, queryKeys{
+		"bank", "action", "channel", "topic",
+	}},
 
 	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources, queryKeys{"view"}},
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, queryKeys{"view"}},

@@ -172,8 +172,11 @@ func entitled(target string) string {
 	return "admin"
 }
 
-// barred returns a caller without the rights.
+// barred returns a caller without the rights. "": every caller has them.
 func barred(target string) string {
+	if strings.HasPrefix(target, "/me/resolve") {
+		return ""
+	}
 	if strings.HasPrefix(target, "/me/") {
 		return "ci"
 	}

@@ -107,7 +107,7 @@ func (s *site) exchange(route httpapi.Route, id, escaped, key string) exchange {
 	switch route.Path {
 	case "/debug/resolve":
 		target += "?bank=b&user_id=" + url.QueryEscape(id)
-	case "/debug/who-can":
+	case "/debug/who-can", "/me/resolve":
 		target += "?bank=" + url.QueryEscape(id)
 	}
 	body := strings.ReplaceAll(bodies[route.Method+" "+route.Path], "{id}", strings.ReplaceAll(id, `"`, `\"`))
