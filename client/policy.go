@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -21,6 +23,69 @@ func (c *Policies) Resolve(ctx context.Context, q svc.Question) (svc.Resolution,
 		"sender", q.Sender, "channel", q.Channel, "topic", q.Topic,
 		"scoping_policy_id", q.ScopingPolicyID,
 	))
+}
+
+// Decide answers up to [svc.MaxQuestions] questions in one request, in their order, without the
+// reasons. A question names one of a user, a service account and a sender, or is about the caller
+// (Me). It has no ScopingPolicyID. Errors: CodeInvalid, with pointers such as /1/bank (the second
+// question), CodeForbidden.
+func (c *Policies) Decide(ctx context.Context, questions ...svc.Question) ([]svc.Answer, error) {
+	body := wire.Decide{Queries: make([]wire.DecideQuery, len(questions))}
+	for i, q := range questions {
+		var err error
+		if body.Queries[i], err = decideQuery(fmt.Sprint("/", i), q); err != nil {
+			return nil, err
+		}
+	}
+	answers, err := call(ctx, c.conn, at("POST /decide").with(body), answersOf)
+	if err == nil && len(answers) != len(questions) {
+		err = &svc.Error{
+			Code: svc.CodeInternal, Message: "the server has not answered each question",
+		}
+	}
+	if err != nil {
+		return nil, svc.Relocate(err, func(e *svc.Error) string {
+			return strings.TrimPrefix(e.Field, "/queries")
+		})
+	}
+	return answers, nil
+}
+
+// decideQuery returns a question as the server takes it. A question without a subject gets an empty
+// one, which the server refuses. It would take none for a question about the caller.
+func decideQuery(at string, q svc.Question) (wire.DecideQuery, error) {
+	out := wire.DecideQuery{
+		Bank: q.Bank, Action: cmp.Or(q.Action, svc.ActionRecall), Channel: q.Channel, Topic: q.Topic,
+	}
+	named := false
+	for _, subject := range []struct {
+		id string
+		to **string
+	}{{q.ServiceAccountID, &out.SAID}, {q.UserID, &out.UserID}, {q.Sender, &out.Sender}} {
+		if subject.id != "" {
+			*subject.to, named = &subject.id, true
+		}
+	}
+	switch {
+	case q.ScopingPolicyID != "":
+		return out, svc.Invalid(at+"/scoping_policy_id", "must be absent: only Resolve takes it")
+	case q.Me && named:
+		return out, svc.Invalid(at+"/user_id", "must be absent: the question is about the caller")
+	case !q.Me && !named:
+		out.UserID = new("")
+	}
+	return out, nil
+}
+
+func answersOf(in wire.Decisions) []svc.Answer {
+	out := make([]svc.Answer, len(in.Decisions))
+	for i, d := range in.Decisions {
+		out[i] = svc.Answer{
+			Outcome: svc.Outcome(d.Decision), Parameters: svc.Parameters(d.Access.Parameters),
+			EffectiveStrategy: d.EffectiveStrategy, ResolvedUserID: d.Access.ResolvedUserID,
+		}
+	}
+	return out
 }
 
 // Simulate answers a query as Resolve would after a bundle was applied. It writes nothing. Errors:

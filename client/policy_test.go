@@ -51,6 +51,48 @@ func TestResolveMe(t *testing.T) {
 	}
 }
 
+func TestDecide(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	questions := append(queries[:len(queries)-1:len(queries)-1], svc.Question{Me: true, Bank: "*", Action: "iam:users:read"}) // without the narrowed one
+	got, err := s.client.Policies.Decide(ctx, questions...)
+	is.NoErr(err)
+	is.Equal(got, must(s.Policies.Decide(ctx, admin, questions...)))
+	is.True(got[0].Allowed() && !got[3].Allowed() && got[len(got)-1].Allowed())
+	got, err = s.client.Policies.Decide(ctx)
+	is.NoErr(err)
+	is.Equal(got, []svc.Answer{})
+}
+
+// Pointers lead into the questions. A question that the server would take for another is refused.
+func TestDecideRefuses(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	for _, c := range []struct {
+		question svc.Question
+		field    string
+	}{
+		{svc.Question{UserID: "alice"}, "/1/bank"},
+		{svc.Question{Bank: "\xff", UserID: "alice"}, "/1/bank"},
+		{svc.Question{Bank: "b", Sender: "x"}, "/1/sender"},
+		{svc.Question{Bank: "b"}, "/1/user_id"},
+		{svc.Question{Bank: "b", Me: true, Sender: "a:1"}, "/1/user_id"},
+		{svc.Question{Bank: "b", UserID: "alice", ServiceAccountID: "robot"}, "/1"},
+		{svc.Question{Bank: "b", UserID: "alice", ScopingPolicyID: "recalls"}, "/1/scoping_policy_id"},
+	} {
+		_, err := s.client.Policies.Decide(ctx, svc.Question{Me: true, Bank: "b"}, c.question)
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.Equal(refused(err).Field, c.field)
+	}
+	_, err := s.client.Policies.Decide(ctx, make([]svc.Question, svc.MaxQuestions+1)...)
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	_, err = s.client.As("session-of-bob/").Policies.Decide(ctx, queries[0])
+	is.Equal(refused(err).Code, svc.CodeForbidden)
+	short := dial(t, says(200, "application/json", `{"decisions": []}`))
+	_, err = short.Policies.Decide(ctx, queries[0])
+	is.Equal(refused(err).Code, svc.CodeInternal)
+}
+
 // spliced is a resolution whose policy is compact, as it is written.
 func spliced(r svc.Resolution) svc.Resolution {
 	if r.BankPolicy != nil {

@@ -77,6 +77,7 @@ func TestChangesAreNotTriedAgain(t *testing.T) {
 					_, err := s.client.Templates.Update(ctx, "a", svc.UpdateRequest{Force: true})
 					return err
 				},
+				func() error { _, err := s.client.Policies.Decide(ctx, queries[0]); return err },
 				func() error { _, err := s.client.Policies.Simulate(ctx, svc.Bundle{}, queries[0]); return err },
 			} {
 				is.Equal(svc.ErrorCode(change()), svc.CodeUnavailable)

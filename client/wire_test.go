@@ -68,6 +68,11 @@ func TestRequestsOnTheWire(t *testing.T) {
 			`POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
 		{func() error { return c.Keys.RevokeAll(ctx, svc.Me) }, `DELETE /me/api-keys `},
 		{func() error { return second(c.Policies.Resolve(ctx, svc.Question{Bank: "b", Topic: "t"})) }, `GET /debug/resolve?bank=b&topic=t `},
+		{func() error { return second(c.Policies.Decide(ctx)) }, `POST /decide {"queries":[]}`},
+		{func() error {
+			return second(c.Policies.Decide(ctx, svc.Question{Me: true, Bank: "b"}, svc.Question{ServiceAccountID: "a", Bank: "b", Action: "x", Topic: "t"}))
+		},
+			`POST /decide {"queries":[{"action":"bank:recall","bank":"b"},{"sa_id":"a","action":"x","bank":"b","topic":"t"}]}`},
 		{func() error { return second(c.Policies.Resolve(ctx, svc.Question{Me: true, Bank: "b"})) }, `GET /me/resolve?bank=b `},
 		{func() error {
 			return second(c.Policies.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Question{Bank: "b"}))

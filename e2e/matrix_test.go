@@ -27,6 +27,7 @@ var matrix = map[string]row{
 	"GET /debug/resolve":   {"/debug/resolve?bank=b&user_id=alice", "", [6]int{401, 401, 403, 200, 200, 200}},
 	"GET /debug/who-can":   {"/debug/who-can?bank=b", "", [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /debug/simulate": {"/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`, [6]int{401, 401, 403, 200, 200, 200}},
+	"POST /decide":         {"/decide", `{"queries": [{"bank": "b", "action": "bank:recall", "user_id": "alice"}]}`, [6]int{401, 401, 403, 200, 200, 200}},
 	"GET /me/resolve":      {"/me/resolve?bank=b", "", [6]int{401, 401, 200, 200, 200, 200}},
 
 	"GET /admin/template-sources":                  {"/admin/template-sources", "", [6]int{401, 401, 403, 403, 200, 200}},

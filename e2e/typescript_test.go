@@ -28,6 +28,7 @@ the update is forced
 a key is issued, once
 and used
 and refused once it is revoked
+access is decided
 a list is read by pages
 `
 

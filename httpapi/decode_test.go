@@ -22,6 +22,7 @@ var bodied = []struct{ method, target string }{
 	{"POST", "/users/alice/api-keys/0000000000000000/rotate"},
 	{"POST", "/me/api-keys/0000000000000000/rotate"},
 	{"POST", "/debug/simulate"},
+	{"POST", "/decide"},
 }
 
 // notObjects are bodies that no endpoint takes.

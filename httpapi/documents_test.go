@@ -23,6 +23,7 @@ func wholesome(key string) map[string]string {
 		"PATCH /users/alice/api-keys/" + key:            `{"description": "d", "expires_at": null, "disabled": true}`,
 		"POST /users/alice/api-keys/" + key + "/rotate": `{"overlap_seconds": 60}`,
 		"POST /debug/simulate":                          `{"bundle": {"users": [{"id": "a"}]}, "query": {"bank": "b", "user_id": "a"}}`,
+		"POST /decide":                                  `{"queries": [{"bank": "b", "action": "bank:recall", "user_id": "a", "topic": "é"}]}`,
 		"POST /admin/templates/check-updates":           `{}`,
 		"POST /admin/template-sources/acme/rebind":      `{}`,
 	}

@@ -91,6 +91,7 @@ func TestRoutes(t *testing.T) {
 		{Method: "GET", Path: "/debug/resolve"},
 		{Method: "GET", Path: "/debug/who-can"},
 		{Method: "POST", Path: "/debug/simulate"},
+		{Method: "POST", Path: "/decide"},
 		{Method: "GET", Path: "/me/resolve"},
 		{Method: "GET", Path: "/admin/template-sources"},
 		{Method: "POST", Path: "/admin/template-sources"},

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -49,6 +51,84 @@ func wireResolution(r svc.Resolution) wire.Resolution {
 				Code: string(e.Code), Reason: e.Reason, Sets: policy.Parameters(e.Sets), Lost: e.Lost,
 			}
 		}),
+	}
+}
+
+func (h *Handler) decide(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.Decide](h, w, r)
+	if err != nil {
+		return err
+	}
+	questions, err := questionsOf(in.Queries)
+	if err != nil {
+		return err
+	}
+	answers, err := h.service.Policies.Decide(r.Context(), r.by, questions...)
+	if err != nil {
+		return svc.Relocate(err, ofQuery)
+	}
+	out := wire.Decisions{Decisions: make([]wire.Decision, len(answers))}
+	for i, a := range answers {
+		out.Decisions[i] = wireDecision(a)
+	}
+	return sendJSON(w, http.StatusOK, out)
+}
+
+// questionsOf returns what queries ask. It refuses what no Question can express; the Service checks
+// the rest.
+func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
+	if queries == nil {
+		return nil, svc.Invalid("/queries", "is required")
+	}
+	questions := make([]svc.Question, len(queries))
+	var wrong []error
+	for i := 0; i < len(queries) && len(wrong) < svc.MaxErrors; i++ {
+		at, q := "/queries/"+strconv.Itoa(i), &queries[i]
+		for _, field := range [][2]string{{"/bank", q.Bank}, {"/action", q.Action}} {
+			if field[1] == "" {
+				wrong = append(wrong, svc.Invalid(at+field[0], "is required"))
+			}
+		}
+		var one bool
+		if questions[i], one = questionOf(q); !one {
+			wrong = append(wrong, svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
+		}
+	}
+	return questions, errors.Join(wrong...)
+}
+
+// questionOf returns what a query asks. one: it has at most one subject.
+func questionOf(in *wire.DecideQuery) (q svc.Question, one bool) {
+	q = svc.Question{
+		Me: true, Bank: in.Bank, Action: in.Action, Channel: in.Channel, Topic: in.Topic,
+	}
+	one = true
+	for _, subject := range [...]struct{ from, to *string }{
+		{in.UserID, &q.UserID}, {in.SAID, &q.ServiceAccountID}, {in.Sender, &q.Sender},
+	} {
+		if subject.from != nil {
+			*subject.to = *subject.from
+			q.Me, one = false, one && q.Me
+		}
+	}
+	return q, one
+}
+
+// ofQuery maps the field of an invalid question to its place in the body.
+func ofQuery(e *svc.Error) string {
+	if e.Code == svc.CodeInvalid {
+		return "/queries" + e.Field
+	}
+	return e.Field
+}
+
+func wireDecision(a svc.Answer) wire.Decision {
+	r := wireResolution(svc.Resolution{
+		Outcome: a.Outcome, Parameters: a.Parameters, ResolvedUserID: a.ResolvedUserID,
+	})
+	return wire.Decision{
+		Allowed: r.Access.Allowed, Decision: r.Decision, Access: r.Access,
+		EffectiveStrategy: a.EffectiveStrategy,
 	}
 }
 

@@ -31,6 +31,7 @@ var routes = []route{
 	}},
 	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan, queryKeys{"bank", "action"}},
 	{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
+	{Route{"POST", "/decide"}, (*Handler).decide, nil},
 	{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, queryKeys{
 		"bank", "action", "channel", "topic",
 	}},

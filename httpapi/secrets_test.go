@@ -74,6 +74,7 @@ func TestKeyIsNoID(t *testing.T) {
 	admin.get("/debug/resolve?bank=b&user_id=" + key).refuses("user_id")
 	admin.get("/debug/resolve?bank=b&sa_id=" + key).refuses("sa_id")
 	admin.get("/debug/resolve?user_id=a&bank="+key+"&action="+key).refuses("bank", "action")
+	admin.post("/decide", `{"queries": [{"action": "a", "bank": "`+key+`", "sa_id": "`+key+`"}]}`).refuses("/queries/0/bank", "/queries/0/sa_id")
 	admin.get("/me/resolve?action="+key+"&bank="+key).refuses("bank", "action")
 	admin.get("/debug/who-can?bank=" + key).refuses("bank")
 	admin.post("/debug/simulate", `{"bundle": {"users": [{"id": "`+key+`"}]}, "query": {"bank": "b", "user_id": "a"}}`).refuses("/bundle/users/0/id")

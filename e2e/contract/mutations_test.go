@@ -37,7 +37,8 @@ func TestMutations(t *testing.T) {
 
 // inWords lists rules that the document gives only in words, as answers state them.
 var inWords = []string{
-	"is required, unless sa_id or sender is given", "is required: the URL has no path to take a name from",
+	"is required, unless sa_id or sender is given", "must name at most one of user_id, sa_id and sender",
+	"is required: the URL has no path to take a name from",
 	"names an unknown policy", "that does not exist", "must be a cursor from a Link of this list", "must hold no control, format or bidi characters",
 }
 

@@ -160,6 +160,15 @@ async function keys() {
   step("and refused once it is revoked");
 }
 
+async function decides() {
+  const query = { action: "template:admin", bank: "*" };
+  const { data, error } = await admin.POST("/decide", { body: { queries: [query, { ...query, user_id: "nobody" }] } });
+  assert(data, error?.detail);
+  assert.deepEqual(data.decisions.map((d) => [d.allowed, d.decision]), [[true, "allow"], [false, "implicit_deny"]]);
+  const mine = await admin.GET("/me/resolve", { params: { query } });
+  assert.deepEqual(mine.data?.access, data.decisions[0]?.access);
+}
+
 // pages follows Link until an answer has none.
 async function pages() {
   const made = ["page 1", "page 2", "page 3", "page 4"];
@@ -201,5 +210,7 @@ step("problems are told by their codes");
 await updates();
 step("the update is forced");
 await keys();
+await decides();
+step("access is decided");
 await pages();
 step("a list is read by pages");

@@ -38,6 +38,7 @@ func spellings(id string) []string {
 // bodies are the bodies of the routes that need one.
 var bodies = map[string]string{
 	"POST /debug/simulate":                           `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`,
+	"POST /decide":                                   `{"queries": [{"bank": "{id}", "action": "bank:recall", "user_id": "alice"}]}`,
 	"POST /admin/template-sources":                   `{"url": "fs://shelf", "alias": "new"}`,
 	"POST /admin/templates":                          `{"id": "new", "name": "n", "manifest": {"version": "1"}}`,
 	"PATCH /admin/templates/{template_id}":           `{"name": "n"}`,

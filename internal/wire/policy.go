@@ -91,3 +91,33 @@ type Query struct {
 	Topic            string `json:"topic"`
 	ScopingPolicyID  string `json:"scoping_policy_id"`
 }
+
+// Decide is up to 1,000 queries to answer without reasons.
+type Decide struct {
+	Queries []DecideQuery `json:"queries"`
+}
+
+// DecideQuery asks what one subject may do: nil subjects mean the caller. An empty subject is not
+// the caller, and is refused.
+type DecideQuery struct {
+	UserID  *string `json:"user_id,omitempty"`
+	SAID    *string `json:"sa_id,omitempty"`
+	Sender  *string `json:"sender,omitempty"`
+	Action  string  `json:"action"`
+	Bank    string  `json:"bank"`
+	Channel string  `json:"channel,omitempty"`
+	Topic   string  `json:"topic,omitempty"`
+}
+
+// Decisions are the answers to queries, in the order of the queries.
+type Decisions struct {
+	Decisions []Decision `json:"decisions"`
+}
+
+// Decision is the answer to one query.
+type Decision struct {
+	Allowed           bool    `json:"allowed"`
+	Decision          string  `json:"decision"`
+	Access            Access  `json:"access"`
+	EffectiveStrategy *string `json:"effective_strategy"`
+}
