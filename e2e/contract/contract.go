@@ -12,7 +12,6 @@
 package contract
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -50,15 +49,17 @@ type Exchange struct {
 
 	Status int
 	Header http.Header
-	Hosts  []string // headers of the host application; the document need not have them
 	Body   []byte
 }
 
-// New reads a document. Its one server must be a path.
-func New(document []byte) (*Contract, error) {
-	root, err := decode(document)
+// ours is the Contract that the functions of the package check.
+var ours = sync.OnceValue(Ours)
+
+// Ours returns a new Contract with the document that the interface serves.
+func Ours() *Contract {
+	root, err := decode(httpapi.OpenAPI(httpapi.DefaultPrefix))
 	if err != nil {
-		return nil, fmt.Errorf("read the document: %w", err)
+		panic(err)
 	}
 	c := &Contract{root: node{root, "", root}, schemas: newSchemas(root), seen: map[string]bool{}}
 	c.prefix = strings.TrimSuffix(c.root.get("servers", "0", "url").text(), "/")
@@ -74,19 +75,7 @@ func New(document []byte) (*Contract, error) {
 		}
 	}
 	if len(c.operations) == 0 || c.elsewhere.value == nil {
-		return nil, errors.New("the document has no operations")
-	}
-	return c, nil
-}
-
-// ours is the Contract of the interface's own document.
-var ours = sync.OnceValue(Ours)
-
-// Ours returns a new Contract with the document that the interface serves.
-func Ours() *Contract {
-	c, err := New(httpapi.OpenAPI(httpapi.DefaultPrefix))
-	if err != nil {
-		panic(err)
+		panic("the document has no operations")
 	}
 	return c
 }

@@ -13,20 +13,17 @@ type transport struct {
 	t        testing.TB
 	contract *Contract
 	next     http.RoundTripper
-	hosts    []string // headers of the host application
 }
 
 // Transport returns a transport that fails the test at every exchange that breaks the contract of
-// the interface. hosts are the headers that the host application adds to answers.
-func Transport(t testing.TB, next http.RoundTripper, hosts ...string) http.RoundTripper {
-	return ours().Transport(t, next, hosts...)
+// the interface.
+func Transport(t testing.TB, next http.RoundTripper) http.RoundTripper {
+	return ours().Transport(t, next)
 }
 
 // Transport is the package's Transport for one Contract.
-func (c *Contract) Transport(
-	t testing.TB, next http.RoundTripper, hosts ...string,
-) http.RoundTripper {
-	return &transport{t: t, contract: c, next: next, hosts: hosts}
+func (c *Contract) Transport(t testing.TB, next http.RoundTripper) http.RoundTripper {
+	return &transport{t: t, contract: c, next: next}
 }
 
 // RoundTrip reads each answer to its end. It passes on an answer that is cut off: the client then
@@ -50,7 +47,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	if err := t.contract.Check(Exchange{
 		Method: r.Method, Target: target(r), RequestHeader: r.Header, RequestBody: sent,
-		Status: response.StatusCode, Header: response.Header, Hosts: t.hosts, Body: body,
+		Status: response.StatusCode, Header: response.Header, Body: body,
 	}); err != nil {
 		t.t.Error(err)
 	}
