@@ -67,20 +67,11 @@ func has(known []string, etag string) bool {
 
 // cutTag cuts the first entity tag (RFC 9110, section 8.8.3) off a list.
 func cutTag(list string) (tag, behind string, ok bool) {
-	weak := strings.HasPrefix(list, "W/")
-	opaque := strings.TrimPrefix(list, "W/")
-	if !strings.HasPrefix(opaque, `"`) {
-		return "", "", false
-	}
-	end := strings.IndexByte(opaque[1:], '"') + 2
+	opaque, begins := strings.CutPrefix(strings.TrimPrefix(list, "W/"), `"`)
+	opaque, behind, ends := strings.Cut(opaque, `"`)
 	unprintable := func(r rune) bool { return r <= ' ' || r == 0x7f }
-	if end < 2 || strings.ContainsFunc(opaque[1:end-1], unprintable) {
-		return "", "", false
-	}
-	if tag = opaque[:end]; weak {
-		tag = "W/" + tag
-	}
-	return tag, opaque[end:], true
+	ok = begins && ends && !strings.ContainsFunc(opaque, unprintable)
+	return list[:len(list)-len(behind)], behind, ok
 }
 
 // sendTemplate answers with a template and its entity tag.

@@ -122,7 +122,7 @@ const mostUnknown = 10
 
 // check refuses keys that the route does not know and keys that are given twice. clip shortens and
 // masks a key for a message.
-func (q query) check(known queryKeys, clip func(string) string) error {
+func (q query) check(known []string, clip func(string) string) error {
 	var wrong []error
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(known, key) {
@@ -139,7 +139,7 @@ func (q query) check(known queryKeys, clip func(string) string) error {
 
 // unknownKey returns the error for an unknown key; it names the known keys. An empty key, or a key
 // that looks like a pointer into the body, is quoted in the message and is not the Field.
-func unknownKey(key string, known queryKeys, clip func(string) string) error {
+func unknownKey(key string, known []string, clip func(string) string) error {
 	problem := "is not a parameter of this path, which takes "
 	if len(known) == 0 {
 		problem += "none"

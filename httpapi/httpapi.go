@@ -196,11 +196,8 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // relative returns the escaped path after the prefix. The host may have cut the prefix off already.
 func (h *Handler) relative(r *http.Request) string {
-	escaped := escapedPath(r.URL)
-	if rest, starts := h.prefix.cut(escaped); starts {
-		return rest
-	}
-	return escaped
+	rest, _ := h.prefix.cut(escapedPath(r.URL))
+	return rest
 }
 
 // match finds the route of a request by its relative path.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/token"
 )
 
 // Observer receives requests for metrics and traces. The Handler calls it from several goroutines
@@ -59,13 +60,8 @@ func (h *Handler) identify(a *answer, r *http.Request) {
 // isRequestID reports whether a client's id is safe in headers and logs. An id that looks like an
 // API key is not.
 func (h *Handler) isRequestID(id string) bool {
-	const marks = "-_.:/+=@~"
-	forbidden := func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
-			strings.ContainsRune(marks, r))
-	}
-	return 0 < len(id) && len(id) <= 128 && h.mask(id) == id &&
-		!strings.ContainsFunc(id, forbidden)
+	const safe = token.Alphabet + "-_.:/+=@~"
+	return 0 < len(id) && len(id) <= 128 && strings.Trim(id, safe) == "" && h.mask(id) == id
 }
 
 // report reports an answer to the Logger and then to the Observer, also after a panic. The Logger

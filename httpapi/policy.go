@@ -46,9 +46,10 @@ func wireResolution(r svc.Resolution) wire.Resolution {
 		EffectiveStrategy: r.EffectiveStrategy, Revision: r.Revision,
 		Trace: wire.Each(r.Trace, func(e svc.TraceEntry) wire.TraceEntry {
 			return wire.TraceEntry{
-				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: string(e.Effect),
-				Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
-				Code: string(e.Code), Reason: e.Reason, Sets: policy.Parameters(e.Sets), Lost: e.Lost,
+				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Matched: e.Matched,
+				Effect: string(e.Effect), Code: string(e.Code), Reason: e.Reason,
+				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
+				Sets: policy.Parameters(e.Sets), Lost: e.Lost,
 			}
 		}),
 	}

@@ -41,16 +41,17 @@ func escape(segment string) string {
 	return (&url.URL{Path: plain, RawPath: segment}).EscapedPath()
 }
 
-// cut returns the part of an escaped path after the prefix; false: the path lacks the prefix.
+// cut returns the part of an escaped path after the prefix; false: the path lacks the prefix, and
+// cut returns the whole path.
 func (p prefix) cut(escaped string) (rest string, starts bool) {
 	rest = escaped
 	for _, want := range p.segments {
 		if rest == "" || rest[0] != '/' {
-			return "", false
+			return escaped, false
 		}
 		have, _, _ := strings.Cut(rest[1:], "/")
 		if !matches(want, have) {
-			return "", false
+			return escaped, false
 		}
 		rest = rest[1+len(have):]
 	}
@@ -87,11 +88,7 @@ func (p prefix) covers(u *url.URL) bool {
 // astray explains a path without a route: the Handler may be mounted at a path that does not match
 // its prefix. "": there is no sign of that.
 func (p prefix) astray(r *http.Request) string {
-	escaped := escapedPath(r.URL)
-	rest, starts := p.cut(escaped)
-	if !starts {
-		rest = escaped
-	}
+	rest, starts := p.cut(escapedPath(r.URL))
 	switch want := cmp.Or(p.text, "/"); {
 	case !starts && !rewritten(r):
 		return "it does not start with the prefix " + want

@@ -18,32 +18,29 @@ type Route struct {
 type route struct {
 	Route
 	serve func(*Handler, http.ResponseWriter, *request) error
-	query queryKeys // the keys that it reads; a request with another key, or one twice, is refused
+	query []string // the keys that it reads; a request with another key, or one twice, is refused
 }
-
-// queryKeys are the keys that a query may have.
-type queryKeys []string
 
 // routes is the list of all endpoints, in the order of the documentation.
 var routes = []route{
-	{Route{"GET", "/debug/resolve"}, (*Handler).resolve, queryKeys{
+	{Route{"GET", "/debug/resolve"}, (*Handler).resolve, []string{
 		"bank", "action", "sa_id", "user_id", "sender", "channel", "topic", "scoping_policy_id",
 	}},
-	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan, queryKeys{"bank", "action"}},
+	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan, []string{"bank", "action"}},
 	{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
 	{Route{"POST", "/decide"}, (*Handler).decide, nil},
 	{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, queryKeys{
 		"bank", "action", "channel", "topic",
 	}},
 
-	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources, queryKeys{"view"}},
-	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, queryKeys{"view"}},
+	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources, []string{"view"}},
+	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, []string{"view"}},
 	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource, nil},
-	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, queryKeys{"category", "tag", "q"}},
+	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, []string{"category", "tag", "q"}},
 	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
-	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, queryKeys{"category", "tag", "q"}},
+	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, []string{"category", "tag", "q"}},
 
-	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, queryKeys{
+	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, []string{
 		"category", "tag", "limit", "cursor",
 	}},
 	{Route{"POST", "/admin/templates"}, (*Handler).createTemplate, nil},
@@ -52,7 +49,7 @@ var routes = []route{
 	{Route{"PATCH", "/admin/templates/{template_id}"}, (*Handler).patchTemplate, nil},
 	{Route{"DELETE", "/admin/templates/{template_id}"}, (*Handler).deleteTemplate, nil},
 	{Route{"POST", "/admin/templates/{template_id}/install"}, (*Handler).installTemplate, nil},
-	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, queryKeys{
+	{Route{"POST", "/admin/templates/{template_id}/update"}, (*Handler).updateTemplate, []string{
 		"force", "local_edits", "resolution", "revision",
 	}},
 	{Route{"GET", "/admin/templates/{template_id}/check-update"}, (*Handler).checkUpdate, nil},
@@ -60,23 +57,23 @@ var routes = []route{
 	{Route{"GET", "/admin/templates/{template_id}/history"}, (*Handler).templateHistory, nil},
 	{Route{"POST", "/admin/templates/{template_id}/rollback"}, (*Handler).rollbackTemplate, nil},
 
-	{Route{"GET", "/admin/events"}, (*Handler).listEvents, queryKeys{
+	{Route{"GET", "/admin/events"}, (*Handler).listEvents, []string{
 		"actor", "actor_kind", "target", "target_kind", "since", "until", "limit", "cursor",
 	}},
 
-	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, queryKeys{"view", "limit", "cursor"}},
-	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, queryKeys{"view"}},
+	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
+	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, []string{"view"}},
 	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeKeys, nil},
 	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchKey, nil},
 	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeKey, nil},
-	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, queryKeys{"view"}},
+	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{"view"}},
 
-	{Route{"GET", "/me/api-keys"}, (*Handler).listKeys, queryKeys{"view", "limit", "cursor"}},
-	{Route{"POST", "/me/api-keys"}, (*Handler).issueKey, queryKeys{"view"}},
+	{Route{"GET", "/me/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
+	{Route{"POST", "/me/api-keys"}, (*Handler).issueKey, []string{"view"}},
 	{Route{"DELETE", "/me/api-keys"}, (*Handler).revokeKeys, nil},
 	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchKey, nil},
 	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeKey, nil},
-	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, queryKeys{"view"}},
+	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{"view"}},
 }
 
 // Routes returns all endpoints in the order of the documentation. An endpoint with GET also answers

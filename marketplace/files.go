@@ -10,15 +10,14 @@ var errNotAFile = errors.New("not a regular file")
 
 // readFile reads a file of at most limit bytes. Errors are faults, or ctx's when the caller
 // cancelled it.
-func readFile(ctx context.Context, files fs.FS, name string, limit int) ([]byte, error) {
-	data, err := readRegular(ctx, files, name, limit)
-	if err != nil {
-		return nil, explain(ctx, "cannot be read", err)
-	}
-	return data, nil
-}
-
-func readRegular(ctx context.Context, files fs.FS, name string, limit int) ([]byte, error) {
+func readFile(
+	ctx context.Context, files fs.FS, name string, limit int,
+) (data []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = explain(ctx, "cannot be read", err)
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

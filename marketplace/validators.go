@@ -2,7 +2,7 @@ package marketplace
 
 import (
 	"net/http"
-	"strings"
+	"regexp"
 	"time"
 )
 
@@ -21,7 +21,8 @@ type validators struct {
 // validatorsOf returns the validators of an answer to a request for file.
 func validatorsOf(file webFile, header http.Header) validators {
 	v := validators{URL: file.url.String(), Authorized: file.token != ""}
-	if tags := header.Values("ETag"); len(tags) == 1 && isEntityTag(tags[0]) {
+	tags := header.Values("ETag")
+	if len(tags) == 1 && len(tags[0]) <= maxValidator && entityTag.MatchString(tags[0]) {
 		v.ETag = tags[0]
 	} else if modified := header.Get("Last-Modified"); isPast(modified, header.Get("Date")) {
 		v.LastModified = modified
@@ -29,17 +30,8 @@ func validatorsOf(file webFile, header http.Header) validators {
 	return v
 }
 
-// isEntityTag reports whether tag has the form "…" or W/"…", so that a request can send it back.
-func isEntityTag(tag string) bool {
-	quoted := strings.TrimPrefix(tag, "W/")
-	if len(tag) > maxValidator || len(quoted) < 2 ||
-		quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
-		return false
-	}
-	return !strings.ContainsFunc(quoted[1:len(quoted)-1], func(r rune) bool {
-		return r <= ' ' || r == '"' || r == 0x7f
-	})
-}
+// entityTag matches a tag that a request can send back: "…" or W/"…".
+var entityTag = regexp.MustCompile(`^(W/)?"[^\x00-\x20"\x7f]*"$`)
 
 // isPast reports whether the file changed at least a second before the server sent it. A later
 // change within the second of sending would give the same date.
