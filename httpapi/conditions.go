@@ -90,8 +90,7 @@ func sendIfChanged(w http.ResponseWriter, r *request, template svc.Template) err
 		return err
 	}
 	w.Header().Set("Cache-Control", "private, no-cache") // the client may cache and must revalidate
-	etag := template.ETag()
-	if has(known, etag) {
+	if etag := template.ETag(); has(known, etag) {
 		w.Header().Set("ETag", etag)
 		w.WriteHeader(http.StatusNotModified)
 		return nil

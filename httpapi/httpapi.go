@@ -135,7 +135,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
 	path := h.relative(r)
-	if h.asksOpenAPI(r.Method, path) {
+	document := !h.options.HideOpenAPI && path == openAPIPath
+	if document && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		h.sendOpenAPI(a, r)
 		return nil
 	}
@@ -144,7 +145,7 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 		return err
 	}
 	a.caller = by.Identity()
-	if !h.options.HideOpenAPI && path == openAPIPath {
+	if document {
 		return methodNotAllowed("GET, HEAD")
 	}
 	route, params, err := h.match(r, path)

@@ -36,13 +36,6 @@ func OpenAPI(server string) []byte {
 	return slices.Concat(openAPIHead, quoted, openAPITail)
 }
 
-// asksOpenAPI reports whether a request is for the document: GET or HEAD. A request with another
-// method is authenticated first, like all others.
-func (h *Handler) asksOpenAPI(method, path string) bool {
-	return !h.options.HideOpenAPI && path == openAPIPath &&
-		(method == http.MethodGet || method == http.MethodHead)
-}
-
 // sendOpenAPI answers with the document as application/json. Browsers show that type and every tool
 // accepts it, unlike application/openapi+json.
 func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -56,7 +57,8 @@ func (d *Diff) banks(call Call, before, after []Named) {
 }
 
 func (d *Diff) bank(call Call, id string, before, after *Bank) {
-	for _, in := range contexts(call, before.publicOverrides(), after.publicOverrides()) {
+	was, is := cmp.Or(before, &Bank{}), cmp.Or(after, &Bank{})
+	for _, in := range contexts(call, was.openings, is.openings) {
 		if ended(call) {
 			return
 		}
@@ -64,27 +66,13 @@ func (d *Diff) bank(call Call, id string, before, after *Bank) {
 			d.Public = append(d.Public, PublicDiff{id, in, list})
 		}
 	}
-	for _, in := range contexts(call, before.strategyOverrides(), after.strategyOverrides()) {
+	for _, in := range contexts(call, was.strategies, is.strategies) {
 		b, _ := before.strategy(&in)
 		a, _ := after.strategy(&in)
 		if !same(b, a) {
 			d.Strategies = append(d.Strategies, StrategyDiff{id, in, copied(b), copied(a)})
 		}
 	}
-}
-
-func (b *Bank) publicOverrides() map[context]*opening {
-	if b == nil {
-		return nil
-	}
-	return b.openings
-}
-
-func (b *Bank) strategyOverrides() map[context]int {
-	if b == nil {
-		return nil
-	}
-	return b.strategies
 }
 
 // contexts returns one context for each pair of overrides (or defaults) of two policies that may be
