@@ -3,6 +3,8 @@ package marketplace
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -60,6 +62,37 @@ func (c *Client) file(ctx context.Context, at place, key fileKey) (*fileCopy, er
 	}
 	file.document, err = c.accept(ctx, at, key, data)
 	return file, err
+}
+
+var errNotAFile = errors.New("not a regular file")
+
+// readFile reads a file of at most limit bytes. Errors are faults, or ctx's when the caller
+// cancelled it.
+func readFile(
+	ctx context.Context, files fs.FS, name string, limit int,
+) (data []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = explain(ctx, "cannot be read", err)
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// Check the mode before opening the file: to open a named pipe waits for a writer.
+	info, err := fs.Stat(files, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotAFile
+	}
+	file, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readLimited(file, limit, info.Size())
 }
 
 // bytes reads a file of a source on the web or in a file system. On the web it makes an
