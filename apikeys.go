@@ -210,27 +210,3 @@ func (c *checker) rotation(id string, overlap time.Duration) {
 		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
 	}
 }
-
-// succeed makes the new key k the successor of old. The lifetime is the time from old's CreatedAt
-// to its present ExpiresAt, so a patch of the expiry has changed it. Both share Description's
-// memory. The seal is the caller's work, after this.
-func (k *APIKey) succeed(old APIKey, now time.Time) {
-	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
-	k.Disabled, k.CreatedAt = old.Disabled, now
-	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
-		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
-	}
-}
-
-// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k
-// and erases its hash and seal, so that no edit of the row brings the key back.
-func (k *APIKey) retire(now time.Time, overlap time.Duration) {
-	if overlap == 0 {
-		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
-		return
-	}
-	end := now.Add(overlap).Truncate(time.Microsecond)
-	if k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
-		k.ExpiresAt = end
-	}
-}

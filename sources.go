@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -56,18 +55,6 @@ type NewSource struct {
 	SigningKey []byte
 	// Description has at most [MaxDescriptionLength] characters. Nil: none.
 	Description *string
-}
-
-// nameFromURL returns the first segment of the URL's path without ".git", or "". The name may be
-// none that a source can have: the caller checks it.
-func nameFromURL(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return ""
-	}
-	first, _, _ := strings.Cut(strings.TrimLeft(u.EscapedPath(), "/"), "/")
-	name, _ := url.PathUnescape(first) // url.Parse accepts only good escapes
-	return strings.TrimSuffix(name, ".git")
 }
 
 // noSource does not repeat the requested name, and is the same for a source that the caller may not

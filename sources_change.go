@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/text"
@@ -293,4 +295,16 @@ func (s *Sources) reseal(source *Source) (bool, error) {
 	}
 	source.SealedToken = again
 	return true, nil
+}
+
+// nameFromURL returns the first segment of the URL's path without ".git", or "". The name may be
+// none that a source can have: the caller checks it.
+func nameFromURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(strings.TrimLeft(u.EscapedPath(), "/"), "/")
+	name, _ := url.PathUnescape(first) // url.Parse accepts only good escapes
+	return strings.TrimSuffix(name, ".git")
 }
