@@ -63,10 +63,21 @@ func TestEveryRuleCanFail(t *testing.T) {
 		return // only some faults were selected
 	}
 	for _, rule := range rules() {
-		if !caught[rule.says] {
+		if !caught[rule.says] && !breaks(rule) {
 			t.Errorf("no broken store breaks this rule: %s", rule.says)
 		}
 	}
+}
+
+// breaks reports whether a broken store breaks a rule when nothing else runs: some rules catch a
+// store that does not wait within milliseconds, which a busy machine may not give it.
+func breaks(one rule) bool {
+	for _, fault := range faults() {
+		if len(check([]rule{one}, func() svc.Store { return fault(memstore.New()) })) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // bare is a store without the optional roles.
