@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/text"
@@ -241,7 +240,8 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 	if err != nil || !q.Me || r.Outcome != ImplicitDeny || len(by.vouched()) == 0 {
 		return r, err
 	}
-	d, err := s.decide(ctx, by.holder(), cmp.Or(q.Action, ActionRecall), q.Bank, &policy.Context{}, 0)
+	action := cmp.Or(q.Action, ActionRecall)
+	d, _, err := s.decide(ctx, by.holder(), action, q.Bank, &policy.Context{}, 0)
 	if d = d.Vouch(by.vouched()); d.Allowed() {
 		r.Outcome, r.Reason = Allow, d.Reason()
 	}
@@ -334,12 +334,11 @@ func (s *Policies) answer(
 			return Answer{}, err
 		}
 	}
-	standing, bank, err := s.standing(ctx, holder, q.Bank)
+	in := policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic}
+	d, user, err := s.decide(ctx, holder, cmp.Or(q.Action, ActionRecall), q.Bank, &in, 0)
 	if err != nil {
 		return Answer{}, err
 	}
-	in := policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic}
-	d := standing.Rights.Decide(cmp.Or(q.Action, ActionRecall), q.Bank, &in, bank)
 	if q.Me {
 		d = d.Vouch(by.vouched())
 	}
@@ -347,8 +346,8 @@ func (s *Policies) answer(
 	if strategy, set := d.Strategy(); set {
 		a.EffectiveStrategy = &strategy
 	}
-	if standing.User != "" {
-		a.ResolvedUserID = &standing.User
+	if user != "" {
+		a.ResolvedUserID = &user
 	}
 	return a, nil
 }
@@ -482,27 +481,6 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 		r.BankPolicy = a.BankPolicy.Document
 	}
 	return r
-}
-
-// hostMay is the decision about [Host] on every bank. It is made once: Decide must not allocate.
-var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
-
-// decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
-// nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
-// read the store, and allocates. now is from before the read, so that a change in between makes the
-// note useless.
-func (s *guard) decide(
-	ctx context.Context, who copies.Holder, action, bank string, in *policy.Context, now cache.Moment,
-) (policy.Decision, error) {
-	holder, policyOf, err := s.standing(ctx, who, bank)
-	if err != nil {
-		return policy.Decision{}, err
-	}
-	d := holder.Rights.Decide(action, bank, in, policyOf)
-	if now != 0 {
-		holder.Rights.Note(action, bank, policyOf, uint64(now))
-	}
-	return d, nil
 }
 
 // traced returns the public form of a trace. It shares what the entries point to, which belongs to

@@ -339,7 +339,7 @@ func (s *Service) Decide(
 	}
 	now, known := s.copies.Again(&d.of, p.ID, isHolder, action, bank, (*policy.Context)(&in))
 	if !known {
-		d.of, err = s.guard.decide(ctx, p.holder(), action, bank, (*policy.Context)(&in), now)
+		d.of, _, err = s.guard.decide(ctx, p.holder(), action, bank, (*policy.Context)(&in), now)
 		if err != nil {
 			return Decision{}, err
 		}
@@ -480,3 +480,6 @@ func (s *Service) start(work *tasks.Group) {
 		work.Start(journal.deliver)
 	}
 }
+
+// hostMay is the decision about [Host] on every bank. It is made once: Decide must not allocate.
+var hostMay = Decision{policy.Always("allowed: the host application may do everything")}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -24,15 +23,11 @@ func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) resolveMe(w http.ResponseWriter, r *request) error {
-	keys := url.Values(r.query)
 	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, svc.Question{
-		Me: true, Bank: keys.Get("bank"), Action: keys.Get("action"),
-		Channel: keys.Get("channel"), Topic: keys.Get("topic"),
+		Me: true, Bank: r.query.text("bank"), Action: r.query.text("action"),
+		Channel: r.query.text("channel"), Topic: r.query.text("topic"),
 	})
-	if err != nil {
-		return err
-	}
-	return sendJSON(w, http.StatusOK, wireResolution(resolution))
+	return sendResult(w, resolution, err, wireResolution)
 }
 
 func wireResolution(r svc.Resolution) wire.Resolution {
@@ -68,10 +63,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return svc.Relocate(err, ofQuery)
 	}
-	out := wire.Decisions{Decisions: make([]wire.Decision, len(answers))}
-	for i, a := range answers {
-		out.Decisions[i] = wireDecision(a)
-	}
+	out := wire.Decisions{Decisions: wire.Each(answers, wireDecision)}
 	return sendJSON(w, http.StatusOK, out)
 }
 
@@ -124,12 +116,11 @@ func ofQuery(e *svc.Error) string {
 }
 
 func wireDecision(a svc.Answer) wire.Decision {
-	r := wireResolution(svc.Resolution{
-		Outcome: a.Outcome, Parameters: a.Parameters, ResolvedUserID: a.ResolvedUserID,
-	})
 	return wire.Decision{
-		Allowed: r.Access.Allowed, Decision: r.Decision, Access: r.Access,
-		EffectiveStrategy: a.EffectiveStrategy,
+		Allowed: a.Allowed(), Decision: string(a.Outcome), EffectiveStrategy: a.EffectiveStrategy,
+		Access: wire.Access{
+			Allowed: a.Allowed(), ResolvedUserID: a.ResolvedUserID, Parameters: a.Parameters,
+		},
 	}
 }
 

@@ -35,7 +35,7 @@ type Copies struct {
 	holders *cache.Cache[Holder, *Standing]
 	banks   *cache.Cache[string, Bank]
 	senders *cache.Cache[Sender, *mapped]
-	seed    maphash.Seed // of both
+	seed    maphash.Seed // of all three
 	keys    *keys
 
 	feed   Feed
@@ -75,8 +75,8 @@ type Bank struct {
 	Generation int64
 }
 
-// New returns a cache for so many keys. Holders and banks count in budget, which they share with
-// the rights that a Compiler keeps.
+// New returns a cache for so many keys. Holders, banks and senders count in budget, which they
+// share with the rights that a Compiler keeps.
 //
 // At its first use the cache calls start, once, with the function that follows the feed until its
 // ctx ends.
@@ -110,7 +110,7 @@ func New(
 	return c
 }
 
-// hash returns the hash of a holder's id or a bank's id.
+// hash returns the hash of the id of a holder, bank or sender.
 func (c *Copies) hash(id string) uint64 { return maphash.String(c.seed, id) }
 
 // OnReset adds a cache to clear when every row may have changed. Call it before the first use.
@@ -210,9 +210,9 @@ func (c *Copies) Standing(who Holder, bank string) (*Standing, *policy.Bank, boo
 	return holder, b.Policy, found && v.Holds(b.Generation)
 }
 
-// Again sets d to the earlier decision of the same request, if nothing has changed since. is reports
-// whether a holder with that id is the one of the request, so that nothing is copied. now is the
-// moment of the banks' policies, for a request that needs a new decision; 0 keeps nothing.
+// Again sets d to the earlier decision of the same request, if nothing has changed since. is
+// reports whether a holder with that id is the one of the request, so that nothing is copied. now
+// is the moment of the banks' policies, for a request that needs a new decision; 0 keeps nothing.
 func (c *Copies) Again(
 	d *policy.Decision, id string, is func(*Holder) bool,
 	action, bank string, in *policy.Context,
