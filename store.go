@@ -255,6 +255,8 @@ type AccessSnapshot struct {
 	// User is the user of the query, the holder of Key or of the channel, or the owner of
 	// ServiceAccount. Its Channels are left out.
 	User *User
+	// Groups are the ids of User's groups, in no order. A group without attachments counts.
+	Groups []string
 	// Grants are the policies attached to User and to its groups, in no order.
 	Grants []Grant
 	// Scoping is the scoping policy of ServiceAccount.

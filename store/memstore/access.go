@@ -42,6 +42,11 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	}
 	if snapshot.User != nil {
 		snapshot.Grants = s.grants(snapshot.User.ID)
+		for id, group := range s.groups {
+			if slices.Contains(group.Members, snapshot.User.ID) {
+				snapshot.Groups = append(snapshot.Groups, id)
+			}
+		}
 	}
 	return snapshot, nil
 }

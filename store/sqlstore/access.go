@@ -28,11 +28,12 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	return snapshot, s.fault(ctx, "read access", err)
 }
 
-// The statements of Access return one row. All grants of the user u come as one text, because ten
-// more rows would cost a driver as much as everything else. CROSS JOIN keeps SQLite from scanning
+// The statements of Access return one row. All grants of the user u come as one text, and so do its
+// groups, because ten more rows would cost a driver as much as everything else. CROSS JOIN keeps SQLite from scanning
 // the attachments of all groups.
 const (
 	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
+		(SELECT string_agg(m.group_id, $1) FROM svc_group_members m WHERE m.user_id = u.id),
 		(SELECT string_agg(concat_ws($1,
 			t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
 		FROM (SELECT 'user' AS type, u.id AS id
@@ -73,8 +74,9 @@ type accessRow struct {
 	generation  int64
 	bank        []byte
 	user        svc.User
+	groups      string
 	grants      string
-	boundary    string // separates the texts of grants: random, so no text contains it
+	boundary    string // separates the texts of groups and grants: random, so no text contains it
 	account     svc.ServiceAccount
 	scopingName string
 	scoping     []byte
@@ -87,7 +89,8 @@ type accessRow struct {
 func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns []any) {
 	args = []any{r.boundary, query.BankID}
 	columns = slices.Concat(
-		[]any{&r.generation, &r.bank}, columnsOfUser(&r.user), []any{orZero[string]{&r.grants}})
+		[]any{&r.generation, &r.bank}, columnsOfUser(&r.user),
+		[]any{orZero[string]{&r.groups}, orZero[string]{&r.grants}})
 	account := slices.Concat(columns, columnsOfServiceAccount(&r.account),
 		[]any{orZero[string]{&r.scopingName}, &r.scoping})
 	narrowing := []any{orZero[string]{&r.narrowName}, &r.narrowing}
@@ -122,6 +125,9 @@ func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot
 	}
 	if r.bank != nil {
 		snapshot.BankPolicy = &svc.BankPolicy{BankID: query.BankID, Document: r.bank}
+	}
+	if r.groups != "" {
+		snapshot.Groups = strings.Split(r.groups, r.boundary)
 	}
 	if r.grants != "" {
 		snapshot.Grants, err = r.decodeGrants()

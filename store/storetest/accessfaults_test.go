@@ -48,6 +48,12 @@ var accessFaults = map[string]func(*store){
 		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool { return g.Principal.Type == svc.GrantedToGroup })
 		return nil
 	}),
+	"groups without attachments are lost": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		snapshot.Groups = slices.DeleteFunc(snapshot.Groups, func(id string) bool {
+			return !slices.ContainsFunc(snapshot.Grants, func(g svc.Grant) bool { return g.Principal == svc.GrantedTo{Type: svc.GrantedToGroup, ID: id} })
+		})
+		return nil
+	}),
 	"a policy that is attached twice gives one grant": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		seen := map[string]bool{}
 		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool {

@@ -195,6 +195,7 @@ func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
 	snapshot.Grants = sortedRows(snapshot.Grants, func(g svc.Grant) string {
 		return g.ID + "\x00" + g.Principal.Type + "\x00" + g.Principal.ID
 	})
+	slices.Sort(snapshot.Groups)
 	return snapshot
 }
 
