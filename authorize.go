@@ -157,8 +157,12 @@ func (s *guard) snapshotStanding(
 	of := identityOf(who)
 	// A principal without a row is opened below: Resolve explains the missing row, but here it is
 	// no reason to refuse what the host vouches for. An inactive row stays closed.
-	subject, holder := snapshot.subject(of), &copies.Standing{Generation: snapshot.Generation}
+	subject := snapshot.subject(of)
+	holder := &copies.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
 	account, user := snapshot.ServiceAccount, snapshot.User
+	if account != nil {
+		holder.Owner, holder.Scoping = account.OwnerUserID, account.ScopingPolicyID
+	}
 	if user != nil && of.Kind != KindUnmapped {
 		holder.User = user.ID
 	}

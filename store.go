@@ -320,6 +320,7 @@ type FullStore interface {
 	OutboxStore
 	AnswerStore
 	AuditStore
+	LookStore
 }
 
 // SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
@@ -398,12 +399,23 @@ type AuditStore interface {
 	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
 }
 
+// LookStore is an optional role: it tells at once whether anything was committed. With it, each
+// request includes all commits of other processes that ended before. Without it, they count when
+// [ChangeStore].AwaitChange has noticed them.
+type LookStore interface {
+	// Look returns a number that differs from an earlier one of this process when any process has
+	// committed in between. The Service calls it for each request: it takes microseconds. 0: this
+	// store cannot tell cheaply.
+	Look(ctx context.Context) (uint64, error)
+}
+
 // roles holds the optional roles of a store. nil: the store lacks the role.
 type roles struct {
 	files   SourceFileStore
 	outbox  OutboxStore
 	answers AnswerStore
 	audit   AuditStore
+	look    LookStore
 }
 
 // rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
@@ -413,6 +425,7 @@ func rolesOf(store Store) (r roles) {
 	r.outbox, _ = store.(OutboxStore)
 	r.answers, _ = store.(AnswerStore)
 	r.audit, _ = store.(AuditStore)
+	r.look, _ = store.(LookStore)
 	return r
 }
 

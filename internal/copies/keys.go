@@ -53,12 +53,11 @@ func (c *Copies) LoadKey(
 		key, holder, _, err := read(ctx, id)
 		return key, holder, err
 	}
-	c.begin()
 	type found struct {
 		key    Key
 		holder *Standing
 	}
-	f, err := load(ctx, c.keys, keyOf(id), func() (found, bool) {
+	f, err := load(ctx, c, c.keys, keyOf(id), func() (found, bool) {
 		key, holder, ok := c.Key(id)
 		return found{key, holder}, ok
 	}, func(fence cache.Fence) (found, error) {

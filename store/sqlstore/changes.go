@@ -197,6 +197,9 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	return nil
 }
 
+// Look implements [svc.LookStore]. Package store/sqlite has a cheap look, other databases have none.
+func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }
+
 // Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed;
 // a false alarm does no harm.
 func (s *Store) Wake() { s.news.tell() }
