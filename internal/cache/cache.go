@@ -230,11 +230,19 @@ func (c *Cache[K, V]) Drop(key K) {
 
 // DropWhere removes the entries that match, and refuses all loads that are under way. It looks at
 // every entry. match must be quick, and must not use the cache.
-func (c *Cache[K, V]) DropWhere(match func(key *K, value V) bool) {
+func (c *Cache[K, V]) DropWhere(match func(key *K, value V) bool) { c.sweep(c.sets, match) }
+
+// DropLike is DropWhere for entries whose keys have the hash of key. It looks at few entries.
+func (c *Cache[K, V]) DropLike(key K, match func(key *K, value V) bool) {
+	at := c.hash(key) & c.mask
+	c.sweep(c.sets[at:at+1], match)
+}
+
+func (c *Cache[K, V]) sweep(sets []set[K, V], match func(key *K, value V) bool) {
 	c.forgotten.Add(1)
 	c.sweeps.Add(1)
-	for i := range c.sets {
-		s := &c.sets[i]
+	for i := range sets {
+		s := &sets[i]
 		for j := range s.ways {
 			e := s.ways[j].Load()
 			if e == nil || e.stamp != c.stamp(s) || e.state.CompareAndSwap(arriving, refused) {

@@ -34,6 +34,9 @@ func TestDropAndClear(t *testing.T) {
 	for name, forget := range map[string]func(*cache.Cache[int, string]){
 		"drop":  func(c *cache.Cache[int, string]) { c.Drop(1) },
 		"clear": func(c *cache.Cache[int, string]) { c.Clear() },
+		"like": func(c *cache.Cache[int, string]) {
+			c.DropLike(1, func(key *int, value string) bool { return *key == 1 && value == "one" })
+		},
 		"where": func(c *cache.Cache[int, string]) {
 			c.DropWhere(func(key *int, value string) bool { return *key == 1 && value == "one" })
 		},

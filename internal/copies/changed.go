@@ -26,7 +26,12 @@ func (s *Set) Add(id string) {
 	(*s)[id] = true
 }
 
+func (s Set) has(id string) bool { return id != "" && s[id] }
+
 func (s Set) hasAny(ids []string) bool {
+	if len(s) == 0 {
+		return false
+	}
 	for _, id := range ids {
 		if s[id] {
 			return true
@@ -58,8 +63,14 @@ func (c *Copies) Drop(changed Changed) {
 	if len(changed.Users) > 0 {
 		c.senders.DropWhere(func(_ *Sender, m *mapped) bool { return changed.Users[m.user] })
 	}
-	if len(changed.Users)+len(changed.Accounts)+len(changed.Groups)+len(changed.Policies) > 0 {
-		c.holders.DropWhere(changed.reaches())
+	// Before it asks for accounts: an account that is put later was read later.
+	reaches := changed.reaches()
+	for id := range changed.Users {
+		c.holders.DropLike(Holder{ID: id}, reaches) // the hash is that of the id
+	}
+	if len(changed.Accounts)+len(changed.Groups)+len(changed.Policies) > 0 ||
+		len(changed.Users) > 0 && c.accounts.Load() {
+		c.holders.DropWhere(reaches)
 	}
 }
 
@@ -68,10 +79,12 @@ func (c *Copies) Drop(changed Changed) {
 func (c *Changed) reaches() func(who *Holder, s *Standing) bool {
 	policies := map[*policy.Shared]bool{}
 	return func(who *Holder, s *Standing) bool {
-		if who.Kind == policy.User && c.Users[who.ID] ||
-			who.Kind == policy.ServiceAccount && c.Accounts[who.ID] ||
-			c.Users[s.Owner] || c.Groups.hasAny(s.Groups) ||
-			c.Policies[who.NarrowedBy] || c.Policies[s.Scoping] {
+		rows := c.Users
+		if who.Kind == policy.ServiceAccount {
+			rows = c.Accounts
+		}
+		if rows.has(who.ID) || c.Users.has(s.Owner) || c.Groups.hasAny(s.Groups) ||
+			c.Policies.has(who.NarrowedBy) || c.Policies.has(s.Scoping) {
 			return true
 		}
 		if len(c.Policies) == 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/internal/cache"
@@ -35,11 +36,12 @@ const (
 // All methods are safe for concurrent use.
 type Copies struct {
 	generations
-	holders *cache.Cache[Holder, *Standing]
-	banks   *cache.Cache[string, Bank]
-	senders *cache.Cache[Sender, *mapped]
-	seed    maphash.Seed // of all three
-	keys    *keys
+	holders  *cache.Cache[Holder, *Standing]
+	accounts atomic.Bool // a service account may be among the holders
+	banks    *cache.Cache[string, Bank]
+	senders  *cache.Cache[Sender, *mapped]
+	seed     maphash.Seed // of all three
+	keys     *keys
 
 	begin  func() // starts the follower, once
 	clears []func()
@@ -96,7 +98,7 @@ func New(
 		keys:        newKeys(keys, 2*holders), // renumbering the holders forgets all keys
 	}
 	c.begin = sync.OnceFunc(func() { start(c.follow) })
-	hashOf := func(who Holder) uint64 { return c.hash(who.ID) } // see Again
+	hashOf := func(who Holder) uint64 { return c.hash(who.ID) } // see Again and Drop
 	c.holders = cache.NewWithin(holders, hashOf, budget, func(
 		who Holder, s *Standing,
 	) (int64, *cache.Share) {
@@ -212,6 +214,13 @@ func (c *Copies) Again(
 	return now, known && c.heard.Load() <= v.Generation
 }
 
+// expect notes that a holder may be cached. Call it before reading a holder, or before PutSince.
+func (c *Copies) expect(who Holder) {
+	if who.Kind == policy.ServiceAccount && !c.accounts.Load() {
+		c.accounts.Store(true)
+	}
+}
+
 // ReadStanding reads a holder and a bank in one snapshot of the store.
 type ReadStanding func(ctx context.Context, who Holder, bank string) (*Standing, Bank, error)
 
@@ -223,6 +232,7 @@ func (c *Copies) LoadStanding(
 		s, b, err := read(ctx, who, bank)
 		return s, b.Policy, err
 	}
+	c.expect(who)
 	if _, known := c.holders.Get(who); known { // perhaps only the bank is missing
 		fence := c.banks.Fence(bank)
 		if _, b, err := read(ctx, public, bank); err == nil {

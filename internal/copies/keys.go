@@ -66,6 +66,7 @@ func (c *Copies) LoadKey(
 		if err == nil {
 			c.keys.keep(fence, keyOf(id), key)
 			c.banks.Put(bankFence, bank, b)
+			c.expect(key.Holder)
 			c.holders.PutSince(now, key.Holder, holder)
 		}
 		return found{key, holder}, err
