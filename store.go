@@ -404,8 +404,8 @@ type AuditStore interface {
 // [ChangeStore].AwaitChange has noticed them.
 type LookStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
-	// committed in between. The Service calls it for each request: it takes microseconds. 0: this
-	// store cannot tell cheaply.
+	// committed in between. The Service calls it before it uses what is cached, so it takes
+	// microseconds at most; concurrent requests share a call. 0: this store cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
 }
 

@@ -3,7 +3,6 @@ package copies
 import (
 	"context"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,10 +46,10 @@ type generations struct {
 	heard   atomic.Int64  // the latest generation that a read has shown
 	looked  atomic.Uint64 // what Look said before the changes applied last were read
 
-	catching sync.Mutex    // held by the caller that reads and applies changes
-	rounds   atomic.Uint64 // how often that has begun
-	caught   error         // of the last time
-	since    int64         // the generation to ask from next
+	looks    tasks.Shared[uint64]
+	look     func() (uint64, error)
+	catching tasks.Shared[struct{}]
+	since    int64 // the generation to ask from next; for catching alone
 
 	wake atomic.Pointer[context.CancelFunc] // ends the follower's wait for a change
 }
@@ -59,7 +58,7 @@ type generations struct {
 // applies what was committed since. So after it returns, no cached value is older than a commit that
 // ended before the call. Other stores must have been seen recently.
 func (c *Copies) current() bool {
-	looked, err := c.feed.Look(context.Background())
+	looked, err := c.looks.Do(c.look)
 	switch {
 	case err != nil:
 		return false
@@ -128,19 +127,11 @@ func (c *Copies) follow(ctx context.Context) {
 	}
 }
 
-// catchUp applies all changes that were committed before the call. Of concurrent callers one asks
-// the store; a caller shares the outcome of another one that began later. So ctx is that of the
-// follower, or one that does not end.
+// catchUp applies all changes that were committed before the call. Concurrent callers share the
+// outcome. So ctx is that of the follower, or one that does not end.
 func (c *Copies) catchUp(ctx context.Context) error {
-	rounds := c.rounds.Load()
-	c.catching.Lock()
-	defer c.catching.Unlock()
-	if c.rounds.Load() != rounds {
-		return c.caught
-	}
-	c.rounds.Add(1)
-	c.caught = c.applyNext(ctx)
-	return c.caught
+	_, err := c.catching.Do(func() (struct{}, error) { return struct{}{}, c.applyNext(ctx) })
+	return err
 }
 
 // applyNext reads and applies the changes since the last time. The order counts: what Look says

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"sync/atomic"
 )
 
 // looker tells whether anything was committed to the file, by any process. It has a connection of
@@ -16,11 +15,8 @@ type looker struct {
 	path string
 	db   *sql.DB
 
-	begun atomic.Uint64 // looks
-
 	mu      sync.Mutex
 	version uint64 // the answer of the last look
-	err     error  // of the last look
 	conn    *sql.Conn
 	ask     driver.StmtQueryContext // PRAGMA data_version
 	said    int64                   // by ask, last
@@ -35,20 +31,15 @@ func newLooker(path string, parameters ...string) *looker {
 
 // look returns a number that differs from an earlier one when any process, this one included, has
 // committed in between. It takes some nanoseconds where it can read the index of the write-ahead
-// log, and else some microseconds. Callers share a look that begins after their calls.
+// log, and else some microseconds.
 func (l *looker) look() (uint64, error) {
-	begun := l.begun.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.begun.Load() != begun {
-		return l.version, l.err
-	}
-	l.begun.Add(1)
-	var moved bool
-	if moved, l.err = l.moved(); moved {
+	moved, err := l.moved()
+	if moved {
 		l.version++
 	}
-	return l.version, l.err
+	return l.version, err
 }
 
 // moved reports whether there was a commit since the last time. true at first, and after an error.
