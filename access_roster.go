@@ -14,11 +14,40 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
+// AccessRows holds every row of access, and their generation.
+type AccessRows struct {
+	Generation int64
+	Bundle
+}
+
+// allAccess reads every row of access. Rows are sorted by their keys.
+func allAccess(ctx context.Context, store AccessStore) (rows AccessRows, err error) {
+	read, err := store.ReadAccess(ctx, AccessRead{}, func(part Bundle) error {
+		rows.Users = append(rows.Users, part.Users...)
+		for _, g := range part.Groups {
+			if n := len(rows.Groups); n > 0 && rows.Groups[n-1].ID == g.ID {
+				last := &rows.Groups[n-1]
+				last.Members = append(last.Members, g.Members...)
+			} else {
+				rows.Groups = append(rows.Groups, g)
+			}
+		}
+		rows.ServiceAccounts = append(rows.ServiceAccounts, part.ServiceAccounts...)
+		rows.Policies = append(rows.Policies, part.Policies...)
+		rows.Attachments = append(rows.Attachments, part.Attachments...)
+		rows.BankPolicies = append(rows.BankPolicies, part.BankPolicies...)
+		return nil
+	})
+	slices.SortFunc(rows.Attachments, func(a, b Attachment) int { return a.key().Compare(b.key()) })
+	rows.Generation = read.Generation
+	return rows, err
+}
+
 // roster holds every row of access, and answers like a store with these rows. It is immutable, so
 // that callers share it. Its memory in addition to the rows is linear in them: it does not list
 // which members a group's attachments reach, which could be members times attachments.
 type roster struct {
-	// Each list is sorted by its keys, as [AccessStore].AllAccess returns it. place relies on that.
+	// Each list is sorted by its keys, as allAccess returns it. place relies on that.
 	AccessRows
 	// direct has, for each user, the indexes of its own attachments.
 	direct map[string][]int32
@@ -285,7 +314,7 @@ func (s *rosters) everybody(ctx context.Context) (*everybody, error) {
 		return nil, fault("read all access", err)
 	}
 	return s.kept.Load(ctx, func(int64) (*everybody, int64, error) {
-		rows, err := s.store.AllAccess(ctx)
+		rows, err := allAccess(ctx, s.store)
 		if err != nil {
 			return nil, 0, fault("read all access", err)
 		}

@@ -440,8 +440,8 @@ func (s *holders) lockKeys(
 	ctx context.Context, tx Store, by Principal, holder Identity,
 ) (live int, err error) {
 	if by.key != "" {
-		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (Bundle, error) {
-			return Bundle{}, nil // takes the lock, writes nothing
+		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (AccessWrite, error) {
+			return AccessWrite{}, nil // takes the lock, writes nothing
 		})
 		if err != nil {
 			return 0, fmt.Errorf("lock access: %w", err)

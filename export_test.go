@@ -69,3 +69,6 @@ func KeepsTemplates(s *Service) bool { return s.Templates.templateList() != nil 
 
 // Kept is how many bytes are kept of what was compiled from policies.
 func Kept(s *Service) int64 { return s.guard.compiler.Budget().Used() }
+
+// AllAccess reads every row of access of a store.
+var AllAccess = allAccess

@@ -75,7 +75,15 @@ func (t Target) mark(changed *copies.Changed) {
 		} else {
 			changed.Groups.Add(id)
 		}
-	case TargetGroup:
+	case TargetMember:
+		if t.Holder.ID == "" { // nothing says who joined
+			changed.Access = true
+		}
+		changed.Users.Add(t.Holder.ID)
+	case TargetChannel:
+		provider, sender, _ := strings.Cut(t.ID, ":")
+		changed.Senders = append(changed.Senders, copies.Sender{Provider: provider, ID: sender})
+	case TargetAccess:
 		changed.Access = true
 	}
 }
@@ -134,6 +142,9 @@ type change struct {
 	lock func(ctx context.Context, tx Store) error
 	// answer is kept in the same transaction. Nil: none.
 	answer *KeptAnswer
+	// access: what decisions depend on changes. The store's feed then says what to drop, because
+	// events do not tell a new name from a new right.
+	access bool
 	// begin runs before, and the function that it returns when the outcome is known, also when the
 	// store panics. Nil: none.
 	begin func() (end func())
@@ -168,7 +179,28 @@ func (s *journal) commit(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
+	if c.access {
+		s.dropChanged(ctx)
+	} else {
+		s.forgetTargets(events)
+	}
 	return s.announce(ctx, events)
+}
+
+// dropChanged drops what was committed before the call, in any process, and nothing else. When the
+// store does not answer, it drops all rows of access.
+func (s *base) dropChanged(ctx context.Context) {
+	if s.copies.CatchUp(ctx) != nil {
+		s.forget(Target{Kind: TargetAccess})
+	}
+}
+
+func (s *base) forgetTargets(events []Event) {
+	targets := make([]Target, len(events))
+	for i, event := range events {
+		targets[i] = event.Target
+	}
+	s.forget(targets...)
 }
 
 // write writes a change to the store of its transaction: locks, then the answer, the rows and the
@@ -212,15 +244,10 @@ func (p Principal) signs(events []Event) []Event {
 	return events
 }
 
-// announce drops the cached targets of events and reports the events to the host. Call it after the
-// commit: a value dropped earlier could be read again from the state before. Outside a transaction
-// of the host it never fails. Inside, the events commit or roll back with the change.
+// announce reports events to the host. Call it after the commit, once what changed is dropped.
+// Outside a transaction of the host it never fails. Inside, the events commit or roll back with the
+// change.
 func (s *journal) announce(ctx context.Context, events []Event) error {
-	targets := make([]Target, len(events))
-	for i, event := range events {
-		targets[i] = event.Target
-	}
-	s.forget(targets...)
 	if s.onEvent == nil || len(events) == 0 {
 		return nil
 	}

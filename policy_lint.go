@@ -87,7 +87,7 @@ const (
 )
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
-// state of access, such as [AccessStore].AllAccess returns; Lint does not change it. known are the
+// state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
 // actions that the host asks about, in addition to those of this service. Nil: the actions are not
 // known, and no pattern is reported as unknown.
 //

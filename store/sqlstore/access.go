@@ -166,40 +166,150 @@ func columnsOfServiceAccount(a *svc.ServiceAccount) []any {
 		orZero[bool]{&a.Inactive}}
 }
 
-// AllAccess implements [svc.AccessStore].
-func (s *Store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
-	var rows svc.AccessRows
-	err := s.snapshot(ctx, "read all access", func(ctx context.Context, tx session) (err error) {
-		rows, err = tx.allAccess(ctx)
+// ReadAccess implements [svc.AccessStore].
+func (s *Store) ReadAccess(
+	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
+) (changes svc.StoreChanges, err error) {
+	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
+		changes, err = tx.readAccess(ctx, read, func(part svc.Bundle) error {
+			if read.Bare {
+				bare(&part)
+			}
+			if err := yield(part); err != nil {
+				return refusal{err}
+			}
+			return nil
+		})
 		return err
 	})
-	return rows, err
+	return changes, err
 }
 
-func (s session) allAccess(ctx context.Context) (rows svc.AccessRows, err error) {
-	rows.Generation, err = one(ctx, s, scanNumber, selectGeneration)
-	read(ctx, s, &err, &rows.Users, scanUserChannel, selectUsers+byUser)
-	read(ctx, s, &err, &rows.Groups, scanGroupMember, selectGroups+byGroup)
-	read(ctx, s, &err, &rows.ServiceAccounts, scanServiceAccount,
+func (s session) readAccess(
+	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
+) (changes svc.StoreChanges, err error) {
+	named := read.Named
+	if read.Since > 0 {
+		if changes, err = s.changes(ctx, read.Since); err != nil {
+			return changes, err
+		}
+		var names svc.AccessNames
+		if changes, names = changes.OfAccess(); !changes.Reset {
+			named = &names
+		}
+	} else if changes.Generation, err = one(ctx, s, scanNumber, selectGeneration); err != nil {
+		return changes, err
+	}
+	p := &parts{yield: yield}
+	if named == nil {
+		return changes, s.allAccess(ctx, p)
+	}
+	current, err := s.currentAccess(ctx, *named)
+	addAll(p, &err, &p.Users, current.Users)
+	for _, g := range current.Groups {
+		for members := range slices.Chunk(g.Members, partSize) {
+			addAll(p, &err, &p.Groups, []svc.Group{{ID: g.ID, DisplayName: g.DisplayName, Members: members}})
+		}
+		if len(g.Members) == 0 {
+			addAll(p, &err, &p.Groups, []svc.Group{g})
+		}
+	}
+	addAll(p, &err, &p.ServiceAccounts, current.ServiceAccounts)
+	addAll(p, &err, &p.Policies, current.Policies)
+	addAll(p, &err, &p.Attachments, current.Attachments)
+	addAll(p, &err, &p.BankPolicies, current.BankPolicies)
+	if err == nil {
+		err = p.flush()
+	}
+	return changes, err
+}
+
+// allAccess yields every row.
+func (s session) allAccess(ctx context.Context, p *parts) (err error) {
+	read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers+byUser)
+	read(ctx, s, &err, p, &p.Groups, scanGroupMember, mergeGroup, selectGroups+byGroup)
+	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
 		selectServiceAccounts+` ORDER BY a.id`)
-	read(ctx, s, &err, &rows.Policies, scanPolicy, selectPolicies+` ORDER BY id`)
-	read(ctx, s, &err, &rows.Attachments, scanAttachment,
+	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
+	read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil,
 		selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
-	read(ctx, s, &err, &rows.BankPolicies, scanBankPolicy, selectBankPolicies+` ORDER BY bank_id`)
-	rows.Users, rows.Groups = merge(rows.Users, mergeUser), merge(rows.Groups, mergeGroup)
-	slices.SortStableFunc(rows.Attachments, func(a, b svc.Attachment) int {
-		return cmp.Compare(a.PolicyID, b.PolicyID)
-	})
-	return rows, err
+	read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil,
+		selectBankPolicies+` ORDER BY bank_id`)
+	if err == nil {
+		err = p.flush()
+	}
+	return err
 }
 
-// read reads rows into list. When err is already set, it does nothing.
+// read reads rows into list, which is one of p. When err is already set, it does nothing.
 func read[R any](
-	ctx context.Context, s session, err *error,
-	list *[]R, scan func(scanner) (R, error), query string,
+	ctx context.Context, s session, err *error, p *parts, list *[]R,
+	scan func(scanner) (R, error), join func(into *R, row R) bool, query string,
 ) {
 	if *err == nil {
-		*list, *err = all(ctx, s, scan, query)
+		*err = each(ctx, s, func(row scanner) (bool, error) {
+			r, err := scan(row)
+			if err == nil {
+				err = add(p, list, r, join)
+			}
+			return false, err
+		}, query)
+	}
+}
+
+// partSize is the most rows, channels and memberships of a part. A user with more channels is in
+// one part nevertheless.
+const partSize = 4096
+
+// parts yields rows in parts.
+type parts struct {
+	svc.Bundle // the part that is not yielded yet
+	size       int
+	yield      func(svc.Bundle) error
+}
+
+func (p *parts) flush() error {
+	if p.Empty() {
+		return nil
+	}
+	part := p.Bundle
+	p.Bundle, p.size = svc.Bundle{}, 0
+	return p.yield(part)
+}
+
+// add adds a row to list, which is one of p, unless join accepts it for the row before. A nil join
+// accepts none.
+func add[R any](p *parts, list *[]R, row R, join func(into *R, row R) bool) (err error) {
+	p.size++
+	if n := len(*list); n > 0 && join != nil && join(&(*list)[n-1], row) {
+		return nil
+	}
+	if p.size > partSize {
+		err = p.flush()
+	}
+	*list = append(*list, row)
+	return err
+}
+
+func addAll[R any](p *parts, err *error, list *[]R, rows []R) {
+	for i := 0; i < len(rows) && *err == nil; i++ {
+		*err = add(p, list, rows[i], nil)
+	}
+}
+
+// bare removes names, emails and channels.
+func bare(b *svc.Bundle) {
+	for i, u := range b.Users {
+		b.Users[i] = svc.User{ID: u.ID, Inactive: u.Inactive}
+	}
+	for i := range b.Groups {
+		b.Groups[i].DisplayName = ""
+	}
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].DisplayName = ""
+	}
+	for i := range b.Policies {
+		b.Policies[i].DisplayName = ""
 	}
 }
 
@@ -261,9 +371,12 @@ const (
 	byGroup = ` ORDER BY g.id, m.user_id`
 )
 
+// group reads a group without members.
 func (s session) group(ctx context.Context, id string) (svc.Group, error) {
-	rows, err := all(ctx, s, scanGroupMember, selectGroups+` WHERE g.id = $1`+byGroup, id)
-	return first(merge(rows, mergeGroup), err)
+	return one(ctx, s, func(row scanner) (svc.Group, error) {
+		group := svc.Group{ID: id, Members: []string{}}
+		return group, row.Scan(&group.DisplayName)
+	}, `SELECT display_name FROM svc_access_groups WHERE id = $1`, id)
 }
 
 // scanGroupMember reads a group and one of its members, if the group has any.
@@ -277,8 +390,9 @@ func scanGroupMember(row scanner) (svc.Group, error) {
 	return group, err
 }
 
+// mergeGroup refuses the members of a large group, so that they come in several parts.
 func mergeGroup(into *svc.Group, row svc.Group) bool {
-	if into.ID != row.ID {
+	if into.ID != row.ID || len(into.Members) >= partSize {
 		return false
 	}
 	into.Members = append(into.Members, row.Members...)

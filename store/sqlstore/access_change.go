@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/extsvc/svc"
 )
@@ -14,30 +15,30 @@ const manyRows = 100
 
 // ChangeAccess implements [svc.AccessStore].
 func (s *Store) ChangeAccess(
-	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error),
+	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error),
 ) error {
-	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+
-		len(named.Policies)+len(named.Attachments)+len(named.BankPolicies) > manyRows {
+	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+len(named.Policies)+
+		len(named.Attachments)+len(named.BankPolicies)+len(named.Members) > manyRows {
 		ctx = withoutHurry(ctx)
 	}
-	return s.changeMany(ctx, "change access", func(
+	return s.mutate(ctx, "change access", func(
 		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
+	) (targets, renamed []svc.Target, err error) {
 		if err := tx.lock(ctx, "access"); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		current, err := tx.currentAccess(ctx, named)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		bundle, err := change(current)
+		write, err := change(current)
 		if err != nil {
-			return nil, refusal{err}
+			return nil, nil, refusal{err}
 		}
-		if bundle.Empty() {
-			return nil, errUnchanged
+		if write.Empty() {
+			return nil, nil, errUnchanged
 		}
-		return bundle.Targets(), tx.writeAccess(ctx, bundle)
+		return write.Targets, write.Renamed, tx.writeAccess(ctx, write)
 	})
 }
 
@@ -58,12 +59,51 @@ func (s session) currentAccess(
 		}
 	}
 	pick(ctx, &err, users, &current.Users, s.user)
-	pick(ctx, &err, named.Groups, &current.Groups, s.group)
+	current.Groups, err = s.currentGroups(ctx, named, err)
 	pick(ctx, &err, named.ServiceAccounts, &current.ServiceAccounts, s.serviceAccount)
 	pick(ctx, &err, named.Policies, &current.Policies, s.policy)
 	pick(ctx, &err, named.Attachments, &current.Attachments, s.attachment)
 	pick(ctx, &err, named.BankPolicies, &current.BankPolicies, s.bankPolicy)
 	return current, err
+}
+
+// currentGroups reads the named groups and their named members. When err is already set, it does
+// nothing.
+func (s session) currentGroups(
+	ctx context.Context, named svc.AccessNames, err error,
+) (groups []svc.Group, _ error) {
+	ids := slices.Concat(named.Groups, named.MembersOf)
+	for _, m := range named.Members {
+		ids = append(ids, m.Group)
+	}
+	pick(ctx, &err, ids, &groups, s.group)
+	members := map[string][]string{}
+	for _, id := range named.MembersOf {
+		if err == nil && members[id] == nil {
+			members[id], err = all(ctx, s, scanText, `SELECT user_id FROM svc_group_members
+				WHERE group_id = $1 ORDER BY user_id`, id)
+		}
+	}
+	var some []svc.Membership
+	pick(ctx, &err, named.Members, &some, func(
+		ctx context.Context, m svc.Membership,
+	) (svc.Membership, error) {
+		_, err := one(ctx, s, scanText, `SELECT user_id FROM svc_group_members
+			WHERE group_id = $1 AND user_id = $2`, m.Group, m.User)
+		return m, err
+	})
+	for _, m := range some {
+		if !slices.Contains(named.MembersOf, m.Group) {
+			members[m.Group] = append(members[m.Group], m.User)
+		}
+	}
+	for i, g := range groups {
+		if list := members[g.ID]; list != nil {
+			slices.Sort(list)
+			groups[i].Members = list
+		}
+	}
+	return groups, err
 }
 
 // pick reads the rows with these keys into list, each row once. When err is already set, it does
@@ -96,11 +136,25 @@ func scanText(row scanner) (text string, err error) {
 
 // writeAccess upserts rows; a row comes before the rows that refer to it. All users give up their
 // channels before any user takes one.
-func (s session) writeAccess(ctx context.Context, b svc.Bundle) error {
+func (s session) writeAccess(ctx context.Context, b svc.AccessWrite) error {
 	var err error
 	write(&err, b.Users, func(u svc.User) error { return s.writeUser(ctx, u) })
 	write(&err, b.Users, func(u svc.User) error { return s.writeChannels(ctx, u) })
-	write(&err, b.Groups, func(g svc.Group) error { return s.writeGroup(ctx, g) })
+	write(&err, b.Groups, func(g svc.Group) error {
+		return s.hit(ctx, `INSERT INTO svc_access_groups (id, display_name) VALUES ($1, $2)
+			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`,
+			g.ID, g.DisplayName)
+	})
+	write(&err, b.Leave, func(m svc.Membership) error {
+		_, err := s.exec(ctx, `DELETE FROM svc_group_members
+			WHERE group_id = $1 AND user_id = $2`, m.Group, m.User)
+		return err
+	})
+	write(&err, b.Join, func(m svc.Membership) error {
+		_, err := s.exec(ctx, `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2)
+			ON CONFLICT DO NOTHING`, m.Group, m.User)
+		return err
+	})
 	write(&err, b.Policies, func(p svc.Policy) error {
 		return s.hit(ctx, `INSERT INTO svc_policies (id, display_name, document) VALUES ($1, $2, $3)
 			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
@@ -164,25 +218,6 @@ func (s session) writeChannels(ctx context.Context, u svc.User) error {
 		if n == 0 {
 			return fmt.Errorf("channel %q of %q is another user's",
 				channel.SenderID, channel.Provider)
-		}
-	}
-	return nil
-}
-
-func (s session) writeGroup(ctx context.Context, g svc.Group) error {
-	err := s.hit(ctx, `INSERT INTO svc_access_groups (id, display_name) VALUES ($1, $2)
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`, g.ID, g.DisplayName)
-	if err != nil {
-		return err
-	}
-	if _, err = s.exec(ctx, `DELETE FROM svc_group_members WHERE group_id = $1`, g.ID); err != nil {
-		return err
-	}
-	for _, member := range g.Members {
-		_, err = s.exec(ctx, `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2)
-			ON CONFLICT DO NOTHING`, g.ID, member)
-		if err != nil {
-			return err
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ const (
 
 	patience      = 500 * time.Millisecond // the wait of AwaitChange
 	usualRows     = 64                     // the default of Dialect.Rows
-	changeColumns = 7                      // parameters in a row
+	changeColumns = 8                      // parameters in a row
 )
 
 var errNoGeneration = errors.New(
@@ -40,10 +41,23 @@ func (s *Store) changeMany(
 	ctx context.Context, doing string,
 	fn func(ctx context.Context, tx session) ([]svc.Target, error),
 ) error {
+	return s.mutate(ctx, doing, func(
+		ctx context.Context, tx session,
+	) (targets, renamed []svc.Target, err error) {
+		targets, err = fn(ctx, tx)
+		return targets, nil, err
+	})
+}
+
+// mutate is changeMany for a change that also renames rows.
+func (s *Store) mutate(
+	ctx context.Context, doing string,
+	fn func(ctx context.Context, tx session) (targets, renamed []svc.Target, err error),
+) error {
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
-		targets, err := fn(ctx, tx)
+		targets, renamed, err := fn(ctx, tx)
 		if err == nil {
-			err = tx.record(ctx, targets, s.dialect)
+			err = tx.record(ctx, targets, renamed, s.dialect)
 		}
 		if err == nil && s.mutations.Add(1)%forgetEvery == 1 {
 			err = tx.forget(ctx)
@@ -61,13 +75,17 @@ func (s *Store) changeMany(
 
 // record increments the generation and stores the targets under it. Every generation has a row: the
 // changes of a generation without one are forgotten.
-func (s session) record(ctx context.Context, targets []svc.Target, dialect Dialect) error {
+func (s session) record(
+	ctx context.Context, targets, renamed []svc.Target, dialect Dialect,
+) error {
 	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
 		return err
 	}
+	plain := len(targets)
+	targets = slices.Concat(targets, renamed)
 	for from := 0; from < len(targets); {
 		rows := dialect.rowsAtOnce(len(targets) - from)
-		args := changeArgs(from, targets[from:from+rows])
+		args := changeArgs(from, plain, targets[from:from+rows])
 		if _, err := s.exec(ctx, insertChanges(rows), args...); err != nil {
 			return err
 		}
@@ -97,7 +115,7 @@ func (d Dialect) rowsAtOnce(n int) int {
 // insertChanges inserts rows under the current generation, which the statement reads itself.
 func insertChanges(rows int) string {
 	return `INSERT INTO svc_changes
-		(generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ` +
+		(generation, position, kind, id, scope, owner, holder_kind, holder_id, renamed) VALUES ` +
 		values(rows, changeColumns, "("+selectGeneration+"), ")
 }
 
@@ -115,18 +133,25 @@ func values(rows, columns int, begin string) string {
 	return strings.TrimSuffix(b.String(), ", ")
 }
 
-func changeArgs(position int, targets []svc.Target) (args []any) {
+// changeArgs returns the parameters of targets from a position on. From plain on they are renamed.
+func changeArgs(position, plain int, targets []svc.Target) (args []any) {
 	for i, t := range targets {
-		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
+		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID,
+			flag(position+i >= plain))
 	}
 	return args
 }
 
 // Changes implements [svc.ChangeStore].
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	changes, err := s.db.reading().changes(ctx, since)
+	return changes, s.fault(ctx, "read changes", err)
+}
+
+func (s session) changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	var changes svc.StoreChanges
 	last, rows := since, 0
-	err := each(ctx, s.db.reading(), func(row scanner) (enough bool, err error) {
+	err := each(ctx, s, func(row scanner) (enough bool, err error) {
 		var change changeRow
 		err = row.Scan(change.columns(&changes.Generation)...)
 		if rows++; err != nil || change.generation == nil {
@@ -136,18 +161,21 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 			return true, nil
 		}
 		last = *change.generation
-		if target := change.target(); target.Kind != "" {
+		switch target := change.target(); {
+		case *change.renamed != 0:
+			changes.Renamed = append(changes.Renamed, target)
+		case target.Kind != "":
 			changes.Targets = append(changes.Targets, target)
 		}
 		return false, nil
-	}, `SELECT g.value, c.generation, c.kind, c.id, c.scope, c.owner, c.holder_kind, c.holder_id
-		FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
+	}, `SELECT g.value, c.generation, c.kind, c.id, c.scope, c.owner, c.holder_kind, c.holder_id,
+		c.renamed FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
 		WHERE g.id = 1 ORDER BY c.generation, c.position`, since)
 	if err == nil && rows == 0 {
 		err = errNoGeneration
 	}
 	if err != nil {
-		return svc.StoreChanges{}, s.fault(ctx, "read changes", err)
+		return svc.StoreChanges{}, err
 	}
 	if last != changes.Generation {
 		return svc.StoreChanges{Generation: changes.Generation, Reset: true}, nil
@@ -157,13 +185,13 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 
 // changeRow holds the columns of a change. All are null when the join found none.
 type changeRow struct {
-	generation                                   *int64
+	generation, renamed                          *int64
 	kind, id, scope, owner, holderKind, holderID *string
 }
 
 func (r *changeRow) columns(generation *int64) []any {
 	return []any{generation, &r.generation, &r.kind, &r.id, &r.scope, &r.owner,
-		&r.holderKind, &r.holderID}
+		&r.holderKind, &r.holderID, &r.renamed}
 }
 
 func (r *changeRow) target() svc.Target {

@@ -205,6 +205,7 @@ func each(
 		}
 		defer rows.Close()
 		for rows.Next() {
+			_ = h.pause(nil) // scan may call the caller's function
 			if enough, err := scan(rows); err != nil || enough {
 				return err
 			}

@@ -136,6 +136,11 @@ func (s *Store) transact(ctx context.Context, doing string, fn work) error {
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
+	return s.outcome(ctx, doing, err)
+}
+
+// outcome returns the error of a caller's function as it is, and others as faults.
+func (s *Store) outcome(ctx context.Context, doing string, err error) error {
 	if refused, ok := errors.AsType[refusal](err); ok {
 		return refused.error
 	}
@@ -144,7 +149,7 @@ func (s *Store) transact(ctx context.Context, doing string, fn work) error {
 
 // snapshot runs fn in a transaction that only reads and sees one state of the database.
 func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
-	return s.fault(ctx, doing, s.db.snapshot(ctx, fn))
+	return s.outcome(ctx, doing, s.db.snapshot(ctx, fn))
 }
 
 // fault adds the action to err, and marks errors that a later try may avoid. When ctx ended the

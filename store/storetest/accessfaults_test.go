@@ -167,7 +167,7 @@ var accessFaults = map[string]func(*store){
 			first.BankPolicy, first.Generation = then.BankPolicy, then.Generation
 			return first, err
 		}
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			time.Sleep(time.Millisecond)
 			return s.FullStore.ChangeAccess(ctx, named, change)
 		}

@@ -14,6 +14,7 @@ CREATE TABLE svc_changes (
   owner {text} NOT NULL,
   holder_kind {text} NOT NULL,
   holder_id {text} NOT NULL,
+  renamed BIGINT NOT NULL DEFAULT 0,
   PRIMARY KEY (generation, position)
 );
 
