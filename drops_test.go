@@ -64,7 +64,7 @@ func TestWriteDropsWhomItReaches(t *testing.T) {
 				other.warm(t, there, p, "notes")
 			}
 			h.apply(t, c.bundle)
-			h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["*"]}}}}]}`)
+			h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["bank:recall"]}}}}]}`)
 			eventually(t, func() bool { // the other process has followed so far
 				d, err := other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{})
 				is.NoErr(err)
