@@ -234,7 +234,9 @@ func (c *Copies) LoadStanding(
 		return s, b.Policy, err
 	}
 	c.expect(who)
-	if _, known := c.holders.Get(who); known { // perhaps only the bank is missing
+	c.prepare(ctx)
+	_, known := c.holders.Get(who)
+	if _, _, ok := c.Standing(who, bank); known && !ok { // perhaps only the bank is missing
 		fence := c.banks.Fence(bank)
 		if _, b, err := read(ctx, public, bank); err == nil {
 			c.banks.Put(fence, bank, b)
@@ -301,6 +303,15 @@ func (c *Copies) LoadSender(
 	})
 }
 
+// prepare applies changes that reads have shown: until then, few cached values hold. When it fails,
+// the read after it says why.
+func (c *Copies) prepare(ctx context.Context) {
+	c.begin()
+	if c.behind() {
+		_ = c.CatchUp(ctx)
+	}
+}
+
 // turns is a cache that gives turns to load a value.
 type turns[K any] interface {
 	Fence(key K) cache.Fence
@@ -313,10 +324,7 @@ func load[K, T any](
 	ctx context.Context, c *Copies, in turns[K], key K, get func() (T, bool),
 	read func(fence cache.Fence) (T, error),
 ) (T, error) {
-	c.begin()
-	if c.behind() { // then few values hold; when this fails, read says why
-		_ = c.CatchUp(ctx)
-	}
+	c.prepare(ctx)
 	fence := in.Fence(key)
 	if done, others := in.Turn(fence, key); done != nil {
 		defer done()
