@@ -26,8 +26,8 @@ type Access struct {
 // changes nothing, and rows that are already equal cause no event. by must be [Host], for now.
 //
 // Rows may name rows of the store and rows of the bundle, in any order. Calls of Apply run one
-// after the other, in all processes. Decisions of this process count the rows when Apply returns;
-// others count them within a second or so (PostgreSQL: milliseconds). Apply copies the bundle.
+// after the other, in all processes. Decisions of this process count the rows when Apply returns,
+// and those of others as [Service.Decide] says. Apply copies the bundle.
 //
 // Each row that changed is an event ([EventAccessWritten]); a channel is that of its user, a member
 // that of its group. With [EventConfig].Keep, their records are in the same transaction.

@@ -14,7 +14,7 @@ import (
 
 // Keys issues, lists, changes and revokes API keys. A change and the records of its events are one
 // transaction. When a method has returned, this process accepts and refuses keys by the new state.
-// Other processes follow within about a second (PostgreSQL: milliseconds).
+// Other processes follow as they do in [Service.Decide].
 type Keys struct{ *holders }
 
 // Issue issues a key for a user or a service account, or for the caller ([Me]).

@@ -313,9 +313,10 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, e
 // the same code as [Policies.Resolve].
 //
 // Call it for every request that a host serves. It answers from the cache, so most calls take well
-// under a microsecond and make no store call. Changes by this process count at once; changes by
-// others count within a second or so (PostgreSQL: milliseconds). When the store was not reached for
-// 5 seconds, each call reads it.
+// under a microsecond and make no store call. Changes by this process count at once. Changes by
+// others count at once where the store is a [LookStore] such as SQLite's, within milliseconds on
+// PostgreSQL, and else within about a second. When the store was not reached for 5 seconds, each
+// call reads it.
 //
 // A user without a row has no stored rights. On bank "*", the actions that the host vouches for
 // ([Principal].Actions) count as well.
