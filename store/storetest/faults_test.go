@@ -43,7 +43,7 @@ func TestEveryRuleCanFail(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				to := quickRules()
-				if _, long := longFaults[name]; long {
+				if longFaults[name] != nil || longAuditFaults[name] != nil {
 					to = rules()
 				}
 				broken := check(to, func() svc.Store { return fault(memstore.New()) })
@@ -285,7 +285,7 @@ func faults() map[string]func(svc.Store) svc.Store {
 	for _, group := range []map[string]func(*store){
 		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
 		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, changeAPIKeyFaults, accessFaults, readAccessFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, answerFaults, transactionFaults,
+		apiKeyFaults, changeAPIKeyFaults, accessFaults, readAccessFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, longAuditFaults, answerFaults, transactionFaults,
 	} {
 		maps.Copy(all, group)
 	}

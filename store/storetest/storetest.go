@@ -30,7 +30,8 @@ type rule struct {
 }
 
 func rules() []rule {
-	return slices.Concat(quickRules(), longRules, largeAccessRules, characterRules)
+	return slices.Concat(quickRules(), longRules, largeAccessRules, characterRules,
+		optional[svc.AuditStore](longAuditRules))
 }
 
 // quickRules returns the rules that run fast.
