@@ -18,6 +18,7 @@ const childVariable = "SVC_BENCH_CHILD"
 var children = map[string]func(args []string) error{
 	"be slow": beSlowInChild,
 	"look up": lookUpInChild,
+	"repeat":  repeatInChild,
 	"revoke":  revokeInChild,
 	"serve":   serveInChild,
 }
