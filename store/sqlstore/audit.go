@@ -98,7 +98,7 @@ func scanRecord(row scanner) (svc.AuditRecord, error) {
 // AuditRecords implements [svc.AuditStore]. A list by time reads one run of spans after the other.
 func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	records, timed := []svc.AuditRecord{}, !page.Since.IsZero() || !page.Until.IsZero()
-	page.Before = min(cmp.Or(page.Before, math.MaxInt64), math.MaxInt64-auditSpan)
+	page.Before = cmp.Or(page.Before, math.MaxInt64)
 	for {
 		query, args := selectRecords(page, timed)
 		run, err := all(ctx, s.db.reading(), scanRecord, query, args...)
@@ -114,8 +114,8 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 	}
 }
 
-// A run is spans in a row, before number $3, that can have records from time $1 until $2. An
-// incomplete span can.
+// A run is spans in a row that can have records from time $1 until $2. The newest run ends before
+// number $3; the span of that number and an incomplete span belong to it.
 const (
 	// beforeRun is the last number before the newest run.
 	beforeRun = `(SELECT MAX(number) FROM svc_audit
@@ -126,7 +126,7 @@ const (
 	inRun = `happened_at >= $1 AND happened_at < $2 AND number > COALESCE(` + beforeRun + `, 0) AND `
 )
 
-// bounds returns the times of a page, and the end of the spans that begin before it.
+// bounds returns the times of a page, and the number before which it begins.
 func bounds(page svc.AuditQuery) []any {
 	since, until := int64(math.MinInt64), int64(math.MaxInt64)
 	if !page.Since.IsZero() {
@@ -135,7 +135,7 @@ func bounds(page svc.AuditQuery) []any {
 	if !page.Until.IsZero() {
 		until = page.Until.UnixMicro()
 	}
-	return []any{since, until, page.Before + auditSpan - 1}
+	return []any{since, until, page.Before}
 }
 
 func selectRecords(page svc.AuditQuery, timed bool) (query string, args []any) {

@@ -93,22 +93,25 @@ var auditRules = []rule{
 var longAuditRules = []rule{
 	{"AuditRecords finds all records until and since a time in a long log, " +
 		"also where times go back or far ahead", func(c *checker) {
-		const count = 5000
+		const count = 6200
 		all := c.recordAll(count, func(n int) svc.Event {
 			event := auditEvent(n)
 			event.Time = at(int64(n))
 			switch n {
 			case 300:
 				event.Time = at(2 * count)
-			case 2900, count - 1:
+			case 5000:
+				event.Time = at(3000)
+			case count - 1:
 				event.Time = at(50)
 			}
 			return event
 		})
 		for _, filter := range []svc.AuditQuery{
 			{Until: at(0)}, {Until: at(90)}, {Until: at(90), ActorID: alice.ID}, {Until: at(4500)},
-			{Since: at(4900)}, {Since: at(40), Until: at(60)}, {Since: at(count), TargetID: odd[0]},
-			{Until: at(90), Before: 2902}, {Since: at(4000), Until: at(4100), Before: 2500},
+			{Until: at(2048)}, {Until: at(2048), Before: 2500}, {Until: at(3001), Before: 5002},
+			{Since: at(6100)}, {Since: at(2 * count)}, {Since: at(count), TargetID: odd[0]},
+			{Since: at(40), Until: at(60)}, {Since: at(2900), Until: at(3100), Before: 2950},
 		} {
 			want := []svc.AuditRecord{}
 			for _, record := range all {
