@@ -36,6 +36,71 @@ type Access struct {
 // the JSON pointer into the bundle, at most [MaxErrors]; CodeUnavailable. Apply looks at the store
 // only when the bundle itself has no error. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
+	return s.change(ctx, by, bundle, Bundle.names, newApplication)
+}
+
+// AddMembers makes users members of a group. It is [Access.Apply] of a group with these members
+// alone, except that the other members stay. Its cost does not grow with the group. A user who is a
+// member already stays one.
+//
+// Errors: those of Apply, with pointers such as "/groups/0/members/1"; CodeNotFound, when the group
+// does not exist.
+func (s *Access) AddMembers(
+	ctx context.Context, by Principal, group string, users ...string,
+) error {
+	return s.changeMembers(ctx, by, group, users, func(_ *application, g *Group) {
+		g.Members = users
+	})
+}
+
+// RemoveMembers removes members from a group, as AddMembers adds them.
+//
+// Errors: those of AddMembers; CodeNotFound with its pointer for a user who is no member.
+func (s *Access) RemoveMembers(
+	ctx context.Context, by Principal, group string, users ...string,
+) error {
+	return s.changeMembers(ctx, by, group, users, func(a *application, g *Group) {
+		for i, user := range users {
+			if _, found := slices.BinarySearch(g.Members, user); !found {
+				at := "/groups/0/members/" + strconv.Itoa(i)
+				a.check(&Error{Code: CodeNotFound, Field: at, Message: "is no member of the group"})
+			}
+		}
+		g.Members = []string{}
+	})
+}
+
+// changeMembers changes some members of a group. set gets the group's row, whose Members are those
+// of users who are members now. It leaves those who are members afterwards.
+func (s *Access) changeMembers(
+	ctx context.Context, by Principal, group string, users []string,
+	set func(a *application, g *Group),
+) error {
+	names := func(Bundle) AccessNames {
+		n := AccessNames{Groups: []string{group}, Users: users}
+		for _, user := range users {
+			n.Members = append(n.Members, Membership{Group: group, User: user})
+		}
+		return n
+	}
+	bundle := Bundle{Groups: []Group{{ID: group, Members: users}}}
+	return s.change(ctx, by, bundle, names, func(current, _ Bundle) *application {
+		a := newApplication(current, Bundle{Groups: slices.Clone(current.Groups)})
+		if len(current.Groups) == 0 {
+			a.check(notFound("there is no such group"))
+		} else {
+			set(a, &a.bundle.Groups[0])
+		}
+		return a
+	})
+}
+
+// change writes a bundle that the host gives, in one transaction. apply returns its application to
+// the rows that names lists. It may be called again, with newer rows.
+func (s *Access) change(
+	ctx context.Context, by Principal, bundle Bundle, names func(Bundle) AccessNames,
+	apply func(current, bundle Bundle) *application,
+) error {
 	if by.Kind != KindHost {
 		return forbidden("only the host application may write access")
 	}
@@ -47,17 +112,15 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	err = s.commit(ctx, change{by: by, access: true, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
-		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (AccessWrite, error) {
-			// The store may call again with newer rows: all that a call finds out starts from the
-			// beginning.
-			a := newApplication(current, bundle)
+		err = tx.ChangeAccess(ctx, names(bundle), func(current Bundle) (AccessWrite, error) {
+			a := apply(current, bundle)
 			rows := a.rows()
 			changed = happened(s.now(), EventAccessWritten, rows.Targets()...)
 			return a.write(rows), a.err()
 		})
 		return changed, err
 	}})
-	return fault("apply bundle", err)
+	return fault("write access", err)
 }
 
 // normalize returns the bundle with defaults and compact documents. It checks all that it can check

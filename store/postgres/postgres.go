@@ -179,6 +179,7 @@ const channel = "svc_changes"
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
+		Elements: "json_array_elements",
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   "NOTIFY " + channel,
 		Rows:     256,

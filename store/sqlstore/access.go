@@ -171,7 +171,7 @@ func (s *Store) ReadAccess(
 	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
 ) (changes svc.StoreChanges, err error) {
 	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
-		changes, err = tx.readAccess(ctx, read, func(part svc.Bundle) error {
+		changes, err = accessTx{tx, s.dialect}.read(ctx, read, func(part svc.Bundle) error {
 			if read.Bare {
 				bare(&part)
 			}
@@ -185,26 +185,26 @@ func (s *Store) ReadAccess(
 	return changes, err
 }
 
-func (s session) readAccess(
+func (t accessTx) read(
 	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
 ) (changes svc.StoreChanges, err error) {
 	named := read.Named
 	if read.Since > 0 {
-		if changes, err = s.changes(ctx, read.Since); err != nil {
+		if changes, err = t.changes(ctx, read.Since); err != nil {
 			return changes, err
 		}
 		var names svc.AccessNames
 		if changes, names = changes.OfAccess(); !changes.Reset {
 			named = &names
 		}
-	} else if changes.Generation, err = one(ctx, s, scanNumber, selectGeneration); err != nil {
+	} else if changes.Generation, err = one(ctx, t.session, scanNumber, selectGeneration); err != nil {
 		return changes, err
 	}
 	p := &parts{yield: yield}
 	if named == nil {
-		return changes, s.allAccess(ctx, p)
+		return changes, t.allAccess(ctx, p, read.Bare)
 	}
-	current, err := s.currentAccess(ctx, *named)
+	current, err := t.current(ctx, *named, read.Bare)
 	addAll(p, &err, &p.Users, current.Users)
 	for _, g := range current.Groups {
 		for members := range slices.Chunk(g.Members, partSize) {
@@ -225,8 +225,12 @@ func (s session) readAccess(
 }
 
 // allAccess yields every row.
-func (s session) allAccess(ctx context.Context, p *parts) (err error) {
-	read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers+byUser)
+func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error) {
+	if bare {
+		read(ctx, s, &err, p, &p.Users, scanBareUser, nil, selectBareUsers)
+	} else {
+		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
+	}
 	read(ctx, s, &err, p, &p.Groups, scanGroupMember, mergeGroup, selectGroups+byGroup)
 	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
 		selectServiceAccounts+` ORDER BY a.id`)
@@ -313,37 +317,23 @@ func bare(b *svc.Bundle) {
 	}
 }
 
-// merge merges each row into the row before it when join accepts it: both belong to the same thing.
-func merge[R any](rows []R, join func(into *R, row R) bool) []R {
-	kept := rows[:0]
-	for _, row := range rows {
-		if len(kept) == 0 || !join(&kept[len(kept)-1], row) {
-			kept = append(kept, row)
-		}
-	}
-	return kept
-}
-
-// first returns the first of rows. No rows: ErrNotFound.
-func first[R any](rows []R, err error) (R, error) {
-	if err == nil && len(rows) == 0 {
-		err = svc.ErrNotFound
-	}
-	if err != nil {
-		return *new(R), err
-	}
-	return rows[0], nil
-}
-
 const (
 	selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
-		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id`
-	byUser = ` ORDER BY u.id, c.provider, c.sender_id`
+		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+		ORDER BY u.id, c.provider, c.sender_id`
+	selectBareUsers = `SELECT u.id, u.inactive FROM svc_users u ORDER BY u.id`
 )
 
-func (s session) user(ctx context.Context, id string) (svc.User, error) {
-	rows, err := all(ctx, s, scanUserChannel, selectUsers+` WHERE u.id = $1`+byUser, id)
-	return first(merge(rows, mergeUser), err)
+// scanUser reads a user without its channels.
+func scanUser(row scanner) (svc.User, error) {
+	user := svc.User{Channels: []svc.Channel{}}
+	err := row.Scan(&user.ID, &user.DisplayName, &user.Email, &user.Inactive)
+	return user, err
+}
+
+func scanBareUser(row scanner) (user svc.User, err error) {
+	err = row.Scan(&user.ID, &user.Inactive)
+	return user, err
 }
 
 // scanUserChannel reads a user and one of its channels, if the user has any.
@@ -371,12 +361,11 @@ const (
 	byGroup = ` ORDER BY g.id, m.user_id`
 )
 
-// group reads a group without members.
-func (s session) group(ctx context.Context, id string) (svc.Group, error) {
-	return one(ctx, s, func(row scanner) (svc.Group, error) {
-		group := svc.Group{ID: id, Members: []string{}}
-		return group, row.Scan(&group.DisplayName)
-	}, `SELECT display_name FROM svc_access_groups WHERE id = $1`, id)
+// scanGroup reads a group without its members.
+func scanGroup(row scanner) (svc.Group, error) {
+	group := svc.Group{Members: []string{}}
+	err := row.Scan(&group.ID, &group.DisplayName)
+	return group, err
 }
 
 // scanGroupMember reads a group and one of its members, if the group has any.
@@ -406,15 +395,7 @@ func scanServiceAccount(row scanner) (account svc.ServiceAccount, err error) {
 
 const selectServiceAccounts = `SELECT ` + serviceAccountColumns + ` FROM svc_service_accounts a`
 
-func (s session) serviceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
-	return one(ctx, s, scanServiceAccount, selectServiceAccounts+` WHERE a.id = $1`, id)
-}
-
 const selectPolicies = `SELECT id, display_name, document FROM svc_policies`
-
-func (s session) policy(ctx context.Context, id string) (svc.Policy, error) {
-	return one(ctx, s, scanPolicy, selectPolicies+` WHERE id = $1`, id)
-}
 
 func scanPolicy(row scanner) (policy svc.Policy, err error) {
 	err = row.Scan(&policy.ID, &policy.DisplayName, (*[]byte)(&policy.Document))
@@ -424,22 +405,12 @@ func scanPolicy(row scanner) (policy svc.Policy, err error) {
 const selectAttachments = `SELECT policy_id, principal_type, principal_id, priority
 	FROM svc_attachments`
 
-func (s session) attachment(ctx context.Context, key svc.AttachmentKey) (svc.Attachment, error) {
-	return one(ctx, s, scanAttachment,
-		selectAttachments+` WHERE principal_type = $1 AND principal_id = $2 AND policy_id = $3`,
-		key.Principal.Type, key.Principal.ID, key.PolicyID)
-}
-
 func scanAttachment(row scanner) (a svc.Attachment, err error) {
 	err = row.Scan(&a.PolicyID, &a.Principal.Type, &a.Principal.ID, &a.Priority)
 	return a, err
 }
 
 const selectBankPolicies = `SELECT bank_id, document FROM svc_bank_policies`
-
-func (s session) bankPolicy(ctx context.Context, id string) (svc.BankPolicy, error) {
-	return one(ctx, s, scanBankPolicy, selectBankPolicies+` WHERE bank_id = $1`, id)
-}
 
 func scanBankPolicy(row scanner) (policy svc.BankPolicy, err error) {
 	err = row.Scan(&policy.BankID, (*[]byte)(&policy.Document))

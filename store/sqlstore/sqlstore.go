@@ -25,6 +25,9 @@ type Dialect struct {
 	// 2,704 bytes. The list of installed templates is then read from its table; without a limit an
 	// index holds the whole list.
 	NarrowIndexes bool
+	// Elements is the function that returns the elements of a JSON array as rows with a column
+	// value: json_array_elements in PostgreSQL. Empty means json_each, as in SQLite.
+	Elements string
 	// Lock is a statement that makes a migration wait for the migrations of other processes. The
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
 	// the pool that write wait for each other.
