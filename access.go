@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -136,9 +137,12 @@ type Bundle struct {
 
 // Empty reports whether b has no rows. A nil list and an empty one are the same here: both name no
 // row.
-func (b Bundle) Empty() bool {
-	return len(b.Users)+len(b.Groups)+len(b.ServiceAccounts)+
-		len(b.Policies)+len(b.Attachments)+len(b.BankPolicies) == 0
+func (b Bundle) Empty() bool { return b.size() == 0 }
+
+// size returns the number of rows.
+func (b Bundle) size() int {
+	return len(b.Users) + len(b.Groups) + len(b.ServiceAccounts) +
+		len(b.Policies) + len(b.Attachments) + len(b.BankPolicies)
 }
 
 // AttachmentKey names an attachment. Its three texts together are unique. It is comparable, so it
@@ -459,4 +463,24 @@ func active(inactive bool) *bool {
 		return nil
 	}
 	return new(bool)
+}
+
+// sorted returns a sorted copy without duplicates, never nil. A repeated member is no error.
+func sorted[T comparable](list []T, compare func(a, b T) int) []T {
+	out := append([]T{}, list...)
+	slices.SortFunc(out, compare)
+	return slices.Compact(out)
+}
+
+// missing returns the elements of list that are not in other. Both are sorted.
+func missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
+	for _, x := range list {
+		for len(other) > 0 && compare(other[0], x) < 0 {
+			other = other[1:]
+		}
+		if len(other) == 0 || compare(other[0], x) != 0 {
+			out = append(out, x)
+		}
+	}
+	return out
 }

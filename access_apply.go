@@ -220,6 +220,9 @@ func (b Bundle) names() AccessNames {
 // bundle is empty.
 func (b Bundle) Targets() []Target {
 	var targets []Target
+	if n := b.size(); n > 0 {
+		targets = make([]Target, 0, n)
+	}
 	add := func(kind TargetKind, id string) {
 		targets = append(targets, Target{Kind: kind, ID: id})
 	}
@@ -264,12 +267,12 @@ type application struct {
 
 	// The rows of the store, by key. They must not change: a roster may share them with other
 	// callers.
-	users           map[string]User
-	groups          map[string]Group
-	serviceAccounts map[string]ServiceAccount
-	policies        map[string]Policy
-	attachments     map[AttachmentKey]Attachment
-	bankPolicies    map[string]BankPolicy
+	users           map[string]*User
+	groups          map[string]*Group
+	serviceAccounts map[string]*ServiceAccount
+	policies        map[string]*Policy
+	attachments     map[AttachmentKey]*Attachment
+	bankPolicies    map[string]*BankPolicy
 }
 
 // newApplication returns the application of a normalized bundle to current. current needs only the
@@ -289,12 +292,20 @@ func newApplication(current, bundle Bundle) *application {
 
 // index returns rows by key. Keys are unique in a store and in a normalized bundle; else the last
 // counts.
-func index[R any, K comparable](rows []R, key func(R) K) map[K]R {
-	m := make(map[K]R, len(rows))
-	for _, row := range rows {
-		m[key(row)] = row
+func index[R any, K comparable](rows []R, key func(R) K) map[K]*R {
+	m := make(map[K]*R, len(rows))
+	for i := range rows {
+		m[key(rows[i])] = &rows[i]
 	}
 	return m
+}
+
+// was returns the row with a key as it was; a zero row when it is new.
+func was[R any, K comparable](rows map[K]*R, key K) (row R, found bool) {
+	if row := rows[key]; row != nil {
+		return *row, true
+	}
+	return row, false
 }
 
 // rows returns the rows that differ from the store's, and checks their references first. When err
@@ -317,18 +328,14 @@ func (a *application) rows() Bundle {
 // differing returns the rows that the store has not, or has otherwise. It compares whole rows, so
 // their lists must be sorted and not nil on both sides. Documents are compared byte by byte:
 // another order of keys is a change.
-func differing[R any, K comparable](rows []R, current map[K]R, key func(R) K) []R {
-	return slices.DeleteFunc(slices.Clone(rows), func(row R) bool {
-		there, found := current[key(row)]
-		return found && reflect.DeepEqual(there, row)
-	})
+func differing[R any, K comparable](rows []R, current map[K]*R, key func(R) K) (out []R) {
+	for i := range rows {
+		if there := current[key(rows[i])]; there == nil || !reflect.DeepEqual(there, &rows[i]) {
+			out = append(out, rows[i])
+		}
+	}
+	return out
 }
-
-// The most targets that one write reports one by one.
-const (
-	mostTargets = 1000 // above it, all of them are one TargetAccess
-	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
-)
 
 // write returns what Apply writes for the rows that differ: these rows, memberships as differences,
 // and the targets for [ChangeStore].Changes. Unlike events, those tell names apart from what
@@ -336,7 +343,7 @@ const (
 func (a *application) write(rows Bundle) AccessWrite {
 	w := AccessWrite{Bundle: rows}
 	for _, u := range rows.Users {
-		was, found := a.users[u.ID]
+		was, found := was(a.users, u.ID)
 		named := was.DisplayName != u.DisplayName || !reflect.DeepEqual(was.Email, u.Email)
 		w.changed(TargetUser, u.ID, !found || was.Inactive != u.Inactive, named)
 		w.moved(missing(u.Channels, was.Channels, Channel.compare))
@@ -344,7 +351,7 @@ func (a *application) write(rows Bundle) AccessWrite {
 	}
 	w.Groups = nil
 	for _, g := range rows.Groups {
-		was, found := a.groups[g.ID]
+		was, found := was(a.groups, g.ID)
 		w.changed(TargetGroup, g.ID, !found, was.DisplayName != g.DisplayName)
 		if !found || was.DisplayName != g.DisplayName {
 			w.Groups = append(w.Groups, Group{ID: g.ID, DisplayName: g.DisplayName})
@@ -353,75 +360,24 @@ func (a *application) write(rows Bundle) AccessWrite {
 			missing(was.Members, g.Members, strings.Compare))
 	}
 	for _, account := range rows.ServiceAccounts {
-		was, found := a.serviceAccounts[account.ID]
+		was, found := was(a.serviceAccounts, account.ID)
 		was.DisplayName = account.DisplayName
 		w.changed(TargetServiceAccount, account.ID, !found || was != account, true)
 	}
 	for _, p := range rows.Policies {
-		was, found := a.policies[p.ID]
+		was, found := was(a.policies, p.ID)
 		w.changed(TargetPolicy, p.ID, !found || !bytes.Equal(was.Document, p.Document), true)
 	}
-	other := Bundle{Attachments: rows.Attachments, BankPolicies: rows.BankPolicies}
-	w.Targets = append(w.Targets, other.Targets()...)
+	for _, attachment := range rows.Attachments {
+		w.changed(TargetAttachment, attachment.key().String(), true, false)
+	}
+	for _, p := range rows.BankPolicies {
+		w.changed(TargetBankPolicy, p.BankID, true, false)
+	}
 	if len(w.Targets)+len(w.Renamed) > mostTargets {
 		w.Targets, w.Renamed = []Target{{Kind: TargetAccess}}, nil
 	}
 	return w
-}
-
-// changed adds a row to Targets when decisions may differ, else to Renamed when names do.
-func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
-	if t := (Target{Kind: kind, ID: id}); decisions {
-		w.Targets = append(w.Targets, t)
-	} else if names {
-		w.Renamed = append(w.Renamed, t)
-	}
-}
-
-// moved adds channels that came to a user or left it.
-func (w *AccessWrite) moved(channels []Channel) {
-	for _, ch := range channels {
-		w.Targets = append(w.Targets, Target{Kind: TargetChannel, ID: ch.String()})
-	}
-}
-
-// members adds users who join and leave a group.
-func (w *AccessWrite) members(group string, join, leave []string) {
-	whole := len(join)+len(leave) > mostMembers
-	if whole {
-		w.Targets = append(w.Targets, Target{Kind: TargetMember, ID: group})
-	}
-	add := func(list *[]Membership, users []string) {
-		for _, user := range users {
-			m := Membership{Group: group, User: user}
-			*list = append(*list, m)
-			if !whole {
-				w.Targets = append(w.Targets, m.target())
-			}
-		}
-	}
-	add(&w.Join, join)
-	add(&w.Leave, leave)
-}
-
-// target is the target of a user who joined or left a group.
-func (m Membership) target() Target {
-	return Target{
-		Kind: TargetMember, ID: m.Group, Holder: Identity{Kind: KindUser, ID: m.User},
-	}
-}
-
-// missing returns the elements of list that are not in other. Both are sorted.
-func missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
-	for _, x := range list {
-		for len(other) > 0 && compare(other[0], x) < 0 {
-			other = other[1:]
-		}
-		if len(other) == 0 || compare(other[0], x) != 0 {
-			out = append(out, x)
-		}
-	}
-	return out
 }
 
 // completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
@@ -432,25 +388,20 @@ func (a *application) completeLists() {
 	a.bundle.Users, a.bundle.Groups = slices.Clone(a.bundle.Users), slices.Clone(a.bundle.Groups)
 	for i := range a.bundle.Users {
 		if u := &a.bundle.Users[i]; u.Channels == nil {
-			u.Channels = append([]Channel{}, a.users[u.ID].Channels...)
+			before, _ := was(a.users, u.ID)
+			u.Channels = append([]Channel{}, before.Channels...)
 		} else {
 			u.Channels = sorted(u.Channels, Channel.compare)
 		}
 	}
 	for i := range a.bundle.Groups {
 		if g := &a.bundle.Groups[i]; g.Members == nil {
-			g.Members = append([]string{}, a.groups[g.ID].Members...)
+			before, _ := was(a.groups, g.ID)
+			g.Members = append([]string{}, before.Members...)
 		} else {
 			g.Members = sorted(g.Members, strings.Compare)
 		}
 	}
-}
-
-// sorted returns a sorted copy without duplicates, never nil. A repeated member is no error.
-func sorted[T comparable](list []T, compare func(a, b T) int) []T {
-	out := append([]T{}, list...)
-	slices.SortFunc(out, compare)
-	return slices.Compact(out)
 }
 
 // checkChannels refuses a channel that would belong to two users. Users in the store whose channels
@@ -528,66 +479,8 @@ func (a *application) checkReferences() {
 
 // exists refuses an id that neither map has. It quotes the id: the caller wrote it. at is the
 // pointer to the id, and noun the kind of row that is missing.
-func exists[R any](a *application, at, noun, id string, bundled, stored map[string]R) {
-	_, inBundle := bundled[id]
-	_, inStore := stored[id]
-	if !inBundle && !inStore {
+func exists[R any](a *application, at, noun, id string, bundled, stored map[string]*R) {
+	if bundled[id] == nil && stored[id] == nil {
 		a.add(at, "names a "+noun+" that does not exist: "+quote(id))
 	}
-}
-
-// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
-// It is for stores and their readers: see [AccessRead].Since.
-//
-// A TargetMember names one membership, or without a Holder the group with all members. A
-// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
-// Reset or has a TargetAccess.
-func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
-	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
-	for _, t := range c.Targets {
-		if t.Kind == TargetAccess || c.Reset {
-			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
-		}
-		if n.add(t) {
-			out.Targets = append(out.Targets, t)
-		}
-	}
-	for _, t := range c.Renamed {
-		n.add(t)
-	}
-	out.Renamed, out.Reset = c.Renamed, c.Reset
-	return out, n
-}
-
-// add names the rows of a target. It reports whether the target is one of access.
-func (n *AccessNames) add(t Target) bool {
-	switch t.Kind {
-	case TargetUser:
-		n.Users = append(n.Users, t.ID)
-	case TargetChannel:
-		provider, sender, _ := strings.Cut(t.ID, ":")
-		n.Channels = append(n.Channels, Channel{Provider: provider, SenderID: sender})
-	case TargetGroup:
-		n.Groups = append(n.Groups, t.ID)
-	case TargetMember:
-		if t.Holder == (Identity{}) {
-			n.MembersOf = append(n.MembersOf, t.ID)
-		} else {
-			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
-		}
-	case TargetServiceAccount:
-		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
-	case TargetPolicy:
-		n.Policies = append(n.Policies, t.ID)
-	case TargetAttachment:
-		if id := strings.Split(t.ID, "/"); len(id) == 3 {
-			key := AttachmentKey{PolicyID: id[0], Principal: GrantedTo{Type: id[1], ID: id[2]}}
-			n.Attachments = append(n.Attachments, key)
-		}
-	case TargetBankPolicy:
-		n.BankPolicies = append(n.BankPolicies, t.ID)
-	default:
-		return false
-	}
-	return true
 }

@@ -154,7 +154,11 @@ func (s *rosters) move(ctx context.Context, e *everybody, changes int64) (moved 
 	size := 0
 	next, err := s.store.ReadAccess(
 		ctx, AccessRead{Since: e.at, Bare: true}, func(part Bundle) error {
-			if size += part.size(); size > mostMoved {
+			size += part.size()
+			for _, g := range part.Groups {
+				size += len(g.Members)
+			}
+			if size > mostMoved {
 				return errMuchMoved
 			}
 			rows.add(part)
@@ -179,16 +183,6 @@ func (s *rosters) move(ctx context.Context, e *everybody, changes int64) (moved 
 		s.at.Store(e.at)
 	}
 	return true, nil
-}
-
-// size counts the rows and memberships.
-func (b Bundle) size() int {
-	n := len(b.Users) + len(b.Groups) + len(b.ServiceAccounts) +
-		len(b.Policies) + len(b.Attachments) + len(b.BankPolicies)
-	for _, g := range b.Groups {
-		n += len(g.Members)
-	}
-	return n
 }
 
 // add adds a part that a store has read. A group may continue that of the part before.

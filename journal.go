@@ -343,3 +343,31 @@ func keepAnswer(ctx context.Context, tx Store, answer KeptAnswer, now time.Time)
 	}
 	return fault("keep answer", err)
 }
+
+// roles holds the optional roles of a store. nil: the store lacks the role.
+type roles struct {
+	files   SourceFileStore
+	outbox  OutboxStore
+	answers AnswerStore
+	audit   AuditStore
+	look    LookStore
+}
+
+// rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
+// another type: so ask for them at each store, and do not keep those of another.
+func rolesOf(store Store) (r roles) {
+	r.files, _ = store.(SourceFileStore)
+	r.outbox, _ = store.(OutboxStore)
+	r.answers, _ = store.(AnswerStore)
+	r.audit, _ = store.(AuditStore)
+	r.look, _ = store.(LookStore)
+	return r
+}
+
+// lacks answers a call that needs an optional role of the store.
+func lacks(role string) *Error {
+	return &Error{Code: CodeInternal, Message: "the store has no " + role}
+}
+
+// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
+const auditRole = "audit records (svc.AuditStore)"

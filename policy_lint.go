@@ -247,7 +247,7 @@ func (l *linter) attachments() {
 func (l *linter) owners() {
 	users := index(l.bundle.Users, User.key)
 	for i, a := range l.bundle.ServiceAccounts {
-		if users[a.OwnerUserID].Inactive {
+		if owner, _ := was(users, a.OwnerUserID); owner.Inactive {
 			l.add(Finding{
 				Code: FindingInactiveOwner, Pointer: at("service_accounts", i) + "/owner_user_id",
 				Statement: -1, Principal: Identity{KindServiceAccount, a.ID},

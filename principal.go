@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 
 	"github.com/extsvc/svc/internal/copies"
@@ -199,4 +200,72 @@ func (s Secret) hideIn(err error) error {
 		left.Err = errors.New(hide(e.Err.Error()))
 	}
 	return left
+}
+
+// listChunk is the number of rows that a list reads at a time. So a list holds no connection while
+// the caller works with the rows.
+const listChunk = 128
+
+// anyLength is for lists of large rows, whose chunks may be short: only an empty chunk is the end.
+const anyLength = 0
+
+// chunkOf returns the size of the chunks for a list of at most limit rows. 0: it has no limit.
+func chunkOf(limit int) int {
+	if limit == 0 {
+		return listChunk
+	}
+	return min(limit, listChunk)
+}
+
+// upTo ends a list after limit rows. 0: it has no limit. An error counts as a row; it is the last
+// value in any case.
+func upTo[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
+	if limit == 0 {
+		return rows
+	}
+	return func(yield func(T, error) bool) {
+		left := limit
+		for row, err := range rows {
+			if left--; !yield(row, err) || left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// list yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
+// fewer than full rows. advance moves the page after the last row. An error is yielded once, last.
+//
+// allowed runs first, when the caller ranges over the list and not before. The page belongs to the
+// caller of list and stays where the loop has left it: so a sequence can be used once.
+func list[T any](
+	ctx context.Context, doing string, full int,
+	allowed func() error, next func() ([]T, error), advance func(last T),
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		if err := allowed(); err != nil {
+			yield(zero, err)
+			return
+		}
+		for {
+			chunk, err := next()
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(zero, fault(doing, err))
+				return
+			}
+			for _, row := range chunk {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if len(chunk) == 0 || len(chunk) < full {
+				return
+			}
+			advance(chunk[len(chunk)-1])
+		}
+	}
 }

@@ -266,3 +266,17 @@ type SourceFile struct {
 	Data   []byte
 	KeptAt time.Time
 }
+
+// Installation says where a template came from, without its content.
+type Installation struct {
+	ID     string // of the template
+	Origin Origin // its Base is zero
+}
+
+// InstallationPage asks for one chunk of a list of installations.
+type InstallationPage struct {
+	Scope Scope
+	Owner string
+	After string // the last id of the previous chunk; "" from the start
+	Limit int    // the most installations to return, > 0
+}

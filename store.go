@@ -2,7 +2,7 @@ package svc
 
 import (
 	"context"
-	"iter"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,20 +108,6 @@ type TemplatePage struct {
 	TemplateQuery // its Limit is > 0
 }
 
-// Installation says where a template came from, without its content.
-type Installation struct {
-	ID     string // of the template
-	Origin Origin // its Base is zero
-}
-
-// InstallationPage asks for one chunk of a list of installations.
-type InstallationPage struct {
-	Scope Scope
-	Owner string
-	After string // the last id of the previous chunk; "" from the start
-	Limit int    // the most installations to return, > 0
-}
-
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
 type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or a key of
@@ -220,6 +206,54 @@ type AccessWrite struct {
 // Empty reports whether w writes nothing.
 func (w AccessWrite) Empty() bool { return w.Bundle.Empty() && len(w.Join)+len(w.Leave) == 0 }
 
+// The most targets that one write reports one by one.
+const (
+	mostTargets = 1000 // above it, all of them are one TargetAccess
+	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
+)
+
+// changed adds a row to Targets when decisions may differ, else to Renamed when names do.
+func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
+	if t := (Target{Kind: kind, ID: id}); decisions {
+		w.tell(t)
+	} else if names {
+		w.Renamed = append(w.Renamed, t)
+	}
+}
+
+// tell adds a target, unless there are so many that one TargetAccess stands for all.
+func (w *AccessWrite) tell(t Target) {
+	if len(w.Targets) <= mostTargets {
+		w.Targets = append(w.Targets, t)
+	}
+}
+
+// moved adds channels that came to a user or left it.
+func (w *AccessWrite) moved(channels []Channel) {
+	for _, ch := range channels {
+		w.tell(Target{Kind: TargetChannel, ID: ch.String()})
+	}
+}
+
+// members adds users who join and leave a group.
+func (w *AccessWrite) members(group string, join, leave []string) {
+	whole := len(join)+len(leave) > mostMembers
+	if whole {
+		w.tell(Target{Kind: TargetMember, ID: group})
+	}
+	add := func(list *[]Membership, users []string) {
+		for _, user := range users {
+			*list = append(*list, Membership{Group: group, User: user})
+			if !whole {
+				holder := Identity{Kind: KindUser, ID: user}
+				w.tell(Target{Kind: TargetMember, ID: group, Holder: holder})
+			}
+		}
+	}
+	add(&w.Join, join)
+	add(&w.Leave, leave)
+}
+
 // AccessRead says which rows of access to read. The zero AccessRead asks for all.
 type AccessRead struct {
 	// Since > 0 asks only for rows whose change was recorded after that generation. Targets and
@@ -312,6 +346,62 @@ type StoreChanges struct {
 	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
 	// decision depends on them.
 	Renamed []Target
+}
+
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A TargetMember names one membership, or without a Holder the group with all members. A
+// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case TargetChannel:
+		provider, sender, _ := strings.Cut(t.ID, ":")
+		n.Channels = append(n.Channels, Channel{Provider: provider, SenderID: sender})
+	case TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case TargetAttachment:
+		if id := strings.Split(t.ID, "/"); len(id) == 3 {
+			key := AttachmentKey{PolicyID: id[0], Principal: GrantedTo{Type: id[1], ID: id[2]}}
+			n.Attachments = append(n.Attachments, key)
+		}
+	case TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
 }
 
 // TransactionStore joins calls of a store into one transaction.
@@ -415,99 +505,3 @@ type LookStore interface {
 	// microseconds at most; concurrent requests share a call. 0: this store cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
 }
-
-// roles holds the optional roles of a store. nil: the store lacks the role.
-type roles struct {
-	files   SourceFileStore
-	outbox  OutboxStore
-	answers AnswerStore
-	audit   AuditStore
-	look    LookStore
-}
-
-// rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
-// another type: so ask for them at each store, and do not keep those of another.
-func rolesOf(store Store) (r roles) {
-	r.files, _ = store.(SourceFileStore)
-	r.outbox, _ = store.(OutboxStore)
-	r.answers, _ = store.(AnswerStore)
-	r.audit, _ = store.(AuditStore)
-	r.look, _ = store.(LookStore)
-	return r
-}
-
-// lacks answers a call that needs an optional role of the store.
-func lacks(role string) *Error {
-	return &Error{Code: CodeInternal, Message: "the store has no " + role}
-}
-
-// listChunk is the number of rows that a list reads at a time. So a list holds no connection while
-// the caller works with the rows.
-const listChunk = 128
-
-// anyLength is for lists of large rows, whose chunks may be short: only an empty chunk is the end.
-const anyLength = 0
-
-// chunkOf returns the size of the chunks for a list of at most limit rows. 0: it has no limit.
-func chunkOf(limit int) int {
-	if limit == 0 {
-		return listChunk
-	}
-	return min(limit, listChunk)
-}
-
-// upTo ends a list after limit rows. 0: it has no limit. An error counts as a row; it is the last
-// value in any case.
-func upTo[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
-	if limit == 0 {
-		return rows
-	}
-	return func(yield func(T, error) bool) {
-		left := limit
-		for row, err := range rows {
-			if left--; !yield(row, err) || left == 0 {
-				return
-			}
-		}
-	}
-}
-
-// list yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
-// fewer than full rows. advance moves the page after the last row. An error is yielded once, last.
-//
-// allowed runs first, when the caller ranges over the list and not before. The page belongs to the
-// caller of list and stays where the loop has left it: so a sequence can be used once.
-func list[T any](
-	ctx context.Context, doing string, full int,
-	allowed func() error, next func() ([]T, error), advance func(last T),
-) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
-		if err := allowed(); err != nil {
-			yield(zero, err)
-			return
-		}
-		for {
-			chunk, err := next()
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				yield(zero, fault(doing, err))
-				return
-			}
-			for _, row := range chunk {
-				if !yield(row, nil) {
-					return
-				}
-			}
-			if len(chunk) == 0 || len(chunk) < full {
-				return
-			}
-			advance(chunk[len(chunk)-1])
-		}
-	}
-}
-
-// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
-const auditRole = "audit records (svc.AuditStore)"

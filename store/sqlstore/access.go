@@ -204,7 +204,7 @@ func (t accessTx) read(
 	if named == nil {
 		return changes, t.allAccess(ctx, p, read.Bare)
 	}
-	current, err := t.current(ctx, *named, read.Bare)
+	current, err := t.current(ctx, *named)
 	addAll(p, &err, &p.Users, current.Users)
 	for _, g := range current.Groups {
 		for members := range slices.Chunk(g.Members, partSize) {

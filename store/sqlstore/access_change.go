@@ -30,7 +30,7 @@ func (s *Store) ChangeAccess(
 			return nil, nil, err
 		}
 		t := accessTx{tx, s.dialect}
-		current, err := t.current(ctx, named, false)
+		current, err := t.current(ctx, named)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -107,9 +107,9 @@ func pick[K comparable, R any](
 // current reads the named rows and the holders of the named channels. CROSS JOIN keeps SQLite from
 // scanning the table: it looks up each key.
 func (t accessTx) current(
-	ctx context.Context, named svc.AccessNames, bare bool,
+	ctx context.Context, named svc.AccessNames,
 ) (current svc.Bundle, err error) {
-	current.Users, err = t.users(ctx, named, bare)
+	current.Users, err = t.users(ctx, named)
 	current.Groups, err = t.groups(ctx, named, err)
 	pick(ctx, t, &err, &current.ServiceAccounts, scanServiceAccount, named.ServiceAccounts,
 		columnOf, `SELECT `+serviceAccountColumns+` FROM {rows} j
@@ -128,25 +128,45 @@ func (t accessTx) current(
 	return current, err
 }
 
-// users reads the named users and the holders of the named channels.
+// users reads the named users and the holders of the named channels. It looks up the holder of a
+// channel only when none of the named users has it.
 func (t accessTx) users(
-	ctx context.Context, named svc.AccessNames, bare bool,
-) (users []svc.User, err error) {
-	ids := slices.Clone(named.Users)
-	pick(ctx, t, &err, &ids, scanText, named.Channels, func(c svc.Channel) []any {
+	ctx context.Context, named svc.AccessNames,
+) ([]svc.User, error) {
+	users, err := t.usersOf(ctx, named.Users)
+	held := map[svc.Channel]bool{}
+	for _, u := range users {
+		for _, c := range u.Channels {
+			held[c] = true
+		}
+	}
+	other := slices.DeleteFunc(slices.Clone(named.Channels), func(c svc.Channel) bool {
+		return held[c]
+	})
+	var holders []string
+	pick(ctx, t, &err, &holders, scanText, other, func(c svc.Channel) []any {
 		return []any{c.Provider, c.SenderID}
 	}, `SELECT c.user_id FROM {rows} j CROSS JOIN svc_channels c
 		WHERE c.provider = j.value->>0 AND c.sender_id = j.value->>1`)
+	if err != nil || len(holders) == 0 {
+		return users, err
+	}
+	more, err := t.usersOf(ctx, holders)
+	return append(users, more...), err
+}
+
+// usersOf reads users with their channels.
+func (t accessTx) usersOf(ctx context.Context, ids []string) (users []svc.User, err error) {
 	pick(ctx, t, &err, &users, scanUser, ids, columnOf,
 		`SELECT `+userColumns+` FROM {rows} j CROSS JOIN svc_users u WHERE u.id = j.value->>0`)
-	if bare {
-		return users, err
+	place := places(users, func(u svc.User) string { return u.ID })
+	if err != nil {
+		return nil, err
 	}
 	var channels []held
 	pick(ctx, t, &err, &channels, scanHeld, ids, columnOf,
 		`SELECT c.provider, c.sender_id, c.user_id FROM {rows} j
 		CROSS JOIN svc_channels c WHERE c.user_id = j.value->>0`)
-	place := places(users, func(u svc.User) string { return u.ID })
 	for _, c := range channels {
 		u := &users[place[c.user]]
 		u.Channels = append(u.Channels, c.Channel)
