@@ -59,13 +59,12 @@ func Merge(base, ours, theirs Content) (merged Content, conflicts []string) {
 
 // TemplatesTooLarge reports whether it is known that there are too many templates to keep.
 func TemplatesTooLarge(s *Service) bool {
-	s.Templates.templateList() // has them looked at
-	list, found := s.Templates.listed.lists.Get(struct{}{})
-	return found && list.List == nil
+	s.Templates.templateList(context.Background()) // has them looked at
+	return s.Templates.templateReader.kept.Full()
 }
 
 // KeepsTemplates reports whether reads of templates are answered from memory.
-func KeepsTemplates(s *Service) bool { return s.Templates.templateList() != nil }
+func KeepsTemplates(s *Service) bool { return s.Templates.templateList(context.Background()) != nil }
 
 // Kept is how many bytes are kept of what was compiled from policies.
 func Kept(s *Service) int64 { return s.guard.compiler.Budget().Used() }

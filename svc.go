@@ -192,12 +192,13 @@ type TemplateConfig struct {
 	ValidateManifest func(manifest json.RawMessage) error
 	// LocalEdits says what an update does with fields edited locally. "": [EditsConflict].
 	LocalEdits LocalEdits
-	// Cached is the most bytes of the server's templates that are cached in memory, and twice as
-	// many during a reload. 0: none. Not negative.
+	// Cached is the most bytes of the server's templates that are cached in memory, and half as
+	// many of the bases of templates edited locally. 0: 32 MiB. Negative: none.
 	//
 	// When all templates fit, [Templates.Read] and [Templates.List] do not call the store. They
-	// return values shared with other callers: do not change them. When the templates do not fit,
-	// each call reads the store.
+	// return values shared with other callers: do not change them. After a change, the next call
+	// reads just the changed templates again. When the templates do not fit, each call reads the
+	// store.
 	//
 	// The cache shows the writes of this process at once. It shows the writes of other processes,
 	// and of the host's transactions, within about a second (PostgreSQL: milliseconds). When the
@@ -408,8 +409,6 @@ func (c *Config) check(store roles) error {
 		return errors.New("svc: Config.Keys.Cached must not be negative")
 	case c.Keys.MaxPerHolder < 0:
 		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
-	case c.Templates.Cached < 0:
-		return errors.New("svc: Config.Templates.Cached must not be negative")
 	case c.Events.Keep && store.audit == nil:
 		return errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
 	}
@@ -461,12 +460,9 @@ func assemble(config Config, b *base, of shared) *Service {
 	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
 	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys.AnswerKeys()}
 	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
-	room := config.Templates.Cached
-	if b.inTransaction {
-		room = 0
-	}
+	reader := newTemplateReader(b, config.Templates.Cached)
 	rosters := newRosters(g, cmp.Or(config.Limits.CachedAccess, cachedAccess))
-	reader, installs := newTemplateReader(b, room), newInstalls(b, of.checks)
+	installs := newInstalls(b, of.checks)
 	r := &rings{b, of.keys}
 	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
 	return &Service{
@@ -489,7 +485,7 @@ func assemble(config Config, b *base, of shared) *Service {
 func (s *Service) start(work *tasks.Group) {
 	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
 	s.work = work
-	reader.copyTemplates = sync.OnceFunc(func() { work.Start(reader.keepTemplates) })
+	reader.follow = sync.OnceFunc(func() { work.Start(reader.kept.Run) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
 	if journal.onEvent != nil && s.roles.outbox != nil {
 		work.Start(journal.deliver)

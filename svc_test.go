@@ -226,7 +226,6 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Keys.ServiceAccountPrefix: ": {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
 		"Config.Keys.Imports[0].Prefix must": {Store: memstore.New(), Keys: svc.KeyConfig{Imports: []svc.KeyImport{{}}}},
 		"Config.Keys.Cached":                 {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
-		"Config.Templates.Cached":            {Store: memstore.New(), Templates: svc.TemplateConfig{Cached: -1}},
 		"Config.Keys.Peppers[0].Secret":      {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {

@@ -97,7 +97,7 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	k.host = newHost(t, append(edits, func(c *svc.Config) {
 		k.store.Store, c.Store, c.Templates.Cached = c.Store, k.store, cached
 	})...)
-	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = k.store.Store, k.market })
+	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Marketplace, c.Templates.Cached = k.store.Store, k.market, -1 })
 	k.plain.market = k.market
 	return k
 }

@@ -257,7 +257,7 @@ func TestETagOfTheList(t *testing.T) {
 	}
 	next()
 	create(t, k.host, "a", svc.Content{})
-	is.Equal(k.etag(t), "") // at once
+	is.True(!seen[k.etag(t)]) // at once
 	next()
 	_, err := k.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
 	is.NoErr(err)

@@ -24,9 +24,9 @@ type NewTemplate struct {
 	Content
 }
 
-// Template is an installed template. It belongs to the caller of the method that returns it. With
-// [TemplateConfig].Cached, callers of [Templates.Read] and [Templates.List] share it and must not
-// change it.
+// Template is an installed template. Callers of [Templates.Read] and [Templates.List] share it and
+// must not change it, because of [TemplateConfig].Cached. From other methods it belongs to the
+// caller.
 type Template struct {
 	TemplateKey
 	Content

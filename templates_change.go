@@ -29,15 +29,15 @@ type Templates struct {
 	edits LocalEdits
 }
 
-// Read returns a template of the server, with Origin.Base. It costs one store call. With
-// [TemplateConfig].Cached it costs none while the list of templates is cached and has the
-// template's base, which the first Read of the template adds. The result is then shared with other
-// callers. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Read returns a template of the server, with Origin.Base. It makes no store call while the
+// templates are cached ([TemplateConfig].Cached) with the template's base, which the first Read of
+// the template adds. The result is then shared with other callers. Otherwise it makes one store
+// call, and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
 	if err := s.authorizeTemplate(ctx, by, id); err != nil {
 		return Template{}, err
 	}
-	if list := s.templateList(); list != nil {
+	if list := s.templateList(ctx); list != nil {
 		return s.copiedTemplate(ctx, list, id)
 	}
 	return s.storedTemplate(ctx, id)
@@ -64,7 +64,7 @@ func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id stri
 // List lists the server's templates by name, then id. It reads the list in chunks, so the list need
 // not fit into memory, and holds no connection while the caller works. Changes made during the call
 // may or may not be in it. When templates are cached ([TemplateConfig].Cached), the list shows one
-// moment and makes no store call. Origin.Base is zero. The error, if any, is the last thing
+// moment and makes no store call for its rows. Origin.Base is zero. The error, if any, is the last thing
 // yielded.
 //
 // With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). A list that
@@ -78,7 +78,7 @@ func (s *Templates) List(
 			yield(Template{}, err)
 			return
 		}
-		list := s.templateList()
+		list := s.templateList(ctx)
 		if !matchesETag(list.tag(), ifMatch) {
 			yield(Template{}, &Error{
 				Code:    CodePrecondition,
@@ -93,16 +93,16 @@ func (s *Templates) List(
 }
 
 // ETag returns the entity tag of the list of all templates of the server, quotes included. "": it
-// is not known, because the list is not cached ([TemplateConfig].Cached) or is about to change.
+// is not known, because the list is not cached ([TemplateConfig].Cached).
 //
-// The tag changes whenever a template of the list changes, and when the list is read again. No two
-// lists have the same tag, in any process. So a tag from another process never matches here. ETag
-// makes no store call for templates. Errors: CodeForbidden.
+// The tag changes whenever a template of the list changes, and when all of them are read again. No
+// two lists have the same tag, in any process. So a tag from another process never matches here.
+// After a change, ETag asks the store what has changed. Errors: CodeForbidden.
 func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
 	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
 		return "", err
 	}
-	return s.templateList().tag(), nil
+	return s.templateList(ctx).tag(), nil
 }
 
 // authorizeList refuses a malformed query before it looks at the caller's rights.

@@ -110,6 +110,8 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 			},
 			Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 			Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+			// Many tests plant faults into the reads of templates.
+			Templates: svc.TemplateConfig{Cached: -1},
 		},
 		Options: httpapi.Options{Logger: logger},
 	}

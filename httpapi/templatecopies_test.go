@@ -19,7 +19,7 @@ import (
 // withTemplates makes a site whose templates are kept in memory, and counts the reads of them.
 func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 	t.Helper()
-	s := newSite(t, func(u *setup) { u.Config.Templates.Cached = 8 << 20 })
+	s := newSite(t, func(u *setup) { u.Config.Templates.Cached = 16 << 20 })
 	for i := range count {
 		content := svc.Content{
 			Name: fmt.Sprint("Name ", i%7), Tags: []string{fmt.Sprint("tag", i%3), `"<é>"`}, Integrations: []string{"mail"},

@@ -1,156 +1,296 @@
-// Package shelf keeps one list of rows in memory, indexed, within so many bytes. A list is replaced
-// as a whole, never changed.
+// Package shelf keeps all rows of a kind in memory, ordered and indexed, and reads again those that
+// change. A [List] is an immutable state of them. A [Shelf] has the present one.
 package shelf
 
 import (
+	"context"
 	"iter"
-	"slices"
-	"sort"
+	"math"
+	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc/internal/tasks"
 )
 
-// Label is a property that many rows may have, such as a tag.
-type Label struct{ Field, Text string }
+const (
+	// few is how many changed rows a caller reads again. More are read in the background.
+	few = 32
+	// rereads is how often Renew reads rows that have changed meanwhile, before it gives up.
+	rereads = 5
+	// behind is how many generations a list may lie behind before Ahead matters. A store knows the
+	// changes of 1,000 at least.
+	behind = 256
+)
 
-// Rows says how a List reads its rows.
-type Rows[T any] struct {
-	ID      func(row *T) string  // unique in a list
-	Labels  func(row *T) []Label // a label may appear twice
-	Size    func(row *T) int64   // in bytes
-	Compare func(a, b *T) int    // the order of a list
+// Pauses between reads of the background.
+const (
+	pause = 100 * time.Millisecond // after a failure: the store may be out of reach for long
+	// rest is a multiple of the time that a read took. So a process spends at most a twentieth of
+	// the time on such reads.
+	rest = 20
+	// fullRest is rest when the rows do not fit, and will hardly fit soon.
+	fullRest = 1000
+)
+
+// Store has the rows. Its methods are called concurrently.
+type Store[T any] interface {
+	// Changes returns the ids of the rows that have changed after the generation since.
+	Changes(ctx context.Context, since int64) (Changes, error)
+	// Row reads one row. Nil: there is no such row.
+	Row(ctx context.Context, id string) (*T, error)
+	// Rows reads all rows. They need not be of one state of the store.
+	Rows(ctx context.Context) iter.Seq2[*T, error]
 }
 
-// List holds rows in their order. It is safe for concurrent use. The caller must not change a row
-// that it has put into the list or got from it.
-type List[T any] struct {
-	of       *Rows[T]
-	rows     []T
-	byID     map[string]int32
-	all      []int32 // the numbers of all rows; lists of numbers are in ascending order
-	labelled map[Label][]int32
-
-	whole []atomic.Pointer[T] // see Complete
-	room  atomic.Int64        // bytes left
+// Changes says which rows changed between two generations of a store.
+type Changes struct {
+	Generation int64 // the store's generation now
+	Reset      bool  // every row may have changed
+	ids        map[string]bool
 }
 
-// Read returns a list of rows, which come in the order of the list. When they need more than room
-// bytes, Read stops reading and returns nil. An error of rows is returned as it is.
-func Read[T any](of *Rows[T], room int64, rows iter.Seq2[T, error]) (*List[T], error) {
-	l := &List[T]{of: of, byID: map[string]int32{}, labelled: map[Label][]int32{}}
-	for row, err := range rows {
+// Add adds the id of a row that changed.
+func (c *Changes) Add(id string) {
+	if c.ids == nil {
+		c.ids = map[string]bool{}
+	}
+	c.ids[id] = true
+}
+
+// Shelf has the present list of rows, or none. All methods are safe for concurrent use.
+//
+// Run reads the first list. Afterwards, a caller that finds the list in doubt asks the store what
+// has changed since the list's generation, reads just these rows again, and puts the next list in
+// its place.
+//
+// The list is in doubt while this process may be changing a row, and after each change that the
+// list may lack. An answer from a list in doubt comes after that question to the store. So no
+// answer is older than one that was given before.
+type Shelf[T any] struct {
+	rows  *Rows[T]
+	store Store[T]
+	room  int64 // the most bytes of a list
+
+	writers atomic.Int64  // changes that may be under way
+	doubts  atomic.Uint64 // grows with each change that a list may lack
+	kept    atomic.Pointer[State[T]]
+	full    atomic.Bool   // the rows do not fit, as far as known
+	wanted  chan struct{} // holds one value when a caller wants Run to read
+	turn    chan struct{} // is held to read rows again: of concurrent callers one reads
+
+	mu  sync.Mutex // to write kept
+	era uint64     // grows when every row may have changed
+}
+
+// State is a list as of a generation of the store.
+type State[T any] struct {
+	*List[T]
+	Generation int64
+	doubts     uint64 // those that the state has settled
+	era        uint64
+}
+
+// at returns the state of a later generation, up to which no row has changed.
+func (s *State[T]) at(generation int64, doubts uint64) *State[T] {
+	return &State[T]{s.List, generation, doubts, s.era}
+}
+
+// New returns a Shelf for rows of at most so many bytes.
+func New[T any](rows *Rows[T], store Store[T], room int64) *Shelf[T] {
+	return &Shelf[T]{
+		rows: rows, store: store, room: room,
+		wanted: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+	}
+}
+
+// Full reports whether the rows did not fit when they were read last.
+func (s *Shelf[T]) Full() bool { return s.full.Load() }
+
+// State returns the latest state known. Nil: none.
+func (s *Shelf[T]) State() *State[T] { return s.kept.Load() }
+
+// Certain reports whether this process knows of no change that a state lacks.
+func (s *Shelf[T]) Certain(state *State[T]) bool {
+	// In this order: a writer casts doubt before it leaves the count.
+	return s.writers.Load() == 0 && state.doubts == s.doubts.Load()
+}
+
+// Ahead notes that a certain state is also that of a later generation, so that the store still
+// knows what changes afterwards.
+func (s *Shelf[T]) Ahead(state *State[T], generation int64) {
+	if generation-state.Generation > behind {
+		s.put(state.at(generation, state.doubts))
+	}
+}
+
+// Want asks Run to read. It never waits.
+func (s *Shelf[T]) Want() {
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// Doubt notes that there may be a change that the list lacks.
+func (s *Shelf[T]) Doubt() { s.doubts.Add(1) }
+
+// Changed notes a change at a generation. A list of that generation, or a later one, shows it.
+func (s *Shelf[T]) Changed(generation int64) {
+	if state := s.kept.Load(); state == nil || state.Generation < generation {
+		s.Doubt()
+	}
+}
+
+// Begin marks the start of a change. Call it before the change, and call end when the outcome is
+// known.
+func (s *Shelf[T]) Begin() (end func()) {
+	s.writers.Add(1)
+	return func() {
+		s.Doubt()
+		s.writers.Add(-1)
+	}
+}
+
+// Clear forgets all rows, and those that are being read.
+func (s *Shelf[T]) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.era++
+	s.kept.Store(nil)
+	s.Doubt()
+}
+
+// put keeps a state unless a later one is kept. It returns the state, or nil when Clear has been
+// called since its rows were read.
+func (s *Shelf[T]) put(state *State[T]) *State[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state.era != s.era {
+		return nil
+	}
+	now := s.kept.Load()
+	if now == nil || state.Generation > now.Generation ||
+		state.Generation == now.Generation && state.doubts > now.doubts {
+		s.kept.Store(state)
+	}
+	return state
+}
+
+// Renew returns the list as the store has it during the call, and keeps it. It makes one call of
+// the store, and when few rows have changed since state, two more calls or a few. Nil: more rows
+// have changed, which Run will read, or the rows no longer fit, or the store fails.
+func (s *Shelf[T]) Renew(ctx context.Context, state *State[T]) *State[T] {
+	next := s.renew(ctx, state, few)
+	if next == nil {
+		s.Want()
+	}
+	return next
+}
+
+func (s *Shelf[T]) renew(ctx context.Context, state *State[T], most int) *State[T] {
+	doubts := s.doubts.Load() // before the question: later ones stay
+	changes, ok := s.changes(ctx, state)
+	if !ok || len(changes.ids) > most {
+		return nil
+	}
+	if len(changes.ids) == 0 {
+		return s.put(state.at(changes.Generation, doubts))
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil
+	}
+	if now := s.kept.Load(); now != nil && now.Generation >= changes.Generation {
+		return now // another caller has renewed it
+	}
+	return s.reread(ctx, state, changes)
+}
+
+// reread is renew after changes. Its rows are of one state of the store when none of the kind has
+// changed while they were read.
+func (s *Shelf[T]) reread(ctx context.Context, state *State[T], changes Changes) *State[T] {
+	rows, ok := map[string]*T{}, true
+	for range rereads {
+		for id := range changes.ids {
+			row, err := s.store.Row(ctx, id)
+			if err != nil {
+				return nil
+			}
+			rows[id] = row
+		}
+		next, doubts := state.at(changes.Generation, 0), s.doubts.Load()
+		if changes, ok = s.changes(ctx, next); !ok {
+			return nil
+		}
+		if len(changes.ids) > 0 {
+			continue
+		}
+		next = &State[T]{state.With(rows), changes.Generation, doubts, state.era}
+		if next.Bytes() > s.room {
+			s.kept.CompareAndSwap(state, nil)
+			return nil
+		}
+		return s.put(next)
+	}
+	return nil
+}
+
+// changes returns what has changed since a state. false: the store fails or does not know.
+func (s *Shelf[T]) changes(ctx context.Context, state *State[T]) (Changes, bool) {
+	changes, err := s.store.Changes(ctx, state.Generation)
+	if err == nil && changes.Reset {
+		s.kept.CompareAndSwap(state, nil)
+	}
+	return changes, err == nil && !changes.Reset
+}
+
+// Run reads what callers want until ctx ends: all rows, or those that have changed when they are
+// many. It rests in between, so that it does not read without end. It logs no error: the same fault
+// meets the callers, who read the store.
+func (s *Shelf[T]) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		tasks.Wait(ctx, s.wanted)
+		began, times := time.Now(), time.Duration(rest)
+		state, err := s.kept.Load(), error(nil)
+		if state == nil {
+			state, err = s.read(ctx)
+		}
+		switch {
+		case err == nil && state == nil:
+			s.full.Store(true)
+			times = fullRest
+		case err != nil || s.renew(ctx, state, math.MaxInt) == nil:
+			tasks.Wait(ctx, time.After(pause))
+		}
+		tasks.Wait(ctx, time.After(times*time.Since(began)))
+		s.full.Store(false)
+	}
+}
+
+// read reads all rows. Nil: they do not fit. The state is that of one generation only when renew
+// has read again what has changed meanwhile.
+func (s *Shelf[T]) read(ctx context.Context) (*State[T], error) {
+	s.mu.Lock()
+	era := s.era
+	s.mu.Unlock()
+	// MaxInt64 is a generation that no store has: the answer names the present one, and no changes.
+	before, err := s.store.Changes(ctx, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	rows, room := map[string]*T{}, s.room
+	for row, err := range s.store.Rows(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		l.rows = append(l.rows, row)
-		if room -= of.Size(&l.rows[len(l.rows)-1]); room < 0 {
+		if room -= s.rows.Size(row); room < 0 {
 			return nil, nil
 		}
+		rows[s.rows.ID(row)] = row
 	}
-	l.room.Store(room)
-	l.rows = slices.Clip(l.rows)
-	l.all, l.whole = make([]int32, len(l.rows)), make([]atomic.Pointer[T], len(l.rows))
-	for i := range l.rows {
-		l.index(int32(i))
-	}
-	return l, nil
-}
-
-func (l *List[T]) index(number int32) {
-	row := &l.rows[number]
-	l.all[number], l.byID[l.of.ID(row)] = number, number
-	for _, label := range l.of.Labels(row) {
-		numbers := l.labelled[label]
-		if n := len(numbers); n == 0 || numbers[n-1] != number {
-			l.labelled[label] = append(numbers, number)
-		}
-	}
-}
-
-// Row returns the row with an id, as it was listed. Nil: the list has no such row.
-func (l *List[T]) Row(id string) *T {
-	if number, found := l.byID[id]; found {
-		return &l.rows[number]
-	}
-	return nil
-}
-
-// Whole returns the whole row with an id. Nil: Complete has not kept it.
-func (l *List[T]) Whole(id string) *T {
-	if number, found := l.byID[id]; found {
-		return l.whole[number].Load()
-	}
-	return nil
-}
-
-// Complete keeps the whole of a row that was listed with a part of its fields. It needs so many
-// bytes more. It is not kept when there is no room, or when the list has no row with its id.
-func (l *List[T]) Complete(row *T, bytes int64) {
-	number, found := l.byID[l.of.ID(row)]
-	if !found {
-		return
-	}
-	if l.room.Add(-bytes) < 0 || !l.whole[number].CompareAndSwap(nil, row) {
-		l.room.Add(bytes)
-	}
-}
-
-// Query asks for a part of a list. The zero Query asks for all rows.
-type Query[T any] struct {
-	Labels []Label // a row must have all of them
-	After  *T      // the part starts after this row, which need not be in the list; nil: at the start
-	Skip   int     // the number of matching rows to leave out first
-	Limit  int     // the most rows; 0: all
-}
-
-// Part yields the rows that a query asks for.
-func (l *List[T]) Part(q Query[T]) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		numbers, others := l.candidates(q)
-		skip, left := q.Skip, q.Limit
-		if len(others) == 0 {
-			numbers, skip = numbers[min(skip, len(numbers)):], 0
-		}
-		for _, number := range numbers {
-			if !inAll(others, number) {
-				continue
-			}
-			if skip--; skip >= 0 {
-				continue
-			}
-			if left--; !yield(&l.rows[number]) || left == 0 {
-				return
-			}
-		}
-	}
-}
-
-// candidates returns the numbers of few rows after q.After, in ascending order. Such a row matches
-// the query when its number is in all others.
-func (l *List[T]) candidates(q Query[T]) (numbers []int32, others [][]int32) {
-	for _, label := range q.Labels {
-		others = append(others, l.labelled[label])
-	}
-	if len(others) == 0 {
-		others = [][]int32{l.all}
-	}
-	slices.SortFunc(others, func(a, b []int32) int { return len(a) - len(b) })
-	numbers, others = others[0], others[1:]
-	if q.After != nil {
-		first := sort.Search(len(l.rows), func(i int) bool {
-			return l.of.Compare(&l.rows[i], q.After) > 0
-		})
-		from, _ := slices.BinarySearch(numbers, int32(first))
-		numbers = numbers[from:]
-	}
-	return numbers, others
-}
-
-// inAll reports whether all lists have a number.
-func inAll(lists [][]int32, number int32) bool {
-	for _, list := range lists {
-		if _, found := slices.BinarySearch(list, number); !found {
-			return false
-		}
-	}
-	return true
+	list := (&List[T]{Of: s.rows}).With(rows)
+	return &State[T]{list, before.Generation, 0, era}, nil
 }
