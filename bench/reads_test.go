@@ -21,7 +21,7 @@ var read = size{name: "read", keys: 1000, templates: 1000, known: 100}
 var variants = map[string]func(svc.Config) svc.Config{
 	"": func(c svc.Config) svc.Config { return c },
 	"-kept-in-memory": func(c svc.Config) svc.Config {
-		c.Templates.Cached = 64 << 20
+		c.Templates.Cached = 0
 		return c
 	},
 }

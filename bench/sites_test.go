@@ -142,7 +142,8 @@ func TestMain(m *testing.M) {
 func config(store svc.Store) svc.Config {
 	return svc.Config{
 		Store: store, Marketplace: shelf{}, Authenticator: svc.AuthenticatorFunc(authenticate), Logger: slog.New(slog.DiscardHandler),
-		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper for benchmarks")}}},
+		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper for benchmarks")}}},
+		Templates: svc.TemplateConfig{Cached: -1},
 	}
 }
 

@@ -23,9 +23,8 @@ type history struct {
 }
 
 // newHistory lets 4 to 6 clients call the services, in turn, and waits for the answers. The seed
-// determines the calls, but not their interleaving. After some calls a client rests for at most
-// rest; 0: never.
-func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service, rest time.Duration) *history {
+// determines the calls, but not their interleaving.
+func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service) *history {
 	random := rand.New(rand.NewPCG(seed, 0))
 	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[heldKey], 2)}
 	for i := range 2 {
@@ -44,9 +43,6 @@ func newHistory(ctx context.Context, seed uint64, name string, services []*svc.S
 			<-start
 			for range calls {
 				c.act(ctx)
-				if rest > 0 && c.random.IntN(2) == 0 {
-					time.Sleep(time.Duration(c.random.Int64N(int64(rest))))
-				}
 			}
 		})
 	}

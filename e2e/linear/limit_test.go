@@ -18,7 +18,7 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 	const most = 5
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			services := serveLimited(t, name, most, open(t)...)
+			services := serveLimited(t, most, open(t)...)
 			for round := range 5 {
 				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
 				codes := together(services, func(service *svc.Service, _ int) error {
@@ -41,7 +41,7 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 func TestNoKeySurvivesAllOfThem(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			services := serveLimited(t, name, 1000, open(t)...)
+			services := serveLimited(t, 1000, open(t)...)
 			for round := range 5 {
 				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
 				first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
@@ -108,7 +108,7 @@ func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var during func()
 			both := stores[name](t)
-			services := serve(t, name, pausing{both[0], &during}, both[1])
+			services := serve(t, pausing{both[0], &during}, both[1])
 			for how, end := range map[string]func(holder svc.Identity, id string) error{
 				"revoke": func(holder svc.Identity, id string) error {
 					return services[1].Keys.Revoke(t.Context(), svc.Host, holder, id)

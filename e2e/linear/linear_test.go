@@ -18,18 +18,15 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// kept is the store of a Service that caches templates in memory. There is only one such Service: a
-// second one would return the state of a moment ago.
-const kept = "memory, templates kept"
-
-// restsOf holds how long clients rest: the Service reads templates into memory while nobody changes
-// them.
-var restsOf = map[string]time.Duration{kept: 2 * time.Millisecond}
-
-// stores open a new store. A database opens twice, as in two processes.
+// stores open a new store. A database opens twice, as in two processes, or once: a Service that
+// has its store alone caches templates in memory. Of two, one would return the state of a moment
+// ago.
 var stores = map[string]func(*testing.T) []svc.Store{
 	"memory": func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
-	kept:     func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
+	"SQLite, one process": func(t *testing.T) []svc.Store {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		return []svc.Store{opened(t, func() (*sqlite.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) })}
+	},
 	"SQLite": func(t *testing.T) []svc.Store {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		open := func() (*sqlite.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) }
@@ -66,9 +63,9 @@ const enough = 50
 func TestLinearizable(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			services, sum := serve(t, name, open(t)...), newTally()
+			services, sum := serve(t, open(t)...), newTally()
 			for seed := firstSeed(t); sum.histories < (histories(t)+len(stores)-1)/len(stores); seed++ {
-				h := newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services, restsOf[name])
+				h := newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services)
 				if violation := h.violation(sum); violation != "" {
 					t.Fatal(violation)
 				}
@@ -107,18 +104,18 @@ func number(t *testing.T, name string, fallback int) int {
 // serve returns a Service over each store, with the shelf registered. Their clock never shows the
 // same time twice. Each reading of the clock yields to other goroutines, in the middle of every
 // call that writes.
-func serve(t *testing.T, name string, stores ...svc.Store) []*svc.Service {
+func serve(t *testing.T, stores ...svc.Store) []*svc.Service {
 	t.Helper()
-	return serveLimited(t, name, 1<<20, stores...)
+	return serveLimited(t, 1<<20, stores...)
 }
 
 // serveLimited is serve where a holder has so many keys at most.
-func serveLimited(t *testing.T, name string, mostKeys int, stores ...svc.Store) []*svc.Service {
+func serveLimited(t *testing.T, mostKeys int, stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	var ticks atomic.Int64
 	cached := 0
-	if name == kept {
-		cached = 1 << 20
+	if len(stores) > 1 {
+		cached = -1
 	}
 	var services []*svc.Service
 	for _, store := range stores {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,24 +22,25 @@ func TestFaultsAreFound(t *testing.T) {
 				for _, store := range open(t) {
 					faulty = append(faulty, plant(store))
 				}
-				findOut(t, name, faulty)
+				findOut(t, faulty)
 			})
 		}
 	}
 }
 
-// It also finds a Service that reads templates from an outdated list.
+// It also finds a Service whose list in memory lacks a change, or has an outdated template.
 func TestStaleListsAreFound(t *testing.T) {
-	findOut(t, kept, []svc.Store{&listing{Store: memstore.New()}})
+	findOut(t, []svc.Store{silent{memstore.New()}})
+	findOut(t, []svc.Store{&late{Store: memstore.New(), before: map[string]svc.Template{}}})
 }
 
 // soon is the number of histories in which the check must find a fault.
 const soon = 100
 
-func findOut(t *testing.T, name string, faulty []svc.Store) {
-	services, sum := serve(t, name, faulty...), newTally()
+func findOut(t *testing.T, faulty []svc.Store) {
+	services, sum := serve(t, faulty...), newTally()
 	for seed := firstSeed(t); sum.histories < soon; seed++ {
-		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services, restsOf[name]).violation(sum) != "" {
+		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services).violation(sum) != "" {
 			t.Logf("found by history %d, after %d calls", sum.histories, sum.calls)
 			return
 		}
@@ -98,20 +100,29 @@ func (s *remembering) Access(ctx context.Context, query svc.AccessQuery) (svc.Ac
 	return snapshot, err
 }
 
-// listing returns the result of the list before.
-type listing struct {
-	svc.Store
-	mu    sync.Mutex
-	chunk []svc.Template
+// silent reports no change of a template.
+type silent struct{ svc.Store }
+
+func (s silent) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	changes, err := s.Store.Changes(ctx, since)
+	changes.Targets = slices.DeleteFunc(changes.Targets, func(t svc.Target) bool { return t.Kind == svc.TargetTemplate })
+	return changes, err
 }
 
-func (s *listing) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-	chunk, err := s.Store.Templates(ctx, page)
-	if err != nil || len(chunk) == 0 {
-		return chunk, err
-	}
+// late returns a template as the call before read it.
+type late struct {
+	svc.Store
+	mu     sync.Mutex
+	before map[string]svc.Template
+}
+
+func (s *late) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	template, err := s.Store.Template(ctx, key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	chunk, s.chunk = s.chunk, chunk
-	return chunk, nil
+	before, known := s.before[key.ID]
+	if s.before[key.ID] = template; known && err == nil {
+		return before, nil
+	}
+	return template, err
 }
