@@ -57,10 +57,9 @@ func (s *templateReader) templateList(ctx context.Context) *templateList {
 	v, fresh := s.copies.View() // before looking at the list
 	list := s.kept.State()
 	switch {
-	case list == nil && fresh:
+	case list == nil:
 		s.follow()
 		s.kept.Want()
-	case list == nil:
 	case fresh && v.Holds(list.Generation) && s.kept.Certain(list):
 		s.kept.Ahead(list, v.Generation)
 	default:

@@ -49,6 +49,8 @@ func reads(ctx context.Context, s *site) ([]pair, error) {
 		{name: "template", path: admin + "templates/" + templateID(1), inARow: 2000},
 		{name: "template-unchanged", path: admin + "templates/" + templateID(1), etag: one.ETag(), inARow: 2000},
 		{name: "templates-1000", path: admin + "templates", inARow: 16},
+		{name: "templates-page-20", path: admin + "templates?limit=20", inARow: 500},
+		{name: "templates-page-100", path: admin + "templates?limit=100", inARow: 100},
 		{name: "templates-of-category", path: admin + "templates?category=category-7", inARow: 500},
 		{name: "history", path: admin + "templates/" + templateID(2) + "/history", inARow: 1000},
 		{name: "sources", path: admin + "template-sources", inARow: 2000},

@@ -4,6 +4,7 @@ package shelf
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"math"
 	"sync"
@@ -79,8 +80,8 @@ type Shelf[T any] struct {
 	wanted  chan struct{} // holds one value when a caller wants Run to read
 	turn    chan struct{} // is held to read rows again: of concurrent callers one reads
 
-	mu  sync.Mutex // to write kept
-	era uint64     // grows when every row may have changed
+	mu  sync.Mutex    // to write kept and era
+	era atomic.Uint64 // grows when every row may have changed
 }
 
 // State is a list as of a generation of the store.
@@ -156,7 +157,7 @@ func (s *Shelf[T]) Begin() (end func()) {
 func (s *Shelf[T]) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.era++
+	s.era.Add(1)
 	s.kept.Store(nil)
 	s.Doubt()
 }
@@ -166,7 +167,7 @@ func (s *Shelf[T]) Clear() {
 func (s *Shelf[T]) put(state *State[T]) *State[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if state.era != s.era {
+	if state.era != s.era.Load() {
 		return nil
 	}
 	now := s.kept.Load()
@@ -253,7 +254,7 @@ func (s *Shelf[T]) changes(ctx context.Context, state *State[T]) (Changes, bool)
 func (s *Shelf[T]) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		tasks.Wait(ctx, s.wanted)
-		began, times := time.Now(), time.Duration(rest)
+		began, times, era := time.Now(), time.Duration(rest), s.era.Load()
 		state, err := s.kept.Load(), error(nil)
 		if state == nil {
 			state, err = s.read(ctx)
@@ -262,7 +263,11 @@ func (s *Shelf[T]) Run(ctx context.Context) {
 		case err == nil && state == nil:
 			s.full.Store(true)
 			times = fullRest
-		case err != nil || s.renew(ctx, state, math.MaxInt) == nil:
+		case err == nil && s.renew(ctx, state, math.MaxInt) != nil:
+		case s.era.Load() != era: // as when a process starts
+			s.Want()
+			continue
+		default:
 			tasks.Wait(ctx, time.After(pause))
 		}
 		tasks.Wait(ctx, time.After(times*time.Since(began)))
@@ -270,12 +275,12 @@ func (s *Shelf[T]) Run(ctx context.Context) {
 	}
 }
 
-// read reads all rows. Nil: they do not fit. The state is that of one generation only when renew
-// has read again what has changed meanwhile.
+var errCleared = errors.New("all rows may have changed")
+
+// read reads all rows, until Clear is called. Nil: they do not fit. The state is that of one
+// generation only when renew has read again what has changed meanwhile.
 func (s *Shelf[T]) read(ctx context.Context) (*State[T], error) {
-	s.mu.Lock()
-	era := s.era
-	s.mu.Unlock()
+	era := s.era.Load()
 	// MaxInt64 is a generation that no store has: the answer names the present one, and no changes.
 	before, err := s.store.Changes(ctx, math.MaxInt64)
 	if err != nil {
@@ -283,6 +288,9 @@ func (s *Shelf[T]) read(ctx context.Context) (*State[T], error) {
 	}
 	rows, room := map[string]*T{}, s.room
 	for row, err := range s.store.Rows(ctx) {
+		if err == nil && s.era.Load() != era {
+			err = errCleared
+		}
 		if err != nil {
 			return nil, err
 		}

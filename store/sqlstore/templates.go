@@ -77,7 +77,7 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 		template, err := scanListedTemplate(row)
 		chunk = append(chunk, template)
 		size += len(template.Manifest)
-		return size > chunkBytes, err
+		return size > chunkBytes || len(chunk) == page.Limit, err
 	}, query, args...)
 	return chunk, s.fault(ctx, "list templates", err)
 }
@@ -111,12 +111,14 @@ func listTemplates(page svc.TemplatePage) (query string, args []any) {
 	return query, args
 }
 
-// limit returns the greatest power of two that is at most n and 1,024, as a literal. SQLite
-// prepares a statement again on each use when its LIMIT is just a parameter; a few literals need
-// only a few prepared statements. Where query plans do not depend on the limit, ($1 + 0) works as
-// well.
+// limit returns n, at most 1,024, rounded up to three binary digits, as a literal: 8, 10, 12, 14, 16
+// and so on. SQLite prepares a statement again on each use when its LIMIT is just a
+// parameter; a few literals need only a few prepared statements. Where query plans do not depend on
+// the limit, ($1 + 0) works as well.
 func limit(n int) string {
-	return strconv.Itoa(1 << (bits.Len(uint(min(n, 1024))) - 1))
+	n = min(n, 1024)
+	step := max(1, 1<<bits.Len(uint(n-1))/8)
+	return strconv.Itoa((n + step - 1) / step * step)
 }
 
 // ChangeTemplate implements [svc.TemplateStore].
