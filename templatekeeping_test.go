@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -338,4 +339,37 @@ func TestKeptTemplatesWhileTheyChange(t *testing.T) {
 	}
 	stop.Store(true)
 	readers.Wait()
+}
+
+// One change, of whichever process, costs a read of one template, and the bases of edited templates are bounded.
+func TestChangedTemplatesAreReadAlone(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	k.register(t)
+	k.fill(t, rand.New(rand.NewPCG(2, 2)), 200)
+	k.warm(t)
+	reads := func(do func()) int64 {
+		before := k.store.templates.Load()
+		do()
+		return k.store.templates.Load() - before
+	}
+	list := func() { k.sameList(t, svc.TemplateQuery{}) }
+	is.Equal(reads(func() {
+		_, err := k.Templates.Patch(k.ctx(t), admin, "t7", svc.TemplatePatch{Name: ptr("Other")})
+		is.NoErr(err)
+		list()
+		list()
+	}), int64(1))
+	is.Equal(reads(func() {
+		k.patchPlain(t, "t8")
+		eventually(t, func() bool {
+			rows := k.list(t, k.host, svc.TemplateQuery{})
+			return slices.ContainsFunc(rows, func(row svc.Template) bool { return row.ID == "t8" && strings.HasPrefix(row.Name, "Patched") })
+		})
+		list()
+	}), int64(1))
+	is.Equal(reads(func() {
+		is.NoErr(k.Templates.Delete(k.ctx(t), admin, "t9"))
+		list()
+	}), int64(1))
 }

@@ -37,7 +37,10 @@ func newTemplateReader(b *base, room int) *templateReader {
 	}
 	s.kept = shelf.New(templateRows, shelf.Store[keptTemplate](storedRows{s}), int64(room))
 	s.left.Store(int64(room) / 2)
-	b.copies.OnReset(s.kept.Clear)
+	b.copies.OnReset(func() {
+		s.kept.Clear()
+		s.follow() // not before the first look at the store, which is a reset
+	})
 	b.onChange(func(changed Target, generation int64) {
 		if changed.Kind == TargetTemplate {
 			s.kept.Changed(generation)
@@ -58,7 +61,6 @@ func (s *templateReader) templateList(ctx context.Context) *templateList {
 	list := s.kept.State()
 	switch {
 	case list == nil:
-		s.follow()
 		s.kept.Want()
 	case fresh && v.Holds(list.Generation) && s.kept.Certain(list):
 		s.kept.Ahead(list, v.Generation)

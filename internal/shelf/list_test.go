@@ -105,7 +105,7 @@ func (w *world) query(rows int) shelf.Query[book] {
 
 // After any changes, every part of a list is what a search through all rows finds.
 func TestListIsASortedSlice(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		w := newWorld(seed)
 		rows := 1 + w.IntN(1000)
 		for range 6 {
