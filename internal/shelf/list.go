@@ -29,9 +29,9 @@ type Rows[T any] struct {
 	Compare func(a, b *T) int              // the order of a list; 0 for equal ids alone
 }
 
-// List holds rows in their order. Its zero value with Of set is empty and has no Tag. It never changes: a
-// change makes another list, which shares the memory of all other rows and nearly all of the index.
-// The caller must not change a row that it has put into a list or got from it.
+// List holds rows in their order. Its zero value with Of set is empty and has no Tag. It never
+// changes: a change makes another list, which shares the memory of all other rows and nearly all of
+// the index. The caller must not change a row that it has put into a list or got from it.
 //
 // A list is one sorted index: an entry for each row and label, in pages of about the same length.
 // To change a row is to copy the pages that have its entries.
