@@ -57,7 +57,8 @@ func newTally() *tally { return &tally{answers: map[string]int{}} }
 func (sum *tally) missing() (missing []string) {
 	for _, kind := range strings.Split("create ok,create already_exists,read ok,read not_found,patch ok,patch not_found,"+
 		"install ok,install already_exists,update ok,update not_found,update invalid_request,update edited_locally,"+
-		"delete ok,delete not_found,issue ok,issue by it ok,issue by it unauthenticated,authenticate ok,authenticate unauthenticated,revoke ok,revoke not_found", ",") {
+		"delete ok,delete not_found,issue ok,issue by it ok,issue by it unauthenticated,authenticate ok,authenticate unauthenticated,revoke ok,revoke not_found,"+
+		"decide ok,decide allowed,who can ok,who can allowed,activate ok,deactivate ok,join ok,leave ok,leave not_found,allow ok,deny ok,rename ok", ",") {
 		if sum.answers[kind] == 0 {
 			missing = append(missing, kind)
 		}

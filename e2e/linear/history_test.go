@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -18,17 +19,28 @@ type history struct {
 	seed    uint64
 	began   time.Time
 	ids     []string                  // of templates; few
+	users   []string                  // few
 	keys    []atomic.Pointer[heldKey] // keys in use; few
 	clients []*client
+
+	services []*svc.Service
+	exact    bool // a commit by one of services counts at once in all of them
 }
 
 // newHistory lets 4 to 6 clients call the services, in turn, and waits for the answers. The seed
 // determines the calls, but not their interleaving.
-func newHistory(ctx context.Context, seed uint64, name string, services []*svc.Service) *history {
+func newHistory(t *testing.T, seed uint64, name string, services []*svc.Service, exact bool) *history {
+	ctx := t.Context()
 	random := rand.New(rand.NewPCG(seed, 0))
-	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[heldKey], 2)}
+	h := &history{name: name, seed: seed, keys: make([]atomic.Pointer[heldKey], 2), services: services, exact: exact}
 	for i := range 2 {
 		h.ids = append(h.ids, fmt.Sprintf("%s-%d", name, i))
+		h.users = append(h.users, fmt.Sprintf("%s-user-%d", name, i))
+	}
+	for i, user := range h.users { // by its service, if it has one
+		if err := services[i%len(services)].Access.Apply(ctx, svc.Host, household([]string{user})); err != nil {
+			t.Fatal(err)
+		}
 	}
 	calls := 12 + random.IntN(9)
 	for i := range 4 + random.IntN(3) {
@@ -56,13 +68,18 @@ func newHistory(ctx context.Context, seed uint64, name string, services []*svc.S
 func (h *history) violation(sum *tally) string {
 	var templates []moment[templateCall, templateAnswer]
 	var keys []moment[keyCall, keyAnswer]
+	var access []moment[accessCall, accessAnswer]
 	for _, c := range h.clients {
 		templates, keys = slices.Concat(templates, c.templates), slices.Concat(keys, c.keys)
+		access = slices.Concat(access, c.access)
 	}
 	sum.histories++
 	found := check[row](templates, sum)
 	if found == "" {
 		found = check[keyState](keys, sum)
+	}
+	if found == "" {
+		found = check[accessState](access, sum)
 	}
 	if found != "" {
 		found = fmt.Sprintf("SVC_LINEAR_SEED=%d (history %s)\n%s", h.seed, h.name, found)
@@ -79,6 +96,7 @@ type client struct {
 	serial    int
 	templates []moment[templateCall, templateAnswer]
 	keys      []moment[keyCall, keyAnswer]
+	access    []moment[accessCall, accessAnswer]
 }
 
 // act makes one call. It cancels one in twelve early.
@@ -88,9 +106,12 @@ func (c *client) act(ctx context.Context) {
 		ctx, end = context.WithTimeout(ctx, rand.N(2*time.Millisecond))
 		defer end()
 	}
-	if c.random.IntN(3) == 0 {
+	switch c.random.IntN(6) {
+	case 0, 1:
 		c.actOnKey(ctx)
-	} else {
+	case 2, 3:
+		c.actOnAccess(ctx)
+	default:
 		c.actOnTemplate(ctx)
 	}
 }
@@ -173,8 +194,8 @@ func (c *client) update(ctx context.Context, call *templateCall) templateAnswer 
 
 var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 
-// heldKey is a key and its Service. Another Service may accept the key for a moment after its
-// revocation.
+// heldKey is a key and its Service. Unless the Services are exact, another one may accept the key
+// for a moment after its revocation.
 type heldKey struct {
 	svc.IssuedKey
 	service *svc.Service
@@ -187,6 +208,9 @@ func (c *client) actOnKey(ctx context.Context) {
 	do := pick(c.random, "issue", "authenticate", "authenticate", "issue by it", "issue by it", "revoke", "revoke another's")
 	if key == nil || do == "issue by it" && key.by.Kind == "" {
 		do = "issue"
+	}
+	if key != nil && c.exact {
+		key = &heldKey{IssuedKey: key.IssuedKey, service: c.service, by: key.by}
 	}
 	called := time.Since(c.began)
 	var err error

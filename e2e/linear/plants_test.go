@@ -38,9 +38,9 @@ func TestStaleListsAreFound(t *testing.T) {
 const soon = 100
 
 func findOut(t *testing.T, faulty []svc.Store) {
-	services, sum := serve(t, faulty...), newTally()
+	services, sum, exact := serve(t, faulty...), newTally(), isExact(t, faulty)
 	for seed := firstSeed(t); sum.histories < soon; seed++ {
-		if newHistory(t.Context(), seed, fmt.Sprint("history-", seed), services).violation(sum) != "" {
+		if newHistory(t, seed, fmt.Sprint("history-", seed), services, exact).violation(sum) != "" {
 			t.Logf("found by history %d, after %d calls", sum.histories, sum.calls)
 			return
 		}
