@@ -38,7 +38,7 @@ func (s *Store) LockAPIKeys(
 			// they have written.
 			const lock = `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
 				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`
-			if err := tx.hit(ctx, lock, holder.Kind, holder.ID); err != nil {
+			if err := tx.later(ctx, nil, lock, holder.Kind, holder.ID); err != nil {
 				return err
 			}
 		}
@@ -165,7 +165,7 @@ func (s *Store) ChangeAPIKey(
 		if err := ask(change, &key); err != nil {
 			return err
 		}
-		return tx.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
+		return tx.later(ctx, nil, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
 			disabled = $3, revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
 			key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled),
 			microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal, id)

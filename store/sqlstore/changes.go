@@ -34,24 +34,22 @@ func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn 
 
 // changeMany runs fn in a transaction, then increments the generation and records the targets that
 // fn returns. This order has two effects: a reader of the new generation sees what fn wrote, and
-// writers wait for each other only at the end. When fn fails, panics or returns errUnchanged, the
-// transaction writes nothing.
+// writers wait for each other only at the end. Inside Atomically that is the end of fn of
+// Atomically. When fn fails, panics or returns errUnchanged, the transaction writes nothing.
 func (s *Store) changeMany(
 	ctx context.Context, doing string,
 	fn func(ctx context.Context, tx session) ([]svc.Target, error),
 ) error {
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
 		targets, err := fn(ctx, tx)
-		if err == nil {
-			err = tx.record(ctx, targets, s.dialect)
+		switch {
+		case err != nil:
+			return err
+		case tx.changed != nil:
+			*tx.changed = append(*tx.changed, targets)
+			return nil
 		}
-		if err == nil && s.mutations.Add(1)%forgetEvery == 1 {
-			err = tx.forget(ctx)
-		}
-		if err == nil && s.dialect.Notify != "" {
-			_, err = tx.exec(ctx, s.dialect.Notify)
-		}
-		return err
+		return s.record(ctx, tx, targets)
 	})
 	if err == nil {
 		s.news.tell()
@@ -59,28 +57,42 @@ func (s *Store) changeMany(
 	return err
 }
 
-// record increments the generation and stores the targets under it. Every generation has a row: the
-// changes of a generation without one are forgotten.
-func (s session) record(ctx context.Context, targets []svc.Target, dialect Dialect) error {
-	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
-		return err
-	}
-	for from := 0; from < len(targets); {
-		rows := dialect.rowsAtOnce(len(targets) - from)
-		args := changeArgs(from, targets[from:from+rows])
-		if _, err := s.exec(ctx, insertChanges(rows), args...); err != nil {
+// record increments the generation for each mutation and stores the mutation's targets under it.
+// Then it notifies other processes. All statements may wait for the commit, so that no other writer
+// waits for answers to this one.
+func (s *Store) record(ctx context.Context, tx session, mutations ...[]svc.Target) (err error) {
+	for _, targets := range mutations {
+		if err := tx.increment(ctx, targets, s.dialect); err != nil {
 			return err
 		}
+	}
+	if s.mutations.Add(1)%forgetEvery == 1 {
+		err = tx.forget(ctx)
+	}
+	if err == nil && s.dialect.Notify != "" {
+		err = tx.later(ctx, nil, s.dialect.Notify)
+	}
+	return err
+}
+
+// increment increments the generation and stores targets under it. Every generation has a row: the
+// changes of a generation without one are forgotten. When the row of the generation is missing, the
+// insertion fails.
+func (s session) increment(ctx context.Context, targets []svc.Target, dialect Dialect) error {
+	err := s.later(ctx, nil, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`)
+	for from := 0; from < len(targets) && err == nil; {
+		rows := dialect.rowsAtOnce(len(targets) - from)
+		args := changeArgs(from, targets[from:from+rows])
+		err = s.later(ctx, nil, insertChanges(rows), args...)
 		from += rows
 	}
-	return nil
+	return err
 }
 
 // forget deletes the changes of old generations.
 func (s session) forget(ctx context.Context) error {
-	_, err := s.exec(ctx, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
+	return s.later(ctx, nil, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
 		AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, remembered, forgotten)
-	return err
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because

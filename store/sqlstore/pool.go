@@ -103,10 +103,11 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 		return err
 	}
 	defer h.end()
-	tx, err := p.begin(own, options)
-	if err = h.pause(err); err != nil {
-		return err
+	tx, err := p.begin(maybeLater(own, &Later{Caller: ctx}), options)
+	if err != nil {
+		return h.pause(err)
 	}
+	h.rest()
 	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
 	if err := fn(own, p.within(tx, h)); err != nil {
 		return err

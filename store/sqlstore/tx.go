@@ -37,9 +37,14 @@ func (s *Store) Atomically(
 	ctx context.Context, fn func(ctx context.Context, tx svc.Store) error,
 ) error {
 	err := s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
+		var changed [][]svc.Target
 		calls := &joinedTx{tx: tx}
+		calls.tx.changed = &changed
 		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
-		if err != nil && s.dialect.classify(err) == nil {
+		switch {
+		case err == nil && len(changed) > 0:
+			return s.record(ctx, tx, changed...)
+		case err != nil && s.dialect.classify(err) == nil:
 			return refusal{err} // it already names the action
 		}
 		return err
