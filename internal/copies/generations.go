@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/internal/follower"
 	"github.com/extsvc/svc/internal/tasks"
 )
 
@@ -88,6 +89,7 @@ func (g *generations) hear(generation int64) {
 
 // follow applies the changes of the store until ctx ends.
 func (c *Copies) follow(ctx context.Context) {
+	ctx = follower.With(ctx)
 	generation := beginning
 	for ctx.Err() == nil {
 		asked, heard := int64(time.Since(c.epoch)), c.heard.Load()

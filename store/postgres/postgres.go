@@ -94,7 +94,7 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 	}
 	s.Store = sqlstore.New(s.db, s.db, dialect)
 	if !options.NoNotify && !options.Pooler {
-		s.listener = listen(config, s.Wake)
+		s.listener = listen(config, s)
 	}
 	return s, nil
 }
@@ -169,18 +169,21 @@ const silence = 4 * time.Second
 // lockKey is the key of the advisory lock that migrations wait for: the bytes of "svc1".
 const lockKey = 0x73766331
 
-// channel is the channel of NOTIFY for changes, the same in every schema. A process that wakes for
-// another schema's change finds none and waits on.
+// channel is the channel of NOTIFY for changes, the same in every schema.
 const channel = "svc_changes"
 
+// notify tells the table of the generation, which differs between schemas, the generation, and $1.
+const notify = `SELECT pg_notify('` + channel + `',
+	tableoid::TEXT || ' ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`
+
 // Dialect returns PostgreSQL's dialect, for hosts that bring their own pools to [sqlstore.New]. The
-// errors of their driver must have a method SQLState. To hear the commits of other processes, a
+// errors of their driver must have a method SQLState. To notice the commits of other processes, a
 // host listens to the channel svc_changes and calls Wake.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
-		Notify:   "NOTIFY " + channel,
+		Notify:   notify,
 		Rows:     256,
 		Silence:  silence,
 		Classify: classify,

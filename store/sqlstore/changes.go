@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/follower"
 )
 
 const (
@@ -40,6 +41,7 @@ func (s *Store) changeMany(
 	ctx context.Context, doing string,
 	fn func(ctx context.Context, tx session) ([]svc.Target, error),
 ) error {
+	untold := false
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
 		targets, err := fn(ctx, tx)
 		switch {
@@ -49,30 +51,45 @@ func (s *Store) changeMany(
 			*tx.changed = append(*tx.changed, targets)
 			return nil
 		}
-		return s.record(ctx, tx, targets)
+		untold, err = s.record(ctx, tx, targets)
+		return err
 	})
 	if err == nil {
-		s.news.tell()
+		s.committed(untold)
 	}
 	return err
 }
 
+// committed wakes the callers that wait for a change in this process, and in others when the
+// transaction has not told them.
+func (s *Store) committed(untold bool) {
+	s.news.tell()
+	if untold {
+		s.pace.after(func() { _ = s.tell() }) // without it, other processes notice within a second
+	}
+}
+
 // record increments the generation for each mutation and stores the mutation's targets under it.
-// Then it notifies other processes. All statements may wait for the commit, so that no other writer
-// waits for answers to this one.
-func (s *Store) record(ctx context.Context, tx session, mutations ...[]svc.Target) (err error) {
+// All statements may wait for the commit, so that no other writer waits for answers to this one.
+// untold: another notification was sent just now, so this one must come later.
+func (s *Store) record(
+	ctx context.Context, tx session, mutations ...[]svc.Target,
+) (untold bool, err error) {
 	for _, targets := range mutations {
 		if err := tx.increment(ctx, targets, s.dialect); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if s.mutations.Add(1)%forgetEvery == 1 {
 		err = tx.forget(ctx)
 	}
-	if err == nil && s.dialect.Notify != "" {
-		err = tx.later(ctx, nil, s.dialect.Notify)
+	switch {
+	case err != nil || s.dialect.Notify == "":
+		return false, err
+	case s.write != nil && !s.pace.due():
+		return true, nil
 	}
-	return err
+	return false, tx.later(ctx, nil, s.dialect.Notify, told(mutations))
 }
 
 // increment increments the generation and stores targets under it. Every generation has a row: the
@@ -136,6 +153,12 @@ func changeArgs(position int, targets []svc.Target) (args []any) {
 
 // Changes implements [svc.ChangeStore].
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	if follower.Is(ctx) {
+		if changes, ok := s.heard.since(since); ok {
+			return changes, nil
+		}
+	}
+	answered := s.heard.asks()
 	var changes svc.StoreChanges
 	last, rows := since, 0
 	err := each(ctx, s.db.reading(), func(row scanner) (enough bool, err error) {
@@ -160,6 +183,9 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 	}
 	if err != nil {
 		return svc.StoreChanges{}, s.fault(ctx, "read changes", err)
+	}
+	if follower.Is(ctx) {
+		answered()
 	}
 	if last != changes.Generation {
 		return svc.StoreChanges{Generation: changes.Generation, Reset: true}, nil
@@ -190,27 +216,36 @@ const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
 // AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, commits of other
 // processes through [Store.Wake].
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
-	next := s.news.next() // before the read, so that a commit after the read wakes this call
-	generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
-	if ctx.Err() != nil {
-		return s.fault(ctx, "await a change", ctx.Err())
-	}
-	if err == nil && generation != since {
-		return nil
-	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	select {
-	case <-ctx.Done():
-		return s.fault(ctx, "await a change", ctx.Err())
-	case <-next:
-	case <-late.C:
+	for {
+		next := s.news.next() // before the read, so that a commit after the read wakes this call
+		newer, sure := s.heard.look(since)
+		if !sure {
+			generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+			newer = err == nil && generation != since
+		}
+		switch {
+		case ctx.Err() != nil:
+			return s.fault(ctx, "await a change", ctx.Err())
+		case newer:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return s.fault(ctx, "await a change", ctx.Err())
+		case <-next:
+			if sure {
+				continue // it may be told of what the caller knows
+			}
+		case <-late.C:
+		}
+		return nil
 	}
-	return nil
 }
 
-// Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed;
-// a false alarm does no harm.
+// Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed,
+// unless the notifications reach [Store.Hear]. A false alarm does no harm.
 func (s *Store) Wake() { s.news.tell() }
 
 func scanNumber(row scanner) (n int64, err error) {
