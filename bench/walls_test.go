@@ -3,8 +3,10 @@ package bench_test
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -29,66 +31,95 @@ const (
 // rows, over connections of 1 ms. Each key has its own holder.
 func BenchmarkIssueOverNetwork(b *testing.B) {
 	s := siteOf(b, postgresEngine, small)
-	ctx, address := b.Context(), delayed(b, s.place)
+	address := delayed(b, s.place)
 	service, store := opened(b, address)
 	defer closed(b, service, store)
+	h := newHand(b, address)
+	ctx := b.Context()
+	compare(b, side{name: "hand",
+		call: func() error { return atOnce(func(int) error { return h.issue(ctx) }) },
+	}, side{name: "service",
+		call: func() error { return atOnce(func(int) error { return issueToNewHolder(ctx, service) }) },
+	})
+}
+
+// BenchmarkCrowd compares how long the slowest of 100 issues takes when 64 callers issue at once,
+// with the same INSERT of as many callers on as many connections.
+func BenchmarkCrowd(b *testing.B) {
+	s := siteOf(b, postgresEngine, small)
+	service, store := opened(b, s.place)
+	defer closed(b, service, store)
+	h := newHand(b, s.place)
+	best := [2]float64{math.Inf(1), math.Inf(1)}
+	for b.Loop() {
+		for i, issue := range []func() error{
+			func() error { return h.issue(b.Context()) },
+			func() error { return issueToNewHolder(b.Context(), service) },
+		} {
+			best[i] = min(best[i], crowdP99(b, issue))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(best[0], "ms-p99-hand")
+	b.ReportMetric(best[1], "ms-p99-service")
+	b.ReportMetric(best[1]/best[0], "x-hand")
+}
+
+// crowdP99 returns the ms that the slowest of 100 calls takes.
+func crowdP99(b *testing.B, issue func() error) float64 {
+	b.Helper()
+	took := make([][]time.Duration, crowd)
+	end := time.Now().Add(crowdTime)
+	err := together(crowd, func(i int) error {
+		for time.Now().Before(end) {
+			began := time.Now()
+			if err := issue(); err != nil {
+				return err
+			}
+			took[i] = append(took[i], time.Since(began))
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return float64(all[len(all)*99/100].Microseconds()) / 1000
+}
+
+// hand inserts keys by one hand-written statement.
+type hand struct {
+	insert *sql.Stmt
+	key    svc.APIKey
+}
+
+func newHand(b *testing.B, address string) hand {
+	b.Helper()
 	db, err := sql.Open("pgx", address)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer db.Close()
+	b.Cleanup(func() { _ = db.Close() })
 	db.SetMaxOpenConns(issuers)
 	db.SetMaxIdleConns(issuers)
 	insert, err := db.Prepare(insertKey)
 	if err != nil {
 		b.Fatal(err)
 	}
-	var fresh []svc.IssuedKey
-	compare(b, side{name: "hand",
-		before: func(calls int) (err error) {
-			fresh, err = makeKeys(ctx, calls*issuers*keysAnBout, ofPrincipal)
-			return err
-		},
-		call: func() error {
-			keys := fresh[:issuers*keysAnBout]
-			fresh = fresh[len(keys):]
-			return atOnce(func(i int) error {
-				k := keys[i].APIKey
-				_, err := insert.ExecContext(ctx, k.ID, k.Holder.Kind, k.Holder.ID, k.Prefix, k.Description, k.Hash, k.Pepper,
-					k.CreatedAt.UnixMicro(), nil, nil, 0, nil, k.ScopingPolicyID, k.Seal)
-				return err
-			})
-		},
-	}, side{name: "service", call: func() error {
-		return atOnce(func(int) error { return issueToNewHolder(ctx, service) })
-	}})
+	keys, err := makeKeys(b.Context(), 1, ofPrincipal)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return hand{insert, keys[0].APIKey}
 }
 
-// BenchmarkCrowd measures how long 64 callers at once wait for a key.
-func BenchmarkCrowd(b *testing.B) {
-	s := siteOf(b, postgresEngine, small)
-	for b.Loop() {
-		took := make([][]time.Duration, crowd)
-		end := time.Now().Add(crowdTime)
-		err := together(crowd, func(i int) error {
-			for time.Now().Before(end) {
-				began := time.Now()
-				if err := issueToNewHolder(b.Context(), s.service); err != nil {
-					return err
-				}
-				took[i] = append(took[i], time.Since(began))
-			}
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		all := slices.Concat(took...)
-		slices.Sort(all)
-		b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "ms-p99")
-		b.ReportMetric(float64(len(all))/crowdTime.Seconds(), "issues/s")
-	}
-	b.ReportMetric(0, "ns/op")
+// issue inserts a key for a user that has none.
+func (h hand) issue(ctx context.Context) error {
+	k := h.key
+	_, err := h.insert.ExecContext(ctx, rand.Text(), k.Holder.Kind, fmt.Sprint("holder-", holders.Add(1)), k.Prefix,
+		k.Description, k.Hash, k.Pepper, k.CreatedAt.UnixMicro(), nil, nil, 0, nil, k.ScopingPolicyID, k.Seal)
+	return err
 }
 
 // BenchmarkListeners compares the processor time of an issue with 16 processes that follow the

@@ -16,11 +16,11 @@ import (
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	target := key.Target()
 	return s.change(ctx, "create API key", target, func(ctx context.Context, tx session) error {
-		return tx.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
+		// Without ON CONFLICT a taken id is an error, so no caller needs the number of rows.
+		return tx.later(ctx, nil, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
 			description, hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at,
 			scoping_policy_id, seal)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-			ON CONFLICT DO NOTHING`,
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 			key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash,
 			key.Pepper, key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt),
 			microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt),
@@ -175,7 +175,7 @@ func (s *Store) ChangeAPIKey(
 // lockKey reads the holder's key; a revoked key is ErrNotFound. Writing the row first makes other
 // changes of the key wait, in every database.
 func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (svc.APIKey, error) {
-	err := s.hit(ctx, `UPDATE svc_api_keys SET disabled = disabled
+	err := s.later(ctx, found, `UPDATE svc_api_keys SET disabled = disabled
 		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`,
 		id, holder.Kind, holder.ID)
 	if err != nil {

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -140,10 +141,15 @@ func (s session) create(ctx context.Context, query string, args ...any) error {
 // hit runs a statement that must write a row. When it writes none, hit returns ErrNotFound.
 func (s session) hit(ctx context.Context, query string, args ...any) error {
 	n, err := s.exec(ctx, query, args...)
-	if err == nil && n == 0 {
+	return cmp.Or(err, found(n))
+}
+
+// found returns ErrNotFound when a statement wrote no row.
+func found(rows int64) error {
+	if rows == 0 {
 		return svc.ErrNotFound
 	}
-	return err
+	return nil
 }
 
 // lock writes the row with that name, which makes other lockers of it wait, in every database. The
