@@ -130,12 +130,14 @@ func BenchmarkListeners(b *testing.B) {
 	address := s.place + "&application_name=" + followers
 	service, store := opened(b, address)
 	defer closed(b, service, store)
+	one, all := math.Inf(1), math.Inf(1)
 	for b.Loop() {
-		one, all := costWith(b, s, service, address, 1), costWith(b, s, service, address, listening)
-		b.ReportMetric(one, "µs-one")
-		b.ReportMetric(all, "µs-all")
-		b.ReportMetric(all/one, "x-one")
+		one = min(one, costWith(b, s, service, address, 1))
+		all = min(all, costWith(b, s, service, address, listening))
 	}
+	b.ReportMetric(one, "µs-one")
+	b.ReportMetric(all, "µs-all")
+	b.ReportMetric(all/one, "x-one")
 	b.ReportMetric(0, "ns/op")
 }
 

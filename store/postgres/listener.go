@@ -94,10 +94,12 @@ func (l *listener) hear(ctx context.Context) {
 func subscribe(ctx context.Context, conn *pgx.Conn) (table string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		return "", err
+	var channel string
+	err = conn.QueryRow(ctx,
+		`SELECT (`+selectChannel+`), 'svc_generation'::regclass::oid::TEXT`).Scan(&channel, &table)
+	if err == nil {
+		_, err = conn.Exec(ctx, "LISTEN "+channel)
 	}
-	err = conn.QueryRow(ctx, "SELECT 'svc_generation'::regclass::oid::text").Scan(&table)
 	return table, err
 }
 

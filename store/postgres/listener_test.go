@@ -43,10 +43,13 @@ func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
 		t.Fatal(err)
 	}
 	db := pgtest.Open(t, url)
-	if _, err := db.Exec("CREATE TABLE svc_generation (id BIGINT, value BIGINT)"); err != nil {
+	if err := migrate(t.Context(), config, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("INSERT INTO svc_generation VALUES (1, 42)"); err != nil {
+	if _, err := db.Exec("UPDATE svc_generation SET value = 42"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(keepChannel, []byte("the same in all schemas")); err != nil {
 		t.Fatal(err)
 	}
 	heard := make(ear, 1000)
@@ -80,7 +83,7 @@ func terminate(t *testing.T, db *sql.DB) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var ended int
 		err := db.QueryRow(
-			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid() AND query LIKE 'SELECT ''svc_generation''%'", t.Name()).Scan(&ended)
+			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid() AND query LIKE 'LISTEN svc_%'", t.Name()).Scan(&ended)
 		if err == nil && ended == 1 {
 			return
 		}

@@ -78,6 +78,8 @@ func (c *conn) ExecContext(
 		later.Taken = true
 		c.waiting = append(c.waiting, wait{query, values(named), later.Check})
 		return driver.RowsAffected(0), nil
+	case c.lost():
+		return nil, errLost
 	case len(c.waiting) == 0:
 		return c.Conn.ExecContext(ctx, query, named)
 	}
@@ -86,13 +88,17 @@ func (c *conn) ExecContext(
 		return nil, err
 	}
 	tag, err := answers.Exec()
-	return driver.RowsAffected(tag.RowsAffected()), errors.Join(err, answers.Close())
+	closed := answers.Close()
+	return driver.RowsAffected(tag.RowsAffected()), cmp.Or(err, closed)
 }
 
 func (c *conn) QueryContext(
 	ctx context.Context, query string, named []driver.NamedValue,
 ) (driver.Rows, error) {
-	if len(c.waiting) == 0 {
+	switch {
+	case c.lost():
+		return nil, errLost
+	case len(c.waiting) == 0:
 		return c.Conn.QueryContext(ctx, query, named)
 	}
 	answers, err := c.send(ctx, wait{query: query, args: values(named)})
@@ -101,14 +107,25 @@ func (c *conn) QueryContext(
 	}
 	found, err := answers.Query()
 	if err != nil {
-		return nil, errors.Join(err, answers.Close())
+		_ = answers.Close() // it repeats the error
+		return nil, err
 	}
 	r := &rows{found: found, answers: answers, more: found.Next()} // now the columns are known
 	if err := found.Err(); err != nil {
-		return nil, errors.Join(err, r.Close())
+		_ = r.Close() // the same
+		return nil, err
 	}
 	return r, nil
 }
+
+// errLost is the error of a statement that would not be part of its transaction.
+var errLost = fmt.Errorf("%w: the transaction could not begin", svc.ErrUnavailable)
+
+// lost reports whether BEGIN was sent and failed.
+func (c *conn) lost() bool { return c.lazy && len(c.waiting) == 0 && !c.begun() }
+
+// begun reports whether the server knows of a transaction.
+func (c *conn) begun() bool { return c.Conn.Conn().PgConn().TxStatus() != 'I' }
 
 // send sends the statements that wait, and more behind them. It returns the answers to more.
 func (c *conn) send(ctx context.Context, more ...wait) (pgx.BatchResults, error) {
@@ -146,13 +163,13 @@ type transaction struct {
 	ctx, caller context.Context
 }
 
-// begun reports whether the server knows of the transaction.
-func (t *transaction) begun() bool { return t.Conn.Conn().PgConn().TxStatus() != 'I' }
-
 // Commit sends COMMIT with the statements that wait. Those with a check come in a trip before.
 func (t *transaction) Commit() error {
 	defer t.end()
-	if !t.begun() && len(t.waiting) <= 1 {
+	switch {
+	case t.lost():
+		return errLost
+	case !t.begun() && len(t.waiting) == 1:
 		return nil // nothing but BEGIN waits
 	}
 	canceled := t.cancelable()
@@ -184,7 +201,8 @@ func (t *transaction) commit() error {
 	if err == nil && tag.String() == "ROLLBACK" {
 		err = pgx.ErrTxCommitRollback
 	}
-	return errors.Join(err, answers.Close())
+	closed := answers.Close()
+	return cmp.Or(err, closed)
 }
 
 // cancelTimeout limits a request to cancel.

@@ -151,7 +151,8 @@ func changeArgs(position int, targets []svc.Target) (args []any) {
 	return args
 }
 
-// Changes implements [svc.ChangeStore].
+// Changes implements [svc.ChangeStore]. The follower of a Service may get what the Store has heard,
+// which may lack the latest commits. All other callers get the answer of the database.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	if follower.Is(ctx) {
 		if changes, ok := s.heard.since(since); ok {
@@ -214,7 +215,8 @@ func (r *changeRow) target() svc.Target {
 const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
 
 // AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, commits of other
-// processes through [Store.Wake].
+// processes through [Store.Hear] or [Store.Wake]. While the Store listens, it asks the database
+// only when no follower has asked it lately.
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	late := time.NewTimer(patience)
 	defer late.Stop()
