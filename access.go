@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
@@ -39,6 +41,16 @@ type User struct {
 type Channel struct {
 	Provider string // an id without a colon, which would end it
 	SenderID string // 1 to MaxIDLength printable characters; slashes are allowed, "." and ".." not
+}
+
+// String returns the written form, "provider:sender_id". It is the ID of the channel's [Target].
+func (ch Channel) String() string { return ch.Provider + ":" + ch.SenderID }
+
+// compare orders channels by provider and sender, byte by byte, as stores return them.
+func (ch Channel) compare(other Channel) int {
+	return cmp.Or(
+		strings.Compare(ch.Provider, other.Provider), strings.Compare(ch.SenderID, other.SenderID),
+	)
 }
 
 // Group is a set of users. Policies can be attached to it. Groups have no groups as members, and
@@ -150,6 +162,127 @@ func (k AttachmentKey) Compare(other AttachmentKey) int {
 		strings.Compare(k.Principal.Type, other.Principal.Type),
 		strings.Compare(k.Principal.ID, other.Principal.ID),
 	)
+}
+
+// key is what makes a row unique in its list. Writing a row with a key that exists replaces the
+// row.
+func (u User) key() string { return u.ID }
+
+func (g Group) key() string { return g.ID }
+
+func (a ServiceAccount) key() string { return a.ID }
+
+func (p Policy) key() string { return p.ID }
+
+func (b BankPolicy) key() string { return b.BankID }
+
+// key is the identity of a row, as with the five types above. It must be comparable. Priority is no
+// part of it: a policy has one priority for each principal.
+func (a Attachment) key() AttachmentKey {
+	return AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+}
+
+// normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
+// bundle may be long. It does not change Channels: the copy shares them with the caller.
+func (u *User) normalize(c *checker, at string) {
+	c.namedID(at, u.ID, &u.DisplayName)
+	c.optionalText(at+"/email", u.Email, MaxNameLength)
+	for i := 0; i < len(u.Channels) && !c.full; i++ {
+		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
+	}
+}
+
+// check refuses a channel whose written form would be ambiguous, or whose sender cannot stand in a
+// path. A sender may have colons and slashes: another system names it.
+func (ch Channel) check(c *checker, at string) {
+	c.id(at+"/provider", ch.Provider)
+	if strings.Contains(ch.Provider, ":") {
+		c.add(at+"/provider", "must hold no colon: a colon ends the provider of a sender")
+	}
+	if ch.SenderID == "." || ch.SenderID == ".." {
+		c.add(at+"/sender_id", `must not be "." or ".."`)
+	} else {
+		c.foreign(at+"/sender_id", ch.SenderID)
+	}
+}
+
+// normalize checks the form of a group. Whether its members exist shows only in the store's
+// transaction.
+func (g *Group) normalize(c *checker, at string) {
+	c.namedID(at, g.ID, &g.DisplayName)
+	for i := 0; i < len(g.Members) && !c.full; i++ {
+		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
+	}
+}
+
+// normalize checks the form of a service account. Each account needs an owner, whose rights are its
+// own. An account and a user may have one id.
+func (a *ServiceAccount) normalize(c *checker, at string) {
+	c.namedID(at, a.ID, &a.DisplayName)
+	c.id(at+"/owner_user_id", a.OwnerUserID)
+	if a.ScopingPolicyID != "" {
+		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
+	}
+}
+
+// normalize checks a policy, whose document the compiler parses as for a decision: what Apply
+// accepts, decisions can read.
+func (p *Policy) normalize(c *checker, at string) {
+	c.namedID(at, p.ID, &p.DisplayName)
+	p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
+}
+
+// normalize checks the form of an attachment. Any Priority is good. checkReferences finds out
+// whether the policy and the principal exist.
+func (a *Attachment) normalize(c *checker, at string) {
+	c.id(at+"/policy_id", a.PolicyID)
+	if a.Principal.Type != GrantedToUser && a.Principal.Type != GrantedToGroup {
+		c.add(at+"/principal_type", `must be "user" or "group"`)
+	}
+	c.id(at+"/principal_id", a.Principal.ID)
+}
+
+// normalize checks a bank policy. A bank belongs to the host: it needs no row, and any printable
+// name is good.
+func (b *BankPolicy) normalize(c *checker, at string) {
+	c.foreign(at+"/bank_id", b.BankID)
+	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
+		_, err := policy.ParseBankDocument(raw)
+		return err
+	})
+}
+
+// namedID checks an id and a display name, which defaults to the id. The default comes first, so
+// that the stored name is the one that is checked. An id is shorter than a name may be, so the
+// default always passes.
+func (c *checker) namedID(at, id string, name *string) {
+	c.id(at+"/id", id)
+	*name = cmp.Or(*name, id)
+	c.text(at+"/display_name", *name, MaxNameLength)
+}
+
+// document returns a policy document without white space, checked by parse. What parse refuses has
+// its place in the document: the pointer continues at. The result shares no memory with raw. With
+// an error it is of no use.
+func (c *checker) document(
+	at string, raw json.RawMessage, parse func([]byte) error,
+) json.RawMessage {
+	// A missing document is no empty one: without statements, a policy would silently give nothing.
+	if len(raw) == 0 {
+		c.add(at, "is required")
+		return nil
+	}
+	compact, err := strictjson.Compact(raw, MaxNesting)
+	if err == nil {
+		err = parse(compact)
+	}
+	// The parser's text is for the caller: it says what is wrong and where, and has no secret.
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		c.add(at+wrong.Pointer, wrong.Detail)
+	} else if err != nil {
+		c.add(at, err.Error())
+	}
+	return compact
 }
 
 // The JSON form of a Bundle. Absent and empty differ for lists, so these types use omitzero: a list

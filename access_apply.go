@@ -1,17 +1,14 @@
 package svc
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // Access writes the rows that decide access: users, groups, service accounts, policies, attachments
@@ -29,8 +26,8 @@ type Access struct {
 // changes nothing, and rows that are already equal cause no event. by must be [Host], for now.
 //
 // Rows may name rows of the store and rows of the bundle, in any order. Calls of Apply run one
-// after the other, in all processes. Decisions of this process count the rows when Apply returns;
-// others count them within a second or so (PostgreSQL: milliseconds). Apply copies the bundle.
+// after the other, in all processes. Decisions of this process count the rows when Apply returns,
+// and those of others as [Service.Decide] says. Apply copies the bundle.
 //
 // Each row that changed is an event ([EventAccessWritten]); a channel is that of its user, a member
 // that of its group. With [EventConfig].Keep, their records are in the same transaction.
@@ -39,6 +36,71 @@ type Access struct {
 // the JSON pointer into the bundle, at most [MaxErrors]; CodeUnavailable. Apply looks at the store
 // only when the bundle itself has no error. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
+	return s.change(ctx, by, bundle, Bundle.names, newApplication)
+}
+
+// AddMembers makes users members of a group. It is [Access.Apply] of a group with these members
+// alone, except that the other members stay. Its cost does not grow with the group. A user who is a
+// member already stays one.
+//
+// Errors: those of Apply, with pointers such as "/groups/0/members/1"; CodeNotFound, when the group
+// does not exist.
+func (s *Access) AddMembers(
+	ctx context.Context, by Principal, group string, users ...string,
+) error {
+	return s.changeMembers(ctx, by, group, users, func(_ *application, g *Group) {
+		g.Members = users
+	})
+}
+
+// RemoveMembers removes members from a group, as AddMembers adds them.
+//
+// Errors: those of AddMembers; CodeNotFound with its pointer for a user who is no member.
+func (s *Access) RemoveMembers(
+	ctx context.Context, by Principal, group string, users ...string,
+) error {
+	return s.changeMembers(ctx, by, group, users, func(a *application, g *Group) {
+		for i, user := range users {
+			if _, found := slices.BinarySearch(g.Members, user); !found {
+				at := "/groups/0/members/" + strconv.Itoa(i)
+				a.check(&Error{Code: CodeNotFound, Field: at, Message: "is no member of the group"})
+			}
+		}
+		g.Members = []string{}
+	})
+}
+
+// changeMembers changes some members of a group. set gets the group's row, whose Members are those
+// of users who are members now. It leaves those who are members afterwards.
+func (s *Access) changeMembers(
+	ctx context.Context, by Principal, group string, users []string,
+	set func(a *application, g *Group),
+) error {
+	names := func(Bundle) AccessNames {
+		n := AccessNames{Groups: []string{group}, Users: users}
+		for _, user := range users {
+			n.Members = append(n.Members, Membership{Group: group, User: user})
+		}
+		return n
+	}
+	bundle := Bundle{Groups: []Group{{ID: group, Members: users}}}
+	return s.change(ctx, by, bundle, names, func(current, _ Bundle) *application {
+		a := newApplication(current, Bundle{Groups: slices.Clone(current.Groups)})
+		if len(current.Groups) == 0 {
+			a.check(notFound("there is no such group"))
+		} else {
+			set(a, &a.bundle.Groups[0])
+		}
+		return a
+	})
+}
+
+// change writes a bundle that the host gives, in one transaction. apply returns its application to
+// the rows that names lists. It may be called again, with newer rows.
+func (s *Access) change(
+	ctx context.Context, by Principal, bundle Bundle, names func(Bundle) AccessNames,
+	apply func(current, bundle Bundle) *application,
+) error {
 	if by.Kind != KindHost {
 		return forbidden("only the host application may write access")
 	}
@@ -47,24 +109,18 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	if err != nil {
 		return err
 	}
-	err = s.commit(ctx, change{by: by, write: func(
+	err = s.commit(ctx, change{by: by, access: true, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
-		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (Bundle, error) {
-			// The store may call again with newer rows: all that a call finds out starts from the
-			// beginning.
-			a := newApplication(current, bundle)
-			write := a.rows()
-			changed = happened(s.now(), EventAccessWritten, write.Targets()...)
-			return write, a.err()
+		err = tx.ChangeAccess(ctx, names(bundle), func(current Bundle) (AccessWrite, error) {
+			a := apply(current, bundle)
+			rows := a.rows()
+			changed = happened(s.now(), EventAccessWritten, rows.Targets()...)
+			return a.write(rows), a.err()
 		})
 		return changed, err
 	}})
-	if err != nil {
-		return fault("apply bundle", err)
-	}
-	s.forget(bundle.Targets()...) // even when nothing changed: another call may have written it
-	return nil
+	return fault("write access", err)
 }
 
 // normalize returns the bundle with defaults and compact documents. It checks all that it can check
@@ -114,127 +170,6 @@ func normalized[R any, K comparable](
 	return out
 }
 
-// key is what makes a row unique in its list. Writing a row with a key that exists replaces the
-// row.
-func (u User) key() string { return u.ID }
-
-func (g Group) key() string { return g.ID }
-
-func (a ServiceAccount) key() string { return a.ID }
-
-func (p Policy) key() string { return p.ID }
-
-func (b BankPolicy) key() string { return b.BankID }
-
-// key is the identity of a row, as with the five types above. It must be comparable. Priority is no
-// part of it: a policy has one priority for each principal.
-func (a Attachment) key() AttachmentKey {
-	return AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
-}
-
-// normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
-// bundle may be long. It does not change Channels: the copy shares them with the caller.
-func (u *User) normalize(c *checker, at string) {
-	c.namedID(at, u.ID, &u.DisplayName)
-	c.optionalText(at+"/email", u.Email, MaxNameLength)
-	for i := 0; i < len(u.Channels) && !c.full; i++ {
-		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
-	}
-}
-
-// check refuses a channel whose written form would be ambiguous, or whose sender cannot stand in a
-// path. A sender may have colons and slashes: another system names it.
-func (ch Channel) check(c *checker, at string) {
-	c.id(at+"/provider", ch.Provider)
-	if strings.Contains(ch.Provider, ":") {
-		c.add(at+"/provider", "must hold no colon: a colon ends the provider of a sender")
-	}
-	if ch.SenderID == "." || ch.SenderID == ".." {
-		c.add(at+"/sender_id", `must not be "." or ".."`)
-	} else {
-		c.foreign(at+"/sender_id", ch.SenderID)
-	}
-}
-
-// normalize checks the form of a group. Whether its members exist shows only in the store's
-// transaction.
-func (g *Group) normalize(c *checker, at string) {
-	c.namedID(at, g.ID, &g.DisplayName)
-	for i := 0; i < len(g.Members) && !c.full; i++ {
-		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
-	}
-}
-
-// normalize checks the form of a service account. Each account needs an owner, whose rights are its
-// own. An account and a user may have one id.
-func (a *ServiceAccount) normalize(c *checker, at string) {
-	c.namedID(at, a.ID, &a.DisplayName)
-	c.id(at+"/owner_user_id", a.OwnerUserID)
-	if a.ScopingPolicyID != "" {
-		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
-	}
-}
-
-// normalize checks a policy, whose document the compiler parses as for a decision: what Apply
-// accepts, decisions can read.
-func (p *Policy) normalize(c *checker, at string) {
-	c.namedID(at, p.ID, &p.DisplayName)
-	p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
-}
-
-// normalize checks the form of an attachment. Any Priority is good. checkReferences finds out
-// whether the policy and the principal exist.
-func (a *Attachment) normalize(c *checker, at string) {
-	c.id(at+"/policy_id", a.PolicyID)
-	if a.Principal.Type != GrantedToUser && a.Principal.Type != GrantedToGroup {
-		c.add(at+"/principal_type", `must be "user" or "group"`)
-	}
-	c.id(at+"/principal_id", a.Principal.ID)
-}
-
-// normalize checks a bank policy. A bank belongs to the host: it needs no row, and any printable
-// name is good.
-func (b *BankPolicy) normalize(c *checker, at string) {
-	c.foreign(at+"/bank_id", b.BankID)
-	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
-		_, err := policy.ParseBankDocument(raw)
-		return err
-	})
-}
-
-// namedID checks an id and a display name, which defaults to the id. The default comes first, so
-// that the stored name is the one that is checked. An id is shorter than a name may be, so the
-// default always passes.
-func (c *checker) namedID(at, id string, name *string) {
-	c.id(at+"/id", id)
-	*name = cmp.Or(*name, id)
-	c.text(at+"/display_name", *name, MaxNameLength)
-}
-
-// document returns a policy document without white space, checked by parse. What parse refuses has
-// its place in the document: the pointer continues at. The result shares no memory with raw. With
-// an error it is of no use.
-func (c *checker) document(
-	at string, raw json.RawMessage, parse func([]byte) error,
-) json.RawMessage {
-	// A missing document is no empty one: without statements, a policy would silently give nothing.
-	if len(raw) == 0 {
-		c.add(at, "is required")
-		return nil
-	}
-	compact, err := strictjson.Compact(raw, MaxNesting)
-	if err == nil {
-		err = parse(compact)
-	}
-	// The parser's text is for the caller: it says what is wrong and where, and has no secret.
-	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
-		c.add(at+wrong.Pointer, wrong.Detail)
-	} else if err != nil {
-		c.add(at, err.Error())
-	}
-	return compact
-}
-
 // names returns the rows that a bundle writes or refers to: all that ChangeAccess has to read. A
 // name that is missing here would look like a row that does not exist. The lists that can repeat a
 // name are sorted, without duplicates.
@@ -245,8 +180,12 @@ func (b Bundle) names() AccessNames {
 		n.Channels = append(n.Channels, u.Channels...)
 	}
 	for _, g := range b.Groups {
-		n.Groups = append(n.Groups, g.ID)
-		n.Users = append(n.Users, g.Members...)
+		if g.Members == nil {
+			n.Groups = append(n.Groups, g.ID)
+		} else {
+			n.MembersOf = append(n.MembersOf, g.ID)
+			n.Users = append(n.Users, g.Members...)
+		}
 	}
 	for _, a := range b.ServiceAccounts {
 		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
@@ -305,9 +244,20 @@ func (b Bundle) Targets() []Target {
 	return targets
 }
 
+// Write returns the write of all rows of b. Members join their groups, and none leaves.
+func (b Bundle) Write() AccessWrite {
+	w := AccessWrite{Bundle: b, Targets: b.Targets()}
+	for _, g := range b.Groups {
+		for _, member := range g.Members {
+			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
+		}
+	}
+	return w
+}
+
 // application is the writing of one bundle into a store that holds certain rows. It does no I/O, so
 // [Access.Preview], [Policies.Simulate] and [Lint] use it as well: they cannot differ from Apply.
-// Use it once, in this order: rows, then err.
+// Use it once, in this order: rows, then write, then err.
 type application struct {
 	checker
 	bundle Bundle // normalized; completeLists replaces lists in it
@@ -374,6 +324,106 @@ func differing[R any, K comparable](rows []R, current map[K]R, key func(R) K) []
 	})
 }
 
+// The most targets that one write reports one by one.
+const (
+	mostTargets = 1000 // above it, all of them are one TargetAccess
+	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
+)
+
+// write returns what Apply writes for the rows that differ: these rows, memberships as differences,
+// and the targets for [ChangeStore].Changes. Unlike events, those tell names apart from what
+// decisions depend on.
+func (a *application) write(rows Bundle) AccessWrite {
+	w := AccessWrite{Bundle: rows}
+	for _, u := range rows.Users {
+		was, found := a.users[u.ID]
+		named := was.DisplayName != u.DisplayName || !reflect.DeepEqual(was.Email, u.Email)
+		w.changed(TargetUser, u.ID, !found || was.Inactive != u.Inactive, named)
+		w.moved(missing(u.Channels, was.Channels, Channel.compare))
+		w.moved(missing(was.Channels, u.Channels, Channel.compare))
+	}
+	w.Groups = nil
+	for _, g := range rows.Groups {
+		was, found := a.groups[g.ID]
+		w.changed(TargetGroup, g.ID, !found, was.DisplayName != g.DisplayName)
+		if !found || was.DisplayName != g.DisplayName {
+			w.Groups = append(w.Groups, Group{ID: g.ID, DisplayName: g.DisplayName})
+		}
+		w.members(g.ID, missing(g.Members, was.Members, strings.Compare),
+			missing(was.Members, g.Members, strings.Compare))
+	}
+	for _, account := range rows.ServiceAccounts {
+		was, found := a.serviceAccounts[account.ID]
+		was.DisplayName = account.DisplayName
+		w.changed(TargetServiceAccount, account.ID, !found || was != account, true)
+	}
+	for _, p := range rows.Policies {
+		was, found := a.policies[p.ID]
+		w.changed(TargetPolicy, p.ID, !found || !bytes.Equal(was.Document, p.Document), true)
+	}
+	other := Bundle{Attachments: rows.Attachments, BankPolicies: rows.BankPolicies}
+	w.Targets = append(w.Targets, other.Targets()...)
+	if len(w.Targets)+len(w.Renamed) > mostTargets {
+		w.Targets, w.Renamed = []Target{{Kind: TargetAccess}}, nil
+	}
+	return w
+}
+
+// changed adds a row to Targets when decisions may differ, else to Renamed when names do.
+func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
+	if t := (Target{Kind: kind, ID: id}); decisions {
+		w.Targets = append(w.Targets, t)
+	} else if names {
+		w.Renamed = append(w.Renamed, t)
+	}
+}
+
+// moved adds channels that came to a user or left it.
+func (w *AccessWrite) moved(channels []Channel) {
+	for _, ch := range channels {
+		w.Targets = append(w.Targets, Target{Kind: TargetChannel, ID: ch.String()})
+	}
+}
+
+// members adds users who join and leave a group.
+func (w *AccessWrite) members(group string, join, leave []string) {
+	whole := len(join)+len(leave) > mostMembers
+	if whole {
+		w.Targets = append(w.Targets, Target{Kind: TargetMember, ID: group})
+	}
+	add := func(list *[]Membership, users []string) {
+		for _, user := range users {
+			m := Membership{Group: group, User: user}
+			*list = append(*list, m)
+			if !whole {
+				w.Targets = append(w.Targets, m.target())
+			}
+		}
+	}
+	add(&w.Join, join)
+	add(&w.Leave, leave)
+}
+
+// target is the target of a user who joined or left a group.
+func (m Membership) target() Target {
+	return Target{
+		Kind: TargetMember, ID: m.Group, Holder: Identity{Kind: KindUser, ID: m.User},
+	}
+}
+
+// missing returns the elements of list that are not in other. Both are sorted.
+func missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
+	for _, x := range list {
+		for len(other) > 0 && compare(other[0], x) < 0 {
+			other = other[1:]
+		}
+		if len(other) == 0 || compare(other[0], x) != 0 {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 // completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
 // others. It runs after the checks, whose pointers count positions in the bundle as it was given.
 // It clones the lists of rows, because the store may call Apply's function again with the same
@@ -394,13 +444,6 @@ func (a *application) completeLists() {
 			g.Members = sorted(g.Members, strings.Compare)
 		}
 	}
-}
-
-// compare orders channels by provider and sender, byte by byte, as stores return them.
-func (ch Channel) compare(other Channel) int {
-	return cmp.Or(
-		strings.Compare(ch.Provider, other.Provider), strings.Compare(ch.SenderID, other.SenderID),
-	)
 }
 
 // sorted returns a sorted copy without duplicates, never nil. A repeated member is no error.
@@ -491,4 +534,60 @@ func exists[R any](a *application, at, noun, id string, bundled, stored map[stri
 	if !inBundle && !inStore {
 		a.add(at, "names a "+noun+" that does not exist: "+quote(id))
 	}
+}
+
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A TargetMember names one membership, or without a Holder the group with all members. A
+// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case TargetChannel:
+		provider, sender, _ := strings.Cut(t.ID, ":")
+		n.Channels = append(n.Channels, Channel{Provider: provider, SenderID: sender})
+	case TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case TargetAttachment:
+		if id := strings.Split(t.ID, "/"); len(id) == 3 {
+			key := AttachmentKey{PolicyID: id[0], Principal: GrantedTo{Type: id[1], ID: id[2]}}
+			n.Attachments = append(n.Attachments, key)
+		}
+	case TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
 }

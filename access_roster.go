@@ -2,346 +2,492 @@ package svc
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
-	"github.com/extsvc/svc/internal/cache"
-	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/roster"
 )
 
-// roster holds every row of access, and answers like a store with these rows. It is immutable, so
-// that callers share it. Its memory in addition to the rows is linear in them: it does not list
-// which members a group's attachments reach, which could be members times attachments.
-type roster struct {
-	// Each list is sorted by its keys, as [AccessStore].AllAccess returns it. place relies on that.
-	AccessRows
-	// direct has, for each user, the indexes of its own attachments.
-	direct map[string][]int32
-	// memberOf has, for each user, the indexes of its groups. It leaves out groups without
-	// attachments: they give no rights.
-	memberOf map[string][]int32
-	// through has, for each group, the indexes of its attachments; nil: none.
-	through [][]int32
-}
-
-// newRoster indexes rows. It leaves out an attachment whose policy or group is missing: Lint makes
-// rosters of bundles that Apply refuses. A member need not be a user, because no answer starts from
-// it.
-func newRoster(rows AccessRows) *roster {
-	r := &roster{
-		AccessRows: rows, direct: map[string][]int32{},
-		memberOf: make(map[string][]int32, len(rows.Users)),
-		through:  make([][]int32, len(rows.Groups)),
-	}
-	for i, a := range rows.Attachments {
-		if _, found := find(rows.Policies, a.PolicyID, Policy.key); !found {
-			continue
-		}
-		if a.Principal.Type == GrantedToUser {
-			r.direct[a.Principal.ID] = append(r.direct[a.Principal.ID], int32(i))
-		} else if g, found := place(rows.Groups, a.Principal.ID, Group.key); found {
-			r.through[g] = append(r.through[g], int32(i))
-		}
-	}
-	// Only groups with attachments: a member's other groups would cost memory and give nothing.
-	for g, attached := range r.through {
-		if attached == nil {
-			continue
-		}
-		for _, member := range rows.Groups[g].Members {
-			r.memberOf[member] = append(r.memberOf[member], int32(g))
-		}
-	}
-	return r
-}
-
-// noRows is the state of access of an empty store, at generation 0. A bundle that is the whole
-// state is applied to it.
-var noRows = newRoster(AccessRows{})
-
-// reaching returns the attachments that reach a user: its own, then those of its groups. One policy
-// may reach it in several ways, each of which counts.
-func (r *roster) reaching(user string) []int32 {
-	all := slices.Clone(r.direct[user])
-	for _, g := range r.memberOf[user] {
-		all = append(all, r.through[g]...)
-	}
-	return all
-}
-
-// place returns the index of the row with a key, in a list that is sorted by that key. Without a
-// row, i is where it would stand. Keys are unique: of two equal ones, it could return either.
-func place[R any](sorted []R, key string, of func(R) string) (i int, found bool) {
-	return slices.BinarySearchFunc(sorted, key, func(row R, key string) int {
-		return strings.Compare(of(row), key)
-	})
-}
-
-// find returns the row with a key, in a list that is sorted by that key. The row shares its lists
-// with the roster.
-func find[R any](sorted []R, key string, of func(R) string) (row R, found bool) {
-	i, found := place(sorted, key, of)
-	if found {
-		row = sorted[i]
-	}
-	return row, found
-}
-
-// orNil returns a pointer to the row, or nil when find has not found it. The pointer is to a copy:
-// the caller cannot change the roster's row, but shares its lists.
-func orNil[R any](row R, found bool) *R {
-	if !found {
-		return nil
-	}
-	return &row
-}
-
-// snapshot returns what [AccessStore].Access returns, for a query without KeyID: rosters have no
-// keys. So one function turns rows into a decision, whether they come from a store or from a
-// roster. A sender costs a look at every user. Grants are in no order, as those of a store.
-func (r *roster) snapshot(q AccessQuery) AccessSnapshot {
-	a := AccessSnapshot{
-		Generation: r.Generation, BankPolicy: orNil(find(r.BankPolicies, q.BankID, BankPolicy.key)),
-	}
-	a.Narrowing = orNil(find(r.Policies, q.ScopingPolicyID, Policy.key))
-	switch q.Identity.Kind {
-	case KindUser:
-		a.User = orNil(find(r.Users, q.Identity.ID, User.key))
-	case KindServiceAccount:
-		a.ServiceAccount = orNil(find(r.ServiceAccounts, q.Identity.ID, ServiceAccount.key))
-		if a.ServiceAccount != nil {
-			a.User = orNil(find(r.Users, a.ServiceAccount.OwnerUserID, User.key))
-			a.Scoping = orNil(find(r.Policies, a.ServiceAccount.ScopingPolicyID, Policy.key))
-		}
-	// Stores find a channel by an index. Simulate alone asks a roster for a sender, once for each
-	// call.
-	case "":
-		i := slices.IndexFunc(r.Users, func(u User) bool {
-			return slices.Contains(u.Channels, q.Channel)
-		})
-		if i >= 0 {
-			a.User = new(r.Users[i])
-		}
-	}
-	if a.User != nil {
-		for _, i := range r.reaching(a.User.ID) {
-			attachment := r.Attachments[i]
-			of, _ := find(r.Policies, attachment.PolicyID, Policy.key)
-			a.Grants = append(
-				a.Grants,
-				Grant{Policy: of, Principal: attachment.Principal, Priority: attachment.Priority},
-			)
-		}
-	}
-	return a
-}
-
-// subject returns the subject of decisions about a principal, narrowed by a scoping policy. "": it
-// is not narrowed. The subject is closed for an unknown or inactive principal: unlike a decision,
-// an analysis has no host that could vouch for a user without a row.
-func (r *roster) subject(who Identity, narrowedBy string) policy.Subject {
-	snapshot := r.snapshot(AccessQuery{Identity: who, ScopingPolicyID: narrowedBy})
-	subject := snapshot.subject(who)
-	snapshot.narrow(&subject, narrowedBy)
-	return subject
-}
-
-// census groups all principals by their policies. It is incomplete when the call ends early: check
-// the call's Err. A nil call never ends.
-//
-// Most users of a large host are alike, so it makes one subject for each group of alike users. Two
-// groups may still have equal policies; Census.Add joins those.
-func (r *roster) census(call policy.Call) *policy.Census {
-	census := &policy.Census{}
-	for _, b := range r.BankPolicies {
-		census.Banks = append(census.Banks, policy.Named{ID: b.BankID, Document: b.Document})
-	}
-	// alike has users with the same attachments and the same groups that have attachments. keys has
-	// its keys in the order of users, so that every census of these rows is the same.
-	alike := map[string][]policy.Member{}
-	var keys []string
-	for _, u := range r.Users {
-		// The key has the number of groups first, so that no group reads like an attachment.
-		key := []byte{'+'}
-		if u.Inactive {
-			key[0] = '-'
-		}
-		key = binary.LittleEndian.AppendUint32(key, uint32(len(r.memberOf[u.ID])))
-		for _, i := range r.memberOf[u.ID] {
-			key = binary.LittleEndian.AppendUint32(key, uint32(i))
-		}
-		for _, i := range r.direct[u.ID] {
-			key = binary.LittleEndian.AppendUint32(key, uint32(i))
-		}
-		if alike[string(key)] == nil {
-			keys = append(keys, string(key))
-		}
-		alike[string(key)] = append(alike[string(key)], policy.Member{Kind: policy.User, ID: u.ID})
-	}
-	for _, key := range keys {
-		if call != nil && call.Err() != nil {
-			return census
-		}
-		r.add(census, alike[key]...)
-	}
-	for _, a := range r.ServiceAccounts {
-		r.add(census, policy.Member{Kind: policy.ServiceAccount, ID: a.ID})
-	}
-	return census
-}
-
-// add adds members that share one subject, that of the first of them. There is at least one.
-func (r *roster) add(census *policy.Census, members ...policy.Member) {
-	first := Identity{Kind: Kind(members[0].Kind), ID: members[0].ID}
-	census.Add(r.subject(first, ""), members...)
-}
-
-// with returns the rows after a normalized bundle is applied. It decides as Apply does and writes
-// nothing. changed reports whether Apply would write. r stays as it is: other callers use it.
-// Errors: those of [Access.Apply] about the bundle.
-func (r *roster) with(bundle Bundle) (after *roster, changed bool, err error) {
-	a := newApplication(r.Bundle, bundle)
-	write := a.rows()
-	if err := a.err(); err != nil {
-		return nil, false, err
-	}
-	return r.under(write), !write.Empty(), nil
-}
-
-// under returns the rows with others written over them. Of two rows with one key, the first counts.
-// The result shares lists with both, and the Generation stays: it is not one of the store any more.
-func (r *roster) under(write Bundle) *roster {
-	return newRoster(AccessRows{Generation: r.Generation, Bundle: Bundle{
-		Users:  upserted(write.Users, r.Users, User.key, strings.Compare),
-		Groups: upserted(write.Groups, r.Groups, Group.key, strings.Compare),
-		ServiceAccounts: upserted(
-			write.ServiceAccounts, r.ServiceAccounts, ServiceAccount.key, strings.Compare,
-		),
-		Policies: upserted(write.Policies, r.Policies, Policy.key, strings.Compare),
-		Attachments: upserted(
-			write.Attachments, r.Attachments, Attachment.key, AttachmentKey.Compare,
-		),
-		BankPolicies: upserted(
-			write.BankPolicies, r.BankPolicies, BankPolicy.key, strings.Compare,
-		),
-	}})
-}
-
-// upserted returns rows written over others, sorted by their keys. The sort is stable and write
-// comes first, so of equal keys the written row stays. It changes neither list.
-func upserted[R any, K comparable](write, rows []R, key func(R) K, compare func(a, b K) int) []R {
-	if len(write) == 0 {
-		return rows
-	}
-	all := slices.Concat(write, rows)
-	slices.SortStableFunc(all, func(a, b R) int { return compare(key(a), key(b)) })
-	return slices.CompactFunc(all, func(a, b R) bool { return key(a) == key(b) })
-}
-
-// everybody is all rows of access, and their compiled form. Callers share it, and it does not
-// change: a write makes another one.
+// everybody is the rows of access that decisions need. All generations from the first to the last
+// of its span have these rows.
 type everybody struct {
-	*roster
-	// world compiles the rows at its first call and returns the same World afterwards. Only WhoCan
-	// and WhatCan need it.
-	world func() *policy.World
+	*roster.Roster
+	from, at int64
+	changes  int64 // rosters.changes before at was read
+	resets   int64
 }
 
 // revision is the Revision of answers from these rows, as in a [Resolution].
-func (e *everybody) revision() string { return strconv.FormatInt(e.Generation, 10) }
+func (e *everybody) revision() string { return strconv.FormatInt(e.at, 10) }
 
-// rosters provides all rows of access. It caches them until a row of access changes. Decisions do
-// not use it: they read the rows of one principal, and must not wait for a compilation.
+// rosters provides the rows of access to questions about many principals. It reads all rows once,
+// and then what has changed since, when a question comes. Decisions do not use it: they read the
+// rows of one principal.
 type rosters struct {
 	*guard
-	kept *copies.One[*everybody]
+	most    int64        // bytes to keep; 0: it keeps nothing
+	changes atomic.Int64 // counts the changes of rows that kept may lack
+	resets  atomic.Int64 // counts how often every row may have changed
+
+	turn chan struct{} // held by the caller that reads
+	mu   sync.RWMutex  // while kept moves, nobody looks
+	kept *everybody    // nil: none. Set with turn and mu
+	at   atomic.Int64  // the generation of kept, or 0
 }
 
-// newRosters returns rosters that follow the changes of access, those of other processes included.
-// Changes of templates, sources and keys drop nothing. Call it before the first use of g: onChange
-// has no lock.
-func newRosters(g *guard) *rosters {
-	r := &rosters{g, copies.NewOne(g.copies, maxEverybody, (*everybody).size)}
-	g.onChange(func(changed Target, _ int64) {
+// newRosters returns rosters that keep at most so many bytes, and hear of every change of access.
+// Call it before the first use of g: onChange has no lock.
+func newRosters(g *guard, most int) *rosters {
+	s := &rosters{guard: g, most: int64(most), turn: make(chan struct{}, 1)}
+	if g.inTransaction {
+		s.most = 0
+	}
+	g.onChange(func(changed Target, generation int64) {
 		switch changed.Kind {
-		case TargetTemplate, TargetSource, TargetAPIKey:
+		case TargetTemplate, TargetSource, TargetAPIKey, TargetChannel:
 		default:
-			r.kept.Clear()
+			if generation > s.at.Load() {
+				s.changes.Add(1)
+			}
 		}
 	})
+	g.copies.OnReset(func() { s.resets.Add(1) })
+	return s
+}
+
+// look calls do with rows of access that are as fresh as cached decisions, and of the generation
+// least or later. do must be quick and keep nothing of all: changes wait for it. Of concurrent
+// callers one reads.
+func (s *rosters) look(ctx context.Context, least int64, do func(all *everybody)) error {
+	if err := ctx.Err(); err != nil {
+		return fault("read all access", err)
+	}
+	if s.looked(least, do) {
+		return nil
+	}
+	s.copies.Follow()
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fault("read all access", ctx.Err())
+	}
+	defer func() { <-s.turn }()
+	if s.looked(least, do) { // another caller has read
+		return nil
+	}
+	all, err := s.read(ctx)
+	if err == nil {
+		do(all)
+	}
+	return fault("read all access", err)
+}
+
+// looked is look for kept rows. false: there are none, or they are too old.
+//
+// changes is loaded after the View: a change that the View has applied is counted before.
+func (s *rosters) looked(least int64, do func(all *everybody)) bool {
+	v, fresh := s.copies.View()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.kept
+	if !fresh || e == nil || !v.Holds(e.at) || e.at < least ||
+		e.changes != s.changes.Load() || e.resets != s.resets.Load() {
+		return false
+	}
+	do(e)
+	return true
+}
+
+// read returns rows of the store's present generation: those that are kept, moved, or new ones. The
+// caller holds turn. It counts changes before it reads.
+func (s *rosters) read(ctx context.Context) (*everybody, error) {
+	if e := s.kept; e != nil && e.resets == s.resets.Load() {
+		moved, err := s.move(ctx, e, s.changes.Load())
+		if moved || err != nil {
+			return e, err
+		}
+	}
+	s.keep(nil) // so that two are never in memory
+	e := &everybody{
+		Roster: roster.NewIndexed(), changes: s.changes.Load(), resets: s.resets.Load(),
+	}
+	all, err := s.store.ReadAccess(ctx, AccessRead{Bare: true}, func(part Bundle) error {
+		fill(e.Roster, part)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.copies.Hear(all.Generation)
+	e.from, e.at = all.Generation, all.Generation
+	s.keep(e)
+	return e, nil
+}
+
+// keep keeps rows, unless they are too large. nil keeps none.
+func (s *rosters) keep(e *everybody) {
+	if e != nil && e.Size() > s.most {
+		e = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept = e; e == nil {
+		s.at.Store(0)
+	} else {
+		s.at.Store(e.at)
+	}
+}
+
+// mostMoved is how many rows and memberships may move kept rows. Above it, all rows are read again.
+const mostMoved = 100_000
+
+var errMuchMoved = errors.New("much has changed")
+
+// move moves kept rows to the store's present generation. false: all rows must be read again.
+func (s *rosters) move(ctx context.Context, e *everybody, changes int64) (moved bool, err error) {
+	var rows Bundle
+	size := 0
+	next, err := s.store.ReadAccess(
+		ctx, AccessRead{Since: e.at, Bare: true}, func(part Bundle) error {
+			if size += part.size(); size > mostMoved {
+				return errMuchMoved
+			}
+			rows.add(part)
+			return nil
+		})
+	if errors.Is(err, errMuchMoved) || err == nil && next.Reset {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	s.copies.Hear(next.Generation)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = nil // while only a part of it has moved
+	_, named := next.OfAccess()
+	follow(e.Roster, named, rows)
+	if e.at, e.changes = next.Generation, changes; len(next.Targets) > 0 {
+		e.from = next.Generation
+	}
+	if e.Size() <= s.most {
+		s.kept = e
+		s.at.Store(e.at)
+	}
+	return true, nil
+}
+
+// size counts the rows and memberships.
+func (b Bundle) size() int {
+	n := len(b.Users) + len(b.Groups) + len(b.ServiceAccounts) +
+		len(b.Policies) + len(b.Attachments) + len(b.BankPolicies)
+	for _, g := range b.Groups {
+		n += len(g.Members)
+	}
+	return n
+}
+
+// add adds a part that a store has read. A group may continue that of the part before.
+func (b *Bundle) add(part Bundle) {
+	b.Users = append(b.Users, part.Users...)
+	for _, g := range part.Groups {
+		if last := len(b.Groups) - 1; last >= 0 && b.Groups[last].ID == g.ID {
+			b.Groups[last].Members = append(b.Groups[last].Members, g.Members...)
+		} else {
+			b.Groups = append(b.Groups, g)
+		}
+	}
+	b.ServiceAccounts = append(b.ServiceAccounts, part.ServiceAccounts...)
+	b.Policies = append(b.Policies, part.Policies...)
+	b.Attachments = append(b.Attachments, part.Attachments...)
+	b.BankPolicies = append(b.BankPolicies, part.BankPolicies...)
+}
+
+// follow makes r have the named rows as they are in rows. Those that are not in rows do not exist.
+func follow(r *roster.Roster, named AccessNames, rows Bundle) {
+	gone(named.Users, rows.Users, User.key, r.DeleteUser)
+	gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
+	gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
+	gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
+	gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
+		r.Detach(a.PolicyID, a.Principal.inRoster())
+	})
+	gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
+	for _, group := range named.MembersOf {
+		r.Empty(group)
+	}
+	for _, m := range named.Members {
+		r.Leave(m.Group, m.User)
+	}
+	fill(r, rows)
+}
+
+// gone calls do with each key that has no row.
+func gone[R any, K comparable](named []K, rows []R, key func(R) K, do func(K)) {
+	there := index(rows, key)
+	for _, k := range named {
+		if _, found := there[k]; !found {
+			do(k)
+		}
+	}
+}
+
+// fill writes rows into r. Members join their groups, and none leaves.
+func fill(r *roster.Roster, rows Bundle) {
+	for _, u := range rows.Users {
+		r.SetUser(u.ID, u.Inactive)
+	}
+	for _, g := range rows.Groups {
+		for _, member := range g.Members {
+			r.Join(g.ID, member)
+		}
+	}
+	for _, a := range rows.ServiceAccounts {
+		r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+	}
+	for _, p := range rows.Policies {
+		r.SetPolicy(p.ID, p.Document)
+	}
+	for _, a := range rows.Attachments {
+		r.Attach(a.PolicyID, a.Principal.inRoster(), a.Priority)
+	}
+	for _, b := range rows.BankPolicies {
+		r.SetBank(b.BankID, b.Document)
+	}
+}
+
+// inRoster returns the form of a roster.
+func (to GrantedTo) inRoster() roster.Principal {
+	return roster.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
+}
+
+// filled returns a roster of a bundle that is the whole state of access.
+func filled(b Bundle) *roster.Roster {
+	r := roster.New()
+	fill(r, b)
 	return r
 }
 
-// everybody returns all rows of access: from the cache where it can be trusted, else from the
-// store, in one call and one snapshot. Of concurrent callers one reads. Hear comes before the rows
-// are kept: a decision after this answer must not be made from older rows.
-func (s *rosters) everybody(ctx context.Context) (*everybody, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fault("read all access", err)
+// subjectIn returns the subject of decisions about a principal, narrowed by a scoping policy. "":
+// it is not narrowed. The subject is closed for an unknown or inactive principal: unlike a
+// decision, an analysis has no host that could vouch for a user without a row.
+func subjectIn(r *roster.Roster, who Identity, narrowedBy string) policy.Subject {
+	a := snapshot(r, AccessQuery{Identity: who, ScopingPolicyID: narrowedBy}, "")
+	subject := a.subject(who)
+	a.narrow(&subject, narrowedBy)
+	return subject
+}
+
+// census groups the members of parties that r has by their policies. The first member of a party
+// stands for all. The census is incomplete when the call ends early: check the call's Err. A nil
+// call never ends.
+func census(call policy.Call, r *roster.Roster, parties [][]policy.Member) *policy.Census {
+	c := &policy.Census{Banks: r.Banks(), Shut: r.Shut()}
+	for _, members := range parties {
+		if call != nil && call.Err() != nil {
+			break
+		}
+		first := Identity{Kind(members[0].Kind), members[0].ID}
+		a := snapshot(r, AccessQuery{Identity: first}, "")
+		if a.User != nil && first.Kind == KindUser || a.ServiceAccount != nil {
+			c.Add(a.subject(first), members...)
+		}
 	}
-	return s.kept.Load(ctx, func(int64) (*everybody, int64, error) {
-		rows, err := s.store.AllAccess(ctx)
-		if err != nil {
-			return nil, 0, fault("read all access", err)
-		}
-		s.copies.Hear(rows.Generation)
-		return s.everybodyOf(rows), rows.Generation, nil
-	})
+	return c
 }
 
-// size is that of the rows alone. The World is weighed when it is made.
-func (e *everybody) size() int64 { return cache.Size(e.AccessRows) }
-
-// maxEverybody limits the bytes of all cached rows of access, and of their compiled form. Above it,
-// each question reads all rows from the store. It is an estimate, and not counted in the limits of
-// the cache of decisions.
-const maxEverybody = 256 << 20
-
-// everybodyOf returns rows with their compiled form still to be made. The rows are cached before
-// their World is. When both together are too large, the first caller of world drops them from the
-// cache.
-func (s *rosters) everybodyOf(rows AccessRows) *everybody {
-	r := newRoster(rows)
-	return &everybody{r, sync.OnceValue(func() *policy.World {
-		world := s.compiler.World(r.census(nil))
-		// The caller still gets its answer, and the next one reads the rows and compiles them
-		// again.
-		if cache.Size(r.AccessRows)+world.Size() > maxEverybody {
-			s.kept.Clear()
-		}
-		return world
-	})}
-}
-
-// overlaid returns all rows of access before and after a bundle, to a caller that may read them.
-// wrong is the error that the form of the request has shown already; nil: none.
+// overlaid calls cut with the stored rows and with what a bundle would write over them, for a caller
+// that may read them. cut takes what it needs out of the rows; look says what it may do. sender is
+// the user that channel belongs to after the write; "": none. wrong is the error that the form of
+// the request has shown already; nil: none.
 //
 // A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
 // because their errors cost more and because those of references would show which rows exist.
 func (s *rosters) overlaid(
-	ctx context.Context, by Principal, compiler *policy.Compiler, overlay Bundle, wrong error,
-) (before, after *roster, changed bool, err error) {
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, wrong error,
+	channel Channel, cut func(all *everybody, write AccessWrite, sender string),
+) (err error) {
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		if wrong != nil {
-			return nil, nil, false, wrong
+			return wrong
 		}
-		return nil, nil, false, err
+		return err
 	}
-	overlay, err = overlay.normalize(compiler)
+	bundle, err = bundle.normalize(compiler)
 	// The faults of the question and of the bundle come together, so that a caller can mend all at
 	// once.
 	if err := errors.Join(wrong, err); err != nil {
-		return nil, nil, false, err
+		return err
 	}
-	all, err := s.everybody(ctx)
+	names := bundle.names()
+	if channel != (Channel{}) {
+		names.Channels = append(names.Channels, channel)
+	}
+	// When access changes between the two reads, both are made again.
+	for same := false; !same; {
+		current, at, err := s.named(ctx, names)
+		if err != nil {
+			return err
+		}
+		a := newApplication(current, bundle)
+		write := a.write(a.rows())
+		if err := a.err(); err != nil {
+			return err
+		}
+		err = s.look(ctx, at, func(all *everybody) {
+			if same = all.from <= at; same {
+				cut(all, write, senderAfter(channel, write.Users, current.Users))
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named reads the named rows from the store.
+func (s *rosters) named(
+	ctx context.Context, names AccessNames,
+) (rows Bundle, generation int64, err error) {
+	read, err := s.store.ReadAccess(ctx, AccessRead{Named: &names}, func(part Bundle) error {
+		rows.add(part)
+		return nil
+	})
 	if err != nil {
-		return nil, nil, false, err
+		return rows, 0, fault("read access", err)
 	}
-	after, changed, err = all.with(overlay)
-	return all.roster, after, changed, err
+	s.copies.Hear(read.Generation)
+	return rows, read.Generation, nil
+}
+
+// senderAfter returns the user who has a channel after users are written over those of the store.
+func senderAfter(channel Channel, write, stored []User) string {
+	seen := map[string]bool{}
+	for _, u := range slices.Concat(write, stored) {
+		if !seen[u.ID] && slices.Contains(u.Channels, channel) {
+			return u.ID
+		}
+		seen[u.ID] = true
+	}
+	return ""
+}
+
+// put writes w into r.
+func (w AccessWrite) put(r *roster.Roster) {
+	w.Groups = nil // their members are in Join and Leave
+	fill(r, w.Bundle)
+	for _, m := range w.Leave {
+		r.Leave(m.Group, m.User)
+	}
+	for _, m := range w.Join {
+		r.Join(m.Group, m.User)
+	}
+}
+
+// reach names the rows whose change may change rights, and all rows that the rights after the write
+// may depend on in addition to what reaches those principals now.
+func (w AccessWrite) reach() (touched, needed roster.Rows) {
+	var groups, owners, policies []string
+	for _, u := range w.Users {
+		touched.Users = append(touched.Users, u.ID)
+	}
+	for _, m := range slices.Concat(w.Join, w.Leave) {
+		touched.Users, groups = append(touched.Users, m.User), append(groups, m.Group)
+	}
+	for _, a := range w.ServiceAccounts {
+		touched.Accounts = append(touched.Accounts, a.ID)
+		owners, policies = append(owners, a.OwnerUserID), append(policies, a.ScopingPolicyID)
+	}
+	for _, p := range w.Policies {
+		touched.Policies = append(touched.Policies, p.ID)
+	}
+	for _, a := range w.Attachments {
+		policies = append(policies, a.PolicyID)
+		if a.Principal.Type == GrantedToUser {
+			touched.Users = append(touched.Users, a.Principal.ID)
+		} else {
+			touched.Groups = append(touched.Groups, a.Principal.ID)
+		}
+	}
+	for _, b := range w.BankPolicies {
+		touched.Banks = append(touched.Banks, b.BankID)
+	}
+	touched.Users = sorted(touched.Users, strings.Compare)
+	needed = touched
+	needed.Users = slices.Concat(touched.Users, owners)
+	needed.Groups = slices.Concat(touched.Groups, groups)
+	needed.Policies = slices.Concat(touched.Policies, policies)
+	return touched, needed
+}
+
+// simulated returns the snapshot for a query after a bundle is applied, and whether the bundle would
+// change a row. Its Generation is that of the stored rows. Errors: see overlaid.
+func (s *rosters) simulated(
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle,
+	asked AccessQuery, wrong error,
+) (after AccessSnapshot, changed bool, err error) {
+	var write AccessWrite
+	var rows *roster.Roster
+	var generation int64
+	var sender string
+	err = s.overlaid(ctx, by, compiler, bundle, wrong, asked.Channel,
+		func(all *everybody, w AccessWrite, of string) {
+			_, needed := w.reach()
+			needed.Users = append(needed.Users, asked.Identity.ID, of)
+			needed.Accounts = append(needed.Accounts, asked.Identity.ID)
+			needed.Policies = append(needed.Policies, asked.ScopingPolicyID)
+			needed.Banks = append(needed.Banks, asked.BankID)
+			write, rows, generation, sender = w, all.Excerpt(needed), all.at, of
+		})
+	if err != nil {
+		return after, false, err
+	}
+	write.put(rows)
+	after = snapshot(rows, asked, sender)
+	after.Generation = generation
+	return after, !write.Empty(), nil
+}
+
+// previewed returns all principals whose rights a bundle may change, before and after. The censuses
+// are incomplete when ctx ends early. Errors: see overlaid.
+func (s *rosters) previewed(
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle,
+) (before, after *policy.Census, err error) {
+	var write AccessWrite
+	var rows *roster.Roster
+	var parties [][]policy.Member
+	err = s.overlaid(ctx, by, compiler, bundle, nil, Channel{},
+		func(all *everybody, w AccessWrite, _ string) {
+			write = w
+			parties, rows = all.touchedBy(w)
+		})
+	if err != nil {
+		return nil, nil, err
+	}
+	before = census(ctx, rows, parties)
+	write.put(rows)
+	return before, census(ctx, rows, parties), nil
+}
+
+// touchedBy returns the parties whose rights a write may change, and an excerpt of all rows that
+// their rights depend on, before and after. A write that closes or opens a bank touches everybody.
+func (e *everybody) touchedBy(w AccessWrite) (parties [][]policy.Member, of *roster.Roster) {
+	touched, needed := w.reach()
+	banks := e.Excerpt(roster.Rows{Banks: touched.Banks})
+	fill(banks, Bundle{BankPolicies: w.BankPolicies})
+	touched.All = !slices.Equal(banks.Shut(), e.Shut())
+	parties = e.Touched(touched)
+	for _, party := range parties {
+		if first := party[0]; first.Kind == policy.ServiceAccount {
+			needed.Accounts = append(needed.Accounts, first.ID)
+		} else {
+			needed.Users = append(needed.Users, first.ID)
+		}
+	}
+	return parties, e.Excerpt(needed)
 }

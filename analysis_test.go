@@ -127,17 +127,17 @@ type rowsStore struct {
 	during func() // called between a read and its answer
 }
 
-func (s *rowsStore) AllAccess(ctx context.Context) (svc.AccessRows, error) {
+func (s *rowsStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
 	if s.fail.Load() {
-		return svc.AccessRows{}, svc.ErrUnavailable
+		return svc.StoreChanges{}, svc.ErrUnavailable
 	}
 	s.reads.Add(1)
-	rows, err := s.Store.AllAccess(ctx)
+	changes, err := s.Store.ReadAccess(ctx, read, yield)
 	if during := s.during; during != nil {
 		s.during = nil
 		during()
 	}
-	return rows, err
+	return changes, err
 }
 
 func newRowsHost(t *testing.T) (*host, *rowsStore) {
@@ -155,8 +155,7 @@ func (s *rowsStore) settle(t *testing.T, h *host) {
 	t.Helper()
 	eventually(t, func() bool {
 		h.whoCan(t)
-		rows, err := s.Store.AllAccess(t.Context())
-		return err == nil && svc.Follows(h.Service, rows.Generation)
+		return svc.Follows(h.Service, allAccess(t, s.Store).Generation)
 	})
 	h.whoCan(t)
 	s.reads.Store(0)
@@ -181,8 +180,7 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	is.NoErr(err)
 	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
 	is.NoErr(err)
-	rows, err := store.Store.AllAccess(t.Context())
-	is.NoErr(err)
+	rows := allAccess(t, store.Store)
 	eventually(t, func() bool { return svc.Follows(h.Service, rows.Generation) })
 	is.Equal(string(encoded(h.whoCan(t))), string(encoded(before)))
 	is.Equal(store.reads.Load(), int64(0))

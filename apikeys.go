@@ -210,3 +210,15 @@ func (c *checker) rotation(id string, overlap time.Duration) {
 		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
 	}
 }
+
+// APIKeyPage asks for one chunk of a list of keys.
+type APIKeyPage struct {
+	Holder   Identity
+	KeyQuery // its Limit is > 0
+}
+
+// KeyUse records when a key was last accepted, to the minute.
+type KeyUse struct {
+	ID string
+	At time.Time // the minute
+}

@@ -15,7 +15,7 @@ import (
 // For a user that Config.KnownUser does not know, Patch disables and describes keys. It does not
 // enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing
 // and reports no event; any other reports [EventAPIKeyChanged]. After Patch returns, a key that it
-// disabled is not accepted by this process, and by others within about a second.
+// disabled is not accepted by this process, and others follow: see [Keys].
 //
 // The row is read, changed and sealed in one transaction: of two patches at once, the second is
 // applied to what the first has written. A row that was edited in the database, or whose pepper is
@@ -167,9 +167,8 @@ func (s *Keys) rotate(
 }
 
 // Revoke revokes a key of a holder, or of the caller ([Me]). This process does not accept the key
-// after Revoke returns, and others stop within about a second (PostgreSQL: milliseconds). The
-// caller needs iam:users:write and every control-plane right of the holder. For Me, the caller must
-// be a user that is not narrowed.
+// after Revoke returns, and others follow: see [Keys]. The caller needs iam:users:write and every
+// control-plane right of the holder. For Me, the caller must be a user that is not narrowed.
 //
 // A revocation is final: it erases the key's hash, and the row stays as a trace. Revoke does not
 // ask Config.KnownUser. Of two calls for one key, the second is CodeNotFound. Reports
@@ -212,9 +211,9 @@ func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at
 }
 
 // RevokeAll revokes all keys of a holder and returns their number. After it returns, this process
-// accepts none of them, nor a key that was issued with one of them. Other processes follow within
-// about a second. The rules for callers and the errors are those of [Keys.Revoke], but a holder
-// without keys is not an error. Each key has its own [EventAPIKeyRevoked].
+// accepts none of them, nor a key that was issued with one of them. Others follow: see [Keys]. The
+// rules for callers and the errors are those of [Keys.Revoke], but a holder without keys is not an
+// error. Each key has its own [EventAPIKeyRevoked].
 //
 // RevokeAll revokes a few hundred keys at a time, each time in its own transaction, so that other
 // writers do not wait for all of them. In a transaction of the host, all changes are part of that

@@ -14,7 +14,7 @@ import (
 
 // Keys issues, lists, changes and revokes API keys. A change and the records of its events are one
 // transaction. When a method has returned, this process accepts and refuses keys by the new state.
-// Other processes follow within about a second (PostgreSQL: milliseconds).
+// Other processes follow as they do in [Service.Decide].
 type Keys struct{ *holders }
 
 // Issue issues a key for a user or a service account, or for the caller ([Me]).
@@ -440,8 +440,8 @@ func (s *holders) lockKeys(
 	ctx context.Context, tx Store, by Principal, holder Identity,
 ) (live int, err error) {
 	if by.key != "" {
-		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (Bundle, error) {
-			return Bundle{}, nil // takes the lock, writes nothing
+		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (AccessWrite, error) {
+			return AccessWrite{}, nil // takes the lock, writes nothing
 		})
 		if err != nil {
 			return 0, fmt.Errorf("lock access: %w", err)

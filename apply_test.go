@@ -45,8 +45,7 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 	h.actions()
 	h.apply(t, `{"users":[{"id":"alice"}],"groups":[{"id":"team","display_name":"Team"}]}`)
 	is.Equal(h.actions(), []string{"access.written user/alice by ", "access.written group/team by "})
-	rows, err := h.store.AllAccess(t.Context())
-	is.NoErr(err)
+	rows := allAccess(t, h.store)
 	alice := rows.Users[0]
 	is.Equal(alice.DisplayName, "alice")
 	is.Equal(alice.Email, nil)

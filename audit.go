@@ -28,7 +28,7 @@ type AuditRecord struct {
 // query asks for all records. Ids are compared byte by byte; an unknown one finds nothing.
 //
 // To read the next page, set Before to the Number of the last record. In package sqlstore, lists by
-// actor or target use an index, and lists by time alone also read all newer records.
+// ActorID, TargetID or time use an index.
 type AuditQuery struct {
 	ActorKind  Kind
 	ActorID    string

@@ -7,6 +7,7 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/roster"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -157,8 +158,12 @@ func (s *guard) snapshotStanding(
 	of := identityOf(who)
 	// A principal without a row is opened below: Resolve explains the missing row, but here it is
 	// no reason to refuse what the host vouches for. An inactive row stays closed.
-	subject, holder := snapshot.subject(of), &copies.Standing{Generation: snapshot.Generation}
+	subject := snapshot.subject(of)
+	holder := &copies.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
 	account, user := snapshot.ServiceAccount, snapshot.User
+	if account != nil {
+		holder.Owner, holder.Scoping = account.OwnerUserID, account.ScopingPolicyID
+	}
 	if user != nil && of.Kind != KindUnmapped {
 		holder.User = user.ID
 	}
@@ -192,6 +197,56 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 		return account == nil || account.Inactive || user == nil || user.Inactive
 	}
 	return true
+}
+
+// snapshot returns what [AccessStore].Access returns, for a query without KeyID: rosters have no
+// keys. So one function turns rows into a decision, whether they come from a store or from a
+// roster. sender is the user that has the query's channel; "": none. Grants are in no order, as
+// those of a store. Groups, names and emails are left out.
+func snapshot(r *roster.Roster, q AccessQuery, sender string) (a AccessSnapshot) {
+	a.Narrowing = policyRow(r, q.ScopingPolicyID)
+	if document, found := r.Bank(q.BankID); found {
+		a.BankPolicy = &BankPolicy{q.BankID, document}
+	}
+	user := sender
+	switch q.Identity.Kind {
+	case KindUser:
+		user = q.Identity.ID
+	case KindServiceAccount:
+		row, found := r.Account(q.Identity.ID)
+		if !found {
+			return a
+		}
+		a.ServiceAccount = &ServiceAccount{
+			ID: q.Identity.ID, OwnerUserID: row.Owner, ScopingPolicyID: row.Scoping,
+			Inactive: row.Inactive,
+		}
+		user, a.Scoping = row.Owner, policyRow(r, row.Scoping)
+	}
+	inactive, found := r.User(user)
+	if !found {
+		return a
+	}
+	a.User = &User{ID: user, Inactive: inactive}
+	for _, g := range r.Grants(user) {
+		to := GrantedTo{GrantedToUser, user}
+		if g.Group != "" {
+			to = GrantedTo{GrantedToGroup, g.Group}
+		}
+		a.Grants = append(
+			a.Grants, Grant{Policy{ID: g.PolicyID, Document: g.Document}, to, g.Priority},
+		)
+	}
+	return a
+}
+
+// policyRow returns a policy; nil: it does not exist.
+func policyRow(r *roster.Roster, id string) *Policy {
+	document, found := r.Policy(id)
+	if !found {
+		return nil
+	}
+	return &Policy{ID: id, Document: document}
 }
 
 // sender returns the active user that a channel belongs to, or an unmapped identity. A sender whose

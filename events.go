@@ -64,6 +64,18 @@ const (
 	TargetBankPolicy     TargetKind = "bank_policy"
 )
 
+// The kinds of targets that only [StoreChanges] has. No event is about them.
+const (
+	// TargetMember: the user Holder joined or left the group ID. With a zero Holder, any number of
+	// users did.
+	TargetMember TargetKind = "member"
+	// TargetChannel: the channel came to a user, left one or moved between users. ID is
+	// [Channel.String].
+	TargetChannel TargetKind = "channel"
+	// TargetAccess: any row of access may have changed. It has no ID.
+	TargetAccess TargetKind = "access"
+)
+
 // Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
 // exist.
 type Target struct {

@@ -44,7 +44,7 @@ func DropCopies(s *Service) { s.copies.Reset() }
 
 // ForgetCopies lets go of the copy of all rows of access.
 func ForgetCopies(s *Service) {
-	s.Policies.kept.Forget()
+	s.Policies.keep(nil)
 	DropCopies(s)
 }
 
@@ -69,3 +69,19 @@ func KeepsTemplates(s *Service) bool { return s.Templates.templateList() != nil 
 
 // Kept is how many bytes are kept of what was compiled from policies.
 func Kept(s *Service) int64 { return s.guard.compiler.Budget().Used() }
+
+// AccessRows are all rows of access.
+type AccessRows struct {
+	Generation int64
+	Bundle
+}
+
+// AllAccess reads every row of access of a store.
+func AllAccess(ctx context.Context, store AccessStore) (all AccessRows, err error) {
+	read, err := store.ReadAccess(ctx, AccessRead{}, func(part Bundle) error {
+		all.add(part)
+		return nil
+	})
+	all.Generation = read.Generation
+	return all, err
+}

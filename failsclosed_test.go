@@ -39,7 +39,7 @@ func newHousehold(t *testing.T) *host {
 // write writes rows past the service, as if something had come to harm since they were checked.
 func (h *host) write(t *testing.T, rows svc.Bundle) {
 	t.Helper()
-	is.New(t).NoErr(h.store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return rows, nil }))
+	is.New(t).NoErr(h.store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return rows.Write(), nil }))
 }
 
 // wantDenied asks what somebody may do both ways, of a service that remembers nothing, and expects a denial with a reason.

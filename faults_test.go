@@ -84,7 +84,7 @@ func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error)
 func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return svc.AccessSnapshot{}, s.err
 }
-func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error {
+func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bundle) (svc.AccessWrite, error)) error {
 	return s.err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc/internal/copies"
@@ -44,20 +45,46 @@ func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
 // drop forgets cached rows of targets that changed at a generation or earlier. The generation of an
 // own commit is not known here; forget passes the greatest, which spares no cached value.
 func (s *base) drop(targets []Target, generation int64) {
+	var changed copies.Changed
 	for _, t := range targets {
-		switch t.Kind {
-		case TargetAPIKey:
-			s.copies.DropKey(t.ID)
-		case TargetBankPolicy:
-			s.copies.DropBank(t.ID)
-		case TargetServiceAccount:
-			s.copies.DropAccount(t.ID)
-		case TargetUser, TargetGroup, TargetPolicy, TargetAttachment:
-			s.copies.DropHolders() // any holder may have them, or have that user as its owner
-		}
+		t.mark(&changed)
 		for _, drop := range s.drops {
 			drop(t, generation)
 		}
+	}
+	s.copies.Drop(changed)
+}
+
+// mark adds to changed what decisions may depend on.
+func (t Target) mark(changed *copies.Changed) {
+	switch t.Kind {
+	case TargetAPIKey:
+		changed.Keys = append(changed.Keys, t.ID)
+	case TargetBankPolicy:
+		changed.Banks = append(changed.Banks, t.ID)
+	case TargetUser:
+		changed.Users.Add(t.ID)
+	case TargetServiceAccount:
+		changed.Accounts.Add(t.ID)
+	case TargetPolicy:
+		changed.Policies.Add(t.ID)
+	case TargetAttachment:
+		_, principal, _ := strings.Cut(t.ID, "/")
+		if kind, id, _ := strings.Cut(principal, "/"); Kind(kind) == KindUser {
+			changed.Users.Add(id)
+		} else {
+			changed.Groups.Add(id)
+		}
+	case TargetMember:
+		if t.Holder.ID == "" { // nothing says who joined
+			changed.Access = true
+		}
+		changed.Users.Add(t.Holder.ID)
+	case TargetChannel:
+		provider, sender, _ := strings.Cut(t.ID, ":")
+		changed.Senders = append(changed.Senders, copies.Sender{Provider: provider, ID: sender})
+	case TargetAccess:
+		changed.Access = true
 	}
 }
 
@@ -71,6 +98,14 @@ func (f feed) Next(ctx context.Context, since int64) (copies.Changes, error) {
 		Generation: next.Generation, Reset: next.Reset,
 		Drop: func() { f.drop(next.Targets, next.Generation) },
 	}, err
+}
+
+// Look looks at the store, where that is cheap.
+func (f feed) Look(ctx context.Context) (uint64, error) {
+	if f.roles.look == nil {
+		return 0, nil
+	}
+	return f.roles.look.Look(ctx)
 }
 
 func (f feed) AwaitChange(ctx context.Context, since int64) error {
@@ -107,6 +142,9 @@ type change struct {
 	lock func(ctx context.Context, tx Store) error
 	// answer is kept in the same transaction. Nil: none.
 	answer *KeptAnswer
+	// access: what decisions depend on changes. The store's feed then says what to drop, because
+	// events do not tell a new name from a new right.
+	access bool
 	// begin runs before, and the function that it returns when the outcome is known, also when the
 	// store panics. Nil: none.
 	begin func() (end func())
@@ -141,7 +179,28 @@ func (s *journal) commit(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
+	if c.access {
+		s.dropChanged(ctx)
+	} else {
+		s.forgetTargets(events)
+	}
 	return s.announce(ctx, events)
+}
+
+// dropChanged drops what was committed before the call, in any process, and nothing else. When the
+// store does not answer, it drops all rows of access.
+func (s *base) dropChanged(ctx context.Context) {
+	if s.copies.CatchUp(ctx) != nil {
+		s.forget(Target{Kind: TargetAccess})
+	}
+}
+
+func (s *base) forgetTargets(events []Event) {
+	targets := make([]Target, len(events))
+	for i, event := range events {
+		targets[i] = event.Target
+	}
+	s.forget(targets...)
 }
 
 // write writes a change to the store of its transaction: locks, then the answer, the rows and the
@@ -185,13 +244,10 @@ func (p Principal) signs(events []Event) []Event {
 	return events
 }
 
-// announce drops the cached targets of events and reports the events to the host. Call it after the
-// commit: a value dropped earlier could be read again from the state before. Outside a transaction
-// of the host it never fails. Inside, the events commit or roll back with the change.
+// announce reports events to the host. Call it after the commit, once what changed is dropped.
+// Outside a transaction of the host it never fails. Inside, the events commit or roll back with the
+// change.
 func (s *journal) announce(ctx context.Context, events []Event) error {
-	for _, event := range events {
-		s.forget(event.Target)
-	}
 	if s.onEvent == nil || len(events) == 0 {
 		return nil
 	}

@@ -355,12 +355,16 @@ func (s *Policies) answer(
 // sender returns whose rights a sender has: those of the active user with that channel, or those of
 // the public.
 func (s *Policies) sender(ctx context.Context, of copies.Sender) (copies.Holder, error) {
-	return s.copies.LoadSender(ctx, of, func() (copies.Holder, int64, error) {
+	return s.copies.LoadSender(ctx, of, func() (who copies.Holder, user string, at int64, err error) {
 		snapshot, err := s.store.Access(ctx, AccessQuery{
 			Channel: Channel{Provider: of.Provider, SenderID: of.ID},
 		})
 		s.copies.Hear(snapshot.Generation)
-		return snapshot.sender().narrowed(""), snapshot.Generation, fault("read access", err)
+		if snapshot.User != nil {
+			user = snapshot.User.ID
+		}
+		who = snapshot.sender().narrowed("")
+		return who, user, snapshot.Generation, fault("read access", err)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/roster"
 )
 
 // Reach lists the principals that may do something, and why. The caller owns it. A bank whose own
@@ -63,9 +64,9 @@ type Capability struct {
 // ([Principal].Actions) are not stored and do not count, nor do policies that narrow single keys. A
 // user without a row is in no list. by needs [ActionUsersRead].
 //
-// From the first call on, all rows of access are cached, in at most 256 MiB; above that, each call
-// reads them all. They are as fresh as the cache of Decide. The first call after a change compiles
-// the rows.
+// The first call reads all rows of access and caches what decisions need of them, up to
+// [Limits].CachedAccess; above that, each call reads them all. Later calls read what has changed.
+// The rows are as fresh as the cache of Decide.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
@@ -79,14 +80,17 @@ func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		return Reach{}, err
 	}
-	all, err := s.everybody(ctx)
+	var found roster.Reach
+	var revision string
+	err := s.look(ctx, 0, func(all *everybody) {
+		found, revision = all.WhoCan(action, bank), all.revision()
+	})
 	if err != nil {
 		return Reach{}, err
 	}
-	found := all.world().WhoCan(action, bank)
 	return Reach{
 		found.Users, found.ServiceAccounts, publicReach(found.Public),
-		cited(found.Statements), all.revision(),
+		cited(found.Statements), revision,
 	}, nil
 }
 
@@ -103,7 +107,7 @@ func publicReach(found policy.PublicReach) PublicReach {
 	return reach
 }
 
-func cited(found []policy.Cited) []Cited {
+func cited(found []roster.Cited) []Cited {
 	statements := make([]Cited, len(found))
 	for i, c := range found {
 		statements[i] = Cited{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
@@ -155,12 +159,15 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	} else if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		return nil, err
 	}
-	all, err := s.everybody(ctx)
+	var subject policy.Subject
+	var shut []string
+	err := s.look(ctx, 0, func(all *everybody) {
+		subject, shut = subjectIn(all.Roster, who, narrowedBy), all.Shut()
+	})
 	if err != nil {
 		return nil, err
 	}
-	subject := all.subject(who, narrowedBy)
-	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(all.world().Shut()))
+	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(shut))
 	if err := ctx.Err(); err != nil {
 		return nil, fault("list what a principal can do", err)
 	}
@@ -200,14 +207,14 @@ func (s *Policies) Simulate(
 		wrong = errors.Join(wrong, Invalid("user_id", "is required: a simulation names its subject"))
 	}
 	compiler := s.compiler.Apart(ctx)
-	_, after, changed, err := s.overlaid(ctx, by, compiler, overlay, wrong)
+	after, changed, err := s.simulated(ctx, by, compiler, overlay, asked, wrong)
 	if err != nil {
 		return Resolution{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return Resolution{}, fault("simulate", err)
 	}
-	r, err := resolve(compiler, after.snapshot(asked), asked, q, MaxSimulatedStatements)
+	r, err := resolve(compiler, after, asked, q, MaxSimulatedStatements)
 	if err != nil {
 		return Resolution{}, err
 	}
@@ -294,7 +301,7 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
 		return AccessDiff{}, err
 	}
-	return diff(nil, compiler, b, a), nil
+	return diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties())), nil
 }
 
 // Preview returns what [Access.Apply] of a bundle would change in what all principals may do. It
@@ -306,11 +313,11 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 // Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
 func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
 	compiler := s.compiler.Apart(ctx)
-	before, after, _, err := s.overlaid(ctx, by, compiler, bundle, nil)
+	before, after, err := s.previewed(ctx, by, compiler, bundle)
 	if err != nil {
 		return AccessDiff{}, err
 	}
-	found := diff(ctx, compiler, before, after)
+	found := diff(compiler, before, after)
 	if err := ctx.Err(); err != nil {
 		return AccessDiff{}, fault("compare access", err)
 	}
@@ -319,13 +326,14 @@ func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (Acce
 
 // alone returns the rows of a bundle that is the whole state of access. A row that names a missing
 // row is an error, because no store can supply it.
-func alone(compiler *policy.Compiler, b Bundle) (*roster, error) {
+func alone(compiler *policy.Compiler, b Bundle) (*roster.Roster, error) {
 	b, err := b.normalize(compiler)
 	if err != nil {
 		return nil, err
 	}
-	r, _, err := noRows.with(b)
-	return r, err
+	a := newApplication(Bundle{}, b)
+	a.rows()
+	return filled(b), a.err()
 }
 
 // under puts a prefix before the pointers of errors. The errors themselves stay: they may be
@@ -334,9 +342,10 @@ func under(prefix string, err error) error {
 	return Relocate(err, func(e *Error) string { return prefix + e.Field })
 }
 
-// diff compares two rosters. It is incomplete when call ends early: the caller checks its Err.
-func diff(call policy.Call, compiler *policy.Compiler, before, after *roster) AccessDiff {
-	found := compiler.Diff(before.census(call), after.census(call))
+// diff compares two censuses. It is incomplete when the compiler's call ends early: the caller
+// checks its Err.
+func diff(compiler *policy.Compiler, before, after *policy.Census) AccessDiff {
+	found := compiler.Diff(before, after)
 	var d AccessDiff
 	for _, p := range found.Parties {
 		one := PrincipalsDiff{Differences: accessDifferences(p.Differences)}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/roster"
 )
 
 // Finding is a possible mistake in a bundle. With a Policy and a Principal, it is about the policy
@@ -87,7 +88,7 @@ const (
 )
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
-// state of access, such as [AccessStore].AllAccess returns; Lint does not change it. known are the
+// state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
 // actions that the host asks about, in addition to those of this service. Nil: the actions are not
 // known, and no pattern is reported as unknown.
 //
@@ -331,7 +332,7 @@ func statementAt(policy, statement int) string {
 // everybodyActive. Ties concern users alone: a service account has those of its owner.
 func (l *linter) classes() {
 	r := l.everybodyActive()
-	found := l.compiler.Lint(r.census(nil))
+	found := l.compiler.Lint(census(nil, r, r.Parties()))
 	policies := positions(l.bundle.Policies, Policy.key)
 	accounts := positions(l.bundle.ServiceAccounts, ServiceAccount.key)
 	for _, n := range found.Needless {
@@ -364,13 +365,13 @@ func (l *linter) classes() {
 		})
 	}
 	for _, m := range found.Unscoped {
-		account, _ := find(r.ServiceAccounts, m.ID, ServiceAccount.key)
+		account, _ := r.Account(m.ID)
 		l.add(Finding{
-			Code: FindingIdleScoping, Policy: account.ScopingPolicyID, Statement: -1,
+			Code: FindingIdleScoping, Policy: account.Scoping, Statement: -1,
 			Pointer:   at("service_accounts", accounts[m.ID]) + "/scoping_policy_id",
 			Principal: Identity{KindServiceAccount, m.ID},
 			Message: fmt.Sprintf("the scoping policy %q takes nothing away "+
-				"from service account %q", account.ScopingPolicyID, m.ID),
+				"from service account %q", account.Scoping, m.ID),
 		})
 	}
 }
@@ -378,17 +379,29 @@ func (l *linter) classes() {
 // everybodyActive returns the bundle's rows with every principal active: a right that rests today
 // has to be right when its holder is active again. Of two rows with one id, the first counts. The
 // caller's bundle stays as it is.
-func (l *linter) everybodyActive() *roster {
-	users, accounts := slices.Clone(l.bundle.Users), slices.Clone(l.bundle.ServiceAccounts)
-	for i := range users {
-		users[i].Inactive = false
-	}
-	for i := range accounts {
-		accounts[i].Inactive = false
-	}
+func (l *linter) everybodyActive() *roster.Roster {
 	b := l.bundle
-	b.Users, b.ServiceAccounts = users, accounts
-	return noRows.under(b)
+	b.Users, b.ServiceAccounts = firsts(b.Users, User.key), firsts(b.ServiceAccounts, ServiceAccount.key)
+	for i := range b.Users {
+		b.Users[i].Inactive = false
+	}
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].Inactive = false
+	}
+	b.Groups, b.Policies = firsts(b.Groups, Group.key), firsts(b.Policies, Policy.key)
+	b.Attachments = firsts(b.Attachments, Attachment.key)
+	b.BankPolicies = firsts(b.BankPolicies, BankPolicy.key)
+	return filled(b)
+}
+
+// firsts returns the rows without those whose key an earlier row has.
+func firsts[R any, K comparable](rows []R, key func(R) K) []R {
+	seen := map[K]bool{}
+	return slices.DeleteFunc(slices.Clone(rows), func(row R) bool {
+		again := seen[key(row)]
+		seen[key(row)] = true
+		return again
+	})
 }
 
 // positions returns the index of each row. Of two rows with one key, the first counts, so it goes

@@ -28,7 +28,7 @@ func (s *slowStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id st
 	return s.hold(s.Store.ChangeAPIKey(ctx, holder, id, change))
 }
 
-func (s *slowStore) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+func (s *slowStore) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 	return s.hold(s.Store.ChangeAccess(ctx, names, change))
 }
 

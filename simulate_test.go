@@ -98,10 +98,7 @@ type stored struct{ revision, rows string }
 // whole is all that a host's store holds.
 func whole(t *testing.T, h *host) stored {
 	t.Helper()
-	rows, err := h.store.AllAccess(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := allAccess(t, h.store)
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
 }
 

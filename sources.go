@@ -247,3 +247,22 @@ func labelled(c Content, category, tag string) bool {
 	return (category == "" || c.Category != nil && *c.Category == category) &&
 		(tag == "" || slices.Contains(c.Tags, tag))
 }
+
+// SourcePage asks for one chunk of a list of sources.
+type SourcePage struct {
+	Scope Scope
+	Owner string
+	After string // the last name of the previous chunk; "" from the start
+	Limit int    // the most sources to return, > 0
+}
+
+// MaxSourceFiles is the most files of a source that the store keeps in addition to its catalogue.
+const MaxSourceFiles = 1000
+
+// SourceFile is an answer of a source, as a [Marketplace] keeps it. Only the Marketplace can read
+// its Data.
+type SourceFile struct {
+	Path   string // relative to the source; "": its catalogue
+	Data   []byte
+	KeptAt time.Time
+}

@@ -54,14 +54,6 @@ type SourceStore interface {
 	DeleteSource(ctx context.Context, key SourceKey) error
 }
 
-// SourcePage asks for one chunk of a list of sources.
-type SourcePage struct {
-	Scope Scope
-	Owner string
-	After string // the last name of the previous chunk; "" from the start
-	Limit int    // the most sources to return, > 0
-}
-
 // TemplateStore keeps templates.
 type TemplateStore interface {
 	// CreateTemplate adds a template with its origin and base. ErrExists when its key is taken.
@@ -176,58 +168,81 @@ type APIKeyStore interface {
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
 }
 
-// APIKeyPage asks for one chunk of a list of keys.
-type APIKeyPage struct {
-	Holder   Identity
-	KeyQuery // its Limit is > 0
-}
-
-// KeyUse records when a key was last accepted, to the minute.
-type KeyUse struct {
-	ID string
-	At time.Time // the minute
-}
-
 // AccessStore keeps the rows that decisions are made from.
 type AccessStore interface {
 	// Access returns all that one decision needs, read in one consistent snapshot. A missing row is
 	// nil in the snapshot, and no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
-	// AllAccess returns every row of access, read in one consistent snapshot.
+	// ReadAccess reads rows of access in one consistent snapshot, and calls yield with them in
+	// parts of at most some thousand rows, channels and memberships.
 	//
-	// Rows are sorted by their ids, and attachments by policy, principal type and principal id.
-	// Channels and Members are sorted. They and the lists are never nil.
-	AllAccess(ctx context.Context) (AccessRows, error)
-	// ChangeAccess reads rows of access, calls change with them, and writes the rows that change
-	// returns, in one transaction. Changes of access happen one after the other.
+	// Without Since and Named it reads every row: users first, then groups, service accounts,
+	// policies, attachments and bank policies. Each kind is sorted by its key, byte by byte;
+	// attachments by principal type, principal id and policy. A group may continue in the next
+	// part, with its next members. Channels and Members are sorted and never nil, but Channels are
+	// nil when read is Bare.
 	//
-	// current holds the whole rows whose keys are in named and that exist. It also holds the users
-	// who have a channel in named. Each row appears once, in no order. Its channels or members are
-	// sorted and never nil.
+	// Generation of the answer is that of the snapshot. The rest is zero without Since. yield does
+	// no I/O. Its error ends the call and is returned as it is.
+	ReadAccess(
+		ctx context.Context, read AccessRead, yield func(part Bundle) error,
+	) (StoreChanges, error)
+	// ChangeAccess reads rows of access, calls change with them, and writes what change returns, in
+	// one transaction. Changes of access happen one after the other.
 	//
-	// The store writes each returned row whole, whether it exists or not: a user with exactly its
-	// Channels and a group with exactly its Members, where nil means none. An empty Bundle writes
-	// nothing. change returns a channel only when no other user has it afterwards. It refers only
-	// to rows that exist.
+	// current holds the rows that named asks for and that exist. Each row appears once, in no
+	// order. Its channels or members are sorted and never nil. An [AccessWrite] without rows, Join
+	// and Leave writes nothing. change returns a channel only when no other user has it afterwards.
+	// It refers only to rows that exist.
 	//
 	// change does no I/O. The store may call it again, with the rows read once more. An error of
 	// change is returned as it is.
 	ChangeAccess(
-		ctx context.Context, named AccessNames, change func(current Bundle) (Bundle, error),
+		ctx context.Context, named AccessNames, change func(current Bundle) (AccessWrite, error),
 	) error
 }
 
-// AccessRows holds every row of access, and their generation.
-type AccessRows struct {
-	Generation int64
+// Membership is one member of a group.
+type Membership struct{ Group, User string }
+
+// AccessWrite is what one change of access writes.
+type AccessWrite struct {
+	// Bundle has rows to write whole, whether they exist or not: a user with exactly its Channels,
+	// where nil means none. Members of its groups are ignored.
 	Bundle
+	// Join and Leave are memberships to add and to remove. It is no error when one of Join exists
+	// already, or one of Leave does not. None is in both.
+	Join, Leave []Membership
+	// Targets and Renamed are what Changes then reports, in this order.
+	Targets, Renamed []Target
+}
+
+// Empty reports whether w writes nothing.
+func (w AccessWrite) Empty() bool { return w.Bundle.Empty() && len(w.Join)+len(w.Leave) == 0 }
+
+// AccessRead says which rows of access to read. The zero AccessRead asks for all.
+type AccessRead struct {
+	// Since > 0 asks only for rows whose change was recorded after that generation. Targets and
+	// Renamed of the answer are then the targets of access that were recorded after it, and the
+	// parts have their rows, as [StoreChanges.OfAccess] names them. The answer is a Reset without
+	// targets, and the parts have every row, when OfAccess returns a Reset.
+	Since int64
+	// Named asks only for these rows, as ChangeAccess reads them. Since is then 0. Nil: no limit.
+	Named *AccessNames
+	// Bare leaves out DisplayName, Email and Channels: they are zero.
+	Bare bool
 }
 
 // AccessNames names access rows.
+//
+// A group is named in Groups, Members or MembersOf. If MembersOf has it, it is read with all its
+// members, else with those that Members has.
 type AccessNames struct {
 	Users, Groups, ServiceAccounts, Policies, BankPolicies []string
-	Channels                                               []Channel
+	Channels                                               []Channel // name the users who have them
 	Attachments                                            []AttachmentKey
+	Members                                                []Membership
+	MembersOf                                              []string // groups
 }
 
 // AccessQuery asks for the rows that one decision needs.
@@ -255,6 +270,8 @@ type AccessSnapshot struct {
 	// User is the user of the query, the holder of Key or of the channel, or the owner of
 	// ServiceAccount. Its Channels are left out.
 	User *User
+	// Groups are the ids of User's groups, in no order. A group without attachments counts.
+	Groups []string
 	// Grants are the policies attached to User and to its groups, in no order.
 	Grants []Grant
 	// Scoping is the scoping policy of ServiceAccount.
@@ -292,6 +309,9 @@ type StoreChanges struct {
 	Generation int64    // the store's generation now
 	Reset      bool     // the store cannot say what changed: every row may have changed
 	Targets    []Target // in the order of their commits; a target that changed twice appears twice
+	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
+	// decision depends on them.
+	Renamed []Target
 }
 
 // TransactionStore joins calls of a store into one transaction.
@@ -318,6 +338,7 @@ type FullStore interface {
 	OutboxStore
 	AnswerStore
 	AuditStore
+	LookStore
 }
 
 // SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
@@ -331,17 +352,6 @@ type SourceFileStore interface {
 	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
 	// SourceFile returns the file kept under that path. ErrNotFound.
 	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
-}
-
-// MaxSourceFiles is the most files of a source that the store keeps in addition to its catalogue.
-const MaxSourceFiles = 1000
-
-// SourceFile is an answer of a source, as a [Marketplace] keeps it. Only the Marketplace can read
-// its Data.
-type SourceFile struct {
-	Path   string // relative to the source; "": its catalogue
-	Data   []byte
-	KeptAt time.Time
 }
 
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service
@@ -396,12 +406,23 @@ type AuditStore interface {
 	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
 }
 
+// LookStore is an optional role: it tells at once whether anything was committed. With it, each
+// request includes all commits of other processes that ended before. Without it, they count when
+// [ChangeStore].AwaitChange has noticed them.
+type LookStore interface {
+	// Look returns a number that differs from an earlier one of this process when any process has
+	// committed in between. The Service calls it before it uses what is cached, so it takes
+	// microseconds at most; concurrent requests share a call. 0: this store cannot tell cheaply.
+	Look(ctx context.Context) (uint64, error)
+}
+
 // roles holds the optional roles of a store. nil: the store lacks the role.
 type roles struct {
 	files   SourceFileStore
 	outbox  OutboxStore
 	answers AnswerStore
 	audit   AuditStore
+	look    LookStore
 }
 
 // rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
@@ -411,6 +432,7 @@ func rolesOf(store Store) (r roles) {
 	r.outbox, _ = store.(OutboxStore)
 	r.answers, _ = store.(AnswerStore)
 	r.audit, _ = store.(AuditStore)
+	r.look, _ = store.(LookStore)
 	return r
 }
 

@@ -26,6 +26,7 @@ func TestStoreIsSmall(t *testing.T) {
 	for _, role := range []reflect.Type{
 		reflect.TypeFor[svc.SourceFileStore](), reflect.TypeFor[svc.OutboxStore](),
 		reflect.TypeFor[svc.AnswerStore](), reflect.TypeFor[svc.AuditStore](),
+		reflect.TypeFor[svc.LookStore](),
 	} {
 		is.True(full.Implements(role))
 		for m := range role.Methods() {

@@ -98,6 +98,7 @@ type Config struct {
 	Sources   SourceConfig
 	Templates TemplateConfig
 	Events    EventConfig
+	Limits    Limits
 }
 
 // DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
@@ -213,6 +214,18 @@ type EventConfig struct {
 	Keep bool
 }
 
+// Limits are limits on memory.
+type Limits struct {
+	// CachedAccess is the most bytes of rows of access that are cached for questions about many
+	// principals: [Policies.WhoCan], [Policies.WhatCan], [Policies.Simulate] and [Access.Preview].
+	// A user takes about 150 bytes. The rows are read at the first question, and then moved by
+	// what changes. When they do not fit, each question reads them all. 0: 256 MiB. Negative: none
+	// are cached.
+	CachedAccess int
+}
+
+const cachedAccess = 256 << 20 // unless Limits says otherwise
+
 // Service holds the nouns of svc, and the methods that a host calls on every request. Use [New]:
 // the zero Service does not work. Several Services, in one process or in many, may share a
 // database, each with its own cache.
@@ -313,9 +326,10 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, e
 // the same code as [Policies.Resolve].
 //
 // Call it for every request that a host serves. It answers from the cache, so most calls take well
-// under a microsecond and make no store call. Changes by this process count at once; changes by
-// others count within a second or so (PostgreSQL: milliseconds). When the store was not reached for
-// 5 seconds, each call reads it.
+// under a microsecond and make no store call. Changes by this process count at once. Changes by
+// others count at once where the store is a [LookStore] such as SQLite's, within milliseconds on
+// PostgreSQL, and else within about a second. When the store was not reached for 5 seconds, each
+// call reads it.
 //
 // A user without a row has no stored rights. On bank "*", the actions that the host vouches for
 // ([Principal].Actions) count as well.
@@ -451,7 +465,8 @@ func assemble(config Config, b *base, of shared) *Service {
 	if b.inTransaction {
 		room = 0
 	}
-	rosters, reader, installs := newRosters(g), newTemplateReader(b, room), newInstalls(b, of.checks)
+	rosters := newRosters(g, cmp.Or(config.Limits.CachedAccess, cachedAccess))
+	reader, installs := newTemplateReader(b, room), newInstalls(b, of.checks)
 	r := &rings{b, of.keys}
 	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
 	return &Service{

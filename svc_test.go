@@ -33,6 +33,16 @@ type host struct {
 
 var admin = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
 
+// allAccess returns every row of access of a store.
+func allAccess(t *testing.T, store svc.Store) svc.AccessRows {
+	t.Helper()
+	rows, err := svc.AllAccess(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
 // eventually waits until something is so: for less time than copies are used of a store that is not seen.
 func eventually(t *testing.T, so func() bool) {
 	t.Helper()

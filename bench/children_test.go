@@ -19,6 +19,7 @@ var children = map[string]func(args []string) error{
 	"be slow": beSlowInChild,
 	"follow":  followInChild,
 	"look up": lookUpInChild,
+	"repeat":  repeatInChild,
 	"revoke":  revokeInChild,
 	"serve":   serveInChild,
 }

@@ -19,6 +19,7 @@ type pair struct {
 	name   string
 	path   string // of the Service, with its query
 	etag   string // of the caller's copy; "": none
+	body   string // of a POST; "": the request is a GET
 	inARow int    // requests measured together
 }
 
@@ -56,11 +57,13 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	known, has := p.answers.Load(r.RequestURI + r.Header.Get("If-None-Match"))
 	if !has {
 		known = httptest.NewRecorder()
-		first := httptest.NewRequestWithContext(r.Context(), r.Method, strings.TrimPrefix(r.RequestURI, replayed), nil)
-		first.Header = r.Header
+		first := r.Clone(r.Context())
+		first.RequestURI = strings.TrimPrefix(r.RequestURI, replayed)
+		first.URL.Path = strings.TrimPrefix(r.URL.Path, replayed)
 		p.of.ServeHTTP(known.(http.ResponseWriter), first)
 		p.answers.Store(r.RequestURI+r.Header.Get("If-None-Match"), known)
 	}
+	_, _ = io.Copy(io.Discard, r.Body)
 	answer := known.(*httptest.ResponseRecorder)
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
@@ -69,6 +72,10 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (p pair) request(ctx context.Context, path, key string) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if p.body != "" {
+		r = httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(p.body))
+		r.Header.Set("Content-Type", "application/json")
+	}
 	r.Header.Set("Authorization", "Bearer "+key)
 	if p.etag != "" {
 		r.Header.Set("If-None-Match", p.etag)

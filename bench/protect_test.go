@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,8 +69,10 @@ func (p pair) called(b *testing.B, s *site, variant, key string) {
 	}
 	calling := func(name, path string) measure.Side {
 		r := p.request(b.Context(), path, key)
-		w := &discard{}
+		w, body := &discard{}, strings.NewReader(p.body)
+		r.Body = io.NopCloser(body)
 		return measure.Side{Name: name, Call: func() error {
+			body.Reset(p.body)
 			w.status = 0
 			clear(w.header)
 			handler.ServeHTTP(w, r)

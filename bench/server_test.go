@@ -110,7 +110,10 @@ func (s *server) asker(r *http.Request, status int) (*asker, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	if err := errors.Join(r.Write(&text), r.Write(conn)); err != nil {
+	if err := r.Write(&text); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(text.Bytes()); err != nil {
 		return nil, err
 	}
 	a := &asker{Conn: conn, request: text.Bytes()}

@@ -52,12 +52,8 @@ const mostAtOnce = 256 << 10
 
 // body reads the body of a request. It requires a JSON Content-Type and enforces the size limit.
 func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
-	most := h.options.MaxBody
-	tooLarge := &svc.Error{
-		Code: codeBodyTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", most),
-	}
-	if r.ContentLength > most {
-		return nil, tooLarge
+	if r.ContentLength > h.options.MaxBody {
+		return nil, h.bodyTooLarge()
 	}
 	if r.ContentLength != 0 && !isJSON(r.Header) {
 		if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF {
@@ -71,15 +67,20 @@ func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), mostAtOnce)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, most))
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.options.MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge
+		return nil, h.bodyTooLarge()
 	} else if err != nil {
 		return nil, &svc.Error{
 			Code: svc.CodeInvalid, Message: "the body could not be read to its end", Err: err,
 		}
 	}
 	return body.Bytes(), nil
+}
+
+func (h *Handler) bodyTooLarge() error {
+	message := fmt.Sprintf("the body is larger than %d bytes", h.options.MaxBody)
+	return &svc.Error{Code: codeBodyTooLarge, Message: message}
 }
 
 // isJSON reports whether the headers declare plain JSON in UTF-8: application/json, or a type with

@@ -136,11 +136,11 @@ func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	return s.FullStore.Access(ctx, query)
 }
 
-func (s *store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
-	if err := s.check("AllAccess"); err != nil {
-		return svc.AccessRows{}, err
+func (s *store) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	if err := s.check("ReadAccess"); err != nil {
+		return svc.StoreChanges{}, err
 	}
-	return s.FullStore.AllAccess(ctx)
+	return s.FullStore.ReadAccess(ctx, read, yield)
 }
 
 func (s *store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {

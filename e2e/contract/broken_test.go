@@ -117,8 +117,8 @@ func (b *broken) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessS
 	return instead(b.read(), func() (svc.AccessSnapshot, error) { return b.FullStore.Access(ctx, query) })
 }
 
-func (b *broken) AllAccess(ctx context.Context) (svc.AccessRows, error) {
-	return instead(b.read(), func() (svc.AccessRows, error) { return b.FullStore.AllAccess(ctx) })
+func (b *broken) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	return instead(b.read(), func() (svc.StoreChanges, error) { return b.FullStore.ReadAccess(ctx, read, yield) })
 }
 
 // shelf is a marketplace with one template at any address. It fails on request.

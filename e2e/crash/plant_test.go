@@ -125,9 +125,9 @@ func (s tearer) CreateTemplate(ctx context.Context, template svc.Template) error
 	})
 }
 
-func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 	var policies []svc.BankPolicy
-	err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+	err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 		write, err := change(current)
 		policies, write.BankPolicies = write.BankPolicies, nil
 		return write, err
@@ -135,8 +135,8 @@ func (s tearer) ChangeAccess(ctx context.Context, named svc.AccessNames, change 
 	if err != nil || policies == nil {
 		return err
 	}
-	return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.Bundle, error) {
-		return svc.Bundle{BankPolicies: policies}, nil
+	return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.AccessWrite, error) {
+		return svc.Bundle{BankPolicies: policies}.Write(), nil
 	})
 }
 

@@ -1,8 +1,8 @@
 // Package cache keeps bounded copies of values that can be loaded again. Readers never wait. Fences
 // keep out stale values: after a change, no reader finds a copy that was loaded before it.
 //
-// To cache a value, take a [Fence] before loading it. After a change, call Drop or Clear once
-// readers of the original can see the change. Drop and Clear remove every value loaded behind an
+// To cache a value, take a [Fence] before loading it. After a change, call Drop, DropWhere or Clear
+// once readers of the original can see the change. They remove the values that were loaded behind an
 // earlier fence, and refuse such a value when it is put later.
 //
 // [Cache] keeps values of any type. [Records] keeps small values of a fixed size, without pointers:
@@ -25,13 +25,15 @@ type Cache[K comparable, V any] struct {
 	era  atomic.Uint32
 	sets []set[K, V]
 
+	sweeps atomic.Uint32 // grows when a call of DropWhere begins
+
 	budget *Budget // nil: only the number of entries is limited
 	size   int64   // bytes of an entry's own struct
 	// weigh returns the bytes of an entry without its own struct.
 	weigh func(key K, value V) (bytes int64, share *Share)
 	hand  atomic.Uint32 // the set that giveUp looks at next
 
-	forgotten atomic.Uint64 // grows when a call of Drop or Clear begins, and when it ends
+	forgotten atomic.Uint64 // grows when a call that drops begins, and when it ends
 
 	loads[K]
 }
@@ -43,14 +45,25 @@ type set[K comparable, V any] struct {
 }
 
 type entry[K comparable, V any] struct {
-	Fence
-	used  atomic.Bool // since place or giveUp last passed over it
+	stamp
+	state atomic.Uint32
 	key   K
 	value V
 
 	bytes int64
 	share *Share
 }
+
+// The states of an entry. Readers ignore the first two.
+const (
+	arriving uint32 = iota // Put has not yet seen that no sweep has missed it
+	refused                // a sweep has met it
+	idle                   // not used since place or giveUp last passed over it
+	used
+)
+
+// rest marks a used entry as idle, and reports whether it was used.
+func (e *entry[K, V]) rest() bool { return e.state.CompareAndSwap(used, idle) }
 
 // New returns a Cache of at least capacity entries. hash must spread keys evenly; its low bits
 // choose the set.
@@ -86,7 +99,9 @@ func NewWithin[K comparable, V any](
 
 func (c *Cache[K, V]) set(key K) *set[K, V] { return &c.sets[c.hash(key)&c.mask] }
 
-func (c *Cache[K, V]) fence(s *set[K, V]) Fence { return Fence{c.era.Load(), s.version.Load()} }
+func (c *Cache[K, V]) stamp(s *set[K, V]) stamp { return stamp{c.era.Load(), s.version.Load()} }
+
+func (c *Cache[K, V]) fence(s *set[K, V]) Fence { return Fence{c.stamp(s), c.sweeps.Load()} }
 
 // Fence returns the present fence of a key. Take it before loading the value.
 func (c *Cache[K, V]) Fence(key K) Fence { return c.fence(c.set(key)) }
@@ -100,13 +115,14 @@ func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 // of a large key, which costs more than the search.
 func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool) {
 	s := &c.sets[hash&c.mask]
-	now := c.fence(s)
+	now := c.stamp(s)
 	for i := range s.ways {
-		if e := s.ways[i].Load(); e != nil && e.Fence == now && is(&e.key) {
-			if !e.used.Load() {
-				e.used.Store(true)
+		if e := s.ways[i].Load(); e != nil && e.stamp == now && is(&e.key) {
+			state := e.state.Load()
+			if state == idle {
+				e.state.CompareAndSwap(idle, used)
 			}
-			return e.value, true
+			return e.value, state >= idle
 		}
 	}
 	return value, false
@@ -116,27 +132,38 @@ func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool)
 // the present one. It may replace another entry.
 func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 	s := c.set(key)
-	now := c.fence(s)
-	if fence != now {
+	if fence != c.fence(s) {
 		return
 	}
-	e := &entry[K, V]{Fence: fence, key: key, value: value}
-	if c.budget == nil {
-		s.place(key, now).Store(e)
-		return
+	e := &entry[K, V]{stamp: fence.stamp, key: key, value: value}
+	if c.budget != nil {
+		e.bytes, e.share = c.weigh(key, value)
+		if e.bytes += c.size; !c.budget.takes(e.bytes + e.share.Bytes()) {
+			return
+		}
+		c.budget.Hold(e.bytes, e.share)
 	}
-	e.bytes, e.share = c.weigh(key, value)
-	if e.bytes += c.size; !c.budget.takes(e.bytes + e.share.Bytes()) {
-		return
+	place := s.place(key, e.stamp)
+	c.release(place.Swap(e))
+	// A sweep that began before this may have passed the place already; a later one meets e.
+	if fence.sweep != c.sweeps.Load() || !e.state.CompareAndSwap(arriving, idle) {
+		c.remove(place, e)
 	}
-	c.budget.Hold(e.bytes, e.share)
-	c.release(s.place(key, now).Swap(e))
-	c.budget.Fit()
+	if c.budget != nil {
+		c.budget.Fit()
+	}
+}
+
+// remove empties the place of an entry, if the entry is still there.
+func (c *Cache[K, V]) remove(place *atomic.Pointer[entry[K, V]], e *entry[K, V]) {
+	if place.CompareAndSwap(e, nil) {
+		c.release(e)
+	}
 }
 
 // release takes a dropped entry out of the budget. A nil entry is nothing.
 func (c *Cache[K, V]) release(e *entry[K, V]) {
-	if e != nil {
+	if e != nil && c.budget != nil {
 		c.budget.Release(e.bytes, e.share)
 	}
 }
@@ -146,14 +173,10 @@ func (c *Cache[K, V]) release(e *entry[K, V]) {
 func (c *Cache[K, V]) giveUp() {
 	for range max(1, len(c.sets)/parts) {
 		s := &c.sets[uint64(c.hand.Add(1))&c.mask]
-		now := c.fence(s)
+		now := c.stamp(s)
 		for i := range s.ways {
-			e := s.ways[i].Load()
-			if e == nil || e.Fence == now && e.used.Swap(false) {
-				continue
-			}
-			if s.ways[i].CompareAndSwap(e, nil) {
-				c.release(e)
+			if e := s.ways[i].Load(); e != nil && (e.stamp != now || !e.rest()) {
+				c.remove(&s.ways[i], e)
 			}
 		}
 	}
@@ -161,19 +184,19 @@ func (c *Cache[K, V]) giveUp() {
 
 // place returns the way for a key: its own way, a free one, or the next one not used since place
 // last passed over it.
-func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
+func (s *set[K, V]) place(key K, now stamp) *atomic.Pointer[entry[K, V]] {
 	var free *atomic.Pointer[entry[K, V]]
 	for i := range s.ways {
 		switch e := s.ways[i].Load(); {
 		case e != nil && e.key == key:
 			return &s.ways[i]
-		case e == nil || e.Fence != now:
+		case e == nil || e.stamp != now:
 			free = &s.ways[i]
 		}
 	}
 	for free == nil {
 		way := &s.ways[s.next.Add(1)%ways]
-		if e := way.Load(); e == nil || !e.used.Swap(false) {
+		if e := way.Load(); e == nil || !e.rest() {
 			free = way
 		}
 	}
@@ -184,14 +207,14 @@ func (s *set[K, V]) place(key K, now Fence) *atomic.Pointer[entry[K, V]] {
 type Moment uint64
 
 // Now returns the present moment, which is never 0. Values found after Now stay current until the
-// next call of Drop or Clear begins. When a call is under way during Now, they stay current at most
-// until it ends.
+// next call that drops begins. When one is under way during Now, they stay current at most until it
+// ends.
 func (c *Cache[K, V]) Now() Moment { return Moment(c.forgotten.Load()) }
 
-// PutSince caches a value that was loaded since a moment. It does nothing when Drop or Clear was
-// called since.
+// PutSince caches a value that was loaded since a moment. It does nothing when Drop, DropWhere or
+// Clear was called since.
 func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
-	// In this order: a Drop or Clear after the call of Fence makes the fence stale.
+	// In this order: a call that drops after the call of Fence makes the fence stale.
 	if fence := c.Fence(key); c.Now() == moment {
 		c.Put(fence, key, value)
 	}
@@ -202,6 +225,34 @@ func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
 func (c *Cache[K, V]) Drop(key K) {
 	c.forgotten.Add(1)
 	c.set(key).version.Add(1)
+	c.forgotten.Add(1)
+}
+
+// DropWhere removes the entries that match, and refuses all loads that are under way. It looks at
+// every entry. match must be quick, and must not use the cache.
+func (c *Cache[K, V]) DropWhere(match func(key *K, value V) bool) { c.sweep(c.sets, match) }
+
+// DropLike is DropWhere for entries whose keys have the hash of key. It looks at few entries.
+func (c *Cache[K, V]) DropLike(key K, match func(key *K, value V) bool) {
+	at := c.hash(key) & c.mask
+	c.sweep(c.sets[at:at+1], match)
+}
+
+func (c *Cache[K, V]) sweep(sets []set[K, V], match func(key *K, value V) bool) {
+	c.forgotten.Add(1)
+	c.sweeps.Add(1)
+	for i := range sets {
+		s := &sets[i]
+		for j := range s.ways {
+			e := s.ways[j].Load()
+			if e == nil || e.stamp != c.stamp(s) || e.state.CompareAndSwap(arriving, refused) {
+				continue
+			}
+			if match(&e.key, e.value) {
+				c.remove(&s.ways[j], e)
+			}
+		}
+	}
 	c.forgotten.Add(1)
 }
 

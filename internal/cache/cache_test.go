@@ -34,6 +34,12 @@ func TestDropAndClear(t *testing.T) {
 	for name, forget := range map[string]func(*cache.Cache[int, string]){
 		"drop":  func(c *cache.Cache[int, string]) { c.Drop(1) },
 		"clear": func(c *cache.Cache[int, string]) { c.Clear() },
+		"like": func(c *cache.Cache[int, string]) {
+			c.DropLike(1, func(key *int, value string) bool { return *key == 1 && value == "one" })
+		},
+		"where": func(c *cache.Cache[int, string]) {
+			c.DropWhere(func(key *int, value string) bool { return *key == 1 && value == "one" })
+		},
 	} {
 		c := cache.New[int, string](100, spread)
 		put(c, 1, "one")
@@ -48,6 +54,22 @@ func TestDropAndClear(t *testing.T) {
 		c.PutSince(c.Now(), 1, name)
 		again, _ := c.Get(1)
 		is.Equal(again, name)
+	}
+}
+
+// A sweep keeps what does not match, and refuses every load that is under way.
+func TestDropWhereKeepsTheOthers(t *testing.T) {
+	is := is.New(t)
+	c := cache.New[int, string](100, spread)
+	for i := range 20 {
+		put(c, i, "kept")
+	}
+	fence := c.Fence(30)
+	c.DropWhere(func(key *int, _ string) bool { return *key%2 == 0 })
+	c.Put(fence, 30, "under way")
+	for i := range 31 {
+		_, ok := c.Get(i)
+		is.Equal(ok, i < 20 && i%2 == 1)
 	}
 }
 
@@ -116,9 +138,12 @@ func TestNothingStaleIsFound(t *testing.T) {
 				}
 				key := half*4 + rand.IntN(4)
 				now := source[key].Add(1)
-				if i%10 == 0 {
+				switch {
+				case i%10 == 0:
 					c.Clear()
-				} else {
+				case i%3 == 0:
+					c.DropWhere(func(other *int, _ int64) bool { return *other == key })
+				default:
 					c.Drop(key)
 				}
 				ended[key].Store(now)

@@ -4,7 +4,13 @@ import "sync"
 
 // Fence marks a moment in the life of a [Cache] or of [Records]. Values loaded after that moment
 // may be put with it.
-type Fence struct{ era, version uint32 }
+type Fence struct {
+	stamp
+	sweep uint32
+}
+
+// stamp marks a moment in the life of a set or shard.
+type stamp struct{ era, version uint32 }
 
 // loads are the loads under way.
 type loads[K comparable] struct {

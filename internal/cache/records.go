@@ -63,7 +63,9 @@ func (r *Records) hash(key Key) uint64 { return key.hash(r.seed) }
 
 func (r *Records) shard(hash uint64) *shard { return &r.shards[hash%shards] }
 
-func (r *Records) fence(s *shard) Fence { return Fence{r.era.Load(), s.version.Load()} }
+func (r *Records) fence(s *shard) Fence {
+	return Fence{stamp: stamp{r.era.Load(), s.version.Load()}}
+}
 
 // Fence returns the present fence of a key. Take it before loading the value.
 func (r *Records) Fence(key Key) Fence { return r.fence(r.shard(r.hash(key))) }

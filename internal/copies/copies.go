@@ -6,6 +6,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/internal/cache"
@@ -24,21 +25,24 @@ const (
 // changes the store drops the changed values before it returns. A follower of the store's changes
 // drops what others change.
 //
+// Where a look at the store is cheap, each use of the cache begins with one, and so includes every
+// earlier commit of any process.
+//
 // A cached value carries the generation at which it was read. While it is in the cache, it holds up
 // to the generation applied last. When a read shows that the store is further, only values of
-// exactly that generation are used until the follower has caught up. So no answer is older than an
+// exactly that generation are used until the changes are applied. So no answer is older than an
 // earlier one, and all values in one answer are of one state of the store.
 //
 // All methods are safe for concurrent use.
 type Copies struct {
 	generations
-	holders *cache.Cache[Holder, *Standing]
-	banks   *cache.Cache[string, Bank]
-	senders *cache.Cache[Sender, *mapped]
-	seed    maphash.Seed // of all three
-	keys    *keys
+	holders  *cache.Cache[Holder, *Standing]
+	accounts atomic.Bool // a service account may be among the holders
+	banks    *cache.Cache[string, Bank]
+	senders  *cache.Cache[Sender, *mapped]
+	seed     maphash.Seed // of all three
+	keys     *keys
 
-	feed   Feed
 	begin  func() // starts the follower, once
 	clears []func()
 }
@@ -59,14 +63,18 @@ type Standing struct {
 	Inactive bool // its own row says so
 	// User is the user with a row whose rights count: the holder, or its owner. "": none.
 	User string
+	// Owner is the owner of a service account, Scoping the policy that always narrows it, also when
+	// that row is missing; "": none.
+	Owner, Scoping string
+	Groups         []string // those of User, in no order
 	// KeysRest: nobody may act with its keys. The holder or its owner is inactive, or the service
 	// account no longer exists.
 	KeysRest   bool
 	Generation int64
 }
 
-// standingBytes is the size of a Standing without the table of its rights: the struct, the rights,
-// and the reason of a denial.
+// standingBytes is the size of a Standing without the table of its rights and its groups: the
+// struct, the rights, and the reason of a denial.
 const standingBytes = 512
 
 // Bank is the policy of a bank. Banks without a policy are cached as well.
@@ -85,17 +93,17 @@ func New(
 ) *Copies {
 	holders := min(max(keys, leastHolders), mostHolders)
 	c := &Copies{
-		generations: generations{epoch: time.Now()},
+		generations: generations{feed: feed, epoch: time.Now(), since: beginning},
 		seed:        maphash.MakeSeed(),
 		keys:        newKeys(keys, 2*holders), // renumbering the holders forgets all keys
-		feed:        feed,
 	}
+	c.look = func() (uint64, error) { return feed.Look(context.Background()) }
 	c.begin = sync.OnceFunc(func() { start(c.follow) })
-	hashOf := func(who Holder) uint64 { return c.hash(who.ID) } // see DropAccount
+	hashOf := func(who Holder) uint64 { return c.hash(who.ID) } // see Again and Drop
 	c.holders = cache.NewWithin(holders, hashOf, budget, func(
 		who Holder, s *Standing,
 	) (int64, *cache.Share) {
-		return standingBytes + cache.Size(who), s.Rights.Share()
+		return standingBytes + cache.Size(who) + cache.Size(s.Groups), s.Rights.Share()
 	})
 	c.banks = cache.NewWithin(keptBanks, c.hash, budget, func(
 		id string, b Bank,
@@ -104,7 +112,7 @@ func New(
 	})
 	c.senders = cache.NewWithin(keptBanks, func(s Sender) uint64 { return c.hash(s.ID) }, budget,
 		func(s Sender, m *mapped) (int64, *cache.Share) {
-			return cache.Size(s) + cache.Size(m.holder) + mappedBytes, nil
+			return cache.Size(s) + cache.Size(m.holder) + cache.Size(m.user) + mappedBytes, nil
 		})
 	c.clears = []func(){c.holders.Clear, c.banks.Clear, c.senders.Clear, c.keys.Clear}
 	return c
@@ -133,7 +141,8 @@ func (c *Copies) Follow() {
 	}
 }
 
-// View returns the latest generation known. false: the store was last seen too long ago.
+// View returns the latest generation known. false: the cache cannot be used now, because the store
+// cannot be seen, or was last seen too long ago.
 func (c *Copies) View() (View, bool) {
 	if c == nil {
 		return View{}, false
@@ -148,16 +157,12 @@ func (c *Copies) Hear(generation int64) {
 	}
 }
 
-// CatchUp makes values older than the store's present state unusable.
+// CatchUp drops what was committed before the call, in any process.
 func (c *Copies) CatchUp(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	changes, err := c.feed.Next(ctx, c.applied.Load())
-	if err == nil {
-		c.hear(changes.Generation)
-	}
-	return err
+	return c.catchUp(context.WithoutCancel(ctx)) // others share the outcome
 }
 
 // State returns up to which generation all changes have been dropped, which generation reads have
@@ -172,28 +177,6 @@ func (c *Copies) Distrust() { c.seen.Store(0) }
 // Reset forgets everything that was read.
 func (c *Copies) Reset() {
 	c.apply(Changes{Reset: true, Generation: c.applied.Load(), Drop: func() {}}, c.heard.Load())
-}
-
-// DropBank forgets a bank.
-func (c *Copies) DropBank(id string) {
-	if c != nil {
-		c.banks.Drop(id)
-	}
-}
-
-// DropAccount forgets a service account under every narrowing: all holders of one id share a hash.
-func (c *Copies) DropAccount(id string) {
-	if c != nil {
-		c.holders.Drop(Holder{Kind: policy.ServiceAccount, ID: id})
-	}
-}
-
-// DropHolders forgets all holders, and to which users senders belong.
-func (c *Copies) DropHolders() {
-	if c != nil {
-		c.holders.Clear()
-		c.senders.Clear()
-	}
 }
 
 // Standing returns the cached values for a decision, if both exist and hold.
@@ -232,6 +215,13 @@ func (c *Copies) Again(
 	return now, known && c.heard.Load() <= v.Generation
 }
 
+// expect notes that a holder may be cached. Call it before reading a holder, or before PutSince.
+func (c *Copies) expect(who Holder) {
+	if who.Kind == policy.ServiceAccount && !c.accounts.Load() {
+		c.accounts.Store(true)
+	}
+}
+
 // ReadStanding reads a holder and a bank in one snapshot of the store.
 type ReadStanding func(ctx context.Context, who Holder, bank string) (*Standing, Bank, error)
 
@@ -243,8 +233,10 @@ func (c *Copies) LoadStanding(
 		s, b, err := read(ctx, who, bank)
 		return s, b.Policy, err
 	}
-	c.begin()
-	if _, known := c.holders.Get(who); known { // perhaps only the bank is missing
+	c.expect(who)
+	c.prepare(ctx)
+	_, known := c.holders.Get(who)
+	if _, _, ok := c.Standing(who, bank); known && !ok { // perhaps only the bank is missing
 		fence := c.banks.Fence(bank)
 		if _, b, err := read(ctx, public, bank); err == nil {
 			c.banks.Put(fence, bank, b)
@@ -254,7 +246,7 @@ func (c *Copies) LoadStanding(
 		holder *Standing
 		bank   *policy.Bank
 	}
-	f, err := load(ctx, c.holders, who, func() (found, bool) {
+	f, err := load(ctx, c, c.holders, who, func() (found, bool) {
 		s, b, ok := c.Standing(who, bank)
 		return found{s, b}, ok
 	}, func(fence cache.Fence) (found, error) {
@@ -275,18 +267,20 @@ type Sender struct{ Provider, ID string }
 // mapped is the holder that a sender belonged to at a generation.
 type mapped struct {
 	holder     Holder
+	user       string // the user with that sender, active or not; "": none
 	generation int64
 }
 
 const mappedBytes = 64 // of a mapped, without its texts
 
 // LoadSender returns the holder that a sender belongs to: the cached one, or what read returns.
+// user is the user with that sender, active or not; "": none.
 func (c *Copies) LoadSender(
 	ctx context.Context, sender Sender,
-	read func() (holder Holder, generation int64, err error),
+	read func() (holder Holder, user string, generation int64, err error),
 ) (Holder, error) {
 	if c == nil {
-		holder, _, err := read()
+		holder, _, _, err := read()
 		return holder, err
 	}
 	get := func() (Holder, bool) {
@@ -300,14 +294,22 @@ func (c *Copies) LoadSender(
 	if holder, ok := get(); ok {
 		return holder, nil
 	}
-	c.begin()
-	return load(ctx, c.senders, sender, get, func(fence cache.Fence) (Holder, error) {
-		holder, generation, err := read()
+	return load(ctx, c, c.senders, sender, get, func(fence cache.Fence) (Holder, error) {
+		holder, user, generation, err := read()
 		if err == nil {
-			c.senders.Put(fence, sender, &mapped{holder, generation})
+			c.senders.Put(fence, sender, &mapped{holder, user, generation})
 		}
 		return holder, err
 	})
+}
+
+// prepare applies changes that reads have shown: until then, few cached values hold. When it fails,
+// the read after it says why.
+func (c *Copies) prepare(ctx context.Context) {
+	c.begin()
+	if c.behind() {
+		_ = c.CatchUp(ctx)
+	}
 }
 
 // turns is a cache that gives turns to load a value.
@@ -319,9 +321,10 @@ type turns[K any] interface {
 // load returns the value that get finds, or else what read returns. Of concurrent callers for one
 // key, one reads, and the others wait and look again. read puts the value behind the fence.
 func load[K, T any](
-	ctx context.Context, in turns[K], key K, get func() (T, bool),
+	ctx context.Context, c *Copies, in turns[K], key K, get func() (T, bool),
 	read func(fence cache.Fence) (T, error),
 ) (T, error) {
+	c.prepare(ctx)
 	fence := in.Fence(key)
 	if done, others := in.Turn(fence, key); done != nil {
 		defer done()

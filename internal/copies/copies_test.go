@@ -15,10 +15,12 @@ import (
 
 // store is a store whose changes a test announces.
 type store struct {
-	mu   sync.Mutex
-	next Changes
-	err  error
-	more chan struct{}
+	mu      sync.Mutex
+	next    Changes
+	err     error
+	version uint64 // what Look says
+	looks   int
+	more    chan struct{}
 }
 
 func newStore() *store {
@@ -40,6 +42,21 @@ func (s *store) AwaitChange(ctx context.Context, _ int64) error {
 	case <-time.After(time.Second):
 		return nil
 	}
+}
+
+func (s *store) Look(context.Context) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	return s.version, s.err
+}
+
+// commits changes what drop drops, and tells nobody: a look shows it.
+func (s *store) commits(generation int64, drop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.next = Changes{Generation: generation, Drop: drop}
 }
 
 func (s *store) announce(generation int64, drop func()) {
@@ -151,6 +168,47 @@ func TestFeedDrops(t *testing.T) {
 	})
 }
 
+// Where a look is cheap, a commit of another process counts with the next use.
+func TestLookBeforeUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, n, s := is.New(t), 0, newStore()
+		s.version = 1
+		_, o := followed(t, s)
+		_, _ = o.Load(t.Context(), reads(&n, "a", 1))
+		for generation := int64(2); generation < 10; generation++ {
+			s.commits(generation, func() {}) // nothing that is cached
+			_, cached := o.get()
+			is.True(cached)
+			s.commits(generation, o.Clear)
+			_, cached = o.get()
+			is.True(!cached)
+			text, err := o.Load(t.Context(), reads(&n, "b", generation))
+			is.NoErr(err)
+			is.Equal(text, "b")
+			is.Equal(n, int(generation))
+		}
+	})
+}
+
+// A store that cannot be looked at is read each time, whatever it has said before.
+func TestFailedLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, n, s := is.New(t), 0, newStore()
+		s.version = 1
+		_, o := followed(t, s)
+		s.fails(errors.New("down"))
+		for range 3 {
+			_, _ = o.Load(t.Context(), reads(&n, "a", 1))
+		}
+		is.Equal(n, 3)
+		s.fails(nil)
+		for range 3 {
+			_, _ = o.Load(t.Context(), reads(&n, "a", 1))
+		}
+		is.Equal(n, 3)
+	})
+}
+
 // After five seconds without the store, nothing is used.
 func TestHardStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -205,9 +263,7 @@ func TestNilKeepsNothing(t *testing.T) {
 	is.Equal(n, 4)
 	c.Follow()
 	c.Hear(1)
-	c.DropBank("b")
-	c.DropAccount("a")
-	c.DropHolders()
+	c.Drop(Changed{Access: true})
 	c.DropKey(keyID(1))
 	o.Clear()
 	is.True(!c.UseKey(keyID(1), 1))

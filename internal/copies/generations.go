@@ -3,6 +3,7 @@ package copies
 import (
 	"context"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,9 @@ type Feed interface {
 	Next(ctx context.Context, since int64) (Changes, error)
 	// AwaitChange returns when there may be changes after the generation since, or ctx ends.
 	AwaitChange(ctx context.Context, since int64) error
+	// Look returns a number that differs from an earlier one when something was committed in
+	// between. It is quick. 0: the store cannot tell.
+	Look(ctx context.Context) (uint64, error)
 }
 
 // Changes says what changed between two generations of a store.
@@ -37,12 +41,36 @@ type Changes struct {
 
 // generations knows up to which generation of a store its changes have been applied.
 type generations struct {
-	epoch   time.Time    // seen counts from here
-	seen    atomic.Int64 // nanoseconds: when the store was last seen to match the cache; 0: never
-	applied atomic.Int64 // every change up to this generation has been dropped
-	heard   atomic.Int64 // the latest generation that a read has shown
+	feed    Feed
+	epoch   time.Time     // seen counts from here
+	seen    atomic.Int64  // nanoseconds: when the store was last seen to match the cache; 0: never
+	applied atomic.Int64  // every change up to this generation has been dropped
+	heard   atomic.Int64  // the latest generation that a read has shown
+	looked  atomic.Uint64 // what Look said before the changes applied last were read
+
+	looks    tasks.Shared[uint64]
+	look     func() (uint64, error)
+	catching tasks.Shared[struct{}]
+	applying sync.Mutex // one applyNext at a time
+	since    int64      // the generation to ask from next; under applying
 
 	wake atomic.Pointer[context.CancelFunc] // ends the follower's wait for a change
+}
+
+// current reports whether the cache can be used now. It looks at the store where that is cheap, and
+// applies what was committed since. So after it returns, no cached value is older than a commit that
+// ended before the call. Other stores must have been seen recently.
+func (c *Copies) current() bool {
+	looked, err := c.looks.Do(c.look)
+	switch {
+	case err != nil:
+		return false
+	case looked == 0:
+		return c.fresh()
+	case looked == c.looked.Load():
+		return true
+	}
+	return c.CatchUp(context.Background()) == nil
 }
 
 // fresh reports whether the store was seen recently enough to use the cache.
@@ -64,13 +92,17 @@ func (v View) Holds(generation int64) bool {
 	return generation == v.Generation || v.applied && generation < v.Generation
 }
 
-func (g *generations) view() (View, bool) {
-	heard, applied := g.heard.Load(), g.applied.Load()
+func (c *Copies) view() (View, bool) {
+	current := c.current()
+	heard, applied := c.heard.Load(), c.applied.Load()
 	if heard > applied {
-		return View{heard, false}, g.fresh()
+		return View{heard, false}, current
 	}
-	return View{applied, true}, g.fresh()
+	return View{applied, true}, current
 }
+
+// behind reports whether a read has shown a generation whose changes are not applied yet.
+func (g *generations) behind() bool { return g.heard.Load() > g.applied.Load() }
 
 func (g *generations) hear(generation int64) {
 	for {
@@ -89,20 +121,42 @@ func (g *generations) hear(generation int64) {
 
 // follow applies the changes of the store until ctx ends.
 func (c *Copies) follow(ctx context.Context) {
-	ctx = follower.With(ctx)
-	generation := beginning
 	for ctx.Err() == nil {
-		asked, heard := int64(time.Since(c.epoch)), c.heard.Load()
-		changes, err := c.feed.Next(ctx, generation)
-		if err != nil {
+		// It shares no outcome with catchUp: it may be told less than was committed.
+		if err := c.applyNext(follower.With(ctx)); err != nil {
 			tasks.Wait(ctx, time.After(seePause))
 			continue
 		}
-		c.apply(changes, heard)
-		c.seen.Store(max(1, asked)) // 0: never
-		generation = changes.Generation
-		c.awaitChange(ctx, generation)
+		c.awaitChange(ctx, c.applied.Load())
 	}
+}
+
+// catchUp applies all changes that were committed before the call. Concurrent callers share the
+// outcome. So ctx is one that does not end.
+func (c *Copies) catchUp(ctx context.Context) error {
+	_, err := c.catching.Do(func() (struct{}, error) { return struct{}{}, c.applyNext(ctx) })
+	return err
+}
+
+// applyNext reads and applies the changes since the last time. The order counts: what Look says
+// before the read is what the read includes.
+func (c *Copies) applyNext(ctx context.Context) error {
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	asked, heard := int64(time.Since(c.epoch)), c.heard.Load()
+	looked, err := c.feed.Look(ctx)
+	if err != nil {
+		return err
+	}
+	changes, err := c.feed.Next(ctx, c.since)
+	if err != nil {
+		return err
+	}
+	c.apply(changes, heard)
+	c.since = changes.Generation
+	c.looked.Store(looked)
+	c.seen.Store(max(1, asked)) // 0: never
+	return nil
 }
 
 // apply drops what has changed, and records up to which generation the cache holds. heard is the

@@ -53,12 +53,11 @@ func (c *Copies) LoadKey(
 		key, holder, _, err := read(ctx, id)
 		return key, holder, err
 	}
-	c.begin()
 	type found struct {
 		key    Key
 		holder *Standing
 	}
-	f, err := load(ctx, c.keys, keyOf(id), func() (found, bool) {
+	f, err := load(ctx, c, c.keys, keyOf(id), func() (found, bool) {
 		key, holder, ok := c.Key(id)
 		return found{key, holder}, ok
 	}, func(fence cache.Fence) (found, error) {
@@ -67,6 +66,7 @@ func (c *Copies) LoadKey(
 		if err == nil {
 			c.keys.keep(fence, keyOf(id), key)
 			c.banks.Put(bankFence, bank, b)
+			c.expect(key.Holder)
 			c.holders.PutSince(now, key.Holder, holder)
 		}
 		return found{key, holder}, err

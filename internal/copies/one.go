@@ -69,8 +69,7 @@ func (o *One[T]) Load(
 	if value, ok := o.get(); ok {
 		return value, nil
 	}
-	o.in.Follow()
-	return load(ctx, o.cache, struct{}{}, o.get, func(fence cache.Fence) (T, error) {
+	return load(ctx, o.in, o.cache, struct{}{}, o.get, func(fence cache.Fence) (T, error) {
 		v, _ := o.in.View()
 		value, generation, err := read(v.Generation)
 		if err == nil && o.size(value) <= o.most {

@@ -10,8 +10,9 @@ import (
 // Census holds the principals to examine together, and the policies of banks. Each policy has one
 // document in the whole census.
 type Census struct {
-	Parties []Party // no two have equal policies; use Add
-	Banks   []Named
+	Parties []Party  // no two have equal policies; use Add
+	Banks   []Named  // those to compare; Diff finds the same in others
+	Shut    []string // what [Shut] returns for all banks
 
 	byKey map[string]int
 }

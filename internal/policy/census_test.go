@@ -21,7 +21,7 @@ type member struct {
 // drawnCensus returns a census of all principals of a world, including those that no store can
 // hold: some are narrowed twice.
 func drawnCensus(w *policytest.World) (census *policy.Census, members []member) {
-	census = &policy.Census{Banks: w.BankPolicies}
+	census = &policy.Census{Banks: w.BankPolicies, Shut: policy.Shut(w.BankPolicies)}
 	for i, p := range w.Principals {
 		if p.Kind == policy.User || p.Kind == policy.ServiceAccount {
 			m := member{policy.Member{Kind: p.Kind, ID: fmt.Sprint(i)}, p.Subject}
@@ -42,30 +42,11 @@ func asked(w *policytest.World) policytest.Request {
 	return q
 }
 
-func TestWhoCanIsTheReference(t *testing.T) {
-	seen := map[bool]int{}
-	forEachWorld(t, func(is *is.I, w *policytest.World) {
-		census, members := drawnCensus(w)
-		q := w.Request()
-		got := compiler.World(census).WhoCan(q.Action, q.Bank)
-		for _, m := range members {
-			list := got.Users
-			if m.Member.Kind == policy.ServiceAccount {
-				list = got.ServiceAccounts
-			}
-			allowed := policytest.Evaluate(m.Subject, q).Outcome == policy.Allow
-			is.Equal(slices.Contains(list, m.ID), allowed)
-			seen[allowed && len(m.Scoping) > 1]++
-		}
-	})
-	varied(t, seen[true], seen[false])
-}
-
 func TestCapabilitiesAreTheReference(t *testing.T) {
 	seen := map[policy.Outcome]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		p := w.Principal()
-		list := compiler.Compile(p.Subject).Capabilities(compiler.World(&policy.Census{Banks: w.BankPolicies}).Shut())
+		list := compiler.Compile(p.Subject).Capabilities(policy.Shut(w.BankPolicies))
 		for range 20 {
 			q := asked(w)
 			want := policytest.Evaluate(p.Subject, q)
@@ -94,7 +75,7 @@ func TestDiffIsTheReference(t *testing.T) {
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		before, members := drawnCensus(w)
 		changed, document := w.Policies[w.IntN(len(w.Policies))].ID, policytest.Document(w.Statement(), w.Statement())
-		after, later := &policy.Census{Banks: w.BankPolicies}, slices.Clone(members)
+		after, later := &policy.Census{Banks: w.BankPolicies, Shut: policy.Shut(w.BankPolicies)}, slices.Clone(members)
 		for i, m := range members {
 			other := members[w.IntN(len(members))]
 			if other.Member.Kind != m.Member.Kind || w.IntN(2) == 0 {

@@ -43,16 +43,16 @@ type PartyDiff struct {
 // the rest is left out.
 func (c *Compiler) Diff(before, after *Census) Diff {
 	var d Diff
-	changed, shutBefore, shutAfter := changedPolicies(before, after), before.shut(), after.shut()
+	changed := changedPolicies(before, after)
 	for _, p := range pairs(before, after) {
 		if ended(c.call) {
 			return d
 		}
 		if p.before != nil && p.after != nil && p.before.key == p.after.key &&
-			!p.before.hasAny(changed) && slices.Equal(shutBefore, shutAfter) {
+			!p.before.hasAny(changed) && slices.Equal(before.Shut, after.Shut) {
 			continue
 		}
-		list := differences(c.view(p.before, shutBefore), c.view(p.after, shutAfter))
+		list := differences(c.view(p.before, before.Shut), c.view(p.after, after.Shut))
 		if len(list) > 0 {
 			d.Parties = append(d.Parties, PartyDiff{p.members, list})
 		}

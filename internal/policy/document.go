@@ -33,6 +33,12 @@ type Statement struct {
 	Parameters Parameters // all unset on a deny
 }
 
+// CoversAction reports whether an action pattern of the statement covers an action.
+func (s *Statement) CoversAction(action string) bool {
+	_, covers := firstAction(s.Actions, action)
+	return covers
+}
+
 // writtenStatement is a Statement in its JSON form, with the parameters next to the other keys.
 type writtenStatement struct {
 	Effect            Effect            `json:"effect"`

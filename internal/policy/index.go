@@ -2,7 +2,6 @@ package policy
 
 import (
 	"iter"
-	"math/bits"
 	"slices"
 )
 
@@ -121,16 +120,4 @@ func (b bitset) sameWithin(one, other bitset) bool {
 		}
 	}
 	return true
-}
-
-// below counts the numbers below a limit.
-func (b bitset) below(limit int) int {
-	n := 0
-	for at, w := range b {
-		if rest := limit - at<<6; rest < 64 {
-			w &= 1<<max(rest, 0) - 1
-		}
-		n += bits.OnesCount64(w)
-	}
-	return n
 }

@@ -39,7 +39,7 @@ type Tie struct {
 
 // Lint examines every class of requests of every party.
 func (c *Compiler) Lint(census *Census) Lint {
-	l := linter{shut: census.shut(), spare: map[cited]bool{}, tied: map[Tie]bool{}}
+	l := linter{shut: census.Shut, spare: map[cited]bool{}, tied: map[Tie]bool{}}
 	for i := range census.Parties {
 		if p := l.look(c, &census.Parties[i]); p != nil {
 			l.weigh(p)

@@ -26,6 +26,9 @@ type Bank struct {
 	share   *cache.Share // set by weighed
 }
 
+// Broken reports whether the document does not parse: then the bank is closed to everybody.
+func (b *Bank) Broken() bool { return b != nil && b.fault != nil }
+
 // openingBytes estimates the bytes of an opening's sentences, without the bank's id.
 const openingBytes = 512
 

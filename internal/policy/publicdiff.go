@@ -24,12 +24,12 @@ type StrategyDiff struct {
 	Before, After *string // nil: none
 }
 
-// shut returns the banks whose policies do not parse, sorted. It leaves out banks whose ids look
+// Shut returns the banks whose policies do not parse, sorted. It leaves out banks whose ids look
 // like patterns: such a bank cannot be told from the banks that the pattern covers.
-func (c *Census) shut() []string {
+func Shut(banks []Named) []string {
 	var shut []string
-	for i := range c.Banks {
-		if b := CompileBank(&c.Banks[i]); b.fault != nil && !strings.HasSuffix(b.id, "*") {
+	for i := range banks {
+		if b := CompileBank(&banks[i]); b.Broken() && !strings.HasSuffix(b.id, "*") {
 			shut = append(shut, b.id)
 		}
 	}

@@ -45,6 +45,28 @@ func closed(reason string) *verdict {
 	return &verdict{outcome: ImplicitDeny, reason: because(reason), final: true}
 }
 
+// Shared identifies what subjects with equal policies share.
+type Shared table
+
+// Shared returns what the subject shares with others. nil: an unmapped sender, or no rights at all.
+func (r *Rights) Shared() *Shared {
+	if r == nil {
+		return nil
+	}
+	return (*Shared)(r.table)
+}
+
+// Uses reports whether one of the policies, by id, is among those of the subject.
+func (s *Shared) Uses(policies map[string]bool) bool {
+	if s == nil {
+		return false
+	}
+	uses := func(w way) bool { return policies[w.policy] }
+	return slices.ContainsFunc(s.sides, func(side []way) bool {
+		return slices.ContainsFunc(side, uses)
+	})
+}
+
 // Decide decides a request. A matching deny wins over any allow; without a matching allow the
 // request is denied. Once a request of the same class was decided, the time is linear in the length
 // of the request's strings, whatever the number of policies.

@@ -1,5 +1,5 @@
 // Package tasks runs background work until it is stopped, and restarts work that panics. AtOnce
-// makes a number of calls, a few at a time.
+// makes a number of calls, a few at a time. Shared calls a function once for many callers.
 package tasks
 
 import (

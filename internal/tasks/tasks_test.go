@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -85,4 +87,28 @@ func TestAtOncePanicsInTheCallersGoroutine(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A caller gets the outcome of a call that began after its own, and concurrent callers share it.
+func TestShared(t *testing.T) {
+	is := is.New(t)
+	var shared tasks.Shared[int64]
+	var calls atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 1000 {
+				before := calls.Load()
+				n, err := shared.Do(func() (int64, error) {
+					time.Sleep(time.Microsecond)
+					return calls.Add(1), nil
+				})
+				if err != nil || n <= before {
+					t.Errorf("call %d after %d: %v", n, before, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	is.True(calls.Load() < 4000) // some were shared
 }

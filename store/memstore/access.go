@@ -42,6 +42,11 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	}
 	if snapshot.User != nil {
 		snapshot.Grants = s.grants(snapshot.User.ID)
+		for id, group := range s.groups {
+			if slices.Contains(group.Members, snapshot.User.ID) {
+				snapshot.Groups = append(snapshot.Groups, id)
+			}
+		}
 	}
 	return snapshot, nil
 }
@@ -73,23 +78,25 @@ func (s *Store) reaches(principal svc.GrantedTo, userID string) bool {
 
 // ChangeAccess implements [svc.AccessStore].
 func (s *Store) ChangeAccess(
-	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error),
+	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error),
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	bundle, err := change(s.current(named))
-	if err != nil || bundle.Empty() {
+	write, err := change(s.current(named))
+	if err != nil || write.Empty() {
 		return err
 	}
-	channels, err := s.channelsAfter(bundle.Users)
+	channels, err := s.channelsAfter(write.Users)
 	if err != nil {
 		return err
 	}
 	s.channels = channels
-	s.write(bundle)
-	s.recordChange(bundle.Targets()...)
+	s.write(write)
+	s.record(svc.StoreChanges{
+		Targets: slices.Clone(write.Targets), Renamed: slices.Clone(write.Renamed),
+	})
 	return nil
 }
 
@@ -101,9 +108,27 @@ func (s *Store) current(named svc.AccessNames) svc.Bundle {
 			users = append(users, holder)
 		}
 	}
+	groups := slices.Concat(named.Groups, named.MembersOf)
+	members := map[string]map[string]bool{}
+	for _, m := range named.Members {
+		if members[m.Group] == nil {
+			members[m.Group] = map[string]bool{}
+			groups = append(groups, m.Group)
+		}
+		members[m.Group][m.User] = true
+	}
+	for _, group := range named.MembersOf {
+		members[group] = nil // all
+	}
 	return svc.Bundle{
-		Users:           pick(s.users, users, cloneUser),
-		Groups:          pick(s.groups, named.Groups, cloneGroup),
+		Users: pick(s.users, users, cloneUser),
+		Groups: pick(s.groups, groups, func(g svc.Group) svc.Group {
+			g = cloneGroup(g)
+			if some, named := members[g.ID]; some != nil || !named {
+				g.Members = slices.DeleteFunc(g.Members, func(id string) bool { return !some[id] })
+			}
+			return g
+		}),
 		ServiceAccounts: pick(s.serviceAccounts, named.ServiceAccounts, same),
 		Policies:        pick(s.policies, named.Policies, clonePolicy),
 		Attachments:     pick(s.attachments, named.Attachments, same),
@@ -151,7 +176,7 @@ func (s *Store) channelsAfter(users []svc.User) (map[svc.Channel]string, error) 
 }
 
 // write upserts rows. It stores lists sorted, because reads return them sorted.
-func (s *Store) write(b svc.Bundle) {
+func (s *Store) write(b svc.AccessWrite) {
 	for _, user := range b.Users {
 		user = cloneUser(user)
 		slices.SortFunc(user.Channels, compareChannels)
@@ -159,11 +184,10 @@ func (s *Store) write(b svc.Bundle) {
 		put(s, s.users, user.ID, user)
 	}
 	for _, group := range b.Groups {
-		group = cloneGroup(group)
-		slices.Sort(group.Members)
-		group.Members = slices.Compact(group.Members)
+		group.Members = s.groups[group.ID].Members
 		put(s, s.groups, group.ID, group)
 	}
+	s.changeMembers(b.Join, b.Leave)
 	for _, account := range b.ServiceAccounts {
 		put(s, s.serviceAccounts, account.ID, account)
 	}
@@ -177,6 +201,38 @@ func (s *Store) write(b svc.Bundle) {
 	}
 	for _, policy := range b.BankPolicies {
 		put(s, s.bankPolicies, policy.BankID, cloneBankPolicy(policy))
+	}
+}
+
+// changeMembers adds and removes memberships.
+func (s *Store) changeMembers(join, leave []svc.Membership) {
+	groups := map[string]svc.Group{}
+	changed := func(id string) svc.Group {
+		if group, there := groups[id]; there {
+			return group
+		}
+		return cloneGroup(s.groups[id])
+	}
+	left := map[svc.Membership]bool{}
+	for _, m := range leave {
+		left[m] = true
+		groups[m.Group] = changed(m.Group)
+	}
+	for id, group := range groups {
+		group.Members = slices.DeleteFunc(group.Members, func(user string) bool {
+			return left[svc.Membership{Group: id, User: user}]
+		})
+		groups[id] = group
+	}
+	for _, m := range join {
+		group := changed(m.Group)
+		group.Members = append(group.Members, m.User)
+		groups[m.Group] = group
+	}
+	for id, group := range groups {
+		slices.Sort(group.Members)
+		group.Members = slices.Compact(group.Members)
+		put(s, s.groups, id, group)
 	}
 }
 
@@ -213,21 +269,125 @@ func cloneBankPolicy(policy svc.BankPolicy) svc.BankPolicy {
 	return policy
 }
 
-// AllAccess implements [svc.AccessStore].
-func (s *Store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
+// ReadAccess implements [svc.AccessStore].
+func (s *Store) ReadAccess(
+	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
+) (svc.StoreChanges, error) {
+	rows, changes, err := s.readAccess(ctx, read)
+	if err != nil {
+		return svc.StoreChanges{}, err
+	}
+	if err := inParts(rows, yield); err != nil {
+		return svc.StoreChanges{}, err
+	}
+	return changes, nil
+}
+
+// readAccess returns copies of the rows that read asks for.
+func (s *Store) readAccess(
+	ctx context.Context, read svc.AccessRead,
+) (rows svc.Bundle, changes svc.StoreChanges, err error) {
 	if err := s.lock(ctx); err != nil {
-		return svc.AccessRows{}, err
+		return rows, changes, err
 	}
 	defer s.mu.Unlock()
-	return svc.AccessRows{Generation: s.generation, Bundle: svc.Bundle{
+	changes.Generation = s.generation
+	named := read.Named
+	if read.Since > 0 {
+		var names svc.AccessNames
+		if changes, names = s.changesSince(read.Since).OfAccess(); !changes.Reset {
+			named = &names
+		}
+	}
+	if named != nil {
+		rows = s.current(*named)
+	} else {
+		rows = s.all()
+	}
+	if read.Bare {
+		bare(&rows)
+	}
+	return rows, changes, nil
+}
+
+// all returns copies of all rows, sorted.
+func (s *Store) all() svc.Bundle {
+	return svc.Bundle{
 		Users:           sorted(s.users, strings.Compare, cloneUser),
 		Groups:          sorted(s.groups, strings.Compare, cloneGroup),
 		ServiceAccounts: sorted(s.serviceAccounts, strings.Compare, same),
 		Policies:        sorted(s.policies, strings.Compare, clonePolicy),
-		Attachments:     sorted(s.attachments, svc.AttachmentKey.Compare, same),
-		BankPolicies:    sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
-	}}, nil
+		Attachments: sorted(s.attachments, func(a, b svc.AttachmentKey) int {
+			return cmp.Or(cmp.Compare(a.Principal.Type, b.Principal.Type),
+				cmp.Compare(a.Principal.ID, b.Principal.ID), cmp.Compare(a.PolicyID, b.PolicyID))
+		}, same),
+		BankPolicies: sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
+	}
 }
+
+// bare removes names, emails and channels.
+func bare(b *svc.Bundle) {
+	for i, user := range b.Users {
+		b.Users[i] = svc.User{ID: user.ID, Inactive: user.Inactive}
+	}
+	for i := range b.Groups {
+		b.Groups[i].DisplayName = ""
+	}
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].DisplayName = ""
+	}
+	for i := range b.Policies {
+		b.Policies[i].DisplayName = ""
+	}
+}
+
+// partSize is the most rows of a part, and the most members of its group.
+const partSize = 1000
+
+// inParts calls yield with rows in parts.
+func inParts(b svc.Bundle, yield func(svc.Bundle) error) (err error) {
+	var groups []svc.Group
+	for _, g := range b.Groups {
+		members := g.Members
+		for ; len(members) > partSize; members = members[partSize:] {
+			g.Members = members[:partSize:partSize]
+			groups = append(groups, g)
+		}
+		g.Members = members
+		groups = append(groups, g)
+	}
+	split(&err, b.Users, func(u svc.User) int { return 1 + len(u.Channels) },
+		func(users []svc.User) error { return yield(svc.Bundle{Users: users}) })
+	split(&err, groups, func(g svc.Group) int { return 1 + len(g.Members) },
+		func(groups []svc.Group) error { return yield(svc.Bundle{Groups: groups}) })
+	split(&err, b.ServiceAccounts, one, func(accounts []svc.ServiceAccount) error {
+		return yield(svc.Bundle{ServiceAccounts: accounts})
+	})
+	split(&err, b.Policies, one, func(policies []svc.Policy) error {
+		return yield(svc.Bundle{Policies: policies})
+	})
+	split(&err, b.Attachments, one, func(attachments []svc.Attachment) error {
+		return yield(svc.Bundle{Attachments: attachments})
+	})
+	split(&err, b.BankPolicies, one, func(policies []svc.BankPolicy) error {
+		return yield(svc.Bundle{BankPolicies: policies})
+	})
+	return err
+}
+
+// split calls yield with parts of rows until err is set.
+func split[R any](err *error, rows []R, weight func(R) int, yield func(part []R) error) {
+	for len(rows) > 0 && *err == nil {
+		n := 0
+		for sum := 0; n < len(rows) && sum < partSize; n++ {
+			sum += weight(rows[n])
+		}
+		*err = yield(rows[:n:n])
+		rows = rows[n:]
+	}
+}
+
+func one[R any](R) int { return 1 }
 
 // sorted returns copies of all rows, sorted by key.
 func sorted[K comparable, R any](rows map[K]R, compare func(a, b K) int, clone func(R) R) []R {

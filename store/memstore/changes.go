@@ -17,8 +17,13 @@ const patience = time.Second
 
 // recordChange raises the generation for a mutation of targets. The caller holds the lock.
 func (s *Store) recordChange(targets ...svc.Target) {
+	s.record(svc.StoreChanges{Targets: slices.Clone(targets)})
+}
+
+// record raises the generation for a mutation. The caller holds the lock.
+func (s *Store) record(change svc.StoreChanges) {
 	s.generation++
-	s.changes = append(s.changes, slices.Clone(targets))
+	s.changes = append(s.changes, change)
 	if len(s.changes) == 2*minGenerations {
 		s.changes = slices.Clone(s.changes[minGenerations:])
 	}
@@ -32,14 +37,22 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 		return svc.StoreChanges{}, err
 	}
 	defer s.mu.Unlock()
+	return s.changesSince(since), nil
+}
+
+// changesSince returns what Changes returns. The caller holds the lock.
+func (s *Store) changesSince(since int64) svc.StoreChanges {
 	changes := svc.StoreChanges{Generation: s.generation}
 	missed := s.generation - since
 	if missed < 0 || missed > int64(len(s.changes)) {
 		changes.Reset = true
-		return changes, nil
+		return changes
 	}
-	changes.Targets = slices.Concat(s.changes[len(s.changes)-int(missed):]...)
-	return changes, nil
+	for _, change := range s.changes[len(s.changes)-int(missed):] {
+		changes.Targets = append(changes.Targets, change.Targets...)
+		changes.Renamed = append(changes.Renamed, change.Renamed...)
+	}
+	return changes
 }
 
 // AwaitChange implements [svc.ChangeStore].
@@ -62,3 +75,6 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	}
 	return nil
 }
+
+// Look implements [svc.LookStore]. AwaitChange returns with the commit, so there is nothing to gain.
+func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }

@@ -24,8 +24,8 @@ type Store struct {
 // rows holds all data of a Store.
 type rows struct {
 	generation int64
-	changes    [][]svc.Target // targets of the last generations, newest last
-	next       chan struct{}  // closed by the next mutation
+	changes    []svc.StoreChanges // the last mutations, newest last; their Generation is 0
+	next       chan struct{}      // closed by the next mutation
 
 	sources   map[svc.SourceKey]svc.Source
 	files     map[svc.SourceKey]map[string]svc.SourceFile // by path

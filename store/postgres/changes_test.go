@@ -150,7 +150,7 @@ func TestCheckNoticesALostTarget(t *testing.T) {
 	url := pgtest.Schema(t)
 	reader := open(t, url, postgres.Options{SynchronousCommit: "off"})
 	forgetful := postgres.Dialect()
-	forgetful.Notify = strings.Replace(forgetful.Notify, "$1::TEXT", "replace($1, $1, '[[]]')", 1)
+	forgetful.Notify = strings.Replace(forgetful.Notify, "$1::TEXT", "replace($1, $1, '[{}]')", 1)
 	db := pgtest.Open(t, url)
 	writer := sqlstore.New(db, db, forgetful)
 	last, ended := make(chan struct{}), make(chan int)

@@ -197,6 +197,7 @@ const (
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
+		Elements: "json_array_elements",
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   notify,
 		Rows:     256,

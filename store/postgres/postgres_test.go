@@ -55,12 +55,12 @@ func migrated(t *testing.T) string {
 
 // addUsers writes users.
 func addUsers(ctx context.Context, store svc.Store, ids ...string) error {
-	return store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+	return store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 		var bundle svc.Bundle
 		for _, id := range ids {
 			bundle.Users = append(bundle.Users, svc.User{ID: id})
 		}
-		return bundle, nil
+		return bundle.Write(), nil
 	})
 }
 

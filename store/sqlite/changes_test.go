@@ -52,7 +52,7 @@ func TestOldChangesAreForgotten(t *testing.T) {
 func fill(t *testing.T, db *sql.DB, generations int) {
 	t.Helper()
 	_, err := db.Exec(`INSERT INTO svc_changes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-		SELECT i, 0, 'user', 'u' || i, '', '', '', '' FROM n`, generations)
+		SELECT i, 0, 'user', 'u' || i, '', '', '', '', 0 FROM n`, generations)
 	if err == nil {
 		_, err = db.Exec(`UPDATE svc_generation SET value = $1`, generations)
 	}

@@ -128,9 +128,9 @@ func TestOneOfSeveralFails(t *testing.T) {
 	seen := &tap{}
 	c := newCrowd(t, tappedDB(t, migrated(t), seen))
 	changeAccess := func(ctx context.Context, id string, then func()) error {
-		return c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		return c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 			then()
-			return svc.Bundle{Users: []svc.User{{ID: id}}}, nil
+			return svc.Bundle{Users: []svc.User{{ID: id}}}.Write(), nil
 		})
 	}
 	refused := errors.New("refused")
@@ -140,15 +140,15 @@ func TestOneOfSeveralFails(t *testing.T) {
 		func(ctx context.Context) { errs[0] = c.store.CreateAPIKey(ctx, key(1)) },
 		func(ctx context.Context) { errs[1] = c.store.CreateAPIKey(ctx, key(1)) },
 		func(ctx context.Context) {
-			errs[2] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, refused })
+			errs[2] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return svc.AccessWrite{}, refused })
 		},
 		func(ctx context.Context) {
 			defer func() { panicked = recover() }()
 			errs[3] = changeAccess(ctx, "panicked", func() { panic("oh") })
 		},
 		func(ctx context.Context) {
-			errs[4] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-				return svc.Bundle{Users: []svc.User{{ID: "half"}}, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}, nil
+			errs[4] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+				return svc.Bundle{Users: []svc.User{{ID: "half"}}, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}.Write(), nil
 			})
 		},
 		func(ctx context.Context) {
@@ -180,7 +180,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 	is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetAPIKey, ID: "key-1"}, {Kind: svc.TargetUser, ID: "alice"}})
 }
 
-func nothing(svc.Bundle) (svc.Bundle, error) { return svc.Bundle{}, nil }
+func nothing(svc.Bundle) (svc.AccessWrite, error) { return svc.Bundle{}.Write(), nil }
 
 // TestAllFailWhenTheTransactionDies makes the database roll back a whole transaction in the middle
 // of a batch.
@@ -254,9 +254,9 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 func TestFunctionThatEndsItsGoroutine(t *testing.T) {
 	is := is.New(t)
 	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
-	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 		runtime.Goexit()
-		return svc.Bundle{}, nil
+		return svc.Bundle{}.Write(), nil
 	})
 	is.True(err != nil)
 	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))

@@ -93,8 +93,8 @@ func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
 		store, err := sqlite.Open(t.Context(), path, sqlite.Options{Fast: i == 1})
 		is.NoErr(err)
 		if i == 0 {
-			is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-				return svc.Bundle{Users: []svc.User{user}}, nil
+			is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+				return svc.Bundle{Users: []svc.User{user}}.Write(), nil
 			}))
 		}
 		read, err := readUser(t.Context(), store, "alice")

@@ -156,10 +156,10 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error)
 	go func() {
-		done <- store.ChangeAccess(context.Background(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+		done <- store.ChangeAccess(context.Background(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 			close(entered)
 			<-leave
-			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
+			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
 		})
 	}()
 	<-entered
@@ -177,9 +177,9 @@ func TestCanceledWhileChanging(t *testing.T) {
 	is := is.New(t)
 	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
 	ctx, cancel := context.WithCancel(t.Context())
-	err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+	err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 		cancel()
-		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
+		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
 	})
 	is.True(errors.Is(err, context.Canceled))
 	_, err = readUser(t.Context(), store, "alice")
@@ -195,7 +195,7 @@ func TestReferencesAreKept(t *testing.T) {
 		{Attachments: []svc.Attachment{{PolicyID: "none", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}}},
 		{Users: []svc.User{{ID: "a", Channels: []svc.Channel{{Provider: "p"}}}, {ID: "b", Channels: []svc.Channel{{Provider: "p"}}}}},
 	} {
-		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return b, nil })
+		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return b.Write(), nil })
 		is.True(err != nil)
 	}
 	_, err := readUser(t.Context(), store, "a")

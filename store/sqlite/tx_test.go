@@ -66,8 +66,8 @@ func writeAll(ctx context.Context, store svc.FullStore) error {
 			key.RevokedAt, key.Hash, key.Seal = time.Unix(1, 0), nil, nil
 			return true, nil
 		}),
-		store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}, nil
+		store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
 		}),
 		store.AddEvents(ctx, []svc.Event{{ID: uuid.Must(uuid.NewV7())}}),
 	)
@@ -130,16 +130,16 @@ func TestErrorsLeaveTheTransactionUsable(t *testing.T) {
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(1)), svc.ErrExists))
 	is.True(errors.Is(inside.DeleteTemplate(t.Context(), template.TemplateKey, nil), svc.ErrNotFound))
 	refused := errors.New("refused")
-	for _, change := range []func() (svc.Bundle, error){
-		func() (svc.Bundle, error) { return svc.Bundle{Users: []svc.User{{ID: "half"}}}, refused },
-		func() (svc.Bundle, error) {
-			return svc.Bundle{Users: []svc.User{{ID: "half"}}, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}, nil
+	for _, change := range []func() (svc.AccessWrite, error){
+		func() (svc.AccessWrite, error) { return svc.Bundle{Users: []svc.User{{ID: "half"}}}.Write(), refused },
+		func() (svc.AccessWrite, error) {
+			return svc.Bundle{Users: []svc.User{{ID: "half"}}, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}.Write(), nil
 		},
-		func() (svc.Bundle, error) { panic("oh") },
+		func() (svc.AccessWrite, error) { panic("oh") },
 	} {
 		func() {
 			defer func() { _ = recover() }()
-			err := inside.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) { return change() })
+			err := inside.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return change() })
 			is.True(err != nil)
 		}()
 	}

@@ -28,11 +28,12 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	return snapshot, s.fault(ctx, "read access", err)
 }
 
-// The statements of Access return one row. All grants of the user u come as one text, because ten
-// more rows would cost a driver as much as everything else. CROSS JOIN keeps SQLite from scanning
+// The statements of Access return one row. All grants of the user u come as one text, and so do its
+// groups, because ten more rows would cost a driver as much as everything else. CROSS JOIN keeps SQLite from scanning
 // the attachments of all groups.
 const (
 	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
+		(SELECT string_agg(m.group_id, $1) FROM svc_group_members m WHERE m.user_id = u.id),
 		(SELECT string_agg(concat_ws($1,
 			t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
 		FROM (SELECT 'user' AS type, u.id AS id
@@ -73,8 +74,9 @@ type accessRow struct {
 	generation  int64
 	bank        []byte
 	user        svc.User
+	groups      string
 	grants      string
-	boundary    string // separates the texts of grants: random, so no text contains it
+	boundary    string // separates the texts of groups and grants: random, so no text contains it
 	account     svc.ServiceAccount
 	scopingName string
 	scoping     []byte
@@ -87,7 +89,8 @@ type accessRow struct {
 func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns []any) {
 	args = []any{r.boundary, query.BankID}
 	columns = slices.Concat(
-		[]any{&r.generation, &r.bank}, columnsOfUser(&r.user), []any{orZero[string]{&r.grants}})
+		[]any{&r.generation, &r.bank}, columnsOfUser(&r.user),
+		[]any{orZero[string]{&r.groups}, orZero[string]{&r.grants}})
 	account := slices.Concat(columns, columnsOfServiceAccount(&r.account),
 		[]any{orZero[string]{&r.scopingName}, &r.scoping})
 	narrowing := []any{orZero[string]{&r.narrowName}, &r.narrowing}
@@ -122,6 +125,9 @@ func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot
 	}
 	if r.bank != nil {
 		snapshot.BankPolicy = &svc.BankPolicy{BankID: query.BankID, Document: r.bank}
+	}
+	if r.groups != "" {
+		snapshot.Groups = strings.Split(r.groups, r.boundary)
 	}
 	if r.grants != "" {
 		snapshot.Grants, err = r.decodeGrants()
@@ -160,74 +166,174 @@ func columnsOfServiceAccount(a *svc.ServiceAccount) []any {
 		orZero[bool]{&a.Inactive}}
 }
 
-// AllAccess implements [svc.AccessStore].
-func (s *Store) AllAccess(ctx context.Context) (svc.AccessRows, error) {
-	var rows svc.AccessRows
-	err := s.snapshot(ctx, "read all access", func(ctx context.Context, tx session) (err error) {
-		rows, err = tx.allAccess(ctx)
+// ReadAccess implements [svc.AccessStore].
+func (s *Store) ReadAccess(
+	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
+) (changes svc.StoreChanges, err error) {
+	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
+		changes, err = accessTx{tx, s.dialect}.read(ctx, read, func(part svc.Bundle) error {
+			if read.Bare {
+				bare(&part)
+			}
+			if err := yield(part); err != nil {
+				return refusal{err}
+			}
+			return nil
+		})
 		return err
 	})
-	return rows, err
+	return changes, err
 }
 
-func (s session) allAccess(ctx context.Context) (rows svc.AccessRows, err error) {
-	rows.Generation, err = one(ctx, s, scanNumber, selectGeneration)
-	read(ctx, s, &err, &rows.Users, scanUserChannel, selectUsers+byUser)
-	read(ctx, s, &err, &rows.Groups, scanGroupMember, selectGroups+byGroup)
-	read(ctx, s, &err, &rows.ServiceAccounts, scanServiceAccount,
-		selectServiceAccounts+` ORDER BY a.id`)
-	read(ctx, s, &err, &rows.Policies, scanPolicy, selectPolicies+` ORDER BY id`)
-	read(ctx, s, &err, &rows.Attachments, scanAttachment,
-		selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
-	read(ctx, s, &err, &rows.BankPolicies, scanBankPolicy, selectBankPolicies+` ORDER BY bank_id`)
-	rows.Users, rows.Groups = merge(rows.Users, mergeUser), merge(rows.Groups, mergeGroup)
-	slices.SortStableFunc(rows.Attachments, func(a, b svc.Attachment) int {
-		return cmp.Compare(a.PolicyID, b.PolicyID)
-	})
-	return rows, err
-}
-
-// read reads rows into list. When err is already set, it does nothing.
-func read[R any](
-	ctx context.Context, s session, err *error,
-	list *[]R, scan func(scanner) (R, error), query string,
-) {
-	if *err == nil {
-		*list, *err = all(ctx, s, scan, query)
+func (t accessTx) read(
+	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
+) (changes svc.StoreChanges, err error) {
+	named := read.Named
+	if read.Since > 0 {
+		if changes, err = t.changes(ctx, read.Since); err != nil {
+			return changes, err
+		}
+		var names svc.AccessNames
+		if changes, names = changes.OfAccess(); !changes.Reset {
+			named = &names
+		}
+	} else if changes.Generation, err = one(ctx, t.session, scanNumber, selectGeneration); err != nil {
+		return changes, err
 	}
-}
-
-// merge merges each row into the row before it when join accepts it: both belong to the same thing.
-func merge[R any](rows []R, join func(into *R, row R) bool) []R {
-	kept := rows[:0]
-	for _, row := range rows {
-		if len(kept) == 0 || !join(&kept[len(kept)-1], row) {
-			kept = append(kept, row)
+	p := &parts{yield: yield}
+	if named == nil {
+		return changes, t.allAccess(ctx, p, read.Bare)
+	}
+	current, err := t.current(ctx, *named, read.Bare)
+	addAll(p, &err, &p.Users, current.Users)
+	for _, g := range current.Groups {
+		for members := range slices.Chunk(g.Members, partSize) {
+			addAll(p, &err, &p.Groups, []svc.Group{{ID: g.ID, DisplayName: g.DisplayName, Members: members}})
+		}
+		if len(g.Members) == 0 {
+			addAll(p, &err, &p.Groups, []svc.Group{g})
 		}
 	}
-	return kept
+	addAll(p, &err, &p.ServiceAccounts, current.ServiceAccounts)
+	addAll(p, &err, &p.Policies, current.Policies)
+	addAll(p, &err, &p.Attachments, current.Attachments)
+	addAll(p, &err, &p.BankPolicies, current.BankPolicies)
+	if err == nil {
+		err = p.flush()
+	}
+	return changes, err
 }
 
-// first returns the first of rows. No rows: ErrNotFound.
-func first[R any](rows []R, err error) (R, error) {
-	if err == nil && len(rows) == 0 {
-		err = svc.ErrNotFound
+// allAccess yields every row.
+func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error) {
+	if bare {
+		read(ctx, s, &err, p, &p.Users, scanBareUser, nil, selectBareUsers)
+	} else {
+		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
 	}
-	if err != nil {
-		return *new(R), err
+	read(ctx, s, &err, p, &p.Groups, scanGroupMember, mergeGroup, selectGroups+byGroup)
+	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
+		selectServiceAccounts+` ORDER BY a.id`)
+	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
+	read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil,
+		selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
+	read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil,
+		selectBankPolicies+` ORDER BY bank_id`)
+	if err == nil {
+		err = p.flush()
 	}
-	return rows[0], nil
+	return err
+}
+
+// read reads rows into list, which is one of p. When err is already set, it does nothing.
+func read[R any](
+	ctx context.Context, s session, err *error, p *parts, list *[]R,
+	scan func(scanner) (R, error), join func(into *R, row R) bool, query string,
+) {
+	if *err == nil {
+		*err = each(ctx, s, func(row scanner) (bool, error) {
+			r, err := scan(row)
+			if err == nil {
+				err = add(p, list, r, join)
+			}
+			return false, err
+		}, query)
+	}
+}
+
+// partSize is the most rows, channels and memberships of a part. A user with more channels is in
+// one part nevertheless.
+const partSize = 4096
+
+// parts yields rows in parts.
+type parts struct {
+	svc.Bundle // the part that is not yielded yet
+	size       int
+	yield      func(svc.Bundle) error
+}
+
+func (p *parts) flush() error {
+	if p.Empty() {
+		return nil
+	}
+	part := p.Bundle
+	p.Bundle, p.size = svc.Bundle{}, 0
+	return p.yield(part)
+}
+
+// add adds a row to list, which is one of p, unless join accepts it for the row before. A nil join
+// accepts none.
+func add[R any](p *parts, list *[]R, row R, join func(into *R, row R) bool) (err error) {
+	p.size++
+	if n := len(*list); n > 0 && join != nil && join(&(*list)[n-1], row) {
+		return nil
+	}
+	if p.size > partSize {
+		err = p.flush()
+	}
+	*list = append(*list, row)
+	return err
+}
+
+func addAll[R any](p *parts, err *error, list *[]R, rows []R) {
+	for i := 0; i < len(rows) && *err == nil; i++ {
+		*err = add(p, list, rows[i], nil)
+	}
+}
+
+// bare removes names, emails and channels.
+func bare(b *svc.Bundle) {
+	for i, u := range b.Users {
+		b.Users[i] = svc.User{ID: u.ID, Inactive: u.Inactive}
+	}
+	for i := range b.Groups {
+		b.Groups[i].DisplayName = ""
+	}
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].DisplayName = ""
+	}
+	for i := range b.Policies {
+		b.Policies[i].DisplayName = ""
+	}
 }
 
 const (
 	selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
-		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id`
-	byUser = ` ORDER BY u.id, c.provider, c.sender_id`
+		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+		ORDER BY u.id, c.provider, c.sender_id`
+	selectBareUsers = `SELECT u.id, u.inactive FROM svc_users u ORDER BY u.id`
 )
 
-func (s session) user(ctx context.Context, id string) (svc.User, error) {
-	rows, err := all(ctx, s, scanUserChannel, selectUsers+` WHERE u.id = $1`+byUser, id)
-	return first(merge(rows, mergeUser), err)
+// scanUser reads a user without its channels.
+func scanUser(row scanner) (svc.User, error) {
+	user := svc.User{Channels: []svc.Channel{}}
+	err := row.Scan(&user.ID, &user.DisplayName, &user.Email, &user.Inactive)
+	return user, err
+}
+
+func scanBareUser(row scanner) (user svc.User, err error) {
+	err = row.Scan(&user.ID, &user.Inactive)
+	return user, err
 }
 
 // scanUserChannel reads a user and one of its channels, if the user has any.
@@ -255,9 +361,11 @@ const (
 	byGroup = ` ORDER BY g.id, m.user_id`
 )
 
-func (s session) group(ctx context.Context, id string) (svc.Group, error) {
-	rows, err := all(ctx, s, scanGroupMember, selectGroups+` WHERE g.id = $1`+byGroup, id)
-	return first(merge(rows, mergeGroup), err)
+// scanGroup reads a group without its members.
+func scanGroup(row scanner) (svc.Group, error) {
+	group := svc.Group{Members: []string{}}
+	err := row.Scan(&group.ID, &group.DisplayName)
+	return group, err
 }
 
 // scanGroupMember reads a group and one of its members, if the group has any.
@@ -271,8 +379,9 @@ func scanGroupMember(row scanner) (svc.Group, error) {
 	return group, err
 }
 
+// mergeGroup refuses the members of a large group, so that they come in several parts.
 func mergeGroup(into *svc.Group, row svc.Group) bool {
-	if into.ID != row.ID {
+	if into.ID != row.ID || len(into.Members) >= partSize {
 		return false
 	}
 	into.Members = append(into.Members, row.Members...)
@@ -286,15 +395,7 @@ func scanServiceAccount(row scanner) (account svc.ServiceAccount, err error) {
 
 const selectServiceAccounts = `SELECT ` + serviceAccountColumns + ` FROM svc_service_accounts a`
 
-func (s session) serviceAccount(ctx context.Context, id string) (svc.ServiceAccount, error) {
-	return one(ctx, s, scanServiceAccount, selectServiceAccounts+` WHERE a.id = $1`, id)
-}
-
 const selectPolicies = `SELECT id, display_name, document FROM svc_policies`
-
-func (s session) policy(ctx context.Context, id string) (svc.Policy, error) {
-	return one(ctx, s, scanPolicy, selectPolicies+` WHERE id = $1`, id)
-}
 
 func scanPolicy(row scanner) (policy svc.Policy, err error) {
 	err = row.Scan(&policy.ID, &policy.DisplayName, (*[]byte)(&policy.Document))
@@ -304,22 +405,12 @@ func scanPolicy(row scanner) (policy svc.Policy, err error) {
 const selectAttachments = `SELECT policy_id, principal_type, principal_id, priority
 	FROM svc_attachments`
 
-func (s session) attachment(ctx context.Context, key svc.AttachmentKey) (svc.Attachment, error) {
-	return one(ctx, s, scanAttachment,
-		selectAttachments+` WHERE principal_type = $1 AND principal_id = $2 AND policy_id = $3`,
-		key.Principal.Type, key.Principal.ID, key.PolicyID)
-}
-
 func scanAttachment(row scanner) (a svc.Attachment, err error) {
 	err = row.Scan(&a.PolicyID, &a.Principal.Type, &a.Principal.ID, &a.Priority)
 	return a, err
 }
 
 const selectBankPolicies = `SELECT bank_id, document FROM svc_bank_policies`
-
-func (s session) bankPolicy(ctx context.Context, id string) (svc.BankPolicy, error) {
-	return one(ctx, s, scanBankPolicy, selectBankPolicies+` WHERE bank_id = $1`, id)
-}
 
 func scanBankPolicy(row scanner) (policy svc.BankPolicy, err error) {
 	err = row.Scan(&policy.BankID, (*[]byte)(&policy.Document))

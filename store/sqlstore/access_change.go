@@ -1,9 +1,12 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -14,178 +17,293 @@ const manyRows = 100
 
 // ChangeAccess implements [svc.AccessStore].
 func (s *Store) ChangeAccess(
-	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error),
+	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error),
 ) error {
-	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+
-		len(named.Policies)+len(named.Attachments)+len(named.BankPolicies) > manyRows {
+	if len(named.Users)+len(named.Groups)+len(named.ServiceAccounts)+len(named.Policies)+
+		len(named.Attachments)+len(named.BankPolicies)+len(named.Members) > manyRows {
 		ctx = withoutHurry(ctx)
 	}
-	return s.changeMany(ctx, "change access", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
+	return s.mutate(ctx, "change access", func(ctx context.Context, tx session) (mutation, error) {
 		if err := tx.lock(ctx, "access"); err != nil {
-			return nil, err
+			return mutation{}, err
 		}
-		current, err := tx.currentAccess(ctx, named)
+		t := accessTx{tx, s.dialect}
+		current, err := t.current(ctx, named, false)
 		if err != nil {
-			return nil, err
+			return mutation{}, err
 		}
-		bundle, err := change(current)
+		write, err := change(current)
 		if err != nil {
-			return nil, refusal{err}
+			return mutation{}, refusal{err}
 		}
-		if bundle.Empty() {
-			return nil, errUnchanged
+		if write.Empty() {
+			return mutation{}, errUnchanged
 		}
-		return bundle.Targets(), tx.writeAccess(ctx, bundle)
+		return mutation{write.Targets, write.Renamed}, t.write(ctx, write)
 	})
 }
 
-// currentAccess reads the named rows and the holders of the named channels.
-func (s session) currentAccess(
-	ctx context.Context, named svc.AccessNames,
-) (current svc.Bundle, err error) {
-	users := named.Users[:len(named.Users):len(named.Users)]
-	for _, channel := range named.Channels {
-		holder, err := oneOrNil(ctx, s, scanText,
-			`SELECT user_id FROM svc_channels WHERE provider = $1 AND sender_id = $2`,
-			channel.Provider, channel.SenderID)
+// accessTx reads and writes many rows of access with few statements. {rows} in a statement stands
+// for the rows of its parameter, whose columns are value->>0, value->>1 and so on.
+type accessTx struct {
+	session
+	dialect Dialect
+}
+
+// batchSize is the size from which on rows are one statement, in bytes of JSON.
+const batchSize = 128 << 10
+
+// batches calls run with a statement and its parameter, which is a JSON array of n rows, until all
+// rows have come or run fails.
+func batches[R any](
+	t accessTx, query string, rows []R, columns func(R) []any,
+	run func(query, parameter string, n int) error,
+) error {
+	query = strings.ReplaceAll(query, "{rows}", cmp.Or(t.dialect.Elements, "json_each")+"($1)")
+	buffer, n := []byte{'['}, 0
+	for i, row := range rows {
+		cells, err := json.Marshal(columns(row))
 		if err != nil {
-			return current, err
+			return err
 		}
-		if holder != nil {
-			users = append(users, *holder)
+		buffer, n = append(append(buffer, cells...), ','), n+1
+		if len(buffer) < batchSize && i+1 < len(rows) {
+			continue
 		}
+		buffer[len(buffer)-1] = ']'
+		if err := run(query, string(buffer), n); err != nil {
+			return err
+		}
+		buffer, n = buffer[:1], 0
 	}
-	pick(ctx, &err, users, &current.Users, s.user)
-	pick(ctx, &err, named.Groups, &current.Groups, s.group)
-	pick(ctx, &err, named.ServiceAccounts, &current.ServiceAccounts, s.serviceAccount)
-	pick(ctx, &err, named.Policies, &current.Policies, s.policy)
-	pick(ctx, &err, named.Attachments, &current.Attachments, s.attachment)
-	pick(ctx, &err, named.BankPolicies, &current.BankPolicies, s.bankPolicy)
+	return nil
+}
+
+// pick reads what query finds for keys into list, for each key once. When err is already set, it
+// does nothing.
+func pick[K comparable, R any](
+	ctx context.Context, t accessTx, err *error, list *[]R, scan func(scanner) (R, error),
+	keys []K, columns func(K) []any, query string,
+) {
+	if *err != nil {
+		return
+	}
+	seen := make(map[K]bool, len(keys))
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key K) bool {
+		defer func() { seen[key] = true }()
+		return seen[key]
+	})
+	*err = batches(t, query, keys, columns, func(query, parameter string, _ int) error {
+		return each(ctx, t.session, func(row scanner) (bool, error) {
+			r, err := scan(row)
+			*list = append(*list, r)
+			return false, err
+		}, query, parameter)
+	})
+}
+
+// current reads the named rows and the holders of the named channels. CROSS JOIN keeps SQLite from
+// scanning the table: it looks up each key.
+func (t accessTx) current(
+	ctx context.Context, named svc.AccessNames, bare bool,
+) (current svc.Bundle, err error) {
+	current.Users, err = t.users(ctx, named, bare)
+	current.Groups, err = t.groups(ctx, named, err)
+	pick(ctx, t, &err, &current.ServiceAccounts, scanServiceAccount, named.ServiceAccounts,
+		columnOf, `SELECT `+serviceAccountColumns+` FROM {rows} j
+		CROSS JOIN svc_service_accounts a WHERE a.id = j.value->>0`)
+	pick(ctx, t, &err, &current.Policies, scanPolicy, named.Policies, columnOf,
+		`SELECT p.id, p.display_name, p.document FROM {rows} j
+		CROSS JOIN svc_policies p WHERE p.id = j.value->>0`)
+	pick(ctx, t, &err, &current.Attachments, scanAttachment, named.Attachments,
+		func(k svc.AttachmentKey) []any { return []any{k.Principal.Type, k.Principal.ID, k.PolicyID} },
+		`SELECT t.policy_id, t.principal_type, t.principal_id, t.priority FROM {rows} j
+		CROSS JOIN svc_attachments t WHERE t.principal_type = j.value->>0
+		AND t.principal_id = j.value->>1 AND t.policy_id = j.value->>2`)
+	pick(ctx, t, &err, &current.BankPolicies, scanBankPolicy, named.BankPolicies, columnOf,
+		`SELECT b.bank_id, b.document FROM {rows} j
+		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value->>0`)
 	return current, err
 }
 
-// pick reads the rows with these keys into list, each row once. When err is already set, it does
-// nothing.
-func pick[K comparable, R any](
-	ctx context.Context, err *error, keys []K, list *[]R, read func(context.Context, K) (R, error),
-) {
-	seen := map[K]bool{}
-	for _, key := range keys {
-		if *err != nil {
-			return
-		}
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		switch row, fault := read(ctx, key); {
-		case fault == nil:
-			*list = append(*list, row)
-		case !errors.Is(fault, svc.ErrNotFound):
-			*err = fault
-		}
+// users reads the named users and the holders of the named channels.
+func (t accessTx) users(
+	ctx context.Context, named svc.AccessNames, bare bool,
+) (users []svc.User, err error) {
+	ids := slices.Clone(named.Users)
+	pick(ctx, t, &err, &ids, scanText, named.Channels, func(c svc.Channel) []any {
+		return []any{c.Provider, c.SenderID}
+	}, `SELECT c.user_id FROM {rows} j CROSS JOIN svc_channels c
+		WHERE c.provider = j.value->>0 AND c.sender_id = j.value->>1`)
+	pick(ctx, t, &err, &users, scanUser, ids, columnOf,
+		`SELECT `+userColumns+` FROM {rows} j CROSS JOIN svc_users u WHERE u.id = j.value->>0`)
+	if bare {
+		return users, err
 	}
+	var channels []held
+	pick(ctx, t, &err, &channels, scanHeld, ids, columnOf,
+		`SELECT c.provider, c.sender_id, c.user_id FROM {rows} j
+		CROSS JOIN svc_channels c WHERE c.user_id = j.value->>0`)
+	place := places(users, func(u svc.User) string { return u.ID })
+	for _, c := range channels {
+		u := &users[place[c.user]]
+		u.Channels = append(u.Channels, c.Channel)
+	}
+	for _, u := range users {
+		slices.SortFunc(u.Channels, func(a, b svc.Channel) int {
+			return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
+		})
+	}
+	return users, err
 }
+
+// places returns the index of each row by its id.
+func places[R any](rows []R, id func(R) string) map[string]int {
+	place := make(map[string]int, len(rows))
+	for i, row := range rows {
+		place[id(row)] = i
+	}
+	return place
+}
+
+// groups reads the named groups and their named members. When err is already set, it does nothing.
+func (t accessTx) groups(
+	ctx context.Context, named svc.AccessNames, err error,
+) (groups []svc.Group, _ error) {
+	ids := slices.Concat(named.Groups, named.MembersOf)
+	for _, m := range named.Members {
+		ids = append(ids, m.Group)
+	}
+	pick(ctx, t, &err, &groups, scanGroup, ids, columnOf,
+		`SELECT g.id, g.display_name FROM {rows} j
+		CROSS JOIN svc_access_groups g WHERE g.id = j.value->>0`)
+	var members []svc.Membership
+	pick(ctx, t, &err, &members, scanMembership, named.MembersOf, columnOf,
+		`SELECT m.group_id, m.user_id FROM {rows} j
+		CROSS JOIN svc_group_members m WHERE m.group_id = j.value->>0`)
+	some := slices.DeleteFunc(slices.Clone(named.Members), func(m svc.Membership) bool {
+		return slices.Contains(named.MembersOf, m.Group)
+	})
+	pick(ctx, t, &err, &members, scanMembership, some, columnsOfMembership,
+		`SELECT m.group_id, m.user_id FROM {rows} j
+		CROSS JOIN svc_group_members m
+		WHERE m.group_id = j.value->>0 AND m.user_id = j.value->>1`)
+	place := places(groups, func(g svc.Group) string { return g.ID })
+	for _, m := range members {
+		g := &groups[place[m.Group]]
+		g.Members = append(g.Members, m.User)
+	}
+	for _, g := range groups {
+		slices.Sort(g.Members)
+	}
+	return groups, err
+}
+
+func columnOf(id string) []any { return []any{id} }
+
+func columnsOfMembership(m svc.Membership) []any { return []any{m.Group, m.User} }
 
 func scanText(row scanner) (text string, err error) {
 	err = row.Scan(&text)
 	return text, err
 }
 
-// writeAccess upserts rows; a row comes before the rows that refer to it. All users give up their
-// channels before any user takes one.
-func (s session) writeAccess(ctx context.Context, b svc.Bundle) error {
-	var err error
-	write(&err, b.Users, func(u svc.User) error { return s.writeUser(ctx, u) })
-	write(&err, b.Users, func(u svc.User) error { return s.writeChannels(ctx, u) })
-	write(&err, b.Groups, func(g svc.Group) error { return s.writeGroup(ctx, g) })
-	write(&err, b.Policies, func(p svc.Policy) error {
-		return s.hit(ctx, `INSERT INTO svc_policies (id, display_name, document) VALUES ($1, $2, $3)
-			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
-			document = excluded.document`,
-			p.ID, p.DisplayName, string(p.Document))
-	})
-	write(&err, b.ServiceAccounts, func(a svc.ServiceAccount) error {
-		return s.hit(ctx, `INSERT INTO svc_service_accounts
-			(id, display_name, owner_user_id, scoping_policy_id, inactive)
-			VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
-			owner_user_id = excluded.owner_user_id,
-			scoping_policy_id = excluded.scoping_policy_id, inactive = excluded.inactive`,
-			a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive))
-	})
-	write(&err, b.Attachments, func(a svc.Attachment) error {
-		return s.hit(ctx, `INSERT INTO svc_attachments
-			(principal_type, principal_id, policy_id, priority) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (principal_type, principal_id, policy_id)
-			DO UPDATE SET priority = excluded.priority`,
-			a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority)
-	})
-	write(&err, b.BankPolicies, func(p svc.BankPolicy) error {
-		return s.hit(ctx, `INSERT INTO svc_bank_policies (bank_id, document) VALUES ($1, $2)
-			ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`,
-			p.BankID, string(p.Document))
-	})
-	return err
+func scanMembership(row scanner) (m svc.Membership, err error) {
+	err = row.Scan(&m.Group, &m.User)
+	return m, err
 }
 
-// write calls fn with each row until err is set.
-func write[R any](err *error, rows []R, fn func(R) error) {
-	for i := 0; i < len(rows) && *err == nil; i++ {
-		*err = fn(rows[i])
+// held is a channel and the user who has it.
+type held struct {
+	svc.Channel
+	user string
+}
+
+func scanHeld(row scanner) (h held, err error) {
+	err = row.Scan(&h.Provider, &h.SenderID, &h.user)
+	return h, err
+}
+
+// put runs a statement that writes rows. When err is already set, it does nothing. It returns how
+// many rows the statement wrote.
+func put[R any](
+	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) []any, query string,
+) (written int64) {
+	if *err != nil {
+		return 0
 	}
+	*err = batches(t, query, rows, columns, func(query, parameter string, _ int) error {
+		n, err := t.exec(ctx, query, parameter)
+		written += n
+		return err
+	})
+	return written
 }
 
-func (s session) writeUser(ctx context.Context, u svc.User) error {
-	err := s.hit(ctx, `INSERT INTO svc_users (id, display_name, email, inactive)
-		VALUES ($1, $2, $3, $4)
+// write upserts rows; a row comes before the rows that refer to it. All users give up their
+// channels before any user takes one. WHERE true tells SQLite that no join follows.
+func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
+	put(ctx, t, &err, w.Users, func(u svc.User) []any {
+		return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive)}
+	}, `INSERT INTO svc_users (id, display_name, email, inactive)
+		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email,
-		inactive = excluded.inactive`,
-		u.ID, u.DisplayName, u.Email, flag(u.Inactive))
-	if err != nil {
-		return err
-	}
-	_, err = s.exec(ctx, `DELETE FROM svc_channels WHERE user_id = $1`, u.ID)
+		inactive = excluded.inactive`)
+	t.writeChannels(ctx, &err, w.Users)
+	put(ctx, t, &err, w.Groups, func(g svc.Group) []any {
+		return []any{g.ID, g.DisplayName}
+	}, `INSERT INTO svc_access_groups (id, display_name)
+		SELECT value->>0, value->>1 FROM {rows} WHERE true
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`)
+	put(ctx, t, &err, w.Leave, columnsOfMembership, `DELETE FROM svc_group_members
+		WHERE (group_id, user_id) IN (SELECT value->>0, value->>1 FROM {rows})`)
+	put(ctx, t, &err, w.Join, columnsOfMembership, `INSERT INTO svc_group_members (group_id, user_id)
+		SELECT value->>0, value->>1 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
+	put(ctx, t, &err, w.Policies, func(p svc.Policy) []any {
+		return []any{p.ID, p.DisplayName, string(p.Document)}
+	}, `INSERT INTO svc_policies (id, display_name, document)
+		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
+		document = excluded.document`)
+	put(ctx, t, &err, w.ServiceAccounts, func(a svc.ServiceAccount) []any {
+		return []any{a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive)}
+	}, `INSERT INTO svc_service_accounts
+		(id, display_name, owner_user_id, scoping_policy_id, inactive)
+		SELECT value->>0, value->>1, value->>2, value->>3, CAST(value->>4 AS BIGINT)
+		FROM {rows} WHERE true
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
+		owner_user_id = excluded.owner_user_id,
+		scoping_policy_id = excluded.scoping_policy_id, inactive = excluded.inactive`)
+	put(ctx, t, &err, w.Attachments, func(a svc.Attachment) []any {
+		return []any{a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority}
+	}, `INSERT INTO svc_attachments (principal_type, principal_id, policy_id, priority)
+		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM {rows} WHERE true
+		ON CONFLICT (principal_type, principal_id, policy_id)
+		DO UPDATE SET priority = excluded.priority`)
+	put(ctx, t, &err, w.BankPolicies, func(p svc.BankPolicy) []any {
+		return []any{p.BankID, string(p.Document)}
+	}, `INSERT INTO svc_bank_policies (bank_id, document)
+		SELECT value->>0, value->>1 FROM {rows} WHERE true
+		ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`)
 	return err
 }
 
-func (s session) writeChannels(ctx context.Context, u svc.User) error {
-	for _, channel := range u.Channels {
-		n, err := s.exec(ctx, `INSERT INTO svc_channels (provider, sender_id, user_id)
-			VALUES ($1, $2, $3)
-			ON CONFLICT (provider, sender_id) DO UPDATE SET user_id = excluded.user_id
-			WHERE svc_channels.user_id = excluded.user_id`,
-			channel.Provider, channel.SenderID, u.ID)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return fmt.Errorf("channel %q of %q is another user's",
-				channel.SenderID, channel.Provider)
+func (t accessTx) writeChannels(ctx context.Context, err *error, users []svc.User) {
+	put(ctx, t, err, users, func(u svc.User) []any { return []any{u.ID} },
+		`DELETE FROM svc_channels WHERE user_id IN (SELECT value->>0 FROM {rows})`)
+	var channels []held
+	for _, u := range users {
+		for _, channel := range u.Channels {
+			channels = append(channels, held{channel, u.ID})
 		}
 	}
-	return nil
-}
-
-func (s session) writeGroup(ctx context.Context, g svc.Group) error {
-	err := s.hit(ctx, `INSERT INTO svc_access_groups (id, display_name) VALUES ($1, $2)
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`, g.ID, g.DisplayName)
-	if err != nil {
-		return err
+	written := put(ctx, t, err, channels, func(h held) []any {
+		return []any{h.Provider, h.SenderID, h.user}
+	}, `INSERT INTO svc_channels (provider, sender_id, user_id)
+		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
+	if *err == nil && written < int64(len(channels)) {
+		*err = errors.New("a channel is another user's: remove it there first")
 	}
-	if _, err = s.exec(ctx, `DELETE FROM svc_group_members WHERE group_id = $1`, g.ID); err != nil {
-		return err
-	}
-	for _, member := range g.Members {
-		_, err = s.exec(ctx, `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2)
-			ON CONFLICT DO NOTHING`, g.ID, member)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // flag returns the stored form of a bool.

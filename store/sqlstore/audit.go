@@ -6,17 +6,17 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/extsvc/svc"
 )
 
-// The order of commits numbers the records, but their times may go back. The column latest holds
-// the latest time of a record and of all records before it. It never goes back, so an index finds
-// the first record that can be as late as a given time.
+// The order of commits numbers the records, but their times may go back. So records form spans of
+// 2,048 numbers. Each record has the earliest and the latest time from the start of its span to
+// itself. A small index has the last record of each span, so a list by time skips other spans.
 const (
-	auditColumns = `number, ` + eventColumns + `, previous, hash, latest`
-	auditWidth   = 16
+	auditColumns = `number, ` + eventColumns + `, previous, hash, earliest, latest`
+	auditWidth   = 17
+	auditSpan    = 2048 // also in the index svc_audit_spans
 )
 
 // AppendAudit implements [svc.AuditStore].
@@ -33,7 +33,7 @@ func (s *Store) AppendAudit(
 			return err
 		}
 		if last == nil {
-			last = &auditRow{latest: math.MinInt64}
+			last = &auditRow{}
 		}
 		records := last.followedBy(next(last.AuditRecord))
 		for len(records) > 0 {
@@ -52,14 +52,18 @@ func (s *Store) AppendAudit(
 // auditRow is a stored record.
 type auditRow struct {
 	svc.AuditRecord
-	latest int64
+	earliest, latest int64
 }
 
 // followedBy returns the rows for records, which follow r.
 func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 	rows := make([]auditRow, len(records))
 	for i, record := range records {
-		r = auditRow{record, max(r.latest, record.Time.UnixMicro())}
+		at := record.Time.UnixMicro()
+		if record.Number%auditSpan == 1 {
+			r.earliest, r.latest = at, at
+		}
+		r = auditRow{record, min(r.earliest, at), max(r.latest, at)}
 		rows[i] = r
 	}
 	return rows
@@ -68,14 +72,17 @@ func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 func recordArgs(rows []auditRow) (args []any) {
 	for _, r := range rows {
 		args = append(args, r.Number)
-		args = append(append(args, eventArgs(r.Event)...), r.Previous, r.Hash, r.latest)
+		args = append(append(args, eventArgs(r.Event)...), r.Previous, r.Hash)
+		args = append(args, r.earliest, r.latest)
 	}
 	return args
 }
 
 func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
-	columns := slices.Concat([]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.latest})
+	columns := slices.Concat(
+		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest},
+	)
 	if err := row.Scan(columns...); err != nil {
 		return r, err
 	}
@@ -88,32 +95,68 @@ func scanRecord(row scanner) (svc.AuditRecord, error) {
 	return r.AuditRecord, err
 }
 
-// AuditRecords implements [svc.AuditStore].
+// AuditRecords implements [svc.AuditStore]. A list by time reads one run of spans after the other.
 func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
-	query, args := selectRecords(page)
-	chunk, err := all(ctx, s.db.reading(), scanRecord, query, args...)
-	return chunk, s.fault(ctx, "list records", err)
+	records, timed := []svc.AuditRecord{}, !page.Since.IsZero() || !page.Until.IsZero()
+	page.Before = cmp.Or(page.Before, math.MaxInt64)
+	for {
+		query, args := selectRecords(page, timed)
+		run, err := all(ctx, s.db.reading(), scanRecord, query, args...)
+		records, page.Limit = append(records, run...), page.Limit-len(run)
+		if err != nil || page.Limit == 0 || !timed {
+			return records, s.fault(ctx, "list records", err)
+		}
+		last, err := one(ctx, s.db.reading(), scanNumber, nextRun, bounds(page)...)
+		if err != nil || last == 0 {
+			return records, s.fault(ctx, "list records", err)
+		}
+		page.Before = last + 1
+	}
 }
 
-// firstSince skips, without reading them, all records before the first that can be as late as $1.
-const firstSince = ` AND number >= COALESCE((SELECT number FROM svc_audit
-	WHERE latest >= $1 ORDER BY latest, number LIMIT 1), 9223372036854775807)`
+// A run is spans in a row that can have records from time $1 until $2. The newest run ends before
+// number $3; the span of that number and an incomplete span belong to it.
+const (
+	// beforeRun is the last number before the newest run.
+	beforeRun = `(SELECT MAX(number) FROM svc_audit
+		WHERE number % 2048 = 0 AND (latest < $1 OR earliest >= $2) AND number < $3)`
+	// nextRun selects the last number of the next run; 0: there is none.
+	nextRun = `SELECT COALESCE(MAX(number), 0) FROM svc_audit
+		WHERE number % 2048 = 0 AND latest >= $1 AND earliest < $2 AND number < ` + beforeRun
+	inRun = `happened_at >= $1 AND happened_at < $2 AND number > COALESCE(` + beforeRun + `, 0) AND `
+)
 
-func selectRecords(page svc.AuditQuery) (query string, args []any) {
-	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE number < $1`
-	args = []any{cmp.Or(page.Before, math.MaxInt64)}
-	where := func(given bool, conditions string, value any) {
-		if given {
-			args = append(args, value)
-			query += strings.ReplaceAll(conditions, "$1", "$"+strconv.Itoa(len(args)))
+// bounds returns the times of a page, and the number before which it begins.
+func bounds(page svc.AuditQuery) []any {
+	since, until := int64(math.MinInt64), int64(math.MaxInt64)
+	if !page.Since.IsZero() {
+		since = page.Since.UnixMicro()
+	}
+	if !page.Until.IsZero() {
+		until = page.Until.UnixMicro()
+	}
+	return []any{since, until, page.Before}
+}
+
+func selectRecords(page svc.AuditQuery, timed bool) (query string, args []any) {
+	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE `
+	if timed {
+		query, args = query+inRun, bounds(page)
+	}
+	where := func(condition string, value any) {
+		args = append(args, value)
+		query += condition + "$" + strconv.Itoa(len(args))
+	}
+	where("number < ", page.Before)
+	equal := func(column, value string) {
+		if value != "" {
+			where(" AND "+column+" = ", value)
 		}
 	}
-	where(page.ActorKind != "", " AND actor_kind = $1", page.ActorKind)
-	where(page.ActorID != "", " AND actor_id = $1", page.ActorID)
-	where(page.TargetKind != "", " AND target_kind = $1", page.TargetKind)
-	where(page.TargetID != "", " AND target_id = $1", page.TargetID)
-	where(!page.Since.IsZero(), " AND happened_at >= $1"+firstSince, page.Since.UnixMicro())
-	where(!page.Until.IsZero(), " AND happened_at < $1", page.Until.UnixMicro())
-	args = append(args, page.Limit)
-	return query + " ORDER BY number DESC LIMIT ($" + strconv.Itoa(len(args)) + " + 0)", args
+	equal("actor_kind", string(page.ActorKind))
+	equal("actor_id", page.ActorID)
+	equal("target_kind", string(page.TargetKind))
+	equal("target_id", page.TargetID)
+	where(" ORDER BY number DESC LIMIT 0 + ", page.Limit)
+	return query, args
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +21,7 @@ const (
 
 	patience      = 500 * time.Millisecond // the wait of AwaitChange
 	usualRows     = 64                     // the default of Dialect.Rows
-	changeColumns = 7                      // parameters in a row
+	changeColumns = 8                      // parameters in a row
 )
 
 var errNoGeneration = errors.New(
@@ -41,17 +42,34 @@ func (s *Store) changeMany(
 	ctx context.Context, doing string,
 	fn func(ctx context.Context, tx session) ([]svc.Target, error),
 ) error {
+	return s.mutate(ctx, doing, func(ctx context.Context, tx session) (mutation, error) {
+		targets, err := fn(ctx, tx)
+		return mutation{Targets: targets}, err
+	})
+}
+
+// mutation is what one mutation changed, as Changes then reports it.
+type mutation struct {
+	Targets []svc.Target `json:",omitempty"`
+	Renamed []svc.Target `json:",omitempty"`
+}
+
+// mutate is changeMany for a change that also renames rows.
+func (s *Store) mutate(
+	ctx context.Context, doing string,
+	fn func(ctx context.Context, tx session) (mutation, error),
+) error {
 	untold := false
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
-		targets, err := fn(ctx, tx)
+		m, err := fn(ctx, tx)
 		switch {
 		case err != nil:
 			return err
 		case tx.changed != nil:
-			*tx.changed = append(*tx.changed, targets)
+			*tx.changed = append(*tx.changed, m)
 			return nil
 		}
-		untold, err = s.record(ctx, tx, targets)
+		untold, err = s.record(ctx, tx, m)
 		return err
 	})
 	if err == nil {
@@ -73,10 +91,10 @@ func (s *Store) committed(untold bool) {
 // All statements may wait for the commit, so that no other writer waits for answers to this one.
 // untold: another notification was sent just now, so this one must come later.
 func (s *Store) record(
-	ctx context.Context, tx session, mutations ...[]svc.Target,
+	ctx context.Context, tx session, mutations ...mutation,
 ) (untold bool, err error) {
-	for _, targets := range mutations {
-		if err := tx.increment(ctx, targets, s.dialect); err != nil {
+	for _, m := range mutations {
+		if err := tx.increment(ctx, m, s.dialect); err != nil {
 			return false, err
 		}
 	}
@@ -95,11 +113,12 @@ func (s *Store) record(
 // increment increments the generation and stores targets under it. Every generation has a row: the
 // changes of a generation without one are forgotten. When the row of the generation is missing, the
 // insertion fails.
-func (s session) increment(ctx context.Context, targets []svc.Target, dialect Dialect) error {
+func (s session) increment(ctx context.Context, m mutation, dialect Dialect) error {
+	targets := slices.Concat(m.Targets, m.Renamed)
 	err := s.later(ctx, nil, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`)
 	for from := 0; from < len(targets) && err == nil; {
 		rows := dialect.rowsAtOnce(len(targets) - from)
-		args := changeArgs(from, targets[from:from+rows])
+		args := changeArgs(from, len(m.Targets), targets[from:from+rows])
 		err = s.later(ctx, nil, insertChanges(rows), args...)
 		from += rows
 	}
@@ -126,7 +145,7 @@ func (d Dialect) rowsAtOnce(n int) int {
 // insertChanges inserts rows under the current generation, which the statement reads itself.
 func insertChanges(rows int) string {
 	return `INSERT INTO svc_changes
-		(generation, position, kind, id, scope, owner, holder_kind, holder_id) VALUES ` +
+		(generation, position, kind, id, scope, owner, holder_kind, holder_id, renamed) VALUES ` +
 		values(rows, changeColumns, "("+selectGeneration+"), ")
 }
 
@@ -144,9 +163,11 @@ func values(rows, columns int, begin string) string {
 	return strings.TrimSuffix(b.String(), ", ")
 }
 
-func changeArgs(position int, targets []svc.Target) (args []any) {
+// changeArgs returns the parameters of targets from a position on. From plain on they are renamed.
+func changeArgs(position, plain int, targets []svc.Target) (args []any) {
 	for i, t := range targets {
-		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
+		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID,
+			flag(position+i >= plain))
 	}
 	return args
 }
@@ -154,15 +175,25 @@ func changeArgs(position int, targets []svc.Target) (args []any) {
 // Changes implements [svc.ChangeStore]. The follower of a Service may get what the Store has heard,
 // which may lack the latest commits. All other callers get the answer of the database.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	if follower.Is(ctx) {
-		if changes, ok := s.heard.since(since); ok {
-			return changes, nil
-		}
+	if !follower.Is(ctx) {
+		changes, err := s.db.reading().changes(ctx, since)
+		return changes, s.fault(ctx, "read changes", err)
+	}
+	if changes, ok := s.heard.since(since); ok {
+		return changes, nil
 	}
 	answered := s.heard.asks()
+	changes, err := s.db.reading().changes(ctx, since)
+	if err == nil {
+		answered()
+	}
+	return changes, s.fault(ctx, "read changes", err)
+}
+
+func (s session) changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	var changes svc.StoreChanges
 	last, rows := since, 0
-	err := each(ctx, s.db.reading(), func(row scanner) (enough bool, err error) {
+	err := each(ctx, s, func(row scanner) (enough bool, err error) {
 		var change changeRow
 		err = row.Scan(change.columns(&changes.Generation)...)
 		if rows++; err != nil || change.generation == nil {
@@ -172,21 +203,21 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 			return true, nil
 		}
 		last = *change.generation
-		if target := change.target(); target.Kind != "" {
+		switch target := change.target(); {
+		case *change.renamed != 0:
+			changes.Renamed = append(changes.Renamed, target)
+		case target.Kind != "":
 			changes.Targets = append(changes.Targets, target)
 		}
 		return false, nil
-	}, `SELECT g.value, c.generation, c.kind, c.id, c.scope, c.owner, c.holder_kind, c.holder_id
-		FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
+	}, `SELECT g.value, c.generation, c.kind, c.id, c.scope, c.owner, c.holder_kind, c.holder_id,
+		c.renamed FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
 		WHERE g.id = 1 ORDER BY c.generation, c.position`, since)
 	if err == nil && rows == 0 {
 		err = errNoGeneration
 	}
 	if err != nil {
-		return svc.StoreChanges{}, s.fault(ctx, "read changes", err)
-	}
-	if follower.Is(ctx) {
-		answered()
+		return svc.StoreChanges{}, err
 	}
 	if last != changes.Generation {
 		return svc.StoreChanges{Generation: changes.Generation, Reset: true}, nil
@@ -196,13 +227,13 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 
 // changeRow holds the columns of a change. All are null when the join found none.
 type changeRow struct {
-	generation                                   *int64
+	generation, renamed                          *int64
 	kind, id, scope, owner, holderKind, holderID *string
 }
 
 func (r *changeRow) columns(generation *int64) []any {
 	return []any{generation, &r.generation, &r.kind, &r.id, &r.scope, &r.owner,
-		&r.holderKind, &r.holderID}
+		&r.holderKind, &r.holderID, &r.renamed}
 }
 
 func (r *changeRow) target() svc.Target {
@@ -245,6 +276,9 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 		return nil
 	}
 }
+
+// Look implements [svc.LookStore]. Package store/sqlite has a cheap look, other databases have none.
+func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }
 
 // Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed,
 // unless the notifications reach [Store.Hear]. A false alarm does no harm.

@@ -67,7 +67,7 @@ func (s *Store) tell() error {
 
 // told returns the text that tells other processes of mutations. "[]" says too little: their
 // targets are many.
-func told(mutations [][]svc.Target) string {
+func told(mutations []mutation) string {
 	text, err := json.Marshal(mutations)
 	if err != nil || len(text) > tellMost {
 		return "[]"
@@ -82,9 +82,9 @@ type heard struct {
 	mu        sync.Mutex
 	listening bool
 	resets    int
-	asked     time.Time      // when a follower last asked the database; zero: not since the reset
-	until     int64          // the latest generation heard; 0: none
-	mutations [][]svc.Target // those of the generations up to until
+	asked     time.Time  // when a follower last asked the database; zero: not since the reset
+	until     int64      // the latest generation heard; 0: none
+	mutations []mutation // those of the generations up to until
 }
 
 // reset forgets all: notifications may have been missed.
@@ -97,7 +97,7 @@ func (h *heard) reset(listening bool) {
 
 // hear adds the mutations of the generations up to one. What it has of earlier generations it keeps
 // only when no generation is missing between.
-func (h *heard) hear(generation int64, mutations [][]svc.Target) {
+func (h *heard) hear(generation int64, mutations []mutation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until+int64(len(mutations)) != generation {
@@ -140,8 +140,16 @@ func (h *heard) since(generation int64) (svc.StoreChanges, bool) {
 	if !h.sure() || news < 1 || news > int64(len(h.mutations)) {
 		return svc.StoreChanges{}, false
 	}
-	latest := h.mutations[len(h.mutations)-int(news):]
-	return svc.StoreChanges{Generation: h.until, Targets: slices.Concat(latest...)}, true
+	changes := svc.StoreChanges{Generation: h.until}
+	for _, m := range h.mutations[len(h.mutations)-int(news):] {
+		for _, target := range m.Targets {
+			if target.Kind != "" {
+				changes.Targets = append(changes.Targets, target)
+			}
+		}
+		changes.Renamed = append(changes.Renamed, m.Renamed...)
+	}
+	return changes, true
 }
 
 // Listening says whether notifications of other processes reach [Store.Hear] from now on. Call it
@@ -158,7 +166,7 @@ func (s *Store) Listening(on bool) {
 func (s *Store) Hear(notification string) error {
 	number, text, _ := strings.Cut(notification, " ")
 	generation, err := strconv.ParseInt(number, 10, 64)
-	var mutations [][]svc.Target
+	var mutations []mutation
 	if err := cmp.Or(err, json.Unmarshal([]byte(text), &mutations)); err != nil {
 		return fmt.Errorf("a notification cannot be read: %w", err)
 	}

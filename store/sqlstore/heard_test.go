@@ -10,7 +10,9 @@ import (
 )
 
 // target returns a mutation of one user.
-func target(id string) []svc.Target { return []svc.Target{{Kind: svc.TargetUser, ID: id}} }
+func target(id string) mutation {
+	return mutation{Targets: []svc.Target{{Kind: svc.TargetUser, ID: id}}}
+}
 
 // follows returns a Store that listens and has asked its database.
 func follows() *Store {
@@ -37,7 +39,7 @@ func ids(s *Store, since int64) (string, int64) {
 func TestHeard(t *testing.T) {
 	type told struct {
 		generation int64
-		mutations  [][]svc.Target
+		mutations  []mutation
 	}
 	a, b, c := target("a"), target("b"), target("c")
 	for name, test := range map[string]struct {
@@ -46,18 +48,18 @@ func TestHeard(t *testing.T) {
 		want  string
 	}{
 		"nothing":              {nil, 5, "ask"},
-		"the next":             {[]told{{6, [][]svc.Target{a}}}, 5, "a"},
-		"three in a row":       {[]told{{6, [][]svc.Target{a}}, {7, [][]svc.Target{b}}, {8, [][]svc.Target{c}}}, 5, "a b c"},
-		"the last of them":     {[]told{{6, [][]svc.Target{a}}, {7, [][]svc.Target{b}}, {8, [][]svc.Target{c}}}, 7, "c"},
-		"known already":        {[]told{{6, [][]svc.Target{a}}}, 6, "ask"},
-		"one transaction":      {[]told{{8, [][]svc.Target{a, b, c}}}, 6, "b c"},
-		"a gap":                {[]told{{6, [][]svc.Target{a}}, {8, [][]svc.Target{c}}}, 5, "ask"},
-		"after the gap":        {[]told{{6, [][]svc.Target{a}}, {8, [][]svc.Target{c}}}, 7, "c"},
-		"too much to tell":     {[]told{{6, [][]svc.Target{a}}, {7, nil}}, 5, "ask"},
-		"after too much":       {[]told{{7, nil}, {8, [][]svc.Target{c}}}, 7, "c"},
-		"told twice":           {[]told{{6, [][]svc.Target{a}}, {6, [][]svc.Target{a}}}, 5, "a"},
-		"a restored database":  {[]told{{6, [][]svc.Target{a}}, {3, [][]svc.Target{b}}}, 5, "ask"},
-		"before the first one": {[]told{{6, [][]svc.Target{a}}}, 4, "ask"},
+		"the next":             {[]told{{6, []mutation{a}}}, 5, "a"},
+		"three in a row":       {[]told{{6, []mutation{a}}, {7, []mutation{b}}, {8, []mutation{c}}}, 5, "a b c"},
+		"the last of them":     {[]told{{6, []mutation{a}}, {7, []mutation{b}}, {8, []mutation{c}}}, 7, "c"},
+		"known already":        {[]told{{6, []mutation{a}}}, 6, "ask"},
+		"one transaction":      {[]told{{8, []mutation{a, b, c}}}, 6, "b c"},
+		"a gap":                {[]told{{6, []mutation{a}}, {8, []mutation{c}}}, 5, "ask"},
+		"after the gap":        {[]told{{6, []mutation{a}}, {8, []mutation{c}}}, 7, "c"},
+		"too much to tell":     {[]told{{6, []mutation{a}}, {7, nil}}, 5, "ask"},
+		"after too much":       {[]told{{7, nil}, {8, []mutation{c}}}, 7, "c"},
+		"told twice":           {[]told{{6, []mutation{a}}, {6, []mutation{a}}}, 5, "a"},
+		"a restored database":  {[]told{{6, []mutation{a}}, {3, []mutation{b}}}, 5, "ask"},
+		"before the first one": {[]told{{6, []mutation{a}}}, 4, "ask"},
 	} {
 		s := follows()
 		for _, n := range test.told {
@@ -79,7 +81,7 @@ func TestHeardIsNotTrusted(t *testing.T) {
 	} {
 		s := follows()
 		spoil(s)
-		s.heard.hear(6, [][]svc.Target{target("a")})
+		s.heard.hear(6, []mutation{target("a")})
 		if have, _ := ids(s, 5); have != "ask" {
 			t.Errorf("after %s: %q", name, have)
 		}
@@ -89,7 +91,7 @@ func TestHeardIsNotTrusted(t *testing.T) {
 func TestHeardIsBounded(t *testing.T) {
 	s := follows()
 	for g := range int64(10 * heardMost) {
-		s.heard.hear(g+1, [][]svc.Target{target("a")})
+		s.heard.hear(g+1, []mutation{target("a")})
 	}
 	if n := len(s.heard.mutations); n != heardMost {
 		t.Errorf("%d generations are kept", n)
@@ -106,7 +108,7 @@ func TestToldIsHeard(t *testing.T) {
 		Holder: svc.Identity{Kind: svc.KindUser, ID: "h"},
 	}
 	for n, want := range map[int]int{0: 0, 1: 1, 20: 20, 1000: 0} {
-		text := told([][]svc.Target{slices.Repeat([]svc.Target{some}, n)})
+		text := told([]mutation{{slices.Repeat([]svc.Target{some}, n), []svc.Target{some}}})
 		if len(text) > tellMost {
 			t.Errorf("%d targets take %d bytes", n, len(text))
 		}
@@ -115,7 +117,7 @@ func TestToldIsHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 		changes, _ := s.heard.since(5)
-		if len(changes.Targets) != want || want > 0 && changes.Targets[want-1] != some {
+		if len(changes.Targets) != want || n < 1000 && changes.Renamed[0] != some || want > 0 && changes.Targets[want-1] != some {
 			t.Errorf("%d targets: heard %v", n, changes.Targets)
 		}
 	}

@@ -16,7 +16,7 @@ type session struct {
 	tx   *sql.Tx              // nil: each statement is a transaction of its own
 	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a pool or a tx
 
-	changed *[][]svc.Target // collects targets for the end of Atomically; nil: record them at once
+	changed *[]mutation // collects mutations for the end of Atomically; nil: record them at once
 
 	hearing *hearing // limits the waits of all statements of tx; nil: each has its own limit
 	silence *silence // limits the wait of each statement; nil: no limit
@@ -232,6 +232,7 @@ func each(
 		}
 		defer rows.Close()
 		for rows.Next() {
+			_ = h.pause(nil) // scan may call the caller's function
 			if enough, err := scan(rows); err != nil || enough {
 				return err
 			}

@@ -25,6 +25,9 @@ type Dialect struct {
 	// 2,704 bytes. The list of installed templates is then read from its table; without a limit an
 	// index holds the whole list.
 	NarrowIndexes bool
+	// Elements is the function that returns the elements of a JSON array as rows with a column
+	// value: json_array_elements in PostgreSQL. Empty means json_each, as in SQLite.
+	Elements string
 	// Lock is a statement that makes a migration wait for the migrations of other processes. The
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
 	// the pool that write wait for each other.
@@ -140,6 +143,11 @@ func (s *Store) transact(ctx context.Context, doing string, fn work) error {
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
+	return s.outcome(ctx, doing, err)
+}
+
+// outcome returns the error of a caller's function as it is, and others as faults.
+func (s *Store) outcome(ctx context.Context, doing string, err error) error {
 	if refused, ok := errors.AsType[refusal](err); ok {
 		return refused.error
 	}
@@ -148,7 +156,7 @@ func (s *Store) transact(ctx context.Context, doing string, fn work) error {
 
 // snapshot runs fn in a transaction that only reads and sees one state of the database.
 func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
-	return s.fault(ctx, doing, s.db.snapshot(ctx, fn))
+	return s.outcome(ctx, doing, s.db.snapshot(ctx, fn))
 }
 
 // fault adds the action to err, and marks errors that a later try may avoid. When ctx ended the

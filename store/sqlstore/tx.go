@@ -38,7 +38,7 @@ func (s *Store) Atomically(
 ) error {
 	untold := false
 	err := s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
-		var changed [][]svc.Target
+		var changed []mutation
 		calls := &joinedTx{tx: tx}
 		calls.tx.changed = &changed
 		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)

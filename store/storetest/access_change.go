@@ -17,8 +17,13 @@ var changeAccessRules = []rule{
 		b.BankPolicies = []svc.BankPolicy{newBank("bank", `{"n":1.0}`), newBank("other", `{}`)}
 		c.apply(b)
 		got := sortedBundle(c.current(svc.AccessNames{
-			Users:           []string{"carol", "nobody", "alice", "carol"},
-			Groups:          []string{"hers", "none", "hers", "empty"},
+			Users:     []string{"carol", "nobody", "alice", "carol"},
+			Groups:    []string{"hers", "none", "empty", "not hers"},
+			MembersOf: []string{"hers", "none", "hers"},
+			Members: []svc.Membership{
+				{Group: "hers", User: "bob"}, {Group: "empty", User: "bob"},
+				{Group: "none", User: "bob"}, {Group: "hers", User: "carol"},
+			},
 			ServiceAccounts: []string{"bot", "none", "alice", "bot"},
 			Policies:        []string{"c", "none", "c", "a"},
 			BankPolicies:    []string{"bank", "none", "bank"},
@@ -32,7 +37,7 @@ var changeAccessRules = []rule{
 		c.same("current", got, svc.Bundle{
 			Users: []svc.User{b.Users[0], b.Users[2]},
 			Groups: []svc.Group{
-				{ID: "empty"}, {ID: "hers", Members: []string{"alice", "bob"}},
+				{ID: "empty"}, {ID: "hers", Members: []string{"alice", "bob"}}, {ID: "not hers"},
 			},
 			ServiceAccounts: []svc.ServiceAccount{b.ServiceAccounts[0]},
 			Policies:        []svc.Policy{newPolicy("a"), newPolicy("c")},
@@ -75,7 +80,7 @@ var changeAccessRules = []rule{
 		})
 		slices.SortFunc(channels, compareChannels)
 		current := sortedBundle(c.current(svc.AccessNames{
-			Users: []string{"many", "a"}, Groups: []string{"many", "empty"},
+			Users: []string{"many", "a"}, MembersOf: []string{"many", "empty"},
 		}))
 		c.same("channels", current.Users[1].Channels, channels)
 		c.same("members", current.Groups[1].Members, odd)
@@ -94,7 +99,7 @@ var changeAccessRules = []rule{
 				Channels: []svc.Channel{{Provider: "chat", SenderID: "2"}},
 			}},
 			Groups: []svc.Group{
-				{ID: "hers", DisplayName: "New", Members: []string{"alice", "carol"}},
+				{ID: "hers", DisplayName: "New", Members: []string{"alice", "bob"}},
 			},
 			ServiceAccounts: []svc.ServiceAccount{
 				{ID: "bot", DisplayName: "New", OwnerUserID: "bob", Inactive: true},
@@ -122,33 +127,96 @@ var changeAccessRules = []rule{
 		}
 		c.same("rows", sortedBundle(c.current(allOf(before))), sortedBundle(before))
 	}},
-	{"a user has exactly the channels written last, " +
-		"and a group exactly the members written last", func(c *checker) {
+	{"ChangeAccess passes of a group the named memberships alone, or all its members", func(
+		c *checker,
+	) {
+		c.apply(svc.Bundle{
+			Users: users("a", "b", "c"),
+			Groups: []svc.Group{
+				{ID: "g", Members: []string{"a", "b"}}, {ID: "h", Members: []string{"a", "c"}},
+			},
+		})
+		some := []svc.Membership{
+			{Group: "g", User: "b"}, {Group: "h", User: "c"}, {Group: "g", User: "c"},
+			{Group: "h", User: "a"}, {Group: "g", User: "nobody"}, {Group: "none", User: "a"},
+			{Group: "g", User: "b"},
+		}
+		for _, read := range []struct {
+			named svc.AccessNames
+			g, h  []string
+		}{
+			{svc.AccessNames{Groups: []string{"g", "h"}}, nil, nil},
+			{svc.AccessNames{Members: some}, []string{"b"}, []string{"a", "c"}},
+			{svc.AccessNames{Members: some, MembersOf: []string{"g"}},
+				[]string{"a", "b"}, []string{"a", "c"}},
+			{svc.AccessNames{MembersOf: []string{"h"}, Groups: []string{"g", "h"}},
+				nil, []string{"a", "c"}},
+		} {
+			groups := sortedBundle(c.current(read.named)).Groups
+			c.same("groups", groups, []svc.Group{
+				{ID: "g", Members: read.g}, {ID: "h", Members: read.h},
+			})
+			if groups[0].Members == nil {
+				c.fail("a group's members are nil")
+			}
+		}
+	}},
+	{"ChangeAccess adds the memberships of Join and removes those of Leave, " +
+		"whether they exist or not, and ignores Members", func(c *checker) {
+		c.apply(svc.Bundle{
+			Users: users("a", "b", "c", "d"),
+			Groups: []svc.Group{
+				{ID: "g", Members: []string{"a", "b", "d"}}, {ID: "h", Members: []string{"a"}},
+			},
+		})
+		c.write(svc.AccessWrite{
+			Bundle: svc.Bundle{Groups: []svc.Group{
+				{ID: "g", DisplayName: "New", Members: []string{"b"}}, {ID: "i"},
+			}},
+			Join: []svc.Membership{
+				{Group: "g", User: "c"}, {Group: "g", User: "d"}, {Group: "i", User: "a"},
+			},
+			Leave: []svc.Membership{
+				{Group: "g", User: "b"}, {Group: "h", User: "b"}, {Group: "i", User: "c"},
+			},
+			Targets: []svc.Target{{Kind: svc.TargetAccess}},
+		})
+		c.same("groups", c.allAccess().Groups, []svc.Group{
+			{ID: "g", DisplayName: "New", Members: []string{"a", "c", "d"}},
+			{ID: "h", Members: []string{"a"}}, {ID: "i", Members: []string{"a"}},
+		})
+	}},
+	{"a change of access with Join or Leave alone is written", func(c *checker) {
+		member := svc.Membership{Group: "hers", User: "carol"}
+		c.apply(household())
+		c.write(svc.AccessWrite{
+			Join: []svc.Membership{member}, Targets: []svc.Target{joined(member)},
+		})
+		named := svc.AccessNames{Members: []svc.Membership{member}}
+		c.same("after Join", c.current(named).Groups[0].Members, []string{"carol"})
+		c.write(svc.AccessWrite{
+			Leave: []svc.Membership{member}, Targets: []svc.Target{joined(member)},
+		})
+		c.same("after Leave", len(c.current(named).Groups[0].Members), 0)
+	}},
+	{"a user has exactly the channels written last", func(c *checker) {
 		channel := func(id string) svc.Channel { return svc.Channel{Provider: "p", SenderID: id} }
 		c.apply(svc.Bundle{
 			Users: append(users("bob", "carol"), svc.User{
 				ID: "alice", Channels: []svc.Channel{channel("1"), channel("2")},
 			}),
-			Groups: []svc.Group{{ID: "g", Members: []string{"alice", "bob"}}},
 		})
 		c.apply(svc.Bundle{
-			Users:  []svc.User{{ID: "alice", Channels: []svc.Channel{channel("2"), channel("3")}}},
-			Groups: []svc.Group{{ID: "g", Members: []string{"carol", "bob"}}},
+			Users: []svc.User{{ID: "alice", Channels: []svc.Channel{channel("2"), channel("3")}}},
 		})
 		for id, holder := range map[string]*svc.User{
 			"1": nil, "2": {ID: "alice"}, "3": {ID: "alice"},
 		} {
 			c.same("holder of "+id, c.access(svc.AccessQuery{Channel: channel(id)}).User, holder)
 		}
-		named := svc.AccessNames{Users: []string{"alice"}, Groups: []string{"g"}}
-		c.same("members", c.current(named).Groups[0].Members, []string{"bob", "carol"})
-		c.apply(svc.Bundle{
-			Users:  []svc.User{{ID: "alice", Channels: []svc.Channel{}}},
-			Groups: []svc.Group{{ID: "g", Members: []string{}}},
-		})
-		current := c.current(named)
+		c.apply(svc.Bundle{Users: []svc.User{{ID: "alice", Channels: []svc.Channel{}}}})
+		current := c.current(svc.AccessNames{Users: []string{"alice"}})
 		c.same("channels after clearing", current.Users[0].Channels, []svc.Channel{})
-		c.same("members after clearing", current.Groups[0].Members, []string{})
 	}},
 	{"a user has the grants of a group exactly while it is a member", func(c *checker) {
 		c.apply(svc.Bundle{
@@ -156,11 +224,14 @@ var changeAccessRules = []rule{
 			Policies:    []svc.Policy{newPolicy("p")},
 			Attachments: []svc.Attachment{attach("p", svc.GrantedToGroup, "g", 0)},
 		})
-		for _, members := range [][]string{{}, {"alice"}, {}} {
-			c.apply(svc.Bundle{Groups: []svc.Group{{ID: "g", Members: members}}})
-			grants := c.access(svc.AccessQuery{Identity: alice}).Grants
-			c.same("number of grants", len(grants), len(members))
-		}
+		number := func() int { return len(c.access(svc.AccessQuery{Identity: alice}).Grants) }
+		member := []svc.Membership{{Group: "g", User: "alice"}}
+		targets := []svc.Target{joined(member[0])}
+		c.same("number of grants before", number(), 0)
+		c.write(svc.AccessWrite{Join: member, Targets: targets})
+		c.same("number of grants of the member", number(), 1)
+		c.write(svc.AccessWrite{Leave: member, Targets: targets})
+		c.same("number of grants afterwards", number(), 0)
 	}},
 	{"one change can move a channel between users, " +
 		"listed in either order, and swap two channels", func(c *checker) {
@@ -202,8 +273,8 @@ var changeAccessRules = []rule{
 	{"ChangeAccess returns the error of change unwrapped and writes nothing", func(c *checker) {
 		c.apply(household())
 		before := c.current(allOf(household()))
-		err := c.ChangeAccess(c.ctx, allOf(household()), func(svc.Bundle) (svc.Bundle, error) {
-			return upheaval(), errRefused
+		err := c.ChangeAccess(c.ctx, allOf(household()), func(svc.Bundle) (svc.AccessWrite, error) {
+			return upheaval().Write(), errRefused
 		})
 		if err != errRefused {
 			c.fail("ChangeAccess returned %v, want exactly %v", err, errRefused)
@@ -215,7 +286,7 @@ var changeAccessRules = []rule{
 		c.apply(household())
 		before := c.current(allOf(household()))
 		c.panics(func() {
-			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
+			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 				panic(errRefused)
 			}))
 		})
@@ -233,27 +304,24 @@ var changeAccessRules = []rule{
 		c.apply(household())
 		before, generation := c.current(allOf(household())), c.generation()
 		named := allOf(household())
-		c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+		c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 			current.Users[0].DisplayName, current.Groups[0].Members[0] = "changed", "changed"
 			current.Policies[0].Document[0] = '['
-			return svc.Bundle{Users: []svc.User{}, Groups: []svc.Group{}}, nil
+			return svc.Bundle{Users: []svc.User{}, Groups: []svc.Group{}}.Write(), nil
 		}))
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.same("generation", c.generation(), generation)
 	}},
 	{"concurrent changes of access are serialized: none is lost", func(c *checker) {
-		c.apply(svc.Bundle{Users: users("alice"), Groups: []svc.Group{{ID: "g"}}})
-		named := svc.AccessNames{Groups: []string{"g"}}
-		c.together(5, func(i, j int) error {
-			id := fmt.Sprintf("%d-%d", i, j)
-			return c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
-				members := append(current.Groups[0].Members, id)
-				return svc.Bundle{
-					Users: users(id), Groups: []svc.Group{{ID: "g", Members: members}},
-				}, nil
+		c.apply(svc.Bundle{Users: []svc.User{{ID: "alice"}}})
+		named := svc.AccessNames{Users: []string{"alice"}}
+		c.together(5, func(int, int) error {
+			return c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
+				current.Users[0].DisplayName += "."
+				return current.Write(), nil
 			})
 		})
-		c.same("number of members", len(c.current(named).Groups[0].Members), racers*5)
+		c.same("number of changes", len(c.current(named).Users[0].DisplayName), racers*5)
 	}},
 }
 
@@ -290,7 +358,7 @@ func upheaval() svc.Bundle {
 // allOf names all rows of a bundle.
 func allOf(b svc.Bundle) svc.AccessNames {
 	return svc.AccessNames{
-		Users: column(b.Users, userID), Groups: column(b.Groups, groupID),
+		Users: column(b.Users, userID), MembersOf: column(b.Groups, groupID),
 		ServiceAccounts: column(b.ServiceAccounts, accountID),
 		Policies:        column(b.Policies, policyID), BankPolicies: column(b.BankPolicies, bankID),
 		Attachments: column(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {

@@ -27,17 +27,20 @@ var snapshotRules = []rule{
 		}
 	}},
 	{"Access of a user returns the user without channels, " +
-		"and the grants of the user and of its groups", func(c *checker) {
+		"its groups, and the grants of the user and of its groups", func(c *checker) {
 		c.apply(household())
+		c.apply(svc.Bundle{Groups: []svc.Group{{ID: "without attachments", Members: []string{"alice"}}}})
 		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{
-			User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants(),
+			User:   &svc.User{ID: "alice", Email: new("a@b.example")},
+			Groups: []string{"hers", "without attachments"}, Grants: alicesGrants(),
 		})
 	}},
 	{"Access of a channel equals Access of the user that holds it", func(c *checker) {
 		c.apply(household())
 		c.snapshot(svc.AccessQuery{Channel: svc.Channel{Provider: "chat", SenderID: "1"}},
 			svc.AccessSnapshot{
-				User: &svc.User{ID: "alice", Email: new("a@b.example")}, Grants: alicesGrants(),
+				User:   &svc.User{ID: "alice", Email: new("a@b.example")},
+				Groups: []string{"hers"}, Grants: alicesGrants(),
 			})
 		for _, channel := range []svc.Channel{
 			{Provider: "chat", SenderID: "2"}, {Provider: "Chat", SenderID: "1"},
@@ -89,7 +92,8 @@ var snapshotRules = []rule{
 		}
 		c.snapshot(svc.AccessQuery{Identity: asAccount("bot")}, svc.AccessSnapshot{
 			ServiceAccount: &bot, User: &svc.User{ID: "alice", Email: new("a@b.example")},
-			Grants: alicesGrants(), Scoping: new(newPolicy("narrow")),
+			Groups: []string{"hers"}, Grants: alicesGrants(),
+			Scoping: new(newPolicy("narrow")),
 		})
 	}},
 	{"Access of a service account " +

@@ -48,6 +48,12 @@ var accessFaults = map[string]func(*store){
 		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool { return g.Principal.Type == svc.GrantedToGroup })
 		return nil
 	}),
+	"groups without attachments are lost": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		snapshot.Groups = slices.DeleteFunc(snapshot.Groups, func(id string) bool {
+			return !slices.ContainsFunc(snapshot.Grants, func(g svc.Grant) bool { return g.Principal == svc.GrantedTo{Type: svc.GrantedToGroup, ID: id} })
+		})
+		return nil
+	}),
 	"a policy that is attached twice gives one grant": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		seen := map[string]bool{}
 		snapshot.Grants = slices.DeleteFunc(snapshot.Grants, func(g svc.Grant) bool {
@@ -161,7 +167,7 @@ var accessFaults = map[string]func(*store){
 			first.BankPolicy, first.Generation = then.BankPolicy, then.Generation
 			return first, err
 		}
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			time.Sleep(time.Millisecond)
 			return s.FullStore.ChangeAccess(ctx, named, change)
 		}

@@ -89,6 +89,45 @@ var auditRules = []rule{
 	}},
 }
 
+// longAuditRules are slow.
+var longAuditRules = []rule{
+	{"AuditRecords finds all records until and since a time in a long log, " +
+		"also where times go back or far ahead", func(c *checker) {
+		const count = 6200
+		all := c.recordAll(count, func(n int) svc.Event {
+			event := auditEvent(n)
+			event.Time = at(int64(n))
+			switch n {
+			case 300:
+				event.Time = at(2 * count)
+			case 5000:
+				event.Time = at(3000)
+			case count - 1:
+				event.Time = at(50)
+			}
+			return event
+		})
+		for _, filter := range []svc.AuditQuery{
+			{Until: at(0)}, {Until: at(90)}, {Until: at(90), ActorID: alice.ID}, {Until: at(4500)},
+			{Until: at(2048)}, {Until: at(2048), Before: 2500}, {Until: at(3001), Before: 5002},
+			{Since: at(6100)}, {Since: at(2 * count)}, {Since: at(count), TargetID: odd[0]},
+			{Since: at(40), Until: at(60)}, {Since: at(2900), Until: at(3100), Before: 2950},
+		} {
+			want := []svc.AuditRecord{}
+			for _, record := range all {
+				if fits(record, filter) {
+					want = append(want, record)
+				}
+			}
+			for _, filter.Limit = range []int{count, 50} {
+				got := c.page(filter)
+				c.same(fmt.Sprintf("number of %+v", filter), len(got), min(len(want), filter.Limit))
+				c.same(fmt.Sprintf("records of %+v", filter), got, want[:len(got)])
+			}
+		}
+	}},
+}
+
 // behind returns records of events that continue the chain after last.
 func behind(last svc.AuditRecord, events ...svc.Event) (records []svc.AuditRecord) {
 	for _, event := range events {
@@ -102,10 +141,12 @@ func behind(last svc.AuditRecord, events ...svc.Event) (records []svc.AuditRecor
 }
 
 // record appends count records in growing batches, and returns them newest first.
-func (c *checker) record(count int) []svc.AuditRecord {
+func (c *checker) record(count int) []svc.AuditRecord { return c.recordAll(count, auditEvent) }
+
+func (c *checker) recordAll(count int, event func(n int) svc.Event) []svc.AuditRecord {
 	var events []svc.Event
 	for n := range count {
-		events = append(events, auditEvent(n))
+		events = append(events, event(n))
 	}
 	all := behind(svc.AuditRecord{}, events...)
 	for from, n := 0, 1; from < count; n *= 3 {

@@ -63,6 +63,16 @@ var changeFaults = map[string]func(*store){
 
 // longFaults are the faults that only the slow rules catch.
 var longFaults = map[string]func(*store){
+	"all rows come in one part": func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			var rows svc.Bundle
+			changes, err := s.FullStore.ReadAccess(ctx, read, collect(&rows))
+			if err == nil {
+				err = yield(rows)
+			}
+			return changes, err
+		}
+	},
 	"only 100 generations are kept": told(func(since int64, changes *svc.StoreChanges) {
 		if changes.Generation-since > 100 {
 			*changes = svc.StoreChanges{Generation: changes.Generation, Reset: true}

@@ -50,6 +50,27 @@ var changeRules = []rule{
 		}
 		c.same("targets", c.changes(0).Targets, want)
 	}},
+	{"Changes returns Targets and Renamed of a change of access as they are, " +
+		"whatever was written", func(c *checker) {
+		write := svc.Bundle{Users: users("alice")}.Write()
+		write.Targets = []svc.Target{
+			{Kind: svc.TargetMember, ID: "g"}, joined(svc.Membership{Group: "g", User: "alice"}),
+			{Kind: svc.TargetChannel, ID: "p:a:b"}, {Kind: svc.TargetAccess},
+			{Kind: svc.TargetMember, ID: "g"},
+		}
+		write.Renamed = []svc.Target{
+			{Kind: svc.TargetUser, ID: "b"}, {Kind: svc.TargetGroup, ID: "a"},
+		}
+		c.write(write)
+		c.same("changes", c.changes(0), svc.StoreChanges{
+			Generation: 1, Targets: write.Targets, Renamed: write.Renamed,
+		})
+		write.Targets, write.Renamed = nil, write.Renamed[:1]
+		c.write(write)
+		c.same("a change of names", c.changes(1), svc.StoreChanges{
+			Generation: 2, Renamed: write.Renamed,
+		})
+	}},
 	{"Changes returns all targets of a large mutation", func(c *checker) {
 		var b svc.Bundle
 		for i := range 300 {

@@ -43,7 +43,7 @@ func TestEveryRuleCanFail(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				to := quickRules()
-				if _, long := longFaults[name]; long {
+				if longFaults[name] != nil || longAuditFaults[name] != nil {
 					to = rules()
 				}
 				broken := check(to, func() svc.Store { return fault(memstore.New()) })
@@ -134,8 +134,8 @@ type store struct {
 	apiKeys          func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
 	keepValue        func(context.Context, string, []byte) ([]byte, error)
 	access           func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
-	allAccess        func(context.Context) (svc.AccessRows, error)
-	changeAccess     func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.Bundle, error)) error
+	readAccess       func(context.Context, svc.AccessRead, func(svc.Bundle) error) (svc.StoreChanges, error)
+	changeAccess     func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.AccessWrite, error)) error
 	changes          func(context.Context, int64) (svc.StoreChanges, error)
 	awaitChange      func(context.Context, int64) error
 	addEvents        func(context.Context, []svc.Event) error
@@ -163,7 +163,7 @@ func broken(fault func(s *store)) func(svc.Store) svc.Store {
 			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, keepValue: good.KeepValue,
 			changeAPIKey: good.ChangeAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
 			lockAPIKeys: good.LockAPIKeys,
-			access:      good.Access, allAccess: good.AllAccess, changeAccess: good.ChangeAccess,
+			access:      good.Access, readAccess: good.ReadAccess, changeAccess: good.ChangeAccess,
 			changes: good.Changes, awaitChange: good.AwaitChange,
 			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
 			appendAudit: good.AppendAudit, auditRecords: good.AuditRecords,
@@ -243,8 +243,10 @@ func (s *store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return s.access(ctx, query)
 }
-func (s *store) AllAccess(ctx context.Context) (svc.AccessRows, error) { return s.allAccess(ctx) }
-func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.Bundle, error)) error {
+func (s *store) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	return s.readAccess(ctx, read, yield)
+}
+func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 	return s.changeAccess(ctx, named, change)
 }
 
@@ -283,7 +285,7 @@ func faults() map[string]func(svc.Store) svc.Store {
 	for _, group := range []map[string]func(*store){
 		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
 		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, changeAPIKeyFaults, accessFaults, accessRowsFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, answerFaults, transactionFaults,
+		apiKeyFaults, changeAPIKeyFaults, accessFaults, readAccessFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, longAuditFaults, answerFaults, transactionFaults,
 	} {
 		maps.Copy(all, group)
 	}

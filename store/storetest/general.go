@@ -153,9 +153,12 @@ func change(ctx context.Context, s svc.Store, bundle svc.Bundle) error {
 }
 
 // to returns a change function that returns a bundle.
-func to(bundle svc.Bundle) func(svc.Bundle) (svc.Bundle, error) {
-	return func(svc.Bundle) (svc.Bundle, error) { return bundle, nil }
+func to(bundle svc.Bundle) func(svc.Bundle) (svc.AccessWrite, error) {
+	return func(svc.Bundle) (svc.AccessWrite, error) { return bundle.Write(), nil }
 }
+
+// ignore is a yield function that takes no part.
+func ignore(svc.Bundle) error { return nil }
 
 // reads makes calls that are not mutations.
 func reads(ctx context.Context, s svc.Store, made made) {
@@ -172,7 +175,7 @@ func reads(ctx context.Context, s svc.Store, made made) {
 	made("APIKeys", second(s.APIKeys(ctx, keys)))
 	made("LockAPIKeys", second(s.LockAPIKeys(ctx, alice, 10)))
 	made("Access", second(s.Access(ctx, svc.AccessQuery{Identity: alice})))
-	made("AllAccess", second(s.AllAccess(ctx)))
+	made("ReadAccess", second(s.ReadAccess(ctx, svc.AccessRead{}, ignore)))
 	made("Changes", second(s.Changes(ctx, 0)))
 	made("AwaitChange", s.AwaitChange(ctx, 0))
 	made("UseAPIKeys", s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}}))
@@ -227,8 +230,8 @@ func refusals(ctx context.Context, s svc.Store, made made) {
 	_, err := s.RebindTemplates(ctx, acme, installed("t").Origin.URL)
 	made("RebindTemplates to the same URL", err)
 	made("ChangeAccess of nothing", change(ctx, s, svc.Bundle{}))
-	err = s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.Bundle, error) {
-		return upheaval(), errRefused
+	err = s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+		return upheaval().Write(), errRefused
 	})
 	made("ChangeAccess with an error", err)
 
@@ -281,7 +284,7 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		s.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: at(1)}}),
 		change(ctx, s, svc.Bundle{Users: users(id)}),
 		second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"})),
-		second(s.AllAccess(ctx)),
+		second(s.ReadAccess(ctx, svc.AccessRead{}, ignore)),
 		s.DeleteSource(ctx, source),
 		appendAudit(ctx, s),
 		readAudit(ctx, s),

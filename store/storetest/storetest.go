@@ -30,7 +30,8 @@ type rule struct {
 }
 
 func rules() []rule {
-	return slices.Concat(quickRules(), longRules, characterRules)
+	return slices.Concat(quickRules(), longRules, largeAccessRules, characterRules,
+		optional[svc.AuditStore](longAuditRules))
 }
 
 // quickRules returns the rules that run fast.
@@ -38,7 +39,7 @@ func quickRules() []rule {
 	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules,
 		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules,
 		rebindRules, apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules,
-		accessRowsRules, changeAccessRules, changeRules, transactionRules,
+		readAccessRules, changeAccessRules, changeRules, transactionRules,
 		optional[svc.SourceFileStore](sourceFileRules), optional[svc.OutboxStore](outboxRules),
 		optional[svc.AnswerStore](answerRules), optional[svc.AuditStore](auditRules))
 }

@@ -176,15 +176,22 @@ func newEvent(n uint32) svc.Event {
 
 // apply writes a bundle.
 func (c *checker) apply(bundle svc.Bundle) {
-	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, to(bundle)))
+	c.write(bundle.Write())
+}
+
+// write writes a change of access.
+func (c *checker) write(write svc.AccessWrite) {
+	c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+		return write, nil
+	}))
 }
 
 // current reads rows as ChangeAccess passes them to change.
 func (c *checker) current(named svc.AccessNames) svc.Bundle {
 	var read svc.Bundle
-	c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.Bundle, error) {
+	c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 		read = current
-		return svc.Bundle{}, nil
+		return svc.AccessWrite{}, nil
 	}))
 	return read
 }
@@ -195,6 +202,7 @@ func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
 	snapshot.Grants = sortedRows(snapshot.Grants, func(g svc.Grant) string {
 		return g.ID + "\x00" + g.Principal.Type + "\x00" + g.Principal.ID
 	})
+	slices.Sort(snapshot.Groups)
 	return snapshot
 }
 

@@ -14,6 +14,7 @@ CREATE TABLE svc_changes (
   owner {text} NOT NULL,
   holder_kind {text} NOT NULL,
   holder_id {text} NOT NULL,
+  renamed BIGINT NOT NULL DEFAULT 0,
   PRIMARY KEY (generation, position)
 );
 
@@ -251,6 +252,7 @@ CREATE TABLE svc_audit (
   target_holder_id {text} NOT NULL,
   previous {bytes},
   hash {bytes} NOT NULL,
+  earliest BIGINT NOT NULL,
   latest BIGINT NOT NULL
 );
 
@@ -258,7 +260,7 @@ CREATE INDEX svc_audit_actor ON svc_audit (actor_id, number);
 
 CREATE INDEX svc_audit_target ON svc_audit (target_id, number);
 
-CREATE INDEX svc_audit_latest ON svc_audit (latest, number);
+CREATE INDEX svc_audit_spans ON svc_audit (number, earliest, latest) WHERE number % 2048 = 0;
 
 CREATE TABLE svc_answers (
   key {bytes} NOT NULL PRIMARY KEY,

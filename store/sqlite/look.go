@@ -1,0 +1,124 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"sync"
+)
+
+// looker tells whether anything was committed to the file, by any process. It has a connection of
+// its own, because what a connection says of commits holds for that connection alone.
+type looker struct {
+	path string
+	db   *sql.DB
+
+	mu      sync.Mutex
+	version uint64 // the answer of the last look
+	conn    *sql.Conn
+	ask     driver.StmtQueryContext // PRAGMA data_version
+	said    int64                   // by ask, last
+	index   *indexHeader            // nil: it cannot be read here
+	header  indexHeader             // as it was last
+	closed  bool
+}
+
+func newLooker(path string, parameters ...string) *looker {
+	return &looker{path: path, db: pool(path, 1, parameters...)}
+}
+
+// look returns a number that differs from an earlier one when any process, this one included, has
+// committed in between. It takes some nanoseconds where it can read the index of the write-ahead
+// log, and else some microseconds.
+func (l *looker) look() (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	moved, err := l.moved()
+	if moved {
+		l.version++
+	}
+	return l.version, err
+}
+
+// moved reports whether there was a commit since the last time. true at first, and after an error.
+func (l *looker) moved() (bool, error) {
+	if l.closed {
+		return true, sql.ErrConnDone
+	}
+	if l.conn == nil {
+		return true, l.open()
+	}
+	if l.index != nil {
+		header := l.index.read()
+		moved := header != l.header
+		l.header = header
+		return moved, nil
+	}
+	said, err := l.dataVersion()
+	if err != nil {
+		return true, errors.Join(err, l.hangUp())
+	}
+	moved := said != l.said
+	l.said = said
+	return moved, nil
+}
+
+// open connects and takes the first look.
+func (l *looker) open() (err error) {
+	if l.conn, err = l.db.Conn(context.Background()); err != nil {
+		return err
+	}
+	err = l.conn.Raw(func(conn any) error {
+		stmt, err := conn.(driver.ConnPrepareContext).PrepareContext(
+			context.Background(), "PRAGMA data_version")
+		if err == nil {
+			l.ask = stmt.(driver.StmtQueryContext)
+		}
+		return err
+	})
+	if err == nil {
+		l.said, err = l.dataVersion()
+	}
+	if err != nil {
+		return errors.Join(err, l.hangUp())
+	}
+	// The connection has opened the index by now, and keeps it open.
+	if l.index = findIndex(l.path); l.index != nil {
+		l.header = l.index.read()
+	}
+	return nil
+}
+
+// dataVersion is a number that SQLite changes with each commit of another connection
+// (https://sqlite.org/pragma.html#pragma_data_version).
+func (l *looker) dataVersion() (version int64, err error) {
+	rows, err := l.ask.QueryContext(context.Background(), nil)
+	if err != nil {
+		return 0, err
+	}
+	var row [1]driver.Value
+	if err = rows.Next(row[:]); err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	version, _ = row[0].(int64)
+	return version, errors.Join(err, rows.Close())
+}
+
+// hangUp gives up the connection. The next look opens another.
+func (l *looker) hangUp() error {
+	conn := l.conn
+	l.conn, l.ask, l.index = nil, nil, nil
+	return conn.Close()
+}
+
+func (l *looker) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.conn != nil {
+		_ = l.hangUp() // closing the pool closes its connection
+	}
+	return l.db.Close()
+}
