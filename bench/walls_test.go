@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	crowd     = 64                     // callers whose slowest issues count
-	crowdTime = 2 * time.Second        // how long they issue
+	rush      = 64                     // callers whose slowest issues count
+	rushTime  = 2 * time.Second        // how long they issue
 	listening = 16                     // processes that follow the changes
 	metered   = 1000                   // issues whose processor time is measured
 	followers = "svc_bench_follow"     // the application_name of processes that follow
@@ -43,9 +43,9 @@ func BenchmarkIssueOverNetwork(b *testing.B) {
 	})
 }
 
-// BenchmarkCrowd compares how long the slowest of 100 issues takes when 64 callers issue at once,
+// BenchmarkRush compares how long the slowest of 100 issues takes when 64 callers issue at once,
 // with the same INSERT of as many callers on as many connections.
-func BenchmarkCrowd(b *testing.B) {
+func BenchmarkRush(b *testing.B) {
 	s := siteOf(b, postgresEngine, small)
 	service, store := opened(b, s.place)
 	defer closed(b, service, store)
@@ -56,7 +56,7 @@ func BenchmarkCrowd(b *testing.B) {
 			func() error { return h.issue(b.Context()) },
 			func() error { return issueToNewHolder(b.Context(), service) },
 		} {
-			best[i] = min(best[i], crowdP99(b, issue))
+			best[i] = min(best[i], rushP99(b, issue))
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -65,12 +65,12 @@ func BenchmarkCrowd(b *testing.B) {
 	b.ReportMetric(best[1]/best[0], "x-hand")
 }
 
-// crowdP99 returns the ms that the slowest of 100 calls takes.
-func crowdP99(b *testing.B, issue func() error) float64 {
+// rushP99 returns the ms that the slowest of 100 calls takes.
+func rushP99(b *testing.B, issue func() error) float64 {
 	b.Helper()
-	took := make([][]time.Duration, crowd)
-	end := time.Now().Add(crowdTime)
-	err := together(crowd, func(i int) error {
+	took := make([][]time.Duration, rush)
+	end := time.Now().Add(rushTime)
+	err := together(rush, func(i int) error {
 		for time.Now().Before(end) {
 			began := time.Now()
 			if err := issue(); err != nil {
