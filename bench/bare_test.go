@@ -69,7 +69,7 @@ const (
 	insertKey = `INSERT INTO svc_api_keys
 		(id, holder_kind, holder_id, prefix, description, hash, pepper, created_at, revoked_at,
 		expires_at, disabled, last_used_at, scoping_policy_id, seal)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING`
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
 	updateRevoked = `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
 		WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`
@@ -143,7 +143,7 @@ func (b *bare) mutate(ctx context.Context, t svc.Target, do func(tx *sql.Tx) err
 		return err
 	}
 	if b.notify != nil {
-		if _, err := tx.StmtContext(ctx, b.notify).ExecContext(ctx); err != nil {
+		if _, err := tx.StmtContext(ctx, b.notify).ExecContext(ctx, "[]"); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ const childVariable = "SVC_BENCH_CHILD"
 // children are the tasks that a child of this program can run.
 var children = map[string]func(args []string) error{
 	"be slow": beSlowInChild,
+	"follow":  followInChild,
 	"look up": lookUpInChild,
 	"repeat":  repeatInChild,
 	"revoke":  revokeInChild,

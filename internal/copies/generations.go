@@ -3,9 +3,11 @@ package copies
 import (
 	"context"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/internal/follower"
 	"github.com/extsvc/svc/internal/tasks"
 )
 
@@ -49,7 +51,8 @@ type generations struct {
 	looks    tasks.Shared[uint64]
 	look     func() (uint64, error)
 	catching tasks.Shared[struct{}]
-	since    int64 // the generation to ask from next; for catching alone
+	applying sync.Mutex // one applyNext at a time
+	since    int64      // the generation to ask from next; under applying
 
 	wake atomic.Pointer[context.CancelFunc] // ends the follower's wait for a change
 }
@@ -119,7 +122,8 @@ func (g *generations) hear(generation int64) {
 // follow applies the changes of the store until ctx ends.
 func (c *Copies) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := c.catchUp(ctx); err != nil {
+		// It shares no outcome with catchUp: it may be told less than was committed.
+		if err := c.applyNext(follower.With(ctx)); err != nil {
 			tasks.Wait(ctx, time.After(seePause))
 			continue
 		}
@@ -128,7 +132,7 @@ func (c *Copies) follow(ctx context.Context) {
 }
 
 // catchUp applies all changes that were committed before the call. Concurrent callers share the
-// outcome. So ctx is that of the follower, or one that does not end.
+// outcome. So ctx is one that does not end.
 func (c *Copies) catchUp(ctx context.Context) error {
 	_, err := c.catching.Do(func() (struct{}, error) { return struct{}{}, c.applyNext(ctx) })
 	return err
@@ -137,6 +141,8 @@ func (c *Copies) catchUp(ctx context.Context) error {
 // applyNext reads and applies the changes since the last time. The order counts: what Look says
 // before the read is what the read includes.
 func (c *Copies) applyNext(ctx context.Context) error {
+	c.applying.Lock()
+	defer c.applying.Unlock()
 	asked, heard := int64(time.Since(c.epoch)), c.heard.Load()
 	looked, err := c.feed.Look(ctx)
 	if err != nil {

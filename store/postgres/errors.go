@@ -14,8 +14,8 @@ import (
 // readOnlyTransaction is the SQLSTATE of a write to a server that cannot write, mostly a standby.
 const readOnlyTransaction = "25006"
 
-// classify recognizes temporary errors, and transactions that the server rolled back because of
-// others. It returns nil for every other error, such as a wrong password: an operator must fix
+// classify recognizes temporary errors, transactions that the server rolled back because of others,
+// and taken keys. It returns nil for every other error, such as a wrong password: an operator must fix
 // those.
 func classify(err error) error {
 	if fault, ok := errors.AsType[interface {
@@ -35,6 +35,8 @@ func meaning(state string) error {
 	switch state {
 	case "40001", "40P01": // serialization failure, deadlock
 		return svc.ErrChanged
+	case "23505": // unique violation
+		return svc.ErrExists
 	case readOnlyTransaction,
 		"25P03",          // the transaction was idle for too long
 		"40003",          // the outcome of the statement is unknown

@@ -23,14 +23,15 @@ func (f foreign) SQLState() string { return string(f) }
 
 func TestStatesMean(t *testing.T) {
 	for states, want := range map[string]error{
-		"08000 08001 08003 08004 08006 08P01":             svc.ErrUnavailable,
-		"53000 53100 53200 53300 53400":                   svc.ErrUnavailable,
-		"57P01 57P02 57P03 57P05 57014 25P03 55P03":       svc.ErrUnavailable,
-		"25006 40003 58030":                               svc.ErrUnavailable,
-		"40001 40P01":                                     svc.ErrChanged,
-		"23505 23503 42P01 42501 22021 28P01 28000 3D000": nil,
-		"40002 57P04 25P02 0A000 XX000 XX001 99999":       nil,
-		"53 08 5310 531000":                               nil,
+		"08000 08001 08003 08004 08006 08P01":       svc.ErrUnavailable,
+		"53000 53100 53200 53300 53400":             svc.ErrUnavailable,
+		"57P01 57P02 57P03 57P05 57014 25P03 55P03": svc.ErrUnavailable,
+		"25006 40003 58030":                         svc.ErrUnavailable,
+		"40001 40P01":                               svc.ErrChanged,
+		"23505":                                     svc.ErrExists,
+		"23503 42P01 42501 22021 28P01 28000 3D000": nil,
+		"40002 57P04 25P02 0A000 XX000 XX001 99999": nil,
+		"53 08 5310 531000":                         nil,
 	} {
 		for state := range strings.FieldsSeq(states) {
 			for _, err := range []error{&pgconn.PgError{Code: state}, foreign(state)} {

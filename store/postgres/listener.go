@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,24 +16,29 @@ const (
 	heartbeat    = 30 * time.Second       // after so much silence it pings the server
 )
 
-// listener wakes the callers that wait for changes when another process commits one. It only saves
-// time: the callers also poll every second.
+// listener passes on what processes tell of their commits. It only saves time: the callers that
+// wait for changes also ask every second.
 type listener struct {
 	config    *pgx.ConnConfig
-	wake      func()
+	to        hearer
 	heartbeat time.Duration
 	cancel    context.CancelFunc
 	ended     chan struct{}
 }
 
-// listen starts a listener, which connects, and reconnects, until it is closed. It wakes the
-// callers after each connect, because it may have missed notifications.
-func listen(config *pgx.ConnConfig, wake func()) *listener {
-	return newListener(config, wake).start()
+// hearer is a [sqlstore.Store].
+type hearer interface {
+	Listening(on bool)
+	Hear(notification string) error
 }
 
-func newListener(config *pgx.ConnConfig, wake func()) *listener {
-	return &listener{config: config, wake: wake, heartbeat: heartbeat, ended: make(chan struct{})}
+// listen starts a listener, which connects, and reconnects, until it is closed.
+func listen(config *pgx.ConnConfig, to hearer) *listener {
+	return newListener(config, to).start()
+}
+
+func newListener(config *pgx.ConnConfig, to hearer) *listener {
+	return &listener{config: config, to: to, heartbeat: heartbeat, ended: make(chan struct{})}
 }
 
 func (l *listener) start() *listener {
@@ -62,36 +68,55 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// hear connects, and wakes the callers for as long as the connection holds.
+// hear connects, and passes on notifications for as long as the connection holds.
 func (l *listener) hear(ctx context.Context) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
 		return
 	}
 	defer hangUp(conn)
-	for err = subscribe(ctx, conn); err == nil; err = l.next(ctx, conn) {
-		l.wake()
+	table, err := subscribe(ctx, conn)
+	if err != nil {
+		return
+	}
+	l.to.Listening(true)
+	defer l.to.Listening(false)
+	for err == nil {
+		var told string
+		told, err = l.next(ctx, conn)
+		if told, ours := strings.CutPrefix(told, table+" "); ours {
+			err = l.to.Hear(told)
+		}
 	}
 }
 
-func subscribe(ctx context.Context, conn *pgx.Conn) error {
+// subscribe begins to listen. It returns the table whose notifications count.
+func subscribe(ctx context.Context, conn *pgx.Conn) (table string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	_, err := conn.Exec(ctx, "LISTEN "+channel)
-	return err
+	var channel string
+	err = conn.QueryRow(ctx,
+		`SELECT (`+selectChannel+`), 'svc_generation'::regclass::oid::TEXT`).Scan(&channel, &table)
+	if err == nil {
+		_, err = conn.Exec(ctx, "LISTEN "+channel)
+	}
+	return table, err
 }
 
 // next waits for a notification.
-func (l *listener) next(ctx context.Context, conn *pgx.Conn) error {
+func (l *listener) next(ctx context.Context, conn *pgx.Conn) (told string, err error) {
 	for {
 		silence, cancel := context.WithTimeout(ctx, l.heartbeat)
-		_, err := conn.WaitForNotification(silence)
+		notification, err := conn.WaitForNotification(silence)
 		cancel()
-		if err == nil || ctx.Err() != nil || !pgconn.Timeout(err) {
-			return err
+		switch {
+		case err == nil:
+			return notification.Payload, nil
+		case ctx.Err() != nil || !pgconn.Timeout(err):
+			return "", err
 		}
 		if err := ping(ctx, conn); err != nil {
-			return err
+			return "", err
 		}
 	}
 }

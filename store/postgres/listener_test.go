@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,67 +12,78 @@ import (
 // soon is how long a test waits for an event that should take milliseconds.
 const soon = 20 * time.Second
 
-// hears starts a listener, and returns a channel with an element for each wake-up.
-func hears(t *testing.T, change func(*listener)) <-chan struct{} {
+// ear has an element for each call of a listener.
+type ear chan string
+
+func (e ear) Listening(on bool) { e <- fmt.Sprint("listening ", on) }
+
+func (e ear) Hear(notification string) error {
+	e <- notification
+	return nil
+}
+
+func (e ear) expect(t *testing.T, want string) {
 	t.Helper()
-	config, err := parse(pgtest.With(t, pgtest.Server(t), "application_name", t.Name()))
+	select {
+	case have := <-e:
+		if have != want {
+			t.Fatalf("heard %q, want %q", have, want)
+		}
+	case <-time.After(soon):
+		t.Fatalf("%q is not heard", want)
+	}
+}
+
+// hears starts a listener in a schema with a table of the generation.
+func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
+	t.Helper()
+	url := pgtest.With(t, pgtest.Schema(t), "application_name", t.Name())
+	config, err := parse(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	woken := make(chan struct{}, 1000)
-	l := newListener(config, func() { woken <- struct{}{} })
+	db := pgtest.Open(t, url)
+	if err := migrate(t.Context(), config, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("UPDATE svc_generation SET value = 42"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(keepChannel, []byte("the same in all schemas")); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(ear, 1000)
+	l := newListener(config, heard)
 	if change != nil {
 		change(l)
 	}
 	l.start()
 	t.Cleanup(l.close)
-	wakes(t, woken) // it listens
-	return woken
+	heard.expect(t, "listening true")
+	return heard, db
 }
 
-func wakes(t *testing.T, woken <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-woken:
-	case <-time.After(soon):
-		t.Fatal("nobody is woken")
-	}
-}
-
-// quiet drops wake-ups from tests that run on the same server.
-func quiet(woken <-chan struct{}) {
-	for len(woken) > 0 {
-		<-woken
-	}
-}
-
-func TestListenerWakesForEachCommit(t *testing.T) {
-	woken := hears(t, nil)
-	db := pgtest.Open(t, pgtest.Server(t))
-	for range 3 {
-		quiet(woken)
-		tx, err := db.Begin()
-		if err != nil {
-			t.Fatal(err)
+// A listener hears each commit of its own schema, and of no other.
+func TestListenerHearsEachCommit(t *testing.T) {
+	heard, db := hears(t, nil)
+	_, other := hears(t, nil)
+	for i := range 3 {
+		for _, db := range []*sql.DB{other, db} {
+			if _, err := db.Exec(notify, fmt.Sprint("text ", i)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if _, err := tx.Exec(Dialect().Notify); err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
-		wakes(t, woken)
+		heard.expect(t, fmt.Sprint("42 text ", i))
 	}
 }
 
 // terminate ends the listener's connection, like an administrator or a restart.
-func terminate(t *testing.T) {
+func terminate(t *testing.T, db *sql.DB) {
 	t.Helper()
-	db := pgtest.Open(t, pgtest.Server(t))
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var ended int
 		err := db.QueryRow(
-			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1", t.Name()).Scan(&ended)
+			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid() AND query LIKE 'LISTEN svc_%'", t.Name()).Scan(&ended)
 		if err == nil && ended == 1 {
 			return
 		}
@@ -80,24 +93,22 @@ func terminate(t *testing.T) {
 	}
 }
 
-func TestListenerConnectsAgainAndWakes(t *testing.T) {
-	woken := hears(t, nil)
+func TestListenerConnectsAgain(t *testing.T) {
+	heard, db := hears(t, nil)
 	for range 2 {
-		quiet(woken)
-		terminate(t)
-		wakes(t, woken) // though nothing was notified
+		terminate(t, db)
+		heard.expect(t, "listening false")
+		heard.expect(t, "listening true")
 	}
 }
 
 func TestListenerAsksWhetherTheServerIsThere(t *testing.T) {
-	woken := hears(t, func(l *listener) { l.heartbeat = 10 * time.Millisecond })
+	heard, db := hears(t, func(l *listener) { l.heartbeat = 10 * time.Millisecond })
 	time.Sleep(100 * time.Millisecond) // some heartbeats
-	quiet(woken)
-	db := pgtest.Open(t, pgtest.Server(t))
-	if _, err := db.Exec(Dialect().Notify); err != nil {
+	if _, err := db.Exec(notify, "[]"); err != nil {
 		t.Fatal(err)
 	}
-	wakes(t, woken)
+	heard.expect(t, "42 []")
 }
 
 func TestListenerEndsWhileItCannotConnect(t *testing.T) {
@@ -105,7 +116,11 @@ func TestListenerEndsWhileItCannotConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := listen(config, func() { t.Error("woke somebody") })
+	heard := make(ear, 10)
+	l := listen(config, heard)
 	time.Sleep(3 * firstPause)
 	l.close()
+	if len(heard) > 0 {
+		t.Errorf("heard %q", <-heard)
+	}
 }

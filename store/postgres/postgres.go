@@ -7,6 +7,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -93,8 +94,14 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 		return nil, errors.Join(err, s.db.Close())
 	}
 	s.Store = sqlstore.New(s.db, s.db, dialect)
-	if !options.NoNotify && !options.Pooler {
-		s.listener = listen(config, s.Wake)
+	if options.NoNotify {
+		return s, nil
+	}
+	if _, err := s.db.ExecContext(ctx, keepChannel, []byte(rand.Text())); err != nil {
+		return nil, errors.Join(reason(err), s.db.Close())
+	}
+	if !options.Pooler {
+		s.listener = listen(config, s)
 	}
 	return s, nil
 }
@@ -159,7 +166,7 @@ func (s *Store) Close() error {
 
 // DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. Code
 // that holds one of its connections and calls the Store, or a Service on it, needs a second
-// connection.
+// connection. The connections that sql.Conn.Raw passes have the method Conn() *pgx.Conn.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // silence is how long a call waits for a server that does not answer. With the work before and
@@ -169,19 +176,30 @@ const silence = 4 * time.Second
 // lockKey is the key of the advisory lock that migrations wait for: the bytes of "svc1".
 const lockKey = 0x73766331
 
-// channel is the channel of NOTIFY for changes, the same in every schema. A process that wakes for
-// another schema's change finds none and waits on.
-const channel = "svc_changes"
+// The channel of NOTIFY for changes has a random name, which a row keeps. Every role of a database
+// may notify and listen, but only one that may read the tables knows the name: no other role can
+// hear or forge what changed. A copy of a schema in the same database has the same name, so each
+// notification also tells the table.
+const (
+	keepChannel = `INSERT INTO svc_kept_values (name, value) VALUES ('channel', $1)
+		ON CONFLICT DO NOTHING`
+	selectChannel = `SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values
+		WHERE name = 'channel'`
+	notify = `SELECT pg_notify(COALESCE((` + selectChannel + `), 'svc_changes'),
+		tableoid::TEXT || ' ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`
+)
 
 // Dialect returns PostgreSQL's dialect, for hosts that bring their own pools to [sqlstore.New]. The
-// errors of their driver must have a method SQLState. To hear the commits of other processes, a
-// host listens to the channel svc_changes and calls Wake.
+// errors of their driver must have a method SQLState. To notice the commits of other processes, a
+// host listens to the channel svc_changes and calls Wake. Once a process has called [Open], the
+// table svc_kept_values names another channel: "svc_" and, in hexadecimal digits, the value of the
+// row "channel".
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
 		Elements: "json_array_elements",
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
-		Notify:   "NOTIFY " + channel,
+		Notify:   notify,
 		Rows:     256,
 		Silence:  silence,
 		Classify: classify,

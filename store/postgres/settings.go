@@ -45,6 +45,7 @@ func parse(url string) (*pgx.ConnConfig, error) {
 	}
 	setDefault(config, "application_name", "svc")
 	config.OnPgError = keepConnection
+	config.OnNotice = note
 	return config, nil
 }
 
@@ -116,14 +117,12 @@ func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	if timeout > 0 {
 		limit(config, timeout+grace)
 	}
-	var db *sql.DB
 	if o.Pooler {
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
-		db = sql.OpenDB(unprepared{stdlib.GetConnector(*config)})
 	} else {
 		o.set(config, timeout)
-		db = stdlib.OpenDB(*config)
 	}
+	db := sql.OpenDB(connector{stdlib.GetConnector(*config)})
 	size := nonZero(o.MaxOpen, defaultMaxOpen)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)

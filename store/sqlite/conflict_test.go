@@ -123,13 +123,13 @@ func TestNotifyIsRunByMutationsAlone(t *testing.T) {
 	is := is.New(t)
 	notified := 0
 	seen := &tap{run: func(_ driver.Conn, query string) error {
-		if query == "SELECT 'notify'" {
+		if query == "SELECT $1" {
 			notified++
 		}
 		return nil
 	}}
 	db := tappedDB(t, migrated(t), seen)
-	store := sqlstore.New(db, db, sqlstore.Dialect{Notify: "SELECT 'notify'"})
+	store := sqlstore.New(db, db, sqlstore.Dialect{Notify: "SELECT $1", Classify: sqlite.Dialect().Classify})
 	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
 	is.Equal(notified, 1)
 	notified = 0

@@ -140,9 +140,13 @@ func Dialect() sqlstore.Dialect {
 	}
 }
 
-// classify recognizes temporary errors: a lock held past the timeout, or a disk that is full,
-// failing or mounted read-only.
+// classify recognizes taken keys, and temporary errors: a lock held past the timeout, or a disk that
+// is full, failing or mounted read-only.
 func classify(err error) error {
+	if fault, ok := errors.AsType[*sqlite.Error](err); ok &&
+		fault.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY {
+		return svc.ErrExists
+	}
 	switch code(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL,
 		sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,

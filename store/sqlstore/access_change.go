@@ -23,25 +23,23 @@ func (s *Store) ChangeAccess(
 		len(named.Attachments)+len(named.BankPolicies)+len(named.Members) > manyRows {
 		ctx = withoutHurry(ctx)
 	}
-	return s.mutate(ctx, "change access", func(
-		ctx context.Context, tx session,
-	) (targets, renamed []svc.Target, err error) {
+	return s.mutate(ctx, "change access", func(ctx context.Context, tx session) (mutation, error) {
 		if err := tx.lock(ctx, "access"); err != nil {
-			return nil, nil, err
+			return mutation{}, err
 		}
 		t := accessTx{tx, s.dialect}
 		current, err := t.current(ctx, named)
 		if err != nil {
-			return nil, nil, err
+			return mutation{}, err
 		}
 		write, err := change(current)
 		if err != nil {
-			return nil, nil, refusal{err}
+			return mutation{}, refusal{err}
 		}
 		if write.Empty() {
-			return nil, nil, errUnchanged
+			return mutation{}, errUnchanged
 		}
-		return write.Targets, write.Renamed, t.write(ctx, write)
+		return mutation{write.Targets, write.Renamed}, t.write(ctx, write)
 	})
 }
 

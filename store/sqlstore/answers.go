@@ -21,7 +21,7 @@ func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Kept
 // KeepAnswer implements [svc.AnswerStore].
 func (s *Store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
 	return s.transact(ctx, "keep answer", func(ctx context.Context, tx session) error {
-		_, err := tx.exec(ctx, `DELETE FROM svc_answers WHERE key IN
+		err := tx.later(ctx, nil, `DELETE FROM svc_answers WHERE key IN
 			(SELECT key FROM svc_answers WHERE expires_at <= $1
 			ORDER BY expires_at LIMIT ($2 + 0))`,
 			now.UnixMicro(), expiredAtOnce)

@@ -16,11 +16,11 @@ import (
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	target := key.Target()
 	return s.change(ctx, "create API key", target, func(ctx context.Context, tx session) error {
-		return tx.create(ctx, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
+		// Without ON CONFLICT a taken id is an error, so no caller needs the number of rows.
+		return tx.later(ctx, nil, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
 			description, hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at,
 			scoping_policy_id, seal)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-			ON CONFLICT DO NOTHING`,
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 			key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash,
 			key.Pepper, key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt),
 			microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt),
@@ -38,7 +38,7 @@ func (s *Store) LockAPIKeys(
 			// they have written.
 			const lock = `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
 				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`
-			if err := tx.hit(ctx, lock, holder.Kind, holder.ID); err != nil {
+			if err := tx.later(ctx, nil, lock, holder.Kind, holder.ID); err != nil {
 				return err
 			}
 		}
@@ -165,7 +165,7 @@ func (s *Store) ChangeAPIKey(
 		if err := ask(change, &key); err != nil {
 			return err
 		}
-		return tx.hit(ctx, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
+		return tx.later(ctx, nil, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
 			disabled = $3, revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
 			key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled),
 			microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal, id)
@@ -175,7 +175,7 @@ func (s *Store) ChangeAPIKey(
 // lockKey reads the holder's key; a revoked key is ErrNotFound. Writing the row first makes other
 // changes of the key wait, in every database.
 func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (svc.APIKey, error) {
-	err := s.hit(ctx, `UPDATE svc_api_keys SET disabled = disabled
+	err := s.later(ctx, found, `UPDATE svc_api_keys SET disabled = disabled
 		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`,
 		id, holder.Kind, holder.ID)
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *Store) AppendAudit(
 			rows := s.dialect.rowsAtOnce(len(records))
 			insert := `INSERT INTO svc_audit (` + auditColumns + `) VALUES ` +
 				values(rows, auditWidth, "")
-			if _, err := tx.exec(ctx, insert, recordArgs(records[:rows])...); err != nil {
+			if err := tx.later(ctx, nil, insert, recordArgs(records[:rows])...); err != nil {
 				return err
 			}
 			records = records[rows:]

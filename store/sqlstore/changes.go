@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/follower"
 )
 
 const (
@@ -35,70 +36,99 @@ func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn 
 
 // changeMany runs fn in a transaction, then increments the generation and records the targets that
 // fn returns. This order has two effects: a reader of the new generation sees what fn wrote, and
-// writers wait for each other only at the end. When fn fails, panics or returns errUnchanged, the
-// transaction writes nothing.
+// writers wait for each other only at the end. Inside Atomically that is the end of fn of
+// Atomically. When fn fails, panics or returns errUnchanged, the transaction writes nothing.
 func (s *Store) changeMany(
 	ctx context.Context, doing string,
 	fn func(ctx context.Context, tx session) ([]svc.Target, error),
 ) error {
-	return s.mutate(ctx, doing, func(
-		ctx context.Context, tx session,
-	) (targets, renamed []svc.Target, err error) {
-		targets, err = fn(ctx, tx)
-		return targets, nil, err
+	return s.mutate(ctx, doing, func(ctx context.Context, tx session) (mutation, error) {
+		targets, err := fn(ctx, tx)
+		return mutation{Targets: targets}, err
 	})
+}
+
+// mutation is what one mutation changed, as Changes then reports it.
+type mutation struct {
+	Targets []svc.Target `json:",omitempty"`
+	Renamed []svc.Target `json:",omitempty"`
 }
 
 // mutate is changeMany for a change that also renames rows.
 func (s *Store) mutate(
 	ctx context.Context, doing string,
-	fn func(ctx context.Context, tx session) (targets, renamed []svc.Target, err error),
+	fn func(ctx context.Context, tx session) (mutation, error),
 ) error {
+	untold := false
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
-		targets, renamed, err := fn(ctx, tx)
-		if err == nil {
-			err = tx.record(ctx, targets, renamed, s.dialect)
+		m, err := fn(ctx, tx)
+		switch {
+		case err != nil:
+			return err
+		case tx.changed != nil:
+			*tx.changed = append(*tx.changed, m)
+			return nil
 		}
-		if err == nil && s.mutations.Add(1)%forgetEvery == 1 {
-			err = tx.forget(ctx)
-		}
-		if err == nil && s.dialect.Notify != "" {
-			_, err = tx.exec(ctx, s.dialect.Notify)
-		}
+		untold, err = s.record(ctx, tx, m)
 		return err
 	})
 	if err == nil {
-		s.news.tell()
+		s.committed(untold)
 	}
 	return err
 }
 
-// record increments the generation and stores the targets under it. Every generation has a row: the
-// changes of a generation without one are forgotten.
-func (s session) record(
-	ctx context.Context, targets, renamed []svc.Target, dialect Dialect,
-) error {
-	if err := s.touch(ctx, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`); err != nil {
-		return err
+// committed wakes the callers that wait for a change in this process, and in others when the
+// transaction has not told them.
+func (s *Store) committed(untold bool) {
+	s.news.tell()
+	if untold {
+		s.pace.after(func() { _ = s.tell() }) // without it, other processes notice within a second
 	}
-	plain := len(targets)
-	targets = slices.Concat(targets, renamed)
-	for from := 0; from < len(targets); {
-		rows := dialect.rowsAtOnce(len(targets) - from)
-		args := changeArgs(from, plain, targets[from:from+rows])
-		if _, err := s.exec(ctx, insertChanges(rows), args...); err != nil {
-			return err
+}
+
+// record increments the generation for each mutation and stores the mutation's targets under it.
+// All statements may wait for the commit, so that no other writer waits for answers to this one.
+// untold: another notification was sent just now, so this one must come later.
+func (s *Store) record(
+	ctx context.Context, tx session, mutations ...mutation,
+) (untold bool, err error) {
+	for _, m := range mutations {
+		if err := tx.increment(ctx, m, s.dialect); err != nil {
+			return false, err
 		}
+	}
+	if s.mutations.Add(1)%forgetEvery == 1 {
+		err = tx.forget(ctx)
+	}
+	switch {
+	case err != nil || s.dialect.Notify == "":
+		return false, err
+	case s.write != nil && !s.pace.due():
+		return true, nil
+	}
+	return false, tx.later(ctx, nil, s.dialect.Notify, told(mutations))
+}
+
+// increment increments the generation and stores targets under it. Every generation has a row: the
+// changes of a generation without one are forgotten. When the row of the generation is missing, the
+// insertion fails.
+func (s session) increment(ctx context.Context, m mutation, dialect Dialect) error {
+	targets := slices.Concat(m.Targets, m.Renamed)
+	err := s.later(ctx, nil, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`)
+	for from := 0; from < len(targets) && err == nil; {
+		rows := dialect.rowsAtOnce(len(targets) - from)
+		args := changeArgs(from, len(m.Targets), targets[from:from+rows])
+		err = s.later(ctx, nil, insertChanges(rows), args...)
 		from += rows
 	}
-	return nil
+	return err
 }
 
 // forget deletes the changes of old generations.
 func (s session) forget(ctx context.Context) error {
-	_, err := s.exec(ctx, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
+	return s.later(ctx, nil, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
 		AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, remembered, forgotten)
-	return err
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because
@@ -142,9 +172,21 @@ func changeArgs(position, plain int, targets []svc.Target) (args []any) {
 	return args
 }
 
-// Changes implements [svc.ChangeStore].
+// Changes implements [svc.ChangeStore]. The follower of a Service may get what the Store has heard,
+// which may lack the latest commits. All other callers get the answer of the database.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	if !follower.Is(ctx) {
+		changes, err := s.db.reading().changes(ctx, since)
+		return changes, s.fault(ctx, "read changes", err)
+	}
+	if changes, ok := s.heard.since(since); ok {
+		return changes, nil
+	}
+	answered := s.heard.asks()
 	changes, err := s.db.reading().changes(ctx, since)
+	if err == nil {
+		answered()
+	}
 	return changes, s.fault(ctx, "read changes", err)
 }
 
@@ -204,32 +246,42 @@ func (r *changeRow) target() svc.Target {
 const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
 
 // AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, commits of other
-// processes through [Store.Wake].
+// processes through [Store.Hear] or [Store.Wake]. While the Store listens, it asks the database
+// only when no follower has asked it lately.
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
-	next := s.news.next() // before the read, so that a commit after the read wakes this call
-	generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
-	if ctx.Err() != nil {
-		return s.fault(ctx, "await a change", ctx.Err())
-	}
-	if err == nil && generation != since {
-		return nil
-	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	select {
-	case <-ctx.Done():
-		return s.fault(ctx, "await a change", ctx.Err())
-	case <-next:
-	case <-late.C:
+	for {
+		next := s.news.next() // before the read, so that a commit after the read wakes this call
+		newer, sure := s.heard.look(since)
+		if !sure {
+			generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+			newer = err == nil && generation != since
+		}
+		switch {
+		case ctx.Err() != nil:
+			return s.fault(ctx, "await a change", ctx.Err())
+		case newer:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return s.fault(ctx, "await a change", ctx.Err())
+		case <-next:
+			if sure {
+				continue // it may be told of what the caller knows
+			}
+		case <-late.C:
+		}
+		return nil
 	}
-	return nil
 }
 
 // Look implements [svc.LookStore]. Package store/sqlite has a cheap look, other databases have none.
 func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }
 
-// Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed;
-// a false alarm does no harm.
+// Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed,
+// unless the notifications reach [Store.Hear]. A false alarm does no harm.
 func (s *Store) Wake() { s.news.tell() }
 
 func scanNumber(row scanner) (n int64, err error) {

@@ -1,9 +1,11 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -16,6 +18,7 @@ import (
 type pool struct {
 	db      *sql.DB
 	silence *silence // limits the waits for the database; nil: no limit
+	turns   func() chan struct{}
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt
@@ -23,7 +26,24 @@ type pool struct {
 }
 
 func newPool(db *sql.DB, silence *silence) *pool {
-	return &pool{db: db, silence: silence, prepared: map[string]*sql.Stmt{}}
+	p := &pool{db: db, silence: silence, prepared: map[string]*sql.Stmt{}}
+	p.turns = sync.OnceValue(func() chan struct{} {
+		return make(chan struct{}, cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16))
+	})
+	return p
+}
+
+// queueUp waits until the pool has a connection for a transaction. Callers get their turn in the
+// order in which they came: database/sql gives a free connection to any of them. done lets the next
+// caller in.
+func (p *pool) queueUp(ctx context.Context) (done func(), err error) {
+	turns := p.turns()
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // statement returns a prepared query, or nil when it is not prepared yet.
@@ -103,10 +123,16 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 		return err
 	}
 	defer h.end()
-	tx, err := p.begin(own, options)
-	if err = h.pause(err); err != nil {
-		return err
+	done, err := p.queueUp(own)
+	if err != nil {
+		return h.pause(err)
 	}
+	defer done()
+	tx, err := p.begin(maybeLater(own, &Later{Caller: ctx}), options)
+	if err != nil {
+		return h.pause(err)
+	}
+	h.rest()
 	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
 	if err := fn(own, p.within(tx, h)); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -14,6 +15,8 @@ type session struct {
 	pool *pool                // nil: a transaction of the host, which prepares no statements
 	tx   *sql.Tx              // nil: each statement is a transaction of its own
 	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a pool or a tx
+
+	changed *[]mutation // collects mutations for the end of Atomically; nil: record them at once
 
 	hearing *hearing // limits the waits of all statements of tx; nil: each has its own limit
 	silence *silence // limits the wait of each statement; nil: no limit
@@ -97,12 +100,33 @@ func (s session) exec(ctx context.Context, query string, args ...any) (n int64, 
 			return err
 		}
 		result, err := stmt.ExecContext(ctx, args...)
+		if later := LaterOf(ctx); err == nil && later != nil && later.Taken {
+			err = errTaken // the database has answered nothing yet
+		}
 		if err == nil {
 			n, err = result.RowsAffected()
 		}
 		return err
 	})
 	return n, err
+}
+
+// errTaken is the outcome of a statement that the driver runs later.
+var errTaken = errors.New("runs later")
+
+// later runs a statement, or lets the driver run it together with the next one. check, unless nil,
+// looks at the number of rows that it wrote.
+func (s session) later(
+	ctx context.Context, check func(rows int64) error, query string, args ...any,
+) error {
+	n, err := s.exec(maybeLater(ctx, &Later{Check: check}), query, args...)
+	if errors.Is(err, errTaken) {
+		return nil
+	}
+	if err == nil && check != nil {
+		err = check(n)
+	}
+	return err
 }
 
 // create runs an INSERT that does nothing when the row's key is taken. Then it returns ErrExists.
@@ -117,25 +141,28 @@ func (s session) create(ctx context.Context, query string, args ...any) error {
 // hit runs a statement that must write a row. When it writes none, hit returns ErrNotFound.
 func (s session) hit(ctx context.Context, query string, args ...any) error {
 	n, err := s.exec(ctx, query, args...)
-	if err == nil && n == 0 {
+	return cmp.Or(err, found(n))
+}
+
+// found returns ErrNotFound when a statement wrote no row.
+func found(rows int64) error {
+	if rows == 0 {
 		return svc.ErrNotFound
 	}
-	return err
+	return nil
 }
 
-// touch runs a statement on a row that a migration made.
-func (s session) touch(ctx context.Context, query string) error {
-	n, err := s.exec(ctx, query)
-	if err == nil && n == 0 {
-		return errors.New("a row that the migrations made is missing, " +
-			"restore it from a backup; the statement that needs it: " + query)
-	}
-	return err
-}
-
-// lock writes the row with that name, which makes other lockers of it wait, in every database.
+// lock writes the row with that name, which makes other lockers of it wait, in every database. The
+// next statement that needs an answer has the lock.
 func (s session) lock(ctx context.Context, name string) error {
-	return s.touch(ctx, `UPDATE svc_locks SET name = name WHERE name = '`+name+`'`)
+	query := `UPDATE svc_locks SET name = name WHERE name = '` + name + `'`
+	return s.later(ctx, func(rows int64) error {
+		if rows == 0 {
+			return errors.New("a row that the migrations made is missing, " +
+				"restore it from a backup; the statement that needs it: " + query)
+		}
+		return nil
+	}, query)
 }
 
 type scanner interface{ Scan(dest ...any) error }

@@ -153,12 +153,19 @@ func (h *hearing) resume() {
 	}
 }
 
+// rest ends the wait for an answer that may not have come.
+func (h *hearing) rest() {
+	if h != nil {
+		h.timer.Stop()
+	}
+}
+
 // pause ends the wait for an answer. When the wait was too long, it returns errSilent for err.
 func (h *hearing) pause(err error) error {
 	if h == nil {
 		return err
 	}
-	h.timer.Stop()
+	h.rest()
 	switch {
 	case err == nil:
 		h.silence.end()

@@ -32,9 +32,10 @@ type Dialect struct {
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
 	// the pool that write wait for each other.
 	Lock string
-	// Notify is a statement that every mutation runs last. It wakes other processes after the
-	// commit: a process that hears it calls [Store.Wake]. Empty: other processes notice changes
-	// within a second.
+	// Notify is a statement that a mutation runs last, or the Store 10 ms later for several
+	// mutations. It tells other processes, after the commit, the generation reached and its
+	// parameter $1, a text of at most 7,900 bytes. A process that hears it calls [Store.Hear], or
+	// [Store.Wake]. Empty: other processes notice changes within a second.
 	Notify string
 	// OneWriter says that transactions that write wait for each other before they begin, as
 	// SQLite's do. Concurrent mutations then share one transaction, and so one sync of the disk. A
@@ -58,6 +59,7 @@ type Dialect struct {
 	//   - svc.ErrUnavailable when the database cannot be reached or cannot write at the moment;
 	//   - svc.ErrChanged when the database rolled the transaction back because of others (a
 	//     serialization failure, a deadlock), so that the Store tries again;
+	//   - svc.ErrExists when a row with the same key exists;
 	//   - nil for every other error.
 	//
 	// A nil Classify gives no error a meaning.
@@ -70,6 +72,8 @@ type Store struct {
 	write   *pool // for migrations; nil in a transaction of the host
 	dialect Dialect
 	news    broadcast
+	heard   heard
+	pace    pace
 
 	mutations atomic.Uint32 // the number of mutations tried
 }
@@ -183,7 +187,7 @@ func (d Dialect) silence(db *sql.DB) *silence {
 	return &silence{longest: d.Silence, db: db}
 }
 
-// classify returns svc.ErrUnavailable, svc.ErrChanged or nil.
+// classify returns svc.ErrUnavailable, svc.ErrChanged, svc.ErrExists or nil.
 func (d Dialect) classify(err error) error {
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),

@@ -36,16 +36,23 @@ func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore {
 func (s *Store) Atomically(
 	ctx context.Context, fn func(ctx context.Context, tx svc.Store) error,
 ) error {
+	untold := false
 	err := s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
+		var changed []mutation
 		calls := &joinedTx{tx: tx}
+		calls.tx.changed = &changed
 		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
-		if err != nil && s.dialect.classify(err) == nil {
+		switch {
+		case err == nil && len(changed) > 0:
+			untold, err = s.record(ctx, tx, changed...)
+			return err
+		case err != nil && s.dialect.classify(err) == nil:
 			return refusal{err} // it already names the action
 		}
 		return err
 	})
 	if err == nil {
-		s.news.tell() // fn may have changed something
+		s.committed(untold)
 	}
 	return err
 }

@@ -1,0 +1,323 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// connector makes connections that send statements together where sqlstore allows it.
+type connector struct{ driver.Connector }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	made, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: made.(*stdlib.Conn)}, nil
+}
+
+// conn is a connection of the driver. BEGIN of a transaction of the Store, and each
+// [sqlstore.Later], wait for the next statement or for COMMIT. One trip then carries all of them.
+//
+// Its statements go to the driver as text. The driver prepares each text once, or never for a
+// pooler: a prepared statement would be missing on the pooler's next connection.
+type conn struct {
+	*stdlib.Conn
+	lazy    bool   // in a transaction of the Store
+	waiting []wait // statements to send with the next one
+}
+
+type wait struct {
+	query string
+	args  []any
+	check func(rows int64) error // may be nil
+}
+
+func (c *conn) Prepare(query string) (driver.Stmt, error) { return statement{c, query}, nil }
+
+func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
+	return c.Prepare(query)
+}
+
+func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	later := sqlstore.LaterOf(ctx)
+	if later == nil {
+		return c.Conn.BeginTx(ctx, options)
+	}
+	if c.Conn.Conn().IsClosed() {
+		return nil, driver.ErrBadConn
+	}
+	begin := "BEGIN ISOLATION LEVEL " + sql.IsolationLevel(options.Isolation).String()
+	if options.ReadOnly {
+		begin += " READ ONLY"
+	}
+	c.lazy, c.waiting = true, append(c.waiting[:0], wait{query: begin})
+	return &transaction{c, ctx, later.Caller}, nil
+}
+
+func (c *conn) ExecContext(
+	ctx context.Context, query string, named []driver.NamedValue,
+) (driver.Result, error) {
+	later := sqlstore.LaterOf(ctx)
+	switch {
+	case c.lazy && later != nil:
+		later.Taken = true
+		c.waiting = append(c.waiting, wait{query, values(named), later.Check})
+		return driver.RowsAffected(0), nil
+	case c.lost():
+		return nil, errLost
+	case len(c.waiting) == 0:
+		return c.Conn.ExecContext(ctx, query, named)
+	}
+	answers, err := c.send(ctx, wait{query: query, args: values(named)})
+	if err != nil {
+		return nil, err
+	}
+	tag, err := answers.Exec()
+	closed := answers.Close()
+	return driver.RowsAffected(tag.RowsAffected()), cmp.Or(err, closed)
+}
+
+func (c *conn) QueryContext(
+	ctx context.Context, query string, named []driver.NamedValue,
+) (driver.Rows, error) {
+	switch {
+	case c.lost():
+		return nil, errLost
+	case len(c.waiting) == 0:
+		return c.Conn.QueryContext(ctx, query, named)
+	}
+	answers, err := c.send(ctx, wait{query: query, args: values(named)})
+	if err != nil {
+		return nil, err
+	}
+	found, err := answers.Query()
+	if err != nil {
+		_ = answers.Close() // it repeats the error
+		return nil, err
+	}
+	r := &rows{found: found, answers: answers, more: found.Next()} // now the columns are known
+	if err := found.Err(); err != nil {
+		_ = r.Close() // the same
+		return nil, err
+	}
+	return r, nil
+}
+
+// errLost is the error of a statement that would not be part of its transaction.
+var errLost = fmt.Errorf("%w: the transaction could not begin", svc.ErrUnavailable)
+
+// lost reports whether BEGIN was sent and failed.
+func (c *conn) lost() bool { return c.lazy && len(c.waiting) == 0 && !c.begun() }
+
+// begun reports whether the server knows of a transaction.
+func (c *conn) begun() bool { return c.Conn.Conn().PgConn().TxStatus() != 'I' }
+
+// send sends the statements that wait, and more behind them. It returns the answers to more.
+func (c *conn) send(ctx context.Context, more ...wait) (pgx.BatchResults, error) {
+	var batch pgx.Batch
+	waiting := c.waiting
+	c.waiting = nil
+	for _, w := range slices.Concat(waiting, more) {
+		batch.Queue(w.query, w.args...)
+	}
+	answers := c.Conn.Conn().SendBatch(ctx, &batch)
+	for _, w := range waiting {
+		tag, err := answers.Exec()
+		if err == nil && w.check != nil {
+			err = w.check(tag.RowsAffected())
+		}
+		if err != nil {
+			_ = answers.Close() // it repeats the error
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+func values(named []driver.NamedValue) []any {
+	args := make([]any, len(named))
+	for i, v := range named {
+		args[i] = v.Value
+	}
+	return args
+}
+
+// transaction is a transaction that begins with its first statement. It ends with ctx.
+type transaction struct {
+	*conn
+	ctx, caller context.Context
+}
+
+// Commit sends COMMIT with the statements that wait. Those with a check come in a trip before.
+func (t *transaction) Commit() error {
+	defer t.end()
+	switch {
+	case t.lost():
+		return errLost
+	case !t.begun() && len(t.waiting) == 1:
+		return nil // nothing but BEGIN waits
+	}
+	canceled := t.cancelable()
+	err := t.commit()
+	if canceled() {
+		defer t.Conn.Close() // the server may cancel the next statement instead
+		if err == nil && t.warned() {
+			return errNotReplicated
+		}
+	}
+	return err
+}
+
+func (t *transaction) commit() error {
+	if slices.ContainsFunc(t.waiting, func(w wait) bool { return w.check != nil }) {
+		answers, err := t.send(t.ctx)
+		if err != nil {
+			return err
+		}
+		if err := answers.Close(); err != nil {
+			return err
+		}
+	}
+	answers, err := t.send(t.ctx, wait{query: "COMMIT"})
+	if err != nil {
+		return err
+	}
+	tag, err := answers.Exec()
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	closed := answers.Close()
+	return cmp.Or(err, closed)
+}
+
+// cancelTimeout limits a request to cancel.
+const cancelTimeout = 5 * time.Second
+
+// cancelable asks the server to cancel the commit when the caller leaves or the wait is over. It
+// may still wait for a lock: a server that then got the lock would commit unseen. canceled ends
+// that and reports whether it has asked.
+func (t *transaction) cancelable() (canceled func() bool) {
+	server := t.Conn.Conn().PgConn()
+	cancel := func() {
+		ctx, end := context.WithTimeout(context.Background(), cancelTimeout)
+		defer end()
+		_ = server.CancelRequest(ctx) // the outcome shows whether it helped
+	}
+	left, late := context.AfterFunc(t.caller, cancel), context.AfterFunc(t.ctx, cancel)
+	return func() bool { return !left() || !late() }
+}
+
+// errNotReplicated is the error of a canceled commit that did not wait for its standby.
+var errNotReplicated = fmt.Errorf("%w: a standby may lack the commit", svc.ErrUnavailable)
+
+// warning is the key under which a connection notes a warning of the server.
+const warning = "svc warning"
+
+// note remembers a warning. The server warns of a commit that no longer waits for a standby.
+func note(conn *pgconn.PgConn, notice *pgconn.Notice) {
+	if notice.Severity == "WARNING" || notice.SeverityUnlocalized == "WARNING" {
+		conn.CustomData()[warning] = true
+	}
+}
+
+func (t *transaction) warned() bool { return t.Conn.Conn().PgConn().CustomData()[warning] != nil }
+
+// Rollback implements [driver.Tx].
+func (t *transaction) Rollback() error {
+	t.end()
+	return nil
+}
+
+// end rolls back what is left of the transaction. When it cannot, it closes the connection, and the
+// server rolls back.
+func (t *transaction) end() {
+	t.lazy, t.waiting = false, nil
+	if !t.begun() || t.Conn.Conn().IsClosed() {
+		return
+	}
+	if _, err := t.Conn.Conn().Exec(t.ctx, "ROLLBACK"); err != nil {
+		_ = t.Conn.Close() // the error that ended the transaction says more
+	}
+}
+
+// rows are the answer to a query that was sent with other statements.
+type rows struct {
+	found   pgx.Rows
+	answers pgx.BatchResults
+	more    bool // there is a row that was not returned yet
+}
+
+// Columns implements [driver.Rows].
+func (r *rows) Columns() []string {
+	fields := r.found.FieldDescriptions()
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// Next implements [driver.Rows]. The Store reads only columns of integers, texts and bytes.
+func (r *rows) Next(dest []driver.Value) error {
+	if !r.more {
+		return cmp.Or(r.found.Err(), io.EOF)
+	}
+	row, err := r.found.Values()
+	if err != nil {
+		return err
+	}
+	for i, value := range row {
+		dest[i] = value
+	}
+	r.more = r.found.Next()
+	return nil
+}
+
+// Close implements [driver.Rows].
+func (r *rows) Close() error {
+	r.found.Close()
+	return r.answers.Close()
+}
+
+// statement is a query that goes to the driver as text each time.
+type statement struct {
+	conn  *conn
+	query string
+}
+
+func (s statement) Close() error { return nil }
+
+func (s statement) NumInput() int { return -1 } // unknown
+
+func (s statement) ExecContext(
+	ctx context.Context, args []driver.NamedValue,
+) (driver.Result, error) {
+	return s.conn.ExecContext(ctx, s.query, args)
+}
+
+func (s statement) QueryContext(
+	ctx context.Context, args []driver.NamedValue,
+) (driver.Rows, error) {
+	return s.conn.QueryContext(ctx, s.query, args)
+}
+
+var errNoContext = errors.New("not supported: call the method with a context")
+
+func (s statement) Exec([]driver.Value) (driver.Result, error) { return nil, errNoContext }
+
+func (s statement) Query([]driver.Value) (driver.Rows, error) { return nil, errNoContext }

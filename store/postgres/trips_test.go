@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// counted is a connection that counts what it sends. The driver sends once a round trip.
+type counted struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	c.sent.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestTrips counts the round trips of mutations, of which none but the last holds the generation.
+func TestTrips(t *testing.T) {
+	config, err := parse(pgtest.Schema(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent atomic.Int64
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return counted{conn, &sent}, err
+	}
+	for name, options := range map[string]Options{"direct": {MaxOpen: 1}, "pooler": {MaxOpen: 1, Pooler: true}} {
+		if err := migrate(t.Context(), config, options); err != nil {
+			t.Fatal(err)
+		}
+		db := options.pool(config)
+		defer db.Close()
+		dialect := Dialect()
+		dialect.Notify = "" // the Store sends some notifications later
+		store := sqlstore.New(db, db, dialect)
+		for _, m := range mutations {
+			var trips int64
+			for i := range 3 { // the first prepares statements
+				before := sent.Load()
+				if err := m.do(t.Context(), store, fmt.Sprint(name, m.name, i)); err != nil {
+					t.Fatalf("%s: %v", m.name, err)
+				}
+				trips = sent.Load() - before
+			}
+			if trips != m.trips {
+				t.Errorf("%s, %s: %d trips, want %d", name, m.name, trips, m.trips)
+			}
+		}
+	}
+}
+
+var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
+
+var mutations = []struct {
+	name  string
+	trips int64
+	do    func(ctx context.Context, store *sqlstore.Store, id string) error
+}{
+	{"create a key", 1, createKey},
+	{"issue", 2, func(ctx context.Context, store *sqlstore.Store, id string) error {
+		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+			if _, err := tx.LockAPIKeys(ctx, alice, 10); err != nil {
+				return err
+			}
+			return tx.CreateAPIKey(ctx, svc.APIKey{ID: id, Holder: alice})
+		})
+	}},
+	{"revoke", 3, func(ctx context.Context, store *sqlstore.Store, id string) error {
+		if err := createKey(ctx, store, id); err != nil { // one trip
+			return err
+		}
+		return store.ChangeAPIKey(ctx, alice, id, func(key *svc.APIKey) (bool, error) {
+			return true, nil
+		})
+	}},
+	{"nothing", 0, func(ctx context.Context, store *sqlstore.Store, _ string) error {
+		return store.Atomically(ctx, func(context.Context, svc.Store) error { return nil })
+	}},
+}
+
+func createKey(ctx context.Context, store *sqlstore.Store, id string) error {
+	return store.CreateAPIKey(ctx, svc.APIKey{ID: id, Holder: alice})
+}
