@@ -67,6 +67,10 @@ func object(t svc.Target) string {
 	if t.Kind == svc.TargetAPIKey {
 		return t.Holder.ID
 	}
+	if t.Kind == svc.TargetChannel {
+		id, _, _ := strings.Cut(strings.TrimPrefix(t.ID, "chat:"), " ")
+		return id
+	}
 	id, _, _ := strings.Cut(t.ID, "/")
 	return id
 }

@@ -205,19 +205,14 @@ func (t accessTx) read(
 		return changes, t.allAccess(ctx, p, read.Bare)
 	}
 	current, err := t.current(ctx, *named)
-	addAll(p, &err, &p.Users, current.Users)
-	for _, g := range current.Groups {
-		for members := range slices.Chunk(g.Members, partSize) {
-			addAll(p, &err, &p.Groups, []svc.Group{{ID: g.ID, DisplayName: g.DisplayName, Members: members}})
-		}
-		if len(g.Members) == 0 {
-			addAll(p, &err, &p.Groups, []svc.Group{g})
-		}
-	}
-	addAll(p, &err, &p.ServiceAccounts, current.ServiceAccounts)
-	addAll(p, &err, &p.Policies, current.Policies)
-	addAll(p, &err, &p.Attachments, current.Attachments)
-	addAll(p, &err, &p.BankPolicies, current.BankPolicies)
+	addAll(p, &err, &p.Users, current.Users, func(u svc.User) int { return 1 + len(u.Channels) })
+	addAll(p, &err, &p.Groups, pieces(current.Groups), func(g svc.Group) int {
+		return 1 + len(g.Members)
+	})
+	addAll(p, &err, &p.ServiceAccounts, current.ServiceAccounts, single)
+	addAll(p, &err, &p.Policies, current.Policies, single)
+	addAll(p, &err, &p.Attachments, current.Attachments, single)
+	addAll(p, &err, &p.BankPolicies, current.BankPolicies, single)
 	if err == nil {
 		err = p.flush()
 	}
@@ -231,7 +226,9 @@ func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error)
 	} else {
 		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
 	}
-	read(ctx, s, &err, p, &p.Groups, scanGroupMember, mergeGroup, selectGroups+byGroup)
+	read(ctx, s, &err, p, &p.Groups, scanGroupMember, func(into *svc.Group, row svc.Group) bool {
+		return p.size <= partSize && mergeGroup(into, row) // else it continues in the next part
+	}, selectGroups+byGroup)
 	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
 		selectServiceAccounts+` ORDER BY a.id`)
 	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
@@ -254,7 +251,7 @@ func read[R any](
 		*err = each(ctx, s, func(row scanner) (bool, error) {
 			r, err := scan(row)
 			if err == nil {
-				err = add(p, list, r, join)
+				err = add(p, list, r, 1, join)
 			}
 			return false, err
 		}, query)
@@ -282,23 +279,42 @@ func (p *parts) flush() error {
 }
 
 // add adds a row to list, which is one of p, unless join accepts it for the row before. A nil join
-// accepts none.
-func add[R any](p *parts, list *[]R, row R, join func(into *R, row R) bool) (err error) {
-	p.size++
+// accepts none. weight is the number of rows, channels and memberships that the row counts for.
+func add[R any](
+	p *parts, list *[]R, row R, weight int, join func(into *R, row R) bool,
+) (err error) {
+	p.size += weight
 	if n := len(*list); n > 0 && join != nil && join(&(*list)[n-1], row) {
 		return nil
 	}
 	if p.size > partSize {
 		err = p.flush()
+		p.size = weight
 	}
 	*list = append(*list, row)
 	return err
 }
 
-func addAll[R any](p *parts, err *error, list *[]R, rows []R) {
+func addAll[R any](p *parts, err *error, list *[]R, rows []R, weight func(R) int) {
 	for i := 0; i < len(rows) && *err == nil; i++ {
-		*err = add(p, list, rows[i], nil)
+		*err = add(p, list, rows[i], weight(rows[i]), nil)
 	}
+}
+
+func single[R any](R) int { return 1 }
+
+// pieces splits large groups, so that they come in several parts.
+func pieces(groups []svc.Group) (out []svc.Group) {
+	for _, g := range groups {
+		members := g.Members
+		for ; len(members) > partSize; members = members[partSize:] {
+			g.Members = members[:partSize:partSize]
+			out = append(out, g)
+		}
+		g.Members = members
+		out = append(out, g)
+	}
+	return out
 }
 
 // bare removes names, emails and channels.
@@ -379,9 +395,8 @@ func scanGroupMember(row scanner) (svc.Group, error) {
 	return group, err
 }
 
-// mergeGroup refuses the members of a large group, so that they come in several parts.
 func mergeGroup(into *svc.Group, row svc.Group) bool {
-	if into.ID != row.ID || len(into.Members) >= partSize {
+	if into.ID != row.ID {
 		return false
 	}
 	into.Members = append(into.Members, row.Members...)
