@@ -59,7 +59,7 @@ func TestFeedTellsWhatChanged(t *testing.T) {
 	}
 }
 
-// A large change is told as one target, so that the feed stays short.
+// A large change is one target, so that the feed stays short.
 func TestFeedOfLargeChanges(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)

@@ -160,7 +160,7 @@ type AccessStore interface {
 	// nil in the snapshot, and no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
 	// ReadAccess reads rows of access in one consistent snapshot, and calls yield with them in
-	// parts of at most some thousand rows, channels and memberships.
+	// parts of at most 5,000 rows, channels and memberships.
 	//
 	// Without Since and Named it reads every row: users first, then groups, service accounts,
 	// policies, attachments and bank policies. Each kind is sorted by its key, byte by byte;
@@ -199,7 +199,7 @@ type AccessWrite struct {
 	// Join and Leave are memberships to add and to remove. It is no error when one of Join exists
 	// already, or one of Leave does not. None is in both.
 	Join, Leave []Membership
-	// Targets and Renamed are what Changes then reports, in this order.
+	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at least.
 	Targets, Renamed []Target
 }
 

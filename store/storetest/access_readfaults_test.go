@@ -102,7 +102,7 @@ var readAccessFaults = map[string]func(*store){
 	"renamed targets are reported as others": answerFault(func(changes *svc.StoreChanges) {
 		changes.Targets, changes.Renamed = slices.Concat(changes.Targets, changes.Renamed), nil
 	}),
-	"a Reset is told with targets": answerFault(func(changes *svc.StoreChanges) {
+	"a Reset has targets": answerFault(func(changes *svc.StoreChanges) {
 		if changes.Reset {
 			changes.Targets = []svc.Target{{Kind: svc.TargetAccess}}
 		}
