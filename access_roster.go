@@ -106,7 +106,7 @@ func (s *rosters) looked(least int64, do func(all *everybody)) bool {
 // read returns rows of the store's present generation: those that are kept, moved, or new ones. The
 // caller holds turn. It counts changes before it reads.
 func (s *rosters) read(ctx context.Context) (*everybody, error) {
-	if e := s.kept; e != nil && e.resets == s.resets.Load() {
+	if e := s.kept; e != nil && e.at > 0 && e.resets == s.resets.Load() {
 		moved, err := s.move(ctx, e, s.changes.Load())
 		if moved || err != nil {
 			return e, err

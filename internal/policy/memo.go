@@ -12,25 +12,24 @@ import (
 type slots[T any] struct {
 	all    []atomic.Pointer[T]
 	mask   uint64
-	budget *cache.Budget                      // nil: only the number of slots is limited
+	budget *cache.Budget
 	shares func(*T) (one, other *cache.Share) // of a cached value
 	size   int64                              // bytes of one value
 	hand   atomic.Uint64                      // the slot that giveUp empties next
 }
 
-// newSlots returns size slots. size is a power of two.
-func newSlots[T any](size int) *slots[T] {
-	return &slots[T]{all: make([]atomic.Pointer[T], size), mask: uint64(size - 1)}
-}
-
-// within counts the slots in a budget, with the memory that they share with others.
-func (s *slots[T]) within(
-	budget *cache.Budget,
+// newSlots returns size slots, a power of two. They count in a budget, each with extra bytes and the
+// memory that it shares with others.
+func newSlots[T any](
 	size int,
+	budget *cache.Budget,
+	extra int,
 	shares func(*T) (one, other *cache.Share),
 ) *slots[T] {
-	s.budget, s.shares = budget, shares
-	s.size = cache.Allocated(size + int(reflect.TypeFor[T]().Size()))
+	s := &slots[T]{
+		all: make([]atomic.Pointer[T], size), mask: uint64(size - 1), budget: budget,
+		shares: shares, size: cache.Allocated(extra + int(reflect.TypeFor[T]().Size())),
+	}
 	budget.Join(s.giveUp)
 	return s
 }
@@ -43,22 +42,14 @@ func (s *slots[T]) giveUp() {
 }
 
 func (s *slots[T]) hold(v *T) {
-	if s.budget != nil {
-		one, other := s.shares(v)
-		s.budget.Hold(s.size, one)
-		s.budget.Hold(0, other)
-	}
-}
-
-func (s *slots[T]) fit() {
-	if s.budget != nil {
-		s.budget.Fit()
-	}
+	one, other := s.shares(v)
+	s.budget.Hold(s.size, one)
+	s.budget.Hold(0, other)
 }
 
 // release takes a dropped value out of the budget. A nil value is nothing.
 func (s *slots[T]) release(v *T) {
-	if v != nil && s.budget != nil {
+	if v != nil {
 		one, other := s.shares(v)
 		s.budget.Release(s.size, one)
 		s.budget.Release(0, other)
@@ -76,7 +67,7 @@ func (s *slots[T]) put(hash uint64, v *T) {
 	}
 	s.hold(v)
 	s.release(place.Swap(v))
-	s.fit()
+	s.budget.Fit()
 }
 
 // memo caches values by key.
@@ -87,20 +78,14 @@ type memoEntry[K comparable, V any] struct {
 	value *V
 }
 
-// newMemo returns a memo for size values in a budget. size is a power of two. With a nil budget
-// only their number is limited.
+// newMemo returns a memo for size values in a budget. size is a power of two.
 func newMemo[K comparable, V any](
 	size int,
 	budget *cache.Budget,
 	share func(K, *V) *cache.Share,
 ) *memo[K, V] {
-	m := &memo[K, V]{newSlots[memoEntry[K, V]](size)}
-	if budget != nil {
-		m.within(budget, 0, func(e *memoEntry[K, V]) (one, other *cache.Share) {
-			return share(e.key, e.value), nil
-		})
-	}
-	return m
+	shares := func(e *memoEntry[K, V]) (one, other *cache.Share) { return share(e.key, e.value), nil }
+	return &memo[K, V]{newSlots(size, budget, 0, shares)}
 }
 
 func (m *memo[K, V]) get(hash uint64, key K) *V {
@@ -162,7 +147,7 @@ type answers struct{ *slots[answer] }
 // newAnswers returns room for size answers. size is a power of two.
 func newAnswers(size int, budget *cache.Budget) *answers {
 	shares := func(a *answer) (one, other *cache.Share) { return a.verdict.share, a.policy.Share() }
-	return &answers{newSlots[answer](size).within(budget, keptLength, shares)}
+	return &answers{newSlots(size, budget, keptLength, shares)}
 }
 
 func (m *answers) get(hash, table uint64, action, bank string) *answer {
@@ -183,5 +168,5 @@ func (m *answers) replace(hash uint64, old, by *answer) {
 	} else {
 		m.release(by)
 	}
-	m.fit()
+	m.budget.Fit()
 }
