@@ -12,8 +12,8 @@ import (
 	"github.com/extsvc/svc/bench/internal/measure"
 )
 
-// crowd returns users, each with a channel, in groups of 50.
-func crowd(users int) (b svc.Bundle) {
+// population returns users, each with a channel, in groups of 50.
+func population(users int) (b svc.Bundle) {
 	for i := range users {
 		id := fmt.Sprintf("user-%06d", i)
 		b.Users = append(b.Users, svc.User{ID: id, DisplayName: "Name of " + id, Channels: []svc.Channel{{Provider: "telegram", SenderID: id}}})
@@ -71,7 +71,7 @@ func placeOf(b *testing.B, e engine, name string) placed {
 func BenchmarkBundle(b *testing.B) {
 	for _, e := range []engine{sqliteEngine, postgresEngine} {
 		for _, users := range crowds() {
-			bundle := crowd(users)
+			bundle := population(users)
 			b.Run(fmt.Sprintf("%s/%d/first", e.name, users), func(b *testing.B) {
 				floor, cost, peak := time.Hour, time.Hour, uint64(0)
 				for i := 0; b.Loop(); i++ {
@@ -181,7 +181,7 @@ func BenchmarkMember(b *testing.B) {
 		for _, members := range append([]int{2_000}, crowds()[1:]...) {
 			b.Run(fmt.Sprintf("%s/%d", e.name, members), func(b *testing.B) {
 				p := placeOf(b, e, fmt.Sprintf("members%d", members))
-				bundle := svc.Bundle{Users: crowd(members + 1).Users}
+				bundle := svc.Bundle{Users: population(members + 1).Users}
 				last := bundle.Users[members].ID
 				bundle.Groups = []svc.Group{{ID: "g", Members: []string{}}}
 				for _, u := range bundle.Users[:members] {
