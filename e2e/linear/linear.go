@@ -1,9 +1,10 @@
 // Package linear contains one test, of linearizability: several clients call one or two Services
 // over the same database concurrently, on a few templates, keys and users. Every answer must be one
 // that the clients could get by calling one after the other. That holds for cached templates, keys,
-// decisions and lists of who can do something, where the store can be looked at (SQLite). On
-// PostgreSQL each key and each user stays with one of the two Services, because the other follows a
-// moment later. An issue by a revoked key is refused by both.
+// decisions and lists of who can do something, where the store can be looked at: SQLite, and
+// PostgreSQL with Options.Exact. On PostgreSQL without it, each key and each user stays with one of
+// the two Services, because the other follows a moment later. An issue by a revoked key is refused
+// by both.
 //
 // A history is a few dozen calls with random contents, on its own ids. porcupine looks for an order
 // that explains the answers. The test runs 30 histories over all stores together, or 200 when CI is

@@ -33,10 +33,17 @@ var stores = map[string]func(*testing.T) []svc.Store{
 		return []svc.Store{opened(t, open), opened(t, open)}
 	},
 	"PostgreSQL": func(t *testing.T) []svc.Store {
-		url := pgtest.Schema(t)
-		open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, postgres.Options{}) }
-		return []svc.Store{opened(t, open), opened(t, open)}
+		return twice(t, postgres.Options{})
 	},
+	"PostgreSQL, exact": func(t *testing.T) []svc.Store {
+		return twice(t, postgres.Options{Exact: true})
+	},
+}
+
+func twice(t *testing.T, options postgres.Options) []svc.Store {
+	url := pgtest.Schema(t)
+	open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, options) }
+	return []svc.Store{opened(t, open), opened(t, open)}
 }
 
 func opened[S interface {

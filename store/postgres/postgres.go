@@ -11,6 +11,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,7 @@ type Store struct {
 	*sqlstore.Store
 	db       *sql.DB
 	listener *listener // nil: the Store does not listen
+	exact    bool
 }
 
 // Options configure [Open]. The zero value suits a server that the host reaches directly.
@@ -50,6 +52,10 @@ type Options struct {
 	// Other processes then notice changes at their next poll, within about a second. Nothing else
 	// depends on it.
 	NoNotify bool
+	// Exact makes each request ask the server first whether anything was committed, at the price of a
+	// round trip, which concurrent requests share. A change of another process then counts with the
+	// next request, and not some milliseconds later.
+	Exact bool
 	// Pooler says that the URL leads to a pooler, such as PgBouncer in transaction or session mode.
 	// Each transaction may then use another connection, so the Store keeps nothing on one: no
 	// prepared statement, no LISTEN and no setting. Open therefore refuses a role whose
@@ -89,7 +95,7 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 	if options.NoNotify {
 		dialect.Notify = ""
 	}
-	s := &Store{db: options.pool(config)}
+	s := &Store{db: options.pool(config), exact: options.Exact}
 	if err := usable(ctx, s.db); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
@@ -162,6 +168,16 @@ func (s *Store) Close() error {
 		s.listener.close()
 	}
 	return s.db.Close()
+}
+
+// Look implements [svc.LookStore]. Without Options.Exact it answers 0.
+func (s *Store) Look(ctx context.Context) (uint64, error) {
+	if !s.exact {
+		return 0, nil
+	}
+	// MaxInt64 is a generation that no store has: the answer has no changes.
+	now, err := s.Changes(ctx, math.MaxInt64)
+	return uint64(now.Generation) + 1, err
 }
 
 // DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. Code
