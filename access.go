@@ -145,6 +145,12 @@ func (b Bundle) size() int {
 		len(b.Policies) + len(b.Attachments) + len(b.BankPolicies)
 }
 
+// The most targets that one write reports one by one.
+const (
+	mostTargets = 1000 // above it, all of them are one TargetAccess
+	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
+)
+
 // AttachmentKey names an attachment. Its three texts together are unique. It is comparable, so it
 // can be the key of a map.
 type AttachmentKey struct {

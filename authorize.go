@@ -53,6 +53,14 @@ func (s *guard) authorize(ctx context.Context, by Principal, action string) erro
 	return err
 }
 
+// authorizeSelf refuses callers without rights of their own.
+func authorizeSelf(by Principal) error {
+	if by.Kind != KindUser && by.Kind != KindServiceAccount {
+		return forbidden("only a user or a service account has rights of its own")
+	}
+	return nil
+}
+
 // permitted returns the rights of a caller who is allowed the control-plane action. It always
 // refuses an unmapped sender, whatever a bank policy gives to the public.
 //

@@ -248,14 +248,6 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 	return r, err
 }
 
-// authorizeSelf refuses callers without rights of their own.
-func authorizeSelf(by Principal) error {
-	if by.Kind != KindUser && by.Kind != KindServiceAccount {
-		return forbidden("only a user or a service account has rights of its own")
-	}
-	return nil
-}
-
 // MaxQuestions is how many questions one call of [Policies.Decide] may ask.
 const MaxQuestions = 1000
 

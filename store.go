@@ -206,12 +206,6 @@ type AccessWrite struct {
 // Empty reports whether w writes nothing.
 func (w AccessWrite) Empty() bool { return w.Bundle.Empty() && len(w.Join)+len(w.Leave) == 0 }
 
-// The most targets that one write reports one by one.
-const (
-	mostTargets = 1000 // above it, all of them are one TargetAccess
-	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
-)
-
 // changed adds a row to Targets when decisions may differ, else to Renamed when names do.
 func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
 	if t := (Target{Kind: kind, ID: id}); decisions {
@@ -497,8 +491,7 @@ type AuditStore interface {
 }
 
 // LookStore is an optional role: it tells at once whether anything was committed. With it, each
-// request includes all commits of other processes that ended before. Without it, they count when
-// [ChangeStore].AwaitChange has noticed them.
+// request includes all earlier commits of other processes, and not only those that AwaitChange saw.
 type LookStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
 	// committed in between. The Service calls it before it uses what is cached, so it takes

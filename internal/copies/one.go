@@ -38,13 +38,6 @@ func (o *One[T]) Clear() {
 	}
 }
 
-// Forget is Clear, and frees the memory of the value at once.
-func (o *One[T]) Forget() {
-	o.Clear()
-	o.cache.Put(o.cache.Fence(struct{}{}), struct{}{}, nil)
-	o.Clear()
-}
-
 func (o *One[T]) get() (value T, ok bool) {
 	v, ok := o.in.View()
 	if !ok {
