@@ -18,10 +18,10 @@ type looker struct {
 	mu      sync.Mutex
 	version uint64 // the answer of the last look
 	conn    *sql.Conn
-	ask     driver.StmtQueryContext // PRAGMA data_version
-	said    int64                   // by ask, last
-	index   *indexHeader            // nil: it cannot be read here
-	header  indexHeader             // as it was last
+	stmt    driver.Stmt  // PRAGMA data_version
+	said    int64        // by ask, last
+	index   *indexHeader // nil: it cannot be read here
+	header  indexHeader  // as it was last
 	closed  bool
 }
 
@@ -71,11 +71,8 @@ func (l *looker) open() (err error) {
 		return err
 	}
 	err = l.conn.Raw(func(conn any) error {
-		stmt, err := conn.(driver.ConnPrepareContext).PrepareContext(
+		l.stmt, err = conn.(driver.ConnPrepareContext).PrepareContext(
 			context.Background(), "PRAGMA data_version")
-		if err == nil {
-			l.ask = stmt.(driver.StmtQueryContext)
-		}
 		return err
 	})
 	if err == nil {
@@ -94,7 +91,7 @@ func (l *looker) open() (err error) {
 // dataVersion is a number that SQLite changes with each commit of another connection
 // (https://sqlite.org/pragma.html#pragma_data_version).
 func (l *looker) dataVersion() (version int64, err error) {
-	rows, err := l.ask.QueryContext(context.Background(), nil)
+	rows, err := l.stmt.(driver.StmtQueryContext).QueryContext(context.Background(), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -107,18 +104,22 @@ func (l *looker) dataVersion() (version int64, err error) {
 }
 
 // hangUp gives up the connection. The next look opens another.
-func (l *looker) hangUp() error {
-	conn := l.conn
-	l.conn, l.ask, l.index = nil, nil, nil
-	return conn.Close()
+func (l *looker) hangUp() (err error) {
+	if l.stmt != nil { // SQLite does not close a connection with statements
+		err = l.stmt.Close()
+	}
+	err = errors.Join(err, l.conn.Close())
+	l.conn, l.stmt, l.index = nil, nil, nil
+	return err
 }
 
 func (l *looker) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	var err error
 	if l.conn != nil {
-		_ = l.hangUp() // closing the pool closes its connection
+		err = l.hangUp()
 	}
-	return l.db.Close()
+	return errors.Join(err, l.db.Close())
 }

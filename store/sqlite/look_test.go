@@ -3,8 +3,10 @@ package sqlite
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,12 +62,15 @@ func TestNoCommitIsMissed(t *testing.T) {
 
 func TestLookAfterClose(t *testing.T) {
 	is := is.New(t)
-	store := openFast(t, filepath.Join(t.TempDir(), "svc.db"))
+	path := filepath.Join(t.TempDir(), "svc.db")
+	store := openFast(t, path)
 	_, err := store.Look(t.Context())
 	is.NoErr(err)
 	is.NoErr(store.Close())
 	_, err = store.Look(t.Context())
 	is.True(err != nil)
+	_, err = os.Stat(path + "-wal")
+	is.True(errors.Is(err, fs.ErrNotExist)) // no connection is left
 }
 
 // A broken connection counts as a commit, and the look after it works.
