@@ -494,7 +494,7 @@ type AuditStore interface {
 // request includes all earlier commits of other processes, and not only those that AwaitChange saw.
 type LookStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
-	// committed in between. The Service calls it before it uses what is cached, so it takes
-	// microseconds at most; concurrent requests share a call. 0: this store cannot tell cheaply.
+	// committed in between. The Service calls it before it uses what is cached, so concurrent
+	// calls should share one that takes long. 0, then always: this store cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
 }

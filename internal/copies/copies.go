@@ -97,7 +97,6 @@ func New(
 		seed:        maphash.MakeSeed(),
 		keys:        newKeys(keys, 2*holders), // renumbering the holders forgets all keys
 	}
-	c.look = func() (uint64, error) { return feed.Look(context.Background()) }
 	c.begin = sync.OnceFunc(func() { start(c.follow) })
 	hashOf := func(who Holder) uint64 { return c.hash(who.ID) } // see Again and Drop
 	c.holders = cache.NewWithin(holders, hashOf, budget, func(

@@ -28,7 +28,7 @@ type Feed interface {
 	// AwaitChange returns when there may be changes after the generation since, or ctx ends.
 	AwaitChange(ctx context.Context, since int64) error
 	// Look returns a number that differs from an earlier one when something was committed in
-	// between. It is quick. 0: the store cannot tell.
+	// between. It is quick. 0: the store can never tell.
 	Look(ctx context.Context) (uint64, error)
 }
 
@@ -48,8 +48,7 @@ type generations struct {
 	heard   atomic.Int64  // the latest generation that a read has shown
 	looked  atomic.Uint64 // what Look said before the changes applied last were read
 
-	looks    tasks.Shared[uint64]
-	look     func() (uint64, error)
+	blind    atomic.Bool // Look has said that the store cannot tell
 	catching tasks.Shared[struct{}]
 	applying sync.Mutex // one applyNext at a time
 	since    int64      // the generation to ask from next; under applying
@@ -61,11 +60,15 @@ type generations struct {
 // applies what was committed since. So after it returns, no cached value is older than a commit that
 // ended before the call. Other stores must have been seen recently.
 func (c *Copies) current() bool {
-	looked, err := c.looks.Do(c.look)
+	if c.blind.Load() {
+		return c.fresh()
+	}
+	looked, err := c.feed.Look(context.Background())
 	switch {
 	case err != nil:
 		return false
 	case looked == 0:
+		c.blind.Store(true)
 		return c.fresh()
 	case looked == c.looked.Load():
 		return true

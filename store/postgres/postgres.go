@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/extsvc/svc/internal/tasks"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -25,6 +26,7 @@ type Store struct {
 	db       *sql.DB
 	listener *listener // nil: the Store does not listen
 	exact    bool
+	looks    tasks.Shared[uint64]
 }
 
 // Options configure [Open]. The zero value suits a server that the host reaches directly.
@@ -175,9 +177,12 @@ func (s *Store) Look(ctx context.Context) (uint64, error) {
 	if !s.exact {
 		return 0, nil
 	}
-	// MaxInt64 is a generation that no store has: the answer has no changes.
-	now, err := s.Changes(ctx, math.MaxInt64)
-	return uint64(now.Generation) + 1, err
+	ctx = context.WithoutCancel(ctx) // others share the answer
+	return s.looks.Do(func() (uint64, error) {
+		// MaxInt64 is a generation that no store has: the answer has no changes.
+		now, err := s.Changes(ctx, math.MaxInt64)
+		return uint64(now.Generation) + 1, err
+	})
 }
 
 // DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. Code

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"github.com/extsvc/svc/internal/tasks"
 )
 
 // looker tells whether anything was committed to the file, by any process. It has a connection of
@@ -15,7 +17,9 @@ type looker struct {
 	path string
 	db   *sql.DB
 
-	mu      sync.Mutex
+	slow tasks.Shared[uint64]
+
+	mu      sync.RWMutex
 	version uint64 // the answer of the last look
 	conn    *sql.Conn
 	stmt    driver.Stmt  // PRAGMA data_version
@@ -31,15 +35,23 @@ func newLooker(path string, parameters ...string) *looker {
 
 // look returns a number that differs from an earlier one when any process, this one included, has
 // committed in between. It takes some nanoseconds where it can read the index of the write-ahead
-// log, and else some microseconds.
+// log, and else some microseconds, which concurrent callers share.
 func (l *looker) look() (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	moved, err := l.moved()
-	if moved {
-		l.version++
+	l.mu.RLock()
+	version, same := l.version, l.index != nil && l.index.read() == l.header
+	l.mu.RUnlock()
+	if same {
+		return version, nil
 	}
-	return l.version, err
+	return l.slow.Do(func() (uint64, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		moved, err := l.moved()
+		if moved {
+			l.version++
+		}
+		return l.version, err
+	})
 }
 
 // moved reports whether there was a commit since the last time. true at first, and after an error.
