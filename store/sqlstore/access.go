@@ -340,13 +340,6 @@ const (
 	selectBareUsers = `SELECT u.id, u.inactive FROM svc_users u ORDER BY u.id`
 )
 
-// scanUser reads a user without its channels.
-func scanUser(row scanner) (svc.User, error) {
-	user := svc.User{Channels: []svc.Channel{}}
-	err := row.Scan(&user.ID, &user.DisplayName, &user.Email, &user.Inactive)
-	return user, err
-}
-
 func scanBareUser(row scanner) (user svc.User, err error) {
 	err = row.Scan(&user.ID, &user.Inactive)
 	return user, err

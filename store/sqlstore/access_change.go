@@ -44,7 +44,8 @@ func (s *Store) ChangeAccess(
 }
 
 // accessTx reads and writes many rows of access with few statements. {rows} in a statement stands
-// for the rows of its parameter, whose columns are value->>0, value->>1 and so on.
+// for the rows of its parameter, whose columns are value->>0, value->>1 and so on. {ids} stands for
+// rows of one text each, which is value: that costs SQLite half as much.
 type accessTx struct {
 	session
 	dialect Dialect
@@ -56,10 +57,14 @@ const batchSize = 128 << 10
 // batches calls run with a statement and its parameter, which is a JSON array of n rows, until all
 // rows have come or run fails.
 func batches[R any](
-	t accessTx, query string, rows []R, columns func(R) []any,
+	t accessTx, query string, rows []R, columns func(R) any,
 	run func(query, parameter string, n int) error,
 ) error {
-	query = strings.ReplaceAll(query, "{rows}", cmp.Or(t.dialect.Elements, "json_each")+"($1)")
+	elements, texts := "json_each", "json_each"
+	if t.dialect.Elements != "" {
+		elements, texts = t.dialect.Elements, t.dialect.Elements+"_text"
+	}
+	query = strings.NewReplacer("{rows}", elements+"($1)", "{ids}", texts+"($1)").Replace(query)
 	buffer, n := []byte{'['}, 0
 	for i, row := range rows {
 		cells, err := json.Marshal(columns(row))
@@ -83,7 +88,7 @@ func batches[R any](
 // does nothing.
 func pick[K comparable, R any](
 	ctx context.Context, t accessTx, err *error, list *[]R, scan func(scanner) (R, error),
-	keys []K, columns func(K) []any, query string,
+	keys []K, columns func(K) any, query string,
 ) {
 	if *err != nil {
 		return
@@ -110,19 +115,19 @@ func (t accessTx) current(
 	current.Users, err = t.users(ctx, named)
 	current.Groups, err = t.groups(ctx, named, err)
 	pick(ctx, t, &err, &current.ServiceAccounts, scanServiceAccount, named.ServiceAccounts,
-		columnOf, `SELECT `+serviceAccountColumns+` FROM {rows} j
-		CROSS JOIN svc_service_accounts a WHERE a.id = j.value->>0`)
-	pick(ctx, t, &err, &current.Policies, scanPolicy, named.Policies, columnOf,
-		`SELECT p.id, p.display_name, p.document FROM {rows} j
-		CROSS JOIN svc_policies p WHERE p.id = j.value->>0`)
+		itself, `SELECT `+serviceAccountColumns+` FROM {ids} j
+		CROSS JOIN svc_service_accounts a WHERE a.id = j.value`)
+	pick(ctx, t, &err, &current.Policies, scanPolicy, named.Policies, itself,
+		`SELECT p.id, p.display_name, p.document FROM {ids} j
+		CROSS JOIN svc_policies p WHERE p.id = j.value`)
 	pick(ctx, t, &err, &current.Attachments, scanAttachment, named.Attachments,
-		func(k svc.AttachmentKey) []any { return []any{k.Principal.Type, k.Principal.ID, k.PolicyID} },
+		func(k svc.AttachmentKey) any { return []any{k.Principal.Type, k.Principal.ID, k.PolicyID} },
 		`SELECT t.policy_id, t.principal_type, t.principal_id, t.priority FROM {rows} j
 		CROSS JOIN svc_attachments t WHERE t.principal_type = j.value->>0
 		AND t.principal_id = j.value->>1 AND t.policy_id = j.value->>2`)
-	pick(ctx, t, &err, &current.BankPolicies, scanBankPolicy, named.BankPolicies, columnOf,
-		`SELECT b.bank_id, b.document FROM {rows} j
-		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value->>0`)
+	pick(ctx, t, &err, &current.BankPolicies, scanBankPolicy, named.BankPolicies, itself,
+		`SELECT b.bank_id, b.document FROM {ids} j
+		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value`)
 	return current, err
 }
 
@@ -132,7 +137,7 @@ func (t accessTx) users(
 	ctx context.Context, named svc.AccessNames,
 ) ([]svc.User, error) {
 	users, err := t.usersOf(ctx, named.Users)
-	held := map[svc.Channel]bool{}
+	held := make(map[svc.Channel]bool, len(named.Channels))
 	for _, u := range users {
 		for _, c := range u.Channels {
 			held[c] = true
@@ -142,7 +147,7 @@ func (t accessTx) users(
 		return held[c]
 	})
 	var holders []string
-	pick(ctx, t, &err, &holders, scanText, other, func(c svc.Channel) []any {
+	pick(ctx, t, &err, &holders, scanText, other, func(c svc.Channel) any {
 		return []any{c.Provider, c.SenderID}
 	}, `SELECT c.user_id FROM {rows} j CROSS JOIN svc_channels c
 		WHERE c.provider = j.value->>0 AND c.sender_id = j.value->>1`)
@@ -155,19 +160,16 @@ func (t accessTx) users(
 
 // usersOf reads users with their channels.
 func (t accessTx) usersOf(ctx context.Context, ids []string) (users []svc.User, err error) {
-	pick(ctx, t, &err, &users, scanUser, ids, columnOf,
-		`SELECT `+userColumns+` FROM {rows} j CROSS JOIN svc_users u WHERE u.id = j.value->>0`)
-	place := places(users, func(u svc.User) string { return u.ID })
-	if err != nil {
-		return nil, err
-	}
-	var channels []held
-	pick(ctx, t, &err, &channels, scanHeld, ids, columnOf,
-		`SELECT c.provider, c.sender_id, c.user_id FROM {rows} j
-		CROSS JOIN svc_channels c WHERE c.user_id = j.value->>0`)
-	for _, c := range channels {
-		u := &users[place[c.user]]
-		u.Channels = append(u.Channels, c.Channel)
+	var rows []svc.User // one for each channel
+	pick(ctx, t, &err, &rows, scanUserChannel, ids, itself,
+		`SELECT `+userColumns+`, c.provider, c.sender_id FROM {ids} j
+		CROSS JOIN svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id WHERE u.id = j.value`)
+	slices.SortFunc(rows, func(a, b svc.User) int { return cmp.Compare(a.ID, b.ID) })
+	users = rows[:0]
+	for _, row := range rows {
+		if n := len(users); n == 0 || !mergeUser(&users[n-1], row) {
+			users = append(users, row)
+		}
 	}
 	for _, u := range users {
 		slices.SortFunc(u.Channels, func(a, b svc.Channel) int {
@@ -175,15 +177,6 @@ func (t accessTx) usersOf(ctx context.Context, ids []string) (users []svc.User, 
 		})
 	}
 	return users, err
-}
-
-// places returns the index of each row by its id.
-func places[R any](rows []R, id func(R) string) map[string]int {
-	place := make(map[string]int, len(rows))
-	for i, row := range rows {
-		place[id(row)] = i
-	}
-	return place
 }
 
 // groups reads the named groups and their named members. When err is already set, it does nothing.
@@ -194,13 +187,13 @@ func (t accessTx) groups(
 	for _, m := range named.Members {
 		ids = append(ids, m.Group)
 	}
-	pick(ctx, t, &err, &groups, scanGroup, ids, columnOf,
-		`SELECT g.id, g.display_name FROM {rows} j
-		CROSS JOIN svc_access_groups g WHERE g.id = j.value->>0`)
+	pick(ctx, t, &err, &groups, scanGroup, ids, itself,
+		`SELECT g.id, g.display_name FROM {ids} j
+		CROSS JOIN svc_access_groups g WHERE g.id = j.value`)
 	var members []svc.Membership
-	pick(ctx, t, &err, &members, scanMembership, named.MembersOf, columnOf,
-		`SELECT m.group_id, m.user_id FROM {rows} j
-		CROSS JOIN svc_group_members m WHERE m.group_id = j.value->>0`)
+	pick(ctx, t, &err, &members, scanMembership, named.MembersOf, itself,
+		`SELECT m.group_id, m.user_id FROM {ids} j
+		CROSS JOIN svc_group_members m WHERE m.group_id = j.value`)
 	some := slices.DeleteFunc(slices.Clone(named.Members), func(m svc.Membership) bool {
 		return slices.Contains(named.MembersOf, m.Group)
 	})
@@ -208,7 +201,10 @@ func (t accessTx) groups(
 		`SELECT m.group_id, m.user_id FROM {rows} j
 		CROSS JOIN svc_group_members m
 		WHERE m.group_id = j.value->>0 AND m.user_id = j.value->>1`)
-	place := places(groups, func(g svc.Group) string { return g.ID })
+	place := make(map[string]int, len(groups))
+	for i, g := range groups {
+		place[g.ID] = i
+	}
 	for _, m := range members {
 		g := &groups[place[m.Group]]
 		g.Members = append(g.Members, m.User)
@@ -219,9 +215,9 @@ func (t accessTx) groups(
 	return groups, err
 }
 
-func columnOf(id string) []any { return []any{id} }
+func itself(id string) any { return id }
 
-func columnsOfMembership(m svc.Membership) []any { return []any{m.Group, m.User} }
+func columnsOfMembership(m svc.Membership) any { return []any{m.Group, m.User} }
 
 func scanText(row scanner) (text string, err error) {
 	err = row.Scan(&text)
@@ -239,15 +235,10 @@ type held struct {
 	user string
 }
 
-func scanHeld(row scanner) (h held, err error) {
-	err = row.Scan(&h.Provider, &h.SenderID, &h.user)
-	return h, err
-}
-
 // put runs a statement that writes rows. When err is already set, it does nothing. It returns how
 // many rows the statement wrote.
 func put[R any](
-	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) []any, query string,
+	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) any, query string,
 ) (written int64) {
 	if *err != nil {
 		return 0
@@ -263,14 +254,14 @@ func put[R any](
 // write upserts rows; a row comes before the rows that refer to it. All users give up their
 // channels before any user takes one. WHERE true tells SQLite that no join follows.
 func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
-	put(ctx, t, &err, w.Users, func(u svc.User) []any {
+	put(ctx, t, &err, w.Users, func(u svc.User) any {
 		return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive)}
 	}, `INSERT INTO svc_users (id, display_name, email, inactive)
 		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email,
 		inactive = excluded.inactive`)
 	t.writeChannels(ctx, &err, w.Users)
-	put(ctx, t, &err, w.Groups, func(g svc.Group) []any {
+	put(ctx, t, &err, w.Groups, func(g svc.Group) any {
 		return []any{g.ID, g.DisplayName}
 	}, `INSERT INTO svc_access_groups (id, display_name)
 		SELECT value->>0, value->>1 FROM {rows} WHERE true
@@ -279,13 +270,13 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 		WHERE (group_id, user_id) IN (SELECT value->>0, value->>1 FROM {rows})`)
 	put(ctx, t, &err, w.Join, columnsOfMembership, `INSERT INTO svc_group_members (group_id, user_id)
 		SELECT value->>0, value->>1 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
-	put(ctx, t, &err, w.Policies, func(p svc.Policy) []any {
+	put(ctx, t, &err, w.Policies, func(p svc.Policy) any {
 		return []any{p.ID, p.DisplayName, string(p.Document)}
 	}, `INSERT INTO svc_policies (id, display_name, document)
 		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true
 		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
 		document = excluded.document`)
-	put(ctx, t, &err, w.ServiceAccounts, func(a svc.ServiceAccount) []any {
+	put(ctx, t, &err, w.ServiceAccounts, func(a svc.ServiceAccount) any {
 		return []any{a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive)}
 	}, `INSERT INTO svc_service_accounts
 		(id, display_name, owner_user_id, scoping_policy_id, inactive)
@@ -294,13 +285,13 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
 		owner_user_id = excluded.owner_user_id,
 		scoping_policy_id = excluded.scoping_policy_id, inactive = excluded.inactive`)
-	put(ctx, t, &err, w.Attachments, func(a svc.Attachment) []any {
+	put(ctx, t, &err, w.Attachments, func(a svc.Attachment) any {
 		return []any{a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority}
 	}, `INSERT INTO svc_attachments (principal_type, principal_id, policy_id, priority)
 		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (principal_type, principal_id, policy_id)
 		DO UPDATE SET priority = excluded.priority`)
-	put(ctx, t, &err, w.BankPolicies, func(p svc.BankPolicy) []any {
+	put(ctx, t, &err, w.BankPolicies, func(p svc.BankPolicy) any {
 		return []any{p.BankID, string(p.Document)}
 	}, `INSERT INTO svc_bank_policies (bank_id, document)
 		SELECT value->>0, value->>1 FROM {rows} WHERE true
@@ -309,15 +300,15 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 }
 
 func (t accessTx) writeChannels(ctx context.Context, err *error, users []svc.User) {
-	put(ctx, t, err, users, func(u svc.User) []any { return []any{u.ID} },
-		`DELETE FROM svc_channels WHERE user_id IN (SELECT value->>0 FROM {rows})`)
+	put(ctx, t, err, users, func(u svc.User) any { return u.ID },
+		`DELETE FROM svc_channels WHERE user_id IN (SELECT value FROM {ids})`)
 	var channels []held
 	for _, u := range users {
 		for _, channel := range u.Channels {
 			channels = append(channels, held{channel, u.ID})
 		}
 	}
-	written := put(ctx, t, err, channels, func(h held) []any {
+	written := put(ctx, t, err, channels, func(h held) any {
 		return []any{h.Provider, h.SenderID, h.user}
 	}, `INSERT INTO svc_channels (provider, sender_id, user_id)
 		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)

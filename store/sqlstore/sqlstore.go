@@ -26,7 +26,8 @@ type Dialect struct {
 	// index holds the whole list.
 	NarrowIndexes bool
 	// Elements is the function that returns the elements of a JSON array as rows with a column
-	// value: json_array_elements in PostgreSQL. Empty means json_each, as in SQLite.
+	// value: json_array_elements in PostgreSQL. The function with "_text" behind its name returns
+	// them as texts. Empty means json_each, as in SQLite, for both.
 	Elements string
 	// Lock is a statement that makes a migration wait for the migrations of other processes. The
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
