@@ -36,7 +36,26 @@ type Access struct {
 // the JSON pointer into the bundle, at most [MaxErrors]; CodeUnavailable. Apply looks at the store
 // only when the bundle itself has no error. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
-	return s.change(ctx, by, bundle, Bundle.names, newApplication)
+	return s.Load(ctx, by, bundle, nil)
+}
+
+// Load is [Access.Apply] of a large bundle, with reports while the store writes. progress gets the
+// number of rows, channels and memberships written so far, and of all that differ from the store.
+// Some thousands are written between two calls; nil, or no difference: none.
+//
+// progress is called in the transaction, before the commit, by one goroutine at a time. So it is
+// quick, and makes no calls of the Service. done starts again at the beginning when the store runs
+// the transaction again.
+//
+// Errors: those of Apply.
+func (s *Access) Load(
+	ctx context.Context, by Principal, bundle Bundle, progress func(done, total int),
+) error {
+	return s.change(ctx, by, bundle, Bundle.names, func(current, bundle Bundle) *application {
+		a := newApplication(current, bundle)
+		a.progress = progress
+		return a
+	})
 }
 
 // AddMembers makes users members of a group. It is [Access.Apply] of a group with these members
@@ -116,7 +135,11 @@ func (s *Access) change(
 			a := apply(current, bundle)
 			rows := a.rows()
 			changed = happened(s.now(), EventAccessWritten, rows.Targets()...)
-			return a.write(rows), a.err()
+			write := a.write(rows)
+			if total := write.Size(); a.progress != nil {
+				write.Progress = func(done int) { a.progress(done, total) }
+			}
+			return write, a.err()
 		})
 		return changed, err
 	}})
@@ -264,6 +287,8 @@ func (b Bundle) Write() AccessWrite {
 type application struct {
 	checker
 	bundle Bundle // normalized; completeLists replaces lists in it
+
+	progress func(done, total int) // nil: none
 
 	// The rows of the store, by key. They must not change: a roster may share them with other
 	// callers.

@@ -38,6 +38,22 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 	is.Equal(after, before) // revision included
 }
 
+func TestLoadReportsProgress(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	bundle, err := svc.ParseBundle([]byte(small))
+	is.NoErr(err)
+	var reports [][2]int
+	progress := func(done, total int) { reports = append(reports, [2]int{done, total}) }
+	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
+	is.Equal(reports, [][2]int{{11, 11}}) // 7 rows, 2 channels, 2 memberships
+	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
+	is.Equal(len(reports), 1) // no row differs
+	bundle.Groups[0].Members = []string{"alice"}
+	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
+	is.Equal(reports[1:], [][2]int{{1, 1}})
+}
+
 func TestApplyWritesWhatIsNamed(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)

@@ -201,6 +201,19 @@ type AccessWrite struct {
 	Join, Leave []Membership
 	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at least.
 	Targets, Renamed []Target
+	// Progress, unless nil, is called while the write runs. done is how much of Size is written: it
+	// grows with each call, and reaches Size in the last one. A store may write all at once and
+	// call it once. Progress does no I/O in the store.
+	Progress func(done int)
+}
+
+// Size returns the number of rows, channels and memberships that w writes.
+func (w AccessWrite) Size() int {
+	n := w.Bundle.size() + len(w.Join) + len(w.Leave)
+	for _, u := range w.Users {
+		n += len(u.Channels)
+	}
+	return n
 }
 
 // Empty reports whether w writes nothing.

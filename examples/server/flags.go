@@ -37,8 +37,9 @@ Flags of the server and of key:
 Flags of the server:
 
   -addr HOST:PORT       where to listen (default 127.0.0.1:8080); port 0 takes a free port
-  -bundle FILE          an access bundle; the server applies it at every start. Without this flag,
-                        a database that was never written to gets a demo
+  -bundle FILE          an access bundle; the server applies it at every start, and prints its
+                        progress if that takes over a second. Without this flag, a database that was
+                        never written to gets a demo
   -allow-source ORIGIN  a source that the server may ask although it uses plain http or is not
                         public, such as http://127.0.0.1:9999. Repeat the flag for more sources
 

@@ -14,6 +14,8 @@ type host struct {
 	service *svc.Service
 	store   database
 	fresh   bool // the host has never written to the database
+
+	progress func(done, total int) // gets the progress of bundles; nil: nothing does
 }
 
 // openHost opens the database and the keys file. It creates them if they do not exist. The Service

@@ -32,6 +32,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
+	h.progress = meter(stdout)
 	start, err := h.prepare(ctx, o.bundle)
 	if err != nil {
 		return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"io"
 	"os"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -62,7 +64,18 @@ func (h *host) apply(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return h.service.Access.Apply(ctx, svc.Host, bundle)
+	return h.service.Access.Load(ctx, svc.Host, bundle, h.progress)
+}
+
+// meter returns a function that prints progress once a second, and nothing in the first second.
+func meter(out io.Writer) func(done, total int) {
+	last := time.Now()
+	return func(done, total int) {
+		if time.Since(last) >= time.Second {
+			last = time.Now()
+			_, _ = fmt.Fprintf(out, "bundle: %d of %d rows\n", done, total)
+		}
+	}
 }
 
 // issue issues a key as [svc.Host]. For that actor the Service does not call KnownUser, so issue

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/matryer/is"
 )
@@ -52,6 +54,18 @@ func TestRestartKeepsEverything(t *testing.T) {
 	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
 	is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+db+" -user admin)\n"))
 	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
+}
+
+func TestMeterPrintsOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, out := is.New(t), &strings.Builder{}
+		report := meter(out)
+		for done := range 10 {
+			report(done, 9)
+			time.Sleep(time.Second / 4)
+		}
+		is.Equal(out.String(), "bundle: 4 of 9 rows\nbundle: 8 of 9 rows\n")
+	})
 }
 
 func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {

@@ -97,6 +97,9 @@ func (s *Store) ChangeAccess(
 	s.record(svc.StoreChanges{
 		Targets: slices.Clone(write.Targets), Renamed: slices.Clone(write.Renamed),
 	})
+	if write.Progress != nil {
+		write.Progress(write.Size())
+	}
 	return nil
 }
 

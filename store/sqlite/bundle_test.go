@@ -44,6 +44,22 @@ func TestStatementsHaveFewParameters(t *testing.T) {
 	is.True(most <= 32)
 }
 
+// A large bundle reports its progress several times.
+func TestBundleReportsProgress(t *testing.T) {
+	is := is.New(t)
+	store := open(t, migrated(t))
+	service, err := svc.New(svc.Config{Store: store})
+	is.NoErr(err)
+	const users = 4000
+	var reports []int
+	is.NoErr(service.Access.Load(t.Context(), svc.Host, crowdOf(users), func(done, total int) {
+		is.Equal(total, 2*users) // and a channel each
+		reports = append(reports, done)
+	}))
+	is.True(len(reports) > 2)
+	is.Equal(reports[len(reports)-1], 2*users)
+}
+
 func apply(t *testing.T, store *sqlstore.Store, users int) error {
 	t.Helper()
 	service, err := svc.New(svc.Config{Store: store})

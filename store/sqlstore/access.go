@@ -171,7 +171,7 @@ func (s *Store) ReadAccess(
 	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
 ) (changes svc.StoreChanges, err error) {
 	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
-		changes, err = accessTx{tx, s.dialect}.read(ctx, read, func(part svc.Bundle) error {
+		changes, err = accessTx{session: tx, dialect: s.dialect}.read(ctx, read, func(part svc.Bundle) error {
 			if read.Bare {
 				bare(&part)
 			}

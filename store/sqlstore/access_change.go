@@ -27,7 +27,7 @@ func (s *Store) ChangeAccess(
 		if err := tx.lock(ctx, "access"); err != nil {
 			return mutation{}, err
 		}
-		t := accessTx{tx, s.dialect}
+		t := accessTx{session: tx, dialect: s.dialect}
 		current, err := t.current(ctx, named)
 		if err != nil {
 			return mutation{}, err
@@ -39,6 +39,9 @@ func (s *Store) ChangeAccess(
 		if write.Empty() {
 			return mutation{}, errUnchanged
 		}
+		if done := 0; write.Progress != nil {
+			t.wrote = func(n int) { done += n; write.Progress(done) }
+		}
 		return mutation{write.Targets, write.Renamed}, t.write(ctx, write)
 	})
 }
@@ -49,6 +52,7 @@ func (s *Store) ChangeAccess(
 type accessTx struct {
 	session
 	dialect Dialect
+	wrote   func(n int) // unless nil, is called after n rows are written
 }
 
 // batchSize is the size from which on rows are one statement, in bytes of JSON.
@@ -243,9 +247,12 @@ func put[R any](
 	if *err != nil {
 		return 0
 	}
-	*err = batches(t, query, rows, columns, func(query, parameter string, _ int) error {
-		n, err := t.exec(ctx, query, parameter)
-		written += n
+	*err = batches(t, query, rows, columns, func(query, parameter string, n int) error {
+		changed, err := t.exec(ctx, query, parameter)
+		if err == nil && t.wrote != nil {
+			t.wrote(n)
+		}
+		written += changed
 		return err
 	})
 	return written
@@ -300,7 +307,9 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 }
 
 func (t accessTx) writeChannels(ctx context.Context, err *error, users []svc.User) {
-	put(ctx, t, err, users, func(u svc.User) any { return u.ID },
+	silent := t
+	silent.wrote = nil // write has counted the users
+	put(ctx, silent, err, users, func(u svc.User) any { return u.ID },
 		`DELETE FROM svc_channels WHERE user_id IN (SELECT value FROM {ids})`)
 	var channels []held
 	for _, u := range users {

@@ -199,6 +199,23 @@ var changeAccessRules = []rule{
 		})
 		c.same("after Leave", len(c.current(named).Groups[0].Members), 0)
 	}},
+	{"ChangeAccess reports a rising number of rows, channels and memberships, " +
+		"at last that of all", func(c *checker) {
+		c.apply(svc.Bundle{
+			Users: users("a"), Groups: []svc.Group{{ID: "g", Members: []string{"a"}}},
+		})
+		write := household().Write()
+		write.Leave = []svc.Membership{{Group: "g", User: "a"}}
+		reported := 0
+		write.Progress = func(done int) {
+			if done <= reported {
+				c.fail("Progress got %d after %d", done, reported)
+			}
+			reported = done
+		}
+		c.write(write)
+		c.same("rows reported", reported, write.Size())
+	}},
 	{"a user has exactly the channels written last", func(c *checker) {
 		channel := func(id string) svc.Channel { return svc.Channel{Provider: "p", SenderID: id} }
 		c.apply(svc.Bundle{

@@ -46,6 +46,17 @@ var changeAccessFaults = map[string]func(*store){
 			return !slices.Contains(named.Groups, g.ID) && !slices.Contains(named.MembersOf, g.ID)
 		})
 	}),
+	"progress is never reported": changeFault(func(w *svc.AccessWrite) { w.Progress = nil }),
+	"progress counts more than there is": changeFault(func(w *svc.AccessWrite) {
+		if report := w.Progress; report != nil {
+			w.Progress = func(done int) { report(done + 1) }
+		}
+	}),
+	"progress is reported twice": changeFault(func(w *svc.AccessWrite) {
+		if report := w.Progress; report != nil {
+			w.Progress = func(done int) { report(done); report(done) }
+		}
+	}),
 	"a leave is lost": changeFault(func(w *svc.AccessWrite) { w.Leave = nil }),
 	"a join is lost": changeFault(func(w *svc.AccessWrite) {
 		if len(w.Groups) == 0 {
