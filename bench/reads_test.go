@@ -58,6 +58,7 @@ func reads(ctx context.Context, s *site) ([]pair, error) {
 		{name: "own-keys", path: httpapi.DefaultPrefix + "/me/api-keys", inARow: 2000},
 		{name: "resolve", path: httpapi.DefaultPrefix + "/debug/resolve?user_id=" + principal.ID + "&bank=team::one", inARow: 1000},
 		{name: "resolve-me", path: httpapi.DefaultPrefix + "/me/resolve?bank=team::one", inARow: 1000},
+		{name: "what-can-i", path: httpapi.DefaultPrefix + "/me/what-can", inARow: 1000},
 		{name: "who-can", path: httpapi.DefaultPrefix + "/debug/who-can?bank=team::one", inARow: 1000},
 	}, err
 }

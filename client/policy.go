@@ -136,6 +136,19 @@ func reach(in wire.Reach) svc.Reach {
 	}
 }
 
+// WhatCanI returns all that the caller may do, as its key narrows it, like the WhatCan of [svc.Me].
+// The caller needs no action for that.
+func (c *Policies) WhatCanI(ctx context.Context) ([]svc.Capability, error) {
+	return call(ctx, c.conn, at("GET /me/what-can"), func(in wire.Capabilities) []svc.Capability {
+		return wire.Each(in.Capabilities, func(one wire.Capability) svc.Capability {
+			return svc.Capability{
+				Action: one.Action, Bank: one.Bank, Outcome: svc.Outcome(one.Decision),
+				Parameters: svc.Parameters(one.Parameters),
+			}
+		})
+	})
+}
+
 func (c *Policies) resolve(ctx context.Context, r request) (svc.Resolution, error) {
 	return call(ctx, c.conn, r, func(in wire.Resolution) svc.Resolution {
 		a := in.Access

@@ -162,3 +162,15 @@ func TestWhoCan(t *testing.T) {
 	is.Equal(got.Users, []string{"alice"})
 	is.Equal(len(got.Public.Overrides), 1)
 }
+
+// What a client may do itself is what the Service says of it.
+func TestWhatCanI(t *testing.T) {
+	is := is.New(t)
+	s := newSite(t)
+	for _, id := range []string{"alice", "bob", "nobody"} {
+		got, err := s.client.As(svc.Secret("session-of-" + id + "/")).Policies.WhatCanI(t.Context())
+		is.NoErr(err)
+		is.Equal(got, must(s.Policies.WhatCan(t.Context(), svc.Principal{Kind: svc.KindUser, ID: id}, svc.Me)))
+		is.Equal(len(got) > 0, id == "alice")
+	}
+}

@@ -74,6 +74,7 @@ func TestRequestsOnTheWire(t *testing.T) {
 		},
 			`POST /decide {"queries":[{"action":"bank:recall","bank":"b"},{"sa_id":"a","action":"x","bank":"b","topic":"t"}]}`},
 		{func() error { return second(c.Policies.Resolve(ctx, svc.Question{Me: true, Bank: "b"})) }, `GET /me/resolve?bank=b `},
+		{func() error { return second(c.Policies.WhatCanI(ctx)) }, `GET /me/what-can `},
 		{func() error {
 			return second(c.Policies.Simulate(ctx, svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Question{Bank: "b"}))
 		},

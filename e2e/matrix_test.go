@@ -29,6 +29,7 @@ var matrix = map[string]row{
 	"POST /debug/simulate": {"/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`, [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /decide":         {"/decide", `{"queries": [{"bank": "b", "action": "bank:recall", "user_id": "alice"}]}`, [6]int{401, 401, 403, 200, 200, 200}},
 	"GET /me/resolve":      {"/me/resolve?bank=b", "", [6]int{401, 401, 200, 200, 200, 200}},
+	"GET /me/what-can":     {"/me/what-can", "", [6]int{401, 401, 200, 200, 200, 200}},
 
 	"GET /admin/template-sources":                  {"/admin/template-sources", "", [6]int{401, 401, 403, 403, 200, 200}},
 	"POST /admin/template-sources":                 {"/admin/template-sources", `{"url": "fs://shelf", "alias": "new"}`, [6]int{401, 401, 403, 403, 201, 201}},

@@ -186,6 +186,7 @@ func TestMethodNotAllowed(t *testing.T) {
 		"/debug/simulate":                  "POST",
 		"/decide":                          "POST",
 		"/me/resolve":                      "GET, HEAD",
+		"/me/what-can":                     "GET, HEAD",
 		"/admin/template-sources":          "GET, HEAD, POST",
 		"/admin/template-sources/a":        "DELETE",
 		"/admin/templates":                 "GET, HEAD, POST",
@@ -231,7 +232,7 @@ func TestHead(t *testing.T) {
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	for target, status := range map[string]int{
-		"/debug/resolve?bank=b&user_id=alice": 200, "/debug/who-can?bank=b": 200, "/debug/who-can": 400, "/debug/simulate": 405, "/decide": 405, "/me/resolve?bank=b": 200, "/me/resolve": 400, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
+		"/debug/resolve?bank=b&user_id=alice": 200, "/debug/who-can?bank=b": 200, "/debug/who-can": 400, "/debug/simulate": 405, "/decide": 405, "/me/resolve?bank=b": 200, "/me/resolve": 400, "/me/what-can": 200, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
 		"/admin/templates/chat/check-update": 200, "/admin/templates/chat/diff": 200, "/admin/templates/chat/history": 200, "/users/alice/api-keys": 200, "/me/api-keys": 200,
 		"/debug/resolve": 400, "/admin/events": 404, "/admin/events?limit=0": 400, "/admin/templates/nothing": 404, "/nothing": 404, "/admin/templates?tag=%zz": 400,
 	} {

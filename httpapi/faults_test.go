@@ -36,7 +36,7 @@ var touching = map[string][][3]string{
 	"RevokeAPIKeys": {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
 	"Access":        {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"GET", "/me/resolve?bank=b", ""}, {"POST", "/decide", `{"queries": [{"bank": "b", "action": "a"}]}`}, {"POST", "/users/unseen/api-keys", ""}},
 	"AuditRecords":  {{"GET", "/admin/events", ""}},
-	"ReadAccess":    {{"GET", "/debug/who-can?bank=b", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
+	"ReadAccess":    {{"GET", "/debug/who-can?bank=b", ""}, {"GET", "/me/what-can", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
 }
 
 func TestStoreFaults(t *testing.T) {

@@ -93,6 +93,7 @@ func TestRoutes(t *testing.T) {
 		{Method: "POST", Path: "/debug/simulate"},
 		{Method: "POST", Path: "/decide"},
 		{Method: "GET", Path: "/me/resolve"},
+		{Method: "GET", Path: "/me/what-can"},
 		{Method: "GET", Path: "/admin/template-sources"},
 		{Method: "POST", Path: "/admin/template-sources"},
 		{Method: "DELETE", Path: "/admin/template-sources/{name}"},

@@ -146,6 +146,20 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 	})
 }
 
+func (h *Handler) whatCanI(w http.ResponseWriter, r *request) error {
+	list, err := h.service.Policies.WhatCan(r.Context(), r.by, svc.Me)
+	return sendResult(w, list, err, func(list []svc.Capability) wire.Capabilities {
+		return wire.Capabilities{
+			Capabilities: wire.Each(list, func(c svc.Capability) wire.Capability {
+				return wire.Capability{
+					Action: c.Action, Bank: c.Bank, Decision: string(c.Outcome),
+					Parameters: policy.Parameters(c.Parameters),
+				}
+			}),
+		}
+	})
+}
+
 // MaxBundleRows is the most rows of a bundle in a request. It counts the rows of all lists; each
 // channel and each member also counts as a row. It also limits the elements of all arrays in any
 // body, without the arrays in manifests and documents.

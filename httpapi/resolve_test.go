@@ -255,3 +255,36 @@ func TestResolveMe(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 }
+
+// A caller without any action lists what it may do, narrowed as its key is. Unset parameters are absent; an empty list is set.
+func TestWhatCanI(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	if err := s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(`{
+	  "users": [{"id": "mixed"}],
+	  "policies": [
+	    {"id": "mixes", "document": {"version": "2026-03-24", "statements": [
+	      {"effect": "allow", "actions": ["bank:*"], "banks": ["p::*"], "retain_roles": ["user"], "recall_tag_groups": [{"any": ["a"]}], "retain_every_n_turns": 3},
+	      {"effect": "deny", "actions": ["bank:*"], "banks": ["p::<s>"]}]}},
+	    {"id": "mutes", "document": {"version": "2026-03-24", "statements": [
+	      {"effect": "allow", "actions": ["bank:retain"], "banks": ["*"], "retain_roles": ["assistant"]}]}}],
+	  "attachments": [{"policy_id": "mixes", "principal_type": "user", "principal_id": "mixed"}]}`)))); err != nil {
+		t.Fatal(err)
+	}
+	narrowed := admin.post("/users/mixed/api-keys", `{"scoping_policy_id": "mutes"}`).is(201).text("api_key")
+	const nothing, denied = `{"capabilities": []}`, `{"action": "bank:*", "bank": "p::<s>", "decision": "explicit_deny", "parameters": {}}`
+	for bearer, want := range map[string]string{
+		"session-of-plain": nothing, "session-of-nobody": nothing, "session-of-plain+template:admin": nothing,
+		s.key("alice"):         `{"capabilities": [{"action": "bank:recall", "bank": "support", "decision": "allow", "parameters": {"recall_budget": "low", "recall_max_tokens": 1024}}]}`,
+		"session-of-barred":    `{"capabilities": [{"action": "template:*", "bank": "*", "decision": "explicit_deny", "parameters": {}}]}`,
+		"session-of-narrow+sa": `{"capabilities": [{"action": "iam:users:read", "bank": "*", "decision": "allow", "parameters": {}}]}`,
+		"session-of-mixed": `{"capabilities": [
+		  {"action": "bank:*", "bank": "p::*", "decision": "allow", "parameters": {"retain_roles": ["user"], "recall_tag_groups": [{"any": ["a"]}], "retain_every_n_turns": 3}}, ` + denied + `]}`,
+		narrowed: `{"capabilities": [` + denied + `,
+		  {"action": "bank:retain", "bank": "p::*", "decision": "allow", "parameters": {"retain_roles": [], "recall_tag_groups": [{"any": ["a"]}], "retain_every_n_turns": 3}},
+		  {"action": "bank:retain", "bank": "p::<s>", "decision": "explicit_deny", "parameters": {}}]}`,
+	} {
+		s.as(bearer).get("/me/what-can").is(200).json(want)
+		s.as(bearer).get("/me/what-can?user_id=admin").refuses("user_id")
+	}
+}

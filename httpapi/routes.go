@@ -32,6 +32,7 @@ var routes = []route{
 	{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, []string{
 		"bank", "action", "channel", "topic",
 	}},
+	{Route{"GET", "/me/what-can"}, (*Handler).whatCanI, nil},
 
 	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources, []string{"view"}},
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, []string{"view"}},

@@ -52,6 +52,7 @@ var pastes = []paste{
 	{400, "GET", "/me/resolve?bank=b&action=KEY", ""},
 	{400, "GET", "/me/resolve?bank=b&user_id=KEY", ""},
 	{200, "GET", "/me/resolve?bank=b&channel=KEY&topic=KEY", ""},
+	{400, "GET", "/me/what-can?bank=KEY", ""},
 	{400, "GET", "/debug/who-can?bank=KEY", ""},
 	{400, "GET", "/debug/who-can?bank=b&action=KEY", ""},
 	{400, "POST", "/debug/simulate", `{"bundle": {"users": [{"id": "KEY"}]}, "query": {"bank": "b", "user_id": "KEY"}}`},

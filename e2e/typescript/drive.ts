@@ -167,6 +167,8 @@ async function decides() {
   assert.deepEqual(data.decisions.map((d) => [d.allowed, d.decision]), [[true, "allow"], [false, "implicit_deny"]]);
   const mine = await admin.GET("/me/resolve", { params: { query } });
   assert.deepEqual(mine.data?.access, data.decisions[0]?.access);
+  const can = await admin.GET("/me/what-can");
+  assert(can.data?.capabilities.some((c) => c.decision === "allow" && c.bank === "*" && !c.parameters.llm_model));
 }
 
 // pages follows Link until an answer has none.

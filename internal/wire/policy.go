@@ -73,6 +73,19 @@ type Cited struct {
 	Effect    svc.Effect `json:"effect"`
 }
 
+// Capabilities are all that a principal may do.
+type Capabilities struct {
+	Capabilities []Capability `json:"capabilities"`
+}
+
+// Capability is how requests that its patterns cover are decided.
+type Capability struct {
+	Action     string            `json:"action"`
+	Bank       string            `json:"bank"`
+	Decision   string            `json:"decision"`
+	Parameters policy.Parameters `json:"parameters"`
+}
+
 // Simulation is a query to answer as if the bundle were applied.
 type Simulation struct {
 	Bundle json.RawMessage `json:"bundle"`
