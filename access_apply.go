@@ -238,49 +238,6 @@ func (b Bundle) names() AccessNames {
 	return n
 }
 
-// Targets returns the bundle's rows as targets of events and change feeds, in the order of the
-// fields of [Bundle] and of their lists. A channel or a member is no target of its own. Nil: the
-// bundle is empty.
-func (b Bundle) Targets() []Target {
-	var targets []Target
-	if n := b.size(); n > 0 {
-		targets = make([]Target, 0, n)
-	}
-	add := func(kind TargetKind, id string) {
-		targets = append(targets, Target{Kind: kind, ID: id})
-	}
-	for _, u := range b.Users {
-		add(TargetUser, u.ID)
-	}
-	for _, g := range b.Groups {
-		add(TargetGroup, g.ID)
-	}
-	for _, a := range b.ServiceAccounts {
-		add(TargetServiceAccount, a.ID)
-	}
-	for _, p := range b.Policies {
-		add(TargetPolicy, p.ID)
-	}
-	for _, a := range b.Attachments {
-		add(TargetAttachment, a.key().String())
-	}
-	for _, p := range b.BankPolicies {
-		add(TargetBankPolicy, p.BankID)
-	}
-	return targets
-}
-
-// Write returns the write of all rows of b. Members join their groups, and none leaves.
-func (b Bundle) Write() AccessWrite {
-	w := AccessWrite{Bundle: b, Targets: b.Targets()}
-	for _, g := range b.Groups {
-		for _, member := range g.Members {
-			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
-		}
-	}
-	return w
-}
-
 // application is the writing of one bundle into a store that holds certain rows. It does no I/O, so
 // [Access.Preview], [Policies.Simulate] and [Lint] use it as well: they cannot differ from Apply.
 // Use it once, in this order: rows, then write, then err.
@@ -403,6 +360,25 @@ func (a *application) write(rows Bundle) AccessWrite {
 		w.Targets, w.Renamed = []Target{{Kind: TargetAccess}}, nil
 	}
 	return w
+}
+
+// members adds users who join and leave a group.
+func (w *AccessWrite) members(group string, join, leave []string) {
+	whole := len(join)+len(leave) > mostMembers
+	if whole {
+		w.tell(Target{Kind: TargetMember, ID: group})
+	}
+	add := func(list *[]Membership, users []string) {
+		for _, user := range users {
+			*list = append(*list, Membership{Group: group, User: user})
+			if !whole {
+				holder := Identity{Kind: KindUser, ID: user}
+				w.tell(Target{Kind: TargetMember, ID: group, Holder: holder})
+			}
+		}
+	}
+	add(&w.Join, join)
+	add(&w.Leave, leave)
 }
 
 // completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the

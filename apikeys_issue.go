@@ -440,10 +440,7 @@ func (s *holders) lockKeys(
 	ctx context.Context, tx Store, by Principal, holder Identity,
 ) (live int, err error) {
 	if by.key != "" {
-		err := tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (AccessWrite, error) {
-			return AccessWrite{}, nil // takes the lock, writes nothing
-		})
-		if err != nil {
+		if err := lockAccess(ctx, tx); err != nil {
 			return 0, fmt.Errorf("lock access: %w", err)
 		}
 	}

@@ -88,6 +88,62 @@ func (t Target) mark(changed *copies.Changed) {
 	}
 }
 
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A TargetMember names one membership, or without a Holder the group with all members. A
+// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case TargetChannel:
+		provider, sender, _ := strings.Cut(t.ID, ":")
+		n.Channels = append(n.Channels, Channel{Provider: provider, SenderID: sender})
+	case TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case TargetAttachment:
+		if id := strings.Split(t.ID, "/"); len(id) == 3 {
+			key := AttachmentKey{PolicyID: id[0], Principal: GrantedTo{Type: id[1], ID: id[2]}}
+			n.Attachments = append(n.Attachments, key)
+		}
+	case TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
+}
+
 // feed tells the cache what has changed in the store. It turns the targets of commits, of any
 // process, into the values to drop.
 type feed struct{ *base }

@@ -2,7 +2,6 @@ package svc
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -216,6 +215,49 @@ func (w AccessWrite) Size() int {
 	return n
 }
 
+// Targets returns the bundle's rows as targets of events and change feeds, in the order of the
+// fields of [Bundle] and of their lists. A channel or a member is no target of its own. Nil: the
+// bundle is empty.
+func (b Bundle) Targets() []Target {
+	var targets []Target
+	if n := b.size(); n > 0 {
+		targets = make([]Target, 0, n)
+	}
+	add := func(kind TargetKind, id string) {
+		targets = append(targets, Target{Kind: kind, ID: id})
+	}
+	for _, u := range b.Users {
+		add(TargetUser, u.ID)
+	}
+	for _, g := range b.Groups {
+		add(TargetGroup, g.ID)
+	}
+	for _, a := range b.ServiceAccounts {
+		add(TargetServiceAccount, a.ID)
+	}
+	for _, p := range b.Policies {
+		add(TargetPolicy, p.ID)
+	}
+	for _, a := range b.Attachments {
+		add(TargetAttachment, a.key().String())
+	}
+	for _, p := range b.BankPolicies {
+		add(TargetBankPolicy, p.BankID)
+	}
+	return targets
+}
+
+// Write returns the write of all rows of b. Members join their groups, and none leaves.
+func (b Bundle) Write() AccessWrite {
+	w := AccessWrite{Bundle: b, Targets: b.Targets()}
+	for _, g := range b.Groups {
+		for _, member := range g.Members {
+			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
+		}
+	}
+	return w
+}
+
 // Empty reports whether w writes nothing.
 func (w AccessWrite) Empty() bool { return w.Bundle.Empty() && len(w.Join)+len(w.Leave) == 0 }
 
@@ -242,23 +284,11 @@ func (w *AccessWrite) moved(channels []Channel) {
 	}
 }
 
-// members adds users who join and leave a group.
-func (w *AccessWrite) members(group string, join, leave []string) {
-	whole := len(join)+len(leave) > mostMembers
-	if whole {
-		w.tell(Target{Kind: TargetMember, ID: group})
-	}
-	add := func(list *[]Membership, users []string) {
-		for _, user := range users {
-			*list = append(*list, Membership{Group: group, User: user})
-			if !whole {
-				holder := Identity{Kind: KindUser, ID: user}
-				w.tell(Target{Kind: TargetMember, ID: group, Holder: holder})
-			}
-		}
-	}
-	add(&w.Join, join)
-	add(&w.Leave, leave)
+// lockAccess makes changes of access wait until the transaction of tx ends.
+func lockAccess(ctx context.Context, tx Store) error {
+	return tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (AccessWrite, error) {
+		return AccessWrite{}, nil // takes the lock, writes nothing
+	})
 }
 
 // AccessRead says which rows of access to read. The zero AccessRead asks for all.
@@ -353,62 +383,6 @@ type StoreChanges struct {
 	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
 	// decision depends on them.
 	Renamed []Target
-}
-
-// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
-// It is for stores and their readers: see [AccessRead].Since.
-//
-// A TargetMember names one membership, or without a Holder the group with all members. A
-// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
-// Reset or has a TargetAccess.
-func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
-	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
-	for _, t := range c.Targets {
-		if t.Kind == TargetAccess || c.Reset {
-			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
-		}
-		if n.add(t) {
-			out.Targets = append(out.Targets, t)
-		}
-	}
-	for _, t := range c.Renamed {
-		n.add(t)
-	}
-	out.Renamed, out.Reset = c.Renamed, c.Reset
-	return out, n
-}
-
-// add names the rows of a target. It reports whether the target is one of access.
-func (n *AccessNames) add(t Target) bool {
-	switch t.Kind {
-	case TargetUser:
-		n.Users = append(n.Users, t.ID)
-	case TargetChannel:
-		provider, sender, _ := strings.Cut(t.ID, ":")
-		n.Channels = append(n.Channels, Channel{Provider: provider, SenderID: sender})
-	case TargetGroup:
-		n.Groups = append(n.Groups, t.ID)
-	case TargetMember:
-		if t.Holder == (Identity{}) {
-			n.MembersOf = append(n.MembersOf, t.ID)
-		} else {
-			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
-		}
-	case TargetServiceAccount:
-		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
-	case TargetPolicy:
-		n.Policies = append(n.Policies, t.ID)
-	case TargetAttachment:
-		if id := strings.Split(t.ID, "/"); len(id) == 3 {
-			key := AttachmentKey{PolicyID: id[0], Principal: GrantedTo{Type: id[1], ID: id[2]}}
-			n.Attachments = append(n.Attachments, key)
-		}
-	case TargetBankPolicy:
-		n.BankPolicies = append(n.BankPolicies, t.ID)
-	default:
-		return false
-	}
-	return true
 }
 
 // TransactionStore joins calls of a store into one transaction.

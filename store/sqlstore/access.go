@@ -29,8 +29,8 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 }
 
 // The statements of Access return one row. All grants of the user u come as one text, and so do its
-// groups, because ten more rows would cost a driver as much as everything else. CROSS JOIN keeps SQLite from scanning
-// the attachments of all groups.
+// groups, because ten more rows would cost a driver as much as everything else. CROSS JOIN keeps
+// SQLite from scanning the attachments of all groups.
 const (
 	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
 		(SELECT string_agg(m.group_id, $1) FROM svc_group_members m WHERE m.user_id = u.id),
@@ -171,7 +171,8 @@ func (s *Store) ReadAccess(
 	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
 ) (changes svc.StoreChanges, err error) {
 	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
-		changes, err = accessTx{session: tx, dialect: s.dialect}.read(ctx, read, func(part svc.Bundle) error {
+		t := accessTx{session: tx, dialect: s.dialect}
+		changes, err = t.read(ctx, read, func(part svc.Bundle) error {
 			if read.Bare {
 				bare(&part)
 			}
