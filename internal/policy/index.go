@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"iter"
-	"slices"
-)
+import "slices"
 
 // index finds the statements that match the requests of a class without looking at the others. The
 // classes alone decide: a pattern covers the class that it names and all classes under it.
@@ -43,20 +40,6 @@ func newIndex(statements []*Statement, moreBanks []string) index {
 	return x
 }
 
-// matching yields the statements that match the requests of two classes. It yields a statement once
-// for each of its patterns that covers the bank.
-func (x *index) matching(action, bank int32) iter.Seq[int32] {
-	return func(yield func(int32) bool) {
-		for class := range x.banks.upward(bank) {
-			for _, i := range x.naming[class] {
-				if x.covering[action].has(i) && !yield(i) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // bitset is a set of small numbers.
 type bitset []uint64
 
@@ -83,12 +66,6 @@ func (b bitset) fill() {
 func (b bitset) add(other bitset) {
 	for i, w := range other {
 		b[i] |= w
-	}
-}
-
-func (b bitset) remove(other bitset) {
-	for i, w := range other {
-		b[i] &^= w
 	}
 }
 
