@@ -45,7 +45,8 @@ func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 //
 // progress is called in the transaction, before the commit, by one goroutine at a time. So it is
 // quick, and makes no calls of the Service. done starts again at the beginning when the store runs
-// the transaction again.
+// the transaction again. With [EventConfig].Keep, the records of the events come after the last
+// call, and take longer than the rows.
 //
 // Errors: those of Apply.
 func (s *Access) Load(
@@ -177,7 +178,7 @@ func normalized[R any, K comparable](
 	c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K,
 ) []R {
 	out := slices.Clone(rows)
-	seen := map[K]bool{}
+	seen := make(map[K]bool, len(rows))
 	for i := range out {
 		if c.full {
 			return nil
@@ -411,12 +412,12 @@ func (a *application) completeLists() {
 // store who have one of the bundle's channels, which names asks for.
 func (a *application) checkChannels() {
 	// replaced has the users of the bundle, true where the bundle gives their channels.
-	replaced := map[string]bool{}
+	replaced := make(map[string]bool, len(a.bundle.Users))
 	for _, user := range a.bundle.Users {
 		replaced[user.ID] = user.Channels != nil
 	}
 	// holder has the user of each channel after the write, as far as the loops have come.
-	holder := map[Channel]string{}
+	holder := make(map[Channel]string, len(a.bundle.Users))
 	for id, user := range a.users {
 		for _, channel := range user.Channels {
 			if !replaced[id] {

@@ -277,8 +277,11 @@ func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error
 		}
 	}
 	events, err := c.write(ctx, tx)
-	if c.by.signs(events); err != nil || !s.keep || len(events) == 0 {
-		return events, err
+	if err != nil || len(events) == 0 || !s.keep && s.onEvent == nil {
+		return events, err // nothing reads the ids of these events
+	}
+	if c.by.signs(events); !s.keep {
+		return events, nil
 	}
 	audit := rolesOf(tx).audit
 	if audit == nil {

@@ -67,11 +67,13 @@ func (h *host) apply(ctx context.Context, data []byte) error {
 	return h.service.Access.Load(ctx, svc.Host, bundle, h.progress)
 }
 
-// meter returns a function that prints progress once a second, and nothing in the first second.
+// meter returns a function that prints progress once a second, and nothing in the first second. If
+// it has printed progress, it prints the end.
 func meter(out io.Writer) func(done, total int) {
-	last := time.Now()
+	begun := time.Now()
+	last := begun
 	return func(done, total int) {
-		if time.Since(last) >= time.Second {
+		if time.Since(last) >= time.Second || done == total && last != begun {
 			last = time.Now()
 			_, _ = fmt.Fprintf(out, "bundle: %d of %d rows\n", done, total)
 		}

@@ -64,7 +64,7 @@ func TestMeterPrintsOnceASecond(t *testing.T) {
 			report(done, 9)
 			time.Sleep(time.Second / 4)
 		}
-		is.Equal(out.String(), "bundle: 4 of 9 rows\nbundle: 8 of 9 rows\n")
+		is.Equal(out.String(), "bundle: 4 of 9 rows\nbundle: 8 of 9 rows\nbundle: 9 of 9 rows\n")
 	})
 }
 
