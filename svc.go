@@ -200,9 +200,9 @@ type TemplateConfig struct {
 	// reads just the changed templates again. When the templates do not fit, each call reads the
 	// store.
 	//
-	// The cache shows the writes of this process at once. It shows the writes of other processes,
-	// and of the host's transactions, within about a second (PostgreSQL: milliseconds). When the
-	// store has been out of reach for 5 seconds, each call reads it.
+	// The cache shows the writes of this process at once, and those of other processes and of the
+	// host's transactions when [Service.Decide] does. When the store has been out of reach for 5
+	// seconds, each call reads it.
 	Cached int
 }
 
