@@ -68,6 +68,7 @@ func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 		Authenticator: svc.AuthenticatorFunc(sessions),
 		Now:           func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
 		Keys:          svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+		Templates:     svc.TemplateConfig{Cached: -1}, // lists come from the store
 	}))
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {
