@@ -204,9 +204,7 @@ func facts(r *roster.Roster, w *policytest.World) map[string]any {
 		all[q.Action+" on "+q.Bank] = r.WhoCan(q.Action, q.Bank)
 	}
 	for _, party := range r.Parties() {
-		ids := []string{}
 		for _, m := range party {
-			ids = append(ids, string(m.Kind), m.ID)
 			grants := r.Grants(m.ID)
 			slices.SortFunc(grants, func(a, b policy.Grant) int {
 				return slices.Compare([]string{a.PolicyID, a.Group}, []string{b.PolicyID, b.Group})
