@@ -15,8 +15,11 @@ import (
 type bare struct {
 	write, read *sql.DB
 
-	key, keyRow, access, template, list, category, tag, both, whole                   *sql.Stmt // read
-	createKey, revokeKey, createTemplate, createTag, createBase, bump, change, notify *sql.Stmt // write
+	key, keyRow, access, template, list, category, tag, both, whole *sql.Stmt // read
+
+	createKey, countKeys, lockKey, lockedKey, updateKey *sql.Stmt // write
+	createTemplate, createTag, createBase, bump, change *sql.Stmt
+	lockHolder, notify                                  *sql.Stmt // nil: not in this database
 }
 
 const (
@@ -37,6 +40,7 @@ const (
 	selectKeyRow = `SELECT ` + keyColumns + ` FROM svc_api_keys k WHERE k.id = $1`
 
 	selectAccess = `SELECT g.value, b.document, u.id, u.display_name, u.email, u.inactive,
+		(SELECT string_agg(m.group_id, $1) FROM svc_group_members m WHERE m.user_id = u.id),
 		(SELECT string_agg(concat_ws($1, t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
 		FROM (SELECT 'user' AS type, u.id AS id
 			UNION ALL SELECT 'group', m.group_id FROM svc_group_members m WHERE m.user_id = u.id) subjects
@@ -71,8 +75,16 @@ const (
 		expires_at, disabled, last_used_at, scoping_policy_id, seal)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
-	updateRevoked = `UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
-		WHERE id = $2 AND holder_kind = $3 AND holder_id = $4 AND revoked_at IS NULL`
+	// A holder's row in svc_key_holders is locked where writers do not wait for each other.
+	lockHolder = `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
+		ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`
+	countKeys = `SELECT COUNT(*) FROM (SELECT k.id FROM svc_api_keys k
+		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL LIMIT ($3 + 0)) live`
+
+	lockKey = `UPDATE svc_api_keys SET disabled = disabled
+		WHERE id = $1 AND holder_kind = $2 AND holder_id = $3 AND revoked_at IS NULL`
+	updateKey = `UPDATE svc_api_keys SET description = $1, expires_at = $2, disabled = $3, revoked_at = $4,
+		hash = $5, pepper = $6, seal = $7 WHERE id = $8`
 
 	insertTemplate = `INSERT INTO svc_templates (scope, owner, id, name, description, category, integrations, tags,
 		manifest, source_scope, source_owner, source_name, source_id, source_revision, source_url,
@@ -87,8 +99,8 @@ const (
 
 	updateGeneration = `UPDATE svc_generation SET value = value + 1 WHERE id = 1`
 
-	insertChange = `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id)
-		VALUES ((SELECT value FROM svc_generation WHERE id = 1), $1, $2, $3, $4, $5, $6, $7)`
+	insertChange = `INSERT INTO svc_changes (generation, position, kind, id, scope, owner, holder_kind, holder_id, renamed)
+		VALUES ((SELECT value FROM svc_generation WHERE id = 1), $1, $2, $3, $4, $5, $6, $7, $8)`
 )
 
 func newBare(write, read *sql.DB, dialect sqlstore.Dialect) (*bare, error) {
@@ -106,10 +118,13 @@ func newBare(write, read *sql.DB, dialect sqlstore.Dialect) (*bare, error) {
 		prepare(read, to, query)
 	}
 	for to, query := range map[**sql.Stmt]string{
-		&b.createKey: insertKey, &b.revokeKey: updateRevoked, &b.createTemplate: insertTemplate, &b.createTag: insertTag,
+		&b.createKey: insertKey, &b.countKeys: countKeys, &b.lockKey: lockKey, &b.lockedKey: selectKeyRow, &b.updateKey: updateKey, &b.createTemplate: insertTemplate, &b.createTag: insertTag,
 		&b.createBase: insertBase, &b.bump: updateGeneration, &b.change: insertChange,
 	} {
 		prepare(write, to, query)
+	}
+	if !dialect.OneWriter {
+		prepare(write, &b.lockHolder, lockHolder)
 	}
 	if dialect.Notify != "" {
 		prepare(write, &b.notify, dialect.Notify)
@@ -138,7 +153,7 @@ func (b *bare) mutate(ctx context.Context, t svc.Target, do func(tx *sql.Tx) err
 	if _, err := tx.StmtContext(ctx, b.bump).ExecContext(ctx); err != nil {
 		return err
 	}
-	_, err = tx.StmtContext(ctx, b.change).ExecContext(ctx, 0, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID)
+	_, err = tx.StmtContext(ctx, b.change).ExecContext(ctx, 0, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID, 0)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (r *keyRow) columns() []any {
 type accessRow struct {
 	generation                                   int64
 	bank, scopingDocument, narrowing             []byte
-	userID, userName, email, grants              *string
+	userID, userName, email, groups, grants      *string
 	userInactive, accountInactive                *bool
 	accountID, accountName, owner, scoping, name *string
 	narrowName                                   *string
@@ -46,7 +46,7 @@ func (b *bare) lookUp(ctx context.Context, id string) (accessRow, error) {
 func (b *bare) lookUpAccess(ctx context.Context, id, bank string) (accessRow, error) {
 	var r accessRow
 	err := b.access.QueryRowContext(ctx, boundary, bank, id).Scan(append([]any{
-		&r.generation, &r.bank, &r.userID, &r.userName, &r.email, &r.userInactive, &r.grants,
+		&r.generation, &r.bank, &r.userID, &r.userName, &r.email, &r.userInactive, &r.groups, &r.grants,
 		&r.accountID, &r.accountName, &r.owner, &r.scoping, &r.accountInactive, &r.name, &r.scopingDocument,
 		&r.narrowName, &r.narrowing,
 	}, r.key.columns()...)...)
@@ -54,7 +54,18 @@ func (b *bare) lookUpAccess(ctx context.Context, id, bank string) (accessRow, er
 }
 
 func (b *bare) issue(ctx context.Context, key svc.APIKey) error {
-	return b.mutate(ctx, key.Target(), func(tx *sql.Tx) error { return b.insertKey(ctx, tx, key) })
+	return b.mutate(ctx, key.Target(), func(tx *sql.Tx) error {
+		if b.lockHolder != nil {
+			if _, err := tx.StmtContext(ctx, b.lockHolder).ExecContext(ctx, key.Holder.Kind, key.Holder.ID); err != nil {
+				return err
+			}
+		}
+		var live int
+		if err := tx.StmtContext(ctx, b.countKeys).QueryRowContext(ctx, key.Holder.Kind, key.Holder.ID, 1000).Scan(&live); err != nil {
+			return err
+		}
+		return b.insertKey(ctx, tx, key)
+	})
 }
 
 func (b *bare) insertKey(ctx context.Context, tx *sql.Tx, key svc.APIKey) error {
@@ -65,7 +76,15 @@ func (b *bare) insertKey(ctx context.Context, tx *sql.Tx, key svc.APIKey) error 
 
 func (b *bare) revoke(ctx context.Context, key svc.APIKey) error {
 	return b.mutate(ctx, key.Target(), func(tx *sql.Tx) error {
-		_, err := tx.StmtContext(ctx, b.revokeKey).ExecContext(ctx, time.Now().UnixMicro(), key.ID, key.Holder.Kind, key.Holder.ID)
+		if _, err := tx.StmtContext(ctx, b.lockKey).ExecContext(ctx, key.ID, key.Holder.Kind, key.Holder.ID); err != nil {
+			return err
+		}
+		var row keyRow
+		if err := tx.StmtContext(ctx, b.lockedKey).QueryRowContext(ctx, key.ID).Scan(row.columns()...); err != nil {
+			return err
+		}
+		_, err := tx.StmtContext(ctx, b.updateKey).ExecContext(ctx, row.Description, row.expires, row.disabled,
+			time.Now().UnixMicro(), nil, row.Pepper, nil, row.ID)
 		return err
 	})
 }
