@@ -178,6 +178,22 @@ func (l *ledger) step(admin caller, what string, do func() error, note func()) b
 	return true
 }
 
+// perRound is how many operations are acknowledged before the server is killed.
+const perRound = 100
+
+// await waits until that many operations are acknowledged, and then a moment; ten seconds at most.
+func (l *ledger) await(acknowledged int) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		l.mu.Lock()
+		enough := l.acknowledged >= acknowledged
+		l.mu.Unlock()
+		if enough {
+			break
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+}
+
 // losses returns the acknowledged operations whose effect is missing.
 func (l *ledger) losses(admin caller) []string {
 	admin.t.Helper()
@@ -234,7 +250,7 @@ func testKilled(t *testing.T, binary, db string) {
 		for writer := range clients {
 			group.Go(func() { l.write(admin, fmt.Sprintf("r%dw%d", round, writer)) })
 		}
-		time.Sleep(300 * time.Millisecond)
+		l.await((round + 1) * perRound)
 		p.kill()
 		group.Wait()
 		http.CloseIdleConnections()
