@@ -423,6 +423,13 @@ func rolesOf(store Store) (r roles) {
 	return r
 }
 
+// lockAccess makes changes of access wait until the transaction of tx ends.
+func lockAccess(ctx context.Context, tx Store) error {
+	return tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (AccessWrite, error) {
+		return AccessWrite{}, nil // takes the lock, writes nothing
+	})
+}
+
 // lacks answers a call that needs an optional role of the store.
 func lacks(role string) *Error {
 	return &Error{Code: CodeInternal, Message: "the store has no " + role}

@@ -284,13 +284,6 @@ func (w *AccessWrite) moved(channels []Channel) {
 	}
 }
 
-// lockAccess makes changes of access wait until the transaction of tx ends.
-func lockAccess(ctx context.Context, tx Store) error {
-	return tx.ChangeAccess(ctx, AccessNames{}, func(Bundle) (AccessWrite, error) {
-		return AccessWrite{}, nil // takes the lock, writes nothing
-	})
-}
-
 // AccessRead says which rows of access to read. The zero AccessRead asks for all.
 type AccessRead struct {
 	// Since > 0 asks only for rows whose change was recorded after that generation. Targets and
@@ -302,6 +295,22 @@ type AccessRead struct {
 	Named *AccessNames
 	// Bare leaves out DisplayName, Email and Channels: they are zero.
 	Bare bool
+}
+
+// Bare removes from the rows of b what [AccessRead].Bare leaves out.
+func (b Bundle) Bare() {
+	for i, u := range b.Users {
+		b.Users[i] = User{ID: u.ID, Inactive: u.Inactive}
+	}
+	for i := range b.Groups {
+		b.Groups[i].DisplayName = ""
+	}
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].DisplayName = ""
+	}
+	for i := range b.Policies {
+		b.Policies[i].DisplayName = ""
+	}
 }
 
 // AccessNames names access rows.

@@ -308,7 +308,7 @@ func (s *Store) readAccess(
 		rows = s.all()
 	}
 	if read.Bare {
-		bare(&rows)
+		rows.Bare()
 	}
 	return rows, changes, nil
 }
@@ -325,22 +325,6 @@ func (s *Store) all() svc.Bundle {
 				cmp.Compare(a.Principal.ID, b.Principal.ID), cmp.Compare(a.PolicyID, b.PolicyID))
 		}, same),
 		BankPolicies: sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
-	}
-}
-
-// bare removes names, emails and channels.
-func bare(b *svc.Bundle) {
-	for i, user := range b.Users {
-		b.Users[i] = svc.User{ID: user.ID, Inactive: user.Inactive}
-	}
-	for i := range b.Groups {
-		b.Groups[i].DisplayName = ""
-	}
-	for i := range b.ServiceAccounts {
-		b.ServiceAccounts[i].DisplayName = ""
-	}
-	for i := range b.Policies {
-		b.Policies[i].DisplayName = ""
 	}
 }
 

@@ -174,7 +174,7 @@ func (s *Store) ReadAccess(
 		t := accessTx{session: tx, dialect: s.dialect}
 		changes, err = t.read(ctx, read, func(part svc.Bundle) error {
 			if read.Bare {
-				bare(&part)
+				part.Bare()
 			}
 			if err := yield(part); err != nil {
 				return refusal{err}
@@ -316,22 +316,6 @@ func pieces(groups []svc.Group) (out []svc.Group) {
 		out = append(out, g)
 	}
 	return out
-}
-
-// bare removes names, emails and channels.
-func bare(b *svc.Bundle) {
-	for i, u := range b.Users {
-		b.Users[i] = svc.User{ID: u.ID, Inactive: u.Inactive}
-	}
-	for i := range b.Groups {
-		b.Groups[i].DisplayName = ""
-	}
-	for i := range b.ServiceAccounts {
-		b.ServiceAccounts[i].DisplayName = ""
-	}
-	for i := range b.Policies {
-		b.Policies[i].DisplayName = ""
-	}
 }
 
 const (
