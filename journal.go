@@ -69,11 +69,10 @@ func (t Target) mark(changed *copies.Changed) {
 	case TargetPolicy:
 		changed.Policies.Add(t.ID)
 	case TargetAttachment:
-		_, principal, _ := strings.Cut(t.ID, "/")
-		if kind, id, _ := strings.Cut(principal, "/"); Kind(kind) == KindUser {
-			changed.Users.Add(id)
+		if to := t.attachment().Principal; to.Type == GrantedToUser {
+			changed.Users.Add(to.ID)
 		} else {
-			changed.Groups.Add(id)
+			changed.Groups.Add(to.ID)
 		}
 	case TargetMember:
 		if t.Holder.ID == "" { // nothing says who joined
@@ -81,11 +80,24 @@ func (t Target) mark(changed *copies.Changed) {
 		}
 		changed.Users.Add(t.Holder.ID)
 	case TargetChannel:
-		provider, sender, _ := strings.Cut(t.ID, ":")
-		changed.Senders = append(changed.Senders, copies.Sender{Provider: provider, ID: sender})
+		of := t.channel()
+		changed.Senders = append(changed.Senders, copies.Sender{Provider: of.Provider, ID: of.SenderID})
 	case TargetAccess:
 		changed.Access = true
 	}
+}
+
+// attachment returns the key of a TargetAttachment.
+func (t Target) attachment() AttachmentKey {
+	id, principal, _ := strings.Cut(t.ID, "/")
+	kind, of, _ := strings.Cut(principal, "/")
+	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
+}
+
+// channel returns the channel of a TargetChannel.
+func (t Target) channel() Channel {
+	provider, sender, _ := strings.Cut(t.ID, ":")
+	return Channel{Provider: provider, SenderID: sender}
 }
 
 // OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
@@ -117,8 +129,7 @@ func (n *AccessNames) add(t Target) bool {
 	case TargetUser:
 		n.Users = append(n.Users, t.ID)
 	case TargetChannel:
-		provider, sender, _ := strings.Cut(t.ID, ":")
-		n.Channels = append(n.Channels, Channel{Provider: provider, SenderID: sender})
+		n.Channels = append(n.Channels, t.channel())
 	case TargetGroup:
 		n.Groups = append(n.Groups, t.ID)
 	case TargetMember:
@@ -132,10 +143,7 @@ func (n *AccessNames) add(t Target) bool {
 	case TargetPolicy:
 		n.Policies = append(n.Policies, t.ID)
 	case TargetAttachment:
-		if id := strings.Split(t.ID, "/"); len(id) == 3 {
-			key := AttachmentKey{PolicyID: id[0], Principal: GrantedTo{Type: id[1], ID: id[2]}}
-			n.Attachments = append(n.Attachments, key)
-		}
+		n.Attachments = append(n.Attachments, t.attachment())
 	case TargetBankPolicy:
 		n.BankPolicies = append(n.BankPolicies, t.ID)
 	default:
