@@ -1,16 +1,15 @@
 package svc
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/copies"
 )
 
 // User holds the data of a user that decide access. The rows of access belong to the host, which
@@ -97,7 +96,7 @@ type Attachment struct {
 	Principal GrantedTo
 	// Priority decides between values of llm_model, llm_provider and retain_strategy: the greater
 	// wins, after the closeness of principal and bank. It changes nothing in what is allowed. It
-	// may be negative.
+	// fits into 32 bits and may be negative.
 	Priority int64
 }
 
@@ -174,6 +173,75 @@ func (k AttachmentKey) Compare(other AttachmentKey) int {
 	)
 }
 
+// The built-in policies. Each allows its actions on all banks. They always exist, unless the store
+// has another policy under the id. Nobody can change or delete them.
+const (
+	PolicyBankReadWrite  = "bank:readwrite"
+	PolicyBankReadOnly   = "bank:readonly"
+	PolicyBankRetainOnly = "bank:retain-only"
+	PolicyBankAdmin      = "bank:admin"
+	PolicyIAMAdmin       = "iam:admin"
+	PolicyTemplateAdmin  = "template:admin"
+	PolicyTemplateUser   = "template:user"
+	// PolicyIAMSelfService gives a user its own keys and service accounts.
+	PolicyIAMSelfService = "iam:self-service"
+)
+
+// builtins are the built-in policies, by id.
+var builtins = func() map[string]*Policy {
+	all := map[string]*Policy{}
+	add := func(id, name string, actions ...string) {
+		list, _ := json.Marshal(actions) // texts always encode
+		all[id] = &Policy{ID: id, DisplayName: name, Document: json.RawMessage(
+			`{"version":"2026-03-24","statements":[{"effect":"allow","actions":` +
+				string(list) + `,"banks":["*"]}]}`)}
+	}
+	add(PolicyBankReadWrite, "Bank Read/Write", "bank:recall", "bank:reflect", "bank:retain")
+	add(PolicyBankReadOnly, "Bank Read-Only", "bank:recall", "bank:reflect")
+	add(PolicyBankRetainOnly, "Bank Retain-Only", "bank:retain")
+	add(PolicyBankAdmin, "Bank Admin", "bank:*")
+	add(PolicyIAMAdmin, "IAM Admin", "iam:*")
+	add(PolicyTemplateAdmin, "Template Admin", "template:*", "bank:create")
+	add(PolicyTemplateUser, "Template User", "template:list", "template:create",
+		"template:install", "template:manage", "template:source", "bank:create")
+	add(PolicyIAMSelfService, "IAM Self-Service", "iam:api_keys:read", "iam:api_keys:write",
+		"iam:service_accounts:read", "iam:service_accounts:write",
+		"iam:service_account_keys:write")
+	return all
+}()
+
+// Builtin reports whether p is a built-in policy.
+func (p Policy) Builtin() bool {
+	own := builtins[p.ID]
+	return own != nil && p.DisplayName == own.DisplayName && bytes.Equal(p.Document, own.Document)
+}
+
+// The entity tags of rows (RFC 9110, section 8.8.3), quotes included. Each is strong, follows from
+// the row alone and is the same in every process. Channels and members do not count.
+
+// ETag returns the entity tag of a user.
+func (u User) ETag() string { return etagOf(u.ID, u.DisplayName, u.Email, u.Inactive) }
+
+// ETag returns the entity tag of a group.
+func (g Group) ETag() string { return etagOf(g.ID, g.DisplayName) }
+
+// ETag returns the entity tag of a service account.
+func (a ServiceAccount) ETag() string {
+	return etagOf(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+}
+
+// ETag returns the entity tag of a policy.
+func (p Policy) ETag() string { return etagOf(p.ID, p.DisplayName, string(p.Document)) }
+
+// ETag returns the entity tag of the policy of a bank.
+func (b BankPolicy) ETag() string { return etagOf(b.BankID, string(b.Document)) }
+
+func etagOf(body ...any) string {
+	text, _ := json.Marshal(body) // texts and flags always encode
+	sum := sha256.Sum256(text)
+	return `"` + hex.EncodeToString(sum[:16]) + `"`
+}
+
 // key is what makes a row unique in its list. Writing a row with a key that exists replaces the
 // row.
 func (u User) key() string { return u.ID }
@@ -192,283 +260,205 @@ func (a Attachment) key() AttachmentKey {
 	return AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 }
 
-// normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
-// bundle may be long. It does not change Channels: the copy shares them with the caller.
-func (u *User) normalize(c *checker, at string) {
-	c.namedID(at, u.ID, &u.DisplayName)
-	c.optionalText(at+"/email", u.Email, MaxNameLength)
-	for i := 0; i < len(u.Channels) && !c.full; i++ {
-		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
+// names returns the rows that a bundle writes or refers to: all that ChangeAccess has to read. A
+// name that is missing here would look like a row that does not exist. The lists that can repeat a
+// name are sorted, without duplicates.
+func (b Bundle) names() AccessNames {
+	var n AccessNames
+	for _, u := range b.Users {
+		n.Users = append(n.Users, u.ID)
+		n.Channels = append(n.Channels, u.Channels...)
 	}
-}
-
-// check refuses a channel whose written form would be ambiguous, or whose sender cannot stand in a
-// path. A sender may have colons and slashes: another system names it.
-func (ch Channel) check(c *checker, at string) {
-	c.id(at+"/provider", ch.Provider)
-	if strings.Contains(ch.Provider, ":") {
-		c.add(at+"/provider", "must hold no colon: a colon ends the provider of a sender")
-	}
-	if ch.SenderID == "." || ch.SenderID == ".." {
-		c.add(at+"/sender_id", `must not be "." or ".."`)
-	} else {
-		c.foreign(at+"/sender_id", ch.SenderID)
-	}
-}
-
-// normalize checks the form of a group. Whether its members exist shows only in the store's
-// transaction.
-func (g *Group) normalize(c *checker, at string) {
-	c.namedID(at, g.ID, &g.DisplayName)
-	for i := 0; i < len(g.Members) && !c.full; i++ {
-		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
-	}
-}
-
-// normalize checks the form of a service account. Each account needs an owner, whose rights are its
-// own. An account and a user may have one id.
-func (a *ServiceAccount) normalize(c *checker, at string) {
-	c.namedID(at, a.ID, &a.DisplayName)
-	c.id(at+"/owner_user_id", a.OwnerUserID)
-	if a.ScopingPolicyID != "" {
-		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
-	}
-}
-
-// normalize checks a policy, whose document the compiler parses as for a decision: what Apply
-// accepts, decisions can read.
-func (p *Policy) normalize(c *checker, at string) {
-	c.namedID(at, p.ID, &p.DisplayName)
-	p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
-}
-
-// normalize checks the form of an attachment. Any Priority is good. checkReferences finds out
-// whether the policy and the principal exist.
-func (a *Attachment) normalize(c *checker, at string) {
-	c.id(at+"/policy_id", a.PolicyID)
-	if a.Principal.Type != GrantedToUser && a.Principal.Type != GrantedToGroup {
-		c.add(at+"/principal_type", `must be "user" or "group"`)
-	}
-	c.id(at+"/principal_id", a.Principal.ID)
-}
-
-// normalize checks a bank policy. A bank belongs to the host: it needs no row, and any printable
-// name is good.
-func (b *BankPolicy) normalize(c *checker, at string) {
-	c.foreign(at+"/bank_id", b.BankID)
-	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
-		_, err := policy.ParseBankDocument(raw)
-		return err
-	})
-}
-
-// namedID checks an id and a display name, which defaults to the id. The default comes first, so
-// that the stored name is the one that is checked. An id is shorter than a name may be, so the
-// default always passes.
-func (c *checker) namedID(at, id string, name *string) {
-	c.id(at+"/id", id)
-	*name = cmp.Or(*name, id)
-	c.text(at+"/display_name", *name, MaxNameLength)
-}
-
-// document returns a policy document without white space, checked by parse. What parse refuses has
-// its place in the document: the pointer continues at. The result shares no memory with raw. With
-// an error it is of no use.
-func (c *checker) document(
-	at string, raw json.RawMessage, parse func([]byte) error,
-) json.RawMessage {
-	// A missing document is no empty one: without statements, a policy would silently give nothing.
-	if len(raw) == 0 {
-		c.add(at, "is required")
-		return nil
-	}
-	compact, err := strictjson.Compact(raw, MaxNesting)
-	if err == nil {
-		err = parse(compact)
-	}
-	// The parser's text is for the caller: it says what is wrong and where, and has no secret.
-	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
-		c.add(at+wrong.Pointer, wrong.Detail)
-	} else if err != nil {
-		c.add(at, err.Error())
-	}
-	return compact
-}
-
-// The JSON form of a Bundle. Absent and empty differ for lists, so these types use omitzero: a list
-// that is empty and not nil stays in the form.
-type (
-	bundleJSON struct {
-		Users           []userJSON           `json:"users,omitzero"`
-		Groups          []groupJSON          `json:"groups,omitzero"`
-		ServiceAccounts []serviceAccountJSON `json:"service_accounts,omitzero"`
-		Policies        []policyJSON         `json:"policies,omitzero"`
-		Attachments     []attachmentJSON     `json:"attachments,omitzero"`
-		BankPolicies    []bankPolicyJSON     `json:"bank_policies,omitzero"`
-	}
-	userJSON struct {
-		ID          string        `json:"id"`
-		DisplayName string        `json:"display_name,omitempty"`
-		Email       *string       `json:"email,omitempty"`
-		IsActive    *bool         `json:"is_active,omitempty"`
-		Channels    []channelJSON `json:"channels,omitzero"`
-	}
-	channelJSON struct {
-		Provider string `json:"provider"`
-		SenderID string `json:"sender_id"`
-	}
-	groupJSON struct {
-		ID          string   `json:"id"`
-		DisplayName string   `json:"display_name,omitempty"`
-		Members     []string `json:"members,omitzero"`
-	}
-	serviceAccountJSON struct {
-		ID              string  `json:"id"`
-		DisplayName     string  `json:"display_name,omitempty"`
-		OwnerUserID     string  `json:"owner_user_id"`
-		ScopingPolicyID *string `json:"scoping_policy_id,omitempty"`
-		IsActive        *bool   `json:"is_active,omitempty"`
-	}
-	policyJSON struct {
-		ID          string          `json:"id"`
-		DisplayName string          `json:"display_name,omitempty"`
-		Document    json.RawMessage `json:"document"`
-	}
-	attachmentJSON struct {
-		PolicyID      string `json:"policy_id"`
-		PrincipalType string `json:"principal_type"`
-		PrincipalID   string `json:"principal_id"`
-		Priority      int64  `json:"priority"`
-	}
-	bankPolicyJSON struct {
-		BankID   string          `json:"bank_id"`
-		Document json.RawMessage `json:"document"`
-	}
-)
-
-// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
-// and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
-// 6901). It reports the first error alone. Every list may be absent. An absent is_active means
-// active; an absent display_name stays "", which Apply replaces by the id. ParseBundle does not
-// check what the rows mean: [Access.Apply] does. The result shares no memory with data.
-func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
-
-// ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit
-// (CodeInvalid). Each channel and each member counts as one. It takes no more memory than a bundle
-// of that size needs. Use it for bundles of callers that may have no rights.
-func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
-	var in bundleJSON
-	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
-		if at, ok := errors.AsType[*strictjson.Error](err); ok {
-			return Bundle{}, Invalid(at.Pointer, at.Detail)
+	for _, g := range b.Groups {
+		if g.Members == nil {
+			n.Groups = append(n.Groups, g.ID)
+		} else {
+			n.MembersOf = append(n.MembersOf, g.ID)
+			n.Users = append(n.Users, g.Members...)
 		}
-		return Bundle{}, Invalid("", err.Error())
 	}
-	return Bundle{
-		Users:           convert(in.Users, userJSON.row),
-		Groups:          convert(in.Groups, func(g groupJSON) Group { return Group(g) }),
-		ServiceAccounts: convert(in.ServiceAccounts, serviceAccountJSON.row),
-		Policies:        convert(in.Policies, func(p policyJSON) Policy { return Policy(p) }),
-		Attachments:     convert(in.Attachments, attachmentJSON.row),
-		BankPolicies: convert(
-			in.BankPolicies, func(b bankPolicyJSON) BankPolicy { return BankPolicy(b) },
-		),
-	}, nil
+	for _, a := range b.ServiceAccounts {
+		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
+		n.Users = append(n.Users, a.OwnerUserID)
+		if a.ScopingPolicyID != "" {
+			n.Policies = append(n.Policies, a.ScopingPolicyID)
+		}
+	}
+	for _, p := range b.Policies {
+		n.Policies = append(n.Policies, p.ID)
+	}
+	for _, a := range b.Attachments {
+		n.Attachments = append(n.Attachments, a.key())
+		n.Policies = append(n.Policies, a.PolicyID)
+		if a.Principal.Type == GrantedToUser {
+			n.Users = append(n.Users, a.Principal.ID)
+		} else {
+			n.Groups = append(n.Groups, a.Principal.ID)
+		}
+	}
+	for _, p := range b.BankPolicies {
+		n.BankPolicies = append(n.BankPolicies, p.BankID)
+	}
+	n.Users = sorted(n.Users, strings.Compare)
+	n.Groups = sorted(n.Groups, strings.Compare)
+	n.Policies = sorted(n.Policies, strings.Compare)
+	return n
 }
 
-// convert maps a list; nil stays nil, because an absent list is not an empty one: Apply leaves the
-// channels and members of an absent one.
-func convert[J, R any](list []J, row func(J) R) []R {
-	if list == nil {
-		return nil
+// Targets returns the bundle's rows as targets of events and change feeds, in the order of the
+// fields of [Bundle] and of their lists. A channel or a member is no target of its own. Nil: the
+// bundle is empty.
+func (b Bundle) Targets() []Target {
+	var targets []Target
+	if n := b.size(); n > 0 {
+		targets = make([]Target, 0, n)
 	}
-	rows := make([]R, len(list))
-	for i, j := range list {
-		rows[i] = row(j)
+	add := func(kind TargetKind, id string) {
+		targets = append(targets, Target{Kind: kind, ID: id})
 	}
-	return rows
+	for _, u := range b.Users {
+		add(TargetUser, u.ID)
+	}
+	for _, g := range b.Groups {
+		add(TargetGroup, g.ID)
+	}
+	for _, a := range b.ServiceAccounts {
+		add(TargetServiceAccount, a.ID)
+	}
+	for _, p := range b.Policies {
+		add(TargetPolicy, p.ID)
+	}
+	for _, a := range b.Attachments {
+		add(TargetAttachment, a.key().String())
+	}
+	for _, p := range b.BankPolicies {
+		add(TargetBankPolicy, p.BankID)
+	}
+	return targets
 }
 
-// JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents. It
-// leaves out what is unset or has its default. Errors: CodeInvalid, as ParseBundle's, when a text
-// is not valid UTF-8 or a document is not JSON.
-func (b Bundle) JSON() ([]byte, error) {
-	data, err := strictjson.Marshal(bundleJSON{
-		Users:           convert(b.Users, userForm),
-		Groups:          convert(b.Groups, func(g Group) groupJSON { return groupJSON(g) }),
-		ServiceAccounts: convert(b.ServiceAccounts, serviceAccountForm),
-		Policies:        convert(b.Policies, func(p Policy) policyJSON { return policyJSON(p) }),
-		Attachments:     convert(b.Attachments, attachmentForm),
-		BankPolicies: convert(
-			b.BankPolicies, func(p BankPolicy) bankPolicyJSON { return bankPolicyJSON(p) },
-		),
-	})
-	if at, ok := errors.AsType[*strictjson.Error](err); ok {
-		return nil, Invalid(at.Pointer, at.Detail)
+// Write returns the write of all rows of b. Members join their groups, and none leaves.
+func (b Bundle) Write() AccessWrite {
+	w := AccessWrite{Bundle: b, Targets: b.Targets()}
+	for _, g := range b.Groups {
+		for _, member := range g.Members {
+			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
+		}
 	}
-	return data, err
+	return w
 }
 
-func (u userJSON) row() User {
-	return User{
-		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, Inactive: inactive(u.IsActive),
-		Channels: convert(u.Channels, func(c channelJSON) Channel { return Channel(c) }),
+// Bare removes from the rows of b what [AccessRead].Bare leaves out.
+func (b Bundle) Bare() {
+	for i, u := range b.Users {
+		b.Users[i] = User{ID: u.ID, Inactive: u.Inactive}
 	}
-}
-
-func userForm(u User) userJSON {
-	return userJSON{
-		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, IsActive: active(u.Inactive),
-		Channels: convert(u.Channels, func(c Channel) channelJSON { return channelJSON(c) }),
+	for i := range b.Groups {
+		b.Groups[i].DisplayName = ""
 	}
-}
-
-func (a serviceAccountJSON) row() ServiceAccount {
-	row := ServiceAccount{
-		ID: a.ID, DisplayName: a.DisplayName,
-		OwnerUserID: a.OwnerUserID, Inactive: inactive(a.IsActive),
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].DisplayName = ""
 	}
-	if a.ScopingPolicyID != nil {
-		row.ScopingPolicyID = *a.ScopingPolicyID
-	}
-	return row
-}
-
-func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
-	form := serviceAccountJSON{
-		ID: a.ID, DisplayName: a.DisplayName,
-		OwnerUserID: a.OwnerUserID, IsActive: active(a.Inactive),
-	}
-	if a.ScopingPolicyID != "" {
-		form.ScopingPolicyID = &a.ScopingPolicyID
-	}
-	return form
-}
-
-func (a attachmentJSON) row() Attachment {
-	return Attachment{
-		PolicyID: a.PolicyID, Priority: a.Priority,
-		Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID},
-	}
-}
-
-func attachmentForm(a Attachment) attachmentJSON {
-	return attachmentJSON{
-		PolicyID: a.PolicyID, Priority: a.Priority,
-		PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID,
+	for i := range b.Policies {
+		b.Policies[i].DisplayName = ""
 	}
 }
 
-// inactive reads is_active, which an active row may leave out.
-func inactive(isActive *bool) bool { return isActive != nil && !*isActive }
-
-// active returns the JSON value of is_active: absent for an active row, so that a short form stays
-// short.
-func active(inactive bool) *bool {
-	if !inactive {
-		return nil
+// mark adds to changed what decisions may depend on.
+func (t Target) mark(changed *copies.Changed) {
+	switch t.Kind {
+	case TargetAPIKey:
+		changed.Keys = append(changed.Keys, t.ID)
+	case TargetBankPolicy:
+		changed.Banks = append(changed.Banks, t.ID)
+	case TargetUser:
+		changed.Users.Add(t.ID)
+	case TargetServiceAccount:
+		changed.Accounts.Add(t.ID)
+	case TargetPolicy:
+		changed.Policies.Add(t.ID)
+	case TargetAttachment:
+		if to := t.Attachment().Principal; to.Type == GrantedToUser {
+			changed.Users.Add(to.ID)
+		} else {
+			changed.Groups.Add(to.ID)
+		}
+	case TargetMember:
+		if t.Holder.ID == "" { // nothing says who joined
+			changed.Access = true
+		}
+		changed.Users.Add(t.Holder.ID)
+	case TargetChannel:
+		of := t.Channel()
+		changed.Senders = append(changed.Senders, copies.Sender{Provider: of.Provider, ID: of.SenderID})
+	case TargetAccess:
+		changed.Access = true
 	}
-	return new(bool)
+}
+
+// Attachment returns the key of the attachment that a TargetAttachment is about, from its ID.
+func (t Target) Attachment() AttachmentKey {
+	id, principal, _ := strings.Cut(t.ID, "/")
+	kind, of, _ := strings.Cut(principal, "/")
+	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
+}
+
+// Channel returns the channel that a TargetChannel is about, from its ID.
+func (t Target) Channel() Channel {
+	provider, sender, _ := strings.Cut(t.ID, ":")
+	return Channel{Provider: provider, SenderID: sender}
+}
+
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A TargetMember names one membership, or without a Holder the group with all members. A
+// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case TargetChannel:
+		n.Channels = append(n.Channels, t.Channel())
+	case TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case TargetAttachment:
+		n.Attachments = append(n.Attachments, t.Attachment())
+	case TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
 }
 
 // sorted returns a sorted copy without duplicates, never nil. A repeated member is no error.

@@ -2,251 +2,26 @@ package svc
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/strictjson"
 )
-
-// Access writes the rows that decide access: users, groups, service accounts, policies, attachments
-// and bank policies. Its methods may be called concurrently.
-type Access struct {
-	*base
-	*guard
-	*journal
-	*rosters
-}
-
-// Apply writes a bundle in one transaction, as an upsert. A row in the bundle is written whole,
-// with defaults for what it leaves out. Rows that are not in the bundle stay; Apply removes none.
-// Nil Channels and Members stay as they are; empty ones are cleared. Applying a bundle again
-// changes nothing, and rows that are already equal cause no event. by must be [Host], for now.
-//
-// Rows may name rows of the store and rows of the bundle, in any order. Calls of Apply run one
-// after the other, in all processes. Decisions of this process count the rows when Apply returns,
-// and those of others as [Service.Decide] says. Apply copies the bundle.
-//
-// Each row that changed is an event ([EventAccessWritten]); a channel is that of its user, a member
-// that of its group. With [EventConfig].Keep, their records are in the same transaction.
-//
-// Errors: CodeForbidden; CodeInvalid and CodeExists (a channel of another user), joined, each with
-// the JSON pointer into the bundle, at most [MaxErrors]; CodeUnavailable. Apply looks at the store
-// only when the bundle itself has no error. On an error nothing is written.
-func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
-	return s.Load(ctx, by, bundle, nil)
-}
-
-// Load is [Access.Apply] of a large bundle, with reports while the store writes. progress gets the
-// number of rows, channels and memberships written so far, and of all that differ from the store.
-// Some thousands are written between two calls; nil, or no difference: none.
-//
-// progress is called in the transaction, before the commit, by one goroutine at a time. So it is
-// quick, and makes no calls of the Service. done starts again at the beginning when the store runs
-// the transaction again. With [EventConfig].Keep, the records of the events come after the last
-// call, and take longer than the rows.
-//
-// Errors: those of Apply.
-func (s *Access) Load(
-	ctx context.Context, by Principal, bundle Bundle, progress func(done, total int),
-) error {
-	return s.change(ctx, by, bundle, Bundle.names, func(current, bundle Bundle) *application {
-		a := newApplication(current, bundle)
-		a.progress = progress
-		return a
-	})
-}
-
-// AddMembers makes users members of a group. It is [Access.Apply] of a group with these members
-// alone, except that the other members stay. Its cost does not grow with the group. A user who is a
-// member already stays one.
-//
-// Errors: those of Apply, with pointers such as "/groups/0/members/1"; CodeNotFound, when the group
-// does not exist.
-func (s *Access) AddMembers(
-	ctx context.Context, by Principal, group string, users ...string,
-) error {
-	return s.changeMembers(ctx, by, group, users, func(_ *application, g *Group) {
-		g.Members = users
-	})
-}
-
-// RemoveMembers removes members from a group, as AddMembers adds them.
-//
-// Errors: those of AddMembers; CodeNotFound with its pointer for a user who is no member.
-func (s *Access) RemoveMembers(
-	ctx context.Context, by Principal, group string, users ...string,
-) error {
-	return s.changeMembers(ctx, by, group, users, func(a *application, g *Group) {
-		for i, user := range users {
-			if _, found := slices.BinarySearch(g.Members, user); !found {
-				at := "/groups/0/members/" + strconv.Itoa(i)
-				a.check(&Error{Code: CodeNotFound, Field: at, Message: "is no member of the group"})
-			}
-		}
-		g.Members = []string{}
-	})
-}
-
-// changeMembers changes some members of a group. set gets the group's row, whose Members are those
-// of users who are members now. It leaves those who are members afterwards.
-func (s *Access) changeMembers(
-	ctx context.Context, by Principal, group string, users []string,
-	set func(a *application, g *Group),
-) error {
-	names := func(Bundle) AccessNames {
-		n := AccessNames{Groups: []string{group}, Users: users}
-		for _, user := range users {
-			n.Members = append(n.Members, Membership{Group: group, User: user})
-		}
-		return n
-	}
-	bundle := Bundle{Groups: []Group{{ID: group, Members: users}}}
-	return s.change(ctx, by, bundle, names, func(current, _ Bundle) *application {
-		a := newApplication(current, Bundle{Groups: slices.Clone(current.Groups)})
-		if len(current.Groups) == 0 {
-			a.check(notFound("there is no such group"))
-		} else {
-			set(a, &a.bundle.Groups[0])
-		}
-		return a
-	})
-}
-
-// change writes a bundle that the host gives, in one transaction. apply returns its application to
-// the rows that names lists. It may be called again, with newer rows.
-func (s *Access) change(
-	ctx context.Context, by Principal, bundle Bundle, names func(Bundle) AccessNames,
-	apply func(current, bundle Bundle) *application,
-) error {
-	if by.Kind != KindHost {
-		return forbidden("only the host application may write access")
-	}
-	// A separate compiler: the shared one keeps nothing of a refused bundle.
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
-	if err != nil {
-		return err
-	}
-	err = s.commit(ctx, change{by: by, access: true, write: func(
-		ctx context.Context, tx Store,
-	) (changed []Event, err error) {
-		err = tx.ChangeAccess(ctx, names(bundle), func(current Bundle) (AccessWrite, error) {
-			a := apply(current, bundle)
-			rows := a.rows()
-			changed = happened(s.now(), EventAccessWritten, rows.Targets()...)
-			write := a.write(rows)
-			if total := write.Size(); a.progress != nil {
-				write.Progress = func(done int) { a.progress(done, total) }
-			}
-			return write, a.err()
-		})
-		return changed, err
-	}})
-	return fault("write access", err)
-}
-
-// normalize returns the bundle with defaults and compact documents. It checks all that it can check
-// without the store. The compiler parses the policies. The caller has been authorized: parsing
-// costs more than a form, and errors quote the bundle.
-func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
-	return b.normalizeWith(&checker{compiler: compiler})
-}
-
-// normalizeWith is normalize for a checker that the caller has set up: Lint wants all errors, and
-// the rows in spite of them. The lists of b stay as they are. A nil list gives a nil list: an
-// absent list and an empty one name no row either way.
-func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
-	out := Bundle{
-		Users:  normalized(c, "/users", b.Users, (*User).normalize, User.key),
-		Groups: normalized(c, "/groups", b.Groups, (*Group).normalize, Group.key),
-		ServiceAccounts: normalized(c, "/service_accounts", b.ServiceAccounts,
-			(*ServiceAccount).normalize, ServiceAccount.key),
-		Policies: normalized(c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
-		Attachments: normalized(c, "/attachments", b.Attachments,
-			(*Attachment).normalize, Attachment.key),
-		BankPolicies: normalized(c, "/bank_policies", b.BankPolicies,
-			(*BankPolicy).normalize, BankPolicy.key),
-	}
-	return out, c.err()
-}
-
-// normalized normalizes a copy of each row, and refuses two rows with one key. at is the pointer to
-// the list. When the checker is full, it returns nil: the bundle is refused anyway.
-func normalized[R any, K comparable](
-	c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K,
-) []R {
-	out := slices.Clone(rows)
-	seen := make(map[K]bool, len(rows))
-	for i := range out {
-		if c.full {
-			return nil
-		}
-		pointer := at + "/" + strconv.Itoa(i)
-		normalize(&out[i], c, pointer)
-		if k := key(out[i]); seen[k] {
-			c.add(pointer, "is in the bundle twice")
-		} else {
-			seen[k] = true
-		}
-	}
-	return out
-}
-
-// names returns the rows that a bundle writes or refers to: all that ChangeAccess has to read. A
-// name that is missing here would look like a row that does not exist. The lists that can repeat a
-// name are sorted, without duplicates.
-func (b Bundle) names() AccessNames {
-	var n AccessNames
-	for _, u := range b.Users {
-		n.Users = append(n.Users, u.ID)
-		n.Channels = append(n.Channels, u.Channels...)
-	}
-	for _, g := range b.Groups {
-		if g.Members == nil {
-			n.Groups = append(n.Groups, g.ID)
-		} else {
-			n.MembersOf = append(n.MembersOf, g.ID)
-			n.Users = append(n.Users, g.Members...)
-		}
-	}
-	for _, a := range b.ServiceAccounts {
-		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
-		n.Users = append(n.Users, a.OwnerUserID)
-		if a.ScopingPolicyID != "" {
-			n.Policies = append(n.Policies, a.ScopingPolicyID)
-		}
-	}
-	for _, p := range b.Policies {
-		n.Policies = append(n.Policies, p.ID)
-	}
-	for _, a := range b.Attachments {
-		n.Attachments = append(n.Attachments, a.key())
-		n.Policies = append(n.Policies, a.PolicyID)
-		if a.Principal.Type == GrantedToUser {
-			n.Users = append(n.Users, a.Principal.ID)
-		} else {
-			n.Groups = append(n.Groups, a.Principal.ID)
-		}
-	}
-	for _, p := range b.BankPolicies {
-		n.BankPolicies = append(n.BankPolicies, p.BankID)
-	}
-	n.Users = sorted(n.Users, strings.Compare)
-	n.Groups = sorted(n.Groups, strings.Compare)
-	n.Policies = sorted(n.Policies, strings.Compare)
-	return n
-}
 
 // application is the writing of one bundle into a store that holds certain rows. It does no I/O, so
 // [Access.Preview], [Policies.Simulate] and [Lint] use it as well: they cannot differ from Apply.
 // Use it once, in this order: rows, then write, then err.
 type application struct {
 	checker
-	bundle Bundle // normalized; completeLists replaces lists in it
+	bundle Bundle      // normalized; completeLists and completeBuiltins replace lists in it
+	remove AccessNames // rows to remove, as [AccessWrite].Remove; the bundle has none of them
 
-	progress func(done, total int) // nil: none
+	changed Bundle   // the rows that differ, once rows has run
+	left    []string // other groups that lose a removed member, once write has run
 
 	// The rows of the store, by key. They must not change: a roster may share them with other
 	// callers.
@@ -294,11 +69,11 @@ func was[R any, K comparable](rows map[K]*R, key K) (row R, found bool) {
 // rows returns the rows that differ from the store's, and checks their references first. When err
 // is not nil, the rows are of no use.
 func (a *application) rows() Bundle {
-	a.checkReferences()
+	a.references()
 	a.checkChannels()
 	a.completeLists()
 	b := a.bundle
-	return Bundle{
+	a.changed = Bundle{
 		Users:           differing(b.Users, a.users, User.key),
 		Groups:          differing(b.Groups, a.groups, Group.key),
 		ServiceAccounts: differing(b.ServiceAccounts, a.serviceAccounts, ServiceAccount.key),
@@ -306,6 +81,13 @@ func (a *application) rows() Bundle {
 		Attachments:     differing(b.Attachments, a.attachments, Attachment.key),
 		BankPolicies:    differing(b.BankPolicies, a.bankPolicies, BankPolicy.key),
 	}
+	return a.changed
+}
+
+// references refuses names of rows that neither the store nor the bundle has.
+func (a *application) references() {
+	a.completeBuiltins()
+	a.checkReferences()
 }
 
 // differing returns the rows that the store has not, or has otherwise. It compares whole rows, so
@@ -324,7 +106,7 @@ func differing[R any, K comparable](rows []R, current map[K]*R, key func(R) K) (
 // and the targets for [ChangeStore].Changes. Unlike events, those tell names apart from what
 // decisions depend on.
 func (a *application) write(rows Bundle) AccessWrite {
-	w := AccessWrite{Bundle: rows}
+	w := AccessWrite{Bundle: rows, Remove: a.remove}
 	for _, u := range rows.Users {
 		was, found := was(a.users, u.ID)
 		named := was.DisplayName != u.DisplayName || !reflect.DeepEqual(was.Email, u.Email)
@@ -357,10 +139,91 @@ func (a *application) write(rows Bundle) AccessWrite {
 	for _, p := range rows.BankPolicies {
 		w.changed(TargetBankPolicy, p.BankID, true, false)
 	}
+	a.writeRemoval(&w)
 	if len(w.Targets)+len(w.Renamed) > mostTargets {
 		w.Targets, w.Renamed = []Target{{Kind: TargetAccess}}, nil
 	}
 	return w
+}
+
+// writeRemoval adds the targets of the rows to remove, and the memberships that end with them.
+func (a *application) writeRemoval(w *AccessWrite) {
+	removed, leave := map[string]bool{}, map[string][]string{}
+	for _, id := range a.remove.Users {
+		u, _ := was(a.users, id)
+		removed[id] = true
+		w.moved(u.Channels)
+	}
+	for _, g := range a.groups {
+		for _, member := range g.Members {
+			if removed[member] || slices.Contains(a.remove.Groups, g.ID) {
+				leave[g.ID] = append(leave[g.ID], member)
+			}
+		}
+	}
+	written := index(a.changed.Groups, Group.key)
+	for _, group := range slices.Sorted(maps.Keys(leave)) {
+		w.members(group, nil, leave[group])
+		if written[group] == nil && !slices.Contains(a.remove.Groups, group) {
+			a.left = append(a.left, group)
+		}
+	}
+	w.moved(a.remove.Channels)
+	for _, t := range a.remove.removed().Targets() {
+		w.tell(t)
+	}
+}
+
+// removed returns the named rows, by their keys alone.
+func (n AccessNames) removed() (b Bundle) {
+	for _, id := range n.Users {
+		b.Users = append(b.Users, User{ID: id})
+	}
+	for _, id := range n.Groups {
+		b.Groups = append(b.Groups, Group{ID: id})
+	}
+	for _, id := range n.ServiceAccounts {
+		b.ServiceAccounts = append(b.ServiceAccounts, ServiceAccount{ID: id})
+	}
+	for _, id := range n.Policies {
+		b.Policies = append(b.Policies, Policy{ID: id})
+	}
+	for _, key := range n.Attachments {
+		b.Attachments = append(b.Attachments, Attachment{key.PolicyID, key.Principal, 0})
+	}
+	for _, id := range n.BankPolicies {
+		b.BankPolicies = append(b.BankPolicies, BankPolicy{BankID: id})
+	}
+	return b
+}
+
+// completeBuiltins adds to the bundle the built-in policies that it refers to and the store lacks.
+// A built-in policy is stored when a row first refers to it. A bundle may have one as it is.
+func (a *application) completeBuiltins() {
+	bundled := index(a.bundle.Policies, Policy.key)
+	a.bundle.Policies = slices.Clone(a.bundle.Policies)
+	for i, p := range a.bundle.Policies {
+		own := builtins[p.ID]
+		if stored, found := was(a.policies, p.ID); own == nil || found && !stored.Builtin() {
+			continue
+		}
+		if !sameJSON(p.Document, own.Document) {
+			a.add("/policies/"+strconv.Itoa(i), "is built in: leave it out, or use another id")
+		}
+		a.bundle.Policies[i] = *own
+	}
+	need := func(id string) {
+		if builtins[id] != nil && bundled[id] == nil && a.policies[id] == nil {
+			a.bundle.Policies = append(a.bundle.Policies, *builtins[id])
+			bundled[id] = builtins[id]
+		}
+	}
+	for _, attachment := range a.bundle.Attachments {
+		need(attachment.PolicyID)
+	}
+	for _, account := range a.bundle.ServiceAccounts {
+		need(account.ScopingPolicyID)
+	}
 }
 
 // members adds users who join and leave a group.
@@ -411,10 +274,13 @@ func (a *application) completeLists() {
 // bundle. A user may name a channel twice: sorted removes the second. It needs the users of the
 // store who have one of the bundle's channels, which names asks for.
 func (a *application) checkChannels() {
-	// replaced has the users of the bundle, true where the bundle gives their channels.
+	// replaced has the users who lose their channels: the bundle gives others, or removes the user.
 	replaced := make(map[string]bool, len(a.bundle.Users))
 	for _, user := range a.bundle.Users {
 		replaced[user.ID] = user.Channels != nil
+	}
+	for _, id := range a.remove.Users {
+		replaced[id] = true
 	}
 	// holder has the user of each channel after the write, as far as the loops have come.
 	holder := make(map[Channel]string, len(a.bundle.Users))
@@ -439,30 +305,31 @@ func (a *application) checkChannels() {
 	}
 }
 
-// checkReferences refuses a name of a row that is neither in the bundle nor in the store. No row
-// goes away by Apply, so a row that exists now still exists after it. An id with a bad form has a
-// second error here only in Lint, which drops it.
+// checkReferences refuses a name of a row that is neither in the bundle nor in the store. An id
+// with a bad form has a second error here only in Lint, which drops it.
 func (a *application) checkReferences() {
 	// What the bundle brings counts as existing, so that the order of rows does not matter.
 	users := index(a.bundle.Users, User.key)
 	groups := index(a.bundle.Groups, Group.key)
 	policies := index(a.bundle.Policies, Policy.key)
+	removed := a.remove.removed()
+	goneUsers, goneGroups := index(removed.Users, User.key), index(removed.Groups, Group.key)
+	gonePolicies := index(removed.Policies, Policy.key)
 	for i, g := range a.bundle.Groups {
 		for j, member := range g.Members {
 			if a.full {
 				return
 			}
 			exists(a, "/groups/"+strconv.Itoa(i)+"/members/"+strconv.Itoa(j),
-				"user", member, users, a.users)
+				"user", member, users, a.users, goneUsers)
 		}
 	}
 	for i, account := range a.bundle.ServiceAccounts {
 		at := "/service_accounts/" + strconv.Itoa(i)
-		exists(a, at+"/owner_user_id", "user", account.OwnerUserID, users, a.users)
+		exists(a, at+"/owner_user_id", "user", account.OwnerUserID, users, a.users, goneUsers)
 		if account.ScopingPolicyID != "" {
-			exists(
-				a, at+"/scoping_policy_id", "policy", account.ScopingPolicyID, policies, a.policies,
-			)
+			exists(a, at+"/scoping_policy_id", "policy", account.ScopingPolicyID, policies,
+				a.policies, gonePolicies)
 		}
 	}
 	for i, attachment := range a.bundle.Attachments {
@@ -470,19 +337,140 @@ func (a *application) checkReferences() {
 			return
 		}
 		at := "/attachments/" + strconv.Itoa(i)
-		exists(a, at+"/policy_id", "policy", attachment.PolicyID, policies, a.policies)
+		exists(a, at+"/policy_id", "policy", attachment.PolicyID, policies, a.policies,
+			gonePolicies)
 		if attachment.Principal.Type == GrantedToUser {
-			exists(a, at+"/principal_id", "user", attachment.Principal.ID, users, a.users)
+			exists(a, at+"/principal_id", "user", attachment.Principal.ID, users, a.users,
+				goneUsers)
 		} else {
-			exists(a, at+"/principal_id", "group", attachment.Principal.ID, groups, a.groups)
+			exists(a, at+"/principal_id", "group", attachment.Principal.ID, groups, a.groups,
+				goneGroups)
 		}
 	}
 }
 
-// exists refuses an id that neither map has. It quotes the id: the caller wrote it. at is the
-// pointer to the id, and noun the kind of row that is missing.
-func exists[R any](a *application, at, noun, id string, bundled, stored map[string]*R) {
-	if bundled[id] == nil && stored[id] == nil {
+// exists refuses an id that is neither bundled nor stored, or that is gone afterwards. It quotes
+// the id: the caller wrote it. at is the pointer to the id, and noun the kind of row that is
+// missing.
+func exists[R any](a *application, at, noun, id string, bundled, stored, gone map[string]*R) {
+	if bundled[id] == nil && (stored[id] == nil || gone[id] != nil) {
 		a.add(at, "names a "+noun+" that does not exist: "+quote(id))
 	}
+}
+
+// Size returns the number of rows, channels and memberships that w writes and removes.
+func (w AccessWrite) Size() int {
+	n := w.Bundle.size() + len(w.Join) + len(w.Leave) + w.Remove.size()
+	for _, u := range w.Users {
+		n += len(u.Channels)
+	}
+	return n
+}
+
+// Empty reports whether w writes nothing.
+func (w AccessWrite) Empty() bool {
+	return w.Bundle.Empty() && len(w.Join)+len(w.Leave)+w.Remove.size() == 0
+}
+
+// size returns the number of rows that n removes.
+func (n AccessNames) size() int {
+	return len(n.Users) + len(n.Groups) + len(n.ServiceAccounts) + len(n.Policies) +
+		len(n.Attachments) + len(n.BankPolicies) + len(n.Channels)
+}
+
+// changed adds a row to Targets when decisions may differ, else to Renamed when names do.
+func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
+	if t := (Target{Kind: kind, ID: id}); decisions {
+		w.tell(t)
+	} else if names {
+		w.Renamed = append(w.Renamed, t)
+	}
+}
+
+// tell adds a target, unless there are so many that one TargetAccess stands for all.
+func (w *AccessWrite) tell(t Target) {
+	if len(w.Targets) <= mostTargets {
+		w.Targets = append(w.Targets, t)
+	}
+}
+
+// moved adds channels that came to a user or left it.
+func (w *AccessWrite) moved(channels []Channel) {
+	for _, ch := range channels {
+		w.tell(Target{Kind: TargetChannel, ID: ch.String()})
+	}
+}
+
+// rowsByTarget are rows of access in the form of a bundle, for events.
+type rowsByTarget map[Target]any
+
+// row returns a row as events have it; nil: there is none.
+func (r rowsByTarget) row(of Target) json.RawMessage {
+	form, found := r[of]
+	if !found {
+		return nil
+	}
+	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
+	return eventRow(text)
+}
+
+// before returns the rows that w changes or removes, as they were. Of the members of a group, it
+// has those that leave.
+func (a *application) before(w AccessWrite) rowsByTarget {
+	var b Bundle
+	named := a.changed.keys()
+	for _, n := range []AccessNames{named, a.remove, {Groups: a.left}} {
+		b.Users = append(b.Users, stored(a.users, n.Users)...)
+		b.Groups = append(b.Groups, stored(a.groups, n.Groups)...)
+		b.ServiceAccounts = append(b.ServiceAccounts, stored(a.serviceAccounts, n.ServiceAccounts)...)
+		b.Policies = append(b.Policies, stored(a.policies, n.Policies)...)
+		b.Attachments = append(b.Attachments, stored(a.attachments, n.Attachments)...)
+		b.BankPolicies = append(b.BankPolicies, stored(a.bankPolicies, n.BankPolicies)...)
+	}
+	return b.byTarget(w.Leave)
+}
+
+// after returns the rows that w writes. Of the members of a group, it has those that join.
+func (a *application) after(w AccessWrite) rowsByTarget {
+	b := a.changed
+	b.Groups = slices.Concat(b.Groups, stored(a.groups, a.left))
+	return b.byTarget(w.Join)
+}
+
+func stored[R any, K comparable](rows map[K]*R, keys []K) (out []R) {
+	for _, key := range keys {
+		if row := rows[key]; row != nil {
+			out = append(out, *row)
+		}
+	}
+	return out
+}
+
+// byTarget returns the forms of all rows. members replace those of the groups.
+func (b Bundle) byTarget(members []Membership) rowsByTarget {
+	of := map[string][]string{}
+	for _, m := range members {
+		of[m.Group] = append(of[m.Group], m.User)
+	}
+	all := rowsByTarget{}
+	for _, u := range b.Users {
+		all[Target{Kind: TargetUser, ID: u.ID}] = userForm(u)
+	}
+	for _, g := range b.Groups {
+		g.Members = append([]string{}, of[g.ID]...)
+		all[Target{Kind: TargetGroup, ID: g.ID}] = groupJSON(g)
+	}
+	for _, s := range b.ServiceAccounts {
+		all[Target{Kind: TargetServiceAccount, ID: s.ID}] = serviceAccountForm(s)
+	}
+	for _, p := range b.Policies {
+		all[Target{Kind: TargetPolicy, ID: p.ID}] = policyJSON(p)
+	}
+	for _, t := range b.Attachments {
+		all[Target{Kind: TargetAttachment, ID: t.key().String()}] = attachmentForm(t)
+	}
+	for _, p := range b.BankPolicies {
+		all[Target{Kind: TargetBankPolicy, ID: p.BankID}] = bankPolicyJSON(p)
+	}
+	return all
 }

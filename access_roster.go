@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -87,6 +86,45 @@ func (s *rosters) look(ctx context.Context, least int64, do func(all *everybody)
 	return fault("read all access", err)
 }
 
+// prepare brings the kept rows up to date before a transaction needs them. again: the rows of the
+// try before were too old, so it asks the store what has changed.
+func (s *rosters) prepare(ctx context.Context, again bool) error {
+	if s.most == 0 {
+		return nil
+	}
+	if again {
+		if err := s.copies.CatchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return s.look(ctx, 0, func(*everybody) {})
+}
+
+// errOldRows says that the kept rows are older than the transaction that needs them.
+var errOldRows = errors.New("the kept rows of access are older than the transaction")
+
+// within returns the rows of access in a transaction that holds the lock of [lockAccess] and has
+// not written rows of access. They stay the same until its end. Look at them under mu. They are the
+// kept rows when these are of that state; errOldRows when they are not. own: they are read for this
+// transaction alone.
+//
+// A transaction never moves the kept rows. Its store may show rows of other calls that are not
+// committed yet, and the commit may fail.
+func (s *rosters) within(ctx context.Context, tx Store, own bool) (*everybody, error) {
+	s.mu.RLock()
+	e, at := s.kept, s.at.Load()
+	s.mu.RUnlock()
+	if own || e == nil || at == 0 || e.resets != s.resets.Load() {
+		return s.readAll(ctx, tx)
+	}
+	since := AccessRead{Since: at, Bare: true}
+	next, err := tx.ReadAccess(ctx, since, func(Bundle) error { return nil })
+	if err == nil && (next.Reset || len(next.Targets) > 0) {
+		err = errOldRows
+	}
+	return e, err
+}
+
 // looked is look for kept rows. false: there are none, or they are too old.
 //
 // changes is loaded after the View: a change that the View has applied is counted before.
@@ -113,19 +151,27 @@ func (s *rosters) read(ctx context.Context) (*everybody, error) {
 		}
 	}
 	s.keep(nil) // so that two are never in memory
+	e, err := s.readAll(ctx, s.store)
+	if err == nil {
+		s.copies.Hear(e.at)
+		s.keep(e)
+	}
+	return e, err
+}
+
+// readAll reads all rows of the store's present generation.
+func (s *rosters) readAll(ctx context.Context, from Store) (*everybody, error) {
 	e := &everybody{
 		Roster: roster.NewIndexed(), changes: s.changes.Load(), resets: s.resets.Load(),
 	}
-	all, err := s.store.ReadAccess(ctx, AccessRead{Bare: true}, func(part Bundle) error {
+	all, err := from.ReadAccess(ctx, AccessRead{Bare: true}, func(part Bundle) error {
 		fill(e.Roster, part)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.copies.Hear(all.Generation)
 	e.from, e.at = all.Generation, all.Generation
-	s.keep(e)
 	return e, nil
 }
 
@@ -149,7 +195,9 @@ const mostMoved = 100_000
 var errMuchMoved = errors.New("much has changed")
 
 // move moves kept rows to the store's present generation. false: all rows must be read again.
-func (s *rosters) move(ctx context.Context, e *everybody, changes int64) (moved bool, err error) {
+func (s *rosters) move(
+	ctx context.Context, e *everybody, changes int64,
+) (moved bool, err error) {
 	var rows Bundle
 	size := 0
 	next, err := s.store.ReadAccess(
@@ -294,16 +342,16 @@ func census(call policy.Call, r *roster.Roster, parties [][]policy.Member) *poli
 	return c
 }
 
-// overlaid calls cut with the stored rows and with what a bundle would write over them, for a caller
-// that may read them. cut takes what it needs out of the rows; look says what it may do. sender is
-// the user that channel belongs to after the write; "": none. wrong is the error that the form of
-// the request has shown already; nil: none.
+// overlaid calls cut with the stored rows and with what a bundle would write over them, for a
+// caller that may read them. cut takes what it needs out of the rows; look says what it may do.
+// sender is the user that channel belongs to after the write; "": none. wrong is the error that the
+// form of the request has shown already; nil: none.
 //
 // A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
 // because their errors cost more and because those of references would show which rows exist.
 func (s *rosters) overlaid(
-	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, wrong error,
-	channel Channel, cut func(all *everybody, write AccessWrite, sender string),
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, prune bool,
+	wrong error, channel Channel, cut func(all *everybody, write AccessWrite, sender string),
 ) (err error) {
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		if wrong != nil {
@@ -323,11 +371,14 @@ func (s *rosters) overlaid(
 	}
 	// When access changes between the two reads, both are made again.
 	for same := false; !same; {
-		current, at, err := s.named(ctx, names)
+		current, at, err := s.named(ctx, names, prune)
 		if err != nil {
 			return err
 		}
 		a := newApplication(current, bundle)
+		if prune {
+			a.remove = current.without(bundle).keys()
+		}
 		write := a.write(a.rows())
 		if err := a.err(); err != nil {
 			return err
@@ -344,19 +395,31 @@ func (s *rosters) overlaid(
 	return nil
 }
 
-// named reads the named rows from the store.
+// named reads the named rows from the store, or all rows.
 func (s *rosters) named(
-	ctx context.Context, names AccessNames,
+	ctx context.Context, names AccessNames, all bool,
 ) (rows Bundle, generation int64, err error) {
-	read, err := s.store.ReadAccess(ctx, AccessRead{Named: &names}, func(part Bundle) error {
-		rows.add(part)
-		return nil
-	})
+	rows, generation, err = readRows(ctx, s.store, names, all)
 	if err != nil {
 		return rows, 0, fault("read access", err)
 	}
-	s.copies.Hear(read.Generation)
-	return rows, read.Generation, nil
+	s.copies.Hear(generation)
+	return rows, generation, nil
+}
+
+// readRows reads the named rows, or all rows.
+func readRows(
+	ctx context.Context, from Store, names AccessNames, all bool,
+) (rows Bundle, generation int64, err error) {
+	ask := AccessRead{Named: &names}
+	if all {
+		ask.Named = nil
+	}
+	read, err := from.ReadAccess(ctx, ask, func(part Bundle) error {
+		rows.add(part)
+		return nil
+	})
+	return rows, read.Generation, err
 }
 
 // senderAfter returns the user who has a channel after users are written over those of the store.
@@ -371,56 +434,8 @@ func senderAfter(channel Channel, write, stored []User) string {
 	return ""
 }
 
-// put writes w into r.
-func (w AccessWrite) put(r *roster.Roster) {
-	w.Groups = nil // their members are in Join and Leave
-	fill(r, w.Bundle)
-	for _, m := range w.Leave {
-		r.Leave(m.Group, m.User)
-	}
-	for _, m := range w.Join {
-		r.Join(m.Group, m.User)
-	}
-}
-
-// reach names the rows whose change may change rights, and all rows that the rights after the write
-// may depend on in addition to what reaches those principals now.
-func (w AccessWrite) reach() (touched, needed roster.Rows) {
-	var groups, owners, policies []string
-	for _, u := range w.Users {
-		touched.Users = append(touched.Users, u.ID)
-	}
-	for _, m := range slices.Concat(w.Join, w.Leave) {
-		touched.Users, groups = append(touched.Users, m.User), append(groups, m.Group)
-	}
-	for _, a := range w.ServiceAccounts {
-		touched.Accounts = append(touched.Accounts, a.ID)
-		owners, policies = append(owners, a.OwnerUserID), append(policies, a.ScopingPolicyID)
-	}
-	for _, p := range w.Policies {
-		touched.Policies = append(touched.Policies, p.ID)
-	}
-	for _, a := range w.Attachments {
-		policies = append(policies, a.PolicyID)
-		if a.Principal.Type == GrantedToUser {
-			touched.Users = append(touched.Users, a.Principal.ID)
-		} else {
-			touched.Groups = append(touched.Groups, a.Principal.ID)
-		}
-	}
-	for _, b := range w.BankPolicies {
-		touched.Banks = append(touched.Banks, b.BankID)
-	}
-	touched.Users = sorted(touched.Users, strings.Compare)
-	needed = touched
-	needed.Users = slices.Concat(touched.Users, owners)
-	needed.Groups = slices.Concat(touched.Groups, groups)
-	needed.Policies = slices.Concat(touched.Policies, policies)
-	return touched, needed
-}
-
-// simulated returns the snapshot for a query after a bundle is applied, and whether the bundle would
-// change a row. Its Generation is that of the stored rows. Errors: see overlaid.
+// simulated returns the snapshot for a query after a bundle is applied, and whether the bundle
+// would change a row. Its Generation is that of the stored rows. Errors: see overlaid.
 func (s *rosters) simulated(
 	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle,
 	asked AccessQuery, wrong error,
@@ -429,7 +444,7 @@ func (s *rosters) simulated(
 	var rows *roster.Roster
 	var generation int64
 	var sender string
-	err = s.overlaid(ctx, by, compiler, bundle, wrong, asked.Channel,
+	err = s.overlaid(ctx, by, compiler, bundle, false, wrong, asked.Channel,
 		func(all *everybody, w AccessWrite, of string) {
 			_, needed := w.reach()
 			needed.Users = append(needed.Users, asked.Identity.ID, of)
@@ -450,15 +465,15 @@ func (s *rosters) simulated(
 // previewed returns all principals whose rights a bundle may change, before and after. The censuses
 // are incomplete when ctx ends early. Errors: see overlaid.
 func (s *rosters) previewed(
-	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle,
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, prune bool,
 ) (before, after *policy.Census, err error) {
 	var write AccessWrite
 	var rows *roster.Roster
 	var parties [][]policy.Member
-	err = s.overlaid(ctx, by, compiler, bundle, nil, Channel{},
+	err = s.overlaid(ctx, by, compiler, bundle, prune, nil, Channel{},
 		func(all *everybody, w AccessWrite, _ string) {
 			write = w
-			parties, rows = all.touchedBy(w)
+			parties, rows = all.touchedBy(w, roster.Rows{})
 		})
 	if err != nil {
 		return nil, nil, err
@@ -466,22 +481,4 @@ func (s *rosters) previewed(
 	before = census(ctx, rows, parties)
 	write.put(rows)
 	return before, census(ctx, rows, parties), nil
-}
-
-// touchedBy returns the parties whose rights a write may change, and an excerpt of all rows that
-// their rights depend on, before and after. A write that closes or opens a bank touches everybody.
-func (e *everybody) touchedBy(w AccessWrite) (parties [][]policy.Member, of *roster.Roster) {
-	touched, needed := w.reach()
-	banks := e.Excerpt(roster.Rows{Banks: touched.Banks})
-	fill(banks, Bundle{BankPolicies: w.BankPolicies})
-	touched.All = !slices.Equal(banks.Shut(), e.Shut())
-	parties = e.Touched(touched)
-	for _, party := range parties {
-		if first := party[0]; first.Kind == policy.ServiceAccount {
-			needed.Accounts = append(needed.Accounts, first.ID)
-		} else {
-			needed.Users = append(needed.Users, first.ID)
-		}
-	}
-	return parties, e.Excerpt(needed)
 }

@@ -234,7 +234,7 @@ func BenchmarkPreviewApply(b *testing.B) {
 			b.Run(w.name+"/"+name, func(b *testing.B) {
 				s := benchHost(b, before)
 				benchDiff(b, func() (svc.AccessDiff, error) {
-					return s.Access.Preview(b.Context(), svc.Host, svc.Bundle{Policies: after.Policies})
+					return s.Access.Preview(b.Context(), svc.Host, svc.Bundle{Policies: after.Policies}, svc.BundleWrite{})
 				})
 			})
 		}

@@ -114,7 +114,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 				after := allAccess(t, store.Store)
 				eventually(t, func() bool { return svc.Follows(h.Service, after.Generation) })
 			} else {
-				preview, err := h.Access.Preview(t.Context(), svc.Host, bundle)
+				preview, err := h.Access.Preview(t.Context(), svc.Host, bundle, svc.BundleWrite{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -253,7 +253,7 @@ func TestQuestionsWhileAccessChanges(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for range 30 {
-				d, err := h.Access.Preview(t.Context(), svc.Host, overlay)
+				d, err := h.Access.Preview(t.Context(), svc.Host, overlay, svc.BundleWrite{})
 				if err != nil || len(d.Principals) == 0 || len(d.Principals[0].Principals) == 0 {
 					t.Errorf("preview: %+v, %v", d, err)
 				}

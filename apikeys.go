@@ -84,14 +84,47 @@ type APIKeyPatch struct {
 	Disabled    *bool
 }
 
-// KeyQuery asks for a part of a list of keys. The zero query asks for the whole list. For the next
-// part, set AfterTime and AfterID to the CreatedAt and ID of the last key.
+// KeyQuery asks for a part of a list of keys. The zero query asks for the whole list, newest first.
+// For the next part, set AfterTime to the Position of the last key, and AfterID to its ID.
 type KeyQuery struct {
-	// The list starts after the key with that CreatedAt and ID, which need not exist any more. Zero
+	// ExpireBefore narrows the list to keys that expire before that time, sorted by ExpiresAt and
+	// ID, ascending. Zero: all keys.
+	ExpireBefore time.Time
+	// UnusedSince narrows the list to keys whose LastUse is before that time, sorted by LastUse and
+	// ID, ascending. Zero: all keys. At most one of the two is set.
+	UnusedSince time.Time
+	// The list starts after the key with that time and ID, which need not exist any more. Zero
 	// and "": from the start.
 	AfterTime time.Time
 	AfterID   string
 	Limit     int // the most keys to list, not negative; 0: all
+}
+
+// Position returns the time by which the list is sorted, for the AfterTime of the next part.
+func (q KeyQuery) Position(k APIKey) time.Time {
+	switch {
+	case !q.ExpireBefore.IsZero():
+		return k.ExpiresAt
+	case !q.UnusedSince.IsZero():
+		return k.LastUse()
+	}
+	return k.CreatedAt
+}
+
+func (q KeyQuery) check(c *checker) {
+	c.text("id", q.AfterID, MaxIDLength)
+	c.count("limit", q.Limit)
+	if !q.ExpireBefore.IsZero() && !q.UnusedSince.IsZero() {
+		c.add("unused_since", "cannot be combined with expire_before")
+	}
+}
+
+// LastUse returns LastUsedAt, or CreatedAt for a key that was never used.
+func (k APIKey) LastUse() time.Time {
+	if k.LastUsedAt.IsZero() {
+		return k.CreatedAt
+	}
+	return k.LastUsedAt
 }
 
 // row returns the key for the keyring. A field that the seal must cover has to be in it: a field
@@ -139,17 +172,17 @@ func (c *checker) holder(holder Identity) {
 	if holder == Me {
 		return
 	}
-	if holder.Kind != KindUser && holder.Kind != KindServiceAccount {
+	if holder.Kind != KindUser && holder.Kind != KindServiceAccount && holder.Kind != kindMyAccount {
 		c.add("kind", "must be a user or a service account")
 	}
 	c.id(holderField(holder), holder.ID)
 }
 
 func holderField(holder Identity) string {
-	if holder.Kind == KindServiceAccount {
-		return "sa_id"
+	if holder.Kind == KindUser {
+		return "user_id"
 	}
-	return "user_id"
+	return "sa_id"
 }
 
 // checkHolder returns an Error unless holder is [Me], or its id can be part of a path. It is for
@@ -211,10 +244,11 @@ func (c *checker) rotation(id string, overlap time.Duration) {
 	}
 }
 
-// APIKeyPage asks for one chunk of a list of keys.
+// APIKeyPage asks for one chunk of a list of keys that are not revoked.
 type APIKeyPage struct {
-	Holder   Identity
-	KeyQuery // its Limit is > 0
+	Holder          Identity // zero: the keys of all holders
+	ScopingPolicyID string   // "": any or none
+	KeyQuery                 // its Limit is > 0
 }
 
 // KeyUse records when a key was last accepted, to the minute.

@@ -37,7 +37,7 @@ func (s *Keys) Patch(
 	if !patch.gives() {
 		authorize = s.authorizeChange
 	}
-	if err := authorize(ctx, by, holder); err != nil {
+	if _, err := authorize(ctx, by, holder); err != nil {
 		return APIKey{}, err
 	}
 	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
@@ -49,7 +49,7 @@ func (s *Keys) patchKey(
 	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time,
 ) (APIKey, error) {
 	var patched APIKey
-	err := s.commit(ctx, change{by: by, lock: s.locks(by, holder, nil), write: func(
+	err := s.commit(ctx, change{by: by, lock: s.lock(&keyLocks{by: by, holder: holder}), write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
@@ -113,7 +113,7 @@ func (s *Keys) Rotate(
 	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
-	if err := s.authorizeIssue(ctx, by, holder); err != nil {
+	if _, err := s.authorizeIssue(ctx, by, holder); err != nil {
 		return IssuedKey{}, err
 	}
 	return s.rotate(ctx, by, by.or(holder), id, overlap)
@@ -130,8 +130,8 @@ func (s *Keys) rotate(
 		action = EventAPIKeyRevoked
 	}
 	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
-		var live int
-		return s.commit(ctx, change{by: by, lock: s.locks(by, holder, &live), write: func(
+		locks := &keyLocks{by: by, holder: holder}
+		return s.commit(ctx, change{by: by, lock: s.lock(locks), write: func(
 			ctx context.Context, tx Store,
 		) ([]Event, error) {
 			events := happened(now, EventAPIKeyIssued, next.Target())
@@ -141,7 +141,7 @@ func (s *Keys) rotate(
 					return false, err
 				}
 				if overlap > 0 { // without an overlap the number of keys stays the same
-					if err := s.room(live); err != nil {
+					if err := s.room(locks.live); err != nil {
 						return false, err
 					}
 				}
@@ -179,7 +179,7 @@ func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id str
 	if err := errors.Join(checkHolder(holder), checkID("key_id", id)); err != nil {
 		return err
 	}
-	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
+	if _, err := s.authorizeKeys(ctx, by, holder, true); err != nil {
 		return err
 	}
 	return s.revoke(ctx, by, by.or(holder), id)
@@ -223,7 +223,7 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 	if err := checkHolder(holder); err != nil {
 		return 0, err
 	}
-	if err := s.authorizeKeys(ctx, by, holder, ActionUsersWrite); err != nil {
+	if _, err := s.authorizeKeys(ctx, by, holder, true); err != nil {
 		return 0, err
 	}
 	return s.revokeAll(ctx, by, by.or(holder))
@@ -253,7 +253,7 @@ func (s *Keys) revokeAll(
 	}
 	for {
 		began := time.Now()
-		n, err := s.revokeSome(ctx, by, holder)
+		n, err := s.revokeChunkOf(ctx, by, holder)
 		revoked += n
 		if err != nil {
 			return revoked, fault("revoke API keys", err)
@@ -267,24 +267,31 @@ func (s *Keys) revokeAll(
 	}
 }
 
-// revokeSome revokes a chunk of a holder's keys and returns their number. It does not check the
+// revokeChunkOf revokes a chunk of a holder's keys and returns their number. It does not check the
 // caller's key again, because a chunk may have revoked that very key. A revocation never waits for
 // an Apply.
-func (s *Keys) revokeSome(ctx context.Context, by Principal, holder Identity) (n int, err error) {
-	nobody := Principal{}
-	err = s.commit(ctx, change{by: by, lock: s.locks(nobody, holder, nil), write: func(
+func (s *Keys) revokeChunkOf(ctx context.Context, by Principal, holder Identity) (n int, err error) {
+	err = s.commit(ctx, change{by: by, lock: s.lock(&keyLocks{holder: holder}), write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
-		now := s.now()
-		ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
-		for _, id := range ids {
-			key := APIKey{ID: id, Holder: holder}
-			events = append(events, happened(now, EventAPIKeyRevoked, key.Target())...)
-		}
-		n = len(ids)
+		events, err = revokeSome(ctx, tx, holder, s.now())
+		n = len(events)
 		return events, err
 	}})
 	return n, err
+}
+
+// revokeSome revokes a chunk of a holder's keys in the transaction of tx, whose lock on these keys
+// is taken. It returns an event for each key.
+func revokeSome(
+	ctx context.Context, tx Store, holder Identity, now time.Time,
+) (events []Event, err error) {
+	ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
+	for _, id := range ids {
+		key := APIKey{ID: id, Holder: holder}
+		events = append(events, happened(now, EventAPIKeyRevoked, key.Target())...)
+	}
+	return events, err
 }
 
 // catchUp makes cached values older than the store's present state unusable. Another call may also

@@ -3,46 +3,10 @@ package svc
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
-
-	"github.com/extsvc/svc/internal/jcs"
 )
-
-// AuditRecord is a kept [Event] and its place in the chain of all records. A record never changes.
-//
-// Number follows the order of commits, of all processes. Time does not: it was taken before the
-// commit, and clocks of processes differ. Both slices have 32 bytes; do not change them.
-type AuditRecord struct {
-	Event
-	Number   int64  // 1, 2, … without gaps
-	Previous []byte // the Hash of the record before; nil: this is the first record
-	Hash     []byte // the SHA-256 of all other fields, as docs/audit.md defines it
-}
-
-// AuditQuery asks for a part of the records. A record must match all fields that are set. The zero
-// query asks for all records. Ids are compared byte by byte; an unknown one finds nothing.
-//
-// To read the next page, set Before to the Number of the last record. In package sqlstore, lists by
-// ActorID, TargetID or time use an index.
-type AuditQuery struct {
-	ActorKind  Kind
-	ActorID    string
-	TargetKind TargetKind
-	TargetID   string    // of any kind when TargetKind is ""
-	Since      time.Time // records at that time or later
-	Until      time.Time // records before that time
-	Before     int64     // records with a smaller Number, not negative
-	Limit      int       // the most records to list, not negative; 0: all
-}
-
-// maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
-// which names three things.
-const maxTargetLength = 3 * MaxIDLength
 
 // Audit lists and verifies the kept events ([EventConfig].Keep). It writes and deletes nothing:
 // records are written by mutations, and only operators delete old ones.
@@ -126,78 +90,6 @@ func (c *checker) year(field string, t time.Time) {
 	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
 		c.add(field, "must lie in the years 0 to 9999")
 	}
-}
-
-// followedBy returns the records of events, with r as the record before the first. The zero r
-// begins the chain. It is pure, because [AuditStore].AppendAudit may ask for the records again.
-func (r AuditRecord) followedBy(events []Event) []AuditRecord {
-	records := make([]AuditRecord, len(events))
-	for i, event := range events {
-		r = AuditRecord{Event: event, Number: r.Number + 1, Previous: r.Hash}
-		r.Hash = r.digest()
-		records[i] = r
-	}
-	return records
-}
-
-// digest returns the Hash that r should have. It covers Previous, so a Hash vouches for the whole
-// chain before it.
-func (r AuditRecord) digest() []byte {
-	sum := sha256.Sum256(r.canonical())
-	return sum[:]
-}
-
-// intact reports whether r's Hash matches its other fields.
-func (r AuditRecord) intact() bool { return bytes.Equal(r.Hash, r.digest()) }
-
-// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash.
-// The form never changes: a change would break every existing chain. A field that is added later
-// must be absent, not null, in records that were written without it: appendActor does this.
-//
-// RFC 8785 sorts members by their names, so the order of these lines matters.
-func (r AuditRecord) canonical() []byte {
-	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
-	b = appendActor(append(b, `,"actor":`...), r.Actor, r.ActorKey)
-	b = append(b, `,"id":"`+r.ID.String()+`","number":`...)
-	b = strconv.AppendInt(b, r.Number, 10)
-	b = appendOrNull(append(b, `,"previous":`...), hex.EncodeToString(r.Previous))
-	b = appendIdentity(append(b, `,"target":{"holder":`...), r.Target.Holder)
-	b = jcs.AppendString(append(b, `,"id":`...), r.Target.ID)
-	b = jcs.AppendString(append(b, `,"kind":`...), string(r.Target.Kind))
-	b = appendOrNull(append(b, `,"owner":`...), r.Target.Owner)
-	b = appendOrNull(append(b, `,"scope":`...), string(r.Target.Scope))
-	b = r.Time.UTC().AppendFormat(append(b, `},"time":"`...), "2006-01-02T15:04:05.000000Z")
-	return append(b, `"}`...)
-}
-
-// appendActor appends an identity and its key, if any. Records older than the field have no key.
-func appendActor(b []byte, who Identity, key string) []byte {
-	if key == "" {
-		return appendIdentity(b, who)
-	}
-	b = appendOrNull(append(b, `{"id":`...), who.ID)
-	b = jcs.AppendString(append(b, `,"key_id":`...), key)
-	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
-	return append(b, '}')
-}
-
-// appendIdentity appends null for the zero Identity: the holder of a target that is no key.
-func appendIdentity(b []byte, who Identity) []byte {
-	if who == (Identity{}) {
-		return append(b, "null"...)
-	}
-	b = appendOrNull(append(b, `{"id":`...), who.ID)
-	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
-	return append(b, '}')
-}
-
-// appendOrNull appends a text, or null for an empty one: the form has no empty texts. A host's
-// actor has no id, and most targets have no owner and no scope.
-func appendOrNull(b []byte, text string) []byte {
-	if text == "" {
-		return append(b, "null"...)
-	}
-	return jcs.AppendString(b, text)
 }
 
 // AuditMark names a record, and through the chain all records before it. The zero mark is that of

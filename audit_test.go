@@ -376,8 +376,8 @@ func rehash(r *svc.AuditRecord) {
 	t := r.Target
 	form := must(jcs.Canonical(must(json.Marshal(map[string]any{
 		"number": r.Number, "id": r.ID.String(), "time": r.Time.Format("2006-01-02T15:04:05.000000Z"), "actor": who(r.Actor), "action": r.Action,
-		"target":   map[string]any{"kind": t.Kind, "id": t.ID, "scope": orNull(string(t.Scope)), "owner": orNull(t.Owner), "holder": who(t.Holder)},
-		"previous": orNull(hex.EncodeToString(r.Previous)),
+		"target": map[string]any{"kind": t.Kind, "id": t.ID, "scope": orNull(string(t.Scope)), "owner": orNull(t.Owner), "holder": who(t.Holder)},
+		"was":    r.Was, "is": r.Is, "previous": orNull(hex.EncodeToString(r.Previous)),
 	}))))
 	sum := sha256.Sum256(form)
 	r.Hash = sum[:]

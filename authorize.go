@@ -14,15 +14,44 @@ import (
 // The control-plane actions. A caller needs them on bank "*": from a stored policy with that bank,
 // or as one of the [Principal].Actions. [Host] needs none.
 const (
-	// ActionUsersRead: list the keys of others, and ask what any principal may do.
+	// ActionUsersRead: list users, their channels and keys, and ask what any principal may do.
 	ActionUsersRead = "iam:users:read"
-	// ActionUsersWrite: issue, change and revoke the keys of others, within the caller's own
-	// control-plane rights.
+	// ActionUsersWrite: change users, and issue, change and revoke the keys of others, within the
+	// caller's own rights.
 	ActionUsersWrite = "iam:users:write"
 	// ActionPoliciesRead: narrow a key by any policy, also by one that the caller does not have.
 	ActionPoliciesRead = "iam:policies:read"
+	// ActionGroupsRead: list groups and their members. ActionGroupsWrite: change them.
+	ActionGroupsRead  = "iam:groups:read"
+	ActionGroupsWrite = "iam:groups:write"
+	// ActionPoliciesWrite: create, change and delete policies.
+	ActionPoliciesWrite = "iam:policies:write"
+	// ActionAttachmentsWrite: attach and detach policies. To list them takes ActionPoliciesRead.
+	ActionAttachmentsWrite = "iam:attachments:write"
+	// ActionAccountsManage: read and change the service accounts of all users, and their keys.
+	ActionAccountsManage = "iam:service_accounts:manage"
+	// ActionAccountsRead and ActionAccountsWrite: list and change one's own service accounts.
+	ActionAccountsRead  = "iam:service_accounts:read"
+	ActionAccountsWrite = "iam:service_accounts:write"
+	// ActionAccountKeysWrite: issue, change and revoke keys of one's own service accounts.
+	ActionAccountKeysWrite = "iam:service_account_keys:write"
+	// ActionBanksRead and ActionBanksWrite: read and change the policies of banks.
+	ActionBanksRead  = "iam:banks:read"
+	ActionBanksWrite = "iam:banks:write"
+	// ActionBanksGrant: give others rights on banks that the caller does not have.
+	ActionBanksGrant = "iam:banks:grant"
 	// ActionTemplateAdmin: list, read and change the server's templates and sources.
 	ActionTemplateAdmin = "template:admin"
+	// ActionTemplateList: list, read and compare one's own templates.
+	ActionTemplateList = "template:list"
+	// ActionTemplateCreate: create templates of one's own by hand.
+	ActionTemplateCreate = "template:create"
+	// ActionTemplateManage: patch, delete and roll back one's own templates.
+	ActionTemplateManage = "template:manage"
+	// ActionTemplateInstall: install and update templates of one's own.
+	ActionTemplateInstall = "template:install"
+	// ActionTemplateSource: list, register, browse, re-bind and remove one's own sources.
+	ActionTemplateSource = "template:source"
 	// ActionAuditRead: read and verify the kept events.
 	ActionAuditRead = "iam:audit:read"
 )
@@ -61,14 +90,58 @@ func authorizeSelf(by Principal) error {
 	return nil
 }
 
-// permitted returns the rights of a caller who is allowed the control-plane action. It always
+// half is one of the two halves of sources and templates: those of the server, or the personal
+// ones.
+type half struct {
+	*guard
+	personal bool
+}
+
+// admit returns the area that the caller may use in this half. The caller needs action in the
+// personal half, and [ActionTemplateAdmin] in that of the server.
+func (s *half) admit(ctx context.Context, by Principal, action string) (area, error) {
+	if s.personal {
+		return s.own(ctx, by, action)
+	}
+	return area{scope: ScopeServer}, s.authorize(ctx, by, s.need(action))
+}
+
+// need returns the action that stands for action in this half.
+func (s *half) need(action string) string {
+	if s.personal {
+		return action
+	}
+	return ActionTemplateAdmin
+}
+
+// own returns the personal area of a caller who is allowed action. A service account uses the area
+// of its owner, with its own rights. The host and unmapped senders have no area.
+func (s *guard) own(ctx context.Context, by Principal, action string) (area, error) {
+	if err := authorizeSelf(by); err != nil {
+		return area{}, err
+	}
+	caller, err := s.permitted(ctx, by, action)
+	if err != nil {
+		return area{}, err
+	}
+	at := area{scope: ScopePersonal, owner: by.ID, row: caller.User != "", key: by.key}
+	if by.Kind == KindServiceAccount {
+		at.owner = caller.Owner
+	}
+	if at.owner == "" {
+		return area{}, forbidden("a service account without a row has no owner")
+	}
+	return at, nil
+}
+
+// permitted returns the standing of a caller who is allowed the control-plane action. It always
 // refuses an unmapped sender, whatever a bank policy gives to the public.
 //
-// The returned rights are those of the stored policies, without the Actions of the caller. They are
-// shared with the cache and never change. The host has no rights of that form: do not pass it.
+// The rights of the standing are those of the stored policies, without the Actions of the caller.
+// It is shared with the cache and never changes. The host has no standing: do not pass it.
 func (s *guard) permitted(
 	ctx context.Context, by Principal, action string,
-) (*policy.Rights, error) {
+) (*copies.Standing, error) {
 	if by.Kind == KindUnmapped {
 		return nil, forbidden("an unmapped sender has no administrative rights")
 	}
@@ -84,26 +157,27 @@ func (s *guard) permitted(
 		Vouch(by.vouched()).Allowed() {
 		return nil, forbidden("you are not allowed " + action)
 	}
-	return caller.Rights, nil
+	return caller, nil
 }
 
 // withinCeiling refuses when the holder has a control-plane right that the caller lacks. The keys
 // of the holder would give that right to the caller. An inactive holder counts with the rights that
 // it has when active, because its keys work again when it is. The comparison is exact: it covers
 // actions that no policy names yet, but a pattern of the holder matches. A document of the holder
-// that does not parse counts as every right. The error names one right that is too much.
+// that does not parse counts as every right. The error names one right that is too much. row tells
+// whether the holder has a row.
 func (s *guard) withinCeiling(
 	ctx context.Context, caller *policy.Rights, vouched []string, holder Identity,
-) error {
+) (row bool, err error) {
 	// Without a narrowing: the caller could issue a key of the holder that has none.
 	target, _, err := s.standing(ctx, holder.narrowed(""), controlPlane)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if action, within := policy.Within(target.Rights.Opened(), caller, vouched); !within {
-		return forbidden("the holder of these keys is allowed " + action + ", but you are not")
+		return false, forbidden("the holder of these keys is allowed " + action + ", but you are not")
 	}
-	return nil
+	return target.User != "", nil
 }
 
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
@@ -164,9 +238,7 @@ func (s *guard) snapshotStanding(
 ) (*copies.Standing, copies.Bank) {
 	s.copies.Hear(snapshot.Generation)
 	of := identityOf(who)
-	// A principal without a row is opened below: Resolve explains the missing row, but here it is
-	// no reason to refuse what the host vouches for. An inactive row stays closed.
-	subject := snapshot.subject(of)
+	subject := snapshot.standing(of)
 	holder := &copies.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	if account != nil {
@@ -176,13 +248,9 @@ func (s *guard) snapshotStanding(
 		holder.User = user.ID
 	}
 	switch {
-	case of.Kind == KindUser && user == nil:
-		subject.Closed = ""
-	case of.Kind == KindUser:
+	case of.Kind == KindUser && user != nil:
 		holder.Inactive = user.Inactive
-	case of.Kind == KindServiceAccount && account == nil:
-		subject.Closed = ""
-	case of.Kind == KindServiceAccount:
+	case of.Kind == KindServiceAccount && account != nil:
 		holder.Inactive = account.Inactive
 	}
 	holder.KeysRest = snapshot.keysRest(of)
@@ -190,6 +258,18 @@ func (s *guard) snapshotStanding(
 	holder.Rights = s.compiler.Compile(subject)
 	bank := policy.CompileBank(snapshot.bankPolicy())
 	return holder, copies.Bank{Policy: bank, Generation: snapshot.Generation}
+}
+
+// standing returns the subject of a decision about a caller. A caller without a row is open:
+// Resolve explains the missing row, but here it is no reason to refuse what the host vouches for.
+// An inactive row stays closed.
+func (a AccessSnapshot) standing(who Identity) policy.Subject {
+	subject := a.subject(who)
+	if who.Kind == KindUser && a.User == nil ||
+		who.Kind == KindServiceAccount && a.ServiceAccount == nil {
+		subject.Closed = ""
+	}
+	return subject
 }
 
 // keysRest reports whether the keys of the snapshot's holder are suspended: the holder or its owner
@@ -305,13 +385,17 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 // When the policy is missing, it closes the subject: a deleted policy must not widen a key. The
 // reason of an earlier closing stays.
 func (a AccessSnapshot) narrow(subject *policy.Subject, id string) {
+	by := a.Narrowing
+	if by == nil {
+		by = builtins[id] // stored only once a row refers to it
+	}
 	switch {
 	case id == "":
-	case a.Narrowing == nil:
+	case by == nil:
 		subject.Closed = cmp.Or(subject.Closed,
 			"the scoping policy "+quote(id)+" that narrows it no longer exists")
 	default:
-		subject.Narrowing = []policy.Named{{ID: id, Document: a.Narrowing.Document}}
+		subject.Narrowing = []policy.Named{{ID: id, Document: by.Document}}
 	}
 }
 

@@ -79,7 +79,7 @@ func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
 		before, after := w.host(t, base), w.host(t, base)
 		before.write(t, spoiled)
 		after.write(t, spoiled)
-		d, err := before.Access.Preview(t.Context(), svc.Host, overlay)
+		d, err := before.Access.Preview(t.Context(), svc.Host, overlay, svc.BundleWrite{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,8 +223,8 @@ func TestDiffRefuses(t *testing.T) {
 	_, err = svc.Diff(good, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"a"}}}})
 	wantCode(t, err, svc.CodeInvalid, "/after/groups/0/members/0")
 	h := newHost(t)
-	_, err = h.Access.Preview(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}})
+	_, err = h.Access.Preview(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}}, svc.BundleWrite{})
 	wantCode(t, err, svc.CodeInvalid, "/policies/0/document/version")
-	_, err = h.Access.Preview(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good)
+	_, err = h.Access.Preview(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good, svc.BundleWrite{})
 	wantCode(t, err, svc.CodeForbidden, "")
 }

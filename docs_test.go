@@ -66,7 +66,7 @@ func TestExamplesOfTheDocumentation(t *testing.T) {
 	is.Equal(b.String(), example(t, "what-can"))
 
 	b.Reset()
-	d, err := h.Access.Preview(t.Context(), svc.Host, exampleBundle(t, "overlay"))
+	d, err := h.Access.Preview(t.Context(), svc.Host, exampleBundle(t, "overlay"), svc.BundleWrite{})
 	is.NoErr(err)
 	for _, p := range d.Principals {
 		for _, who := range p.Principals {

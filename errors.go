@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,9 +31,15 @@ const (
 	CodeNotFound Code = "not_found"
 	// CodeExists: the id or name is taken. Of several callers at once, one gets it.
 	CodeExists Code = "already_exists"
-	// CodeLimit: the allowed number of these things is reached. Today only API keys have such a
-	// limit: [KeyConfig].MaxPerHolder.
+	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
+	// [MaxPersonalSources] or [MaxPersonalTemplates].
 	CodeLimit Code = "limit_reached"
+	// CodeInUse: the policy is attached, or narrows a service account or a key. Detach it first.
+	CodeInUse Code = "policy_in_use"
+	// CodeBuiltin: a built-in policy cannot be changed or deleted.
+	CodeBuiltin Code = "policy_builtin"
+	// CodeLastAdministrator: no active user would have every administrative right any more.
+	CodeLastAdministrator Code = "last_administrator"
 	// CodeEdited: an update would overwrite fields edited locally. Fields names them.
 	CodeEdited Code = "edited_locally"
 	// CodePrecondition: the thing has changed since the caller read it. For an update, the source
@@ -126,6 +133,15 @@ func (e *Error) Unwrap() error { return e.Err }
 // not undo the escapes of a pointer (~0, ~1).
 func (e *Error) sentence() string {
 	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
+}
+
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
 }
 
 // Errors returns every [Error] in err's tree, in order. It looks into joined and wrapped errors
@@ -421,4 +437,25 @@ func equalText(a, b *string) bool {
 		return a == b
 	}
 	return *a == *b
+}
+
+// AnyETag matches every existing template and row of access.
+const AnyETag = "*"
+
+// unlessMatches refuses a row that has none of the ETags in ifMatch. etag "": there is no row,
+// which no condition matches. Without ETags, or with the ETag of the row, it returns nil.
+func unlessMatches(name, etag string, ifMatch []string) error {
+	if len(ifMatch) == 0 || etag != "" && matchesETag(etag, ifMatch) {
+		return nil
+	}
+	return &Error{
+		Code:    CodePrecondition,
+		Message: "the " + name + " has changed since you read it: read it again",
+	}
+}
+
+// matchesETag reports whether ifMatch has an ETag, or is empty.
+func matchesETag(etag string, ifMatch []string) bool {
+	return len(ifMatch) == 0 ||
+		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, etag)
 }

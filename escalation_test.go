@@ -236,7 +236,7 @@ func TestWhoMakesKeys(t *testing.T) {
 		whose string // by those that name the holder
 	}{
 		{user("plain"), true, ""},
-		{user("helper"), true, "plain helper peer sibling"}, // which only reads users
+		{user("helper"), true, "plain helper peer"}, // which only reads and writes users
 		{user("root"), true, "plain root helper peer its account sibling"},
 		{account("ops"), false, ""},
 		{account("reader"), false, ""},

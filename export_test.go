@@ -2,6 +2,7 @@ package svc
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 )
 
@@ -47,6 +48,9 @@ func ForgetCopies(s *Service) {
 	s.Policies.keep(nil)
 	DropCopies(s)
 }
+
+// EventRow returns a row as events have it.
+func EventRow(row []byte) json.RawMessage { return eventRow(row) }
 
 // Merge puts together what two have made of a content.
 func Merge(base, ours, theirs Content) (merged Content, conflicts []string) {

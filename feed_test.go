@@ -95,7 +95,7 @@ func TestMembersOneByOne(t *testing.T) {
 	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
 	h.actions()
 	before := h.generation(t)
-	is.NoErr(h.Access.AddMembers(t.Context(), svc.Host, "team", "carol", "bob", "carol"))
+	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol", "bob", "carol"))
 	is.Equal(h.actions(), []string{"access.written group/team by "})
 	targets, renamed := h.told(t, before)
 	is.Equal(targets, "member/team carol")
@@ -103,11 +103,11 @@ func TestMembersOneByOne(t *testing.T) {
 	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "carol"})
 	is.NoErr(err)
 	is.Equal(r.Outcome, svc.Allow) // at once
-	is.NoErr(h.Access.AddMembers(t.Context(), svc.Host, "team", "carol"))
-	is.NoErr(h.Access.AddMembers(t.Context(), svc.Host, "team"))
-	is.NoErr(h.Access.RemoveMembers(t.Context(), svc.Host, "team"))
+	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol"))
+	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team"))
+	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team"))
 	is.Equal(h.actions(), nil)
-	is.NoErr(h.Access.RemoveMembers(t.Context(), svc.Host, "team", "bob", "carol"))
+	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "bob", "carol"))
 	is.Equal(h.actions(), []string{"access.written group/team by "})
 	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"})
 
@@ -116,13 +116,13 @@ func TestMembersOneByOne(t *testing.T) {
 		code  svc.Code
 		field string
 	}{
-		{func() error { return h.Access.AddMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
-		{func() error { return h.Access.RemoveMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
-		{func() error { return h.Access.AddMembers(t.Context(), svc.Host, "team", "bob", "nobody") }, svc.CodeInvalid, "/groups/0/members/1"},
-		{func() error { return h.Access.AddMembers(t.Context(), svc.Host, "team", "a/b") }, svc.CodeInvalid, "/groups/0/members/0"},
-		{func() error { return h.Access.AddMembers(t.Context(), svc.Host, "", "bob") }, svc.CodeInvalid, "/groups/0/id"},
-		{func() error { return h.Access.RemoveMembers(t.Context(), svc.Host, "team", "alice", "bob") }, svc.CodeNotFound, "/groups/0/members/1"},
-		{func() error { return h.Access.AddMembers(t.Context(), admin, "team", "bob") }, svc.CodeForbidden, ""},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
+		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "bob", "nobody") }, svc.CodeInvalid, "/members/1"},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "a/b") }, svc.CodeInvalid, "/members/0"},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "", "bob") }, svc.CodeInvalid, "group_id"},
+		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "alice", "bob") }, svc.CodeNotFound, "/members/1"},
+		{func() error { return h.Groups.AddMembers(t.Context(), alice, "team", "bob") }, svc.CodeForbidden, ""},
 	} {
 		wantCode(t, c.do(), c.code, c.field)
 	}

@@ -29,15 +29,18 @@ type house struct {
 
 // The most that the root may have.
 const (
-	mostFiles          = 28
-	mostArrows         = 190
+	mostFiles          = 35
+	mostArrows         = 284
 	mostKnot           = 14
 	mostServiceMethods = 14
 	mostServicePrivate = 12
 	mostNounMethods    = 16
 )
 
-var nouns = []string{"Templates", "Sources", "Keys", "Policies", "Access", "Audit"}
+var nouns = []string{
+	"Templates", "Sources", "Keys", "Policies", "Users", "Groups", "ServiceAccounts", "Banks", "Access",
+	"Audit",
+}
 
 func count(t *testing.T, root fs.FS) house {
 	t.Helper()
@@ -199,6 +202,9 @@ func TestHouseThatGrows(t *testing.T) {
 	whole := fstest.MapFS{}
 	for _, name := range must(fs.Glob(os.DirFS("."), "*.go")) {
 		whole[name] = &fstest.MapFile{Data: must(os.ReadFile(name))}
+	}
+	for i := count(t, whole).files; i < mostFiles; i++ {
+		whole[fmt.Sprintf("room%d.go", i)] = &fstest.MapFile{Data: []byte("package svc\n")}
 	}
 	methods := "package svc\n"
 	for i := range mostNounMethods + 1 {

@@ -31,7 +31,7 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 		large := largeBundle(i)
 		for _, by := range []svc.Principal{svc.Host, plain} {
 			_, simulated := h.Policies.Simulate(t.Context(), by, large, q)
-			_, previewed := h.Access.Preview(t.Context(), by, large)
+			_, previewed := h.Access.Preview(t.Context(), by, large, svc.BundleWrite{})
 			is.Equal(simulated == nil && previewed == nil, by.Kind == svc.KindHost)
 			is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), plain, large)), svc.CodeForbidden)
 		}

@@ -304,7 +304,7 @@ func TestNarrowingByPoliciesOfOthers(t *testing.T) {
 		"groups": [{"id": "team", "members": ["member"]}],
 		"policies": [
 			{"id": "readers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:policies:read"], "banks": ["*"]}]}},
-			{"id": "issuers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:write"], "banks": ["*"]}]}}],
+			{"id": "issuers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:write", "iam:banks:grant"], "banks": ["*"]}]}}],
 		"attachments": [
 			{"policy_id": "readers", "principal_type": "user", "principal_id": "reader"},
 			{"policy_id": "issuers", "principal_type": "user", "principal_id": "issuer"},

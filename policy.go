@@ -206,8 +206,10 @@ const (
 // called concurrently. For a request that a host serves, call [Service.Decide] instead: it needs no
 // right and uses the cache.
 type Policies struct {
+	*base
 	*guard
 	*rosters
+	*directory
 }
 
 // Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It

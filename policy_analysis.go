@@ -304,16 +304,18 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 	return diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties())), nil
 }
 
-// Preview returns what [Access.Apply] of a bundle would change in what all principals may do. It
-// writes nothing. by needs [ActionUsersRead]; unlike Apply, it is not for the host alone. The
-// stored rows come from the cache of [Policies.WhoCan], and may change before Apply. Like
-// [Policies.WhatCan], it takes seconds where a policy has thousands of action patterns and of bank
-// patterns. It stops when ctx ends.
+// Preview returns what [Access.Write] of a bundle would change in what all principals may do. It
+// writes nothing, and asks for no other rights than ActionUsersRead. by needs [ActionUsersRead];
+// unlike Apply, it is not for the host alone. The stored rows come from the cache of
+// [Policies.WhoCan], and may change before Apply. Like [Policies.WhatCan], it takes seconds where a
+// policy has thousands of action patterns and of bank patterns. It stops when ctx ends.
 //
 // Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
-func (s *Access) Preview(ctx context.Context, by Principal, bundle Bundle) (AccessDiff, error) {
+func (s *Access) Preview(
+	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
+) (AccessDiff, error) {
 	compiler := s.compiler.Apart(ctx)
-	before, after, err := s.previewed(ctx, by, compiler, bundle)
+	before, after, err := s.previewed(ctx, by, compiler, bundle, how.Prune)
 	if err != nil {
 		return AccessDiff{}, err
 	}
@@ -333,7 +335,7 @@ func alone(compiler *policy.Compiler, b Bundle) (*roster.Roster, error) {
 	}
 	a := newApplication(Bundle{}, b)
 	a.rows()
-	return filled(b), a.err()
+	return filled(a.bundle), a.err()
 }
 
 // under puts a prefix before the pointers of errors. The errors themselves stay: they may be

@@ -114,8 +114,9 @@ func Lint(bundle Bundle, known []string) []Finding {
 	// This service asks for these itself, and ActionRecall as a pattern covers the last two.
 	if known != nil {
 		l.actions(append([]string{
-			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionAuditRead, ActionRecall,
-			"bank:memories:list", "bank:memories:get",
+			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionTemplateList,
+			ActionTemplateCreate, ActionTemplateManage, ActionTemplateInstall,
+			ActionTemplateSource, ActionAuditRead, ActionRecall, "bank:memories:list", "bank:memories:get",
 		}, known...))
 	}
 	l.classes()

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ const (
 // backslash. It is not "." or "..". Ids are compared byte by byte and never normalized.
 type Identity struct {
 	Kind Kind
-	ID   string // "" for [Host]
+	ID   string // "" for [Host], unless [Principal.As] gave it a name
 }
 
 // Scope says whether a source or template belongs to the server or to a user.
@@ -41,6 +42,15 @@ const (
 	ScopeServer   Scope = "server"
 	ScopePersonal Scope = "personal"
 )
+
+// area holds the sources and the templates of the server, or those of one user.
+type area struct {
+	scope Scope
+	owner string // the user's id; "" exactly for [ScopeServer]
+	// row reports whether the owner had a row of access when the caller was authorized.
+	row bool
+	key string // the id of the caller's issued key; "" none
+}
 
 // KindUnmapped is the kind of a sender that belongs to no user, or to an inactive one.
 const KindUnmapped Kind = "unmapped"
@@ -87,8 +97,39 @@ type Principal struct {
 
 // Host is the host application itself. It may do everything, and the store is not asked about its
 // rights. Only the host's own code uses it. When an [Authenticator] returns it, Authenticate fails
-// with [CodeInternal]. Do not change it.
+// with [CodeInternal]. Do not change it. To say who or what makes a call, use [Principal.As].
 var Host = Principal{Kind: KindHost}
+
+// unnamed is the ID that As sets for an empty name: "" would pass for [Host] itself.
+const unnamed = "\x00"
+
+// As returns [Host] with a name: the person or the job behind a call of the host's own code. Events
+// and audit records then have the name as the ID of their actor. An idempotency key counts for its
+// name alone. The name changes no right. As of any other principal returns p unchanged.
+//
+// A name has 1 to [MaxIDLength] printable characters and is not an API key. With another name,
+// every change that has an event fails with [CodeInvalid] (its Field is "actor"), and nothing is
+// written.
+func (p Principal) As(name string) Principal {
+	if p.Kind == KindHost {
+		p.ID = cmp.Or(name, unnamed)
+	}
+	return p
+}
+
+// checkName refuses a name that As should not have been given.
+func (p Principal) checkName() error {
+	if p.Kind != KindHost || p.ID == "" {
+		return nil
+	}
+	name := p.ID
+	if name == unnamed {
+		name = ""
+	}
+	var c checker
+	c.foreign("actor", name)
+	return c.err()
+}
 
 // kindMe is the kind of [Me] alone.
 const kindMe Kind = "me"
@@ -100,10 +141,24 @@ const kindMe Kind = "me"
 // [Keys.Import] refuses it. Do not change it.
 var Me = Identity{Kind: kindMe}
 
-// or returns the caller's identity for [Me], and every other holder as it is.
+// AllHolders stands for all users and service accounts in [Keys.List].
+var AllHolders = Identity{}
+
+// kindMyAccount is the kind of [MyAccount] alone.
+const kindMyAccount Kind = "my_service_account"
+
+// MyAccount stands for a service account of the caller where a method takes a holder of keys. A
+// service account that calls means one of its owner. Only methods of [Keys] take it.
+func MyAccount(id string) Identity { return Identity{Kind: kindMyAccount, ID: id} }
+
+// or returns the caller's identity for [Me], the service account for [MyAccount], and every other
+// holder as it is.
 func (p Principal) or(holder Identity) Identity {
-	if holder == Me {
+	switch {
+	case holder == Me:
 		return p.Identity()
+	case holder.Kind == kindMyAccount:
+		return Identity{Kind: KindServiceAccount, ID: holder.ID}
 	}
 	return holder
 }

@@ -215,7 +215,7 @@ func TestLargeRequests(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000)); err != nil {
+	if _, err := h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000), svc.BundleWrite{}); err != nil {
 		t.Error(err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -247,7 +247,7 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 	h.write(t, large)
 	for name, do := range map[string]func(ctx context.Context) error{
 		"preview": func(ctx context.Context) error {
-			_, err := h.Access.Preview(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}})
+			_, err := h.Access.Preview(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}}, svc.BundleWrite{})
 			return err
 		},
 		"what can": func(ctx context.Context) error {

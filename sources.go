@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -17,6 +18,12 @@ type SourceKey struct {
 	Owner string
 	Name  string
 }
+
+// source returns the key of a source of the area.
+func (a area) source(name string) SourceKey { return SourceKey{a.scope, a.owner, name} }
+
+// MaxPersonalSources is the most sources that a user can have of its own.
+const MaxPersonalSources = 100
 
 // Source is a trusted address from which templates can be installed. It belongs to the caller. A
 // source is registered and removed, never edited; only its Serial and the seal of its token change.
@@ -180,7 +187,7 @@ type CatalogProblem struct {
 	Reason string // a sentence fragment for a person, such as "name is missing"
 }
 
-// SourceTemplates lists what a source of the server offers, and what is installed from it.
+// SourceTemplates lists what a source offers, and what is installed from it.
 type SourceTemplates struct {
 	Templates []SourceTemplate // the templates that can be installed, in the order of the catalogue
 	// Bad lists the entries that cannot be installed, in the order of the catalogue. The filter
@@ -193,7 +200,7 @@ type SourceTemplates struct {
 // SourceTemplate is a template of a source.
 type SourceTemplate struct {
 	CatalogEntry
-	InstalledAs []string // ids of the server's templates that came from it, in byte order; not nil
+	InstalledAs []string // ids of the templates that came from it, in byte order; not nil
 	// Behind reports whether one of those templates has another revision than the source. Nil: none
 	// is installed, or the manifest is in a file that has not been asked for.
 	Behind *bool
@@ -279,4 +286,36 @@ type InstallationPage struct {
 	Owner string
 	After string // the last id of the previous chunk; "" from the start
 	Limit int    // the most installations to return, > 0
+}
+
+// failing holds the sources that failed when this process last asked them, with their registration
+// times.
+type failing struct {
+	mu      sync.Mutex
+	sources map[SourceKey]time.Time
+}
+
+// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
+const maxFailing = 1 << 13
+
+// turned records whether a source fails, and reports whether that is a change. A source registered
+// again starts as one that works.
+func (f *failing) turned(up Upstream, fails bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	registered, was := f.sources[up.Source]
+	if was = was && registered.Equal(up.Registered); was == fails {
+		return false
+	}
+	if !fails {
+		delete(f.sources, up.Source)
+		return true
+	}
+	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
+	// announced once more.
+	if f.sources == nil || len(f.sources) == maxFailing {
+		f.sources = map[SourceKey]time.Time{}
+	}
+	f.sources[up.Source] = up.Registered
+	return true
 }

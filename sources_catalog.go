@@ -18,25 +18,33 @@ const (
 	entriesAtOnce = 4 // of one source
 )
 
-// Sources manages the server's trusted marketplace sources and shows what they offer. Every method
-// needs [ActionTemplateAdmin], except for [Host]; Reseal needs Host. Its methods may be called
-// concurrently. Events and records are those of a commit, as with [Templates].
+// Sources manages the trusted marketplace sources of one half and shows what they offer: those of
+// the server ([Service].Sources), or the caller's own ([Service].MySources). Its methods may be
+// called concurrently. Events and records are those of a commit, as with [Templates].
+//
+// Each method on the server's sources needs [ActionTemplateAdmin], except for [Host]; Reseal needs
+// Host. Each method on the caller's own needs [ActionTemplateSource]. Otherwise [Templates] says
+// who has sources of its own, and that no method looks in another half.
 type Sources struct {
 	*base
-	*guard
+	*half
 	*journal
 	*contents
 	*upstreams
-	*templateReader
+	*templateReader // of the server's templates, in both halves
 	*installs
 }
 
-// List lists the server's sources by name, in chunks. The token of each is sealed. The error, if
+// List lists the sources by name, in chunks. The token of each is sealed. The error, if
 // any, is the last thing yielded. Errors: CodeForbidden.
 func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
-	page := SourcePage{Scope: ScopeServer, Limit: listChunk}
+	page := SourcePage{Limit: listChunk}
 	return list(ctx, "list sources", page.Limit,
-		func() error { return s.authorize(ctx, by, ActionTemplateAdmin) },
+		func() error {
+			at, err := s.admit(ctx, by, ActionTemplateSource)
+			page.Scope, page.Owner = at.scope, at.owner
+			return err
+		},
 		func() ([]Source, error) { return s.store.Sources(ctx, page) },
 		func(last Source) { page.After = last.Name })
 }
@@ -44,7 +52,7 @@ func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, erro
 // browseAge limits the age of the catalogue copy that Browse and Search use.
 const browseAge = time.Minute
 
-// Browse lists what a source of the server offers, and what is installed of it. It uses a copy of
+// Browse lists what a source offers, and what is installed of it in this half. It uses a copy of
 // the catalogue that is at most a minute old, else it asks the source. If the source cannot be
 // asked, Browse lists its last good catalogue and sets Stale. Browse does not ask for manifests in
 // files of their own: a fault in such a manifest shows when the template is installed. The caller
@@ -56,20 +64,23 @@ func (s *Sources) Browse(
 	if err := errors.Join(checkID("name", name), filter.check()); err != nil {
 		return SourceTemplates{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateSource)
+	if err != nil {
 		return SourceTemplates{}, err
 	}
-	up, err := s.upstream(ctx, SourceKey{Scope: ScopeServer, Name: name})
+	up, err := s.upstream(ctx, at.source(name))
 	if errors.Is(err, ErrNotFound) {
 		return SourceTemplates{}, noSource()
 	} else if err != nil {
 		return SourceTemplates{}, err
 	}
-	return s.offers(ctx, by, up, filter)
+	return s.offers(ctx, by, up, filter, func() (*installed, error) { return s.installed(ctx, at) })
 }
 
+// offers lists what a source offers. It calls beside after the source has answered.
 func (s *Sources) offers(
 	ctx context.Context, by Principal, up Upstream, filter CatalogFilter,
+	beside func() (*installed, error),
 ) (SourceTemplates, error) {
 	catalog, err := s.catalog(ctx, by, up, browseAge)
 	if err != nil {
@@ -80,14 +91,14 @@ func (s *Sources) offers(
 			"svc: cannot ask a source, will list its last good catalogue",
 			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", catalog.Failure)
 	}
-	installed, err := s.installed(ctx)
+	installed, err := beside()
 	if err != nil {
 		return SourceTemplates{}, err
 	}
 	return s.browse(catalog, installed.bySource[up.Source], filter), nil
 }
 
-// Search lists what all sources of the server offer, in order of source name. For each source it
+// Search lists what all sources of the half offer, in order of source name. For each source it
 // lists what [Sources.Browse] lists; it asks 4 at once. A source that fails and has no copy gets a
 // Problem and does not stop the others. The list is empty or nil without sources. The caller must
 // not change the result. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
@@ -97,6 +108,10 @@ func (s *Sources) Search(
 	if err := filter.check(); err != nil {
 		return nil, err
 	}
+	at, err := s.admit(ctx, by, ActionTemplateSource)
+	if err != nil {
+		return nil, err
+	}
 	var sources []Source
 	for source, err := range s.List(ctx, by) {
 		if err != nil {
@@ -104,13 +119,14 @@ func (s *Sources) Search(
 		}
 		sources = append(sources, source)
 	}
+	beside := sync.OnceValues(func() (*installed, error) { return s.installed(ctx, at) })
 	listings := make([]SourceListing, len(sources))
-	err := s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
+	err = s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
 		one := &listings[i]
 		one.Source = sources[i].SourceKey
 		up, err := s.upstreamOf(sources[i])
 		if err == nil {
-			one.SourceTemplates, err = s.offers(ctx, by, up, filter)
+			one.SourceTemplates, err = s.offers(ctx, by, up, filter, beside)
 		}
 		one.Problem, err = sourceProblem(err)
 		return err
@@ -350,15 +366,6 @@ func badEntry(up Upstream, err error) *Error {
 	}
 }
 
-// firstMessage returns the text of the first error, with its field.
-func firstMessage(err error) string {
-	first, is := errors.AsType[*Error](err)
-	if !is {
-		return "it cannot be read"
-	}
-	return first.Field + " " + first.Message
-}
-
 // sourceFault passes on an [*Error] of a Marketplace, and hides the text of every other error.
 func sourceFault(up Upstream, err error) error {
 	err = up.Token.hideIn(err) // a source may repeat the token in its answer
@@ -408,38 +415,6 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 	}
 	// announce does not fail outside a transaction.
 	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target())))
-}
-
-// failing holds the sources that failed when this process last asked them, with their registration
-// times.
-type failing struct {
-	mu      sync.Mutex
-	sources map[SourceKey]time.Time
-}
-
-// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
-const maxFailing = 1 << 13
-
-// turned records whether a source fails, and reports whether that is a change. A source registered
-// again starts as one that works.
-func (f *failing) turned(up Upstream, fails bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	registered, was := f.sources[up.Source]
-	if was = was && registered.Equal(up.Registered); was == fails {
-		return false
-	}
-	if !fails {
-		delete(f.sources, up.Source)
-		return true
-	}
-	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
-	// announced once more.
-	if f.sources == nil || len(f.sources) == maxFailing {
-		f.sources = map[SourceKey]time.Time{}
-	}
-	f.sources[up.Source] = up.Registered
-	return true
 }
 
 // sourceMemory keeps the answers of a source in the store, if the store is a [SourceFileStore]. A

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,15 +15,17 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// Register adds a trusted source to the server. The source's name is the alias, else the first
+// Register adds a trusted source. The source's name is the alias, else the first
 // segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
 // fetches nothing, but refuses an address that is visibly malformed or forbidden. That the source
 // answers shows at the first Browse or Install.
 //
 // A token is sealed with [SourceConfig].SealingKey, for this row and this URL alone; without that
 // key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
-// can be registered again: that is another source, and nothing kept of the first is used for it.
-// Event: [EventSourceRegistered]. Errors: CodeInvalid, CodeForbidden, CodeExists (at "/alias").
+// can be registered again: that is another source, and nothing kept of the first is used for it. A
+// user has at most [MaxPersonalSources] of its own. Event: [EventSourceRegistered]. Errors:
+// CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its own,
+// when the caller's issued key is revoked meanwhile).
 //
 // To change the URL, the token or the signing key of a source, remove it and register it again. Of
 // two concurrent calls with one name, one succeeds. Register costs one write.
@@ -31,12 +34,14 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	if err != nil {
 		return Source{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateSource)
+	if err != nil {
 		return Source{}, err
 	}
 	if err := s.checkAddress(&source, in); err != nil {
 		return Source{}, err
 	}
+	source.SourceKey = at.source(source.Name)
 	// The binding has the name, which checkAddress may have taken from the URL.
 	if in.AuthToken != nil {
 		source.SealedToken = s.sealer.Seal([]byte(*in.AuthToken), source.binding())
@@ -44,7 +49,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	// The store alone decides whether the name is taken: of concurrent calls one wins.
-	err = s.commit(ctx, change{by: by, write: func(
+	err = s.commit(ctx, change{by: by, lock: at.roomForSource(), write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(source.CreatedAt, EventSourceRegistered, source.Target()),
@@ -59,15 +64,24 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	return source, nil
 }
 
-// newSource validates the form of a registration and returns its row. The row has no times, no
-// token and no name from the URL yet. Sources of the server have no owner. It needs neither rights
-// nor the marketplace, so it comes first.
+// roomForSource returns the lock of a change that adds a source to the area.
+func (a area) roomForSource() func(ctx context.Context, tx Store) error {
+	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: MaxPersonalSources}
+	most := fmt.Sprintf("%d sources", MaxPersonalSources)
+	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
+		found, err := tx.Sources(ctx, all)
+		return len(found) == MaxPersonalSources, err
+	})
+}
+
+// newSource validates the form of a registration and returns its row. The row has no scope, no
+// times, no token and no name from the URL yet. It needs neither rights nor the marketplace, so it
+// comes first.
 func (s *Sources) newSource(in NewSource) (Source, error) {
 	var c checker
 	// The caller keeps its slice and may change it, so the key is copied.
 	source := Source{
-		SourceKey: SourceKey{Scope: ScopeServer}, URL: in.URL,
-		Description: in.Description, SigningKey: bytes.Clone(in.SigningKey),
+		URL: in.URL, Description: in.Description, SigningKey: bytes.Clone(in.SigningKey),
 	}
 	if in.URL == "" {
 		c.add("/url", "is required")
@@ -139,7 +153,7 @@ func (s *Sources) checkSourceToken(token string) *Error {
 	return nil
 }
 
-// Remove stops trusting a source of the server. Templates installed from it stay, with their
+// Remove stops trusting a source. Templates installed from it stay, with their
 // Origin; checks and updates of them return CodeNotFound until a source with this name is
 // registered at the same URL, or [Sources.Rebind] binds them to another. The stored answers and the
 // token of the source are deleted with it. An installation or an update that has asked the source
@@ -150,11 +164,12 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateSource)
+	if err != nil {
 		return err
 	}
-	key := SourceKey{Scope: ScopeServer, Name: name}
-	err := s.commit(ctx, change{by: by, write: func(
+	key := at.source(name)
+	err = s.commit(ctx, change{by: by, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
@@ -172,24 +187,25 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 
 // Rebind binds the templates that came from a source of this name to the source's current address.
 // A source that is removed and registered at another address does not update templates from the old
-// address until Rebind. It returns the ids of the server's templates that it has bound, in byte
+// address until Rebind. It returns the ids of the templates of this half that it has bound, in byte
 // order. When all were bound already, the list is empty and not nil. Rebind fetches nothing and
 // changes no content, no UpdatedAt and no ETag of a template.
 //
-// It is one write for all templates, those of users included, whose ids it does not return. Each
-// has an event: [EventTemplateRebound]. An update that has asked the old address returns
-// CodeChanged and writes nothing. Rebind trusts the new address with the templates: its owner
-// decides their next update. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// It is one write for all templates from the source. Those of other areas are bound as well, but it
+// does not return their ids. Each has an event: [EventTemplateRebound]. An update that has asked
+// the old address returns CodeChanged and writes nothing. Rebind trusts the new address with the
+// templates: its owner decides their next update. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
 	if err := checkID("name", name); err != nil {
 		return nil, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateSource)
+	if err != nil {
 		return nil, err
 	}
 	// The source may be removed before the write. Then the templates have an address that no source
 	// has, as after any removal.
-	source, err := s.store.Source(ctx, SourceKey{Scope: ScopeServer, Name: name})
+	source, err := s.store.Source(ctx, at.source(name))
 	if errors.Is(err, ErrNotFound) {
 		return nil, noSource()
 	} else if err != nil {
@@ -211,8 +227,8 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	}
 	ids := []string{}
 	for _, key := range keys {
-		// The ids of users' templates are no concern of the caller.
-		if key.Scope == ScopeServer {
+		// The ids of the templates of others are no concern of the caller.
+		if key == at.template(key.ID) {
 			ids = append(ids, key.ID)
 		}
 	}
@@ -232,8 +248,10 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 // no change.
 //
 // A token that no key opens stays unchanged, and Reseal continues with the others. Without a
-// SealingKey, that is every token. Errors: CodeForbidden; CodeInternal for each token that no key
-// opens, naming its source, joined. A fault of the store stops Reseal and is returned alone.
+// SealingKey, that is every token. Personal sources stay under the key that sealed them: MySources
+// has nothing to reseal for the host. Errors: CodeForbidden, also for MySources; CodeInternal for
+// each token that no key opens, naming its source, joined. A fault of the store stops Reseal and is
+// returned alone.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	if by.Kind != KindHost {
 		return 0, forbidden("only the host application may reseal the tokens of sources")

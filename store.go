@@ -118,9 +118,9 @@ type APIKeyStore interface {
 	// any process, waits until this one ends, and then counts what this one has written. It is no
 	// mutation: the generation stays.
 	LockAPIKeys(ctx context.Context, holder Identity, most int) (live int, err error)
-	// APIKeys returns a chunk of the holder's keys that are not revoked, after page's last row.
-	// They are sorted newest first (CreatedAt, then ID, descending). A chunk of fewer than
-	// page.Limit is the last.
+	// APIKeys returns a chunk of the keys that page asks for, after its last row. They are sorted
+	// newest first (CreatedAt, then ID, descending), unless page.KeyQuery says otherwise. A chunk
+	// of fewer than page.Limit is the last.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
 	// ChangeAPIKey reads the holder's key, calls change with it, and writes the result, in one
 	// transaction.
@@ -161,7 +161,7 @@ type AccessStore interface {
 	// ReadAccess reads rows of access in one consistent snapshot, and calls yield with them in
 	// parts of at most 5,000 rows, channels and memberships.
 	//
-	// Without Since and Named it reads every row: users first, then groups, service accounts,
+	// Without Since, Named and Page it reads every row: users first, then groups, service accounts,
 	// policies, attachments and bank policies. Each kind is sorted by its key, byte by byte;
 	// attachments by principal type, principal id and policy. A group may continue in the next
 	// part, with its next members. Channels and Members are sorted and never nil, but Channels are
@@ -176,9 +176,9 @@ type AccessStore interface {
 	// one transaction. Changes of access happen one after the other.
 	//
 	// current holds the rows that named asks for and that exist. Each row appears once, in no
-	// order. Its channels or members are sorted and never nil. An [AccessWrite] without rows, Join
-	// and Leave writes nothing. change returns a channel only when no other user has it afterwards.
-	// It refers only to rows that exist.
+	// order. Its channels or members are sorted and never nil. An [AccessWrite] that is Empty
+	// writes nothing. change returns a channel only when no other user has it afterwards. It refers
+	// only to rows that exist afterwards, and leaves no reference to a row that it removes.
 	//
 	// change does no I/O. The store may call it again, with the rows read once more. An error of
 	// change is returned as it is.
@@ -198,90 +198,22 @@ type AccessWrite struct {
 	// Join and Leave are memberships to add and to remove. It is no error when one of Join exists
 	// already, or one of Leave does not. None is in both.
 	Join, Leave []Membership
+	// Remove names rows to remove, before Bundle is written: Users, Groups, ServiceAccounts,
+	// Policies, Attachments, BankPolicies and Channels. Its other fields are empty. A user goes
+	// with its channels and memberships, and with the personal sources and templates of its id,
+	// also when it has no row. A group goes with its memberships. A row that does not exist is no
+	// error.
+	Remove AccessNames
+	// Gone, unless nil, is called once in the transaction with the sources and templates that went
+	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets. A store that
+	// calls change again calls Gone of its new answer.
+	Gone func(targets []Target)
 	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at least.
 	Targets, Renamed []Target
 	// Progress, unless nil, is called while the write runs. done is how much of Size is written: it
 	// grows with each call, and reaches Size in the last one. A store may write all at once and
 	// call it once. Progress does no I/O in the store.
 	Progress func(done int)
-}
-
-// Size returns the number of rows, channels and memberships that w writes.
-func (w AccessWrite) Size() int {
-	n := w.Bundle.size() + len(w.Join) + len(w.Leave)
-	for _, u := range w.Users {
-		n += len(u.Channels)
-	}
-	return n
-}
-
-// Targets returns the bundle's rows as targets of events and change feeds, in the order of the
-// fields of [Bundle] and of their lists. A channel or a member is no target of its own. Nil: the
-// bundle is empty.
-func (b Bundle) Targets() []Target {
-	var targets []Target
-	if n := b.size(); n > 0 {
-		targets = make([]Target, 0, n)
-	}
-	add := func(kind TargetKind, id string) {
-		targets = append(targets, Target{Kind: kind, ID: id})
-	}
-	for _, u := range b.Users {
-		add(TargetUser, u.ID)
-	}
-	for _, g := range b.Groups {
-		add(TargetGroup, g.ID)
-	}
-	for _, a := range b.ServiceAccounts {
-		add(TargetServiceAccount, a.ID)
-	}
-	for _, p := range b.Policies {
-		add(TargetPolicy, p.ID)
-	}
-	for _, a := range b.Attachments {
-		add(TargetAttachment, a.key().String())
-	}
-	for _, p := range b.BankPolicies {
-		add(TargetBankPolicy, p.BankID)
-	}
-	return targets
-}
-
-// Write returns the write of all rows of b. Members join their groups, and none leaves.
-func (b Bundle) Write() AccessWrite {
-	w := AccessWrite{Bundle: b, Targets: b.Targets()}
-	for _, g := range b.Groups {
-		for _, member := range g.Members {
-			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
-		}
-	}
-	return w
-}
-
-// Empty reports whether w writes nothing.
-func (w AccessWrite) Empty() bool { return w.Bundle.Empty() && len(w.Join)+len(w.Leave) == 0 }
-
-// changed adds a row to Targets when decisions may differ, else to Renamed when names do.
-func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
-	if t := (Target{Kind: kind, ID: id}); decisions {
-		w.tell(t)
-	} else if names {
-		w.Renamed = append(w.Renamed, t)
-	}
-}
-
-// tell adds a target, unless there are so many that one TargetAccess stands for all.
-func (w *AccessWrite) tell(t Target) {
-	if len(w.Targets) <= mostTargets {
-		w.Targets = append(w.Targets, t)
-	}
-}
-
-// moved adds channels that came to a user or left it.
-func (w *AccessWrite) moved(channels []Channel) {
-	for _, ch := range channels {
-		w.tell(Target{Kind: TargetChannel, ID: ch.String()})
-	}
 }
 
 // AccessRead says which rows of access to read. The zero AccessRead asks for all.
@@ -293,36 +225,58 @@ type AccessRead struct {
 	Since int64
 	// Named asks only for these rows, as ChangeAccess reads them. Since is then 0. Nil: no limit.
 	Named *AccessNames
+	// Page asks for one chunk of a list. Since is then 0 and Named nil. Nil: no list.
+	Page *AccessPage
 	// Bare leaves out DisplayName, Email and Channels: they are zero.
 	Bare bool
 }
 
-// Bare removes from the rows of b what [AccessRead].Bare leaves out.
-func (b Bundle) Bare() {
-	for i, u := range b.Users {
-		b.Users[i] = User{ID: u.ID, Inactive: u.Inactive}
-	}
-	for i := range b.Groups {
-		b.Groups[i].DisplayName = ""
-	}
-	for i := range b.ServiceAccounts {
-		b.ServiceAccounts[i].DisplayName = ""
-	}
-	for i := range b.Policies {
-		b.Policies[i].DisplayName = ""
-	}
+// AccessPage asks for one chunk of a list of rows of one kind, sorted by key, byte by byte. Fewer
+// rows than Limit are the last chunk.
+//
+// Kind is TargetUser, TargetGroup, TargetServiceAccount, TargetPolicy, TargetAttachment,
+// TargetChannel or TargetMember. Users come without Channels and groups without Members: they are
+// nil. Channels come as one User of a part with its ID and Channels alone, members as one Group
+// with its ID and Members alone. Attachments are sorted by principal type, principal id and policy.
+//
+// A row has all that the filters ask for. So no attachment is to both a User and a Group.
+type AccessPage struct {
+	Kind TargetKind
+	// User narrows the list: to the groups that it is a member of, to the service accounts that it
+	// owns, or to the attachments to it. Required for channels, which are those of the user.
+	User string
+	// Group narrows attachments to those to the group. Required for members.
+	Group string
+	// Policy narrows attachments to those of the policy, and service accounts to those that it
+	// scopes.
+	Policy string
+	// Text narrows users to those whose ID, DisplayName or Email begins with it. ASCII letters
+	// match in upper and lower case, other characters byte by byte.
+	Text string
+	// After is the ID of the last row's [Target] in the chunk before; for a member, the user. The
+	// row need not exist any more. "": from the start.
+	After string
+	Skip  int // the number of rows to leave out first, not negative
+	Limit int // the most rows to read, > 0
 }
 
 // AccessNames names access rows.
 //
-// A group is named in Groups, Members or MembersOf. If MembersOf has it, it is read with all its
-// members, else with those that Members has.
+// A row that several fields name is read once. A group is named in Groups, Members, MembersOf or
+// GroupsOf. If MembersOf has it, it is read with all its members, else with those that Members and
+// GroupsOf name.
 type AccessNames struct {
 	Users, Groups, ServiceAccounts, Policies, BankPolicies []string
 	Channels                                               []Channel // name the users who have them
 	Attachments                                            []AttachmentKey
 	Members                                                []Membership
 	MembersOf                                              []string // groups
+
+	// These name rows by what they refer to.
+	GroupsOf      []string    // users: the groups that have them as members, with these members
+	AccountsOf    []string    // users: the service accounts that they own
+	AttachmentsTo []GrantedTo // the attachments to these principals
+	UsesOf        []string    // policies: their attachments, and the service accounts they scope
 }
 
 // AccessQuery asks for the rows that one decision needs.
@@ -494,3 +448,31 @@ type LookStore interface {
 	// calls should share one that takes long. 0, then always: this store cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
 }
+
+// roles holds the optional roles of a store. nil: the store lacks the role.
+type roles struct {
+	files   SourceFileStore
+	outbox  OutboxStore
+	answers AnswerStore
+	audit   AuditStore
+	look    LookStore
+}
+
+// rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
+// another type: so ask for them at each store, and do not keep those of another.
+func rolesOf(store Store) (r roles) {
+	r.files, _ = store.(SourceFileStore)
+	r.outbox, _ = store.(OutboxStore)
+	r.answers, _ = store.(AnswerStore)
+	r.audit, _ = store.(AuditStore)
+	r.look, _ = store.(LookStore)
+	return r
+}
+
+// lacks answers a call that needs an optional role of the store.
+func lacks(role string) *Error {
+	return &Error{Code: CodeInternal, Message: "the store has no " + role}
+}
+
+// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
+const auditRole = "audit records (svc.AuditStore)"

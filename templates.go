@@ -17,7 +17,7 @@ import (
 // NewTemplate is the request to add a template by hand. [Templates.Create] copies it, so the caller
 // may change it afterwards.
 type NewTemplate struct {
-	// ID names the template in the server: 1 to [MaxIDLength] characters, no slash, backslash,
+	// ID names the template in its area: 1 to [MaxIDLength] characters, no slash, backslash,
 	// control or format characters, not "." or "..", and no API key. It never changes.
 	ID string
 	// Content is whole: Name and Manifest are required. Nil lists count as empty.
@@ -65,9 +65,12 @@ func (k TemplateKey) Target() Target {
 	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
-// serverTemplate names a template of the server. All methods of [Templates] work on these alone:
-// they never look in another scope.
-func serverTemplate(id string) TemplateKey { return TemplateKey{Scope: ScopeServer, ID: id} }
+// template returns the key of a template of the area. All methods of [Templates] use these keys
+// alone: they never look in another area.
+func (a area) template(id string) TemplateKey { return TemplateKey{a.scope, a.owner, id} }
+
+// MaxPersonalTemplates is the most templates that a user can have of its own.
+const MaxPersonalTemplates = 1000
 
 // Origin records where a template was installed from. It stays when the source is removed. Another
 // source may have its name later, so an update also compares URL.
@@ -223,9 +226,6 @@ func (t *Template) originate(origin Origin, base Content) {
 // noTemplate does not repeat the requested id: it may be an API key pasted into the wrong place.
 func noTemplate() *Error { return notFound("there is no such template") }
 
-// AnyETag matches every existing template.
-const AnyETag = "*"
-
 // ETag returns the template's entity tag (RFC 9110, section 8.8.3), quotes included. It is a strong
 // tag, and the same in every process. It changes with each write to the template; a re-bind, which
 // moves only Origin.URL, leaves it. A template that is deleted and created again has another tag.
@@ -240,19 +240,7 @@ func (t Template) ETag() string {
 // matches refuses a template that has none of the ETags in ifMatch. Without ETags it accepts every
 // template. Call it in the store's transaction, on the template that the write is about to replace.
 func (t Template) matches(ifMatch []string) error {
-	if matchesETag(t.ETag(), ifMatch) {
-		return nil
-	}
-	return &Error{
-		Code:    CodePrecondition,
-		Message: "the template has changed since you read it: read it again",
-	}
-}
-
-// matchesETag reports whether ifMatch has an ETag, or is empty.
-func matchesETag(etag string, ifMatch []string) bool {
-	return len(ifMatch) == 0 ||
-		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, etag)
+	return unlessMatches("template", t.ETag(), ifMatch)
 }
 
 // Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785). In

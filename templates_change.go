@@ -10,8 +10,15 @@ import (
 	"github.com/extsvc/svc/internal/threeway"
 )
 
-// Templates manages the server's installed templates. Every method needs [ActionTemplateAdmin],
-// except for [Host]. [New] makes it. Its methods may be called concurrently.
+// Templates manages the installed templates of one half: those of the server
+// ([Service].Templates), or those of the caller itself ([Service].MyTemplates). [New] makes it. Its
+// methods may be called concurrently.
+//
+// Each method on the server's templates needs [ActionTemplateAdmin], except for [Host]. A method on
+// the caller's own needs an action of its own: [ActionTemplateList], [ActionTemplateCreate],
+// [ActionTemplateManage] or [ActionTemplateInstall]. There, a service account works on the
+// templates of its owner, with its own rights. Host and unmapped senders get CodeForbidden. No
+// method looks in the other half, or at the templates of another user: they are CodeNotFound.
 //
 // A method that fails has changed no template. With [EventConfig].Keep, a write and the records of
 // its events are one transaction. After the commit and before the method returns, [Config].OnEvent
@@ -19,7 +26,7 @@ import (
 // CodeInternal.
 type Templates struct {
 	*base
-	*guard
+	*half
 	*journal
 	*contents
 	*upstreams
@@ -29,43 +36,51 @@ type Templates struct {
 	edits LocalEdits
 }
 
-// Read returns a template of the server, with Origin.Base. It makes no store call while the
-// templates are cached ([TemplateConfig].Cached) with the template's base, which the first Read of
-// the template adds. The result is then shared with other callers. Otherwise it makes one store
-// call, and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Read returns a template, with Origin.Base. It makes no store call while the server's templates
+// are cached ([TemplateConfig].Cached) with the template's base, which the first Read of the
+// template adds. The result is then shared with other callers. Otherwise it makes one store call,
+// and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+	key, err := s.admitTo(ctx, by, ActionTemplateList, id)
+	if err != nil {
 		return Template{}, err
 	}
 	if list := s.templateList(ctx); list != nil {
 		return s.copiedTemplate(ctx, list, id)
 	}
-	return s.storedTemplate(ctx, id)
+	return s.storedTemplate(ctx, key)
 }
 
-// template is [Templates.Read] without the cached list. Decisions that depend on a template read
-// the store: another process may have changed it a moment ago.
-func (s *Templates) template(ctx context.Context, by Principal, id string) (Template, error) {
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+// template is [Templates.Read] without the cached list, for a method that needs action. Decisions
+// that depend on a template read the store: another process may have changed it a moment ago.
+func (s *Templates) template(
+	ctx context.Context, by Principal, action, id string,
+) (Template, error) {
+	key, err := s.admitTo(ctx, by, action, id)
+	if err != nil {
 		return Template{}, err
 	}
-	return s.storedTemplate(ctx, id)
+	return s.storedTemplate(ctx, key)
 }
 
-// authorizeTemplate checks the id before the rights, in the order in which HTTP answers: 400, then
-// 403. It does not look for the template: a caller without rights learns nothing of it.
-func (s *Templates) authorizeTemplate(ctx context.Context, by Principal, id string) error {
+// admitTo returns the key of a template that the caller names. It checks the id before the rights,
+// in the order in which HTTP answers: 400, then 403. It does not look for the template: a caller
+// without rights learns nothing of it.
+func (s *Templates) admitTo(
+	ctx context.Context, by Principal, action, id string,
+) (TemplateKey, error) {
 	if err := checkID("template_id", id); err != nil {
-		return err
+		return TemplateKey{}, err
 	}
-	return s.authorize(ctx, by, ActionTemplateAdmin)
+	at, err := s.admit(ctx, by, action)
+	return at.template(id), err
 }
 
-// List lists the server's templates by name, then id. It reads the list in chunks, so the list need
+// List lists the templates by name, then id. It reads the list in chunks, so the list need
 // not fit into memory, and holds no connection while the caller works. Changes made during the call
-// may or may not be in it. When templates are cached ([TemplateConfig].Cached), the list shows one
-// moment and makes no store call for its rows. Origin.Base is zero. The error, if any, is the last thing
-// yielded.
+// may or may not be in it. When the server's templates are cached ([TemplateConfig].Cached), their
+// list shows one moment and makes no store call for its rows. Origin.Base is zero. The error, if
+// any, is the last thing yielded.
 //
 // With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). A list that
 // is not cached has no ETag, so only [AnyETag] matches it. The tag is that of the whole list,
@@ -74,7 +89,8 @@ func (s *Templates) List(
 	ctx context.Context, by Principal, query TemplateQuery, ifMatch ...string,
 ) iter.Seq2[Template, error] {
 	return func(yield func(Template, error) bool) {
-		if err := s.authorizeList(ctx, by, query); err != nil {
+		at, err := s.admitList(ctx, by, query)
+		if err != nil {
 			yield(Template{}, err)
 			return
 		}
@@ -87,26 +103,29 @@ func (s *Templates) List(
 		} else if list != nil {
 			list.part(ctx, query)(yield)
 		} else {
-			s.storedTemplates(ctx, query)(yield)
+			s.storedTemplates(ctx, at, query)(yield)
 		}
 	}
 }
 
 // ETag returns the entity tag of the list of all templates of the server, quotes included. "": it
-// is not known, because the list is not cached ([TemplateConfig].Cached).
+// is not known, because the list is not cached ([TemplateConfig].Cached). Lists of personal
+// templates are never cached.
 //
 // The tag changes whenever a template of the list changes, and when all of them are read again. No
 // two lists have the same tag, in any process. So a tag from another process never matches here.
 // After a change, ETag asks the store what has changed. Errors: CodeForbidden.
 func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	if _, err := s.admit(ctx, by, ActionTemplateList); err != nil {
 		return "", err
 	}
 	return s.templateList(ctx).tag(), nil
 }
 
-// authorizeList refuses a malformed query before it looks at the caller's rights.
-func (s *Templates) authorizeList(ctx context.Context, by Principal, query TemplateQuery) error {
+// admitList refuses a malformed query before it looks at the caller's rights.
+func (s *Templates) admitList(
+	ctx context.Context, by Principal, query TemplateQuery,
+) (area, error) {
 	var c checker
 	c.filter(query.Category, query.Tag)
 	c.text("name", query.AfterName, MaxNameLength)
@@ -114,12 +133,12 @@ func (s *Templates) authorizeList(ctx context.Context, by Principal, query Templ
 	c.count("skip", query.Skip)
 	c.count("limit", query.Limit)
 	if err := c.err(); err != nil {
-		return err
+		return area{}, err
 	}
-	return s.authorize(ctx, by, ActionTemplateAdmin)
+	return s.admit(ctx, by, ActionTemplateList)
 }
 
-// Patch changes some fields of a template of the server and returns the whole template. It reads,
+// Patch changes some fields of a template and returns the whole template. It reads,
 // merges and writes in one transaction, so concurrent patches of different fields all take effect.
 // With ifMatch, Patch changes the template only when it has one of these ETags.
 //
@@ -133,30 +152,31 @@ func (s *Templates) Patch(
 	if err := patch.check(id); err != nil {
 		return Template{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateManage)
+	if err != nil {
 		return Template{}, err
 	}
 	var c checker
 	if s.validate(&c, patch.Manifest); !c.ok() {
 		return Template{}, c.err()
 	}
-	return s.editTemplate(ctx, by, id, EventTemplatePatched, ifMatch, patch.apply)
+	return s.editTemplate(ctx, by, at.template(id), EventTemplatePatched, ifMatch, patch.apply)
 }
 
-// Delete removes a template of the server, with its versions. The id is free afterwards, and the
+// Delete removes a template, with its versions. The id is free afterwards, and the
 // template cannot be brought back. A second Delete finds nothing: CodeNotFound. With ifMatch,
 // Delete removes the template only when it has one of these ETags. Event: [EventTemplateDeleted].
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+	key, err := s.admitTo(ctx, by, ActionTemplateManage, id)
+	if err != nil {
 		return err
 	}
-	key := serverTemplate(id)
 	var check func(Template) error
 	if len(ifMatch) > 0 {
 		check = func(t Template) error { return t.matches(ifMatch) }
 	}
-	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(s.now(), EventTemplateDeleted, key.Target()),
@@ -175,7 +195,7 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 // counts. It asks before and after the edit whether the template is edited locally, because only
 // the change from no to yes is an event.
 func (s *Templates) editTemplate(
-	ctx context.Context, by Principal, id string,
+	ctx context.Context, by Principal, key TemplateKey,
 	action EventAction, ifMatch []string, edit func(Content) Content,
 ) (Template, error) {
 	var edited Template
@@ -183,7 +203,7 @@ func (s *Templates) editTemplate(
 	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
-		err = tx.ChangeTemplate(ctx, serverTemplate(id), func(t *Template) (bool, error) {
+		err = tx.ChangeTemplate(ctx, key, func(t *Template) (bool, error) {
 			if err := t.matches(ifMatch); err != nil {
 				return false, err
 			}
@@ -206,6 +226,53 @@ func (s *Templates) editTemplate(
 		return Template{}, fault("change template", err)
 	}
 	return edited, nil
+}
+
+// CheckUpdate asks a template's source whether its content differs from the installed content. A
+// template made by hand, or gone from its source, has no update. CheckUpdate reads the template
+// from the store and never uses an old copy of the source. It changes no template; the first
+// failure of a source, and its next answer, are events. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound (the template, or its source: the message names it), CodeSourceMoved,
+// CodeSourceFailed, CodeSourceTimeout.
+func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
+	template, err := s.template(ctx, by, ActionTemplateList, id)
+	if err != nil || template.Origin == nil {
+		return UpdateCheck{}, err
+	}
+	origin := template.Origin
+	result := UpdateCheck{CurrentRevision: &origin.Revision, Source: &origin.Source}
+	up, err := s.originUpstream(ctx, origin)
+	if err != nil {
+		return UpdateCheck{}, err
+	}
+	_, revision, err := s.fetch(ctx, by, up, origin.ID)
+	if ErrorCode(err) == CodeNotFound {
+		return result, nil
+	} else if err != nil {
+		return UpdateCheck{}, err
+	}
+	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision
+	return result, nil
+}
+
+// latest returns an installed template and what its source offers now. For a template made by hand
+// it returns CodeInvalid: a caller asked for something that it can never have.
+func (s *Templates) latest(
+	ctx context.Context, by Principal, action, id string,
+) (template Template, content Content, revision string, err error) {
+	if template, err = s.template(ctx, by, action, id); err != nil {
+		return template, content, "", err
+	}
+	if template.Origin == nil {
+		return template, content, "", Invalid("template_id",
+			"names a template that was created by hand: it has no source")
+	}
+	up, err := s.originUpstream(ctx, template.Origin)
+	if err != nil {
+		return template, content, "", err
+	}
+	content, revision, err = s.fetch(ctx, by, up, template.Origin.ID)
+	return template, content, revision, err
 }
 
 // TemplateDiff lists the differences between a template, its installed content and the content that
@@ -246,7 +313,7 @@ func (c ContentChange) Conflict() bool {
 // from the store, never from the cache, and stops when ctx ends. Errors: those of
 // [Templates.Update], except CodeEdited, CodePrecondition and CodeChanged.
 func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
-	template, content, revision, err := s.latest(ctx, by, id)
+	template, content, revision, err := s.latest(ctx, by, ActionTemplateList, id)
 	if err != nil {
 		return TemplateDiff{}, err
 	}
@@ -283,7 +350,7 @@ func contentChanges(
 // missing value equals only a missing one.
 func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 
-// History lists the former versions of a template of the server, newest first. Patches, updates and
+// History lists the former versions of a template, newest first. Patches, updates and
 // rollbacks turn the content that they replace into a version. The list has at most
 // [MaxTemplateVersions]. Deleting the template deletes its versions. A template without changes has
 // none, and the present content is not among them. Errors: CodeInvalid, CodeForbidden,
@@ -291,19 +358,20 @@ func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 func (s *Templates) History(
 	ctx context.Context, by Principal, id string,
 ) iter.Seq2[TemplateVersion, error] {
-	before := int64(math.MaxInt64)
+	before, key := int64(math.MaxInt64), TemplateKey{}
 	return list(ctx, "list versions", anyLength,
 		func() error {
-			_, err := s.template(ctx, by, id)
+			template, err := s.template(ctx, by, ActionTemplateList, id)
+			key = template.TemplateKey
 			return err
 		},
 		func() ([]TemplateVersion, error) {
-			return s.store.TemplateVersions(ctx, serverTemplate(id), before, MaxTemplateVersions)
+			return s.store.TemplateVersions(ctx, key, before, MaxTemplateVersions)
 		},
 		func(last TemplateVersion) { before = last.Number })
 }
 
-// Rollback gives a template of the server the content of a former version. The replaced content
+// Rollback gives a template the content of a former version. The replaced content
 // becomes a version, so a rollback can be rolled back. For updates a rollback is an edit, like a
 // patch: Origin and its base stay, and differences from the base count as edited locally. If the
 // content is the same, Rollback writes nothing. With ifMatch, Rollback changes the template only
@@ -323,14 +391,16 @@ func (s *Templates) Rollback(
 	if err := c.err(); err != nil {
 		return Template{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return Template{}, err
-	}
-	version, err := s.version(ctx, serverTemplate(id), number)
+	at, err := s.admit(ctx, by, ActionTemplateManage)
 	if err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, id, EventTemplateRolledBack, ifMatch, func(Content) Content {
+	key := at.template(id)
+	version, err := s.version(ctx, key, number)
+	if err != nil {
+		return Template{}, err
+	}
+	return s.editTemplate(ctx, by, key, EventTemplateRolledBack, ifMatch, func(Content) Content {
 		return version.Content.clone()
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/extsvc/svc/internal/tasks"
 )
 
-// UpdateReport compares all templates of the server that came from sources with those sources. It
+// UpdateReport compares all templates of one half that came from sources with those sources. It
 // belongs to the caller, except for what the pointers of Templates lead to.
 type UpdateReport struct {
 	// Checked is the number of templates compared with their source, those without a difference
@@ -31,7 +31,7 @@ type UpdateReport struct {
 // TemplateUpdate is a template that differs from its source, is gone from it, or could not be
 // compared. Local edits make no difference here: it compares revisions of what the source gave.
 type TemplateUpdate struct {
-	// ID is the template's id in the server; its id within the source may be another.
+	// ID is the template's own id; its id within the source may be another.
 	ID string
 	// Source is the source that the template came from, whether it is registered or not.
 	Source SourceKey
@@ -54,7 +54,7 @@ func (t TemplateUpdate) HasUpdate() bool { return t.LatestRevision != nil }
 // SourceReport is the result of asking one source. Its Checked does not count templates with a
 // Problem of their own.
 type SourceReport struct {
-	// Source names the source. The server's templates may have come from personal sources as well.
+	// Source names the source. Each half may have templates from sources of the other.
 	Source SourceKey
 	// Checked is the number of templates of this source that were compared. 0 with a Problem.
 	Checked int
@@ -63,17 +63,17 @@ type SourceReport struct {
 	Problem string
 }
 
-// CheckUpdates compares all templates of the server that came from sources with those sources. It
-// asks each source once and reports the templates that differ, as [Templates.CheckUpdate] does for
-// one template. A manifest in a file of its own costs one more request, unless the catalogue has
-// its digest.
+// CheckUpdates compares all templates that came from sources with those sources: all of the
+// server's, or all of the caller's own. It asks each source once and reports the templates that
+// differ, as [Templates.CheckUpdate] does for one template. A manifest in a file of its own costs
+// one more request, unless the catalogue has its digest.
 //
 // It asks 4 sources at once, and 4 files of one source; in a transaction of the host, one source at
 // a time. The result is not of one moment. Installed templates come from the cache or from the
 // store, in chunks of 1,024. When ctx ends, CheckUpdates returns CodeUnavailable and no report.
 //
 // A source that fails does not stop the others: the report has its problem. If neither the
-// catalogue nor the installed templates of a source have changed since the last call, CheckUpdates
+// catalogue nor the server's templates of a source have changed since the last call, CheckUpdates
 // does not compare them again. This memory belongs to the process and has a limit of 64 MiB.
 // CheckUpdates writes no template; as with CheckUpdate, a source that begins to fail or answers
 // again is an event.
@@ -84,10 +84,11 @@ type SourceReport struct {
 func (s *Templates) CheckUpdates(
 	ctx context.Context, by Principal, progress func(done, total int),
 ) (UpdateReport, error) {
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateList)
+	if err != nil {
 		return UpdateReport{}, err
 	}
-	all, err := s.installed(ctx)
+	all, err := s.installed(ctx, at)
 	if err != nil {
 		return UpdateReport{}, err
 	}
@@ -138,7 +139,8 @@ type sourceCheck struct {
 
 	// follows: the result depends only on the four fields below, so it stays valid while they do.
 	// It is false when a manifest without a digest was fetched: that file may change without the
-	// catalogue. It is false in a transaction of the host, whose templates others may never see.
+	// catalogue. It is false in a transaction of the host, whose templates others may never see,
+	// and for personal templates, whose list is read again each time.
 	follows    bool
 	registered time.Time
 	url        string
@@ -146,9 +148,9 @@ type sourceCheck struct {
 	installed  []Installation
 }
 
-// checks keeps the result of the last comparison with each source. When the results become too
-// large, checks drops all of them. A Service shares it with its copies for transactions of the
-// host. The zero value is ready for use.
+// checks keeps the result of the last comparison of the server's templates with each source. When
+// the results become too large, checks drops all of them. A Service shares it with its copies for
+// transactions of the host. The zero value is ready for use.
 type checks struct {
 	mu   sync.Mutex
 	last map[SourceKey]*sourceCheck
@@ -221,6 +223,9 @@ func (s *Templates) checkSource(
 	} else if check.report.Problem != "" {
 		tick(len(list))
 		return check, nil
+	}
+	if s.personal { // nothing is kept
+		return check, s.compare(ctx, up, catalog, check, tick)
 	}
 	if last := s.checks.of(up, catalog.Revision, list); last != nil {
 		tick(len(list))
@@ -335,7 +340,7 @@ func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem s
 	}
 }
 
-// installed holds the server's templates that came from sources. It does not change, so callers
+// installed holds the templates of an area that came from sources. It does not change, so callers
 // share it, and checks recognizes its lists.
 type installed struct {
 	count int
@@ -350,7 +355,8 @@ func (i *installed) size() int64 { return cache.Size(i.bySource) }
 // each list of offers reads all installations from the store.
 const maxInstalled = 64 << 20
 
-// installs knows which templates came from which source. It caches them until a template changes.
+// installs knows which templates came from which source. It caches those of the server until one
+// of them changes.
 type installs struct {
 	*base
 	// checks belongs to installs, because it recognizes the lists of installed by their address.
@@ -363,28 +369,31 @@ type installs struct {
 func newInstalls(b *base, checks *checks) *installs {
 	i := &installs{b, checks, copies.NewOne(b.copies, maxInstalled, (*installed).size)}
 	b.onChange(func(changed Target, _ int64) {
-		if changed.Kind == TargetTemplate {
+		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
 			i.kept.Clear()
 		}
 	})
 	return i
 }
 
-// installed returns the server's templates that came from sources. It returns the cached copy while
-// that is valid, else it reads the store, in chunks. Of concurrent callers one reads.
-func (s *installs) installed(ctx context.Context) (*installed, error) {
+// installed returns the templates of an area that came from sources. It returns the cached copy of
+// the server's while that is valid, else it reads the store, in chunks. Of concurrent callers for
+// the server's one reads.
+func (s *installs) installed(ctx context.Context, at area) (*installed, error) {
+	if at.scope == ScopePersonal {
+		return s.readInstalled(ctx, at)
+	}
 	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
-		all, err := s.readInstalled(ctx)
+		all, err := s.readInstalled(ctx, at)
 		return all, known, err
 	})
 }
 
-// readInstalled reads all installations of the server. The chunks are not one snapshot. A change
+// readInstalled reads all installations of an area. The chunks are not one snapshot. A change
 // between them drops the copy: it is kept for the generation from before the first chunk.
-func (s *installs) readInstalled(ctx context.Context) (*installed, error) {
+func (s *installs) readInstalled(ctx context.Context, at area) (*installed, error) {
 	all := &installed{bySource: map[SourceKey][]Installation{}}
-	// Templates of users have sources of their own: they are in no report of the server.
-	page := InstallationPage{Scope: ScopeServer, Limit: installedChunk}
+	page := InstallationPage{Scope: at.scope, Owner: at.owner, Limit: installedChunk}
 	for i, err := range list(ctx, "list installations", page.Limit,
 		func() error { return nil },
 		func() ([]Installation, error) { return s.store.Installations(ctx, page) },

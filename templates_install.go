@@ -3,15 +3,18 @@ package svc
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
-// Create adds a template to the server by hand: it has no Origin, and no update ever. Create checks
+// Create adds a template by hand: it has no Origin, and no update ever. Create checks
 // the form of the request, then the caller's rights, then runs [TemplateConfig].ValidateManifest.
 // It reports all faults of the form at once, each with the JSON pointer of its field.
 //
 // The new template has Version 1 and no history. It costs one write: the store alone decides
 // whether the id is taken, so of two concurrent calls one succeeds. Event: [EventTemplateCreated].
-// Errors: CodeInvalid, CodeForbidden, CodeExists (at "/id").
+// A user has at most [MaxPersonalTemplates] of its own. Errors: CodeInvalid, CodeForbidden,
+// CodeExists (at "/id"), CodeLimit, CodeUnauthenticated (for its own, when the caller's issued key
+// is revoked meanwhile).
 func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
 	content := in.Content.clone()
 	var c checker
@@ -20,7 +23,8 @@ func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (T
 	if err := c.err(); err != nil {
 		return Template{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
+	at, err := s.admit(ctx, by, ActionTemplateCreate)
+	if err != nil {
 		return Template{}, err
 	}
 	if s.validate(&c, content.Manifest); !c.ok() {
@@ -28,10 +32,12 @@ func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (T
 	}
 	now := s.now()
 	template := Template{
-		TemplateKey: serverTemplate(in.ID), Content: content, Version: 1,
+		TemplateKey: at.template(in.ID), Content: content, Version: 1,
 		InstalledAt: now, UpdatedAt: now,
 	}
-	return s.addTemplate(ctx, by, template, EventTemplateCreated, "/id", repeatable{})
+	return s.addTemplate(ctx, by, addition{
+		at: at, template: template, action: EventTemplateCreated, field: "/id",
+	})
 }
 
 // Install is the request to install a template from a source. The Service keeps a digest of it for
@@ -41,8 +47,9 @@ type Install struct {
 	TemplateID string
 	// SourceName is the name of a registered source. Required.
 	SourceName string
-	// SourceScope is [ScopeServer], or [ScopePersonal] for a source of the caller, which only users
-	// have. "": ScopeServer. One name may exist in both scopes: no scope falls back to the other.
+	// SourceScope is [ScopeServer], or [ScopePersonal] for a source of the caller; those of a
+	// service account are its owner's. "": ScopeServer. One name may exist in both scopes: no scope
+	// falls back to the other. The caller needs no right to the source.
 	SourceScope Scope
 	// AliasID is the id to install the template under. Nil: TemplateID. With it, one template of a
 	// source can be installed more than once. Updates keep it.
@@ -55,8 +62,8 @@ type Install struct {
 	IdempotencyKey string
 }
 
-// Install installs a template from a source for the server. It refuses an id that is taken before
-// it fetches anything. It asks the source before the write's transaction, never an old copy. The
+// Install installs a template from a source. It refuses an id that is taken before it fetches
+// anything. It asks the source before the write's transaction, never an old copy. The
 // source's content meets the same checks as that of [Templates.Create], the host's check included.
 // A content that fails them is CodeSourceFailed.
 //
@@ -66,42 +73,49 @@ type Install struct {
 // install at once. Events: [EventTemplateInstalled], and [EventSourceFailing] or
 // [EventSourceRecovered] when the source begins to fail or answers again.
 //
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused,
-// CodeSourceFailed, CodeSourceTimeout.
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeLimit and
+// CodeUnauthenticated (as Create), CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Template, error) {
-	id, err := in.check()
+	if err := in.check(); err != nil {
+		return Template{}, err
+	}
+	at, err := s.admit(ctx, by, ActionTemplateInstall)
 	if err != nil {
 		return Template{}, err
 	}
-	if err := s.authorize(ctx, by, ActionTemplateAdmin); err != nil {
-		return Template{}, err
+	from := area{scope: ScopeServer}
+	if in.SourceScope == ScopePersonal {
+		if from, err = s.own(ctx, by, s.need(ActionTemplateInstall)); err != nil {
+			return Template{}, err
+		}
 	}
-	if in.SourceScope == ScopePersonal && by.Kind != KindUser {
-		return Template{}, noSource() // only users have sources of their own
-	}
-	request, err := s.repeatable(by, in.IdempotencyKey, "install", in, s.now())
+	// With its owner: another half, or an account that has another owner now, is another request.
+	request, err := s.repeatable(by, in.IdempotencyKey, "install"+at.owner, in, s.now())
 	if err != nil {
 		return Template{}, err
 	}
 	return once(ctx, request, func() (Template, error) {
-		return s.install(ctx, by, in, id, request)
+		return s.install(ctx, by, in, from.source(in.SourceName), addition{
+			at: at, action: EventTemplateInstalled, field: in.idField(), request: request,
+		})
 	})
 }
 
-// install carries out a checked request of an authorized caller. It reads the id from the store,
-// not from the cache, so that a taken id costs no request to the source. The commit checks the id
-// once more.
+// install carries out a checked request of an authorized caller; add lacks the template. It reads
+// the id from the store, not from the cache, so that a taken id costs no request to the source. The
+// commit checks the id once more.
 func (s *Templates) install(
-	ctx context.Context, by Principal, in Install, id string, request repeatable,
+	ctx context.Context, by Principal, in Install, source SourceKey, add addition,
 ) (Template, error) {
-	up, err := s.upstream(ctx, in.source(by))
+	up, err := s.upstream(ctx, source)
 	if errors.Is(err, ErrNotFound) {
 		return Template{}, noSource()
 	} else if err != nil {
 		return Template{}, err
 	}
-	if _, err := s.storedTemplate(ctx, id); err == nil {
-		return Template{}, templateTaken(in.idField())
+	key := add.at.template(in.id())
+	if _, err := s.storedTemplate(ctx, key); err == nil {
+		return Template{}, templateTaken(add.field)
 	} else if ErrorCode(err) != CodeNotFound {
 		return Template{}, err
 	}
@@ -109,18 +123,18 @@ func (s *Templates) install(
 	if err != nil {
 		return Template{}, err
 	}
-	template := Template{TemplateKey: serverTemplate(id), Version: 1, InstalledAt: s.now()}
+	template := Template{TemplateKey: key, Version: 1, InstalledAt: s.now()}
 	template.Content = content
 	origin := Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}
 	template.originate(origin, content)
 	template.UpdatedAt = template.InstalledAt
-	return s.addTemplate(ctx, by, template, EventTemplateInstalled, in.idField(), request)
+	add.template = template
+	return s.addTemplate(ctx, by, add)
 }
 
-// check validates the request and returns the id to install under. TemplateID and SourceName are
-// only looked up: an API key pasted there finds nothing. AliasID is stored, so it is checked as the
-// id of a new template.
-func (in Install) check() (id string, err error) {
+// check validates the request. TemplateID and SourceName are only looked up: an API key pasted
+// there finds nothing. AliasID is stored, so it is checked as the id of a new template.
+func (in Install) check() error {
 	var c checker
 	c.lookup("template_id", in.TemplateID)
 	if in.SourceName == "" {
@@ -132,20 +146,18 @@ func (in Install) check() (id string, err error) {
 		c.add("/source_scope", `must be "server" or "personal"`)
 	}
 	c.idempotencyKey(in.IdempotencyKey)
-	if in.AliasID == nil {
-		return in.TemplateID, c.err()
+	if in.AliasID != nil {
+		c.id("/alias_id", *in.AliasID)
 	}
-	c.id("/alias_id", *in.AliasID)
-	return *in.AliasID, c.err()
+	return c.err()
 }
 
-// source returns the key of the request's source. A personal source belongs to the caller: no
-// request can name a source of another user.
-func (in Install) source(by Principal) SourceKey {
-	if in.SourceScope == ScopePersonal {
-		return SourceKey{Scope: ScopePersonal, Owner: by.ID, Name: in.SourceName}
+// id returns the id to install under.
+func (in Install) id() string {
+	if in.AliasID != nil {
+		return *in.AliasID
 	}
-	return SourceKey{Scope: ScopeServer, Name: in.SourceName}
+	return in.TemplateID
 }
 
 // idField returns the field in which the caller chose the id, for errors about it.
@@ -156,29 +168,50 @@ func (in Install) idField() string {
 	return "template_id"
 }
 
+// addition is a template to add to an area.
+type addition struct {
+	at       area
+	template Template
+	action   EventAction
+	field    string // the input field in which the caller chose the id
+	request  repeatable
+}
+
 // addTemplate stores a new template and records it as the answer to the request, in one
-// transaction. field is the input field in which the caller chose the id. The answer is encoded
-// before the commit, so that a template is never stored without its answer.
+// transaction. The answer is encoded before the commit, so that a template is never stored without
+// its answer.
 func (s *Templates) addTemplate(
-	ctx context.Context, by Principal, template Template,
-	action EventAction, field string, request repeatable,
+	ctx context.Context, by Principal, add addition,
 ) (Template, error) {
-	answer, err := request.answer(template)
+	template := add.template
+	answer, err := add.request.answer(template)
 	if err != nil {
 		return Template{}, err
 	}
-	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, answer: answer, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(template.InstalledAt, action, template.Target()),
-			tx.CreateTemplate(ctx, template)
-	}})
+	err = s.commit(ctx, change{
+		by: by, begin: s.changesTemplates, answer: answer, lock: add.at.roomForTemplate(),
+		write: func(ctx context.Context, tx Store) ([]Event, error) {
+			return happened(template.InstalledAt, add.action, template.Target()),
+				tx.CreateTemplate(ctx, template)
+		},
+	})
 	if errors.Is(err, ErrExists) {
-		return Template{}, templateTaken(field)
+		return Template{}, templateTaken(add.field)
 	} else if err != nil {
 		return Template{}, fault("add template", err)
 	}
 	return template, nil
+}
+
+// roomForTemplate returns the lock of a change that adds a template to the area.
+func (a area) roomForTemplate() func(ctx context.Context, tx Store) error {
+	last := TemplatePage{Scope: a.scope, Owner: a.owner}
+	last.Skip, last.Limit = MaxPersonalTemplates-1, 1
+	most := fmt.Sprintf("%d templates", MaxPersonalTemplates)
+	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
+		found, err := tx.Templates(ctx, last)
+		return len(found) > 0, err
+	})
 }
 
 // templateTaken names the field, not the id: the caller knows it, and an id may be an API key

@@ -15,9 +15,9 @@ import (
 // keptTemplates is the default of Config.Templates.Cached.
 const keptTemplates = 32 << 20
 
-// templateReader reads the server's templates, from memory when it can. In a transaction of the
-// host nothing is kept, so each call reads the store: the cache must not show what is not
-// committed.
+// templateReader reads templates, those of the server from memory when it can. The reader of the
+// personal half keeps nothing, so each call reads the store. So does that of a transaction of the
+// host: the cache must not show what is not committed.
 type templateReader struct {
 	*base
 	kept   *shelf.Shelf[keptTemplate] // nil: nothing is kept
@@ -42,7 +42,7 @@ func newTemplateReader(b *base, room int) *templateReader {
 		s.follow() // not before the first look at the store, which is a reset
 	})
 	b.onChange(func(changed Target, generation int64) {
-		if changed.Kind == TargetTemplate {
+		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
 			s.kept.Changed(generation)
 		}
 	})
@@ -105,7 +105,7 @@ func (s *templateReader) copiedTemplate(
 	if whole := row.whole.Load(); whole != nil {
 		return *whole, nil
 	}
-	t, err := s.storedTemplate(ctx, id)
+	t, err := s.storedTemplate(ctx, row.TemplateKey)
 	if err == nil && row.same(&t) {
 		row.complete(t, &s.left)
 	}
@@ -142,7 +142,7 @@ func (s storedRows) Changes(ctx context.Context, since int64) (shelf.Changes, er
 }
 
 func (s storedRows) Row(ctx context.Context, id string) (*keptTemplate, error) {
-	t, err := s.store.Template(ctx, serverTemplate(id))
+	t, err := s.store.Template(ctx, area{scope: ScopeServer}.template(id))
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	} else if err != nil {
@@ -155,7 +155,7 @@ func (s storedRows) Row(ctx context.Context, id string) (*keptTemplate, error) {
 
 func (s storedRows) Rows(ctx context.Context) iter.Seq2[*keptTemplate, error] {
 	return func(yield func(*keptTemplate, error) bool) {
-		for t, err := range s.storedTemplates(ctx, TemplateQuery{}) {
+		for t, err := range s.storedTemplates(ctx, area{scope: ScopeServer}, TemplateQuery{}) {
 			if !yield(keep(t), err) {
 				return
 			}
@@ -284,29 +284,28 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 	}
 }
 
-// storedTemplate reads a template of the server from the store, with its base. What it returns
-// counts as shown: no older list may follow. Errors: CodeNotFound and faults of the
-// store.
-func (s *templateReader) storedTemplate(ctx context.Context, id string) (Template, error) {
-	template, err := s.store.Template(ctx, serverTemplate(id))
+// storedTemplate reads a template from the store, with its base. What it returns counts as shown:
+// no older list may follow. Errors: CodeNotFound and faults of the store.
+func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (Template, error) {
+	template, err := s.store.Template(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		s.shown(id, nil)
+		s.shown(key.ID, nil)
 		return Template{}, noTemplate()
 	case err != nil:
 		return Template{}, fault("read template", err)
 	}
-	s.shown(id, &template)
+	s.shown(key.ID, &template)
 	return template, nil
 }
 
-// storedTemplates lists templates of the server from the store. The store leaves out query.Skip
+// storedTemplates lists templates of an area from the store. The store leaves out query.Skip
 // rows of the first chunk alone; the later chunks start after a row. A chunk may be short, because
 // stores limit its bytes. The list in memory is in doubt after each chunk: the caller may show it.
 func (s *templateReader) storedTemplates(
-	ctx context.Context, query TemplateQuery,
+	ctx context.Context, at area, query TemplateQuery,
 ) iter.Seq2[Template, error] {
-	page := TemplatePage{Scope: ScopeServer, TemplateQuery: query}
+	page := TemplatePage{Scope: at.scope, Owner: at.owner, TemplateQuery: query}
 	page.Limit = chunkOf(query.Limit)
 	return upTo(query.Limit, list(ctx, "list templates", anyLength,
 		func() error { return nil },

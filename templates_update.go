@@ -119,53 +119,6 @@ type Update struct {
 	Template         Template // with its base; the caller owns it
 }
 
-// CheckUpdate asks a template's source whether its content differs from the installed content. A
-// template made by hand, or gone from its source, has no update. CheckUpdate reads the template
-// from the store and never uses an old copy of the source. It changes no template; the first
-// failure of a source, and its next answer, are events. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (the template, or its source: the message names it), CodeSourceMoved,
-// CodeSourceFailed, CodeSourceTimeout.
-func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
-	template, err := s.template(ctx, by, id)
-	if err != nil || template.Origin == nil {
-		return UpdateCheck{}, err
-	}
-	origin := template.Origin
-	result := UpdateCheck{CurrentRevision: &origin.Revision, Source: &origin.Source}
-	up, err := s.originUpstream(ctx, origin)
-	if err != nil {
-		return UpdateCheck{}, err
-	}
-	_, revision, err := s.fetch(ctx, by, up, origin.ID)
-	if ErrorCode(err) == CodeNotFound {
-		return result, nil
-	} else if err != nil {
-		return UpdateCheck{}, err
-	}
-	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision
-	return result, nil
-}
-
-// latest returns an installed template and what its source offers now. For a template made by hand
-// it returns CodeInvalid: a caller asked for something that it can never have.
-func (s *Templates) latest(
-	ctx context.Context, by Principal, id string,
-) (template Template, content Content, revision string, err error) {
-	if template, err = s.template(ctx, by, id); err != nil {
-		return template, content, "", err
-	}
-	if template.Origin == nil {
-		return template, content, "", Invalid("template_id",
-			"names a template that was created by hand: it has no source")
-	}
-	up, err := s.originUpstream(ctx, template.Origin)
-	if err != nil {
-		return template, content, "", err
-	}
-	content, revision, err = s.fetch(ctx, by, up, template.Origin.ID)
-	return template, content, revision, err
-}
-
 // Update brings a template to the content that its source has now. While the source has not
 // changed, Update keeps local edits. When the source has changed, in.LocalEdits decides about local
 // edits. If in.Resolution is set, it decides in both cases. Update compares and merges contents
@@ -193,7 +146,7 @@ func (s *Templates) Update(
 	if err != nil {
 		return Update{}, err
 	}
-	template, content, revision, err := s.latest(ctx, by, id)
+	template, content, revision, err := s.latest(ctx, by, ActionTemplateInstall, id)
 	if err != nil {
 		return Update{}, err
 	}
@@ -228,7 +181,7 @@ func (s *Templates) updater(
 	if in.Content == nil {
 		return u, nil
 	}
-	if err := s.authorizeTemplate(ctx, by, id); err != nil {
+	if _, err := s.admitTo(ctx, by, ActionTemplateInstall, id); err != nil {
 		return nil, err
 	}
 	var c checker
@@ -248,7 +201,7 @@ func (s *Templates) update(
 	err := errStale // for the first try
 	for try := 0; try < maxPlans && errors.Is(err, errStale); try++ {
 		if try > 0 {
-			if template, err = s.storedTemplate(ctx, template.ID); err != nil {
+			if template, err = s.storedTemplate(ctx, template.TemplateKey); err != nil {
 				return Update{}, err
 			}
 		}

@@ -39,7 +39,7 @@ func newAuditLog(b *testing.B, e engine) *auditLog {
 		SELECT n.i, '00000000-0000-7000-8000-' || substr('00000000000' || n.i, length('00000000000' || n.i) - 11),
 		%[1]d + n.i * %[2]d - (n.i %% 3 / 2) * 20000000, 'user', 'u-' || n.i %% %[3]d, '', 'api_key.issued',
 		'api_key', 'k-' || n.i * 7919 %% %[4]d, '', '', 'user', 'holder', {hash}, {hash},
-		%[1]d + ((n.i - 1) / 2048 * 2048 + 1) * %[2]d - 20000000, %[1]d + n.i * %[2]d FROM (SELECT CAST(i AS BIGINT) AS i FROM {n}) n`,
+		%[1]d + ((n.i - 1) / 2048 * 2048 + 1) * %[2]d - 20000000, %[1]d + n.i * %[2]d, '', '' FROM (SELECT CAST(i AS BIGINT) AS i FROM {n}) n`,
 		auditBegan, step, auditActors, auditTargets))
 	_, failed := s.bare.write.Exec(s.settle)
 	if err := errors.Join(err, failed); err != nil {

@@ -191,17 +191,17 @@ func BenchmarkMember(b *testing.B) {
 					b.Fatal(err)
 				}
 				const add, remove = `INSERT INTO svc_group_members (group_id, user_id) VALUES ($1, $2)`, `DELETE FROM svc_group_members WHERE group_id = $1 AND user_id = $2`
-				access := p.service.Access
+				groups := p.service.Groups
 				compare(b, side{name: "floor", call: func() error {
 					if err := changeMember(b.Context(), p.bare, add, "g", last); err != nil {
 						return err
 					}
 					return changeMember(b.Context(), p.bare, remove, "g", last)
 				}}, side{name: "service", call: func() error {
-					if err := access.AddMembers(b.Context(), svc.Host, "g", last); err != nil {
+					if err := groups.AddMembers(b.Context(), svc.Host, "g", last); err != nil {
 						return err
 					}
-					return access.RemoveMembers(b.Context(), svc.Host, "g", last)
+					return groups.RemoveMembers(b.Context(), svc.Host, "g", last)
 				}})
 			})
 		}

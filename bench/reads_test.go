@@ -66,8 +66,14 @@ func reads(ctx context.Context, s *site) ([]pair, error) {
 // unmeasured lists the reading endpoints that are not measured here, and the audit log, which the
 // interface keeps only where it is requested.
 var unmeasured = []string{
-	"/admin/template-sources/{name}/templates", "/admin/source-templates",
+	"/admin/template-sources/{name}/templates", "/admin/source-templates", "/admin/api-keys", "/admin/access-bundle",
 	"/admin/templates/{template_id}/check-update", "/admin/templates/{template_id}/diff", "/admin/events",
+	"/users", "/users/{user_id}", "/users/{user_id}/channels", "/groups", "/groups/{group_id}", "/groups/{group_id}/members",
+	"/policies", "/policies/{policy_id}", "/policy-attachments", "/banks/{bank_id}/policy", "/me",
+	"/service-accounts", "/service-accounts/{sa_id}", "/service-accounts/{sa_id}/keys",
+	"/me/service-accounts", "/me/service-accounts/{sa_id}", "/me/service-accounts/{sa_id}/keys",
+	"/me/template-sources", "/me/template-sources/{name}/templates", "/me/source-templates", "/me/templates", "/me/templates/{template_id}",
+	"/me/templates/{template_id}/check-update", "/me/templates/{template_id}/diff", "/me/templates/{template_id}/history",
 }
 
 // reader prepares a site for reading, and returns the key of a user who may read everything.

@@ -9,21 +9,33 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// atKeys returns a request below the keys of a holder: a user, or the caller ([svc.Me]). method and
-// rest are those of the route.
+// atKeys returns a request below the keys of a holder: a user or a service account, the caller
+// ([svc.Me]) or one of its service accounts ([svc.MyAccount]). method and rest are those of the
+// route.
 func atKeys(method string, holder svc.Identity, rest string, ids ...string) request {
+	path := ""
 	switch {
 	case holder == svc.Me:
 		return at(method+" /me/api-keys"+rest, ids...)
 	case holder.Kind == svc.KindUser:
-		path := method + " /users/{user_id}/api-keys" + rest
-		return at(path, append([]string{holder.ID}, ids...)...)
+		path = "/users/{user_id}/api-keys"
+	case holder.Kind == svc.KindServiceAccount:
+		path = "/service-accounts/{sa_id}/keys"
+	case holder == svc.MyAccount(holder.ID):
+		path = "/me/service-accounts/{sa_id}/keys"
+	default:
+		return request{wrong: svc.Invalid("kind", "must be a user or a service account")}
 	}
-	return request{wrong: svc.Invalid("kind", "must be a user or the caller")}
+	return at(method+" "+path+rest, append([]string{holder.ID}, ids...)...)
 }
 
-// List lists the keys of a holder that are not revoked, newest first: of a user, or of the caller
-// ([svc.Me]). It reads row by row, as [Templates.List] does. Errors: CodeInvalid, CodeForbidden.
+// List lists the keys of a holder that are not revoked, newest first. A holder is a user, a service
+// account, the caller ([svc.Me]) or one of its service accounts ([svc.MyAccount]). List reads row
+// by row, as [Templates.List] does. Errors: CodeInvalid, CodeForbidden, CodeNotFound (a service
+// account).
+//
+// [svc.AllHolders] stands for all users and service accounts. Only with it may the query have an
+// ExpireBefore or an UnusedSince.
 //
 // The interface does not show all fields of a key. So Hash, Pepper, Seal and RevokedAt are zero in
 // every key that the Client returns. In keys of the caller, Holder is zero as well.
@@ -34,12 +46,20 @@ func (c *Keys) List(
 	if at := query.AfterTime; !at.IsZero() {
 		after = at.UTC().Format(wire.TimeFormat)
 	}
-	r := atKeys("GET", holder, "").where("view", "full").part(query.Limit, after, query.AfterID)
+	before, since := optionalInstant(query.ExpireBefore), optionalInstant(query.UnusedSince)
+	if holder == svc.AllHolders {
+		r := at("GET /admin/api-keys").where("expires_before", before, "unused_since", since)
+		return list(ctx, c.conn, r.part(query.Limit, after, query.AfterID), "", heldKey)
+	}
+	// The server refuses the last two, which only the list of all holders has.
+	r := atKeys("GET", holder, "").where(
+		"view", "full", "expires_before", before, "unused_since", since)
+	r = r.part(query.Limit, after, query.AfterID)
 	return list(ctx, c.conn, r, "", keyOf(known(holder)))
 }
 
-// Issue issues a key for a user or the caller ([svc.Me]). Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound, CodeLimit, CodeKeyReused.
+// Issue issues a key for a holder. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeLimit,
+// CodeKeyReused.
 func (c *Keys) Issue(
 	ctx context.Context, holder svc.Identity, in svc.NewAPIKey,
 ) (svc.IssuedKey, error) {
@@ -47,8 +67,8 @@ func (c *Keys) Issue(
 	return call(ctx, c.conn, r.repeatable(in.IdempotencyKey), issuedTo(known(holder)))
 }
 
-// Patch changes some fields of a key of a user or the caller ([svc.Me]). Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (also for a key of another holder), CodeChanged.
+// Patch changes some fields of a key of a holder. Errors: CodeInvalid, CodeForbidden, CodeNotFound
+// (also for a key of another holder), CodeChanged.
 func (c *Keys) Patch(
 	ctx context.Context, holder svc.Identity, id string, patch svc.APIKeyPatch,
 ) (svc.APIKey, error) {
@@ -56,9 +76,9 @@ func (c *Keys) Patch(
 	return call(ctx, c.conn, r, keyOf(known(holder)))
 }
 
-// Rotate issues the successor of a key of a user or the caller ([svc.Me]). The server accepts the
-// old key for overlap more: whole seconds, 0 to [svc.MaxKeyOverlap]. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (also for a key of another holder), CodeLimit.
+// Rotate issues the successor of a key of a holder. The server accepts the old key for overlap
+// more: whole seconds, 0 to [svc.MaxKeyOverlap]. Errors: CodeInvalid, CodeForbidden, CodeNotFound
+// (also for a key of another holder), CodeLimit.
 func (c *Keys) Rotate(
 	ctx context.Context, holder svc.Identity, id string, overlap time.Duration,
 ) (svc.IssuedKey, error) {
@@ -71,23 +91,25 @@ func (c *Keys) Rotate(
 	return call(ctx, c.conn, r, issuedTo(known(holder)))
 }
 
-// Revoke revokes a key of a user or the caller ([svc.Me]). After it returns, the server no longer
-// accepts the key. Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for a key of another
-// holder).
+// Revoke revokes a key of a holder. After it returns, the server no longer accepts the key. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound (also for a key of another holder).
 func (c *Keys) Revoke(ctx context.Context, holder svc.Identity, id string) error {
 	return c.do(ctx, atKeys("DELETE", holder, "/{key_id}", id))
 }
 
-// RevokeAll revokes all keys of a user or the caller ([svc.Me]), including the key that
-// authenticates the call. A holder without keys is no error. Errors: CodeInvalid, CodeForbidden.
+// RevokeAll revokes all keys of a holder, including the key that authenticates the call. A holder
+// without keys is no error. Errors: CodeInvalid, CodeForbidden.
 func (c *Keys) RevokeAll(ctx context.Context, holder svc.Identity) error {
 	return c.do(ctx, atKeys("DELETE", holder, ""))
 }
 
 // known returns the holder of a key as the Client knows it: it does not know the caller's id.
 func known(holder svc.Identity) svc.Identity {
-	if holder == svc.Me {
+	switch holder {
+	case svc.Me:
 		return svc.Identity{}
+	case svc.MyAccount(holder.ID):
+		return svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}
 	}
 	return holder
 }
@@ -126,6 +148,11 @@ func keyOf(holder svc.Identity) func(wire.FullAPIKey) svc.APIKey {
 			LastUsedAt: orZero(in.LastUsedAt), ScopingPolicyID: orZero(in.ScopingPolicyID),
 		}
 	}
+}
+
+// heldKey reads a key with its holder.
+func heldKey(in wire.HeldAPIKey) svc.APIKey {
+	return keyOf(identity(in.Holder))(in.FullAPIKey)
 }
 
 // issuedTo returns the reader of a holder's new key.

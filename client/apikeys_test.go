@@ -12,6 +12,7 @@ import (
 
 // keyring are the methods for keys, of a user or of the caller.
 type keyring struct {
+	of        svc.Identity
 	holder    svc.Identity // as the interface tells it
 	list      func() iter.Seq2[svc.APIKey, error]
 	issue     func(svc.NewAPIKey) (svc.IssuedKey, error)
@@ -21,53 +22,41 @@ type keyring struct {
 	revokeAll func() error
 }
 
-// keyrings calls test with the keys of alice, by an administrator and by herself.
+// keyrings calls test with the keys of each kind of holder.
 func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
-	t.Run("of a user", func(t *testing.T) {
-		s, ctx := newSite(t), t.Context()
-		c := s.client
-		test(is.New(t), s, keyring{
-			alice,
-			func() iter.Seq2[svc.APIKey, error] {
-				return c.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})
-			},
-			func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-				return c.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in)
-			},
-			func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) {
-				return c.Keys.Patch(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id, patch)
-			},
-			func(id string, overlap time.Duration) (svc.IssuedKey, error) {
-				return c.Keys.Rotate(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id, overlap)
-			},
-			func(id string) error { return c.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, id) },
-			func() error { return c.Keys.RevokeAll(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}) },
+	robot := svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
+	for name, h := range map[string]struct {
+		by             svc.Secret
+		of, named, has svc.Identity // has: as the interface tells it
+	}{
+		"of a user":            {token, alice, alice, alice},
+		"my own":               {"session-of-alice", alice, svc.Me, svc.Identity{}},
+		"of a service account": {token, robot, robot, robot},
+		"of one of mine":       {"session-of-owner", robot, svc.MyAccount("robot"), robot},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, ctx := newSite(t), t.Context()
+			c := s.client.As(h.by).Keys
+			test(is.New(t), s, keyring{
+				h.of, h.has,
+				func() iter.Seq2[svc.APIKey, error] { return c.List(ctx, h.named, svc.KeyQuery{}) },
+				func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.Issue(ctx, h.named, in) },
+				func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) { return c.Patch(ctx, h.named, id, patch) },
+				func(id string, overlap time.Duration) (svc.IssuedKey, error) {
+					return c.Rotate(ctx, h.named, id, overlap)
+				},
+				func(id string) error { return c.Revoke(ctx, h.named, id) },
+				func() error { return c.RevokeAll(ctx, h.named) },
+			})
 		})
-	})
-	t.Run("my own", func(t *testing.T) {
-		s, ctx := newSite(t), t.Context()
-		c := s.client.As("session-of-alice")
-		test(is.New(t), s, keyring{
-			svc.Identity{},
-			func() iter.Seq2[svc.APIKey, error] { return c.Keys.List(ctx, svc.Me, svc.KeyQuery{}) },
-			func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.Keys.Issue(ctx, svc.Me, in) },
-			func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) {
-				return c.Keys.Patch(ctx, svc.Me, id, patch)
-			},
-			func(id string, overlap time.Duration) (svc.IssuedKey, error) {
-				return c.Keys.Rotate(ctx, svc.Me, id, overlap)
-			},
-			func(id string) error { return c.Keys.Revoke(ctx, svc.Me, id) },
-			func() error { return c.Keys.RevokeAll(ctx, svc.Me) },
-		})
-	})
+	}
 }
 
-// keys are those of alice, as the interface tells them.
+// keys are those of a holder, as the interface tells them.
 func (s *site) keys(k keyring) []svc.APIKey {
 	s.t.Helper()
 	list := []svc.APIKey{}
-	for _, key := range must(all(s.Keys.List(s.t.Context(), svc.Host, alice, svc.KeyQuery{}))) {
+	for _, key := range must(all(s.Keys.List(s.t.Context(), svc.Host, k.of, svc.KeyQuery{}))) {
 		key.Hash, key.Pepper, key.Seal, key.Holder = nil, "", nil, k.holder
 		list = append(list, key)
 	}

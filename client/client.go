@@ -85,28 +85,80 @@ type Config struct {
 
 // Client calls the interface with one token. Build it with [New]. It is safe for concurrent use.
 type Client struct {
-	Templates *Templates
+	Templates *Templates // those of the server
 	Sources   *Sources
-	Keys      *Keys
-	Policies  *Policies
-	Audit     *Audit
+	// MyTemplates and MySources are those of the caller; a service account has those of its owner.
+	MyTemplates *Templates
+	MySources   *Sources
+
+	Keys     *Keys
+	Access   *Access
+	Policies *Policies
+	Audit    *Audit
+	Users    *Users
+	Groups   *Groups
+	Banks    *Banks
+	// ServiceAccounts has the service accounts of all users, MyServiceAccounts the caller's own.
+	ServiceAccounts, MyServiceAccounts *ServiceAccounts
 
 	*conn
 }
 
 // The nouns of the interface, as those of [svc.Service].
 type (
-	// Templates is the server's catalogue of templates.
-	Templates struct{ *conn }
-	// Sources are the server's trusted marketplace sources.
-	Sources struct{ *conn }
+	// Templates is the catalogue of templates of one half: of the server, or of the caller.
+	Templates struct {
+		*conn
+		half
+	}
+	// Sources are the trusted marketplace sources of one half: of the server, or of the caller.
+	Sources struct {
+		*conn
+		half
+	}
 	// Keys issues, lists, changes and revokes API keys.
 	Keys struct{ *conn }
-	// Policies answers questions about access.
+	// Access writes and reads the rows that decide access as a whole.
+	Access struct{ *conn }
+	// Policies manages access policies and answers questions about access.
 	Policies struct{ *conn }
 	// Audit lists the events that the server keeps.
 	Audit struct{ *conn }
+	// Users manages users, and the senders that are mapped to them.
+	Users struct{ *conn }
+	// Groups manages groups and their members.
+	Groups struct{ *conn }
+	// ServiceAccounts manages the service accounts of all users, or the caller's own.
+	ServiceAccounts struct {
+		*conn
+		half
+	}
+	// Banks manages the policies of banks, and makes banks where the server can.
+	Banks struct{ *conn }
 )
+
+// half is one of the halves of a noun, as the beginning of its paths.
+type half string
+
+const (
+	server   half = "/admin"
+	personal half = "/me"
+	all      half = "" // service accounts of all users
+)
+
+// at returns a request of a route, whose path begins behind that of the half.
+func (h half) at(route string, ids ...string) request {
+	method, path, _ := strings.Cut(route, " ")
+	return at(method+" "+string(h)+path, ids...)
+}
+
+// scope returns the scope of the half's sources.
+func (h half) scope() string {
+	if h == personal {
+		return string(svc.ScopePersonal)
+	}
+	return string(svc.ScopeServer)
+}
 
 // conn sends requests with one token.
 type conn struct {
@@ -119,7 +171,14 @@ type conn struct {
 }
 
 func newClient(c *conn) *Client {
-	return &Client{&Templates{c}, &Sources{c}, &Keys{c}, &Policies{c}, &Audit{c}, c}
+	return &Client{
+		Templates: &Templates{c, server}, Sources: &Sources{c, server},
+		MyTemplates: &Templates{c, personal}, MySources: &Sources{c, personal},
+		Keys: &Keys{c}, Access: &Access{c}, Policies: &Policies{c}, Audit: &Audit{c},
+		Users: &Users{c}, Groups: &Groups{c}, Banks: &Banks{c},
+		ServiceAccounts: &ServiceAccounts{c, all}, MyServiceAccounts: &ServiceAccounts{c, personal},
+		conn: c,
+	}
 }
 
 // New returns a Client, or an error that names the wrong field. It does not contact the server.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"iter"
 	"strconv"
 	"time"
@@ -45,12 +46,13 @@ func optionalInstant(at time.Time) string {
 func auditRecord(in wire.Event) svc.AuditRecord {
 	t := in.Target
 	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
-		Time: in.Time.Time, Actor: identity(in.Actor.Identity), ActorKey: orZero(in.Actor.KeyID),
+		Time: in.Time, Actor: identity(in.Actor.Identity), ActorKey: orZero(in.Actor.KeyID),
 		Action: svc.EventAction(in.Action),
 		Target: svc.Target{
 			Kind: svc.TargetKind(t.Kind), ID: t.ID,
 			Scope: svc.Scope(orZero(t.Scope)), Owner: orZero(t.Owner),
 		},
+		Was: orNone(in.Was), Is: orNone(in.Is),
 	}}
 	if t.Holder != nil {
 		r.Target.Holder = identity(*t.Holder)
@@ -61,6 +63,14 @@ func auditRecord(in wire.Event) svc.AuditRecord {
 	}
 	r.Hash, _ = hex.DecodeString(in.Hash)
 	return r
+}
+
+// orNone returns a row of access; nil for null.
+func orNone(row json.RawMessage) json.RawMessage {
+	if string(row) == "null" {
+		return nil
+	}
+	return row
 }
 
 func identity(in wire.Identity) svc.Identity {

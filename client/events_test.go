@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -23,10 +25,20 @@ func TestAuditRecords(t *testing.T) {
 		s.tick()
 	}
 	must(s.Keys.RevokeAll(ctx, svc.Principal{Kind: svc.KindUser, ID: "alice"}, svc.Me))
+	is.NoErr(s.store.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
+		next := last
+		next.Number, next.Previous, next.Hash = last.Number+1, last.Hash, bytes.Repeat([]byte{1}, 32)
+		next.Actor, next.Action = svc.Host.As("ops").Identity(), svc.EventAccessWritten
+		next.Is = json.RawMessage(`{"b":9007199254740993,"id":"a<b>"}`)
+		after := next
+		after.Number, after.Previous = next.Number+1, next.Hash
+		after.Was, after.Is, after.Action = next.Is, nil, svc.EventAccessRemoved
+		return []svc.AuditRecord{next, after}
+	}))
 	whole := must(all(s.Audit.Records(ctx, svc.Host, svc.AuditQuery{})))
-	key := whole[1] // a revocation
+	key := whole[3] // a revocation
 	for _, filter := range []svc.AuditQuery{
-		{}, {ActorKind: svc.KindHost}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
+		{}, {ActorKind: svc.KindHost}, {ActorID: "ops"}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
 		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"}, {Limit: 2}, {Limit: 2000}, {Before: 4, Limit: 1},
 	} {
 		got, err := all(s.client.Audit.Records(ctx, filter))

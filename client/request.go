@@ -64,6 +64,17 @@ func (r request) part(limit int, after ...string) request {
 	return r
 }
 
+// rows returns the request for the part of a list that query asks for, after a position.
+func (r request) rows(query svc.RowQuery, after ...string) request {
+	if r.query == nil {
+		r = r.where()
+	}
+	if query.Skip != 0 {
+		r.wrong = svc.Invalid("skip", "must be 0: a server skips no rows")
+	}
+	return r.part(query.Limit, after...)
+}
+
 // match returns the request with the condition If-Match; no tags: without a condition.
 func (r request) match(tags []string) request {
 	if r.tags = tags; slices.Contains(tags, svc.AnyETag) {
@@ -95,8 +106,9 @@ func (r request) target() (string, error) {
 		}
 		id := ids[0]
 		segments[i], ids = url.PathEscape(id), ids[1:]
-		if problem := pathProblem(id); problem != "" {
-			wrong = append(wrong, svc.Invalid(strings.TrimSuffix(name, "}"), problem))
+		name = strings.TrimSuffix(name, "}")
+		if problem := pathProblem(name, id); problem != "" {
+			wrong = append(wrong, svc.Invalid(name, problem))
 		}
 	}
 	target := strings.Join(segments, "/")
@@ -107,14 +119,15 @@ func (r request) target() (string, error) {
 }
 
 // pathProblem says why an id cannot be sent in a path; "": it can. Such an id would lead to another
-// path, by itself or after a proxy has rewritten it. The server checks all other rules for ids.
-func pathProblem(id string) string {
+// path, by itself or after a proxy has rewritten it. The names of other systems may have slashes,
+// which are sent escaped. The server checks all other rules for ids.
+func pathProblem(name, id string) string {
 	switch {
 	case id == "":
 		return "must be 1 to 128 characters"
 	case id == "." || id == "..":
 		return `must not be "." or ".."`
-	case strings.ContainsAny(id, `/\`):
+	case strings.ContainsAny(id, `/\`) && name != "bank_id" && name != "sender_id":
 		return "must hold no slash or backslash"
 	}
 	return ""

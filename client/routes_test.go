@@ -14,7 +14,8 @@ import (
 )
 
 // Every route is called by a method of a noun, and every method calls exactly one: a method that
-// takes a holder or a question calls one for the caller and one for a user.
+// takes a holder or a question calls one for each kind of holder. Only a bundle is previewed and
+// written by one route.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	s := newSite(t)
 	called := map[string]string{}
@@ -31,7 +32,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 					t.Errorf("%s called %q", name, routes)
 					continue
 				}
-				if other := called[routes[0]]; other != "" {
+				if other := called[routes[0]]; other != "" && other+name != "Access.PreviewAccess.Write" {
 					t.Errorf("%s and %s call %s", other, name, routes[0])
 				}
 				called[routes[0]] = name
@@ -49,7 +50,13 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 func holders(method reflect.Method) []svc.Identity {
 	if method.Type.NumIn() > 2 {
 		switch method.Type.In(2) {
-		case reflect.TypeFor[svc.Identity](), reflect.TypeFor[svc.Question]():
+		case reflect.TypeFor[svc.Identity]():
+			all := []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}, {Kind: svc.KindServiceAccount, ID: "x"}, svc.MyAccount("x")}
+			if method.Name == "List" {
+				all = append(all, svc.AllHolders)
+			}
+			return all
+		case reflect.TypeFor[svc.Question]():
 			return []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}}
 		}
 	}
@@ -91,8 +98,8 @@ func fill(v reflect.Value) {
 		v.SetString("x")
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			if field.CanSet() && field.Kind() == reflect.String {
-				field.SetString("x")
+			if field.CanSet() {
+				fill(field)
 			}
 		}
 	}

@@ -180,15 +180,19 @@ func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template 
 	return must(s.Templates.Create(s.t.Context(), svc.Host, in))
 }
 
-// sessions is how the host knows people: "session-of-ID/anything". Its administrator may do everything.
+// sessions is how the host knows people: "session-of-ID/anything". Its administrator may do everything, and owner is alice with the
+// rights over service accounts of her own.
 func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	session, found := strings.CutPrefix(bearer, "session-of-")
 	if !found {
 		return svc.Principal{}, svc.ErrUnauthenticated
 	}
 	id, _, _ := strings.Cut(session, "/")
-	if id == admin.ID {
+	switch id {
+	case admin.ID:
 		return admin, nil
+	case "owner":
+		return svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"iam:service_accounts:*", "iam:service_account_keys:write"}}, nil
 	}
 	return svc.Principal{Kind: svc.KindUser, ID: id}, nil
 }

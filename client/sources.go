@@ -22,14 +22,14 @@ type Source struct {
 	UpdatedAt   time.Time
 }
 
-// List lists the server's sources by name. It reads row by row, as [Templates.List] does.
-// Errors: CodeForbidden.
+// List lists the sources by name. It reads row by row, as [Templates.List] does. Errors:
+// CodeForbidden.
 func (c *Sources) List(ctx context.Context) iter.Seq2[Source, error] {
-	return list(ctx, c.conn, at("GET /admin/template-sources").where("view", "full"), "", source)
+	return list(ctx, c.conn, c.at("GET /template-sources").where("view", "full"), "", source)
 }
 
 // Register registers a source that the server trusts. Errors: CodeInvalid, CodeForbidden,
-// CodeExists.
+// CodeExists, CodeLimit.
 func (c *Sources) Register(ctx context.Context, in svc.NewSource) (Source, error) {
 	body := wire.RegisterSource{
 		URL: in.URL, Alias: in.Alias, AuthToken: (*string)(in.AuthToken),
@@ -38,37 +38,38 @@ func (c *Sources) Register(ctx context.Context, in svc.NewSource) (Source, error
 	if in.SigningKey != nil {
 		body.SigningKey = new(base64.StdEncoding.EncodeToString(in.SigningKey))
 	}
-	return call(ctx, c.conn, at("POST /admin/template-sources").where("view", "full").with(body), source)
+	return call(ctx, c.conn, c.at("POST /template-sources").where("view", "full").with(body), source)
 }
 
-// Remove removes a source; the server no longer trusts it. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// Remove removes a source; the server no longer trusts it. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound.
 func (c *Sources) Remove(ctx context.Context, name string) error {
-	return c.do(ctx, at("DELETE /admin/template-sources/{name}", name))
+	return c.do(ctx, c.at("DELETE /template-sources/{name}", name))
 }
 
-// Browse lists what a source of the server offers and which of it is installed. The
-// interface does not show Index, ManifestFile and Manifest; they are zero. Lists are never nil.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
+// Browse lists what a source offers and which of it is installed. The interface does not show
+// Index, ManifestFile and Manifest; they are zero. Lists are never nil. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
 func (c *Sources) Browse(
 	ctx context.Context, name string, filter svc.CatalogFilter,
 ) (svc.SourceTemplates, error) {
-	r := at("GET /admin/template-sources/{name}/templates", name)
+	r := c.at("GET /template-sources/{name}/templates", name)
 	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
 	return call(ctx, c.conn, r, sourceTemplates)
 }
 
-// Search lists what all sources of the server offer, sorted by the name of the source. A
-// source that cannot be listed has a Problem. Errors: CodeInvalid, CodeForbidden.
+// Search lists what all sources of the half offer, sorted by the name of the source. A source that
+// cannot be listed has a Problem. The interface does not show the owners of sources; they are "".
+// Errors: CodeInvalid, CodeForbidden.
 func (c *Sources) Search(
 	ctx context.Context, filter svc.CatalogFilter,
 ) ([]svc.SourceListing, error) {
-	r := at("GET /admin/source-templates")
+	r := c.at("GET /source-templates")
 	r = r.where("category", filter.Category, "tag", filter.Tag, "q", filter.Text)
 	return call(ctx, c.conn, r, func(in wire.SourceListings) []svc.SourceListing {
 		return wire.Each(in.Sources, func(one wire.SourceListing) svc.SourceListing {
 			return svc.SourceListing{
-				Source:          svc.SourceKey{Scope: svc.ScopeServer, Name: one.SourceName},
+				Source:          sourceKey(c.scope(), one.SourceName),
 				SourceTemplates: sourceTemplates(one.SourceTemplates),
 				Problem:         orZero(one.Problem),
 			}
@@ -76,10 +77,10 @@ func (c *Sources) Search(
 	})
 }
 
-// Rebind binds the templates that came from a source with this name to its present address.
-// It returns the ids of these templates. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Rebind binds the templates that came from a source with this name to its present address. It
+// returns the ids of these templates. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (c *Sources) Rebind(ctx context.Context, name string) ([]string, error) {
-	r := at("POST /admin/template-sources/{name}/rebind", name)
+	r := c.at("POST /template-sources/{name}/rebind", name)
 	return call(ctx, c.conn, r, func(in wire.Rebound) []string { return in.TemplateIDs })
 }
 

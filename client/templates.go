@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// List lists the server's templates that match a query, sorted by name, then id. It reads row
+// List lists the templates that match a query, sorted by name, then id. It reads row
 // by row, so the list need not fit into memory. Each range over it sends a request; leaving the
 // loop early ends the request. An error is the last thing yielded. Errors: CodeInvalid (also for a
 // Skip, which the interface does not have), CodeForbidden.
@@ -20,7 +20,7 @@ import (
 func (c *Templates) List(
 	ctx context.Context, query svc.TemplateQuery,
 ) iter.Seq2[svc.Template, error] {
-	r := at("GET /admin/templates").where("category", query.Category, "tag", query.Tag)
+	r := c.at("GET /templates").where("category", query.Category, "tag", query.Tag)
 	if query.Skip != 0 {
 		r.wrong = svc.Invalid("skip", "must be 0: a server skips no rows")
 	}
@@ -28,23 +28,21 @@ func (c *Templates) List(
 		"templates", template)
 }
 
-// Read returns a template of the server. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Read returns a template. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (c *Templates) Read(ctx context.Context, id string) (svc.Template, error) {
-	return call(ctx, c.conn, at("GET /admin/templates/{template_id}", id), template)
+	return call(ctx, c.conn, c.at("GET /templates/{template_id}", id), template)
 }
 
-// Create creates a template of the server by hand. Errors: CodeInvalid, CodeForbidden,
-// CodeExists.
+// Create creates a template by hand. Errors: CodeInvalid, CodeForbidden, CodeExists, CodeLimit.
 func (c *Templates) Create(ctx context.Context, in svc.NewTemplate) (svc.Template, error) {
-	return call(ctx, c.conn, at("POST /admin/templates").with(wire.CreateTemplate{
+	return call(ctx, c.conn, c.at("POST /templates").with(wire.CreateTemplate{
 		ID: in.ID, Name: in.Name, Manifest: in.Manifest, Description: in.Description,
 		Category: in.Category, Integrations: in.Integrations, Tags: in.Tags,
 	}), template)
 }
 
-// Patch changes some fields of a template of the server. With ifMatch, it changes the
-// template only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound,
-// CodePrecondition, CodeChanged.
+// Patch changes some fields of a template. With ifMatch, it changes the template only if it has one
+// of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeChanged.
 func (c *Templates) Patch(
 	ctx context.Context, id string, patch svc.TemplatePatch, ifMatch ...string,
 ) (svc.Template, error) {
@@ -56,25 +54,24 @@ func (c *Templates) Patch(
 	if patch.Manifest != nil {
 		body.Manifest = optional(&patch.Manifest)
 	}
-	r := at("PATCH /admin/templates/{template_id}", id).with(body).match(ifMatch)
+	r := c.at("PATCH /templates/{template_id}", id).with(body).match(ifMatch)
 	return call(ctx, c.conn, r, template)
 }
 
-// Delete deletes a template of the server. With ifMatch, it deletes the template only if it
-// has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// Delete deletes a template. With ifMatch, it deletes the template only if it has one of these
+// ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (c *Templates) Delete(ctx context.Context, id string, ifMatch ...string) error {
-	return c.do(ctx, at("DELETE /admin/templates/{template_id}", id).match(ifMatch))
+	return c.do(ctx, c.at("DELETE /templates/{template_id}", id).match(ifMatch))
 }
 
-// Install installs a template from a source for the server. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (source or template), CodeExists, CodeKeyReused, CodeSourceFailed,
-// CodeSourceTimeout.
+// Install installs a template from a source. Errors: CodeInvalid, CodeForbidden, CodeNotFound
+// (source or template), CodeExists, CodeLimit, CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
 func (c *Templates) Install(ctx context.Context, in svc.Install) (svc.Template, error) {
 	body := wire.InstallTemplate{SourceName: in.SourceName, AliasID: in.AliasID}
 	if in.SourceScope != "" {
 		body.SourceScope = (*string)(&in.SourceScope)
 	}
-	r := at("POST /admin/templates/{template_id}/install", in.TemplateID).with(body)
+	r := c.at("POST /templates/{template_id}/install", in.TemplateID).with(body)
 	return call(ctx, c.conn, r.repeatable(in.IdempotencyKey), template)
 }
 
@@ -83,7 +80,7 @@ func (c *Templates) Install(ctx context.Context, in svc.Install) (svc.Template, 
 // CodeForbidden, CodeNotFound (template or source), CodeSourceMoved, CodeSourceFailed,
 // CodeSourceTimeout.
 func (c *Templates) CheckUpdate(ctx context.Context, id string) (svc.UpdateCheck, error) {
-	return call(ctx, c.conn, at("GET /admin/templates/{template_id}/check-update", id), updateCheckOf)
+	return call(ctx, c.conn, c.at("GET /templates/{template_id}/check-update", id), updateCheckOf)
 }
 
 // updateCheck distinguishes has_update false from an answer without that key.
@@ -103,15 +100,15 @@ func updateCheckOf(in updateCheck) svc.UpdateCheck {
 	return check
 }
 
-// Update updates a template to the content that its source has now. The request in says
-// what to do with local edits. With ifMatch, it updates the template only if it has one of these
-// ETags. Errors: CodeInvalid (also for a template that was created by hand), CodeForbidden,
-// CodeNotFound (template or source, or the template is gone from the source), CodeEdited,
-// CodePrecondition, CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
+// Update updates a template to the content that its source has now. The request in says what to do
+// with local edits. With ifMatch, it updates the template only if it has one of these ETags.
+// Errors: CodeInvalid (also for a template that was created by hand), CodeForbidden, CodeNotFound
+// (template or source, or the template is gone from the source), CodeEdited, CodePrecondition,
+// CodeSourceMoved, CodeChanged, CodeSourceFailed, CodeSourceTimeout.
 func (c *Templates) Update(
 	ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string,
 ) (svc.Update, error) {
-	r := at("POST /admin/templates/{template_id}/update", id).match(ifMatch).where(
+	r := c.at("POST /templates/{template_id}/update", id).match(ifMatch).where(
 		"force", strconv.FormatBool(in.Force), "resolution", string(in.Resolution),
 		"local_edits", string(in.LocalEdits), "revision", in.Revision,
 	)
@@ -129,10 +126,10 @@ func (c *Templates) Update(
 	})
 }
 
-// Diff returns what an update would change and what was edited locally. Errors: those of
-// Update except CodeEdited.
+// Diff returns what an update would change and what was edited locally. Errors: those of Update
+// except CodeEdited.
 func (c *Templates) Diff(ctx context.Context, id string) (svc.TemplateDiff, error) {
-	r := at("GET /admin/templates/{template_id}/diff", id)
+	r := c.at("GET /templates/{template_id}/diff", id)
 	return call(ctx, c.conn, r, func(in wire.TemplateDiff) svc.TemplateDiff {
 		change := func(c wire.ContentChange) svc.ContentChange {
 			return svc.ContentChange{Path: c.Path, Base: c.Base, Ours: c.Ours, Theirs: c.Theirs}
@@ -144,12 +141,12 @@ func (c *Templates) Diff(ctx context.Context, id string) (svc.TemplateDiff, erro
 	})
 }
 
-// History lists the former versions of a template of the server, newest first. It reads row
-// by row, as Templates does. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// History lists the former versions of a template, newest first. It reads row by row, as Templates
+// does. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (c *Templates) History(
 	ctx context.Context, id string,
 ) iter.Seq2[svc.TemplateVersion, error] {
-	r := at("GET /admin/templates/{template_id}/history", id)
+	r := c.at("GET /templates/{template_id}/history", id)
 	return list(ctx, c.conn, r, "versions", func(in wire.TemplateVersion) svc.TemplateVersion {
 		return svc.TemplateVersion{
 			Number: in.Version, Content: svc.Content(in.Content),
@@ -158,13 +155,13 @@ func (c *Templates) History(
 	})
 }
 
-// Rollback gives a template of the server the content of a former version. With ifMatch, it
-// changes the template only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (template or version), CodePrecondition, CodeChanged.
+// Rollback gives a template the content of a former version. With ifMatch, it changes the template
+// only if it has one of these ETags. Errors: CodeInvalid, CodeForbidden, CodeNotFound (template or
+// version), CodePrecondition, CodeChanged.
 func (c *Templates) Rollback(
 	ctx context.Context, id string, number int64, ifMatch ...string,
 ) (svc.Template, error) {
-	r := at("POST /admin/templates/{template_id}/rollback", id).match(ifMatch)
+	r := c.at("POST /templates/{template_id}/rollback", id).match(ifMatch)
 	return call(ctx, c.conn, r.with(wire.RollbackTemplate{Version: number}), template)
 }
 
@@ -217,10 +214,18 @@ func orZero[T any](value *T) (zero T) {
 	return *value
 }
 
-// CheckUpdates compares all templates of the server with their sources. It asks each source once.
-// The interface does not show the owners of sources; they are "". Errors: CodeForbidden.
+// orAbsent returns a text that is absent when it is "".
+func orAbsent(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// CheckUpdates compares all templates of the half with their sources. It asks each source once. The
+// interface does not show the owners of sources; they are "". Errors: CodeForbidden.
 func (c *Templates) CheckUpdates(ctx context.Context) (svc.UpdateReport, error) {
-	r := at("POST /admin/templates/check-updates")
+	r := c.at("POST /templates/check-updates")
 	return call(ctx, c.conn, r, func(in wire.UpdateReport) svc.UpdateReport {
 		return svc.UpdateReport{
 			Checked: int(in.Checked), Templates: wire.Each(in.Templates, templateUpdate),

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"iter"
@@ -28,7 +29,7 @@ const access = `{
   ],
   "policies": [
     {"id": "all", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}},
+      {"effect": "allow", "actions": ["iam:*", "template:*", "bank:create"], "banks": ["*"]}]}},
     {"id": "reads-users", "document": {"version": "2026-03-24", "statements": [
       {"effect": "allow", "actions": ["iam:users:read"], "banks": ["*"]}]}}
   ],
@@ -85,6 +86,7 @@ func (s *site) start() {
 		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
 		Events:  svc.EventConfig{Keep: true},
+		Banks:   maker{},
 	}))
 	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{}).Ahead(http.NewServeMux()))
 	transport := server.Client().Transport.(*http.Transport)
@@ -98,6 +100,13 @@ func (s *site) start() {
 			s.t.Error(err)
 		}
 	})
+}
+
+// maker makes every bank.
+type maker struct{}
+
+func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.MadeBank, error) {
+	return svc.MadeBank{Created: true}, nil
 }
 
 // restart closes the database and opens it again.

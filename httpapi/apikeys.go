@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,9 +12,16 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// holder returns the user in the path, or [svc.Me] below /me.
+// holder returns the holder of the keys in the path: a user or a service account, below /me the
+// caller or one of its service accounts.
 func (r *request) holder() svc.Identity {
-	if _, named := r.params["user_id"]; !named {
+	account, named := r.params["sa_id"]
+	switch {
+	case named && r.own():
+		return svc.MyAccount(account)
+	case named:
+		return svc.Identity{Kind: svc.KindServiceAccount, ID: account}
+	case r.own():
 		return svc.Me
 	}
 	return svc.Identity{Kind: svc.KindUser, ID: r.params["user_id"]}
@@ -36,10 +45,9 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	if body.ScopingPolicyID != nil {
-		if in.ScopingPolicyID = *body.ScopingPolicyID; in.ScopingPolicyID == "" {
-			return svc.Invalid("/scoping_policy_id", "must not be empty")
-		}
+	in.ScopingPolicyID, err = filled("/scoping_policy_id", body.ScopingPolicyID)
+	if err != nil {
+		return err
 	}
 	issued, err := h.service.Keys.Issue(r.Context(), r.by, r.holder(), in)
 	if err != nil {
@@ -136,39 +144,68 @@ func (h *Handler) listKeys(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if full {
+		return sendKeys(h, w, r, r.holder(), svc.KeyQuery{}, wireFullAPIKey)
+	}
+	return sendKeys(h, w, r, r.holder(), svc.KeyQuery{}, wireAPIKey)
+}
+
+// sendKeys answers with a list of keys, whole or a page of it. filter says which keys, and in which
+// order.
+func sendKeys[A appender](
+	h *Handler, w http.ResponseWriter, r *request, holder svc.Identity, filter svc.KeyQuery,
+	answer func(svc.APIKey) A,
+) error {
 	p, err := r.query.page()
 	if err != nil {
 		return err
 	}
-	query, err := keyQuery(p)
+	query, err := keyQuery(p, filter)
 	if err != nil {
 		return err
 	}
-	keys := h.service.Keys.List(r.Context(), r.by, r.holder(), query)
-	if full {
-		return sendPage(w, r, p, "[", "]", keys, wireFullAPIKey, keyPosition)
+	list := func(query svc.KeyQuery) iter.Seq2[svc.APIKey, error] {
+		return h.service.Keys.List(r.Context(), r.by, holder, query)
 	}
-	return sendPage(w, r, p, "[", "]", keys, wireAPIKey, keyPosition)
+	position := func(k svc.APIKey) []string {
+		return []string{filter.Position(k).UTC().Format(wire.TimeFormat), k.ID}
+	}
+	if p.limit > 0 {
+		return sendPage(w, r, p, "[", "]", list(query), answer, position)
+	}
+	final := func(yield func(svc.APIKey, error) bool) { // a query for keys skips none
+		n, first := 0, filter
+		first.Limit = MaxList
+		for key, err := range list(first) {
+			if n++; err != nil || n == MaxList {
+				yield(key, err)
+				return
+			}
+		}
+	}
+	return sendAll(w, r, "[", "]", list(query), final, answer, position,
+		func(a, b []string) int {
+			if filter == (svc.KeyQuery{}) {
+				return slices.Compare(b, a) // newest first
+			}
+			return slices.Compare(a, b)
+		})
 }
 
-// keyPosition is the position of a key in its list, which is newest first.
-func keyPosition(k svc.APIKey) []string {
-	return []string{k.CreatedAt.UTC().Format(wire.TimeFormat), k.ID}
-}
-
-// keyQuery asks for a page of keys. Its position is from keyPosition.
-func keyQuery(p page) (query svc.KeyQuery, err error) {
+// keyQuery asks for a page of keys. Its position is that of filter.
+func keyQuery(p page, filter svc.KeyQuery) (query svc.KeyQuery, err error) {
+	query = filter
 	if p.limit > 0 {
 		query.Limit = p.limit + 1 // one more tells whether there is a next page
 	}
 	if p.after == nil {
 		return query, nil
 	}
-	issued, err := time.Parse(wire.TimeFormat, p.after[0])
-	if err != nil || issued.IsZero() || issued.Format(wire.TimeFormat) != p.after[0] {
+	at, err := time.Parse(wire.TimeFormat, p.after[0])
+	if err != nil || at.IsZero() || at.Format(wire.TimeFormat) != p.after[0] {
 		return query, svc.Invalid("cursor", notACursor)
 	}
-	query.AfterTime, query.AfterID = issued, p.after[1]
+	query.AfterTime, query.AfterID = at, p.after[1]
 	return query, nil
 }
 

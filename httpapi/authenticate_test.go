@@ -166,7 +166,7 @@ func TestKnownAndUnknownPathsOnceAuthenticated(t *testing.T) {
 	for _, bearer := range []string{s.key("admin"), "session-of-plain"} {
 		by := s.as(bearer)
 		for _, target := range []string{
-			"", "/", "/nothing", "/admin", "/admin/", "/me", "/users", "/users/alice", "/users//api-keys", "/debug", "/debug/resolve/", "//admin/templates",
+			"", "/", "/nothing", "/admin", "/admin/", "/me/", "/users/", "/users//", "/users//api-keys", "/debug", "/debug/resolve/", "//admin/templates",
 			"/admin//templates", "/admin/templates/", "/admin/templates//install", "/admin/templates/a/", "/admin/templates/a/unknown", "/admin/templates/a/install/",
 			"/admin/../admin/templates", "/./admin/templates", "/admin/templates/../templates", "/ADMIN/templates", "/admin/Templates", "/me/api-keys/",
 			"/admin%2Ftemplates", "/ext/svc", "/admin/templates%00", "/me/api-keys/a/b", "/users/a/b/api-keys",

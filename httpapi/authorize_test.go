@@ -46,7 +46,7 @@ func TestVouchedActionsAndTheCeiling(t *testing.T) {
 	s := newSite(t)
 	all := s.as("session-of-plain+iam:*+template:*")
 	all.post("/users/admin/api-keys", "").is(201)
-	few := s.as("session-of-plain+iam:users:write")
+	few := s.as("session-of-plain+iam:users:write+iam:banks:grant")
 	few.post("/users/admin/api-keys", "").fails(403, "forbidden")
 	few.post("/users/reader/api-keys", "").fails(403, "forbidden")
 	few.post("/users/alice/api-keys", "").is(201)

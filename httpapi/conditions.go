@@ -74,26 +74,40 @@ func cutTag(list string) (tag, behind string, ok bool) {
 	return list[:len(list)-len(behind)], behind, ok
 }
 
-// sendTemplate answers with a template and its entity tag.
-func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error {
+// tagged is a row with an entity tag.
+type tagged interface{ ETag() string }
+
+// sendRow answers with what a method of the Service has returned, and its entity tag.
+func sendRow[R tagged, A appender](
+	w http.ResponseWriter, status int, row R, err error, answer func(R) A,
+) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", template.ETag())
-	return send(w, http.StatusOK, wireTemplate(template))
+	w.Header().Set("ETag", row.ETag())
+	return send(w, status, answer(row))
 }
 
-// sendIfChanged answers with a template, or with 304 when the client's copy is current.
-func sendIfChanged(w http.ResponseWriter, r *request, template svc.Template) error {
+// sendIfChanged is sendRow, or a 304 when the client's copy is current.
+func sendIfChanged[R tagged, A appender](
+	w http.ResponseWriter, r *request, row R, err error, answer func(R) A,
+) error {
+	if err != nil {
+		return err
+	}
 	known, err := tags(r.Header, "If-None-Match")
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "private, no-cache") // the client may cache and must revalidate
-	if etag := template.ETag(); has(known, etag) {
+	if etag := row.ETag(); has(known, etag) {
 		w.Header().Set("ETag", etag)
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return sendTemplate(w, template, nil)
+	return sendRow(w, http.StatusOK, row, nil, answer)
+}
+
+func sendTemplate(w http.ResponseWriter, template svc.Template, err error) error {
+	return sendRow(w, http.StatusOK, template, err, wireTemplate)
 }

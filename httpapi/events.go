@@ -69,13 +69,14 @@ func (p page) number() (int64, error) {
 	return number, nil
 }
 
-func wireEvent(r svc.AuditRecord) encoded {
-	return encoded{wire.Event{
-		Number: r.Number, ID: r.ID.String(), Time: wire.Time{Time: r.Time},
+func wireEvent(r svc.AuditRecord) wire.Event {
+	return wire.Event{
+		Number: r.Number, ID: r.ID.String(), Time: r.Time,
 		Actor:  wire.Actor{Identity: wireIdentity(r.Actor), KeyID: orNull(r.ActorKey)},
 		Action: string(r.Action), Target: wireTarget(r.Target),
+		Was: r.Was, Is: r.Is,
 		Previous: orNull(hex.EncodeToString(r.Previous)), Hash: hex.EncodeToString(r.Hash),
-	}}
+	}
 }
 
 func wireTarget(t svc.Target) wire.Target {

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/jcs"
@@ -76,11 +79,11 @@ func TestEventsWhole(t *testing.T) {
 	key := issued.ActorKey
 	a.json(fmt.Sprintf(`{"events": [
 	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "api_key.issued",
-	   "target": {"kind": "api_key", "id": %q, "scope": null, "owner": null, "holder": {"kind": "user", "id": "alice"}}, "previous": "%x", "hash": "%x"},
+	   "target": {"kind": "api_key", "id": %q, "scope": null, "owner": null, "holder": {"kind": "user", "id": "alice"}}, "was": null, "is": null, "previous": "%x", "hash": "%x"},
 	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "template.deleted",
-	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "previous": "%x", "hash": "%x"},
+	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "hash": "%x"},
 	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:06.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "template.created",
-	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "previous": "%x", "hash": "%x"}]}`,
+	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "hash": "%x"}]}`,
 		n, issued.ID, key, issued.Target.ID, deleted.Hash, issued.Hash, n-1, deleted.ID, key, created.Hash, deleted.Hash,
 		n-2, created.ID, key, created.Previous, created.Hash))
 	if len(key) != 16 || key == issued.Target.ID {
@@ -126,6 +129,27 @@ func wantChain(t *testing.T, events []map[string]any) {
 		sum := sha256.Sum256(must(jcs.Canonical(must(marshal(event)))))
 		if hex.EncodeToString(sum[:]) != hash {
 			t.Errorf("%v has the hash %v", event, hash)
+		}
+	}
+}
+
+// Rows of access are shown as they are stored, to the byte.
+func TestRowsOfEvents(t *testing.T) {
+	s, admin := eventful(t)
+	row := `{"aa":1e400,"b":9007199254740993,"c":"a<b>\u0000` + "\u2028" + `"}`
+	for _, rows := range [][2]string{{"", row}, {row, "{}"}, {row, ""}} {
+		event := svc.Event{ID: uuid.Must(uuid.NewV7()), Time: s.clock.Now(), Actor: svc.Host.As("ops").Identity(), Action: svc.EventAccessRemoved}
+		event.Was, event.Is = []byte(rows[0]), []byte(rows[1])
+		err := s.store.AppendAudit(t.Context(), func(last svc.AuditRecord) []svc.AuditRecord {
+			return []svc.AuditRecord{{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: last.Hash}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := func(row string) string { return cmp.Or(row, "null") }
+		want := fmt.Sprintf(`"actor":{"kind":"host","id":"ops"},"action":"access.removed","target":{"kind":"","id":"","scope":null,"owner":null,"holder":null},"was":%s,"is":%s,"previous":`, shown(rows[0]), shown(rows[1]))
+		if a := admin.get("/admin/events?limit=1&actor=ops&actor_kind=host").is(200); !strings.Contains(string(a.body), want) {
+			t.Errorf("%s, want %s", a.body, want)
 		}
 	}
 }

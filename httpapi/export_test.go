@@ -12,7 +12,7 @@ var Statuses = statuses
 // HandlerNames are the names of the methods that serve the routes.
 func HandlerNames() map[Route]string {
 	names := map[Route]string{}
-	for _, r := range routes {
+	for _, r := range everything.routes {
 		name := runtime.FuncForPC(reflect.ValueOf(r.serve).Pointer()).Name()
 		names[r.Route] = name[strings.LastIndex(name, ".")+1:]
 	}
@@ -21,7 +21,7 @@ func HandlerNames() map[Route]string {
 
 // QueryKeys are the keys of a query that a route knows.
 func QueryKeys(of Route) []string {
-	for _, r := range routes {
+	for _, r := range everything.routes {
 		if r.Route == of {
 			return r.query
 		}

@@ -11,7 +11,7 @@ import (
 // What follows is for fuzzing: the readers of all that a request brings.
 
 func Match(method, escaped string) (Route, map[string]string, error) {
-	r, params, err := match(method, escaped)
+	r, params, err := everything.match(method, escaped)
 	return r.Route, params, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -55,6 +56,11 @@ type Options struct {
 	// HideOpenAPI removes the OpenAPI document. Without it, anybody can read the document at
 	// openapi.json under the prefix, without a bearer.
 	HideOpenAPI bool
+	// HideAccess removes the administration of access: users, groups, policies, service accounts
+	// and the policies of banks, /me, /me/service-accounts, and POST /banks. Their paths answer 404,
+	// and the OpenAPI document leaves them out. Set it when the host owns identity. The methods of
+	// the Service still work.
+	HideAccess bool
 }
 
 // Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and
@@ -63,6 +69,7 @@ type Handler struct {
 	service *svc.Service
 	prefix  prefix
 	options Options // with the defaults of MaxBody and Logger
+	routes  *table
 	whole   wholeList
 }
 
@@ -72,7 +79,13 @@ func New(service *svc.Service, options Options) *Handler {
 		options.MaxBody = DefaultMaxBody
 	}
 	options.Logger = errorlog.Or(options.Logger)
-	return &Handler{service: service, prefix: newPrefix(options.Prefix), options: options}
+	h := &Handler{
+		service: service, prefix: newPrefix(options.Prefix), options: options, routes: &everything,
+	}
+	if options.HideAccess {
+		h.routes = &withoutAccess
+	}
+	return h
 }
 
 // Ahead serves every path under the prefix, in any spelling, and passes all other requests to next.
@@ -113,9 +126,13 @@ func (h *Handler) pattern(route route) string {
 type request struct {
 	*http.Request
 	by     svc.Principal
+	path   string            // the path of the route
 	params map[string]string // the parameters of the path
 	query  query
 }
+
+// own reports whether the route is about what belongs to the caller.
+func (r *request) own() bool { return strings.HasPrefix(r.path, "/me/") }
 
 // ServeHTTP answers one request. It sets r.Pattern to the pattern of the route, for the host's
 // access log. The X-Request-Id of the answer is the id that the host has set before. Otherwise it
@@ -161,7 +178,9 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return route.serve(h, a, &request{Request: r, by: by, params: params, query: query})
+	return route.serve(h, a, &request{
+		Request: r, by: by, path: route.Path, params: params, query: query,
+	})
 }
 
 // answer records whether the answer has begun: after a failure, such an answer can only be cut off.
@@ -203,9 +222,9 @@ func (h *Handler) relative(r *http.Request) string {
 
 // match finds the route of a request by its relative path.
 func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {
-	found, params, err := match(r.Method, relative)
+	found, params, err := h.routes.match(r.Method, relative)
 	if svc.ErrorCode(err) == svc.CodeNotFound {
-		err = noRoute(h.prefix.astray(r))
+		err = noRoute(h.prefix.astray(r, h.routes))
 	}
 	return found, params, err
 }

@@ -86,6 +86,63 @@ func TestMounted(t *testing.T) {
 	}
 }
 
+// accessPaths are the routes of the administration of access.
+const accessPaths = `
+GET /users
+POST /users
+GET /users/{user_id}
+PUT /users/{user_id}
+DELETE /users/{user_id}
+GET /users/{user_id}/channels
+POST /users/{user_id}/channels
+DELETE /users/{user_id}/channels/{provider}/{sender_id}
+GET /groups
+POST /groups
+GET /groups/{group_id}
+PUT /groups/{group_id}
+DELETE /groups/{group_id}
+GET /groups/{group_id}/members
+POST /groups/{group_id}/members
+DELETE /groups/{group_id}/members/{user_id}
+GET /policies
+POST /policies
+GET /policies/{policy_id}
+PUT /policies/{policy_id}
+DELETE /policies/{policy_id}
+GET /policy-attachments
+PUT /policy-attachments
+DELETE /policy-attachments/{policy_id}/{principal_type}/{principal_id}
+GET /service-accounts
+POST /service-accounts
+GET /service-accounts/{sa_id}
+PUT /service-accounts/{sa_id}
+DELETE /service-accounts/{sa_id}
+GET /service-accounts/{sa_id}/keys
+POST /service-accounts/{sa_id}/keys
+DELETE /service-accounts/{sa_id}/keys
+PATCH /service-accounts/{sa_id}/keys/{key_id}
+DELETE /service-accounts/{sa_id}/keys/{key_id}
+POST /service-accounts/{sa_id}/keys/{key_id}/rotate
+GET /admin/access-bundle
+POST /admin/access-bundle
+POST /banks
+GET /banks/{bank_id}/policy
+PUT /banks/{bank_id}/policy
+DELETE /banks/{bank_id}/policy
+GET /me
+GET /me/service-accounts
+POST /me/service-accounts
+GET /me/service-accounts/{sa_id}
+PUT /me/service-accounts/{sa_id}
+DELETE /me/service-accounts/{sa_id}
+GET /me/service-accounts/{sa_id}/keys
+POST /me/service-accounts/{sa_id}/keys
+DELETE /me/service-accounts/{sa_id}/keys
+PATCH /me/service-accounts/{sa_id}/keys/{key_id}
+DELETE /me/service-accounts/{sa_id}/keys/{key_id}
+POST /me/service-accounts/{sa_id}/keys/{key_id}/rotate
+`
+
 func TestRoutes(t *testing.T) {
 	want := []httpapi.Route{
 		{Method: "GET", Path: "/debug/resolve"},
@@ -113,6 +170,7 @@ func TestRoutes(t *testing.T) {
 		{Method: "GET", Path: "/admin/templates/{template_id}/history"},
 		{Method: "POST", Path: "/admin/templates/{template_id}/rollback"},
 		{Method: "GET", Path: "/admin/events"},
+		{Method: "GET", Path: "/admin/api-keys"},
 		{Method: "GET", Path: "/users/{user_id}/api-keys"},
 		{Method: "POST", Path: "/users/{user_id}/api-keys"},
 		{Method: "DELETE", Path: "/users/{user_id}/api-keys"},
@@ -125,6 +183,28 @@ func TestRoutes(t *testing.T) {
 		{Method: "PATCH", Path: "/me/api-keys/{key_id}"},
 		{Method: "DELETE", Path: "/me/api-keys/{key_id}"},
 		{Method: "POST", Path: "/me/api-keys/{key_id}/rotate"},
+		{Method: "GET", Path: "/me/template-sources"},
+		{Method: "POST", Path: "/me/template-sources"},
+		{Method: "DELETE", Path: "/me/template-sources/{name}"},
+		{Method: "GET", Path: "/me/template-sources/{name}/templates"},
+		{Method: "POST", Path: "/me/template-sources/{name}/rebind"},
+		{Method: "GET", Path: "/me/source-templates"},
+		{Method: "GET", Path: "/me/templates"},
+		{Method: "POST", Path: "/me/templates"},
+		{Method: "POST", Path: "/me/templates/check-updates"},
+		{Method: "GET", Path: "/me/templates/{template_id}"},
+		{Method: "PATCH", Path: "/me/templates/{template_id}"},
+		{Method: "DELETE", Path: "/me/templates/{template_id}"},
+		{Method: "POST", Path: "/me/templates/{template_id}/install"},
+		{Method: "POST", Path: "/me/templates/{template_id}/update"},
+		{Method: "GET", Path: "/me/templates/{template_id}/check-update"},
+		{Method: "GET", Path: "/me/templates/{template_id}/diff"},
+		{Method: "GET", Path: "/me/templates/{template_id}/history"},
+		{Method: "POST", Path: "/me/templates/{template_id}/rollback"},
+	}
+	for _, row := range strings.Split(strings.TrimSpace(accessPaths), "\n") {
+		method, path, _ := strings.Cut(row, " ")
+		want = append(want, httpapi.Route{Method: method, Path: path})
 	}
 	if have := httpapi.Routes(); !slices.Equal(have, want) {
 		t.Errorf("routes %v", have)

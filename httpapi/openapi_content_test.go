@@ -43,6 +43,9 @@ type operation struct {
 	}
 }
 
+// plain leaves out of a name whose things they are: most handlers serve those of all and of the caller.
+var plain = strings.NewReplacer("UserKey", "Key", "MyServiceAccountKey", "Key", "ServiceAccountKey", "Key", "My", "", "myT", "t", "myS", "s")
+
 func readDocument(t *testing.T) document {
 	t.Helper()
 	var d document
@@ -52,13 +55,12 @@ func readDocument(t *testing.T) document {
 	return d
 }
 
-// operations are named as the handlers that serve them. One handler serves the keys of a user and of the caller.
+// operations are named as the handlers that serve them. One handler serves what belongs to a user or the server, and what is the caller's.
 func (d document) operations() map[httpapi.Route]string {
 	all := map[httpapi.Route]string{}
 	for path, methods := range d.Paths {
 		for method, operation := range methods {
-			name := strings.NewReplacer("UserKey", "Key", "MyKey", "Key").Replace(operation.OperationID)
-			all[httpapi.Route{Method: strings.ToUpper(method), Path: path}] = name
+			all[httpapi.Route{Method: strings.ToUpper(method), Path: path}] = plain.Replace(operation.OperationID)
 		}
 	}
 	return all
@@ -69,7 +71,7 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 	for route, name := range routes {
 		if have, there := operations[route]; !there {
 			t.Errorf("%s %s is not in openapi.json", route.Method, route.Path)
-		} else if have != name {
+		} else if have != plain.Replace(name) {
 			t.Errorf("%s %s is %q in openapi.json, and served by %q", route.Method, route.Path, have, name)
 		}
 	}
@@ -112,7 +114,7 @@ var shapes = []struct {
 	schemas map[string]string
 }{
 	{"../internal/wire/*.go", nil},
-	{"../access.go", map[string]string{
+	{"../access_bundle.go", map[string]string{
 		"bundleJSON": "Bundle", "userJSON": "BundleUser", "groupJSON": "BundleGroup", "serviceAccountJSON": "BundleServiceAccount",
 		"policyJSON": "BundlePolicy", "attachmentJSON": "BundleAttachment", "bankPolicyJSON": "BundleBankPolicy", "channelJSON": "BundleChannel",
 	}},

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -67,16 +66,13 @@ func positionOf(cursor string) (position []string) {
 	return position
 }
 
-// sendPage answers with one page of rows; rows begin at the start of the page. When there are more
+// sendPage answers with one page of p.limit rows; rows begin at its start. When there are more
 // rows, a Link (RFC 8288) leads to the next page. The Link is relative, because only the client
 // knows the public address of this page.
 func sendPage[R any, A appender](
 	w http.ResponseWriter, r *request, p page, open, shut string, rows iter.Seq2[R, error],
 	answer func(R) A, position func(R) []string,
 ) error {
-	if p.limit == 0 {
-		p.limit = MaxList
-	}
 	return withPageBuffer(func(b []byte) ([]byte, error) {
 		b = append(b, open...)
 		var last R
@@ -105,14 +101,15 @@ func sendPage[R any, A appender](
 
 // sendAll answers with a list of up to MaxList rows and sends the rows as they come. final holds
 // the row of that number alone; sendAll reads it only when the list is too long for one buffer.
+// compare orders positions as the list does.
 func sendAll[R any, A appender](
 	w http.ResponseWriter, r *request, open, shut string, rows, final iter.Seq2[R, error],
-	answer func(R) A, position func(R) []string,
+	answer func(R) A, position func(R) []string, compare func(a, b []string) int,
 ) error {
 	var last []string // the position after which the answer ends; nil: it ends with the list
 	bounded := func(yield func(R, error) bool) {
 		for row, err := range rows {
-			beyond := err == nil && last != nil && slices.Compare(position(row), last) > 0
+			beyond := err == nil && last != nil && compare(position(row), last) > 0
 			if beyond || !yield(row, err) {
 				return
 			}

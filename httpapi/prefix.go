@@ -87,12 +87,12 @@ func (p prefix) covers(u *url.URL) bool {
 
 // astray explains a path without a route: the Handler may be mounted at a path that does not match
 // its prefix. "": there is no sign of that.
-func (p prefix) astray(r *http.Request) string {
+func (p prefix) astray(r *http.Request, routes *table) string {
 	rest, starts := p.cut(escapedPath(r.URL))
 	switch want := cmp.Or(p.text, "/"); {
 	case !starts && !rewritten(r):
 		return "it does not start with the prefix " + want
-	case endsLikeARoute(rest):
+	case routes.end(rest):
 		return "it ends like a route, but does not start with the prefix " + want
 	}
 	return ""
@@ -105,10 +105,10 @@ func rewritten(r *http.Request) bool {
 	return err == nil && escapedPath(asked) != escapedPath(r.URL)
 }
 
-// endsLikeARoute reports whether the end of an escaped path matches a route.
-func endsLikeARoute(escaped string) bool {
+// end reports whether the end of an escaped path matches a route.
+func (t *table) end(escaped string) bool {
 	all := segments(escaped)
-	return slices.ContainsFunc(patterns, func(pattern []string) bool {
+	return slices.ContainsFunc(t.patterns, func(pattern []string) bool {
 		before := len(all) - len(pattern) + 1 // patterns start with a slash
 		return before > 0 && covers(pattern[1:], all[before:])
 	})

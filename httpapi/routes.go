@@ -21,7 +21,7 @@ type route struct {
 	query []string // the keys that it reads; a request with another key, or one twice, is refused
 }
 
-// routes is the list of all endpoints, in the order of the documentation.
+// routes is the list of the endpoints in the order of the documentation, without accessRoutes.
 var routes = []route{
 	{Route{"GET", "/debug/resolve"}, (*Handler).resolve, []string{
 		"bank", "action", "sa_id", "user_id", "sender", "channel", "topic", "scoping_policy_id",
@@ -61,6 +61,9 @@ var routes = []route{
 	{Route{"GET", "/admin/events"}, (*Handler).listEvents, []string{
 		"actor", "actor_kind", "target", "target_kind", "since", "until", "limit", "cursor",
 	}},
+	{Route{"GET", "/admin/api-keys"}, (*Handler).listAllKeys, []string{
+		"expires_before", "unused_since", "limit", "cursor",
+	}},
 
 	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, []string{"view"}},
@@ -75,38 +78,72 @@ var routes = []route{
 	{Route{"PATCH", "/me/api-keys/{key_id}"}, (*Handler).patchKey, nil},
 	{Route{"DELETE", "/me/api-keys/{key_id}"}, (*Handler).revokeKey, nil},
 	{Route{"POST", "/me/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{"view"}},
+
+	{Route{"GET", "/me/template-sources"}, (*Handler).listSources, []string{"view"}},
+	{Route{"POST", "/me/template-sources"}, (*Handler).registerSource, []string{"view"}},
+	{Route{"DELETE", "/me/template-sources/{name}"}, (*Handler).removeSource, nil},
+	{Route{"GET", "/me/template-sources/{name}/templates"}, (*Handler).sourceTemplates, []string{"category", "tag", "q"}},
+	{Route{"POST", "/me/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
+	{Route{"GET", "/me/source-templates"}, (*Handler).searchSources, []string{"category", "tag", "q"}},
+
+	{Route{"GET", "/me/templates"}, (*Handler).listTemplates, []string{
+		"category", "tag", "limit", "cursor",
+	}},
+	{Route{"POST", "/me/templates"}, (*Handler).createTemplate, nil},
+	{Route{"POST", "/me/templates/check-updates"}, (*Handler).checkUpdates, nil},
+	{Route{"GET", "/me/templates/{template_id}"}, (*Handler).template, nil},
+	{Route{"PATCH", "/me/templates/{template_id}"}, (*Handler).patchTemplate, nil},
+	{Route{"DELETE", "/me/templates/{template_id}"}, (*Handler).deleteTemplate, nil},
+	{Route{"POST", "/me/templates/{template_id}/install"}, (*Handler).installTemplate, nil},
+	{Route{"POST", "/me/templates/{template_id}/update"}, (*Handler).updateTemplate, []string{
+		"force", "local_edits", "resolution", "revision",
+	}},
+	{Route{"GET", "/me/templates/{template_id}/check-update"}, (*Handler).checkUpdate, nil},
+	{Route{"GET", "/me/templates/{template_id}/diff"}, (*Handler).diffTemplate, nil},
+	{Route{"GET", "/me/templates/{template_id}/history"}, (*Handler).templateHistory, nil},
+	{Route{"POST", "/me/templates/{template_id}/rollback"}, (*Handler).rollbackTemplate, nil},
 }
 
 // Routes returns all endpoints in the order of the documentation. An endpoint with GET also answers
 // HEAD.
 func Routes() []Route {
-	all := make([]Route, len(routes))
-	for i, r := range routes {
+	all := make([]Route, len(everything.routes))
+	for i, r := range everything.routes {
 		all[i] = r.Route
 	}
 	return all
 }
 
-// patterns are the paths of routes, split into segments.
-var patterns = func() [][]string {
-	all := make([][]string, len(routes))
+// table is the endpoints that a Handler serves.
+type table struct {
+	routes   []route
+	patterns [][]string // the paths of routes, split into segments
+}
+
+func newTable(routes ...route) table {
+	t := table{routes, make([][]string, len(routes))}
 	for i, r := range routes {
-		all[i] = strings.Split(r.Path, "/")
+		t.patterns[i] = strings.Split(r.Path, "/")
 	}
-	return all
-}()
+	return t
+}
+
+var (
+	everything    = newTable(slices.Concat(routes, accessRoutes)...)
+	withoutAccess = newTable(routes...)
+)
 
 // match finds the route of an escaped path, segment by segment. It does not clean the path, so it
 // never redirects, and an escaped slash stays within its segment.
-func match(method, escaped string) (route, map[string]string, error) {
+func (t *table) match(method, escaped string) (route, map[string]string, error) {
 	var allow []string
 	path := segments(escaped)
-	for i, r := range routes {
-		if !covers(patterns[i], path) {
+	for i, r := range t.routes {
+		if !covers(t.patterns[i], path) {
 			continue
 		}
 		if r.Method == method || r.Method == http.MethodGet && method == http.MethodHead {
-			return r, parameters(patterns[i], path), nil
+			return r, parameters(t.patterns[i], path), nil
 		}
 		if allow = append(allow, r.Method); r.Method == http.MethodGet {
 			allow = append(allow, http.MethodHead)

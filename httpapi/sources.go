@@ -8,12 +8,20 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
+// sources returns the noun of a route about sources: the caller's own under /me.
+func (h *Handler) sources(r *request) *svc.Sources {
+	if r.own() {
+		return h.service.MySources
+	}
+	return h.service.Sources
+}
+
 func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
 	full, err := r.query.full()
 	if err != nil {
 		return err
 	}
-	sources := h.service.Sources.List(r.Context(), r.by)
+	sources := h.sources(r).List(r.Context(), r.by)
 	return sendList(w, "[", "]", sources, func(s svc.Source) encoded {
 		return encoded{sourceView(s, full)}
 	}, nil)
@@ -32,7 +40,7 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	source, err := h.service.Sources.Register(r.Context(), r.by, svc.NewSource{
+	source, err := h.sources(r).Register(r.Context(), r.by, svc.NewSource{
 		URL: in.URL, Alias: in.Alias, AuthToken: (*svc.Secret)(in.AuthToken),
 		Description: in.Description, SigningKey: key,
 	})
@@ -55,7 +63,7 @@ func signingKey(text *string) ([]byte, error) {
 }
 
 func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
-	return sendNothing(w, h.service.Sources.Remove(r.Context(), r.by, r.params["name"]))
+	return sendNothing(w, h.sources(r).Remove(r.Context(), r.by, r.params["name"]))
 }
 
 // sourceView returns the wire form of a source in the requested view.
@@ -78,7 +86,7 @@ func sourceView(s svc.Source, full bool) any {
 
 func (h *Handler) sourceTemplates(w http.ResponseWriter, r *request) error {
 	filter := r.query.catalogFilter()
-	offered, err := h.service.Sources.Browse(r.Context(), r.by, r.params["name"], filter)
+	offered, err := h.sources(r).Browse(r.Context(), r.by, r.params["name"], filter)
 	return sendResult(w, offered, err, wireOffered)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/extsvc/svc"
@@ -11,13 +12,21 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
+// templates returns the noun of a route about templates: the caller's own under /me.
+func (h *Handler) templates(r *request) *svc.Templates {
+	if r.own() {
+		return h.service.MyTemplates
+	}
+	return h.service.Templates
+}
+
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	query := svc.TemplateQuery{Category: r.query.text("category"), Tag: r.query.text("tag")}
 	p, err := r.query.page()
 	if err != nil {
 		return err
 	}
-	etag, _ := h.service.Templates.ETag(r.Context(), r.by) // List fails for the same reason
+	etag, _ := h.templates(r).ETag(r.Context(), r.by) // List fails for the same reason
 	err = h.sendTemplates(w, r, query, p, etag)
 	if err != nil {
 		w.Header().Del("ETag")
@@ -41,7 +50,7 @@ func (h *Handler) sendTemplates(
 		w.Header().Set("Cache-Control", "private, no-cache")
 	}
 	list := func(query svc.TemplateQuery) iter.Seq2[svc.Template, error] {
-		return h.service.Templates.List(r.Context(), r.by, query, ifMatch...)
+		return h.templates(r).List(r.Context(), r.by, query, ifMatch...)
 	}
 	if p.after != nil {
 		query.AfterName, query.AfterID = p.after[0], p.after[1]
@@ -69,7 +78,7 @@ func (h *Handler) sendTemplates(
 	last := query
 	last.Skip, last.Limit = MaxList-1, 1
 	return sendAll(w, r, templatesOpen, templatesShut, list(query), list(last),
-		wireTemplate, templatePosition)
+		wireTemplate, templatePosition, slices.Compare)
 }
 
 // hasCurrent reports whether an If-None-Match header has the ETag of a list that the caller may
@@ -150,16 +159,13 @@ func (h *Handler) createTemplate(w http.ResponseWriter, r *request) error {
 		Integrations: in.Integrations, Tags: in.Tags, Manifest: in.Manifest,
 	}
 	create := svc.NewTemplate{ID: in.ID, Content: content}
-	template, err := h.service.Templates.Create(r.Context(), r.by, create)
+	template, err := h.templates(r).Create(r.Context(), r.by, create)
 	return sendTemplate(w, template, err)
 }
 
 func (h *Handler) template(w http.ResponseWriter, r *request) error {
-	template, err := h.service.Templates.Read(r.Context(), r.by, r.params["template_id"])
-	if err != nil {
-		return err
-	}
-	return sendIfChanged(w, r, template)
+	template, err := h.templates(r).Read(r.Context(), r.by, r.params["template_id"])
+	return sendIfChanged(w, r, template, err, wireTemplate)
 }
 
 func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
@@ -188,7 +194,7 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	id := r.params["template_id"]
-	template, err := h.service.Templates.Patch(r.Context(), r.by, id, patch, match...)
+	template, err := h.templates(r).Patch(r.Context(), r.by, id, patch, match...)
 	return sendTemplate(w, template, err)
 }
 
@@ -219,7 +225,7 @@ func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	err = h.service.Templates.Delete(r.Context(), r.by, r.params["template_id"], match...)
+	err = h.templates(r).Delete(r.Context(), r.by, r.params["template_id"], match...)
 	return sendNothing(w, err)
 }
 
@@ -238,7 +244,7 @@ func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	template, err := h.service.Templates.Install(r.Context(), r.by, svc.Install{
+	template, err := h.templates(r).Install(r.Context(), r.by, svc.Install{
 		TemplateID: r.params["template_id"], SourceName: in.SourceName, SourceScope: scope,
 		AliasID: in.AliasID, IdempotencyKey: key,
 	})
@@ -268,7 +274,7 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	id := r.params["template_id"]
-	update, err := h.service.Templates.Update(r.Context(), r.by, id, in, match...)
+	update, err := h.templates(r).Update(r.Context(), r.by, id, in, match...)
 	return sendResult(w, update, err, func(u svc.Update) wire.Update {
 		return wire.Update{
 			Updated: u.Updated, PreviousRevision: &u.PreviousRevision,
@@ -287,7 +293,7 @@ func (q query) update() (svc.UpdateRequest, error) {
 }
 
 func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {
-	check, err := h.service.Templates.CheckUpdate(r.Context(), r.by, r.params["template_id"])
+	check, err := h.templates(r).CheckUpdate(r.Context(), r.by, r.params["template_id"])
 	return sendResult(w, check, err, func(check svc.UpdateCheck) wire.UpdateCheck {
 		answer := wire.UpdateCheck{
 			HasUpdate: check.HasUpdate, CurrentRevision: check.CurrentRevision,

@@ -11,7 +11,7 @@ func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 	if _, err := decode[struct{}](h, w, r); err != nil {
 		return err
 	}
-	report, err := h.service.Templates.CheckUpdates(r.Context(), r.by, nil)
+	report, err := h.templates(r).CheckUpdates(r.Context(), r.by, nil)
 	return sendResult(w, report, err, wireReport)
 }
 
@@ -38,14 +38,14 @@ func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
 	if _, err := decode[struct{}](h, w, r); err != nil {
 		return err
 	}
-	ids, err := h.service.Sources.Rebind(r.Context(), r.by, r.params["name"])
+	ids, err := h.sources(r).Rebind(r.Context(), r.by, r.params["name"])
 	return sendResult(w, ids, err, func(ids []string) wire.Rebound {
 		return wire.Rebound{TemplateIDs: listed(ids)}
 	})
 }
 
 func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
-	listings, err := h.service.Sources.Search(r.Context(), r.by, r.query.catalogFilter())
+	listings, err := h.sources(r).Search(r.Context(), r.by, r.query.catalogFilter())
 	return sendResult(w, listings, err, func(listings []svc.SourceListing) wire.SourceListings {
 		return wire.SourceListings{Sources: wire.Each(listings, wireListing)}
 	})
@@ -63,7 +63,7 @@ func (q query) catalogFilter() svc.CatalogFilter {
 }
 
 func (h *Handler) templateHistory(w http.ResponseWriter, r *request) error {
-	versions := h.service.Templates.History(r.Context(), r.by, r.params["template_id"])
+	versions := h.templates(r).History(r.Context(), r.by, r.params["template_id"])
 	return sendList(w, `{"versions":[`, "]}", versions, wireVersion, nil)
 }
 
@@ -77,12 +77,12 @@ func (h *Handler) rollbackTemplate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	id := r.params["template_id"]
-	template, err := h.service.Templates.Rollback(r.Context(), r.by, id, in.Version, match...)
+	template, err := h.templates(r).Rollback(r.Context(), r.by, id, in.Version, match...)
 	return sendTemplate(w, template, err)
 }
 
 func (h *Handler) diffTemplate(w http.ResponseWriter, r *request) error {
-	diff, err := h.service.Templates.Diff(r.Context(), r.by, r.params["template_id"])
+	diff, err := h.templates(r).Diff(r.Context(), r.by, r.params["template_id"])
 	return sendResult(w, diff, err, func(diff svc.TemplateDiff) wire.TemplateDiff {
 		change := func(c svc.ContentChange) wire.ContentChange {
 			return wire.ContentChange{

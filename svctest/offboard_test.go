@@ -11,24 +11,27 @@ import (
 	"github.com/matryer/is"
 )
 
-// offboard ends what a user can do here. The host's own user is gone already: its Authenticator and KnownUser refuse the id.
+// offboard ends what a user can do here, and removes all that is stored of the user. The host's own
+// user is gone already: its Authenticator and KnownUser refuse the id.
 func offboard(ctx context.Context, service *svc.Service, id string) error {
-	gone := svc.Bundle{Users: []svc.User{{ID: id, Inactive: true}}}
-	if err := service.Access.Apply(ctx, svc.Host, gone); err != nil {
-		return err
+	err := service.ForgetUser(ctx, svc.Host.As("offboarding"), id)
+	if svc.ErrorCode(err) == svc.CodeNotFound {
+		return nil // nothing is left of the user
 	}
-	_, err := service.Keys.RevokeAll(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id})
 	return err
 }
 
-// TestLeaving: after offboard nothing of the user is accepted: no key, no key of an account, no session; and an activated row brings no key back.
+// TestLeaving: after offboard nothing of the user is accepted: no key and no key of an account. Rows under the same ids bring no key
+// and no right back.
 func TestLeaving(t *testing.T) {
 	is := is.New(t)
 	left := false
 	server := svctest.New(t, func(c *svc.Config) {
 		c.KnownUser = func(_ context.Context, id string) (bool, error) { return !left || id != "carol", nil }
 	})
-	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
+	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}],
+	  "groups": [{"id": "team", "members": ["carol"]}],
+	  "attachments": [{"policy_id": "bank:admin", "principal_type": "user", "principal_id": "carol"}]}`)
 	key := func(holder svc.Identity) svc.Secret {
 		issued, err := server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 		is.NoErr(err)
@@ -44,9 +47,14 @@ func TestLeaving(t *testing.T) {
 	is.NoErr(offboard(t.Context(), server.Service, "carol"))
 	is.True(!good(carol) && !good(ci))
 	is.NoErr(offboard(t.Context(), server.Service, "carol")) // twice is no error
-	server.Apply(`{"users": [{"id": "carol"}]}`)
-	is.True(!good(carol))
-	is.True(good(ci)) // the account is hers again: see docs/hosting.md
+	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
+	is.True(!good(carol) && !good(ci))
+	rows, err := server.Service.Access.Export(t.Context(), svc.Host)
+	is.NoErr(err)
+	is.Equal(rows.Groups[0].Members, []string{})
+	for _, attachment := range rows.Attachments {
+		is.True(attachment.Principal.ID != "carol")
+	}
 }
 
 // TestLeavingSnippet: the function in docs/hosting.md is offboard.

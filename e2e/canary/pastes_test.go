@@ -59,6 +59,13 @@ var pastes = []paste{
 	{400, "POST", "/debug/simulate", `{"bundle": {"KEY": []}, "query": {"bank": "b", "user_id": "alice"}}`},
 	{400, "POST", "/debug/simulate", `{"bundle": {"policies": [{"id": "p", "document": {"version": "KEY", "KEY": 1}}]}, "query": {"bank": "b", "user_id": "alice"}}`},
 	{400, "POST", "/debug/simulate", `{"bundle": {"attachments": [{"policy_id": "KEY", "principal_type": "KEY", "principal_id": "alice"}]}, "query": {"bank": "b", "user_id": "alice"}}`},
+	{400, "POST", "/admin/access-bundle", `{"users": [{"id": "KEY"}]}`},
+	{400, "POST", "/admin/access-bundle", `{"KEY": []}`},
+	{400, "POST", "/admin/access-bundle", `{"attachments": [{"policy_id": "KEY", "principal_type": "KEY", "principal_id": "alice"}]}`},
+	{400, "POST", "/admin/access-bundle?dry_run=KEY", `{}`},
+	{400, "GET", "/admin/access-bundle?KEY", ""},
+	{400, "GET", "/admin/api-keys?expires_before=KEY", ""},
+	{400, "GET", "/admin/api-keys?cursor=KEY", ""},
 
 	{400, "GET", "/me/api-keys?view=KEY", ""},
 	{400, "GET", "/me/api-keys?view=full&view=KEY", ""},

@@ -3,6 +3,7 @@ package contract_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,35 +22,69 @@ func TestEveryAnswer(t *testing.T) {
 		s.succeed(sample)
 		s.failSources(sample)
 		s.failStore(sample)
+		s.miss(sample)
 	}
 	s.refuse(samples)
+	s.conflict()
 	s.turnPages()
+	s.turnRows()
 	s.elsewhere()
+	s.refuseBundles()
 	s.play(stocked)
 	s.send("admin", "POST", "/debug/simulate", `{
 	  "bundle": {"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]},
 	  "query": {"bank": "support", "user_id": "alice"}}`).is(409) // it belongs to bob
-	key := s.play(crowded).key
-	for bearer, keys := range map[string]string{"alice": "/me/api-keys", "admin": "/users/alice/api-keys"} {
-		s.send(bearer, "POST", keys, `{}`).is(409)
-		s.send(bearer, "POST", keys+"/"+key+"/rotate", `{"overlap_seconds": 9}`).is(409)
+	c := s.play(crowded)
+	for keys, key := range map[string]string{
+		"/me/api-keys": c.key, "/users/alice/api-keys": c.key, "/service-accounts/ci/keys": c.botKey, ownAccounts + "/ci/keys": c.botKey,
+	} {
+		s.send(entitled(keys), "POST", keys, `{}`).is(409)
+		s.send(entitled(keys), "POST", keys+"/"+key+"/rotate", `{"overlap_seconds": 9}`).is(409)
 	}
+	s.send("admin", "POST", "/me/templates", `{"id": "more", "name": "More", "manifest": {"version": "1"}}`).is(409)
+	s.send("admin", "POST", "/me/templates/notes/install", `{"source_name": "acme", "alias_id": "more"}`).is(409)
+	s.send("admin", "POST", "/me/template-sources", `{"url": "https://more.example.com/more"}`).is(409)
 	etag := ""
 	for began := time.Now(); etag == "" && time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
 		etag = s.send("admin", "GET", "/admin/templates", "").header.Get("ETag")
 	}
 	s.send("admin", "GET", "/admin/templates", "", contract.Value{Name: "If-None-Match", Text: etag}).is(304)
+	s.play(stocked)
+	for _, row := range []string{
+		"/users/alice", "/groups/team", "/policies/spare", "/service-accounts/ci", ownAccounts + "/ci", "/banks/support/policy",
+	} {
+		etag := contract.Value{Name: "If-None-Match", Text: s.ask("GET " + row).header.Get("ETag")}
+		s.send(entitled(row), "GET", row, "", etag).is(304)
+	}
 	for _, promise := range s.contract.Unseen() {
 		t.Errorf("not seen: %s", promise)
 	}
 }
 
+// refuseBundles sends bundles that conflict with what the scene has.
+func (s *stage) refuseBundles() {
+	s.t.Helper()
+	const path = "/admin/access-bundle"
+	s.play(stocked)
+	s.send("admin", "POST", path, `{"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]}`).is(409) // it belongs to bob
+	s.send("admin", "POST", "/users/alice/api-keys", `{"scoping_policy_id": "reads"}`).is(201)
+	s.send("admin", "POST", path+"?prune=1", `{}`).is(409)
+	s.send("admin", "POST", path, `{"users": [{"id": "alice"}],
+	  "attachments": [{"policy_id": "iam:admin", "principal_type": "user", "principal_id": "alice"}]}`).is(204)
+	s.send("admin", "POST", path, `{"users": [{"id": "alice", "is_active": false}]}`).is(409)
+}
+
 // target returns the target of a sample in a scene, with or without the optional parts.
 func (c *scene) target(sample contract.Sample, optional bool) string {
+	return c.withKeys(sample.Target(optional))
+}
+
+// withKeys replaces the keys of the document's examples by those of a scene.
+func (c *scene) withKeys(target string) string {
 	if c.key == "" {
-		return sample.Target(optional)
+		return target
 	}
-	return strings.Replace(sample.Target(optional), "3kP0xUaB7cJ5t0Qz", c.key, 1)
+	return strings.NewReplacer("3kP0xUaB7cJ5t0Qz", c.key, "8mQ2yVcD9eL7u1Rw", c.botKey).Replace(target)
 }
 
 // try sends a sample in a scene, with all optional parts.
@@ -72,6 +107,54 @@ func (s *stage) succeed(sample contract.Sample) {
 	if !good {
 		s.t.Errorf("%s %s: succeeds nowhere", sample.Operation, sample.Body)
 	}
+}
+
+// miss sends a sample about things that do not exist.
+func (s *stage) miss(sample contract.Sample) {
+	s.t.Helper()
+	c := s.play(stocked)
+	sample.Path = slices.Clone(sample.Path)
+	for i, segment := range sample.Path {
+		if segment.Name != "" && segment.Name != "principal_type" {
+			sample.Path[i].Text = "none"
+		}
+	}
+	s.try(c, sample)
+}
+
+// conflict sends what is refused in the state of a scene.
+func (s *stage) conflict() {
+	s.t.Helper()
+	s.play(stocked)
+	for _, request := range []string{
+		`POST /users {"id": "bob"}`, `POST /groups {"id": "team"}`, `POST /policies {"id": "desk", "document": {"version": "2026-03-24", "statements": []}}`,
+		`POST /service-accounts {"id": "ci", "owner_user_id": "bob"}`, `POST /me/service-accounts {"id": "ci"}`,
+		`POST /users/alice/channels {"provider": "telegram", "sender_id": "1001"}`, `POST /banks {"bank_id": "taken", "template": "server/notes"}`,
+		`DELETE /policies/reads`, `DELETE /policies/iam:admin`, `PUT /policies/iam:admin {"display_name": "Mine"}`,
+	} {
+		s.ask(request).is(409)
+	}
+	s.ask(`POST /banks {"bank_id": "new", "template": "server/none"}`).is(404)
+	s.play(ruled)
+	for _, request := range []string{
+		`PUT /users/root {"is_active": false}`, `DELETE /users/root`, `DELETE /groups/rulers`, `DELETE /groups/rulers/members/root`,
+		`POST /groups/barred/members {"user_id": "root"}`, `PUT /policies/rules {"document": {"version": "2026-03-24", "statements": []}}`,
+		`PUT /policy-attachments {"policy_id": "bars", "principal_type": "user", "principal_id": "root"}`,
+		`DELETE /policy-attachments/rules/group/rulers`,
+	} {
+		s.ask(request).is(409)
+	}
+	s.play(crowded)
+	s.ask(`POST /service-accounts {"id": "more", "owner_user_id": "alice"}`).is(409)
+	s.ask(`POST /me/service-accounts {"id": "more"}`).is(409)
+}
+
+// ask sends a request, written in one line, by who may.
+func (s *stage) ask(line string) answer {
+	s.t.Helper()
+	method, rest, _ := strings.Cut(line, " ")
+	target, body, _ := strings.Cut(rest, " ")
+	return s.send(entitled(target), method, target, body)
 }
 
 // failSources sends a sample while the sources fail.
@@ -143,14 +226,46 @@ func (s *stage) turnPages() {
 	if page := s.send("admin", "GET", "/admin/events?limit=1", ""); page.header.Get("Link") == "" {
 		s.t.Errorf("%s: %s %v", page.request, page.body, page.header)
 	}
-	s.send("admin", "POST", "/admin/templates", `{"id": "second", "name": "Second", "manifest": {"version": "1"}}`).is(200)
+	for _, list := range []string{"/admin/templates", "/me/templates"} {
+		s.send("admin", "POST", list, `{"id": "second", "name": "Second", "manifest": {"version": "1"}}`).is(200)
+	}
 	s.send("alice", "POST", "/me/api-keys", "").is(201)
-	for _, list := range []string{"/admin/templates", "/me/api-keys", "/users/alice/api-keys"} {
+	for _, list := range []string{"/admin/templates", "/me/templates", "/me/api-keys", "/users/alice/api-keys"} {
 		first := s.send(entitled(list), "GET", list+"?limit=1", "")
 		next, more := strings.CutSuffix(strings.TrimPrefix(first.header.Get("Link"), "<"), `>; rel="next"`)
 		second := s.send(entitled(list), "GET", list+next, "")
 		if second.is(200); !more || second.header.Get("Link") != "" || string(first.body) == string(second.body) {
 			s.t.Errorf("%s: %s %v\n%s %v", first.request, first.body, first.header, second.body, second.header)
+		}
+	}
+	if page := s.send("admin", "GET", "/admin/api-keys?limit=1", ""); page.header.Get("Link") == "" {
+		s.t.Errorf("%s: %s %v", page.request, page.body, page.header)
+	}
+}
+
+// turnRows reads the first page of each list of rows.
+func (s *stage) turnRows() {
+	s.t.Helper()
+	s.play(crowded)
+	s.ask(`POST /users/alice/channels {"provider": "telegram", "sender_id": "2002"}`).is(201)
+	s.ask(`POST /groups {"id": "second"}`).is(201)
+	s.ask(`POST /groups/team/members {"user_id": "bob"}`).is(201)
+	for _, list := range []string{
+		"/users", "/users/alice/channels", "/groups", "/groups/team/members", "/policies", "/policy-attachments", "/service-accounts", ownAccounts,
+		"/admin/api-keys",
+	} {
+		first := s.ask("GET " + list + "?limit=1")
+		next, more := strings.CutSuffix(strings.TrimPrefix(first.header.Get("Link"), "<"), `>; rel="next"`)
+		second := s.ask("GET " + list + next)
+		if second.is(200); !more || string(first.body) == string(second.body) {
+			s.t.Errorf("%s: %s %v\n%s", first.request, first.body, first.header, second.body)
+		}
+	}
+	c := s.play(stocked)
+	for _, list := range []string{"/service-accounts/ci/keys", ownAccounts + "/ci/keys"} {
+		s.ask("POST " + list + "/" + c.botKey + `/rotate {"overlap_seconds": 9}`)
+		if first := s.ask("GET " + list + "?limit=1"); first.header.Get("Link") == "" {
+			s.t.Errorf("%s: %s %v", first.request, first.body, first.header)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestMutations(t *testing.T) {
 	tried, c := map[bool]int{}, s.play(stocked)
 	for _, sample := range s.contract.Samples() {
 		for _, m := range slices.Concat(mutatedTargets(sample), mutatedHeaders(sample), mutatedBodies(sample)) {
-			target := strings.Replace(m.target, "3kP0xUaB7cJ5t0Qz", c.key, 1)
+			target := c.withKeys(m.target)
 			refused := s.contract.Refuses(sample.Method, target, m.body, m.headers...) != nil
 			a := s.send(entitled(target), sample.Method, target, m.body, m.headers...)
 			if tried[refused]++; refused != (a.status == 400) && (refused || !a.unsaid()) {
@@ -39,7 +39,7 @@ func TestMutations(t *testing.T) {
 var inWords = []string{
 	"is required, unless sa_id or sender is given", "must name at most one of user_id, sa_id and sender",
 	"is required: the URL has no path to take a name from",
-	"names an unknown policy", "that does not exist", "must be a cursor from a Link of this list", "must hold no control, format or bidi characters",
+	"names an unknown policy", "must be given with principal_", "that does not exist", "must be a cursor from a Link of this list", "must hold no control, format or bidi characters",
 }
 
 // unsaid reports whether an answer refuses something that no schema can express.

@@ -48,11 +48,13 @@ type scene struct {
 	api     http.Handler
 	wait    atomic.Bool // everybody has to wait
 	key     string      // the id of one of alice's keys
+	botKey  string      // the id of the key of her service account
 }
 
 // setting is the initial state of a scene: nothing; a source; everything that the document's
 // examples use; that, with the source at another address; or that, where a holder has one key at
-// most and templates are kept in memory.
+// most, templates are kept in memory, and admin and alice have as many of their own as are allowed. Sources and
+// templates are those of the server, and the same again as admin's own.
 type setting int
 
 const (
@@ -61,35 +63,56 @@ const (
 	stocked
 	moved
 	crowded
+	ruled // stocked, and one user alone has every administrative right
 )
 
 // rows are the principals of every scene.
 const rows = `{
-  "users": [{"id": "alice"}, {"id": "bob", "channels": [{"provider": "telegram", "sender_id": "1001"}]}],
+  "users": [{"id": "admin"}, {"id": "alice", "channels": [{"provider": "slack", "sender_id": "U7"}]}, {"id": "bob", "channels": [{"provider": "telegram", "sender_id": "1001"}]}],
   "groups": [{"id": "team", "members": ["alice"]}],
   "service_accounts": [{"id": "ci", "owner_user_id": "alice"}],
   "policies": [
     {"id": "desk", "document": {"version": "2026-03-24", "statements": [
       {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"], "recall_budget": "high", "recall_max_tokens": 4096}]}},
+    {"id": "makes", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:create"], "banks": ["*"]}]}},
+    {"id": "spare", "document": {"version": "2026-03-24", "statements": []}},
     {"id": "reads", "document": {"version": "2026-03-24", "statements": []}}],
   "attachments": [{"policy_id": "desk", "principal_type": "group", "principal_id": "team"},
+    {"policy_id": "makes", "principal_type": "user", "principal_id": "admin"},
     {"policy_id": "reads", "principal_type": "user", "principal_id": "alice"}],
   "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24", "default_strategy": "balanced",
     "public_access": {"default": {"actions": ["bank:recall"], "recall_budget": "low"},
       "overrides": [{"scope": "channel", "value": "#internal"}]}}}]
 }`
 
+// rulers make root the only administrator, by a policy of its own and by a group.
+const rulers = `{
+  "users": [{"id": "root"}],
+  "groups": [{"id": "rulers", "members": ["root"]}, {"id": "barred", "members": []}],
+  "policies": [
+    {"id": "rules", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:*"], "banks": ["*"]}]}},
+    {"id": "bars", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["iam:*"], "banks": ["*"]}]}}],
+  "attachments": [{"policy_id": "rules", "principal_type": "group", "principal_id": "rulers"},
+    {"policy_id": "bars", "principal_type": "group", "principal_id": "barred"}]
+}`
+
 // maxBody is the body limit in every scene.
 const maxBody = 10_000
 
-// sessions accepts the host's sessions: its administrator, and a user and a service account without
-// rights.
+var administrator = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
+
+// sessions accepts the host's sessions: its administrator, a user without rights, the same with those
+// over its own service accounts, and one of these without rights.
 func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	switch bearer {
 	case "admin":
-		return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
+		return administrator, nil
 	case "alice":
 		return svc.Principal{Kind: svc.KindUser, ID: "alice"}, nil
+	case "owner":
+		return svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{
+			svc.ActionAccountsRead, svc.ActionAccountsWrite, svc.ActionAccountKeysWrite,
+		}}, nil
 	case "ci":
 		return svc.Principal{Kind: svc.KindServiceAccount, ID: "ci"}, nil
 	}
@@ -116,6 +139,7 @@ func (s *stage) play(what setting) *scene {
 		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
 		Templates: svc.TemplateConfig{Cached: cached},
 		Events:    svc.EventConfig{Keep: what != empty},
+		Banks:     maker{},
 	}))
 	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Limit: func(*http.Request, svc.Principal) time.Duration {
 		if c.wait.Load() {
@@ -137,26 +161,90 @@ func (c *scene) stock(ctx context.Context, what setting) error {
 	if err := c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
 		return err
 	}
-	if _, err := c.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
-		return err
+	for _, h := range c.halves() {
+		if err := h.stock(ctx, what); err != nil {
+			return err
+		}
 	}
-	if _, err := c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "notes", SourceName: "acme"}); err != nil {
-		return err
-	}
-	tags := []string{"mine"}
-	if _, err := c.service.Templates.Patch(ctx, svc.Host, "notes", svc.TemplatePatch{Tags: &tags}); err != nil {
-		return err
+	if what == shelved {
+		return nil
 	}
 	c.offer("Take notes, briefly.")
 	issued, err := c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
-	if c.key = issued.ID; err != nil || what == stocked {
+	if c.key = issued.ID; err != nil {
 		return err
 	}
-	if err := c.service.Sources.Remove(ctx, svc.Host, "acme"); err != nil {
+	issued, err = c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{})
+	if c.botKey = issued.ID; err != nil || what == stocked {
 		return err
 	}
-	_, err = c.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://templates.example.com/acme"})
+	if what == ruled {
+		return c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rulers))))
+	}
+	for _, h := range c.halves() {
+		if err := h.sources.Remove(ctx, administrator, "acme"); err != nil {
+			return err
+		}
+		if _, err := h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://templates.example.com/acme"}); err != nil {
+			return err
+		}
+	}
+	if what == crowded {
+		return c.crowd(ctx)
+	}
+	return nil
+}
+
+// half has the templates and sources of the server, or the administrator's own.
+type half struct {
+	templates *svc.Templates
+	sources   *svc.Sources
+	scope     svc.Scope
+}
+
+func (c *scene) halves() []half {
+	return []half{{c.service.Templates, c.service.Sources, svc.ScopeServer}, {c.service.MyTemplates, c.service.MySources, svc.ScopePersonal}}
+}
+
+// stock adds a source, and a template from it that is edited.
+func (h half) stock(ctx context.Context, what setting) error {
+	if _, err := h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
+		return err
+	}
+	if _, err := h.templates.Install(ctx, administrator, svc.Install{TemplateID: "notes", SourceName: "acme", SourceScope: h.scope}); err != nil {
+		return err
+	}
+	tags := []string{"mine"}
+	_, err := h.templates.Patch(ctx, administrator, "notes", svc.TemplatePatch{Tags: &tags})
 	return err
+}
+
+// crowd adds own templates and sources of the administrator, and service accounts of alice, until no
+// more are allowed.
+func (c *scene) crowd(ctx context.Context) error {
+	var bundle svc.Bundle
+	for i := range svc.MaxServiceAccounts - 1 {
+		bundle.ServiceAccounts = append(bundle.ServiceAccounts, svc.ServiceAccount{ID: fmt.Sprint("a", i), OwnerUserID: "alice"})
+	}
+	if err := c.service.Access.Apply(ctx, svc.Host, bundle); err != nil {
+		return err
+	}
+	for i := range svc.MaxPersonalTemplates - 1 {
+		row := svc.Template{
+			TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: administrator.ID, ID: fmt.Sprint("t", i)},
+			Content:     svc.Content{Name: "T", Manifest: []byte(`{"version":"1"}`)},
+		}
+		if err := c.store.FullStore.CreateTemplate(ctx, row); err != nil {
+			return err
+		}
+	}
+	for i := range svc.MaxPersonalSources - 1 {
+		row := svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopePersonal, Owner: administrator.ID, Name: fmt.Sprint("s", i)}}
+		if err := c.store.FullStore.CreateSource(ctx, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // offer sets the template that the source offers.
@@ -164,23 +252,45 @@ func (c *scene) offer(prompt string) {
 	c.shelf.content.Store(&svc.Content{Name: "Notes", Manifest: []byte(`{"version":"1","prompt":"` + prompt + `"}`)})
 }
 
+// maker makes all banks but one.
+type maker struct{}
+
+func (maker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.MadeBank, error) {
+	if bank.ID == "taken" {
+		return svc.MadeBank{}, &svc.Error{Code: svc.CodeExists, Message: "a bank with this id already exists"}
+	}
+	return svc.MadeBank{Created: true, ImportResult: []byte(`{"config_applied":true}`)}, nil
+}
+
 // entitled returns a caller with the rights for an operation. For its own keys that is alice.
 func entitled(target string) string {
-	if strings.HasPrefix(target, "/me/") {
+	switch {
+	case strings.HasPrefix(target, ownAccounts):
+		return "owner"
+	case strings.HasPrefix(target, "/me/") && !ofTemplates(target):
 		return "alice"
 	}
 	return "admin"
 }
 
+const ownAccounts = "/me/service-accounts"
+
 // barred returns a caller without the rights. "": every caller has them.
 func barred(target string) string {
 	switch {
-	case strings.HasPrefix(target, "/me/api-keys"):
+	case strings.HasPrefix(target, "/me/api-keys") || target == "/me":
 		return "ci"
-	case strings.HasPrefix(target, "/me/"):
+	case strings.HasPrefix(target, ownAccounts):
+		return "alice"
+	case strings.HasPrefix(target, "/me/") && !ofTemplates(target):
 		return ""
 	}
 	return "alice"
+}
+
+// ofTemplates reports whether an operation is about own templates or sources.
+func ofTemplates(target string) bool {
+	return strings.HasPrefix(target, "/me/template") || strings.HasPrefix(target, "/me/source-templates")
 }
 
 type answer struct {

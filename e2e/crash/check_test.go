@@ -76,16 +76,19 @@ func (l *ledger) compare(ctx context.Context, d *database, settle bool) error {
 	}
 	l.checkStates(found)
 	l.checkFeed(changes)
-	newest, err := l.checkRecords(ctx, d, int(changes.Generation-l.since))
+	newest, tells, err := l.checkRecords(ctx, d, int(changes.Generation-l.since))
 	if err != nil {
 		return err
+	}
+	if d.keeps {
+		l.checkTale(tells, found)
 	}
 	if err := l.checkKeys(ctx, d.service); err != nil {
 		return err
 	}
 	if settle {
 		l.settle(found, changes.Generation)
-		l.mark = newest
+		l.mark, l.tells = newest, tells
 	}
 	return nil
 }
@@ -158,14 +161,15 @@ func (l *ledger) checkFeed(changes svc.StoreChanges) {
 }
 
 // checkRecords compares the records of events with the mutations since the last settlement. Each
-// mutation has one record. It returns the newest.
-func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditMark, error) {
+// mutation has one record. It returns the newest, and what all records tell of people.
+func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditMark, tale, error) {
 	if !d.keeps {
-		return svc.AuditMark{}, nil
+		return svc.AuditMark{}, nil, nil
 	}
+	tells := l.tells.clone()
 	check, err := d.service.Audit.Verify(ctx, svc.Host, l.mark)
 	if err != nil {
-		return check.Newest, err
+		return check.Newest, tells, err
 	}
 	if check.Fault != nil {
 		l.problemLocked("lost: record %d %s", check.Fault.Number, check.Fault.Reason)
@@ -173,12 +177,15 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 	recorded, kept := 0, map[string]bool{}
 	for record, err := range d.service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
 		if err != nil {
-			return check.Newest, err
+			return check.Newest, tells, err
 		}
 		if record.Number <= l.mark.Number {
 			break
 		}
 		kept[object(record.Target)] = true
+		if wrong := tells.add(record); wrong != "" {
+			l.problemLocked("torn: %s", wrong)
+		}
 		if told(record.Event) && record.Action != svc.EventTemplateDiverged { // that record comes together with another
 			recorded++
 		}
@@ -191,7 +198,7 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 			l.problemLocked("lost: %s: no record of what was acknowledged", name)
 		}
 	}
-	return check.Newest, nil
+	return check.Newest, tells, nil
 }
 
 // checkKeys authenticates with every acknowledged key.
@@ -205,9 +212,9 @@ func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
 		switch {
 		case err != nil && !refused:
 			return err
-		case refused && e.state == stateGood:
+		case refused && (e.state == stateGood || has(e.state, "key")):
 			l.problemLocked("lost: %s: an issued key is refused", name)
-		case !refused && e.state == stateRevoked:
+		case !refused && (e.state == stateRevoked || isPerson(name) && !has(e.state, "key")):
 			l.problemLocked("lost: %s: a revoked key is accepted", name)
 		case !refused && principal.ID != name:
 			l.problemLocked("torn: the key of %s is accepted as that of %s", name, principal.ID)

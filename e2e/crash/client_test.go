@@ -5,6 +5,7 @@ package crash
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -19,6 +20,7 @@ type client struct {
 	keys         []liveKey
 	templates    []*liveTemplate
 	bundles      []*liveBundle
+	people       []*person
 }
 
 type liveKey struct{ holder, id string }
@@ -45,13 +47,22 @@ const (
 // outboxAction is an action whose event waits for the host's commit.
 const outboxAction = string(svc.EventAPIKeyIssued) + "+outbox"
 
-func newClient(w *worker, number int) *client { return &client{worker: w, number: number} }
+func newClient(w *worker, number int) *client {
+	c := &client{worker: w, number: number}
+	for i, id := range slices.Sorted(maps.Keys(w.People)) {
+		if i%w.Clients == number {
+			c.people = append(c.people, &person{id, partsOf(w.People[id])})
+		}
+	}
+	return c
+}
 
 func (c *client) run() {
 	for {
 		operations := []func(){
 			c.issueKey, c.issueKey, c.revokeKey, c.hosted, c.applyNew, c.applyAgain,
 			c.newTemplate, c.patch, c.patch, c.update, c.deleteTemplate, c.recreate,
+			c.visit, c.visit, c.visit, c.visit,
 		}
 		operations[rand.N(len(operations))]()
 	}

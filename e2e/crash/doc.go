@@ -7,11 +7,12 @@
 //	diskfull_test.go  SQLite: the disk gets full, then has space again
 //	faults_test.go    every loop finds the faults planted for it
 //
-// A worker process runs operations of a Service. It writes each into the ledger before the start
-// and after the acknowledgement. The ledger is a pipe to the test, which outlives the worker, and
-// it is the oracle. After each crash an object must be in the state acknowledged last, or in that
-// of the one operation under way. Each mutation must have its record, and the chain of records must
-// be whole.
+// A worker process runs operations of a Service, a part of them over HTTP. It writes each into the
+// ledger before the start and after the acknowledgement. The ledger is a pipe to the test, which
+// outlives the worker, and it is the oracle. After each crash an object must be in the state
+// acknowledged last, or in that of the one operation under way. Each mutation must have its record,
+// and the chain of records must be whole. What the records tell of a user, its keys and all else
+// that is the user's must be what is there: a deletion is whole, or it has not happened.
 //
 //	go test ./crash                     the short form, less than a minute
 //	CI=true go test ./crash             what CI runs; a loop that cannot run fails there

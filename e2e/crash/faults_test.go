@@ -25,6 +25,10 @@ func TestKillsFindTornRecords(t *testing.T) {
 
 func TestKillsFindTornHosts(t *testing.T) { killLoop(t, tornHost, killsToFind).finds(t, "torn") }
 
+func TestKillsFindTornDeletions(t *testing.T) {
+	killLoop(t, tornUser, killsToFind).finds(t, "torn")
+}
+
 // TestKillsFindNoMissingSync shows why killing processes is not enough: the kernel keeps what they
 // wrote.
 func TestKillsFindNoMissingSync(t *testing.T) {

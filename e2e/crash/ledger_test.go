@@ -63,6 +63,7 @@ type ledger struct {
 	since    int64         // the generation at the last settlement
 	seen     int64         // the highest generation that a worker has read
 	mark     svc.AuditMark // the newest record at the last settlement
+	tells    tale          // what the records tell up to mark
 	changes  int           // acknowledged since the last settlement
 	tried    int           // tried since the last settlement
 }
@@ -175,9 +176,17 @@ func (l *ledger) try(number, name, action, state string) {
 	if e.attempt != nil {
 		l.problemLocked("harness: %s is tried twice at once", name)
 	}
+	if has(state, "key") && !has(e.state, "key") {
+		e.token = "" // that of a key of an earlier user with that id
+	}
 	e.attempt = &attempt{entry: e, action: action, state: state}
 	l.tries[number] = e.attempt
 	l.tried++
+	for _, holder := range []string{"key", "account-key"} {
+		if action == string(svc.EventAccessRemoved) && has(e.state, holder) {
+			l.tried++ // see told
+		}
+	}
 }
 
 func (l *ledger) ack(number string, detail []string) {

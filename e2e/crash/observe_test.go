@@ -25,7 +25,7 @@ type observation struct {
 // observe reads all tables. A state starts with [torn] when related rows do not agree.
 func observe(ctx context.Context, db *sql.DB) (observation, error) {
 	o := observation{db: db, states: map[string]string{}, outbox: map[string]bool{}}
-	for _, read := range []func(context.Context) error{o.readSources, o.readKeys, o.readTemplates, o.readBundles} {
+	for _, read := range []func(context.Context) error{o.readSources, o.readKeys, o.readTemplates, o.readBundles, o.readPeople} {
 		if err := read(ctx); err != nil {
 			return o, err
 		}
@@ -66,7 +66,7 @@ func (o observation) rows(ctx context.Context, query string, row func(id string,
 }
 
 func (o observation) readSources(ctx context.Context) error {
-	return o.rows(ctx, `SELECT name, url FROM svc_sources`, func(id string, columns []string) {
+	return o.rows(ctx, `SELECT name, url FROM svc_sources WHERE scope = 'server'`, func(id string, columns []string) {
 		o.states[id] = "registered"
 		if columns[0] != "https://example.com/templates" {
 			o.states[id] = torn + columns[0]
@@ -83,7 +83,7 @@ func (o observation) readKeys(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	err := o.rows(ctx, `SELECT holder_id, description, revoked_at FROM svc_api_keys`, func(id string, columns []string) {
+	err := o.rows(ctx, `SELECT holder_id, description, revoked_at FROM svc_api_keys WHERE holder_id NOT LIKE 'p-%'`, func(id string, columns []string) {
 		_, twice := o.states[id]
 		switch {
 		case hosted[id]:
@@ -114,17 +114,17 @@ func (o observation) readKeys(ctx context.Context) error {
 // readTemplates compares each template, its tags and its base with the content of their versions.
 func (o observation) readTemplates(ctx context.Context) error {
 	tags, bases := map[string][]string{}, map[string][]string{}
-	err := o.rows(ctx, `SELECT id, name, tag FROM svc_template_tags`, func(id string, columns []string) {
+	err := o.rows(ctx, `SELECT id, name, tag FROM svc_template_tags WHERE scope = 'server'`, func(id string, columns []string) {
 		tags[id] = append(tags[id], strings.Join(columns, "|"))
 	})
 	if err != nil {
 		return err
 	}
 	const columns = `id, name, description, category, integrations, tags, manifest`
-	if err := o.rows(ctx, `SELECT `+columns+` FROM svc_template_bases`, func(id string, row []string) { bases[id] = row }); err != nil {
+	if err := o.rows(ctx, `SELECT `+columns+` FROM svc_template_bases WHERE scope = 'server'`, func(id string, row []string) { bases[id] = row }); err != nil {
 		return err
 	}
-	err = o.rows(ctx, `SELECT `+columns+`, source_id, source_revision FROM svc_templates`, func(id string, row []string) {
+	err = o.rows(ctx, `SELECT `+columns+`, source_id, source_revision FROM svc_templates WHERE scope = 'server'`, func(id string, row []string) {
 		o.states[id] = templateRows{id, row[:6], row[6:], tags[id], bases[id]}.state()
 		delete(tags, id)
 		delete(bases, id)
@@ -222,6 +222,9 @@ func (o observation) readBundles(ctx context.Context) error {
 	found := map[string]map[string]string{}
 	for part, query := range bundleQueries {
 		err := o.rows(ctx, query, func(id string, columns []string) {
+			if isPerson(id) {
+				return
+			}
 			if found[id] == nil {
 				found[id] = map[string]string{}
 			}

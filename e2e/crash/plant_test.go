@@ -20,6 +20,7 @@ const (
 	tornRows   fault = "two transactions for the rows of one template or bundle"
 	tornRecord fault = "two transactions for a mutation and its record"
 	tornHost   fault = "two transactions for the host's row and the key"
+	tornUser   fault = "two transactions for a deletion and its keys"
 	syncNormal fault = "synchronous=NORMAL"
 	syncOff    fault = "synchronous=OFF"
 	tornFile   fault = "synchronous=OFF, for what it does to the file"
@@ -39,7 +40,7 @@ func (f fault) synchronous() string {
 // ignored returns the kinds of problems that the fault causes before its own.
 func (f fault) ignored() []string {
 	switch f {
-	case tornRows:
+	case tornRows, tornUser:
 		return []string{"order"} // each half increments the generation
 	case tornFile:
 		return []string{"lost", "order"}
@@ -58,13 +59,23 @@ func (f fault) plant(store svc.FullStore) svc.FullStore {
 		return tearer{store}
 	case tornRecord:
 		return divider{store}
+	case tornUser:
+		return procrastinator{store}
 	}
 	return store
 }
 
 // keeps reports whether the Service keeps records of events with the fault. Faults in single calls
 // of the store need a Service without records.
-func (f fault) keeps() bool { return f != ackEarly && f != ackFailed && f != tornRows }
+func (f fault) keeps() bool {
+	return f != ackEarly && f != ackFailed && f != tornRows && f != tornUser
+}
+
+// people reports whether workers make people. With faults that tear or lose other writes, those
+// writes should be what the test finds.
+func (f fault) people() bool {
+	return f != ackEarly && f != ackFailed && f != tornRows && f != tornRecord && f != tornHost
+}
 
 // writeBehind acknowledges keys and revocations and writes them a moment later, in order.
 type writeBehind struct {
@@ -145,4 +156,37 @@ type divider struct{ svc.FullStore }
 
 func (s divider) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return fn(ctx, s.FullStore)
+}
+
+// procrastinator revokes the keys of a holder that goes after the transaction.
+type procrastinator struct{ svc.FullStore }
+
+func (s procrastinator) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	var later []func() error
+	err := s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		later = nil
+		return fn(ctx, postponing{tx.(svc.FullStore), func(holder svc.Identity, at time.Time, limit int) {
+			later = append(later, func() error {
+				_, err := s.RevokeAPIKeys(ctx, holder, at, limit)
+				return err
+			})
+		}})
+	})
+	for _, revoke := range later {
+		if err == nil {
+			time.Sleep(20 * time.Millisecond) // leaves time for a crash to show
+			err = revoke()
+		}
+	}
+	return err
+}
+
+type postponing struct {
+	svc.FullStore
+	postpone func(holder svc.Identity, at time.Time, limit int)
+}
+
+func (s postponing) RevokeAPIKeys(_ context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+	s.postpone(holder, at, limit)
+	return nil, nil
 }

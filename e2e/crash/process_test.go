@@ -29,6 +29,7 @@ type process struct {
 // start starts a worker, which ends with the test at the latest.
 func (l *ledger) start(t testing.TB, j job) *process {
 	t.Helper()
+	j.People = l.people()
 	encoded, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)

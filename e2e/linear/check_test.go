@@ -58,7 +58,10 @@ func (sum *tally) missing() (missing []string) {
 	for _, kind := range strings.Split("create ok,create already_exists,read ok,read not_found,patch ok,patch not_found,"+
 		"install ok,install already_exists,update ok,update not_found,update invalid_request,update edited_locally,"+
 		"delete ok,delete not_found,issue ok,issue by it ok,issue by it unauthenticated,authenticate ok,authenticate unauthenticated,revoke ok,revoke not_found,"+
-		"decide ok,decide allowed,who can ok,who can allowed,activate ok,deactivate ok,join ok,leave ok,leave not_found,allow ok,deny ok,rename ok", ",") {
+		"decide ok,decide allowed,who can ok,who can allowed,activate ok,deactivate ok,join ok,leave ok,leave not_found,allow ok,deny ok,rename ok,"+
+		"patch active ok,patch inactive ok,delete user ok,create user ok,attach ok,detach ok,"+
+		"patch to allow ok,patch to deny ok,delete policy policy_in_use,delete policy ok,create policy ok,create policy already_exists,"+
+		"open ok,shut ok,decide as public ok,decide as public allowed", ",") {
 		if sum.answers[kind] == 0 {
 			missing = append(missing, kind)
 		}

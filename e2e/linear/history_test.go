@@ -37,6 +37,11 @@ func newHistory(t *testing.T, seed uint64, name string, services []*svc.Service,
 		h.ids = append(h.ids, fmt.Sprintf("%s-%d", name, i))
 		h.users = append(h.users, fmt.Sprintf("%s-user-%d", name, i))
 	}
+	for _, service := range services { // each then knows the administrators
+		if err := service.Access.Apply(ctx, svc.Host, administrators()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i, user := range h.users { // by its service, if it has one
 		if err := services[i%len(services)].Access.Apply(ctx, svc.Host, household([]string{user})); err != nil {
 			t.Fatal(err)

@@ -128,11 +128,17 @@ func number(t *testing.T, name string, fallback int) int {
 // call that writes.
 func serve(t *testing.T, stores ...svc.Store) []*svc.Service {
 	t.Helper()
-	return serveLimited(t, 1<<20, stores...)
+	return serveWith(t, func(*svc.Config) {}, stores...)
 }
 
 // serveLimited is serve where a holder has so many keys at most.
 func serveLimited(t *testing.T, mostKeys int, stores ...svc.Store) []*svc.Service {
+	t.Helper()
+	return serveWith(t, func(c *svc.Config) { c.Keys.MaxPerHolder = mostKeys }, stores...)
+}
+
+// serveWith is serve with a changed Config.
+func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	var ticks atomic.Int64
 	cached := 0
@@ -141,15 +147,17 @@ func serveLimited(t *testing.T, mostKeys int, stores ...svc.Store) []*svc.Servic
 	}
 	var services []*svc.Service
 	for _, store := range stores {
-		service, err := svc.New(svc.Config{
+		config := svc.Config{
 			Store: store, Marketplace: shelf{}, Logger: slog.New(slog.DiscardHandler),
 			Now: func() time.Time {
 				defer runtime.Gosched()
 				return time.UnixMicro(ticks.Add(1))
 			},
-			Keys:      svc.KeyConfig{MaxPerHolder: mostKeys, Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+			Keys:      svc.KeyConfig{MaxPerHolder: 1 << 20, Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 			Templates: svc.TemplateConfig{Cached: cached},
-		})
+		}
+		edit(&config)
+		service, err := svc.New(config)
 		if err != nil {
 			t.Fatal(err)
 		}

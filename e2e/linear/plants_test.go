@@ -28,9 +28,12 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// It also finds a Service whose list in memory lacks a change, or has an outdated template.
+// It also finds a Service whose rows in memory lack a change, or whose list has an outdated template.
 func TestStaleListsAreFound(t *testing.T) {
-	findOut(t, []svc.Store{silent{memstore.New()}})
+	findOut(t, []svc.Store{silent{memstore.New(), svc.TargetTemplate}})
+	for _, kind := range []svc.TargetKind{svc.TargetUser, svc.TargetPolicy, svc.TargetAttachment, svc.TargetBankPolicy} {
+		findOut(t, []svc.Store{silent{memstore.New(), kind}})
+	}
 	findOut(t, []svc.Store{&late{Store: memstore.New(), before: map[string]svc.Template{}}})
 }
 
@@ -100,12 +103,15 @@ func (s *remembering) Access(ctx context.Context, query svc.AccessQuery) (svc.Ac
 	return snapshot, err
 }
 
-// silent reports no change of a template.
-type silent struct{ svc.Store }
+// silent reports no change of one kind.
+type silent struct {
+	svc.Store
+	kind svc.TargetKind
+}
 
 func (s silent) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	changes, err := s.Store.Changes(ctx, since)
-	changes.Targets = slices.DeleteFunc(changes.Targets, func(t svc.Target) bool { return t.Kind == svc.TargetTemplate })
+	changes.Targets = slices.DeleteFunc(changes.Targets, func(t svc.Target) bool { return t.Kind == s.kind })
 	return changes, err
 }
 

@@ -42,11 +42,13 @@ func TestMain(m *testing.M) {
 // bearer is the administrator's session.
 const bearer = "session-of-admin"
 
+var admin = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
+
 func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	if bearer != "session-of-admin" {
 		return svc.Principal{}, svc.ErrUnauthenticated
 	}
-	return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}, nil
+	return admin, nil
 }
 
 // newService returns a service with a source that offers templates with these ids.
@@ -69,6 +71,7 @@ func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 		Now:           func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
 		Keys:          svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		Templates:     svc.TemplateConfig{Cached: -1}, // lists come from the store
+		Banks:         maker{},
 	}))
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {
@@ -76,6 +79,13 @@ func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 		}
 	})
 	return service
+}
+
+// maker makes every bank.
+type maker struct{}
+
+func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.MadeBank, error) {
+	return svc.MadeBank{Created: true}, nil
 }
 
 // site is a running host.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -30,6 +31,17 @@ func openDatabase(ctx context.Context, db string) (database, error) {
 		return postgres.Open(ctx, db, postgres.Options{})
 	}
 	return sqlite.Open(ctx, db, sqlite.Options{})
+}
+
+// exists refuses a SQLite file that does not exist, which openDatabase would create.
+func exists(db string) error {
+	if isPostgres(db) {
+		return nil
+	}
+	if _, err := os.Stat(db); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	return nil
 }
 
 // migrations returns the script that brings a database up to date. With all it returns the script

@@ -17,6 +17,12 @@ const usage = `Usage:
       serve
   server key [flags] -user ID|-service-account ID
       print a new API key, also while the server runs
+  server export [-db FILE|URL]
+      print all rows of access as a bundle: users, groups, policies and the rest
+  server apply [-db FILE|URL] [-prune] FILE
+      write the bundle in FILE, or nothing of it
+  server diff [-db FILE|URL] [-prune] [-json] FILE
+      print who would gain and lose which action where, and write nothing
   server migrate -print [-db FILE|URL]
       print the SQL that the database lacks, for a migration tool;
       without such a tool, the server creates and upgrades the tables when it starts
@@ -48,6 +54,15 @@ Flags of key:
   -user ID              the key is for this user, who must have a row in the database
   -service-account ID   the key is for this service account
 
+Export, apply and diff work also while the server runs. They need no keys file. FILE may be - for
+the standard input; flags come before it.
+
+Flags of apply and diff:
+
+  -prune                remove the rows that the bundle does not name. The keys of users and service
+                        accounts that go are revoked. Without this flag, they stay
+  -json                 diff: print one JSON object for each line of words
+
 Flags of migrate:
 
   -print                print the SQL and change nothing
@@ -73,6 +88,11 @@ type options struct {
 	allowSources []string
 
 	issueFor svc.Identity // set by the command key only
+
+	access string // the command if it is export, apply or diff; else ""
+	file   string // the bundle of apply and diff; "-": the standard input
+	prune  bool
+	json   bool
 }
 
 // parse parses the command line. An error is a usageError or flag.ErrHelp.
@@ -82,9 +102,11 @@ func parse(args []string) (options, error) {
 		return parseKey(args[1:])
 	case "migrate":
 		return parseMigrate(args[1:])
+	case "export", "apply", "diff":
+		return parseAccess(args[0], args[1:])
 	}
 	var o options
-	err := o.complete(serveFlags(&o), args)
+	err := o.complete(serveFlags(&o), args, nil)
 	return o, err
 }
 
@@ -107,7 +129,7 @@ func serveFlags(o *options) *flag.FlagSet {
 func parseKey(args []string) (options, error) {
 	var o options
 	var user, account string
-	if err := o.complete(keyFlags(&o, &user, &account), args); err != nil {
+	if err := o.complete(keyFlags(&o, &user, &account), args, nil); err != nil {
 		return o, err
 	}
 	switch {
@@ -123,7 +145,7 @@ func parseKey(args []string) (options, error) {
 
 func parseMigrate(args []string) (options, error) {
 	var o options
-	if err := o.complete(migrateFlags(&o), args); err != nil {
+	if err := o.complete(migrateFlags(&o), args, nil); err != nil {
 		return o, err
 	}
 	if !o.printMigrations {
@@ -131,6 +153,27 @@ func parseMigrate(args []string) (options, error) {
 			" start the server, which creates the tables")
 	}
 	return o, nil
+}
+
+func parseAccess(command string, args []string) (options, error) {
+	o := options{access: command}
+	operand := &o.file
+	if command == "export" {
+		operand = nil
+	}
+	err := o.complete(accessFlags(&o), args, operand)
+	return o, err
+}
+
+func accessFlags(o *options) *flag.FlagSet {
+	flags := newFlags(o)
+	if o.access != "export" {
+		flags.BoolVar(&o.prune, "prune", false, "")
+	}
+	if o.access == "diff" {
+		flags.BoolVar(&o.json, "json", false, "")
+	}
+	return flags
 }
 
 func migrateFlags(o *options) *flag.FlagSet {
@@ -155,15 +198,24 @@ func newFlags(o *options) *flag.FlagSet {
 	return flags
 }
 
-// complete parses args, checks the flags of all commands and sets the default of -keys.
-func (o *options) complete(flags *flag.FlagSet, args []string) error {
+// complete parses args, checks the flags of all commands and sets the default of -keys. operand gets
+// the one argument that the command needs after its flags; nil: the command takes none.
+func (o *options) complete(flags *flag.FlagSet, args []string, operand *string) error {
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
 	} else if err != nil {
 		return usageError(err.Error())
 	}
-	if flags.NArg() > 0 {
-		return usageError(fmt.Sprintf("unexpected argument %q: remove it", flags.Arg(0)))
+	rest := flags.Args()
+	if operand != nil {
+		if len(rest) == 0 || rest[0] == "" {
+			return usageError("name the FILE of the bundle, or - for the standard input")
+		}
+		*operand, rest = rest[0], rest[1:]
+	}
+	if len(rest) > 0 {
+		return usageError(
+			fmt.Sprintf("unexpected argument %q: remove it; flags come first", rest[0]))
 	}
 	switch {
 	case o.db == "":

@@ -26,6 +26,16 @@ func TestParse(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(o, options{db: "d", keys: "d.keys", issueFor: svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}})
 
+	o, err = parse([]string{"export", "-db", "d"})
+	is.NoErr(err)
+	is.Equal(o, options{db: "d", keys: "d.keys", access: "export"})
+	o, err = parse([]string{"apply", "-prune", "-"})
+	is.NoErr(err)
+	is.Equal(o, options{db: "svc.db", keys: "svc.db.keys", access: "apply", file: "-", prune: true})
+	o, err = parse([]string{"diff", "-json", "-db", "postgres://db/svc", "b.json"})
+	is.NoErr(err)
+	is.Equal(o, options{db: "postgres://db/svc", keys: "svc.keys", access: "diff", file: "b.json", json: true})
+
 	for _, db := range []string{"postgres://u:p@db/svc", "postgresql://db/svc?sslmode=disable"} {
 		o, err = parse([]string{"-db", db})
 		is.NoErr(err)
@@ -57,6 +67,17 @@ func TestParseRefuses(t *testing.T) {
 		"key -user a -service-account b": "exactly one",
 		"key -user a b":                  `"b"`,
 		"key -addr :0 -user a":           "-addr",
+		"export b.json":                  `"b.json"`,
+		"export -prune":                  "-prune",
+		"export -keys k":                 "-keys",
+		"apply":                          "FILE",
+		"apply -prune":                   "FILE",
+		"apply b.json -prune":            "flags come first",
+		"apply b.json c.json":            `"c.json"`,
+		"apply -json b.json":             "-json",
+		"apply -db mysql://u:p@db/svc b": "postgres://",
+		"diff":                           "FILE",
+		"diff - -json":                   "flags come first",
 	} {
 		_, err := parse(strings.Fields(line))
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
@@ -72,7 +93,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}, {"migrate", "-h"}} {
+	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}, {"migrate", "-h"}, {"export", "-h"}, {"apply", "-help"}, {"diff", "-h"}} {
 		is := is.New(t)
 		var stdout, stderr output
 		is.NoErr(run(t.Context(), args, &stdout, &stderr))
@@ -84,7 +105,7 @@ func TestHelp(t *testing.T) {
 func TestUsageNamesEveryFlag(t *testing.T) {
 	var o options
 	serve, key := serveFlags(&o), keyFlags(&o, new(string), new(string))
-	for _, flags := range []*flag.FlagSet{serve, key, migrateFlags(&o)} {
+	for _, flags := range []*flag.FlagSet{serve, key, migrateFlags(&o), accessFlags(&options{access: "diff"})} {
 		flags.VisitAll(func(f *flag.Flag) {
 			if !strings.Contains(usage, "-"+f.Name+" ") {
 				t.Errorf("the usage does not name -%s", f.Name)

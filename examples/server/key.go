@@ -7,16 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 )
 
 // printKey issues a key and prints only that key to stdout. It creates no database and no keys
 // file: a running server would not accept a key that other secrets protect.
 func printKey(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (err error) {
-	if !isPostgres(o.db) {
-		if _, err := os.Stat(o.db); err != nil {
-			return fmt.Errorf("database: %w", err)
-		}
+	if err := exists(o.db); err != nil {
+		return err
 	}
 	keys, err := readSecrets(o.keys, log)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,7 +29,7 @@ func printKey(ctx context.Context, o options, stdout io.Writer, log *slog.Logger
 	if err := h.build(keys, nil, log); err != nil {
 		return err
 	}
-	key, err := h.issue(ctx, o.issueFor, "made with the command key")
+	key, err := h.issue(ctx, keyCommand, o.issueFor, "made with the command key")
 	if err != nil {
 		return err
 	}

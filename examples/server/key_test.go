@@ -35,6 +35,10 @@ func TestKeyWhileTheServerRuns(t *testing.T) {
 	is.True(strings.HasPrefix(ci, "svcs_"))
 	status, _ = server.get(t, ci, "/ext/svc/me/api-keys")
 	is.Equal(status, 403) // a service account, not a user
+
+	status, events := server.get(t, server.key(), "/ext/svc/admin/events?actor=server+key")
+	is.Equal(status, 200)
+	is.Equal(strings.Count(events, `"actor":{"kind":"host","id":"server key"},"action":"api_key.issued"`), 2)
 }
 
 func TestKeyWhileNoServerRuns(t *testing.T) {

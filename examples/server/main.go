@@ -33,6 +33,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.printMigrations {
 		return printMigrations(ctx, o, stdout)
 	}
+	if o.access != "" {
+		return runAccess(ctx, o, stdout)
+	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	if o.issueFor.Kind != "" {
 		return printKey(ctx, o, stdout, log)

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -13,6 +12,12 @@ import (
 
 //go:embed demo.json
 var demo []byte
+
+// The program's own calls have these names in audit records.
+var (
+	atStart    = svc.Host.As("server start")
+	keyCommand = svc.Host.As("server key")
+)
 
 // administrator is the id of the user who gets the first key.
 const administrator = "admin"
@@ -31,7 +36,7 @@ func (h *host) prepare(ctx context.Context, file string) (start, error) {
 	var err error
 	switch {
 	case s.demo:
-		err = h.apply(ctx, demo)
+		err = h.applyDemo(ctx)
 	case file != "":
 		err = h.applyFile(ctx, file)
 	}
@@ -43,28 +48,25 @@ func (h *host) prepare(ctx context.Context, file string) (start, error) {
 	}
 	if h.fresh && s.administrator {
 		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
-		s.key, err = h.issue(ctx, holder, "made at the first start")
+		s.key, err = h.issue(ctx, atStart, holder, "made at the first start")
 	}
 	return s, err
 }
 
 func (h *host) applyFile(ctx context.Context, file string) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("bundle: %w", err)
-	}
-	if err := h.apply(ctx, data); err != nil {
-		return fmt.Errorf("bundle %s: %w", file, err)
-	}
-	return nil
-}
-
-func (h *host) apply(ctx context.Context, data []byte) error {
-	bundle, err := svc.ParseBundle(data)
+	bundle, err := readBundle(file)
 	if err != nil {
 		return err
 	}
-	return h.service.Access.Load(ctx, svc.Host, bundle, h.progress)
+	return inFile(file, h.service.Access.Load(ctx, atStart, bundle, h.progress))
+}
+
+func (h *host) applyDemo(ctx context.Context) error {
+	bundle, err := svc.ParseBundle(demo)
+	if err != nil {
+		return err
+	}
+	return h.service.Access.Apply(ctx, atStart, bundle)
 }
 
 // meter returns a function that prints progress once a second, and nothing in the first second. If
@@ -80,10 +82,10 @@ func meter(out io.Writer) func(done, total int) {
 	}
 }
 
-// issue issues a key as [svc.Host]. For that actor the Service does not call KnownUser, so issue
-// checks the user itself.
+// issue issues a key as by, a name of [svc.Host]. For that actor the Service does not call
+// KnownUser, so issue checks the user itself.
 func (h *host) issue(
-	ctx context.Context, holder svc.Identity, description string,
+	ctx context.Context, by svc.Principal, holder svc.Identity, description string,
 ) (svc.Secret, error) {
 	if holder.Kind == svc.KindUser {
 		if known, err := h.knownUser(ctx, holder.ID); err != nil {
@@ -94,6 +96,6 @@ func (h *host) issue(
 		}
 	}
 	request := svc.NewAPIKey{Description: &description}
-	issued, err := h.service.Keys.Issue(ctx, svc.Host, holder, request)
+	issued, err := h.service.Keys.Issue(ctx, by, holder, request)
 	return issued.Key, err
 }

@@ -74,7 +74,7 @@ func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 	h, err := openHost(ctx, options{db: db, keys: db + ".keys"}, "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
 	is.NoErr(err)
 	is.True(h.fresh)
-	is.NoErr(h.apply(ctx, demo))
+	is.NoErr(h.applyDemo(ctx))
 	is.NoErr(h.close())
 
 	server := startServer(t, "-db", db)

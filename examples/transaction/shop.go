@@ -36,6 +36,26 @@ func open(ctx context.Context, path string, config svc.Config) (*shop, error) {
 // close stops the delivery of events, then closes the database.
 func (s *shop) close() error { return errors.Join(s.service.Close(), s.store.Close()) }
 
+// leave removes a customer, the customer's keys and all else that svc has of the customer. An error
+// removes nothing.
+func (s *shop) leave(ctx context.Context, customer string) error {
+	tx, err := s.store.DB().BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after Commit
+	const remove = `DELETE FROM customers WHERE id = ?`
+	if _, err := tx.ExecContext(ctx, remove, customer); err != nil {
+		return err
+	}
+	inTx := s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
+	err = inTx.ForgetUser(ctx, svc.Host, customer)
+	if err != nil && svc.ErrorCode(err) != svc.CodeNotFound { // not found: svc has nothing
+		return err
+	}
+	return tx.Commit()
+}
+
 // signUp adds a customer and issues the customer's API key. An error leaves neither.
 func (s *shop) signUp(ctx context.Context, customer string) (svc.Secret, error) {
 	tx, err := s.store.DB().BeginTx(ctx, nil)

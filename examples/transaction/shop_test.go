@@ -78,6 +78,31 @@ func TestRolledBack(t *testing.T) {
 	is.Equal(customers(t, s), []string{"ada"})
 }
 
+// TestLeave: with a customer go the keys, or nothing goes.
+func TestLeave(t *testing.T) {
+	is := is.New(t)
+	s, _ := openTest(t)
+	good := func(key svc.Secret) bool {
+		_, err := s.service.Authenticate(t.Context(), string(key))
+		return err == nil
+	}
+	ada, err := s.signUp(t.Context(), "ada")
+	is.NoErr(err)
+	grace, err := s.signUp(t.Context(), "grace")
+	is.NoErr(err)
+	is.NoErr(s.leave(t.Context(), "ada"))
+	is.True(!good(ada) && good(grace))
+	is.Equal(customers(t, s), []string{"grace"})
+	is.NoErr(s.leave(t.Context(), "ada")) // again is no error
+
+	_, err = s.store.DB().Exec(`CREATE TABLE orders (customer TEXT REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED);
+		INSERT INTO orders VALUES ('grace')`)
+	is.NoErr(err)
+	is.True(s.leave(t.Context(), "grace") != nil) // the commit fails
+	is.True(good(grace))
+	is.Equal(customers(t, s), []string{"grace"})
+}
+
 // TestRefused: when the Service refuses a customer, the shop does not sign the customer up.
 func TestRefused(t *testing.T) {
 	is := is.New(t)

@@ -35,7 +35,9 @@ type Compiler struct {
 	made      *atomic.Uint64 // the number of tables so far
 	// apart holds the documents of a Compiler for one call. nil: this is not such a Compiler.
 	apart    map[digest]parsed
-	call     Call // long work stops when it ends; nil: it never stops early
+	read     map[span]parsed // what that Compiler parsed, by its place in memory
+	granting *granting       // of that Compiler's last comparison
+	call     Call            // long work stops when it ends; nil: it never stops early
 	verdicts *memo[cell, verdict]
 	asked    *answers // saves finding the classes of strings seen before
 	seed     maphash.Seed
@@ -92,11 +94,13 @@ type Call interface{ Err() error }
 // Apart returns a Compiler for one call. It reads the caches of c and adds nothing to them, so it
 // suits documents that may never be stored.
 //
-// It is not safe for concurrent use. Its Rights are for Explain and Capabilities, not for Decide.
-// When the call ends, long work stops and its result is incomplete: check the call's Err.
+// It is not safe for concurrent use, and documents must not change while it is used. Its Rights are
+// for Explain and Capabilities, not for Decide. When the call ends, long work stops and its result
+// is incomplete: check the call's Err.
 func (c *Compiler) Apart(call Call) *Compiler {
 	one := *c
-	one.apart, one.call = map[digest]parsed{}, call
+	one.apart, one.read, one.granting = map[digest]parsed{}, map[span]parsed{}, nil
+	one.call = call
 	return &one
 }
 
@@ -243,8 +247,27 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 // Check reports what is wrong with an access policy, as [ParseDocument] does.
 func (c *Compiler) Check(document []byte) error { return c.parse(document).fault }
 
+// span is a place in memory.
+type span struct {
+	first  *byte
+	length int
+}
+
 // parse parses a document, once for all policies with the same bytes.
 func (c *Compiler) parse(raw []byte) parsed {
+	if c.apart == nil || len(raw) == 0 {
+		return c.parseEqual(raw)
+	}
+	at := span{&raw[0], len(raw)}
+	p, ok := c.read[at]
+	if !ok {
+		p = c.parseEqual(raw)
+		c.read[at] = p
+	}
+	return p
+}
+
+func (c *Compiler) parseEqual(raw []byte) parsed {
 	key := digest(sha256.Sum256(raw))
 	fence := c.documents.Fence(key)
 	p, ok := c.documents.Get(key)

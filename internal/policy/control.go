@@ -64,6 +64,18 @@ func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool
 	return "", true
 }
 
+// Uncovered reports whether a subject of before and after is newly permitted a control-plane
+// action, given the same vouched patterns: a deny that is gone uncovers them. It returns one such
+// action, as Within does, and is exact as well.
+func Uncovered(before, after *Rights, vouched []string) (action string, ok bool) {
+	for _, action := range controlClasses(before.actions(), after.actions(), vouched) {
+		if after.Permits(vouched, action) && !before.Permits(vouched, action) {
+			return action, true
+		}
+	}
+	return "", false
+}
+
 // controlClasses returns one action of each class of control-plane actions that the patterns
 // distinguish. They are sorted, so the answer does not depend on order.
 func controlClasses(patterns ...[]string) []string {

@@ -80,6 +80,40 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
+// FuzzExceeds compares Exceeds with the reference on unforeseen documents and strings: no request that
+// is asked exceeds when nothing does, and the witness exceeds.
+func FuzzExceeds(f *testing.F) {
+	for seed := range uint64(200) {
+		w := policytest.NewWorld(seed)
+		q := w.Request()
+		f.Add(w.Policies[0].Document, w.Policies[1].Document, w.Policies[w.IntN(len(w.Policies))].Document, q.Action, q.Bank)
+	}
+	f.Fuzz(func(t *testing.T, document, another, by []byte, action, bank string) {
+		grant := func(id string, raw []byte) policy.Grant { return policy.Grant{PolicyID: id, Document: raw} }
+		one := policy.Subject{Kind: policy.User, Grants: []policy.Grant{grant("p", document)}}
+		both := policy.Subject{Kind: policy.User, Grants: []policy.Grant{grant("p", document), grant("q", another)}}
+		scoped := policy.Subject{Kind: policy.ServiceAccount, Grants: one.Grants, Scoping: []policy.Named{{ID: "q", Document: another}}}
+		grantor := policy.Subject{Kind: policy.User, Grants: []policy.Grant{grant("by", by)}}
+		for _, write := range [][2]policy.Subject{{one, both}, {both, one}, {scoped, one}, {one, scoped}, {{}, one}, {both, scoped}} {
+			exceeds := func(action, bank string) bool {
+				allowed := func(s policy.Subject) bool {
+					return policytest.Evaluate(s, policytest.Request{Action: action, Bank: bank}).Outcome == policy.Allow
+				}
+				before, after := allowed(write[0]), allowed(write[1])
+				control := strings.HasPrefix(action, "iam:") || strings.HasPrefix(action, "template:")
+				return !allowed(grantor) && (!control && after && !before || control && bank == "*" && before != after)
+			}
+			got, found := compiler.Exceeds(&policy.Grantor{Subject: grantor}, &write[0], &write[1], nil)
+			if found && !exceeds(got.Action, got.Bank) {
+				t.Errorf("%+v does not exceed", got)
+			}
+			if !found && (exceeds(action, bank) || exceeds(action, "*")) {
+				t.Errorf("%q on %q exceeds", action, bank)
+			}
+		}
+	})
+}
+
 // checkParse checks, for both parsers, that a refusal has a pointer and denies, and that every
 // answer can be written as JSON.
 func checkParse(t *testing.T, err error, result policy.Result) {

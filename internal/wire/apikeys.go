@@ -72,6 +72,21 @@ func (k FullAPIKey) describe(o *object) {
 	o.optional("scoping_policy_id", k.ScopingPolicyID)
 }
 
+// HeldAPIKey is a key in the list of all keys, with its holder.
+type HeldAPIKey struct {
+	FullAPIKey
+	Holder Identity `json:"holder"`
+}
+
+// Append appends the JSON of k.
+func (k HeldAPIKey) Append(b []byte) []byte {
+	o := open(b)
+	o.text("id", k.ID)
+	k.describe(&o)
+	o.object("holder", k.Holder.fields)
+	return o.close()
+}
+
 // CreatedAPIKey is a new key with its secret. Only this answer shows the secret.
 type CreatedAPIKey struct {
 	ID          string  `json:"id"`

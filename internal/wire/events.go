@@ -1,15 +1,38 @@
 package wire
 
+import (
+	"encoding/json"
+	"time"
+)
+
 // Event is one audit record.
 type Event struct {
-	Number   int64   `json:"number"`
-	ID       string  `json:"id"`
-	Time     Time    `json:"time"`
-	Actor    Actor   `json:"actor"`
-	Action   string  `json:"action"`
-	Target   Target  `json:"target"`
-	Previous *string `json:"previous"`
-	Hash     string  `json:"hash"`
+	Number   int64           `json:"number"`
+	ID       string          `json:"id"`
+	Time     time.Time       `json:"time"`
+	Actor    Actor           `json:"actor"`
+	Action   string          `json:"action"`
+	Target   Target          `json:"target"`
+	Was      json.RawMessage `json:"was"`
+	Is       json.RawMessage `json:"is"`
+	Previous *string         `json:"previous"`
+	Hash     string          `json:"hash"`
+}
+
+// Append appends the JSON of e.
+func (e Event) Append(b []byte) []byte {
+	o := open(b)
+	o.number("number", e.Number)
+	o.text("id", e.ID)
+	o.time("time", e.Time)
+	o.object("actor", e.Actor.fields)
+	o.text("action", e.Action)
+	o.object("target", e.Target.fields)
+	o.optionalRaw("was", e.Was)
+	o.optionalRaw("is", e.Is)
+	o.optional("previous", e.Previous)
+	o.text("hash", e.Hash)
+	return o.close()
 }
 
 // Target is what an event is about.
@@ -21,14 +44,38 @@ type Target struct {
 	Holder *Identity `json:"holder"`
 }
 
+func (t Target) fields(o *object) {
+	o.text("kind", t.Kind)
+	o.text("id", t.ID)
+	o.optional("scope", t.Scope)
+	o.optional("owner", t.Owner)
+	if t.Holder == nil {
+		o.optionalRaw("holder", nil)
+		return
+	}
+	o.object("holder", t.Holder.fields)
+}
+
 // Actor is the principal that did something.
 type Actor struct {
 	Identity
 	KeyID *string `json:"key_id,omitempty"` // the issued key that the actor used
 }
 
+func (a Actor) fields(o *object) {
+	a.Identity.fields(o)
+	if a.KeyID != nil {
+		o.text("key_id", *a.KeyID)
+	}
+}
+
 // Identity is the kind and the id of a principal.
 type Identity struct {
 	Kind string  `json:"kind"`
 	ID   *string `json:"id"`
+}
+
+func (i Identity) fields(o *object) {
+	o.text("kind", i.Kind)
+	o.optional("id", i.ID)
 }

@@ -1,8 +1,8 @@
 // Package wire has the bodies of the HTTP interface, shared by package httpapi and the Go client.
 //
-// The Append methods write templates and keys, whose lists are long. They copy stored JSON
-// unchanged and write every key. A list needs only the memory of its longest element.
-// encoding/json writes the other answers, and reads all of them.
+// The Append methods write templates, keys and events, whose lists are long, and policies. They
+// copy stored JSON unchanged and write every key. A list needs only the memory of its longest
+// element. encoding/json writes the other answers, and reads all of them.
 package wire
 
 import (
@@ -50,7 +50,7 @@ func (o *object) optional(name string, value *string) {
 		o.text(name, *value)
 		return
 	}
-	o.raw(name, []byte("null"))
+	o.optionalRaw(name, nil)
 }
 
 func (o *object) bool(name string, value bool) {
@@ -99,12 +99,28 @@ func (o *object) optionalTime(name string, value *time.Time) {
 		o.time(name, *value)
 		return
 	}
-	o.raw(name, []byte("null"))
+	o.optionalRaw(name, nil)
 }
 
 func (o *object) texts(name string, values []string) {
 	o.key(name)
 	o.b = jcs.AppendStrings(o.b, values)
+}
+
+// object appends a field whose value is an object of the fields that write appends.
+func (o *object) object(name string, write func(*object)) {
+	o.key(name)
+	inner := open(o.b)
+	write(&inner)
+	o.b = inner.close()
+}
+
+// optionalRaw appends a field whose value is JSON already, or null for nil.
+func (o *object) optionalRaw(name string, value []byte) {
+	if len(value) == 0 {
+		value = []byte("null")
+	}
+	o.raw(name, value)
 }
 
 // raw appends a field whose value is JSON already.

@@ -88,14 +88,18 @@ func (s *Store) ChangeAccess(
 	if err != nil || write.Empty() {
 		return err
 	}
-	channels, err := s.channelsAfter(write.Users)
+	channels, err := s.channelsAfter(write)
 	if err != nil {
 		return err
 	}
 	s.channels = channels
+	gone := s.remove(write.Remove)
 	s.write(write)
+	if write.Gone != nil {
+		write.Gone(slices.Clone(gone))
+	}
 	s.record(svc.StoreChanges{
-		Targets: slices.Clone(write.Targets), Renamed: slices.Clone(write.Renamed),
+		Targets: slices.Concat(write.Targets, gone), Renamed: slices.Clone(write.Renamed),
 	})
 	if write.Progress != nil {
 		write.Progress(write.Size())
@@ -113,7 +117,7 @@ func (s *Store) current(named svc.AccessNames) svc.Bundle {
 	}
 	groups := slices.Concat(named.Groups, named.MembersOf)
 	members := map[string]map[string]bool{}
-	for _, m := range named.Members {
+	for _, m := range slices.Concat(named.Members, s.membershipsOf(named.GroupsOf)) {
 		if members[m.Group] == nil {
 			members[m.Group] = map[string]bool{}
 			groups = append(groups, m.Group)
@@ -132,11 +136,47 @@ func (s *Store) current(named svc.AccessNames) svc.Bundle {
 			}
 			return g
 		}),
-		ServiceAccounts: pick(s.serviceAccounts, named.ServiceAccounts, same),
+		ServiceAccounts: pick(s.serviceAccounts, s.accountsOf(named), same),
 		Policies:        pick(s.policies, named.Policies, clonePolicy),
-		Attachments:     pick(s.attachments, named.Attachments, same),
+		Attachments:     pick(s.attachments, s.attachmentsOf(named), same),
 		BankPolicies:    pick(s.bankPolicies, named.BankPolicies, cloneBankPolicy),
 	}
+}
+
+// membershipsOf returns the memberships of users.
+func (s *Store) membershipsOf(users []string) (memberships []svc.Membership) {
+	for id, group := range s.groups {
+		for _, user := range users {
+			if slices.Contains(group.Members, user) {
+				memberships = append(memberships, svc.Membership{Group: id, User: user})
+			}
+		}
+	}
+	return memberships
+}
+
+// accountsOf returns the ids of the named service accounts.
+func (s *Store) accountsOf(named svc.AccessNames) []string {
+	ids := slices.Clone(named.ServiceAccounts)
+	for id, account := range s.serviceAccounts {
+		if slices.Contains(named.AccountsOf, account.OwnerUserID) ||
+			slices.Contains(named.UsesOf, account.ScopingPolicyID) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// attachmentsOf returns the keys of the named attachments.
+func (s *Store) attachmentsOf(named svc.AccessNames) []svc.AttachmentKey {
+	keys := slices.Clone(named.Attachments)
+	for key := range s.attachments {
+		if slices.Contains(named.AttachmentsTo, key.Principal) ||
+			slices.Contains(named.UsesOf, key.PolicyID) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // pick returns copies of the rows with the keys, each once.
@@ -152,19 +192,22 @@ func pick[K comparable, R any](rows map[K]R, keys []K, clone func(R) R) []R {
 	return list
 }
 
-// channelsAfter returns the holder of each channel after users are written.
-func (s *Store) channelsAfter(users []svc.User) (map[svc.Channel]string, error) {
+// channelsAfter returns the holder of each channel after a write.
+func (s *Store) channelsAfter(write svc.AccessWrite) (map[svc.Channel]string, error) {
 	after := map[svc.Channel]string{}
-	written := map[string]bool{}
-	for _, user := range users {
-		written[user.ID] = true
+	gone := map[string]bool{}
+	for _, user := range write.Users {
+		gone[user.ID] = true
+	}
+	for _, id := range write.Remove.Users {
+		gone[id] = true
 	}
 	for channel, holder := range s.channels {
-		if !written[holder] {
+		if !gone[holder] && !slices.Contains(write.Remove.Channels, channel) {
 			after[channel] = holder
 		}
 	}
-	for _, user := range users {
+	for _, user := range write.Users {
 		for _, channel := range user.Channels {
 			if other, held := after[channel]; held && other != user.ID {
 				return nil, fmt.Errorf(
@@ -218,8 +261,10 @@ func (s *Store) changeMembers(join, leave []svc.Membership) {
 	}
 	left := map[svc.Membership]bool{}
 	for _, m := range leave {
-		left[m] = true
-		groups[m.Group] = changed(m.Group)
+		if _, there := s.groups[m.Group]; there {
+			left[m] = true
+			groups[m.Group] = changed(m.Group)
+		}
 	}
 	for id, group := range groups {
 		group.Members = slices.DeleteFunc(group.Members, func(user string) bool {
@@ -302,9 +347,12 @@ func (s *Store) readAccess(
 			named = &names
 		}
 	}
-	if named != nil {
+	switch {
+	case read.Page != nil:
+		rows = s.page(*read.Page)
+	case named != nil:
 		rows = s.current(*named)
-	} else {
+	default:
 		rows = s.all()
 	}
 	if read.Bare {
@@ -320,12 +368,15 @@ func (s *Store) all() svc.Bundle {
 		Groups:          sorted(s.groups, strings.Compare, cloneGroup),
 		ServiceAccounts: sorted(s.serviceAccounts, strings.Compare, same),
 		Policies:        sorted(s.policies, strings.Compare, clonePolicy),
-		Attachments: sorted(s.attachments, func(a, b svc.AttachmentKey) int {
-			return cmp.Or(cmp.Compare(a.Principal.Type, b.Principal.Type),
-				cmp.Compare(a.Principal.ID, b.Principal.ID), cmp.Compare(a.PolicyID, b.PolicyID))
-		}, same),
-		BankPolicies: sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
+		Attachments:     sorted(s.attachments, byPrincipal, same),
+		BankPolicies:    sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
 	}
+}
+
+// byPrincipal is the order of attachments.
+func byPrincipal(a, b svc.AttachmentKey) int {
+	return cmp.Or(cmp.Compare(a.Principal.Type, b.Principal.Type),
+		cmp.Compare(a.Principal.ID, b.Principal.ID), cmp.Compare(a.PolicyID, b.PolicyID))
 }
 
 // partSize is the most rows of a part, and the most members of its group.

@@ -39,17 +39,32 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	after := svc.APIKey{CreatedAt: page.AfterTime, ID: page.AfterID}
-	return first(s.liveKeys(page.Holder, after), page.Limit, cloneKey), nil
+	return first(s.liveKeys(page), page.Limit, cloneKey), nil
 }
 
-// liveKeys returns the holder's keys that are not revoked, newest first. When after has a time,
-// liveKeys returns the keys behind it.
-func (s *Store) liveKeys(holder svc.Identity, after svc.APIKey) []svc.APIKey {
+// liveKeys returns the keys behind page's last row, beyond its limit as well.
+func (s *Store) liveKeys(page svc.APIKeyPage) []svc.APIKey {
+	at, until := svc.APIKey.LastUse, page.UnusedSince
+	if !page.ExpireBefore.IsZero() {
+		at, until = func(k svc.APIKey) time.Time { return k.ExpiresAt }, page.ExpireBefore
+	}
+	compare := newestFirst
+	if !until.IsZero() {
+		compare = func(a, b svc.APIKey) int {
+			return cmp.Or(at(a).Compare(at(b)), cmp.Compare(a.ID, b.ID))
+		}
+	}
+	after := svc.APIKey{
+		ID: page.AfterID, CreatedAt: page.AfterTime, ExpiresAt: page.AfterTime,
+		LastUsedAt: page.AfterTime,
+	}
 	return sortedRows(s.keys, func(key svc.APIKey) bool {
-		return key.Holder == holder && key.RevokedAt.IsZero() &&
-			(after.CreatedAt.IsZero() || newestFirst(key, after) > 0)
-	}, newestFirst)
+		return key.RevokedAt.IsZero() &&
+			(page.Holder == svc.Identity{} || page.Holder == key.Holder) &&
+			or(page.ScopingPolicyID, key.ScopingPolicyID) &&
+			(until.IsZero() || !at(key).IsZero() && at(key).Before(until)) &&
+			(page.AfterTime.IsZero() || compare(key, after) > 0)
+	}, compare)
 }
 
 func newestFirst(a, b svc.APIKey) int {
@@ -90,7 +105,10 @@ func (s *Store) RevokeAPIKeys(
 	defer s.mu.Unlock()
 	var ids []string
 	var targets []svc.Target
-	for _, key := range first(s.liveKeys(holder, svc.APIKey{}), limit, same) {
+	live := sortedRows(s.keys, func(key svc.APIKey) bool {
+		return key.Holder == holder && key.RevokedAt.IsZero()
+	}, newestFirst)
+	for _, key := range first(live, limit, same) {
 		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
 		put(s, s.keys, key.ID, key)
 		ids, targets = append(ids, key.ID), append(targets, key.Target())

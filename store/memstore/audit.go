@@ -77,5 +77,11 @@ func matchesFilter(r svc.AuditRecord, filter svc.AuditQuery) bool {
 
 func cloneRecord(r svc.AuditRecord) svc.AuditRecord {
 	r.Previous, r.Hash = bytes.Clone(r.Previous), bytes.Clone(r.Hash)
+	r.Event = cloneEvent(r.Event)
 	return r
+}
+
+func cloneEvent(e svc.Event) svc.Event {
+	e.Was, e.Is = bytes.Clone(e.Was), bytes.Clone(e.Is)
+	return e
 }

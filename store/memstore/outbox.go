@@ -24,7 +24,7 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	defer s.mu.Unlock()
 	for _, event := range events {
 		if _, there := s.outbox[event.ID]; !there {
-			put(s, s.outbox, event.ID, outboxEvent{Event: event})
+			put(s, s.outbox, event.ID, outboxEvent{Event: cloneEvent(event)})
 		}
 	}
 	return nil
@@ -41,9 +41,11 @@ func (s *Store) ClaimEvents(
 	free := sortedRows(s.outbox, func(event outboxEvent) bool {
 		return !event.claimedUntil.After(now)
 	}, func(a, b outboxEvent) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	claimed := first(free, limit, func(event outboxEvent) svc.Event { return event.Event })
+	claimed := first(free, limit, func(event outboxEvent) svc.Event { return cloneEvent(event.Event) })
 	for _, event := range claimed {
-		s.outbox[event.ID] = outboxEvent{event, until}
+		kept := s.outbox[event.ID]
+		kept.claimedUntil = until
+		s.outbox[event.ID] = kept
 	}
 	return claimed, nil
 }

@@ -43,12 +43,16 @@ func TestStatements(t *testing.T) {
 			t.Errorf("parameters out of order: %s", statement)
 		}
 		// Without a limit the plan may sort: there are only a few rows, all of one thing.
-		plan, limited := explain(t, plans, statement), strings.Contains(statement, "LIMIT")
+		plan, limited := explain(t, plans, statement), strings.Contains(statement, "LIMIT") && !sorts.MatchString(statement)
 		if strings.Contains(plan, "Seq Scan") || limited && strings.Contains(plan, "Sort") {
 			t.Errorf("%s\n\n%s", statement, plan)
 		}
 	}
 }
+
+// sorts finds the statements that may sort: keys of one holder or policy by a time that changes, and
+// users that a text finds.
+var sorts = regexp.MustCompile(`(holder_id|scoping_policy_id) = .* ORDER BY k\.(expires_at|last_use)|ORDER BY u\.id \|\| ''`)
 
 // TestPlans checks how the last statements of calls with large rows or many rows find them.
 func TestPlans(t *testing.T) {
@@ -58,7 +62,45 @@ func TestPlans(t *testing.T) {
 	host, db := traced(t, url, seen), planner(t, url)
 	store := sqlstore.New(host, host, postgres.Dialect())
 	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: key}))
+	list := func(page svc.AccessPage) error {
+		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &page}, func(svc.Bundle) error { return nil })
+		return err
+	}
 	for want, call := range map[string]func() error{
+		"using svc_api_keys_created": func() error {
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
+			return err
+		},
+		"using svc_api_keys_expiry": func() error {
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{ExpireBefore: time.Now(), AfterTime: time.Now(), AfterID: "a", Limit: 1}})
+			return err
+		},
+		"using svc_api_keys_last_use": func() error {
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{UnusedSince: time.Now(), AfterTime: time.Now(), AfterID: "a", Limit: 1}})
+			return err
+		},
+		"using svc_api_keys_scoping": func() error {
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{ScopingPolicyID: "p", KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
+			return err
+		},
+		"using svc_service_accounts_owner": func() error {
+			return list(svc.AccessPage{Kind: svc.TargetServiceAccount, User: "u", After: "a/b/c", Limit: 1})
+		},
+		"using svc_service_accounts_scoping": func() error {
+			return list(svc.AccessPage{Kind: svc.TargetServiceAccount, Policy: "p", After: "a/b/c", Limit: 1})
+		},
+		"using svc_attachments_policy": func() error {
+			return list(svc.AccessPage{Kind: svc.TargetAttachment, Policy: "p", After: "a/b/c", Limit: 1})
+		},
+		"using svc_attachments_pkey": func() error {
+			return list(svc.AccessPage{Kind: svc.TargetAttachment, Group: "g", After: "a/b/c", Limit: 1})
+		},
+		"using svc_channels_user": func() error {
+			return list(svc.AccessPage{Kind: svc.TargetChannel, User: "u", After: "a/b/c", Limit: 1})
+		},
+		"using svc_group_members_pkey": func() error {
+			return list(svc.AccessPage{Kind: svc.TargetMember, Group: "g", After: "a/b/c", Limit: 1})
+		},
 		"using svc_templates_installed": func() error {
 			_, err := store.Installations(t.Context(), svc.InstallationPage{Limit: 10})
 			return err
@@ -68,7 +110,7 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 		"using svc_api_keys_holder": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
+			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{Holder: svc.Identity{Kind: svc.KindUser, ID: "a"}, KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
 			return err
 		},
 		"using svc_source_files_kept": func() error {

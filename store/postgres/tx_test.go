@@ -174,3 +174,33 @@ func TestCallerLeavesDuringTheCommit(t *testing.T) {
 	is.Equal(live, 0)
 	is.Equal(len(h.events), 0)
 }
+
+// A removal in a transaction of the host is undone with it.
+func TestRemovalInAHostTransaction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	store := open(t, migrated(t), postgres.Options{})
+	source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
+	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
+	for _, commits := range []bool{false, true} {
+		tx, err := store.DB().BeginTx(t.Context(), nil)
+		is.NoErr(err)
+		inside := sqlstore.Tx(tx, postgres.Dialect())
+		var gone []svc.Target
+		is.NoErr(inside.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}}
+			return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
+		}))
+		is.Equal(gone, []svc.Target{source.Target()})
+		if commits {
+			is.NoErr(tx.Commit())
+		} else {
+			is.NoErr(tx.Rollback())
+		}
+		_, err = store.Source(t.Context(), source)
+		is.Equal(errors.Is(err, svc.ErrNotFound), commits)
+	}
+	changes, err := store.Changes(t.Context(), 1)
+	is.NoErr(err)
+	is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}, source.Target()})
+}

@@ -73,6 +73,8 @@ func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 		fault     int64
 	}{
 		{`DELETE FROM svc_audit WHERE number <= 4`, 0}, // which is allowed
+		{`UPDATE svc_audit SET row_was = '{}' WHERE number = 19`, 19},
+		{`UPDATE svc_audit SET row_is = 'null' WHERE number = 18`, 18},
 		{`UPDATE svc_audit SET actor_id = 'eve' WHERE number = 17`, 17},
 		{`UPDATE svc_audit SET happened_at = happened_at - 1 WHERE number = 15`, 15},
 		{`DELETE FROM svc_audit WHERE number = 13`, 14},

@@ -253,3 +253,32 @@ func TestEventsOutliveTheProcess(t *testing.T) {
 	after.waitFor(t, issued.ID)
 	is.Equal(len(before.targets()), 0)
 }
+
+// A removal in a transaction of the host is undone with it.
+func TestRemovalInAHostTransaction(t *testing.T) {
+	is := is.New(t)
+	store := hosted(t)
+	source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
+	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
+	for _, commits := range []bool{false, true} {
+		tx, inside := begin(t, store)
+		var gone []svc.Target
+		is.NoErr(inside.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}}
+			return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
+		}))
+		is.Equal(gone, []svc.Target{source.Target()})
+		_, err := inside.Source(t.Context(), source)
+		is.True(errors.Is(err, svc.ErrNotFound))
+		if commits {
+			is.NoErr(tx.Commit())
+		} else {
+			is.NoErr(tx.Rollback())
+		}
+		_, err = store.Source(t.Context(), source)
+		is.Equal(errors.Is(err, svc.ErrNotFound), commits)
+	}
+	changes, err := store.Changes(t.Context(), 1)
+	is.NoErr(err)
+	is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}, source.Target()})
+}

@@ -202,6 +202,9 @@ func (t accessTx) read(
 		return changes, err
 	}
 	p := &parts{yield: yield}
+	if read.Page != nil {
+		return changes, t.page(ctx, p, *read.Page)
+	}
 	if named == nil {
 		return changes, t.allAccess(ctx, p, read.Bare)
 	}
@@ -227,9 +230,7 @@ func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error)
 	} else {
 		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
 	}
-	read(ctx, s, &err, p, &p.Groups, scanGroupMember, func(into *svc.Group, row svc.Group) bool {
-		return p.size <= partSize && mergeGroup(into, row) // else it continues in the next part
-	}, selectGroups+byGroup)
+	read(ctx, s, &err, p, &p.Groups, scanGroupMember, p.mergeGroup, selectGroups+byGroup)
 	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
 		selectServiceAccounts+` ORDER BY a.id`)
 	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
@@ -246,7 +247,7 @@ func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error)
 // read reads rows into list, which is one of p. When err is already set, it does nothing.
 func read[R any](
 	ctx context.Context, s session, err *error, p *parts, list *[]R,
-	scan func(scanner) (R, error), join func(into *R, row R) bool, query string,
+	scan func(scanner) (R, error), join func(into *R, row R) bool, query string, args ...any,
 ) {
 	if *err == nil {
 		*err = each(ctx, s, func(row scanner) (bool, error) {
@@ -255,7 +256,7 @@ func read[R any](
 				err = add(p, list, r, 1, join)
 			}
 			return false, err
-		}, query)
+		}, query, args...)
 	}
 }
 
@@ -277,6 +278,15 @@ func (p *parts) flush() error {
 	part := p.Bundle
 	p.Bundle, p.size = svc.Bundle{}, 0
 	return p.yield(part)
+}
+
+// mergeGroup adds the members of row to its group, unless the group continues in the next part.
+func (p *parts) mergeGroup(into *svc.Group, row svc.Group) bool {
+	if p.size > partSize || into.ID != row.ID {
+		return false
+	}
+	into.Members = append(into.Members, row.Members...)
+	return true
 }
 
 // add adds a row to list, which is one of p, unless join accepts it for the row before. A nil join
@@ -371,14 +381,6 @@ func scanGroupMember(row scanner) (svc.Group, error) {
 		group.Members = append(group.Members, *member)
 	}
 	return group, err
-}
-
-func mergeGroup(into *svc.Group, row svc.Group) bool {
-	if into.ID != row.ID {
-		return false
-	}
-	into.Members = append(into.Members, row.Members...)
-	return true
 }
 
 func scanServiceAccount(row scanner) (account svc.ServiceAccount, err error) {

@@ -42,7 +42,15 @@ func (s *Store) ChangeAccess(
 		if done := 0; write.Progress != nil {
 			t.wrote = func(n int) { done += n; write.Progress(done) }
 		}
-		return mutation{write.Targets, write.Renamed}, t.write(ctx, write)
+		gone, err := t.remove(ctx, write.Remove)
+		if err != nil {
+			return mutation{}, err
+		}
+		if write.Gone != nil {
+			write.Gone(slices.Clone(gone))
+		}
+		targets := slices.Concat(write.Targets, gone)
+		return mutation{targets, write.Renamed}, t.write(ctx, write)
 	})
 }
 
@@ -97,11 +105,7 @@ func pick[K comparable, R any](
 	if *err != nil {
 		return
 	}
-	seen := make(map[K]bool, len(keys))
-	keys = slices.DeleteFunc(slices.Clone(keys), func(key K) bool {
-		defer func() { seen[key] = true }()
-		return seen[key]
-	})
+	keys = once(slices.Clone(keys), func(key K) K { return key })
 	*err = batches(t, query, keys, columns, func(query, parameter string, _ int) error {
 		return each(ctx, t.session, func(row scanner) (bool, error) {
 			r, err := scan(row)
@@ -118,21 +122,69 @@ func (t accessTx) current(
 ) (current svc.Bundle, err error) {
 	current.Users, err = t.users(ctx, named)
 	current.Groups, err = t.groups(ctx, named, err)
-	pick(ctx, t, &err, &current.ServiceAccounts, scanServiceAccount, named.ServiceAccounts,
-		itself, `SELECT `+serviceAccountColumns+` FROM {ids} j
-		CROSS JOIN svc_service_accounts a WHERE a.id = j.value`)
+	current.ServiceAccounts, err = t.serviceAccounts(ctx, named, err)
 	pick(ctx, t, &err, &current.Policies, scanPolicy, named.Policies, itself,
 		`SELECT p.id, p.display_name, p.document FROM {ids} j
 		CROSS JOIN svc_policies p WHERE p.id = j.value`)
-	pick(ctx, t, &err, &current.Attachments, scanAttachment, named.Attachments,
-		func(k svc.AttachmentKey) any { return []any{k.Principal.Type, k.Principal.ID, k.PolicyID} },
-		`SELECT t.policy_id, t.principal_type, t.principal_id, t.priority FROM {rows} j
-		CROSS JOIN svc_attachments t WHERE t.principal_type = j.value->>0
-		AND t.principal_id = j.value->>1 AND t.policy_id = j.value->>2`)
+	current.Attachments, err = t.attachments(ctx, named, err)
 	pick(ctx, t, &err, &current.BankPolicies, scanBankPolicy, named.BankPolicies, itself,
 		`SELECT b.bank_id, b.document FROM {ids} j
 		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value`)
 	return current, err
+}
+
+// serviceAccounts reads the named service accounts. When err is already set, it does nothing.
+func (t accessTx) serviceAccounts(
+	ctx context.Context, named svc.AccessNames, err error,
+) (accounts []svc.ServiceAccount, _ error) {
+	by := func(column string, names []string) {
+		pick(ctx, t, &err, &accounts, scanServiceAccount, names, itself,
+			`SELECT `+serviceAccountColumns+` FROM {ids} j
+			CROSS JOIN svc_service_accounts a WHERE a.`+column+` = j.value`)
+	}
+	by(`id`, named.ServiceAccounts)
+	by(`owner_user_id`, named.AccountsOf)
+	by(`scoping_policy_id`, named.UsesOf)
+	if len(named.AccountsOf)+len(named.UsesOf) == 0 {
+		return accounts, err
+	}
+	return once(accounts, func(a svc.ServiceAccount) string { return a.ID }), err
+}
+
+// attachments reads the named attachments. When err is already set, it does nothing.
+func (t accessTx) attachments(
+	ctx context.Context, named svc.AccessNames, err error,
+) (attachments []svc.Attachment, _ error) {
+	const columns = `SELECT t.policy_id, t.principal_type, t.principal_id, t.priority FROM `
+	const toPrincipal = columns + `{rows} j CROSS JOIN svc_attachments t
+		WHERE t.principal_type = j.value->>0 AND t.principal_id = j.value->>1`
+	pick(ctx, t, &err, &attachments, scanAttachment, named.Attachments, columnsOfAttachmentKey,
+		toPrincipal+` AND t.policy_id = j.value->>2`)
+	pick(ctx, t, &err, &attachments, scanAttachment, named.AttachmentsTo,
+		func(to svc.GrantedTo) any { return []any{to.Type, to.ID} }, toPrincipal)
+	pick(ctx, t, &err, &attachments, scanAttachment, named.UsesOf, itself,
+		columns+`{ids} j CROSS JOIN svc_attachments t WHERE t.policy_id = j.value`)
+	if len(named.AttachmentsTo)+len(named.UsesOf) == 0 {
+		return attachments, err
+	}
+	return once(attachments, func(a svc.Attachment) svc.AttachmentKey {
+		return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+	}), err
+}
+
+func columnsOfAttachmentKey(k svc.AttachmentKey) any {
+	return []any{k.Principal.Type, k.Principal.ID, k.PolicyID}
+}
+
+// once returns each row once.
+func once[K comparable, R any](rows []R, key func(R) K) []R {
+	seen := make(map[K]bool, len(rows))
+	return slices.DeleteFunc(rows, func(row R) bool {
+		k := key(row)
+		again := seen[k]
+		seen[k] = true
+		return again
+	})
 }
 
 // users reads the named users and the holders of the named channels. It looks up the holder of a
@@ -151,9 +203,8 @@ func (t accessTx) users(
 		return held[c]
 	})
 	var holders []string
-	pick(ctx, t, &err, &holders, scanText, other, func(c svc.Channel) any {
-		return []any{c.Provider, c.SenderID}
-	}, `SELECT c.user_id FROM {rows} j CROSS JOIN svc_channels c
+	pick(ctx, t, &err, &holders, scanText, other, columnsOfChannel,
+		`SELECT c.user_id FROM {rows} j CROSS JOIN svc_channels c
 		WHERE c.provider = j.value->>0 AND c.sender_id = j.value->>1`)
 	if err != nil || len(holders) == 0 {
 		return users, err
@@ -187,14 +238,17 @@ func (t accessTx) usersOf(ctx context.Context, ids []string) (users []svc.User, 
 func (t accessTx) groups(
 	ctx context.Context, named svc.AccessNames, err error,
 ) (groups []svc.Group, _ error) {
+	var members []svc.Membership
+	pick(ctx, t, &err, &members, scanMembership, named.GroupsOf, itself,
+		`SELECT m.group_id, m.user_id FROM {ids} j
+		CROSS JOIN svc_group_members m WHERE m.user_id = j.value`)
 	ids := slices.Concat(named.Groups, named.MembersOf)
-	for _, m := range named.Members {
+	for _, m := range slices.Concat(members, named.Members) {
 		ids = append(ids, m.Group)
 	}
 	pick(ctx, t, &err, &groups, scanGroup, ids, itself,
 		`SELECT g.id, g.display_name FROM {ids} j
 		CROSS JOIN svc_access_groups g WHERE g.id = j.value`)
-	var members []svc.Membership
 	pick(ctx, t, &err, &members, scanMembership, named.MembersOf, itself,
 		`SELECT m.group_id, m.user_id FROM {ids} j
 		CROSS JOIN svc_group_members m WHERE m.group_id = j.value`)
@@ -210,11 +264,13 @@ func (t accessTx) groups(
 		place[g.ID] = i
 	}
 	for _, m := range members {
-		g := &groups[place[m.Group]]
-		g.Members = append(g.Members, m.User)
+		if i, there := place[m.Group]; there { // in a transaction of the host it may be gone
+			groups[i].Members = append(groups[i].Members, m.User)
+		}
 	}
-	for _, g := range groups {
+	for i, g := range groups {
 		slices.Sort(g.Members)
+		groups[i].Members = slices.Compact(g.Members)
 	}
 	return groups, err
 }

@@ -70,16 +70,47 @@ const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k
 
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	after := int64(math.MaxInt64)
+	query, args := listKeys(page)
+	chunk, err := all(ctx, s.db.reading(), scanKey, query, args...)
+	return chunk, s.fault(ctx, "list API keys", err)
+}
+
+// listKeys returns a query for the keys of a holder, of a policy or of all. Each kind has an index
+// in the order of the list, but sorts the keys of one holder or policy by expiry or last use. Two
+// of the kinds state what is true of each of their keys: so no planner takes another kind's index.
+func listKeys(page svc.APIKeyPage) (query string, args parameters) {
+	query = `SELECT ` + keyColumns + ` FROM svc_api_keys k WHERE k.revoked_at IS NULL`
+	where := func(condition string, value any) { query += ` AND ` + condition + args.add(value) }
+	switch {
+	case page.Holder != svc.Identity{}:
+		where(`k.holder_kind = `, page.Holder.Kind)
+		where(`k.holder_id = `, page.Holder.ID)
+	case page.ScopingPolicyID != "":
+		query += ` AND k.scoping_policy_id <> ''`
+	default:
+		query += ` AND k.id <> ''`
+	}
+	if page.ScopingPolicyID != "" {
+		where(`k.scoping_policy_id = `, page.ScopingPolicyID)
+	}
+	by, behind, descending, after := `k.created_at`, ` < `, ` DESC`, int64(math.MaxInt64)
+	until := page.ExpireBefore
+	if !until.IsZero() {
+		by = `k.expires_at`
+	} else if until = page.UnusedSince; !until.IsZero() {
+		by = `k.last_use`
+	}
+	if !until.IsZero() {
+		behind, descending, after = ` > `, ``, math.MinInt64
+		where(by+` < `, until.UnixMicro())
+	}
 	if !page.AfterTime.IsZero() {
 		after = page.AfterTime.UnixMicro()
 	}
-	chunk, err := all(ctx, s.db.reading(), scanKey, `SELECT `+keyColumns+` FROM svc_api_keys k
-		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL
-			AND (k.created_at, k.id) < ($3, $4)
-		ORDER BY k.created_at DESC, k.id DESC LIMIT ($5 + 0)`,
-		page.Holder.Kind, page.Holder.ID, after, page.AfterID, page.Limit)
-	return chunk, s.fault(ctx, "list API keys", err)
+	where(`(`+by+`, k.id)`+behind+`(`, after)
+	query += `, ` + args.add(page.AfterID) + `) ORDER BY ` + by + descending + `, k.id` + descending +
+		` LIMIT (` + args.add(page.Limit) + ` + 0)`
+	return query, args
 }
 
 const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`

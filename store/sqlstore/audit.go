@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/extsvc/svc"
 )
@@ -28,7 +27,7 @@ func (s *Store) AppendAudit(
 			return err
 		}
 		last, err := oneOrNil(ctx, tx, scanRow,
-			`SELECT `+auditColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
+			`SELECT `+auditColumns+rowColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
 		if err != nil {
 			return err
 		}
@@ -38,9 +37,7 @@ func (s *Store) AppendAudit(
 		records := last.followedBy(next(last.AuditRecord))
 		for len(records) > 0 {
 			rows := s.dialect.rowsAtOnce(len(records))
-			insert := `INSERT INTO svc_audit (` + auditColumns + `) VALUES ` +
-				values(rows, auditWidth, "")
-			if err := tx.later(ctx, nil, insert, recordArgs(records[:rows])...); err != nil {
+			if err := tx.insertRecords(ctx, records[:rows]); err != nil {
 				return err
 			}
 			records = records[rows:]
@@ -69,19 +66,32 @@ func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 	return rows
 }
 
-func recordArgs(rows []auditRow) (args []any) {
-	for _, r := range rows {
-		args = append(args, r.Number)
-		args = append(append(args, eventArgs(r.Event)...), r.Previous, r.Hash)
-		args = append(args, r.earliest, r.latest)
+// insertRecords inserts records with one statement. Without rows of access it leaves their columns
+// out: to bind two more values takes SQLite a fifth longer.
+func (s session) insertRecords(ctx context.Context, records []auditRow) error {
+	columns, width := auditColumns, auditWidth
+	withRows := slices.ContainsFunc(records, func(r auditRow) bool {
+		return len(r.Was)+len(r.Is) > 0
+	})
+	if withRows {
+		columns, width = columns+rowColumns, width+rowWidth
 	}
-	return args
+	args := make([]any, 0, len(records)*width)
+	for _, r := range records {
+		args = append(append(args, r.Number), eventArgs(r.Event)...)
+		args = append(args, r.Previous, r.Hash, r.earliest, r.latest)
+		if withRows {
+			args = append(args, rowArgs(r.Event)...)
+		}
+	}
+	return s.later(ctx, nil, `INSERT INTO svc_audit (`+columns+`) VALUES `+
+		values(len(records), width, ""), args...)
 }
 
 func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
 	columns := slices.Concat(
-		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest},
+		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest}, e.rows(),
 	)
 	if err := row.Scan(columns...); err != nil {
 		return r, err
@@ -138,15 +148,12 @@ func bounds(page svc.AuditQuery) []any {
 	return []any{since, until, page.Before}
 }
 
-func selectRecords(page svc.AuditQuery, timed bool) (query string, args []any) {
-	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE `
+func selectRecords(page svc.AuditQuery, timed bool) (query string, args parameters) {
+	query = `SELECT ` + auditColumns + rowColumns + ` FROM svc_audit WHERE `
 	if timed {
 		query, args = query+inRun, bounds(page)
 	}
-	where := func(condition string, value any) {
-		args = append(args, value)
-		query += condition + "$" + strconv.Itoa(len(args))
-	}
+	where := func(condition string, value any) { query += condition + args.add(value) }
 	where("number < ", page.Before)
 	equal := func(column, value string) {
 		if value != "" {

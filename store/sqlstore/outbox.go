@@ -16,9 +16,9 @@ import (
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
-			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (`+eventColumns+`, claimed_until)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0)
-				ON CONFLICT DO NOTHING`, eventArgs(e)...)
+			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (`+eventColumns+rowColumns+`, claimed_until)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0)
+				ON CONFLICT DO NOTHING`, slices.Concat(eventArgs(e), rowArgs(e))...)
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func (s *Store) ClaimEvents(
 		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1
 			WHERE id IN (SELECT id FROM svc_outbox
 				WHERE claimed_until <= $2 ORDER BY id LIMIT ($3 + 0))
-			RETURNING `+eventColumns,
+			RETURNING `+eventColumns+rowColumns,
 			until.UnixMicro(), now.UnixMicro(), limit)
 		return err
 	})
@@ -74,15 +74,23 @@ func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 const eventColumns = `id, happened_at, actor_kind, actor_id, actor_key, action,
 	target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`
 
+// rowColumns are the columns of the rows of access of an event; "" none.
+const (
+	rowColumns = `, row_was, row_is`
+	rowWidth   = 2
+)
+
 func eventArgs(e svc.Event) []any {
 	t := e.Target
 	return []any{e.ID.String(), e.Time.UnixMicro(), e.Actor.Kind, e.Actor.ID, e.ActorKey, e.Action,
 		t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
 }
 
+func rowArgs(e svc.Event) []any { return []any{string(e.Was), string(e.Is)} }
+
 func scanEvent(row scanner) (svc.Event, error) {
 	var e eventRow
-	if err := row.Scan(e.columns()...); err != nil {
+	if err := row.Scan(slices.Concat(e.columns(), e.rows())...); err != nil {
 		return svc.Event{}, err
 	}
 	return e.event()
@@ -101,9 +109,17 @@ func (r *eventRow) columns() []any {
 		&t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
 }
 
+func (r *eventRow) rows() []any { return []any{(*[]byte)(&r.Was), (*[]byte)(&r.Is)} }
+
 func (r *eventRow) event() (e svc.Event, err error) {
 	e = r.Event
 	e.Time = fromMicro(r.at)
+	if len(e.Was) == 0 {
+		e.Was = nil
+	}
+	if len(e.Is) == 0 {
+		e.Is = nil
+	}
 	e.ID, err = uuid.Parse(r.id)
 	return e, err
 }

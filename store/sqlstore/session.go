@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 
 	"github.com/extsvc/svc"
 )
@@ -163,6 +164,15 @@ func (s session) lock(ctx context.Context, name string) error {
 		}
 		return nil
 	}, query)
+}
+
+// parameters are those of a statement in the making, in the order in which its text names them.
+type parameters []any
+
+// add adds a parameter and returns its name.
+func (p *parameters) add(value any) string {
+	*p = append(*p, value)
+	return "$" + strconv.Itoa(len(*p))
 }
 
 type scanner interface{ Scan(dest ...any) error }

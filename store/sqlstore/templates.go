@@ -93,28 +93,24 @@ func listTemplates(page svc.TemplatePage) (query string, args []any) {
 	query = `SELECT ` + templateColumns + ` FROM ` + from +
 		` WHERE ` + list + `.scope = $1 AND ` + list + `.owner = $2` +
 		` AND (` + list + `.name, ` + list + `.id) > ($3, $4)`
-	args = []any{page.Scope, page.Owner, page.AfterName, page.AfterID}
-	next := func(arg any) string {
-		args = append(args, arg)
-		return `$` + strconv.Itoa(len(args))
-	}
+	next := parameters{page.Scope, page.Owner, page.AfterName, page.AfterID}
 	if page.Tag != "" {
-		query += ` AND k.tag = ` + next(page.Tag)
+		query += ` AND k.tag = ` + next.add(page.Tag)
 	}
 	if page.Category != "" {
-		query += ` AND ` + list + `.category = ` + next(page.Category)
+		query += ` AND ` + list + `.category = ` + next.add(page.Category)
 	}
 	query += ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit)
 	if page.Skip > 0 {
-		query += ` OFFSET (` + next(page.Skip) + ` + 0)`
+		query += ` OFFSET (` + next.add(page.Skip) + ` + 0)`
 	}
-	return query, args
+	return query, next
 }
 
-// limit returns n, at most 1,024, rounded up to three binary digits, as a literal: 8, 10, 12, 14, 16
-// and so on. SQLite prepares a statement again on each use when its LIMIT is just a
-// parameter; a few literals need only a few prepared statements. Where query plans do not depend on
-// the limit, ($1 + 0) works as well.
+// limit returns n, at most 1,024, rounded up to three binary digits, as a literal: 8, 10, 12, 14,
+// 16 and so on. SQLite prepares a statement again on each use when its LIMIT is just a parameter; a
+// few literals need only a few prepared statements. Where query plans do not depend on the limit,
+// ($1 + 0) works as well.
 func limit(n int) string {
 	n = min(n, 1024)
 	step := max(1, 1<<bits.Len(uint(n-1))/8)

@@ -161,6 +161,50 @@ var changeAccessRules = []rule{
 			}
 		}
 	}},
+	{"ChangeAccess passes the groups, service accounts and attachments " +
+		"that refer to named users, principals and policies, each once", func(c *checker) {
+		c.apply(household())
+		c.apply(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{
+			{ID: "second", OwnerUserID: "alice"},
+			{ID: "third", OwnerUserID: "bob", ScopingPolicyID: "narrow"},
+		}})
+		names := svc.AccessNames{
+			GroupsOf: []string{"bob", "carol", "nobody"}, AccountsOf: []string{"alice", "nobody"},
+			AttachmentsTo: []svc.GrantedTo{
+				{Type: svc.GrantedToGroup, ID: "hers"}, {Type: svc.GrantedToUser, ID: "bob"},
+				{Type: svc.GrantedToUser, ID: "hers"},
+			},
+			UsesOf: []string{"narrow", "a", "d", "none"},
+		}
+		want := svc.Bundle{
+			Groups: []svc.Group{
+				{ID: "hers", Members: []string{"bob"}}, {ID: "not hers", Members: []string{"bob"}},
+			},
+			ServiceAccounts: []svc.ServiceAccount{
+				household().ServiceAccounts[0], {ID: "second", OwnerUserID: "alice"},
+				{ID: "third", OwnerUserID: "bob", ScopingPolicyID: "narrow"},
+			},
+			Attachments: []svc.Attachment{
+				attach("a", svc.GrantedToUser, "alice", 5),
+				attach("c", svc.GrantedToGroup, "hers", 1<<63-1),
+				attach("d", svc.GrantedToGroup, "not hers", 0),
+				attach("d", svc.GrantedToUser, "bob", 0),
+			},
+		}
+		c.same("current", sortedBundle(c.current(names)), want)
+		names.Members = []svc.Membership{
+			{Group: "hers", User: "alice"}, {Group: "hers", User: "bob"},
+		}
+		names.Groups, names.ServiceAccounts = []string{"hers"}, []string{"bot", "free"}
+		names.Attachments = []svc.AttachmentKey{
+			{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
+		}
+		want.Groups[0].Members = []string{"alice", "bob"}
+		want.ServiceAccounts = slices.Insert(want.ServiceAccounts, 1, household().ServiceAccounts[1])
+		c.same("named by several fields", sortedBundle(c.current(names)), want)
+		whole := svc.AccessNames{GroupsOf: []string{"bob"}, MembersOf: []string{"hers"}}
+		c.same("with MembersOf", sortedBundle(c.current(whole)).Groups, want.Groups)
+	}},
 	{"ChangeAccess adds the memberships of Join and removes those of Leave, " +
 		"whether they exist or not, and ignores Members", func(c *checker) {
 		c.apply(svc.Bundle{

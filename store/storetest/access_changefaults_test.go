@@ -46,6 +46,22 @@ var changeAccessFaults = map[string]func(*store){
 			return !slices.Contains(named.Groups, g.ID) && !slices.Contains(named.MembersOf, g.ID)
 		})
 	}),
+	"ChangeAccess passes no groups of users": namesFault(func(named *svc.AccessNames) { named.GroupsOf = nil }),
+	"ChangeAccess passes groups of users with all members": namesFault(func(named *svc.AccessNames) {
+		if len(named.GroupsOf) > 0 {
+			named.MembersOf = append(named.MembersOf, "hers")
+		}
+	}),
+	"ChangeAccess passes no accounts of users":         namesFault(func(named *svc.AccessNames) { named.AccountsOf = nil }),
+	"ChangeAccess passes no attachments to principals": namesFault(func(named *svc.AccessNames) { named.AttachmentsTo = nil }),
+	"ChangeAccess passes no uses of policies":          namesFault(func(named *svc.AccessNames) { named.UsesOf = nil }),
+	"ChangeAccess passes accounts named twice two times": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
+		for _, account := range current.ServiceAccounts {
+			if len(named.UsesOf) > 0 && account.ScopingPolicyID != "" {
+				current.ServiceAccounts = append(current.ServiceAccounts, account)
+			}
+		}
+	}),
 	"progress is never reported": changeFault(func(w *svc.AccessWrite) { w.Progress = nil }),
 	"progress counts more than there is": changeFault(func(w *svc.AccessWrite) {
 		if report := w.Progress; report != nil {
@@ -191,6 +207,16 @@ var changeAccessFaults = map[string]func(*store){
 			return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil })
 		}
 	},
+}
+
+// namesFault returns a fault in the names of what change receives.
+func namesFault(fault func(*svc.AccessNames)) func(*store) {
+	return func(s *store) {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+			fault(&named)
+			return s.FullStore.ChangeAccess(ctx, named, change)
+		}
+	}
 }
 
 // currentFault returns a fault in the bundle that change receives.

@@ -72,6 +72,8 @@ var readAccessRules = []rule{
 			Attachments: []svc.AttachmentKey{
 				{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
 			},
+			GroupsOf: []string{"alice"}, AccountsOf: []string{"carol"}, UsesOf: []string{"a"},
+			AttachmentsTo: []svc.GrantedTo{{Type: svc.GrantedToGroup, ID: "hers"}},
 		}
 		rows, changes := c.readAccess(svc.AccessRead{Named: &named})
 		c.same("rows", sortedBundle(rows), sortedBundle(c.current(named)))

@@ -20,6 +20,18 @@ var auditRules = []rule{
 		c.same("the newest", c.page(svc.AuditQuery{Limit: 2}), want[:2])
 		c.same("behind one", c.page(svc.AuditQuery{Before: 50, Limit: 2}), want[51:53])
 	}},
+	{"AuditRecords returns the rows of access of a record byte by byte: " +
+		"up to MaxEventRow, and nil for none", func(c *checker) {
+		want := withRows()
+		c.ok(c.AppendAudit(c.ctx, func(last svc.AuditRecord) []svc.AuditRecord {
+			return behind(last, want...)
+		}))
+		got := column(c.page(svc.AuditQuery{Limit: 100}), func(r svc.AuditRecord) svc.Event {
+			return r.Event
+		})
+		slices.Reverse(got)
+		c.sameRows(got, want)
+	}},
 	{"AppendAudit passes the newest record to next, " +
 		"or a zero record when there is none", func(c *checker) {
 		for n := range 3 {

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -15,6 +17,45 @@ func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.A
 			return s.FullStore.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return fault(next, last) })
 		}
 	}
+}
+
+// recordsOf returns a fault in the event of each record.
+func recordsOf(fault func(*svc.Event)) func(*store) {
+	return appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
+		records := next(last)
+		for i := range records {
+			fault(&records[i].Event)
+		}
+		return records
+	})
+}
+
+// eventFaults are faults in the events of records, or of the outbox.
+func eventFaults(what string, of func(func(*svc.Event)) func(*store)) map[string]func(*store) {
+	faults := map[string]func(*store){}
+	for name, fault := range map[string]func(*svc.Event){
+		"target loses its owner":       func(e *svc.Event) { e.Target.Owner = "" },
+		"actor loses its key":          func(e *svc.Event) { e.ActorKey = "" },
+		"row before is lost":           func(e *svc.Event) { e.Was = nil },
+		"row after is lost":            func(e *svc.Event) { e.Is = nil },
+		"rows are exchanged":           func(e *svc.Event) { e.Was, e.Is = e.Is, e.Was },
+		"row before is empty, not nil": func(e *svc.Event) { e.Was = append(json.RawMessage{}, e.Was...) },
+		"row after is empty, not nil":  func(e *svc.Event) { e.Is = append(json.RawMessage{}, e.Is...) },
+		"row before is formatted":      func(e *svc.Event) { e.Was = formatted(e.Was) },
+		"row after is formatted":       func(e *svc.Event) { e.Is = formatted(e.Is) },
+		"row before is cut off":        func(e *svc.Event) { e.Was = e.Was[:min(len(e.Was), svc.MaxEventRow-1)] },
+		"row after is cut off":         func(e *svc.Event) { e.Is = e.Is[:min(len(e.Is), svc.MaxEventRow-1)] },
+	} {
+		faults[what+"'s "+name] = of(fault)
+	}
+	return faults
+}
+
+// formatted returns a row in the form of encoding/json, with the same meaning.
+func formatted(row json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	json.HTMLEscape(&b, row)
+	return append(row[:0:0], b.Bytes()...)
 }
 
 // asked returns a fault in the page that a caller asks for.
@@ -64,20 +105,6 @@ var auditFaults = map[string]func(*store){
 			last.Time = at(0)
 		}
 		return next(last)
-	}),
-	"a record's target loses its owner": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		records := next(last)
-		for i := range records {
-			records[i].Target.Owner = ""
-		}
-		return records
-	}),
-	"a record's actor loses its key": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		records := next(last)
-		for i := range records {
-			records[i].ActorKey = ""
-		}
-		return records
 	}),
 	"the hash of the record before is lost": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
 		records := next(last)

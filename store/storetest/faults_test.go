@@ -43,7 +43,7 @@ func TestEveryRuleCanFail(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				to := quickRules()
-				if longFaults[name] != nil || longAuditFaults[name] != nil {
+				if longFaults[name] != nil || longAuditFaults[name] != nil || largePageFaults[name] != nil {
 					to = rules()
 				}
 				var broken map[string]error
@@ -288,7 +288,9 @@ func faults() map[string]func(svc.Store) svc.Store {
 	for _, group := range []map[string]func(*store){
 		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
 		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, changeAPIKeyFaults, accessFaults, readAccessFaults, changeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, longAuditFaults, answerFaults, transactionFaults,
+		apiKeyFaults, apiKeyListFaults, changeAPIKeyFaults, accessFaults, readAccessFaults, accessPageFaults, largePageFaults,
+		changeAccessFaults, removeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, longAuditFaults, answerFaults, transactionFaults,
+		eventFaults("a record", recordsOf), eventFaults("an event", claimsOf),
 	} {
 		maps.Copy(all, group)
 	}

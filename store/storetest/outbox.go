@@ -30,6 +30,12 @@ var outboxRules = []rule{
 		c.same("the oldest 3", c.claim(at(0), at(10), 3), events[:3])
 		c.same("the rest", c.claim(at(0), at(10), 1000), events[3:])
 	}},
+	{"ClaimEvents returns the rows of access of an event byte by byte: " +
+		"up to MaxEventRow, and nil for none", func(c *checker) {
+		want := withRows()
+		c.ok(c.AddEvents(c.ctx, want))
+		c.sameRows(c.claim(at(0), at(10), 100), want)
+	}},
 	{"ClaimEvents of an empty outbox returns no events and no error", func(c *checker) {
 		c.same("events", c.claim(at(0), at(10), 10), []svc.Event{})
 		c.ok(c.AddEvents(c.ctx, nil))

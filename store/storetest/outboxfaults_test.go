@@ -17,6 +17,19 @@ func claims(fault func(claim claimEvents) claimEvents) func(*store) {
 	return func(s *store) { s.claimEvents = fault(s.FullStore.ClaimEvents) }
 }
 
+// claimsOf returns a fault in each event that ClaimEvents returns.
+func claimsOf(fault func(*svc.Event)) func(*store) {
+	return claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, until, limit)
+			for i := range events {
+				fault(&events[i])
+			}
+			return events, err
+		}
+	})
+}
+
 var outboxFaults = map[string]func(*store){
 	"events are claimed newest first": claims(func(claim claimEvents) claimEvents {
 		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
@@ -55,24 +68,6 @@ var outboxFaults = map[string]func(*store){
 			events, err := claim(ctx, now, until, limit)
 			if err == nil && len(events) == 0 {
 				err = svc.ErrNotFound
-			}
-			return events, err
-		}
-	}),
-	"an event's owner is lost": claims(func(claim claimEvents) claimEvents {
-		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-			events, err := claim(ctx, now, until, limit)
-			for i := range events {
-				events[i].Target.Owner = ""
-			}
-			return events, err
-		}
-	}),
-	"an event's actor loses its key": claims(func(claim claimEvents) claimEvents {
-		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-			events, err := claim(ctx, now, until, limit)
-			for i := range events {
-				events[i].ActorKey = ""
 			}
 			return events, err
 		}

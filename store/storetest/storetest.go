@@ -5,8 +5,8 @@
 //		storetest.Run(t, func(*testing.T) svc.Store { return memstore.New() })
 //	}
 //
-// Run it with the race detector. With -short it skips the slow rules. It skips the rules of optional
-// roles that the store lacks, and says so.
+// Run it with the race detector. With -short it skips the slow rules. It skips the rules of
+// optional roles that the store lacks, and says so.
 package storetest
 
 import (
@@ -30,7 +30,7 @@ type rule struct {
 }
 
 func rules() []rule {
-	return slices.Concat(quickRules(), longRules, largeAccessRules, characterRules,
+	return slices.Concat(quickRules(), longRules, largeAccessRules, largePageRules, characterRules,
 		optional[svc.AuditStore](longAuditRules))
 }
 
@@ -38,8 +38,9 @@ func rules() []rule {
 func quickRules() []rule {
 	return slices.Concat(generalRules, memoryRules, sourceRules, changeSourceRules,
 		templateRules, templateListRules, changeTemplateRules, versionRules, installationRules,
-		rebindRules, apiKeyRules, changeAPIKeyRules, accessRules, snapshotRules,
-		readAccessRules, changeAccessRules, changeRules, transactionRules,
+		rebindRules, apiKeyRules, apiKeyListRules, changeAPIKeyRules, accessRules, snapshotRules,
+		readAccessRules, accessPageRules, changeAccessRules, removeAccessRules, changeRules,
+		transactionRules,
 		optional[svc.SourceFileStore](sourceFileRules), optional[svc.OutboxStore](outboxRules),
 		optional[svc.AnswerStore](answerRules), optional[svc.AuditStore](auditRules))
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -171,7 +172,39 @@ func newEvent(n uint32) svc.Event {
 			Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal,
 			Owner: "bob", Holder: holder,
 		},
+		Was: rows[n%3], Is: rows[n/3%3],
 	}
+}
+
+// rows are rows of access as events have them: none, a usual one, one that a careless store writes
+// in another form, and one of the most bytes.
+var rows = []json.RawMessage{
+	nil,
+	json.RawMessage(`{"id":"alice"}`),
+	json.RawMessage(`{"a":9007199254740993,"aa":1e400,"b":"\u0000\"<é` + "\u2028" + `"}`),
+	json.RawMessage(`{"id":"` + noise(7, svc.MaxEventRow-9, 'a', 26) + `"}`),
+}
+
+// withRows returns an event for each pair of rows.
+func withRows() (events []svc.Event) {
+	for _, was := range rows {
+		for _, is := range rows {
+			event := newEvent(uint32(len(events)))
+			event.Was, event.Is = was, is
+			events = append(events, event)
+		}
+	}
+	return events
+}
+
+// sameRows compares the rows of events. It tells nil from a row without bytes.
+func (c *checker) sameRows(got, want []svc.Event) {
+	all := func(events []svc.Event) []string {
+		return column(events, func(e svc.Event) string {
+			return fmt.Sprintf("%s %t to %s %t", e.Was, e.Was == nil, e.Is, e.Is == nil)
+		})
+	}
+	c.same("rows of events", all(got), all(want))
 }
 
 // apply writes a bundle.

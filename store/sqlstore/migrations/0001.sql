@@ -142,10 +142,19 @@ CREATE TABLE svc_api_keys (
   created_at BIGINT NOT NULL,
   expires_at BIGINT,
   revoked_at BIGINT,
-  last_used_at BIGINT
+  last_used_at BIGINT,
+  last_use BIGINT GENERATED ALWAYS AS (COALESCE(last_used_at, created_at)) STORED
 );
 
 CREATE INDEX svc_api_keys_holder ON svc_api_keys (holder_kind, holder_id, created_at, id) WHERE revoked_at IS NULL;
+
+CREATE INDEX svc_api_keys_created ON svc_api_keys (created_at, id) WHERE revoked_at IS NULL AND id <> '';
+
+CREATE INDEX svc_api_keys_scoping ON svc_api_keys (scoping_policy_id, created_at, id) WHERE revoked_at IS NULL AND scoping_policy_id <> '';
+
+CREATE INDEX svc_api_keys_expiry ON svc_api_keys (expires_at, id) WHERE revoked_at IS NULL AND id <> '' AND expires_at IS NOT NULL;
+
+CREATE INDEX svc_api_keys_last_use ON svc_api_keys (last_use, id) WHERE revoked_at IS NULL AND id <> '';
 
 CREATE TABLE svc_key_holders (
   kind {text} NOT NULL,
@@ -164,6 +173,12 @@ CREATE TABLE svc_users (
   email {text},
   inactive BIGINT NOT NULL
 );
+
+CREATE INDEX svc_users_other_case ON svc_users (lower(substr(id, 1, 32)), id) WHERE id <> lower(id);
+
+CREATE INDEX svc_users_name ON svc_users (lower(substr(display_name, 1, 32)), id);
+
+CREATE INDEX svc_users_email ON svc_users (lower(substr(email, 1, 32)), id) WHERE email IS NOT NULL;
 
 CREATE TABLE svc_channels (
   provider {text} NOT NULL,
@@ -195,9 +210,9 @@ CREATE TABLE svc_service_accounts (
   inactive BIGINT NOT NULL
 );
 
-CREATE INDEX svc_service_accounts_owner ON svc_service_accounts (owner_user_id);
+CREATE INDEX svc_service_accounts_owner ON svc_service_accounts (owner_user_id, id);
 
-CREATE INDEX svc_service_accounts_scoping ON svc_service_accounts (scoping_policy_id);
+CREATE INDEX svc_service_accounts_scoping ON svc_service_accounts (scoping_policy_id, id);
 
 CREATE TABLE svc_policies (
   id {text} NOT NULL PRIMARY KEY,
@@ -213,7 +228,7 @@ CREATE TABLE svc_attachments (
   PRIMARY KEY (principal_type, principal_id, policy_id)
 );
 
-CREATE INDEX svc_attachments_policy ON svc_attachments (policy_id);
+CREATE INDEX svc_attachments_policy ON svc_attachments (policy_id, principal_type, principal_id);
 
 CREATE TABLE svc_bank_policies (
   bank_id {text} NOT NULL PRIMARY KEY,
@@ -233,7 +248,9 @@ CREATE TABLE svc_outbox (
   target_owner {text} NOT NULL,
   target_holder_kind {text} NOT NULL,
   target_holder_id {text} NOT NULL,
-  claimed_until BIGINT NOT NULL
+  claimed_until BIGINT NOT NULL,
+  row_was {text} NOT NULL,
+  row_is {text} NOT NULL
 );
 
 CREATE TABLE svc_audit (
@@ -253,7 +270,9 @@ CREATE TABLE svc_audit (
   previous {bytes},
   hash {bytes} NOT NULL,
   earliest BIGINT NOT NULL,
-  latest BIGINT NOT NULL
+  latest BIGINT NOT NULL,
+  row_was {text} NOT NULL DEFAULT '',
+  row_is {text} NOT NULL DEFAULT ''
 );
 
 CREATE INDEX svc_audit_actor ON svc_audit (actor_id, number);

@@ -1,0 +1,487 @@
+package svc
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// ServiceAccounts manages service accounts: those of all users ([Service.ServiceAccounts]), for
+// which the caller needs iam:service_accounts:manage, or the caller's own
+// ([Service.MyServiceAccounts]). A service account that calls for its own half acts for its owner,
+// with its own rights. The rules for callers are those of [Users].
+type ServiceAccounts struct {
+	*directory
+	own bool
+}
+
+// MaxServiceAccounts is the most service accounts that Create gives to one owner.
+const MaxServiceAccounts = 100
+
+// ServiceAccountQuery asks for a part of the list of service accounts.
+type ServiceAccountQuery struct {
+	RowQuery
+	Owner string // narrows the list to those of a user; "": all. For the own half, it is ""
+}
+
+// ServiceAccountPatch is a partial update: a nil field leaves the row's field unchanged. At least
+// one is set. Of an own service account, only DisplayName can be set.
+type ServiceAccountPatch struct {
+	DisplayName     *string    // 1 to [MaxNameLength] characters
+	ScopingPolicyID *TextPatch // a nil Value: not narrowed any more
+	Inactive        *bool
+}
+
+// PolicyPatch is a partial update: a nil field leaves the row's field unchanged. At least one is
+// set.
+type PolicyPatch struct {
+	DisplayName *string // 1 to [MaxNameLength] characters
+	Document    json.RawMessage
+}
+
+// AttachmentQuery asks for a part of the list of attachments. Of two filters, an attachment must
+// match both.
+type AttachmentQuery struct {
+	RowQuery
+	PolicyID  string    // "": of all policies
+	Principal GrantedTo // zero: to all principals
+}
+
+// half returns the rows that the caller of a method may see or change. user is their owner; "": of
+// all users.
+func (s *ServiceAccounts) half(
+	ctx context.Context, by Principal, write bool,
+) (k *rowKind[ServiceAccount], user string, err error) {
+	if !s.own {
+		return &accountRows, "", nil
+	}
+	own := accountRows
+	own.read, own.write = ActionAccountsRead, ActionAccountsWrite
+	action := own.read
+	if write {
+		action = own.write
+	}
+	at, err := s.guard.own(ctx, by, action)
+	own.sees = func(a ServiceAccount) bool { return a.OwnerUserID == at.owner }
+	return &own, at.owner, err
+}
+
+// List lists service accounts by id. The caller needs iam:service_accounts:manage, for its own
+// iam:service_accounts:read. Errors: CodeInvalid, CodeForbidden.
+func (s *ServiceAccounts) List(
+	ctx context.Context, by Principal, q ServiceAccountQuery,
+) iter.Seq2[ServiceAccount, error] {
+	k, owner, err := s.half(ctx, by, false)
+	if err != nil {
+		return failed[ServiceAccount](err)
+	}
+	return listRows(ctx, s.directory, rowList[ServiceAccount]{
+		by: by, action: k.read, query: q.RowQuery,
+		page:  AccessPage{Kind: TargetServiceAccount, User: cmp.Or(owner, q.Owner)},
+		check: func(c *checker) { c.optionalID("owner_user_id", q.Owner) },
+		rows:  func(b Bundle) []ServiceAccount { return b.ServiceAccounts }, key: ServiceAccount.key,
+	})
+}
+
+// Read returns a service account. The actions are those of List. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound.
+func (s *ServiceAccounts) Read(ctx context.Context, by Principal, id string) (ServiceAccount, error) {
+	k, _, err := s.half(ctx, by, false)
+	if err != nil {
+		return ServiceAccount{}, err
+	}
+	return readRow(ctx, s.directory, k, by, id)
+}
+
+// Create adds a service account. In the own half, OwnerUserID is the caller's owner and must be "".
+// The caller needs iam:service_accounts:manage, for its own iam:service_accounts:write, and all
+// that the service account may do.
+//
+// Errors: CodeInvalid; CodeForbidden, in the own half also when the owner has no row; CodeExists;
+// CodeLimit (the owner has [MaxServiceAccounts]).
+func (s *ServiceAccounts) Create(
+	ctx context.Context, by Principal, account ServiceAccount,
+) (ServiceAccount, error) {
+	k, owner, err := s.half(ctx, by, true)
+	if err != nil {
+		return ServiceAccount{}, err
+	}
+	if s.own {
+		if account.OwnerUserID != "" {
+			return ServiceAccount{}, Invalid("/owner_user_id", "must be absent: you are the owner")
+		}
+		account.OwnerUserID = owner
+		// Existing policies are no secret to callers who may manage all service accounts.
+		if err := s.checkScoping(ctx, by, by.Identity(), account.ScopingPolicyID); err != nil {
+			return ServiceAccount{}, err
+		}
+	}
+	return createRow(ctx, s.directory, k, by, account, func(current Bundle) (refused, err error) {
+		if s.own && userRows.find(current, owner) == nil {
+			return nil, forbidden("you have no row as a user, so you own no service accounts")
+		}
+		owned := 0
+		for _, a := range current.ServiceAccounts {
+			if a.OwnerUserID == account.OwnerUserID {
+				owned++
+			}
+		}
+		if owned >= MaxServiceAccounts {
+			refused = &Error{Code: CodeLimit, Message: fmt.Sprintf(
+				"the owner has %d service accounts, and more are not allowed: delete one first", owned)}
+		}
+		return refused, nil
+	})
+}
+
+// Patch changes some fields of a service account and returns it. The actions are those of Create.
+// The caller needs every control-plane right of the account. ifMatch, events and errors are those
+// of [Users.Patch].
+func (s *ServiceAccounts) Patch(
+	ctx context.Context, by Principal, id string, patch ServiceAccountPatch, ifMatch ...string,
+) (ServiceAccount, error) {
+	if err := patch.check(id, s.own); err != nil {
+		return ServiceAccount{}, err
+	}
+	k, _, err := s.half(ctx, by, true)
+	if err != nil {
+		return ServiceAccount{}, err
+	}
+	return changeRow(ctx, s.directory, k, by, id, ifMatch,
+		func(was ServiceAccount) (ServiceAccount, error) { return patch.apply(was), nil })
+}
+
+func (p ServiceAccountPatch) check(id string, own bool) error {
+	var c checker
+	c.lookup("sa_id", id)
+	c.displayName(p.DisplayName)
+	if p.ScopingPolicyID != nil && p.ScopingPolicyID.Value != nil {
+		c.id("/scoping_policy_id", *p.ScopingPolicyID.Value)
+	}
+	if own && p.ScopingPolicyID != nil {
+		c.add("/scoping_policy_id", "cannot be changed by the owner")
+	}
+	if own && p.Inactive != nil {
+		c.add("/is_active", "cannot be changed by the owner")
+	}
+	c.changes(p != ServiceAccountPatch{})
+	return c.err()
+}
+
+func (p ServiceAccountPatch) apply(a ServiceAccount) ServiceAccount {
+	if p.DisplayName != nil {
+		a.DisplayName = *p.DisplayName
+	}
+	if p.ScopingPolicyID != nil {
+		if a.ScopingPolicyID = ""; p.ScopingPolicyID.Value != nil {
+			a.ScopingPolicyID = *p.ScopingPolicyID.Value
+		}
+	}
+	if p.Inactive != nil {
+		a.Inactive = *p.Inactive
+	}
+	return a
+}
+
+// Delete removes a service account and revokes its keys. The actions are those of Create. The
+// caller needs every control-plane right of the account. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound, CodePrecondition.
+func (s *ServiceAccounts) Delete(
+	ctx context.Context, by Principal, id string, ifMatch ...string,
+) error {
+	k, _, err := s.half(ctx, by, true)
+	if err != nil {
+		return err
+	}
+	return deleteRow(ctx, s.directory, k, by, id, ifMatch, AccessNames{}, nil)
+}
+
+// List lists policies by id, with the built-in ones. The caller needs iam:policies:read. Errors:
+// CodeInvalid, CodeForbidden.
+func (s *Policies) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[Policy, error] {
+	return listRows(ctx, s.directory, rowList[Policy]{
+		by: by, action: ActionPoliciesRead, query: q, page: AccessPage{Kind: TargetPolicy},
+		rows: func(b Bundle) []Policy { return b.Policies }, key: Policy.key, virtual: builtins,
+	})
+}
+
+// Read returns a policy. The caller needs iam:policies:read. Errors: CodeInvalid, CodeForbidden,
+// CodeNotFound.
+func (s *Policies) Read(ctx context.Context, by Principal, id string) (Policy, error) {
+	return readRow(ctx, s.directory, &policyRows, by, id)
+}
+
+// Create adds a policy. It gives nothing to anybody before it is attached or narrows something. The
+// caller needs iam:policies:write. The rules for callers are those of [Users]. Errors: CodeInvalid,
+// CodeForbidden, CodeExists.
+func (s *Policies) Create(ctx context.Context, by Principal, policy Policy) (Policy, error) {
+	return createRow(ctx, s.directory, &policyRows, by, policy, nil)
+}
+
+// Patch changes a policy and returns it. The caller needs iam:policies:write, and what those who
+// have the policy newly may do. ifMatch, events and errors are those of [Users.Patch], and
+// CodeBuiltin.
+func (s *Policies) Patch(
+	ctx context.Context, by Principal, id string, patch PolicyPatch, ifMatch ...string,
+) (Policy, error) {
+	c := checker{compiler: s.compiler.Apart(ctx)}
+	c.lookup("policy_id", id)
+	c.displayName(patch.DisplayName)
+	if patch.Document != nil {
+		patch.Document = c.document("/document", patch.Document, c.compiler.Check)
+	}
+	c.changes(patch.DisplayName != nil || patch.Document != nil)
+	if err := c.err(); err != nil {
+		return Policy{}, err
+	}
+	return changeRow(ctx, s.directory, &policyRows, by, id, ifMatch,
+		func(was Policy) (is Policy, refused error) {
+			if is = was; was.Builtin() {
+				return was, builtinPolicy()
+			}
+			if patch.DisplayName != nil {
+				is.DisplayName = *patch.DisplayName
+			}
+			if patch.Document != nil {
+				is.Document = patch.Document
+			}
+			return is, nil
+		})
+}
+
+func builtinPolicy() *Error {
+	return &Error{Code: CodeBuiltin, Message: "a built-in policy cannot be changed: make another one"}
+}
+
+// Delete removes a policy that nothing uses. The caller needs iam:policies:write. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeBuiltin, CodeInUse.
+func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
+	return deleteRow(ctx, s.directory, &policyRows, by, id, ifMatch, AccessNames{UsesOf: []string{id}},
+		func(ctx context.Context, tx Store, current Bundle, d *draft) error {
+			keys, err := countNarrowed(ctx, tx, id)
+			n := current.size() - len(current.Policies) + keys
+			if was := policyRows.find(current, id); was.Builtin() {
+				d.refused, d.remove = cmp.Or(d.refused, error(builtinPolicy())), AccessNames{}
+			} else if n > 0 {
+				inUse := policyInUse(id, len(current.Attachments), len(current.ServiceAccounts), keys)
+				d.refused, d.remove = cmp.Or(d.refused, error(inUse)), AccessNames{}
+			}
+			return err
+		})
+}
+
+func policyInUse(id string, attachments, accounts, keys int) *Error {
+	return &Error{Code: CodeInUse, Message: fmt.Sprintf(
+		"policy %q is in use: by %d attachments, %d service accounts and %d keys",
+		id, attachments, accounts, keys)}
+}
+
+// Attachments lists attachments by principal type, principal id and policy. The caller needs
+// iam:policies:read. An unknown policy or principal has none, which is no error. Errors:
+// CodeInvalid, CodeForbidden.
+func (s *Policies) Attachments(
+	ctx context.Context, by Principal, q AttachmentQuery,
+) iter.Seq2[Attachment, error] {
+	page := AccessPage{Kind: TargetAttachment, Policy: q.PolicyID}
+	switch q.Principal.Type {
+	case GrantedToUser:
+		page.User = q.Principal.ID
+	case GrantedToGroup:
+		page.Group = q.Principal.ID
+	}
+	return listRows(ctx, s.directory, rowList[Attachment]{
+		by: by, action: ActionPoliciesRead, query: q.RowQuery, page: page,
+		check: func(c *checker) {
+			c.optionalID("policy_id", q.PolicyID)
+			if q.Principal != (GrantedTo{}) {
+				c.grantedTo("principal_type", "principal_id", q.Principal)
+			}
+		},
+		rows: func(b Bundle) []Attachment { return b.Attachments },
+		key:  func(a Attachment) string { return a.key().String() },
+	})
+}
+
+// Attach attaches a policy to a user or a group, or changes the priority of the attachment. The
+// caller needs iam:attachments:write, and what the principal newly may do. Event:
+// [EventAccessWritten]. Errors: CodeInvalid (also a policy or a principal that does not exist),
+// CodeForbidden, CodeLastAdministrator.
+func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachment) error {
+	bundle := Bundle{Attachments: []Attachment{attachment}}
+	const at = "/attachments/0"
+	bundle, err := bundle.normalize(s.compiler)
+	if err != nil {
+		return within(at, err)
+	}
+	return s.directory.edit(ctx, edit{
+		by: by, need: []string{ActionAttachmentsWrite}, doing: "attach policy", at: at, names: bundle.names(),
+		plan: func(context.Context, Store, Bundle) (draft, error) { return draft{bundle: bundle}, nil },
+	})
+}
+
+// Detach ends an attachment. The caller needs iam:attachments:write, and what the principal newly
+// may do: the policy may deny something. Event: [EventAccessRemoved]. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound, CodeLastAdministrator.
+func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) error {
+	var c checker
+	c.lookup("policy_id", key.PolicyID)
+	c.grantedTo("principal_type", "principal_id", key.Principal)
+	if err := c.err(); err != nil {
+		return err
+	}
+	one := AccessNames{Attachments: []AttachmentKey{key}}
+	return s.directory.edit(ctx, edit{
+		by: by, need: []string{ActionAttachmentsWrite}, doing: "detach policy", names: one,
+		plan: func(_ context.Context, _ Store, current Bundle) (draft, error) {
+			if current.Empty() {
+				return draft{}, notFound("there is no such attachment")
+			}
+			return draft{remove: one}, nil
+		},
+	})
+}
+
+// optionalID is lookup for an id that may be "".
+func (c *checker) optionalID(field, id string) {
+	if id != "" {
+		c.lookup(field, id)
+	}
+}
+
+// Banks manages the policies of banks, and makes banks where the host can ([Config].Banks). The
+// rules for callers are those of [Users].
+type Banks struct {
+	*directory
+	maker BankMaker // nil: the host makes no banks
+}
+
+// BankMaker makes banks for [Banks.Create].
+type BankMaker interface {
+	// MakeBank makes a bank from a manifest. A bank that exists is the host's to judge: it returns
+	// an [*Error] of CodeExists, or a result that is not Created. The Service calls it
+	// concurrently. The caller sees an Error; any other error is CodeInternal.
+	MakeBank(ctx context.Context, by Principal, bank NewBank) (MadeBank, error)
+}
+
+// NewBank is the request to make a bank from a template.
+type NewBank struct {
+	ID       string // 1 to [MaxIDLength] printable characters; slashes are allowed
+	Name     string // at most [MaxNameLength] characters; "" means the id
+	Template string // "server/ID" or "personal/ID"
+	// Manifest is that of the template. Create sets it.
+	Manifest json.RawMessage
+}
+
+// MadeBank is the outcome of a NewBank.
+type MadeBank struct {
+	Created      bool            // false: the bank exists already
+	ImportResult json.RawMessage // a JSON object that the caller sees; nil: null
+}
+
+// Policy returns the policy of a bank. The caller needs iam:banks:read. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound.
+func (s *Banks) Policy(ctx context.Context, by Principal, bank string) (BankPolicy, error) {
+	return readRow(ctx, s.directory, &bankRows, by, bank)
+}
+
+// SetPolicy gives a bank a policy, or replaces the one that it has. The caller needs
+// iam:banks:write, and what anybody newly may do. With ifMatch, the bank must have a policy with
+// one of these ETags. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden,
+// CodePrecondition.
+func (s *Banks) SetPolicy(
+	ctx context.Context, by Principal, policy BankPolicy, ifMatch ...string,
+) (BankPolicy, error) {
+	const at = "/bank_policies/0"
+	bundle, err := Bundle{BankPolicies: []BankPolicy{policy}}.normalize(s.compiler)
+	if err != nil {
+		return BankPolicy{}, within(at, err)
+	}
+	err = s.edit(ctx, edit{
+		by: by, need: []string{ActionBanksWrite}, doing: "set policy of bank", at: at, names: bundle.names(),
+		plan: func(_ context.Context, _ Store, current Bundle) (draft, error) {
+			etag := ""
+			if was := bankRows.find(current, policy.BankID); was != nil {
+				etag = was.ETag()
+			}
+			return draft{
+				bundle: bundle, refused: unlessMatches(bankRows.name, etag, ifMatch),
+			}, nil
+		},
+	})
+	if err != nil {
+		return BankPolicy{}, err
+	}
+	return bundle.BankPolicies[0], nil
+}
+
+// RemovePolicy removes the policy of a bank, which closes it to unmapped senders. The caller needs
+// iam:banks:write. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+func (s *Banks) RemovePolicy(
+	ctx context.Context, by Principal, bank string, ifMatch ...string,
+) error {
+	return deleteRow(ctx, s.directory, &bankRows, by, bank, ifMatch, AccessNames{}, nil)
+}
+
+// ActionBankCreate: make a bank. It is asked on that bank.
+const ActionBankCreate = "bank:create"
+
+// Create makes a bank from a template of the server or of the caller. The caller needs bank:create
+// on that bank and template:list on bank "*". Errors: CodeNotFound (the host makes no banks, or
+// there is no such template), CodeInvalid, CodeForbidden, and those of the host's [BankMaker].
+func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (MadeBank, error) {
+	if s.maker == nil {
+		return MadeBank{}, notFound("this server makes no banks")
+	}
+	scope, id, cut := strings.Cut(bank.Template, "/")
+	var c checker
+	c.foreign("/bank_id", bank.ID)
+	if !cut || scope != string(ScopeServer) && scope != string(ScopePersonal) {
+		c.add("/template", `must be "server/ID" or "personal/ID"`)
+	} else {
+		c.lookup("/template", id)
+	}
+	bank.Name = cmp.Or(bank.Name, bank.ID)
+	c.text("/name", bank.Name, MaxNameLength)
+	if err := c.err(); err != nil {
+		return MadeBank{}, err
+	}
+	if err := s.mayCreate(ctx, by, bank.ID); err != nil {
+		return MadeBank{}, err
+	}
+	key := TemplateKey{Scope: Scope(scope), ID: id}
+	if key.Scope == ScopePersonal {
+		at, err := s.own(ctx, by, ActionTemplateList)
+		if err != nil {
+			return MadeBank{}, err
+		}
+		key.Owner = at.owner
+	}
+	template, err := s.base.store.Template(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return MadeBank{}, noTemplate()
+	} else if err != nil {
+		return MadeBank{}, fault("read template", err)
+	}
+	bank.Manifest = slices.Clone(template.Manifest)
+	made, err := s.maker.MakeBank(ctx, by, bank)
+	return made, fault("make bank", err)
+}
+
+// mayCreate refuses a caller who may not make a bank from a template.
+func (s *Banks) mayCreate(ctx context.Context, by Principal, bank string) error {
+	if err := s.authorize(ctx, by, ActionTemplateList); err != nil || by.Kind == KindHost {
+		return err
+	}
+	d, _, err := s.decide(ctx, by.holder(), ActionBankCreate, bank, &policy.Context{}, 0)
+	if err == nil && !d.Allowed() {
+		err = forbidden("you are not allowed " + ActionBankCreate + " on this bank")
+	}
+	return err
+}

@@ -1,0 +1,331 @@
+package svc
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// row is a row of access with an id of its own.
+type row interface {
+	User | Group | ServiceAccount | Policy | BankPolicy
+	key() string
+	ETag() string
+}
+
+// rowKind says how rows of one kind are read and written.
+type rowKind[R row] struct {
+	name        string // for messages
+	field       string // the id in a path
+	list        string // the list in a bundle
+	read, write string // the actions
+	rows        func(*Bundle) *[]R
+	named       func(*AccessNames) *[]string
+	virtual     map[string]*R // rows that exist without being stored; nil: none
+	sees        func(R) bool  // whether the caller may see a row; nil: all rows
+}
+
+// The kinds of rows.
+var (
+	userRows = rowKind[User]{
+		"user", "user_id", "users", ActionUsersRead, ActionUsersWrite,
+		func(b *Bundle) *[]User { return &b.Users },
+		func(n *AccessNames) *[]string { return &n.Users },
+		nil, nil,
+	}
+	groupRows = rowKind[Group]{
+		"group", "group_id", "groups", ActionGroupsRead, ActionGroupsWrite,
+		func(b *Bundle) *[]Group { return &b.Groups },
+		func(n *AccessNames) *[]string { return &n.Groups },
+		nil, nil,
+	}
+	accountRows = rowKind[ServiceAccount]{
+		"service account", "sa_id", "service_accounts", ActionAccountsManage, ActionAccountsManage,
+		func(b *Bundle) *[]ServiceAccount { return &b.ServiceAccounts },
+		func(n *AccessNames) *[]string { return &n.ServiceAccounts },
+		nil, nil,
+	}
+	policyRows = rowKind[Policy]{
+		"policy", "policy_id", "policies", ActionPoliciesRead, ActionPoliciesWrite,
+		func(b *Bundle) *[]Policy { return &b.Policies },
+		func(n *AccessNames) *[]string { return &n.Policies },
+		builtins, nil,
+	}
+	bankRows = rowKind[BankPolicy]{
+		"policy of this bank", "bank_id", "bank_policies", ActionBanksRead, ActionBanksWrite,
+		func(b *Bundle) *[]BankPolicy { return &b.BankPolicies },
+		func(n *AccessNames) *[]string { return &n.BankPolicies },
+		nil, nil,
+	}
+)
+
+// find returns a row of b that the caller may see; nil: there is none with that id.
+func (k *rowKind[R]) find(b Bundle, id string) *R {
+	row := index(*k.rows(&b), R.key)[id]
+	if row == nil {
+		row = k.virtual[id]
+	}
+	if row == nil || k.sees != nil && !k.sees(*row) {
+		return nil
+	}
+	return row
+}
+
+// with returns names with one id of the kind.
+func (k *rowKind[R]) with(names AccessNames, id string) AccessNames {
+	list := k.named(&names)
+	*list = append(slices.Clip(*list), id)
+	return names
+}
+
+// namesOf returns the rows to read to create those of b.
+func (k *rowKind[R]) namesOf(b Bundle) AccessNames {
+	names := b.names()
+	for _, a := range b.ServiceAccounts {
+		names.AccountsOf = append(names.AccountsOf, a.OwnerUserID)
+	}
+	return names
+}
+
+func (k *rowKind[R]) missing() *Error { return notFound("there is no such " + k.name) }
+
+// checkID refuses an id that cannot stand in a path. A bank may have slashes.
+func (k *rowKind[R]) checkID(id string) error {
+	var c checker
+	if k.field == bankRows.field {
+		c.lookupForeign(k.field, id)
+	} else {
+		c.lookup(k.field, id)
+	}
+	return c.err()
+}
+
+// readRow reads a row for a caller.
+func readRow[R row](
+	ctx context.Context, s *directory, k *rowKind[R], by Principal, id string,
+) (found R, err error) {
+	if err := k.checkID(id); err != nil {
+		return found, err
+	}
+	if err := s.authorize(ctx, by, k.read); err != nil {
+		return found, err
+	}
+	rows, _, err := s.named(ctx, k.with(AccessNames{}, id), false)
+	if err != nil {
+		return found, err
+	}
+	if row := k.find(rows, id); row != nil {
+		return *row, nil
+	}
+	return found, k.missing()
+}
+
+// createRow adds a row. check, unless nil, may refuse it: before the checks of rights, or after
+// them.
+func createRow[R row](
+	ctx context.Context, s *directory, k *rowKind[R], by Principal, added R,
+	check func(current Bundle) (refused, err error),
+) (R, error) {
+	var none R
+	at := "/" + k.list + "/0"
+	var bundle Bundle
+	*k.rows(&bundle) = []R{added}
+	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	if err != nil {
+		return none, within(at, err)
+	}
+	added = (*k.rows(&bundle))[0]
+	err = s.edit(ctx, edit{
+		by: by, need: []string{k.write}, doing: "create " + k.name, at: at, names: k.namesOf(bundle),
+		plan: func(_ context.Context, _ Store, current Bundle) (d draft, err error) {
+			if check != nil {
+				d.refused, err = check(current)
+			}
+			_, stored := index(*k.rows(&current), R.key)[added.key()]
+			if stored || k.virtual[added.key()] != nil {
+				d.refused = taken("/id", "a "+k.name+" with this id already exists")
+			}
+			if d.refused == nil {
+				d.bundle = bundle
+			} else if err == nil && k.virtual[added.key()] == nil {
+				a := newApplication(current, bundle)
+				a.references()
+				err = a.err()
+			}
+			return d, err
+		},
+	})
+	if err != nil {
+		return none, err
+	}
+	return added, nil
+}
+
+// changeRow writes what change returns for a row. refused refuses the change after the checks of
+// rights.
+func changeRow[R row](
+	ctx context.Context, s *directory, k *rowKind[R], by Principal, id string, ifMatch []string,
+	change func(was R) (is R, refused error),
+) (changed R, err error) {
+	err = s.edit(ctx, edit{
+		by: by, need: []string{k.write}, doing: "change " + k.name, at: "/" + k.list + "/0",
+		names: k.with(AccessNames{}, id),
+		plan: func(ctx context.Context, tx Store, current Bundle) (d draft, err error) {
+			was := k.find(current, id)
+			if was == nil {
+				return d, k.missing()
+			}
+			var refused error
+			changed, refused = change(*was)
+			d.refused = cmp.Or(unlessMatches(k.name, (*was).ETag(), ifMatch), refused)
+			*k.rows(&d.bundle) = []R{changed}
+			if k.field == accountRows.field { // only the row tells its owner
+				d.referred, _, err = readRows(ctx, tx, d.bundle.names(), false)
+			}
+			return d, err
+		},
+	})
+	return changed, err
+}
+
+// deleteRow removes a row with the other rows that names lists. complete, unless nil, completes the
+// draft.
+func deleteRow[R row](
+	ctx context.Context, s *directory, k *rowKind[R], by Principal, id string, ifMatch []string,
+	names AccessNames,
+	complete func(ctx context.Context, tx Store, current Bundle, d *draft) error,
+) error {
+	if err := k.checkID(id); err != nil {
+		return err
+	}
+	return s.edit(ctx, edit{
+		by: by, need: []string{k.write}, doing: "delete " + k.name, names: k.with(names, id),
+		plan: func(ctx context.Context, tx Store, current Bundle) (d draft, err error) {
+			d.remove = current.keys()
+			was := k.find(current, id)
+			if was == nil {
+				return d, k.missing()
+			}
+			d.refused = unlessMatches(k.name, (*was).ETag(), ifMatch)
+			if complete != nil {
+				err = complete(ctx, tx, current, &d)
+			}
+			return d, err
+		},
+	})
+}
+
+// keys names the rows of b for their removal.
+func (b Bundle) keys() (n AccessNames) {
+	for _, u := range b.Users {
+		n.Users = append(n.Users, u.ID)
+	}
+	for _, g := range b.Groups {
+		n.Groups = append(n.Groups, g.ID)
+	}
+	for _, a := range b.ServiceAccounts {
+		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
+	}
+	for _, p := range b.Policies {
+		n.Policies = append(n.Policies, p.ID)
+	}
+	for _, a := range b.Attachments {
+		n.Attachments = append(n.Attachments, a.key())
+	}
+	for _, p := range b.BankPolicies {
+		n.BankPolicies = append(n.BankPolicies, p.BankID)
+	}
+	return n
+}
+
+// rowList is a list of rows of access for a caller.
+type rowList[R any] struct {
+	by      Principal
+	action  string
+	query   RowQuery
+	page    AccessPage
+	check   func(c *checker) // checks the rest of the query; nil: nothing
+	parent  AccessNames      // a row that must exist; empty: none
+	missing func() *Error    // the error when parent does not exist
+	rows    func(Bundle) []R
+	key     func(R) string
+	virtual map[string]*R // rows that exist without being stored, by key; nil: none
+}
+
+// listRows yields the rows of a list. The error, if any, is the last thing yielded.
+func listRows[R any](ctx context.Context, s *directory, l rowList[R]) iter.Seq2[R, error] {
+	page := l.page
+	page.After, page.Skip, page.Limit = l.query.After, l.query.Skip, chunkOf(l.query.Limit)
+	if l.virtual != nil { // the store cannot skip them
+		page.Skip, page.Limit = 0, listChunk
+	}
+	return upTo(l.query.Limit, skip(l.query.Skip-page.Skip, list(ctx, "list access", page.Limit,
+		func() error {
+			var c checker
+			c.text("after", page.After, 3*MaxIDLength)
+			c.count("skip", page.Skip)
+			c.count("limit", l.query.Limit)
+			if l.check != nil {
+				l.check(&c)
+			}
+			if err := c.err(); err != nil {
+				return err
+			}
+			if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
+				return err
+			}
+			parent, _, err := s.named(ctx, l.parent, false)
+			if err == nil && parent.Empty() {
+				err = l.missing()
+			}
+			return err
+		},
+		func() (rows []R, err error) {
+			_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
+				rows = append(rows, l.rows(part)...)
+				return nil
+			})
+			return l.withVirtual(rows, page), err
+		},
+		func(last R) { page.After, page.Skip = l.key(last), 0 })))
+}
+
+// skip leaves out the first rows of a list.
+func skip[R any](n int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
+	if n == 0 {
+		return rows
+	}
+	return func(yield func(R, error) bool) {
+		left := n
+		for row, err := range rows {
+			if left--; (err != nil || left < 0) && !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// withVirtual adds the virtual rows to a chunk of the stored ones.
+func (l *rowList[R]) withVirtual(rows []R, page AccessPage) []R {
+	if l.virtual == nil {
+		return rows
+	}
+	compare := func(a, b R) int { return strings.Compare(l.key(a), l.key(b)) }
+	for key, row := range l.virtual {
+		at, stored := slices.BinarySearchFunc(rows, *row, compare)
+		if !stored && key > page.After && (at < len(rows) || len(rows) < page.Limit) {
+			rows = slices.Insert(rows, at, *row)
+		}
+	}
+	return rows[:min(len(rows), page.Limit)]
+}
+
+// failed is a list that fails.
+func failed[R any](err error) iter.Seq2[R, error] {
+	return func(yield func(R, error) bool) {
+		var none R
+		yield(none, err)
+	}
+}

@@ -1,0 +1,239 @@
+package svc
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/seal"
+)
+
+// Config configures a [Service]. Store is required; the zero value of every other field works. New
+// copies it, with its slices: a later change has no effect.
+type Config struct {
+	// Store keeps everything. Required.
+	Store Store
+	// Marketplace fetches templates from sources. Nil: no source can be registered or asked.
+	Marketplace Marketplace
+	// Authenticator finds the caller of every bearer that is not a key issued here. Nil: only
+	// issued keys are accepted.
+	Authenticator Authenticator
+	// KnownUser reports whether the host has a user with that id. An unknown user gets no keys.
+	//
+	// The Service calls it before it issues, imports, rotates or enables a key and before it
+	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
+	// not call it, and neither does Authenticate: after a user has left, revoke the user's keys.
+	// The Service holds no transaction of its own during the call. An error fails the method with
+	// CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
+	//
+	// Nil: every id belongs to a user. The Service calls it concurrently.
+	KnownUser func(ctx context.Context, id string) (bool, error)
+	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
+	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
+	// the host it needs a Store that is an [OutboxStore] ([Service.WithStore]).
+	//
+	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
+	// nothing. When the process ends between a commit and the call, the event is lost, unless the
+	// outbox holds it. Its record ([EventConfig]) is not. Nil: events are dropped.
+	OnEvent func(ctx context.Context, event Event)
+	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
+	// [slog.Default] and the others are dropped.
+	Logger *slog.Logger
+	// Now is the clock, for the times of rows and events and for the expiry of keys. The Service
+	// keeps times in UTC, to the microsecond. It calls Now concurrently. Nil: [time.Now].
+	Now func() time.Time
+
+	Keys      KeyConfig
+	Sources   SourceConfig
+	Templates TemplateConfig
+	Events    EventConfig
+	Limits    Limits
+	// Banks makes banks from templates. Nil: [Banks.Create] finds nothing.
+	Banks BankMaker
+}
+
+// DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
+// unless [KeyConfig].MaxPerHolder says otherwise.
+const DefaultMaxKeysPerHolder = 1000
+
+// KeyConfig configures how API keys are made and stored.
+type KeyConfig struct {
+	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". A prefix
+	// has 1 to 16 characters of a–z, 0–9 and _, and ends in _. Neither may be the start of the
+	// other. A changed prefix makes the keys issued before unusable.
+	UserPrefix, ServiceAccountPrefix string
+	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them to
+	// check keys. None: keys are hashed without a pepper, and [New] logs a warning.
+	Peppers []Pepper
+	// Imports are the keys of other systems that [Keys.Import] accepts. None: only keys issued here
+	// are accepted.
+	Imports []KeyImport
+	// MaxPerHolder is the most keys that one user or service account can have. Expired and disabled
+	// keys count, because lists show them; revoked keys do not.
+	//
+	// One key more answers [CodeLimit], also to [Host]. A holder that already has more keeps them.
+	// The limit is exact only when all processes have the same value. Each issued key costs a count
+	// up to it, in an index. 0: [DefaultMaxKeysPerHolder]. Not negative.
+	MaxPerHolder int
+	// Cached is the least number of keys that can be cached in memory. 0: 65,536. Not negative.
+	//
+	// A cached key takes about 130 bytes (110 each for a million) after its first use, and costs
+	// the garbage collector no time. As many holders are cached, but at least 16,384 and at most
+	// 65,536. A holder takes about 500 bytes, and more when it has rights of its own.
+	Cached int
+}
+
+// KeyImport describes the keys of another system: their prefix and their hash. Bearers with its
+// Prefix are keys: the host's [Authenticator] never sees them.
+type KeyImport struct {
+	// Prefix starts every key of the other system: 1 to 32 visible ASCII characters. No prefix of
+	// keys may be the start of another.
+	Prefix string
+	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes. It
+	// returns the same hash for the same key, so it uses no salt of its own. The Service calls it
+	// for every bearer with the prefix, concurrently. Nil: SHA-256.
+	Hash func(key string) []byte
+}
+
+// Pepper is one version of the secret under which keys are hashed.
+//
+// Keep it apart from the database. A reader of the database alone can then neither test a guess
+// nor invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
+// accepts the keys that were issued before the first pepper.
+type Pepper struct {
+	// Version names the pepper in each key's row: 1 to 32 characters. Never reuse it for another
+	// Secret.
+	Version string
+	Secret  []byte `json:"-"` // at least 16 bytes
+	// Retired ends the keys under this pepper: they are no longer accepted. While both peppers are
+	// in the list, a key is hashed again under the first pepper when it is used; such keys stay
+	// good. A retired pepper needs no Secret. The first pepper is never Retired.
+	Retired bool
+	// AcceptUnsealed accepts keys under this pepper whose rows have no seal, and seals them at
+	// their next use. It is for a pepper that was in use before rows were sealed. While it is set,
+	// a writer of the database can remove seals and change the holder of a key.
+	AcceptUnsealed bool
+}
+
+// Format prints a pepper without its Secret.
+func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
+
+// SourceConfig configures how sources are kept.
+type SourceConfig struct {
+	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: the Service refuses
+	// to register a token.
+	SealingKey []byte `json:"-"`
+	// OldSealingKeys open tokens that were sealed under an earlier SealingKey. They seal nothing.
+	// Each has 32 bytes, no key appears twice, and they need a SealingKey. After [Sources.Reseal]
+	// they are no longer needed. Nil: SealingKey is the only key.
+	OldSealingKeys [][]byte `json:"-"`
+}
+
+// Format prints "***" instead of the keys.
+func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
+
+// TemplateConfig configures how templates are checked and kept.
+type TemplateConfig struct {
+	// ValidateManifest is the host's own check, in addition to the built-in one. Nil: every
+	// manifest with a version is valid.
+	//
+	// The caller sees the text of its error. The text of an [*Error] is shown at its Field, a JSON
+	// pointer into the manifest ("/steps/0"; "" is the whole manifest). All errors that
+	// [errors.Join] joins are shown. The function must be pure. It may be called concurrently.
+	ValidateManifest func(manifest json.RawMessage) error
+	// LocalEdits says what an update does with fields edited locally. "": [EditsConflict].
+	LocalEdits LocalEdits
+	// Cached is the most bytes of the server's templates that are cached in memory, and half as
+	// many of the bases of templates edited locally. 0: 32 MiB. Negative: none.
+	//
+	// When all templates fit, [Templates.Read] and [Templates.List] do not call the store. They
+	// return values shared with other callers: do not change them. After a change, the next call
+	// reads just the changed templates again. When the templates do not fit, each call reads the
+	// store.
+	//
+	// The cache shows the writes of this process at once, and those of other processes and of the
+	// host's transactions when [Service.Decide] does. When the store has been out of reach for 5
+	// seconds, each call reads it.
+	Cached int
+}
+
+// EventConfig configures what happens to events in addition to OnEvent.
+type EventConfig struct {
+	// Keep writes a record of each event in the transaction of its mutation. When the record
+	// cannot be written, the mutation fails. [Audit.Records] lists the records. What a process
+	// learns about a source is no mutation: it is not kept. Keep needs a Store that is an
+	// [AuditStore].
+	Keep bool
+}
+
+// Limits are limits on memory.
+type Limits struct {
+	// CachedAccess is the most bytes of rows of access that are cached for questions about many
+	// principals: [Policies.WhoCan], [Policies.WhatCan], [Policies.Simulate] and [Access.Preview].
+	// A user takes about 150 bytes. The rows are read at the first question, and then moved by
+	// what changes. When they do not fit, each question reads them all. 0: 256 MiB. Negative: none
+	// are cached.
+	CachedAccess int
+}
+
+const cachedAccess = 256 << 20 // unless Limits says otherwise
+
+// check returns an error that names a wrong field, or one that needs a role that the store lacks.
+func (c *Config) check(store roles) error {
+	edits := c.Templates.LocalEdits
+	switch {
+	case edits != "" && !edits.known():
+		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
+	case c.Keys.Cached < 0:
+		return errors.New("svc: Config.Keys.Cached must not be negative")
+	case c.Keys.MaxPerHolder < 0:
+		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
+	case c.Events.Keep && store.audit == nil:
+		return errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+	}
+	return nil
+}
+
+func newRing(config KeyConfig) (*keyring.Ring, error) {
+	rules := keyring.Config{Prefixes: []keyring.Prefix{
+		{Field: "UserPrefix", Kind: string(KindUser), Text: cmp.Or(config.UserPrefix, "svcu_")},
+		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
+			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
+	}}
+	for _, in := range config.Imports {
+		rules.Imports = append(rules.Imports, keyring.Import(in))
+	}
+	for _, p := range config.Peppers {
+		rules.Peppers = append(rules.Peppers, keyring.Pepper(p))
+	}
+	ring, err := keyring.New(rules)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Keys.%w", err)
+	}
+	return ring, nil
+}
+
+// newSealer returns the sealer for the tokens of sources, or nil when the configuration has no key.
+func newSealer(config SourceConfig) (*seal.Sealer, error) {
+	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
+		return nil, nil
+	}
+	if config.SealingKey == nil {
+		return nil, errors.New("svc: Config.Sources.OldSealingKeys: set SealingKey too")
+	}
+	sealer, err := seal.New(config.SealingKey)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Sources.SealingKey: %w", err)
+	}
+	for i, old := range config.OldSealingKeys {
+		if sealer, err = sealer.WithOld(old); err != nil {
+			return nil, fmt.Errorf("svc: Config.Sources.OldSealingKeys[%d]: %w", i, err)
+		}
+	}
+	return sealer, nil
+}

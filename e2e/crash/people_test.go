@@ -1,0 +1,235 @@
+//go:build linux
+
+package crash
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+	api "github.com/extsvc/svc/client"
+)
+
+// person is an object with parts, which an administrator and the user itself make and remove over
+// HTTP. All parts have the id of the user. Its state names its parts.
+type person struct {
+	id    string
+	parts parts
+}
+
+type parts map[string]bool
+
+func (p parts) String() string {
+	if len(p) == 0 {
+		return absent
+	}
+	return strings.Join(slices.Sorted(maps.Keys(p)), ",")
+}
+
+func partsOf(state string) parts {
+	p := parts{}
+	for part := range strings.SplitSeq(state, ",") {
+		if part != absent {
+			p[part] = true
+		}
+	}
+	return p
+}
+
+// has reports whether the state of a person has a part.
+func has(state, part string) bool { return slices.Contains(strings.Split(state, ","), part) }
+
+// isPerson reports whether an object is a person.
+func isPerson(object string) bool { return strings.HasPrefix(object, "p-") }
+
+// step makes or removes parts of a person. For a new key of the user it returns the key.
+type step struct {
+	needs, lacks []string // parts
+	adds         string
+	removes      []string
+	action       svc.EventAction
+	do           func(ctx context.Context, w *worker, id string) (key string, err error)
+}
+
+var steps = []step{
+	{adds: "user", action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(administrator).Users.Create(ctx, svc.User{ID: id})
+		return "", err
+	}},
+	{adds: "channel", needs: []string{"user"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		return "", w.as(administrator).Users.AddChannel(ctx, id, svc.Channel{Provider: "chat", SenderID: id})
+	}},
+	{adds: "account", needs: []string{"user"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(administrator).ServiceAccounts.Create(ctx, svc.ServiceAccount{ID: id, OwnerUserID: id})
+		return "", err
+	}},
+	{adds: "policy", action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0])
+		return "", err
+	}},
+	{adds: "group", action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(administrator).Groups.Create(ctx, svc.Group{ID: id})
+		return "", err
+	}},
+	{adds: "member", needs: []string{"user", "group"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		return "", w.as(administrator).Groups.AddMember(ctx, id, id)
+	}},
+	{adds: "attachment", needs: []string{"user", "policy"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		return "", w.as(administrator).Policies.Attach(ctx, bundle(id, 1).Attachments[0])
+	}},
+	{adds: "key", needs: []string{"user"}, action: svc.EventAPIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		issued, err := w.as(administrator).Keys.Issue(ctx, user(id), svc.NewAPIKey{})
+		return string(issued.Key), err
+	}},
+	{adds: "account-key", needs: []string{"account"}, action: svc.EventAPIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(administrator).Keys.Issue(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: id}, svc.NewAPIKey{})
+		return "", err
+	}},
+	{adds: "template", needs: []string{"user"}, action: svc.EventTemplateCreated, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)})
+		return "", err
+	}},
+	{adds: "source", needs: []string{"user"}, action: svc.EventSourceRegistered, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		_, err := w.as(id).MySources.Register(ctx, svc.NewSource{URL: "https://example.com/templates", Alias: &id})
+		return "", err
+	}},
+	{needs: []string{"user"}, action: svc.EventAccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		return "", w.as(administrator).Users.Delete(ctx, id)
+	}, removes: []string{"user", "channel", "account", "member", "attachment", "key", "account-key", "template", "source"}},
+	{needs: []string{"group"}, action: svc.EventAccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		return "", w.as(administrator).Groups.Delete(ctx, id)
+	}, removes: []string{"group", "member"}},
+	{needs: []string{"policy"}, lacks: []string{"attachment"}, action: svc.EventAccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
+		return "", w.as(administrator).Policies.Delete(ctx, id)
+	}, removes: []string{"policy"}},
+}
+
+// after returns the parts after a step; nil: the step cannot be done.
+func (s step) after(now parts) parts {
+	lacking := func(part string) bool { return !now[part] }
+	there := func(part string) bool { return now[part] }
+	if slices.ContainsFunc(s.needs, lacking) || slices.ContainsFunc(s.lacks, there) || now[s.adds] {
+		return nil
+	}
+	next := maps.Clone(now)
+	if s.adds != "" {
+		next[s.adds] = true
+	}
+	for _, part := range s.removes {
+		delete(next, part)
+	}
+	return next
+}
+
+// visit makes or removes a part of a person: of a new one, or of one that the client has made.
+func (c *client) visit() {
+	if !c.Fault.people() {
+		return
+	}
+	var p *person
+	if len(c.people) < 2 { // few, so that they get many parts
+		p = &person{c.name("p"), parts{}}
+	} else {
+		i := rand.N(len(c.people))
+		p = c.people[i]
+		c.people = slices.Delete(c.people, i, i+1)
+	}
+	possible := slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.after(p.parts) == nil })
+	s := possible[rand.N(len(possible))]
+	next := s.after(p.parts)
+	ok := c.worker.run(p.id, string(s.action), next.String(), func(ctx context.Context) (string, error) {
+		return s.do(ctx, c.worker, p.id)
+	})
+	if ok {
+		p.parts = next
+	}
+	if ok || !c.outcomeUnknown() {
+		c.people = append(c.people, p)
+	}
+}
+
+// people returns some people with parts, and their states.
+func (l *ledger) people() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	some := map[string]string{}
+	for name, e := range l.objects {
+		if isPerson(name) && e.attempt == nil && has(e.state, "user") && len(some) < 8 {
+			some[name] = e.state
+		}
+	}
+	return some
+}
+
+// as returns a client of the worker's interface with a bearer: the administrator, or a person.
+func (w *worker) as(bearer string) *api.Client {
+	c, err := api.New(api.Config{
+		BaseURL: "http://worker/ext/svc", Token: svc.Secret(bearer), HTTPClient: &http.Client{Transport: direct{w.api}},
+	})
+	if err != nil {
+		panic(err) // the configuration is constant
+	}
+	return c
+}
+
+// direct passes requests to a handler of this process.
+type direct struct{ handler http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	in := httptest.NewRequestWithContext(r.Context(), r.Method, r.URL.RequestURI(), r.Body)
+	in.Header = r.Header
+	d.handler.ServeHTTP(answer, in)
+	return answer.Result(), nil
+}
+
+// personQueries read the parts of people, by the person's id.
+var personQueries = map[string]string{
+	"user":        `SELECT id FROM svc_users`,
+	"channel":     `SELECT user_id FROM svc_channels`,
+	"account":     `SELECT id FROM svc_service_accounts WHERE owner_user_id = id`,
+	"policy":      `SELECT id FROM svc_policies`,
+	"group":       `SELECT id FROM svc_access_groups`,
+	"member":      `SELECT group_id FROM svc_group_members WHERE user_id = group_id`,
+	"attachment":  `SELECT principal_id FROM svc_attachments WHERE policy_id = principal_id`,
+	"key":         `SELECT holder_id FROM svc_api_keys WHERE holder_kind = 'user' AND revoked_at IS NULL`,
+	"account-key": `SELECT holder_id FROM svc_api_keys WHERE holder_kind = 'service_account' AND revoked_at IS NULL`,
+	"template":    `SELECT owner FROM svc_templates WHERE scope = 'personal'`,
+	"source":      `SELECT owner FROM svc_sources WHERE scope = 'personal'`,
+}
+
+// readPeople reads the parts of each person. Parts that remain of a user are torn.
+func (o observation) readPeople(ctx context.Context) error {
+	people := map[string]parts{}
+	for part, query := range personQueries {
+		err := o.rows(ctx, query, func(id string, _ []string) {
+			if isPerson(id) && people[id] == nil {
+				people[id] = parts{}
+			}
+			if isPerson(id) {
+				part := part
+				if people[id][part] {
+					part = "another " + part
+				}
+				people[id][part] = true
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for id, p := range people {
+		rest := maps.Clone(p)
+		delete(rest, "policy")
+		delete(rest, "group")
+		if o.states[id] = p.String(); len(rest) > 0 && !p["user"] {
+			o.states[id] = torn + "of a user that is gone there is left: " + rest.String()
+		}
+	}
+	return nil
+}

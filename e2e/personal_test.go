@@ -1,0 +1,50 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// A user has no more templates and sources than are allowed, when two processes add at once.
+func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "svc.db")
+	schema := pgtest.Schema(t)
+	for name, open := range map[string]func(ctx context.Context) (database, error){
+		"sqlite":   func(ctx context.Context) (database, error) { return sqlite.Open(ctx, path, sqlite.Options{}) },
+		"postgres": func(ctx context.Context) (database, error) { return postgres.Open(ctx, schema, postgres.Options{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, services := t.Context(), [2]*svc.Service{}
+			for i := range services {
+				store := must(open(ctx))
+				market := must(marketplace.New(marketplace.Config{}))
+				services[i] = must(svc.New(svc.Config{Store: store, Marketplace: market}))
+				t.Cleanup(func() { _, _ = services[i].Close(), store.Close() })
+			}
+			bundle := svc.Bundle{Users: []svc.User{{ID: "alice"}}}
+			fails(t, services[0].Access.Apply(ctx, svc.Host, bundle), "")
+			by := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"template:*"}}
+			create := func(n int, id string) error {
+				content := svc.Content{Name: "n", Manifest: []byte(`{"version":"1"}`)}
+				return failure(services[n%2].MyTemplates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content}))
+			}
+			register := func(n int, id string) error {
+				return failure(services[n%2].MySources.Register(ctx, by, svc.NewSource{URL: "https://example.com/x", Alias: &id}))
+			}
+			for most, add := range map[int]func(n int, id string) error{svc.MaxPersonalTemplates: create, svc.MaxPersonalSources: register} {
+				for i := range most - 1 {
+					fails(t, add(i, fmt.Sprint("n", i)), "")
+				}
+				wantOne(t, fmt.Sprint("add up to ", most), together(func(i int) error { return add(i, fmt.Sprint("at-once", i)) }), svc.CodeLimit)
+			}
+		})
+	}
+}

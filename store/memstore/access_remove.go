@@ -1,0 +1,53 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+// remove deletes the named rows, but no channels from s.channels. It returns the sources and
+// templates that go with users.
+func (s *Store) remove(named svc.AccessNames) (gone []svc.Target) {
+	dropAll(s, s.attachments, named.Attachments)
+	dropAll(s, s.serviceAccounts, named.ServiceAccounts)
+	dropAll(s, s.policies, named.Policies)
+	dropAll(s, s.bankPolicies, named.BankPolicies)
+	dropAll(s, s.groups, named.Groups)
+	dropAll(s, s.users, named.Users)
+	removed := func(c svc.Channel) bool { return slices.Contains(named.Channels, c) }
+	for id, user := range s.users {
+		if slices.ContainsFunc(user.Channels, removed) {
+			user = cloneUser(user)
+			user.Channels = slices.DeleteFunc(user.Channels, removed)
+			put(s, s.users, id, user)
+		}
+	}
+	s.changeMembers(nil, s.membershipsOf(named.Users))
+	return s.removePersonal(named.Users)
+}
+
+// removePersonal deletes the personal sources and templates of users, and returns them.
+func (s *Store) removePersonal(users []string) (gone []svc.Target) {
+	for key := range s.sources {
+		if key.Scope == svc.ScopePersonal && slices.Contains(users, key.Owner) {
+			drop(s, s.sources, key)
+			drop(s, s.files, key)
+			gone = append(gone, key.Target())
+		}
+	}
+	for key := range s.templates {
+		if key.Scope == svc.ScopePersonal && slices.Contains(users, key.Owner) {
+			drop(s, s.templates, key)
+			drop(s, s.versions, key)
+			gone = append(gone, key.Target())
+		}
+	}
+	return gone
+}
+
+func dropAll[K comparable, R any](s *Store, rows map[K]R, keys []K) {
+	for _, key := range keys {
+		drop(s, rows, key)
+	}
+}

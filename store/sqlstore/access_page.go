@@ -1,0 +1,260 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc"
+)
+
+// listing is a query for one chunk of a list. Its parts are added in the order of the fields.
+type listing struct {
+	query string // up to the conditions
+	and   string // what comes before the next condition
+	parameters
+}
+
+func list(from string) *listing { return &listing{query: from, and: " WHERE "} }
+
+func (l *listing) where(condition string) {
+	l.query += l.and + condition
+	l.and = " AND "
+}
+
+// equal narrows the list to rows with a value, unless that is "".
+func (l *listing) equal(column, value string) {
+	if value != "" {
+		l.where(column + " = " + l.add(value))
+	}
+}
+
+// after narrows the list to rows behind a key. columns are those of the key, or of its end when
+// the filters of the list fix its begin.
+func (l *listing) after(columns string, key ...string) {
+	names := make([]string, len(key))
+	for i, value := range key {
+		names[i] = l.add(value)
+	}
+	l.where("(" + columns + ") > (" + strings.Join(names, ", ") + ")")
+}
+
+// chunk ends the query.
+func (l *listing) chunk(order string, page svc.AccessPage) {
+	l.query += ` ORDER BY ` + order + ` LIMIT (` + l.add(page.Limit) + ` + 0)`
+	if page.Skip > 0 {
+		l.query += ` OFFSET (` + l.add(page.Skip) + ` + 0)`
+	}
+}
+
+// page yields one chunk of a list. Each filter has an index in the order of the list.
+func (s session) page(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
+	switch page.Kind {
+	case svc.TargetUser:
+		err = s.pageOfUsers(ctx, p, page)
+	case svc.TargetGroup:
+		l := groupsOf(page)
+		read(ctx, s, &err, p, &p.Groups, scanPagedGroup, nil, l.query, l.parameters...)
+	case svc.TargetServiceAccount:
+		l := list(selectServiceAccounts)
+		l.equal(`a.owner_user_id`, page.User)
+		l.equal(`a.scoping_policy_id`, page.Policy)
+		l.after(`a.id`, page.After)
+		l.chunk(`a.id`, page)
+		read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil, l.query, l.parameters...)
+	case svc.TargetPolicy:
+		l := list(selectPolicies)
+		l.after(`id`, page.After)
+		l.chunk(`id`, page)
+		read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, l.query, l.parameters...)
+	case svc.TargetAttachment:
+		l := attachmentsOf(page)
+		read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil, l.query, l.parameters...)
+	case svc.TargetChannel:
+		err = s.channelsOf(ctx, p, page)
+	case svc.TargetMember:
+		err = s.membersOf(ctx, p, page)
+	default:
+		err = fmt.Errorf("there are no lists of kind %q: ask for another", page.Kind)
+	}
+	if err == nil {
+		err = p.flush()
+	}
+	return err
+}
+
+func scanPagedGroup(row scanner) (group svc.Group, err error) {
+	err = row.Scan(&group.ID, &group.DisplayName)
+	return group, err
+}
+
+// groupsOf lists groups. CROSS JOIN keeps the order of the memberships in SQLite.
+func groupsOf(page svc.AccessPage) *listing {
+	if page.User == "" {
+		l := list(`SELECT g.id, g.display_name FROM svc_access_groups g`)
+		l.after(`g.id`, page.After)
+		l.chunk(`g.id`, page)
+		return l
+	}
+	l := list(`SELECT g.id, g.display_name
+		FROM svc_group_members m CROSS JOIN svc_access_groups g`)
+	l.equal(`m.user_id`, page.User)
+	l.after(`m.group_id`, page.After)
+	l.where(`g.id = m.group_id`)
+	l.chunk(`m.group_id`, page)
+	return l
+}
+
+func attachmentsOf(page svc.AccessPage) *listing {
+	l, after := list(selectAttachments), svc.Target{ID: page.After}.Attachment()
+	principal := func(kind, id string) {
+		if id != "" {
+			l.equal(`principal_type`, kind)
+			l.equal(`principal_id`, id)
+		}
+	}
+	principal(svc.GrantedToUser, page.User)
+	principal(svc.GrantedToGroup, page.Group)
+	l.equal(`policy_id`, page.Policy)
+	switch to := after.Principal; {
+	case page.User+page.Group != "":
+		l.after(`policy_id`, after.PolicyID)
+	case page.Policy != "":
+		l.after(`principal_type, principal_id`, to.Type, to.ID)
+	default:
+		l.after(`principal_type, principal_id, policy_id`, to.Type, to.ID, after.PolicyID)
+	}
+	l.chunk(`principal_type, principal_id, policy_id`, page)
+	return l
+}
+
+func (s session) channelsOf(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
+	l := list(`SELECT provider, sender_id FROM svc_channels`)
+	after := svc.Target{ID: page.After}.Channel()
+	l.where(`user_id = ` + l.add(page.User))
+	l.after(`provider, sender_id`, after.Provider, after.SenderID)
+	l.chunk(`provider, sender_id`, page)
+	read(ctx, s, &err, p, &p.Users, func(row scanner) (svc.User, error) {
+		var channel svc.Channel
+		err := row.Scan(&channel.Provider, &channel.SenderID)
+		return svc.User{ID: page.User, Channels: []svc.Channel{channel}}, err
+	}, func(into *svc.User, row svc.User) bool {
+		return p.size <= partSize && mergeUser(into, row)
+	}, l.query, l.parameters...)
+	return err
+}
+
+func (s session) membersOf(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
+	l := list(`SELECT user_id FROM svc_group_members`)
+	l.where(`group_id = ` + l.add(page.Group))
+	l.after(`user_id`, page.After)
+	l.chunk(`user_id`, page)
+	read(ctx, s, &err, p, &p.Groups, func(row scanner) (svc.Group, error) {
+		member, err := scanText(row)
+		return svc.Group{ID: page.Group, Members: []string{member}}, err
+	}, p.mergeGroup, l.query, l.parameters...)
+	return err
+}
+
+func (s session) pageOfUsers(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
+	if page.Text != "" {
+		users, err := s.usersByText(ctx, page)
+		addAll(p, &err, &p.Users, users, single)
+		return err
+	}
+	l := list(`SELECT ` + userColumns + ` FROM svc_users u`)
+	l.after(`u.id`, page.After)
+	l.chunk(`u.id`, page)
+	read(ctx, s, &err, p, &p.Users, scanPagedUser, nil, l.query, l.parameters...)
+	return err
+}
+
+func scanPagedUser(row scanner) (user svc.User, err error) {
+	err = row.Scan(columnsOfUser(&user)...)
+	return user, err
+}
+
+const (
+	// glanced is how many users usersByText reads for a text that many of them may have.
+	glanced = 1000
+	// foundBy is the number of characters of a text that the indexes of users hold. It is also in
+	// the migration.
+	foundBy = 32
+)
+
+// usersByText reads a chunk of the users that a text finds. When many users have the text, the next
+// users by id fill the chunk. Otherwise the indexes find all that have it, few enough to sort.
+func (s session) usersByText(ctx context.Context, page svc.AccessPage) ([]svc.User, error) {
+	text := lower(page.Text)
+	l := nearUsers(text, page)
+	users, err := all(ctx, s, scanPagedUser, l.query, l.parameters...)
+	if err != nil || len(users) == page.Limit {
+		return users, err
+	}
+	l = foundUsers(text, page)
+	return all(ctx, s, scanPagedUser, l.query, l.parameters...)
+}
+
+// lower changes ASCII letters alone, as SQLite's function does, and PostgreSQL's in collation "C".
+func lower(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, text)
+}
+
+// has says that a column begins with a text of that length. The two are names of parameters.
+func has(column, length, text string) string {
+	return `lower(substr(` + column + `, 1, ` + length + ` + 0)) = ` + text
+}
+
+// nearUsers lists those of the next users by id that have the text.
+func nearUsers(text string, page svc.AccessPage) *listing {
+	l := list(`SELECT id, display_name, email, inactive FROM (SELECT * FROM svc_users`)
+	l.after(`id`, page.After)
+	l.chunk(`id`, svc.AccessPage{Limit: glanced + page.Skip + page.Limit})
+	l.query, l.and = l.query+`) near`, ` WHERE `
+	length, value := l.add(utf8.RuneCountInString(text)), l.add(text)
+	l.where(`(` + has(`id`, length, value) + ` OR ` + has(`display_name`, length, value) +
+		` OR ` + has(`email`, length, value) + `)`)
+	l.chunk(`id`, page)
+	return l
+}
+
+// foundUsers lists the users that the indexes find by the begin of a text. Each index gives its
+// first users only. The primary key has them in order, if their ids have no upper case. The others
+// sort by an expression: databases would take ORDER BY u.id as a reason to read all users by id.
+func foundUsers(text string, page svc.AccessPage) *listing {
+	l, runes := list(`SELECT `+userColumns+` FROM (`), []rune(text)
+	begin := string(runes[:min(foundBy, len(runes))])
+	least, most := l.add(begin), l.add(begin+strings.Repeat(string(utf8.MaxRune), foundBy))
+	after, rest := l.add(page.After), func(string) string { return `` }
+	if len(begin) < len(text) {
+		length, value := l.add(len(runes)), l.add(text)
+		rest = func(column string) string { return ` AND ` + has(column, length, value) }
+	}
+	enough := l.add(page.Skip + page.Limit)
+	find := func(by, condition, order string) string {
+		return `SELECT * FROM (SELECT u.id FROM svc_users u WHERE ` + condition +
+			` ORDER BY ` + order + ` LIMIT (` + enough + ` + 0)) by_` + by
+	}
+	fold := func(by, column, indexed string) string {
+		first := `lower(substr(u.` + column + `, 1, ` + strconv.Itoa(foundBy) + `))`
+		return find(by, indexed+first+` >= `+least+` AND `+first+` <= `+most+
+			` AND u.id > `+after+rest(column), `u.id || ''`) + ` UNION `
+	}
+	from := ` >= ` + least
+	if page.After >= begin {
+		from = ` > ` + after
+	}
+	l.query += fold(`name`, `display_name`, ``) + fold(`email`, `email`, `u.email IS NOT NULL AND `) +
+		fold(`other_case`, `id`, `u.id <> lower(u.id) AND `) +
+		find(`id`, `u.id`+from+` AND u.id <= `+most+rest(`id`), `u.id`)
+	l.chunk(`1`, page)
+	l.query += `) found CROSS JOIN svc_users u WHERE u.id = found.id ORDER BY u.id`
+	return l
+}

@@ -1,0 +1,48 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/extsvc/svc"
+)
+
+// remove deletes the named rows. A row goes after the rows that refer to it; channels and
+// memberships go with their user or group. It returns the personal sources and templates that go
+// with users.
+func (t accessTx) remove(
+	ctx context.Context, named svc.AccessNames,
+) (gone []svc.Target, err error) {
+	put(ctx, t, &err, named.Attachments, columnsOfAttachmentKey, `DELETE FROM svc_attachments
+		WHERE (principal_type, principal_id, policy_id) IN
+		(SELECT value->>0, value->>1, value->>2 FROM {rows})`)
+	put(ctx, t, &err, named.Channels, columnsOfChannel, `DELETE FROM svc_channels
+		WHERE (provider, sender_id) IN (SELECT value->>0, value->>1 FROM {rows})`)
+	from := func(table, column string, ids []string) {
+		put(ctx, t, &err, ids, itself,
+			`DELETE FROM `+table+` WHERE `+column+` IN (SELECT value FROM {ids})`)
+	}
+	from(`svc_service_accounts`, `id`, named.ServiceAccounts)
+	from(`svc_policies`, `id`, named.Policies)
+	from(`svc_bank_policies`, `bank_id`, named.BankPolicies)
+	from(`svc_access_groups`, `id`, named.Groups)
+	from(`svc_users`, `id`, named.Users)
+	pick(ctx, t, &err, &gone, scanGoneSource, named.Users, itself, `DELETE FROM svc_sources
+		WHERE owner IN (SELECT value FROM {ids}) AND scope = 'personal' RETURNING owner, name`)
+	pick(ctx, t, &err, &gone, scanGoneTemplate, named.Users, itself, `DELETE FROM svc_templates
+		WHERE owner IN (SELECT value FROM {ids}) AND scope = 'personal' RETURNING owner, id`)
+	return gone, err
+}
+
+func columnsOfChannel(c svc.Channel) any { return []any{c.Provider, c.SenderID} }
+
+func scanGoneSource(row scanner) (svc.Target, error) {
+	key := svc.SourceKey{Scope: svc.ScopePersonal}
+	err := row.Scan(&key.Owner, &key.Name)
+	return key.Target(), err
+}
+
+func scanGoneTemplate(row scanner) (svc.Target, error) {
+	key := svc.TemplateKey{Scope: svc.ScopePersonal}
+	err := row.Scan(&key.Owner, &key.ID)
+	return key.Target(), err
+}
