@@ -52,7 +52,7 @@ func TestInheritanceIsFound(t *testing.T) {
 			}
 			t.Run(name+", "+store, func(t *testing.T) {
 				town := settle(t, stores[store](t), fault.plant)
-				for n := range soon {
+				for n := range 4 * soon { // found by round 20 on average
 					if wrong := town.inherit(); wrong != nil {
 						t.Logf("found by round %d: %q", n, wrong)
 						return
@@ -317,17 +317,20 @@ type planted struct {
 }
 
 func (s planted) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	time.Sleep(rand.N(5 * time.Millisecond)) // in which another may commit
+	linger() // another may commit
 	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		return fn(ctx, s.plant(tx.(svc.FullStore)))
 	})
 }
 
+// linger waits for 1 to 64 ms: a deletion takes as long on one machine or another.
+func linger() { time.Sleep(time.Millisecond << rand.N(7)) }
+
 // keysUnlocked takes no lock, and a moment to create a key.
 type keysUnlocked struct{ svc.FullStore }
 
 func (s keysUnlocked) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	time.Sleep(rand.N(5 * time.Millisecond))
+	linger()
 	return s.FullStore.CreateAPIKey(ctx, key)
 }
 
