@@ -13,9 +13,10 @@ import (
 // session runs statements: on a database, in one of its transactions, or in a transaction of the
 // host.
 type session struct {
+	host Transaction          // a transaction of the host; nil: the session has a pool
 	pool *pool                // nil: a transaction of the host, which prepares no statements
-	tx   *sql.Tx              // nil: each statement is a transaction of its own
-	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a pool or a tx
+	tx   *sql.Tx              // of the pool; nil: each statement is a transaction of its own
+	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a tx
 
 	changed *[]mutation // collects mutations for the end of Atomically; nil: record them at once
 
@@ -46,16 +47,43 @@ func (s session) await(ctx context.Context, run func(ctx context.Context, h *hea
 // work is the body of a transaction. Its context need not be the context of the caller.
 type work func(ctx context.Context, tx session) error
 
-// statement is a query that can run.
-type statement interface {
-	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
+// run runs a statement and returns how many rows it wrote.
+func (s session) run(ctx context.Context, query string, args []any) (n int64, err error) {
+	if s.host != nil {
+		return s.host.Exec(ctx, query, args...)
+	}
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := stmt.ExecContext(ctx, args...)
+	if later := LaterOf(ctx); err == nil && later != nil && later.Taken {
+		return 0, errTaken // the database has answered nothing yet
+	}
+	return written(result, err)
 }
 
-func (s session) statement(ctx context.Context, query string) (statement, error) {
-	if s.pool == nil {
-		return unprepared{s.tx, query}, nil
+func written(result sql.Result, err error) (rows int64, _ error) {
+	if err != nil {
+		return 0, err
 	}
+	return result.RowsAffected()
+}
+
+// query runs a query.
+func (s session) query(ctx context.Context, query string, args []any) (Rows, error) {
+	if s.host != nil {
+		return s.host.Query(ctx, query, args...)
+	}
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// statement returns a prepared query of the pool.
+func (s session) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	if s.tx == nil {
 		return s.pool.prepare(ctx, query)
 	}
@@ -79,34 +107,10 @@ func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return s.tx.PrepareContext(ctx, query)
 }
 
-// unprepared is a query that goes to the database as text each time.
-type unprepared struct {
-	tx    *sql.Tx
-	query string
-}
-
-func (u unprepared) ExecContext(ctx context.Context, args ...any) (sql.Result, error) {
-	return u.tx.ExecContext(ctx, u.query, args...)
-}
-
-func (u unprepared) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
-	return u.tx.QueryContext(ctx, u.query, args...)
-}
-
 // exec runs a statement and returns how many rows it wrote.
 func (s session) exec(ctx context.Context, query string, args ...any) (n int64, err error) {
 	err = s.await(ctx, func(ctx context.Context, _ *hearing) error {
-		stmt, err := s.statement(ctx, query)
-		if err != nil {
-			return err
-		}
-		result, err := stmt.ExecContext(ctx, args...)
-		if later := LaterOf(ctx); err == nil && later != nil && later.Taken {
-			err = errTaken // the database has answered nothing yet
-		}
-		if err == nil {
-			n, err = result.RowsAffected()
-		}
+		n, err = s.run(ctx, query, args)
 		return err
 	})
 	return n, err
@@ -232,11 +236,7 @@ func each(
 	scan func(scanner) (enough bool, err error), query string, args ...any,
 ) error {
 	return s.await(ctx, func(ctx context.Context, h *hearing) error {
-		stmt, err := s.statement(ctx, query)
-		if err != nil {
-			return err
-		}
-		rows, err := stmt.QueryContext(ctx, args...)
+		rows, err := s.query(ctx, query, args)
 		if err != nil {
 			return err
 		}

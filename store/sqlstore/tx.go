@@ -27,9 +27,50 @@ import (
 //
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: use READ COMMITTED. All other
 // writers wait from the first mutation in tx to its end, so make that mutation late.
-func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore {
+func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dialect) }
+
+// TxOf is [Tx] for a transaction of a driver that the host uses without database/sql. For pgx,
+// store/postgres has it ready as postgres.Tx.
+func TxOf(tx Transaction, dialect Dialect) svc.FullStore {
 	host := hostTx{tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil)}
 	return within(host, dialect)
+}
+
+// Transaction runs the statements of one transaction. One goroutine at a time uses it, and closes
+// the Rows of a query before the next statement. Errors are those of the driver, for
+// [Dialect.Classify].
+type Transaction interface {
+	// Exec runs a statement and returns how many rows it wrote.
+	Exec(ctx context.Context, query string, args ...any) (rows int64, err error)
+	// Query runs a query. It returns an error or Rows, not both.
+	Query(ctx context.Context, query string, args ...any) (Rows, error)
+}
+
+// Rows is the answer to a query, with the methods of [sql.Rows]. Scan converts integers, texts and
+// bytes as that of sql.Rows does: it copies bytes, null becomes a nil pointer or nil bytes, and a
+// [sql.Scanner] gets an int64, a string, a []byte or nil.
+type Rows interface {
+	Next() bool
+	Scan(dest ...any) error
+	// Err returns the error that ended Next, or nil.
+	Err() error
+	// Close ends the query. Calls after the first do nothing.
+	Close() error
+}
+
+// sqlTx is the [Transaction] of database/sql.
+type sqlTx struct{ tx *sql.Tx }
+
+func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return written(t.tx.ExecContext(ctx, query, args...))
+}
+
+func (t sqlTx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	rows, err := t.tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
 }
 
 // Atomically implements [svc.TransactionStore].
@@ -78,12 +119,12 @@ func (inTx) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event
 
 // hostTx is the [database] of a Store inside a transaction of the host.
 type hostTx struct {
-	tx            *sql.Tx
+	tx            Transaction
 	uninterrupted bool // see Dialect.OneWriter
 	silence       *silence
 }
 
-func (h hostTx) reading() session { return session{tx: h.tx, silence: h.silence} }
+func (h hostTx) reading() session { return session{host: h.tx, silence: h.silence} }
 
 func (h hostTx) snapshot(ctx context.Context, fn work) error { return fn(ctx, h.reading()) }
 
