@@ -39,12 +39,14 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 
 // A commit of one store wakes a caller that waits on another. Ten wake-ups take less than ten
 // seconds, the time that polling could take.
-func TestOneStoreWakesAnother(t *testing.T) { wakesAnother(t, pgtest.Schema(t)) }
+func TestOneStoreWakesAnother(t *testing.T) {
+	url := pgtest.Schema(t)
+	wakesAnother(t, open(t, url, postgres.Options{}), open(t, url, postgres.Options{}))
+}
 
-func wakesAnother(t *testing.T, url string) {
+func wakesAnother(t *testing.T, one, two svc.Store) {
 	t.Helper()
 	is := is.New(t)
-	one, two := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
 	is.NoErr(addUsers(t.Context(), one, "first"))
 	waits(t, two, 0)
 	var slept time.Duration

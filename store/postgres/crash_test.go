@@ -125,7 +125,11 @@ func (l *load) end(t *testing.T) {
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
-	store := open(t, cluster.URL, postgres.Options{})
+	url := func(*testing.T) string { return cluster.URL }
+	bothWays(t, url, 10, func(t *testing.T, store *postgres.Store) { serverDies(t, cluster, store) })
+}
+
+func serverDies(t *testing.T, cluster *pgtest.Cluster, store *postgres.Store) {
 	for how, die := range map[string]func(){"killed": cluster.Kill, "crashed": cluster.Crash, "stopped": cluster.Stop} {
 		t.Run(how, func(t *testing.T) {
 			l := startLoad(store)

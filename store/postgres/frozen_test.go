@@ -89,18 +89,20 @@ func answered(t *testing.T, store svc.Store) {
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
+	url := func(*testing.T) string { return cluster.URL }
 	for name, rest := range map[string]time.Duration{"just used": 0, "idle": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			store := open(t, cluster.URL, postgres.Options{MaxOpen: 3})
-			answered(t, store)
-			time.Sleep(rest) // the driver asks whether an idle connection is good
-			cluster.Freeze()
-			defer cluster.Thaw()
-			t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
-			is.True(unanswered(t, store, 1) < time.Second)
-			cluster.Thaw()
-			answered(t, store)
+			bothWays(t, url, 3, func(t *testing.T, store *postgres.Store) {
+				is := is.New(t)
+				answered(t, store)
+				time.Sleep(rest) // the driver asks whether an idle connection is good
+				cluster.Freeze()
+				defer cluster.Thaw()
+				t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
+				is.True(unanswered(t, store, 1) < time.Second)
+				cluster.Thaw()
+				answered(t, store)
+			})
 		})
 	}
 }
@@ -153,10 +155,12 @@ func TestFrozenCommitOfACallerWhoLeaves(t *testing.T) {
 // A call that waits too long for a lock fails alone: the server still answers others.
 func TestLockedIsNotFrozen(t *testing.T) {
 	t.Parallel()
+	bothWays(t, migrated, 10, lockedIsNotFrozen)
+}
+
+func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
 	is := is.New(t)
-	url := migrated(t)
-	store := open(t, url, postgres.Options{})
-	other, err := pgtest.Open(t, url).Begin()
+	other, err := store.DB().Begin()
 	is.NoErr(err)
 	_, err = other.Exec("UPDATE svc_locks SET name = name WHERE name = 'access'")
 	is.NoErr(err)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"time"
 
@@ -19,11 +20,19 @@ const (
 // listener passes on what processes tell of their commits. It only saves time: the callers that
 // wait for changes also ask every second.
 type listener struct {
-	config    *pgx.ConnConfig
+	connect   connect
+	db        *sql.DB // its connections see the Store's tables
 	to        hearer
 	heartbeat time.Duration
 	cancel    context.CancelFunc
 	ended     chan struct{}
+}
+
+// connect makes a connection for a listener.
+type connect func(ctx context.Context) (*pgx.Conn, error)
+
+func connectTo(config *pgx.ConnConfig) connect {
+	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config) }
 }
 
 // hearer is a [sqlstore.Store].
@@ -33,12 +42,13 @@ type hearer interface {
 }
 
 // listen starts a listener, which connects, and reconnects, until it is closed.
-func listen(config *pgx.ConnConfig, to hearer) *listener {
-	return newListener(config, to).start()
+func listen(dial connect, db *sql.DB, to hearer) *listener {
+	return newListener(dial, db, to).start()
 }
 
-func newListener(config *pgx.ConnConfig, to hearer) *listener {
-	return &listener{config: config, to: to, heartbeat: heartbeat, ended: make(chan struct{})}
+func newListener(dial connect, db *sql.DB, to hearer) *listener {
+	ended := make(chan struct{})
+	return &listener{connect: dial, db: db, to: to, heartbeat: heartbeat, ended: ended}
 }
 
 func (l *listener) start() *listener {
@@ -70,12 +80,12 @@ func (l *listener) run(ctx context.Context) {
 
 // hear connects, and passes on notifications for as long as the connection holds.
 func (l *listener) hear(ctx context.Context) {
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+	conn, err := l.connect(ctx)
 	if err != nil {
 		return
 	}
 	defer hangUp(conn)
-	table, err := subscribe(ctx, conn)
+	table, err := l.subscribe(ctx, conn)
 	if err != nil {
 		return
 	}
@@ -90,12 +100,13 @@ func (l *listener) hear(ctx context.Context) {
 	}
 }
 
-// subscribe begins to listen. It returns the table whose notifications count.
-func subscribe(ctx context.Context, conn *pgx.Conn) (table string, err error) {
+// subscribe begins to listen. It returns the table whose notifications count. It asks the Store's
+// other connections for the names: the listener's may have another search path.
+func (l *listener) subscribe(ctx context.Context, conn *pgx.Conn) (table string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var channel string
-	err = conn.QueryRow(ctx,
+	err = l.db.QueryRowContext(ctx,
 		`SELECT (`+selectChannel+`), 'svc_generation'::regclass::oid::TEXT`).Scan(&channel, &table)
 	if err == nil {
 		_, err = conn.Exec(ctx, "LISTEN "+channel)

@@ -43,7 +43,7 @@ func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
 		t.Fatal(err)
 	}
 	db := pgtest.Open(t, url)
-	if err := migrate(t.Context(), config, Options{}); err != nil {
+	if err := (Options{}).migrate(t.Context(), pgtest.Open(t, url)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.Exec("UPDATE svc_generation SET value = 42"); err != nil {
@@ -53,7 +53,7 @@ func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
 		t.Fatal(err)
 	}
 	heard := make(ear, 1000)
-	l := newListener(config, heard)
+	l := newListener(connectTo(config), db, heard)
 	if change != nil {
 		change(l)
 	}
@@ -117,7 +117,7 @@ func TestListenerEndsWhileItCannotConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := make(ear, 10)
-	l := listen(config, heard)
+	l := listen(connectTo(config), nil, heard)
 	time.Sleep(3 * firstPause)
 	l.close()
 	if len(heard) > 0 {

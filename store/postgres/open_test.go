@@ -241,17 +241,18 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
-	is := is.New(t)
-	store := open(t, pgtest.Schema(t), postgres.Options{MaxOpen: 1})
-	ctx, cancel := context.WithCancel(t.Context())
-	err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-		cancel()
-		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
+	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
+		is := is.New(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+			cancel()
+			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
+		})
+		is.True(errors.Is(err, context.Canceled))
+		_, err = readUser(t.Context(), store, "alice")
+		is.True(errors.Is(err, svc.ErrNotFound))
+		is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // there is a connection for others
 	})
-	is.True(errors.Is(err, context.Canceled))
-	_, err = readUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound))
-	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // there is a connection for others
 }
 
 func TestReferencesAreKept(t *testing.T) {
@@ -273,27 +274,28 @@ func TestReferencesAreKept(t *testing.T) {
 // A server that became a standby refuses one write. The next call connects again, to the URL's
 // current server.
 func TestReadOnlyIsUnavailableOnce(t *testing.T) {
-	is := is.New(t)
-	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
-	_, err := store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
-	is.NoErr(err)
-	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-	is.NoErr(err)
+	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
+		is := is.New(t)
+		_, err := store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+		is.NoErr(err)
+		_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+		is.True(errors.Is(err, svc.ErrUnavailable))
+		_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+		is.NoErr(err)
+	})
 }
 
 // A connection that the server ended fails at most one call.
 func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
-	is := is.New(t)
-	url := migrated(t)
-	store := open(t, url, postgres.Options{MaxOpen: 1})
-	var pid int
-	is.NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&pid))
-	_, err := pgtest.Open(t, url).Exec("SELECT pg_terminate_backend($1)", pid)
-	is.NoErr(err)
-	if _, err = readUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
-		is.True(errors.Is(err, svc.ErrUnavailable))
-	}
-	is.NoErr(addUsers(t.Context(), store, "alice"))
+	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
+		is := is.New(t)
+		var pid int
+		is.NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+		_, err := pgtest.Open(t, pgtest.Server(t)).Exec("SELECT pg_terminate_backend($1)", pid)
+		is.NoErr(err)
+		if _, err = readUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
+			is.True(errors.Is(err, svc.ErrUnavailable))
+		}
+		is.NoErr(addUsers(t.Context(), store, "alice"))
+	})
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -77,6 +79,7 @@ func TestPgBouncer(t *testing.T) {
 		"session mode":      testSessionMode,
 		"transaction mode":  testTransactionMode,
 		"prepared":          testPrepared,
+		"host's pool":       testHostsPool,
 		"refused":           testRefused,
 		"many clients":      testManyClients,
 		"killed":            testBouncerDies,
@@ -92,7 +95,7 @@ func TestPgBouncer(t *testing.T) {
 
 func testSessionMode(t *testing.T, cluster *pgtest.Cluster) {
 	b := behind(t, cluster, "pool_mode=session", "default_pool_size=50", ignoreTimeouts)
-	wakesAnother(t, b.url)
+	wakesAnother(t, open(t, b.url, postgres.Options{}), open(t, b.url, postgres.Options{}))
 	checkRules(t, b, postgres.Options{NoNotify: true})
 	store := open(t, b.url, postgres.Options{SynchronousCommit: "remote_apply"})
 	is := is.New(t)
@@ -117,6 +120,20 @@ func testPrepared(t *testing.T, cluster *pgtest.Cluster) {
 	for _, most := range []string{"0", "10"} {
 		b := behind(t, cluster, "pool_mode=transaction", fewServers, "max_prepared_statements="+most)
 		checkRules(t, b, postgres.Options{Pooler: true})
+	}
+}
+
+// A host's pool may lead to PgBouncer, with a way to run queries that suits it.
+func testHostsPool(t *testing.T, cluster *pgtest.Cluster) {
+	b := behind(t, cluster, "pool_mode=transaction", fewServers)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		pool := newPool(t, b.url, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
+		l := startLoad(over(t, pool, postgres.Options{Pooler: true}))
+		l.await(t, 50, recovery)
+		l.end(t)
+		if _, err := b.direct.Exec("DELETE FROM svc_api_keys"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -20,14 +20,17 @@ import (
 )
 
 // connector makes connections that send statements together where sqlstore allows it.
-type connector struct{ driver.Connector }
+type connector struct {
+	driver.Connector
+	hosts bool // they belong to a pool of the host
+}
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: made.(*stdlib.Conn)}, nil
+	return &conn{stdConn: made.(*stdlib.Conn), hosts: c.hosts}, nil
 }
 
 // conn is a connection of the driver. BEGIN of a transaction of the Store, and each
@@ -36,10 +39,14 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 // Its statements go to the driver as text. The driver prepares each text once, or never for a
 // pooler: a prepared statement would be missing on the pooler's next connection.
 type conn struct {
-	*stdlib.Conn
+	*stdConn
+	hosts   bool   // Close gives it back to the host's pool
 	lazy    bool   // in a transaction of the Store
 	waiting []wait // statements to send with the next one
 }
+
+// stdConn keeps its method Conn, which a field of that name would hide.
+type stdConn = stdlib.Conn
 
 type wait struct {
 	query string
@@ -56,9 +63,9 @@ func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, err
 func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
 	later := sqlstore.LaterOf(ctx)
 	if later == nil {
-		return c.Conn.BeginTx(ctx, options)
+		return c.stdConn.BeginTx(ctx, options)
 	}
-	if c.Conn.Conn().IsClosed() {
+	if c.Conn().IsClosed() {
 		return nil, driver.ErrBadConn
 	}
 	begin := "BEGIN ISOLATION LEVEL " + sql.IsolationLevel(options.Isolation).String()
@@ -72,6 +79,13 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 func (c *conn) ExecContext(
 	ctx context.Context, query string, named []driver.NamedValue,
 ) (driver.Result, error) {
+	result, err := c.exec(ctx, query, named)
+	return result, c.judge(err)
+}
+
+func (c *conn) exec(
+	ctx context.Context, query string, named []driver.NamedValue,
+) (driver.Result, error) {
 	later := sqlstore.LaterOf(ctx)
 	switch {
 	case c.lazy && later != nil:
@@ -81,7 +95,7 @@ func (c *conn) ExecContext(
 	case c.lost():
 		return nil, errLost
 	case len(c.waiting) == 0:
-		return c.Conn.ExecContext(ctx, query, named)
+		return c.stdConn.ExecContext(ctx, query, named)
 	}
 	answers, err := c.send(ctx, wait{query: query, args: values(named)})
 	if err != nil {
@@ -95,11 +109,18 @@ func (c *conn) ExecContext(
 func (c *conn) QueryContext(
 	ctx context.Context, query string, named []driver.NamedValue,
 ) (driver.Rows, error) {
+	answer, err := c.query(ctx, query, named)
+	return answer, c.judge(err)
+}
+
+func (c *conn) query(
+	ctx context.Context, query string, named []driver.NamedValue,
+) (driver.Rows, error) {
 	switch {
 	case c.lost():
 		return nil, errLost
 	case len(c.waiting) == 0:
-		return c.Conn.QueryContext(ctx, query, named)
+		return c.stdConn.QueryContext(ctx, query, named)
 	}
 	answers, err := c.send(ctx, wait{query: query, args: values(named)})
 	if err != nil {
@@ -118,6 +139,22 @@ func (c *conn) QueryContext(
 	return r, nil
 }
 
+// judge closes a connection to a server that cannot write: connecting again finds the new primary.
+func (c *conn) judge(err error) error {
+	fault, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && !keepConnection(nil, fault) {
+		c.drop()
+	}
+	return err
+}
+
+// drop closes the connection to the server. A pool of the host then makes another one.
+func (c *conn) drop() {
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	_ = c.Conn().Close(ctx) // it may be gone already
+}
+
 // errLost is the error of a statement that would not be part of its transaction.
 var errLost = fmt.Errorf("%w: the transaction could not begin", svc.ErrUnavailable)
 
@@ -125,7 +162,7 @@ var errLost = fmt.Errorf("%w: the transaction could not begin", svc.ErrUnavailab
 func (c *conn) lost() bool { return c.lazy && len(c.waiting) == 0 && !c.begun() }
 
 // begun reports whether the server knows of a transaction.
-func (c *conn) begun() bool { return c.Conn.Conn().PgConn().TxStatus() != 'I' }
+func (c *conn) begun() bool { return c.Conn().PgConn().TxStatus() != 'I' }
 
 // send sends the statements that wait, and more behind them. It returns the answers to more.
 func (c *conn) send(ctx context.Context, more ...wait) (pgx.BatchResults, error) {
@@ -135,7 +172,7 @@ func (c *conn) send(ctx context.Context, more ...wait) (pgx.BatchResults, error)
 	for _, w := range slices.Concat(waiting, more) {
 		batch.Queue(w.query, w.args...)
 	}
-	answers := c.Conn.Conn().SendBatch(ctx, &batch)
+	answers := c.Conn().SendBatch(ctx, &batch)
 	for _, w := range waiting {
 		tag, err := answers.Exec()
 		if err == nil && w.check != nil {
@@ -175,12 +212,12 @@ func (t *transaction) Commit() error {
 	canceled := t.cancelable()
 	err := t.commit()
 	if canceled() {
-		defer t.Conn.Close() // the server may cancel the next statement instead
-		if err == nil && t.warned() {
+		defer t.drop() // the server may cancel the next statement instead
+		if err == nil && !t.replicated() {
 			return errNotReplicated
 		}
 	}
-	return err
+	return t.judge(err)
 }
 
 func (t *transaction) commit() error {
@@ -205,14 +242,16 @@ func (t *transaction) commit() error {
 	return cmp.Or(err, closed)
 }
 
-// cancelTimeout limits a request to cancel.
-const cancelTimeout = 5 * time.Second
+const (
+	cancelTimeout = 5 * time.Second // limits a request to cancel
+	dropTimeout   = time.Second     // limits the good-bye to a server
+)
 
 // cancelable asks the server to cancel the commit when the caller leaves or the wait is over. It
 // may still wait for a lock: a server that then got the lock would commit unseen. canceled ends
 // that and reports whether it has asked.
 func (t *transaction) cancelable() (canceled func() bool) {
-	server := t.Conn.Conn().PgConn()
+	server := t.Conn().PgConn()
 	cancel := func() {
 		ctx, end := context.WithTimeout(context.Background(), cancelTimeout)
 		defer end()
@@ -235,7 +274,16 @@ func note(conn *pgconn.PgConn, notice *pgconn.Notice) {
 	}
 }
 
-func (t *transaction) warned() bool { return t.Conn.Conn().PgConn().CustomData()[warning] != nil }
+// replicated reports whether no standby can lack a canceled commit. The server warns when one can.
+// A host's connection does not note that, so no standby must count there.
+func (t *transaction) replicated() bool {
+	server := t.Conn().PgConn()
+	if !t.hosts {
+		return server.CustomData()[warning] == nil
+	}
+	shown, err := server.Exec(t.ctx, "SHOW synchronous_standby_names").ReadAll()
+	return err == nil && len(shown[0].Rows) == 1 && len(shown[0].Rows[0][0]) == 0
+}
 
 // Rollback implements [driver.Tx].
 func (t *transaction) Rollback() error {
@@ -247,11 +295,11 @@ func (t *transaction) Rollback() error {
 // server rolls back.
 func (t *transaction) end() {
 	t.lazy, t.waiting = false, nil
-	if !t.begun() || t.Conn.Conn().IsClosed() {
+	if !t.begun() || t.Conn().IsClosed() {
 		return
 	}
-	if _, err := t.Conn.Conn().Exec(t.ctx, "ROLLBACK"); err != nil {
-		_ = t.Conn.Close() // the error that ended the transaction says more
+	if _, err := t.Conn().Exec(t.ctx, "ROLLBACK"); err != nil {
+		t.drop() // the error that ended the transaction says more
 	}
 }
 

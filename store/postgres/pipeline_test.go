@@ -19,13 +19,18 @@ func TestCallerLeavesWhileTheStandbyIsAway(t *testing.T) {
 	is := is.New(t)
 	cluster := pgtest.Start(t)
 	store := open(t, cluster.URL, postgres.Options{})
+	stores := map[string]*postgres.Store{
+		"own connections": store, "pool": over(t, newPool(t, cluster.URL), postgres.Options{}),
+	}
 	_, err := store.DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
 	is.NoErr(err)
 	_, err = store.DB().Exec("SELECT pg_reload_conf()")
 	is.NoErr(err)
 	time.Sleep(100 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err = store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
-	is.True(errors.Is(err, context.DeadlineExceeded))
+	for kind, store := range stores {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err := store.CreateAPIKey(ctx, svc.APIKey{ID: kind})
+		is.True(errors.Is(err, context.DeadlineExceeded))
+	}
 }

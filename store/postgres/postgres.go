@@ -20,7 +20,8 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// Store is a [sqlstore.Store] that owns its pool of connections. Use [Open].
+// Store is a [sqlstore.Store]. It owns its pool of connections ([Open]), or shares that of the host
+// ([New]).
 type Store struct {
 	*sqlstore.Store
 	db       *sql.DB
@@ -29,12 +30,12 @@ type Store struct {
 	looks    tasks.Shared[uint64]
 }
 
-// Options configure [Open]. The zero value suits a server that the host reaches directly.
+// Options configure [Open] and [New]. The zero value suits a server that the host reaches directly.
 type Options struct {
 	// MaxOpen is the most connections, not counting one that listens. Idle connections stay open. 0
-	// means 10.
+	// means 10. For New: 0.
 	MaxOpen int
-	// MaxIdleTime is how long an idle connection stays open. 0 means 5 minutes.
+	// MaxIdleTime is how long an idle connection stays open. 0 means 5 minutes. For New: 0.
 	MaxIdleTime time.Duration
 	// Timeout limits how long a statement may take, including its wait for locks, and how long a
 	// transaction may be idle, whatever the caller's context says. The server ends what takes
@@ -43,12 +44,13 @@ type Options struct {
 	//
 	// Timeout matters for bundles of more than 100 rows and for the host's own statements. Every
 	// other call of the Store waits at most 4 s for an answer of the server. Connecting takes at
-	// most 5 s, or the connect_timeout of the URL.
+	// most 5 s, or the connect_timeout of the URL. For New: 0.
 	Timeout time.Duration
 	// SynchronousCommit is PostgreSQL's synchronous_commit: "on", "remote_apply", "remote_write",
 	// "local" or "off". "" keeps the server's setting, but uses "on" when that is weaker. A crash
 	// of the server may undo the last acknowledged writes, such as the revocation of a key, with
-	// "off". The loss of its machine may undo them with "local" or "remote_write".
+	// "off". The loss of its machine may undo them with "local" or "remote_write". New sets nothing
+	// and so refuses a pool with another setting; "" stands for "on" and "remote_apply".
 	SynchronousCommit string
 	// NoNotify leaves out NOTIFY and LISTEN, for servers that only speak PostgreSQL's protocol.
 	// Other processes then notice changes at their next poll, within about a second. Nothing else
@@ -62,7 +64,8 @@ type Options struct {
 	// Each transaction may then use another connection, so the Store keeps nothing on one: no
 	// prepared statement, no LISTEN and no setting. Open therefore refuses a role whose
 	// synchronous_commit is weaker than SynchronousCommit requires. Of the limits of Timeout, only
-	// the client's holds.
+	// the client's holds. New keeps the pool's way to run queries (DefaultQueryExecMode): choose
+	// one there that suits the pooler.
 	Pooler bool
 }
 
@@ -90,43 +93,51 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	if err := migrate(ctx, config, options); err != nil {
+	// A migration may be slow, and waits for those of other processes: no limit of time.
+	patient := options
+	patient.Timeout, patient.MaxOpen = -1, 1
+	if err := patient.migrate(ctx, patient.pool(config)); err != nil {
 		return nil, err
 	}
+	return options.store(ctx, options.pool(config), connectTo(config))
+}
+
+// migrate creates the tables, and closes db.
+func (o Options) migrate(ctx context.Context, db *sql.DB) (err error) {
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.PingContext(ctx); err != nil {
+		return reason(err)
+	}
+	if o.Pooler {
+		if err := o.checkCommits(ctx, db); err != nil {
+			return err
+		}
+	}
+	return sqlstore.New(db, db, Dialect()).Migrate(ctx)
+}
+
+// store returns a Store that uses db, or closes db. The Store listens on a connection that dial
+// makes.
+func (o Options) store(ctx context.Context, db *sql.DB, dial connect) (*Store, error) {
 	dialect := Dialect()
-	if options.NoNotify {
+	if o.NoNotify {
 		dialect.Notify = ""
 	}
-	s := &Store{db: options.pool(config), exact: options.Exact}
+	s := &Store{db: db, exact: o.Exact}
 	if err := usable(ctx, s.db); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
 	s.Store = sqlstore.New(s.db, s.db, dialect)
-	if options.NoNotify {
+	if o.NoNotify {
 		return s, nil
 	}
 	if _, err := s.db.ExecContext(ctx, keepChannel, []byte(rand.Text())); err != nil {
 		return nil, errors.Join(reason(err), s.db.Close())
 	}
-	if !options.Pooler {
-		s.listener = listen(config, s)
+	if !o.Pooler {
+		s.listener = listen(dial, s.db, s)
 	}
 	return s, nil
-}
-
-// migrate creates the tables. It uses a connection without a limit of time: a migration may be
-// slow, and waits for those of other processes.
-func migrate(ctx context.Context, config *pgx.ConnConfig, options Options) (err error) {
-	options.Timeout, options.MaxOpen = -1, 1
-	db := options.pool(config)
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.PingContext(ctx); err != nil {
-		return reason(err)
-	}
-	if err := options.checkCommits(ctx, db); err != nil {
-		return err
-	}
-	return sqlstore.New(db, db, Dialect()).Migrate(ctx)
 }
 
 // Pending returns a script with the migrations that the database at url lacks. A database without
@@ -164,7 +175,7 @@ func usable(ctx context.Context, db *sql.DB) error {
 	return tx.Rollback()
 }
 
-// Close ends the listener and closes the connections.
+// Close ends the listener and closes the connections. A pool that the host gave to [New] stays open.
 func (s *Store) Close() error {
 	if s.listener != nil {
 		s.listener.close()
@@ -185,9 +196,9 @@ func (s *Store) Look(ctx context.Context) (uint64, error) {
 	})
 }
 
-// DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. Code
-// that holds one of its connections and calls the Store, or a Service on it, needs a second
-// connection. The connections that sql.Conn.Raw passes have the method Conn() *pgx.Conn.
+// DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. After
+// [New], its connections are those of the host's pool. Code that holds one of its connections and
+// calls the Store, or a Service on it, needs a second connection. The connections that sql.Conn.Raw passes have the method Conn() *pgx.Conn.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // silence is how long a call waits for a server that does not answer. With the work before and

@@ -89,12 +89,9 @@ func (o Options) check() error {
 	return nil
 }
 
-// checkCommits refuses a pooler through which acknowledged writes may be lost: the Store cannot
-// change the setting there.
+// checkCommits refuses connections on which acknowledged writes may be lost, where the Store does
+// not change the setting: those to a pooler and those of a host's pool.
 func (o Options) checkCommits(ctx context.Context, db *sql.DB) error {
-	if !o.Pooler {
-		return nil
-	}
 	var mode string
 	if err := db.QueryRowContext(ctx, "SHOW synchronous_commit").Scan(&mode); err != nil {
 		return reason(err)
@@ -122,7 +119,7 @@ func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	} else {
 		o.set(config, timeout)
 	}
-	db := sql.OpenDB(connector{stdlib.GetConnector(*config)})
+	db := sql.OpenDB(connector{Connector: stdlib.GetConnector(*config)})
 	size := nonZero(o.MaxOpen, defaultMaxOpen)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)

@@ -2,10 +2,14 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -35,11 +39,14 @@ func TestTrips(t *testing.T) {
 		conn, err := dial(ctx, network, address)
 		return counted{conn, &sent}, err
 	}
-	for name, options := range map[string]Options{"direct": {MaxOpen: 1}, "pooler": {MaxOpen: 1, Pooler: true}} {
-		if err := migrate(t.Context(), config, options); err != nil {
-			t.Fatal(err)
-		}
-		db := options.pool(config)
+	if err := (Options{}).migrate(t.Context(), Options{}.pool(config)); err != nil {
+		t.Fatal(err)
+	}
+	for name, db := range map[string]*sql.DB{
+		"direct": Options{MaxOpen: 1}.pool(config), "pooler": Options{MaxOpen: 1, Pooler: true}.pool(config),
+		"host's pool":                  hosts(t, config, pgx.QueryExecModeCacheStatement),
+		"host's pool, simple protocol": hosts(t, config, pgx.QueryExecModeSimpleProtocol),
+	} {
 		defer db.Close()
 		dialect := Dialect()
 		dialect.Notify = "" // the Store sends some notifications later
@@ -58,6 +65,23 @@ func TestTrips(t *testing.T) {
 			}
 		}
 	}
+}
+
+// hosts returns a pool of the host with one connection.
+func hosts(t *testing.T, conn *pgx.ConnConfig, mode pgx.QueryExecMode) *sql.DB {
+	t.Helper()
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig, config.MaxConns = conn.Copy(), 1
+	config.ConnConfig.DefaultQueryExecMode = mode
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return shared(pool)
 }
 
 var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}

@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// New is [Open] over a pool of the host. It creates or upgrades the tables, in the first schema of
+// the pool's search_path; all connections of the pool must have the same one. The hooks of the pool
+// run as for the host's own connections.
+//
+// The pool stays the host's: Close of the Store does not close it, and the Store changes no setting
+// of its connections. Close the pool after the Store. So the options MaxOpen, MaxIdleTime and
+// Timeout must be 0, and the pool's own settings count. A statement_timeout there bounds bundles of
+// more than 100 rows, but not migrations. As with Open, every other call waits at most 4 s, also
+// for a connection of the pool.
+//
+// A call holds at most one connection of the pool, and waits for no second one. So a pool of any
+// size works. A host that calls the Store while it holds a connection needs one more for that call:
+// when all callers hold one and none is left, the calls fail with svc.ErrUnavailable after those
+// 4 s. New makes two more connections with the pool's configuration: one that migrates, until New
+// returns, and one that listens, unless NoNotify or Pooler is set.
+func New(ctx context.Context, pool *pgxpool.Pool, options Options) (*Store, error) {
+	if pool == nil {
+		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")
+	}
+	config := pool.Config()
+	store, err := options.over(ctx, pool, config)
+	if err != nil {
+		return nil, fmt.Errorf("use a pool of PostgreSQL database %q on %s: %w",
+			config.ConnConfig.Database, server(config.ConnConfig), err)
+	}
+	return store, nil
+}
+
+func (o Options) over(
+	ctx context.Context, pool *pgxpool.Pool, config *pgxpool.Config,
+) (*Store, error) {
+	if err := o.checkForPool(); err != nil {
+		return nil, err
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if err := o.migrateAs(ctx, config); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
+	defer cancel()
+	db := shared(pool)
+	if err := o.checkCommits(ctx, db); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return o.store(ctx, db, listenAs(config))
+}
+
+// checkForPool refuses options that only the configuration of the pool can have.
+func (o Options) checkForPool() error {
+	for _, option := range []struct {
+		name, instead string
+		value         time.Duration
+	}{
+		{"MaxOpen", "MaxConns", time.Duration(o.MaxOpen)},
+		{"MaxIdleTime", "MaxConnIdleTime", o.MaxIdleTime},
+		{"Timeout", `ConnConfig.RuntimeParams["statement_timeout"]`, o.Timeout},
+	} {
+		if option.value != 0 {
+			return fmt.Errorf("Options.%s is set, but the pool is yours: "+
+				"leave it 0, and set %s of pgxpool.Config", option.name, option.instead)
+		}
+	}
+	return o.check()
+}
+
+// shared returns the pool for database/sql, which keeps none of its connections and sets no limit of
+// its own: callers wait in the pool, each with its context.
+func shared(pool *pgxpool.Pool) *sql.DB {
+	db := sql.OpenDB(connector{Connector: stdlib.GetPoolConnector(pool), hosts: true})
+	db.SetMaxIdleConns(0)
+	return db
+}
+
+// migrateAs creates the tables on a connection like those of the pool, but without a limit of time.
+func (o Options) migrateAs(ctx context.Context, config *pgxpool.Config) (err error) {
+	config = config.Copy()
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	if params := config.ConnConfig.RuntimeParams; params["statement_timeout"] != "" {
+		params["statement_timeout"] = "0"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return o.migrate(ctx, shared(pool))
+}
+
+// listenAs makes connections with the credentials of the pool. They see no tables, so the hooks for
+// made connections do not matter.
+func listenAs(pool *pgxpool.Config) connect {
+	return func(ctx context.Context) (*pgx.Conn, error) {
+		config := pool.ConnConfig.Copy()
+		if pool.BeforeConnect != nil {
+			if err := pool.BeforeConnect(ctx, config); err != nil {
+				return nil, err
+			}
+		}
+		config.OnNotification = nil // the listener takes them from the connection
+		return pgx.ConnectConfig(ctx, config)
+	}
+}

@@ -1,0 +1,280 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/storetest"
+)
+
+// newPool makes a pool of a host, which is closed when the test ends.
+func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 10
+	for _, change := range changes {
+		change(config)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func atMost(connections int32) func(*pgxpool.Config) {
+	return func(config *pgxpool.Config) { config.MaxConns = connections }
+}
+
+// over makes a Store over a pool. It is closed when the test ends.
+func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.Store {
+	t.Helper()
+	store, err := postgres.New(t.Context(), pool, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// bothWays runs a test with a Store that has connections of its own, and with one over a pool of the
+// host.
+func bothWays(
+	t *testing.T, url func(*testing.T) string, connections int, test func(*testing.T, *postgres.Store),
+) {
+	t.Run("own connections", func(t *testing.T) {
+		test(t, open(t, url(t), postgres.Options{MaxOpen: connections}))
+	})
+	t.Run("pool", func(t *testing.T) {
+		test(t, over(t, newPool(t, url(t), atMost(int32(connections))), postgres.Options{}))
+	})
+}
+
+func TestStoreOverAPool(t *testing.T) {
+	t.Parallel()
+	rulesOverAPool(t)
+}
+
+// The smallest pool is enough, and so is the simplest protocol.
+func TestStoreOverTheSmallestPool(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("CI") != "true" {
+		t.Skip("NOT TESTED here, because it takes long: the rules of storetest. CI=true has them checked")
+	}
+	rulesOverAPool(t, atMost(1), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	})
+}
+
+func rulesOverAPool(t *testing.T, changes ...func(*pgxpool.Config)) {
+	t.Helper()
+	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
+	db, pool := pgtest.Open(t, url), newPool(t, url, changes...)
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		empty(t, db)
+		return over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true})
+	})
+}
+
+func TestRefusedPools(t *testing.T) {
+	is := is.New(t)
+	url := pgtest.Schema(t)
+	pool, weak := newPool(t, url), newPool(t, pgtest.With(t, url, "synchronous_commit", "off"))
+	for _, c := range []struct {
+		pool    *pgxpool.Pool
+		options postgres.Options
+		want    string
+	}{
+		{nil, postgres.Options{}, "the pool is nil"},
+		{pool, postgres.Options{MaxOpen: 3}, "leave it 0, and set MaxConns of pgxpool.Config"},
+		{pool, postgres.Options{MaxIdleTime: time.Hour}, "MaxConnIdleTime"},
+		{pool, postgres.Options{Timeout: -1}, "statement_timeout"},
+		{pool, postgres.Options{SynchronousCommit: "sometimes"}, "SynchronousCommit"},
+		{pool, postgres.Options{SynchronousCommit: "off"}, `synchronous_commit is "on", want off`},
+		{weak, postgres.Options{}, `synchronous_commit is "off", want on`},
+		{newPool(t, "postgres://u:Hunter2Secret@127.0.0.1:1/db?sslmode=disable"), postgres.Options{}, `database "db" on 127.0.0.1:1: unavailable: `},
+	} {
+		_, err := postgres.New(t.Context(), c.pool, c.options)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(fmt.Sprintf("%+v", err), "Hunter2Secret") {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+	is.NoErr(pool.Ping(t.Context())) // a refused pool stays open
+	over(t, weak, postgres.Options{SynchronousCommit: "off"})
+}
+
+// The pool is the host's before, during and after the life of the Store.
+func TestPoolStaysTheHosts(t *testing.T) {
+	is := is.New(t)
+	pool := newPool(t, pgtest.Schema(t))
+	var before, after string
+	const settings = `SELECT string_agg(name || ' = ' || setting, ', ' ORDER BY name) FROM pg_settings WHERE source = 'session'`
+	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&before))
+	store, err := postgres.New(t.Context(), pool, postgres.Options{})
+	is.NoErr(err)
+	is.NoErr(addUsers(t.Context(), store, "alice"))
+	is.NoErr(store.Close())
+	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&after))
+	is.Equal(after, before)
+	is.Equal(pool.Stat().AcquiredConns(), int32(0))
+	_, err = readUser(t.Context(), store, "alice")
+	is.True(err != nil)
+	_, err = readUser(t.Context(), over(t, pool, postgres.Options{}), "alice") // again
+	is.NoErr(err)
+}
+
+func TestClosedPool(t *testing.T) {
+	is := is.New(t)
+	pool := newPool(t, pgtest.Schema(t))
+	store := over(t, pool, postgres.Options{})
+	pool.Close()
+	is.True(addUsers(t.Context(), store, "alice") != nil)
+}
+
+// inSchema makes a schema the first of the search path, as a host does for a tenant.
+func inSchema(name string) func(*pgxpool.Config) {
+	return func(config *pgxpool.Config) {
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET search_path = "+name)
+			return err
+		}
+	}
+}
+
+// The tables are in the schema that the pool's hook chooses. Stores there hear each other, whatever
+// other hooks do.
+func TestPoolWithHooks(t *testing.T) {
+	is := is.New(t)
+	server, schemas := pgtest.Server(t), [2]string{}
+	admin := pgtest.Open(t, server)
+	for i := range schemas {
+		schemas[i] = fmt.Sprintf("svc_test_tenant_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), i)
+		_, err := admin.Exec("CREATE SCHEMA " + schemas[i])
+		is.NoErr(err)
+		t.Cleanup(func() {
+			if _, err := admin.Exec("DROP SCHEMA " + schemas[i] + " CASCADE"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	hooked := func(config *pgxpool.Config) {
+		database := config.ConnConfig.Database
+		config.ConnConfig.Database = "svc_no_such_database"
+		config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+			conn.Database = database // as a host sets a password that changes
+			return nil
+		}
+		config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+		config.AfterRelease = func(*pgx.Conn) bool { return true }
+	}
+	one := over(t, newPool(t, server, inSchema(schemas[0]), hooked), postgres.Options{})
+	again := over(t, newPool(t, server, inSchema(schemas[0]), hooked), postgres.Options{})
+	other := over(t, newPool(t, server, inSchema(schemas[1]), hooked), postgres.Options{})
+	is.NoErr(addUsers(t.Context(), one, "alice"))
+	_, err := readUser(t.Context(), again, "alice")
+	is.NoErr(err)
+	_, err = readUser(t.Context(), other, "alice")
+	is.True(errors.Is(err, svc.ErrNotFound))
+	var tables int
+	is.NoErr(admin.QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]).Scan(&tables))
+	is.Equal(tables, 1)
+	wakesAnother(t, one, again)
+}
+
+// A host may hold all connections. Calls then fail in time, and work again when it lets one go. New
+// fails as well.
+func TestExhaustedPool(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := newPool(t, migrated(t), atMost(2))
+	store := over(t, pool, postgres.Options{})
+	answered(t, store)
+	held := make([]*pgxpool.Conn, 2)
+	for i := range held {
+		conn, err := pool.Acquire(t.Context())
+		is.NoErr(err)
+		held[i] = conn
+	}
+	t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
+	began := time.Now()
+	_, err := postgres.New(context.Background(), pool, postgres.Options{})
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(time.Since(began) < 30*time.Second)
+	held[0].Release()
+	answered(t, store)
+	held[1].Release()
+}
+
+// Hosts that call the Store while they hold a connection each do not wait for each other for ever.
+func TestHostsHoldAllConnections(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const hosts = 3
+	pool := newPool(t, migrated(t), atMost(hosts))
+	store := over(t, pool, postgres.Options{})
+	began, ended := make(chan error, hosts), make(chan error, hosts)
+	start := make(chan struct{})
+	for range hosts {
+		go func() {
+			ended <- pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
+				began <- nil
+				<-start
+				return addUsers(context.Background(), store, "alice") // it should be postgres.Tx(tx)
+			})
+		}()
+	}
+	for range hosts {
+		is.NoErr(<-began)
+	}
+	close(start)
+	failed := 0
+	for range hosts {
+		select {
+		case err := <-ended:
+			if err != nil {
+				is.True(errors.Is(err, svc.ErrUnavailable))
+				failed++
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("a host waits for ever")
+		}
+	}
+	is.True(failed > 0)
+	answered(t, store)
+}
+
+// The pool's limit of a statement is none of a migration, which waits for that of another process.
+func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	cluster := pgtest.Start(t)
+	db := pgtest.Open(t, cluster.URL)
+	other, err := db.Begin()
+	is.NoErr(err)
+	_, err = other.Exec(postgres.Dialect().Lock)
+	is.NoErr(err)
+	pool := newPool(t, pgtest.With(t, cluster.URL, "statement_timeout", "3s"))
+	time.AfterFunc(4*time.Second, func() { _ = other.Rollback() })
+	over(t, pool, postgres.Options{})
+}
