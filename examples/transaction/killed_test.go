@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if dir := os.Getenv(setting + "DIR"); dir != "" {
-		doomed(dir)
+		doomed(dir, os.Getenv(setting+"DB"))
 	}
 	os.Exit(m.Run())
 }
@@ -45,7 +45,7 @@ const (
 // doomed signs customers up, two at a time, until a test kills it. When its moment comes for the
 // nth time, it prints "now" and one of the two waits to be killed. It prints each customer that it
 // has signed up.
-func doomed(dir string) {
+func doomed(dir, db string) {
 	round, moment := must(strconv.Atoi(os.Getenv(setting+"ROUND"))), os.Getenv(setting+"MOMENT")
 	var left atomic.Int64
 	left.Store(int64(must(strconv.Atoi(os.Getenv(setting + "NTH")))))
@@ -55,7 +55,7 @@ func doomed(dir string) {
 			select {}
 		}
 	}
-	s := must(open(context.Background(), filepath.Join(dir, "shop.db"), shopConfig(dir, round, here)))
+	s := must(openAt(context.Background(), db, shopConfig(dir, round, here)))
 	if moment == anyMoment {
 		now(200 * time.Millisecond)
 	}
@@ -80,8 +80,8 @@ func doomed(dir string) {
 func now(within time.Duration) { fmt.Println("now", int64(within)) }
 
 // signUpApart is signUp with a planted fault: two transactions.
-func (s *shop) signUpApart(ctx context.Context, customer string) (svc.Secret, error) {
-	if _, err := s.store.DB().ExecContext(ctx, `INSERT INTO customers (id) VALUES (?)`, customer); err != nil {
+func (s shopAt) signUpApart(ctx context.Context, customer string) (svc.Secret, error) {
+	if _, err := s.db.ExecContext(ctx, `INSERT INTO customers (id) VALUES ($1)`, customer); err != nil {
 		return "", err
 	}
 	issued, err := s.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: customer}, svc.NewAPIKey{})
@@ -121,34 +121,40 @@ func TestKilled(t *testing.T) {
 	if os.Getenv("CI") == "true" {
 		rounds = 80
 	}
-	for _, problem := range killAgainAndAgain(t, rounds, "") {
-		t.Error(problem)
-	}
+	inEach(t, func(t *testing.T, db string) {
+		for _, problem := range killAgainAndAgain(t, db, rounds, "") {
+			t.Error(problem)
+		}
+	})
 }
 
 // TestKilled must be able to fail.
 func TestKilledFindsTwoTransactions(t *testing.T) {
-	found := strings.Join(killAgainAndAgain(t, 4, "two transactions"), "\n")
-	for _, want := range []string{"has 0 keys", "has 0 events"} {
-		if !strings.Contains(found, want) {
-			t.Errorf("not found: a customer who %s. Found: %s", want, found)
+	inEach(t, func(t *testing.T, db string) {
+		found := strings.Join(killAgainAndAgain(t, db, 4, "two transactions"), "\n")
+		for _, want := range []string{"has 0 keys", "has 0 events"} {
+			if !strings.Contains(found, want) {
+				t.Errorf("not found: a customer who %s. Found: %s", want, found)
+			}
 		}
-	}
+	})
 }
 
 // killAgainAndAgain returns what is wrong with a shop after many kills.
-func killAgainAndAgain(t *testing.T, rounds int, fault string) (problems []string) {
+func killAgainAndAgain(t *testing.T, db string, rounds int, fault string) (problems []string) {
 	t.Helper()
 	dir, signedUp := t.TempDir(), map[string]string{}
+	address, awaitGone := doomedAt(t, db)
 	for round := range rounds {
 		moment := []string{written, committed, delivered, anyMoment}[round%4]
-		runAndKill(t, signedUp, "DIR="+dir, fmt.Sprint("ROUND=", round), "MOMENT="+moment, "FAULT="+fault)
-		reopen(t, dir, svc.Config{}, func(s *shop) {
+		runAndKill(t, signedUp, "DIR="+dir, "DB="+address, fmt.Sprint("ROUND=", round), "MOMENT="+moment, "FAULT="+fault)
+		awaitGone()
+		reopen(t, db, svc.Config{}, func(s shopAt) {
 			problems = append(problems, perCustomer("keys", customers(t, s), holders(t, s))...)
 		})
 	}
 	var everybody []string
-	reopen(t, dir, svc.Config{}, func(s *shop) {
+	reopen(t, db, svc.Config{}, func(s shopAt) {
 		everybody = customers(t, s)
 		for customer, key := range signedUp {
 			if who, err := s.service.Authenticate(t.Context(), key); err != nil || who.ID != customer {
@@ -156,7 +162,7 @@ func killAgainAndAgain(t *testing.T, rounds int, fault string) (problems []strin
 			}
 		}
 	})
-	events, again := deliverRest(t, dir, rounds)
+	events, again := deliverRest(t, db, dir, rounds)
 	problems = append(problems, perCustomer("events", everybody, events)...)
 	t.Logf("killed %d times; %d customers, %d of whom were told; %d events came again", rounds, len(everybody), len(signedUp), again)
 	return problems
@@ -178,10 +184,10 @@ func perCustomer(what string, customers []string, have map[string]int) (problems
 }
 
 // reopen opens the shop as the next run of the program does.
-func reopen(t *testing.T, dir string, config svc.Config, use func(*shop)) {
+func reopen(t *testing.T, db string, config svc.Config, use func(shopAt)) {
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
-	s, err := open(t.Context(), filepath.Join(dir, "shop.db"), config)
+	s, err := openAt(t.Context(), db, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +199,9 @@ func reopen(t *testing.T, dir string, config svc.Config, use func(*shop)) {
 
 // deliverRest runs the last shop until the outbox is empty. It returns the number of events of each
 // customer, by event ID, and the number of repeats.
-func deliverRest(t *testing.T, dir string, round int) (events map[string]int, again int) {
+func deliverRest(t *testing.T, db, dir string, round int) (events map[string]int, again int) {
 	t.Helper()
-	reopen(t, dir, shopConfig(dir, round, func(string) {}), func(s *shop) {
+	reopen(t, db, shopConfig(dir, round, func(string) {}), func(s shopAt) {
 		waiting := 1
 		for deadline := time.Now().Add(20 * time.Second); waiting > 0; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {

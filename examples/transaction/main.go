@@ -2,6 +2,9 @@
 // the customer's API key in one transaction.
 //
 //	go run ./examples/transaction ada grace
+//	go run ./examples/transaction -db postgres://user@host:5432/database ada grace
+//
+// The first shop uses SQLite through database/sql, the second one PostgreSQL through pgx.
 //
 // It prints the keys, reports each event within a second, and runs until it is interrupted. Kill it
 // at any moment: no customer is left without a key, and no key without a customer. The next run
@@ -10,11 +13,13 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -22,12 +27,14 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	s, err := open(ctx, "shop.db", svc.Config{OnEvent: tell, Logger: slog.Default()})
+	db := flag.String("db", "shop.db", "the database: a file, or a URL of PostgreSQL")
+	flag.Parse()
+	s, err := openCounter(ctx, *db, svc.Config{OnEvent: tell, Logger: slog.Default()})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.close()
-	for _, customer := range os.Args[1:] {
+	for _, customer := range flag.Args() {
 		if key, err := s.signUp(ctx, customer); err != nil {
 			log.Printf("%s is not signed up: %v", customer, err)
 		} else {
@@ -35,6 +42,19 @@ func main() {
 		}
 	}
 	<-ctx.Done()
+}
+
+// counter is where customers sign up.
+type counter interface {
+	signUp(ctx context.Context, customer string) (svc.Secret, error)
+	close() error
+}
+
+func openCounter(ctx context.Context, db string, config svc.Config) (counter, error) {
+	if strings.HasPrefix(db, "postgres://") {
+		return openPgx(ctx, db, config)
+	}
+	return open(ctx, db, config)
 }
 
 // tell gets the event of each issued key at least once. A repeated event has the same ID.

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// TestKnownUser: the shop tells svc which users exist, by its own table and on another connection.
+// That connection does not see a transaction, and SQLite has no other one that writes. Yet all that
+// the shop does with keys works in the transaction in which the customer begins to exist.
+func TestKnownUser(t *testing.T) {
+	inEach(t, func(t *testing.T, db string) {
+		is := is.New(t)
+		var s shopAt
+		s, _ = openTest(t, db, func(c *svc.Config) {
+			c.Keys.Peppers = []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}
+			c.Keys.Imports = []svc.KeyImport{{Prefix: "old_"}}
+			c.KnownUser = func(ctx context.Context, id string) (known bool, err error) {
+				err = s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM customers WHERE id = $1)`, id).Scan(&known)
+				return known, err
+			}
+		})
+		for name, host := range map[string]svc.Principal{"ada": svc.Host, "grace": svc.Host.As("sign-up")} {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			customer := svc.Identity{Kind: svc.KindUser, ID: name}
+			var kept svc.IssuedKey
+			is.NoErr(inTransaction(ctx, s, func(exec func(string, ...any) error, inTx *svc.Service) (err error) {
+				is.NoErr(exec(`INSERT INTO customers (id) VALUES ($1)`, customer.ID))
+				kept = useKeys(ctx, is, inTx, host, customer)
+				return nil
+			}))
+			who, err := s.service.Authenticate(ctx, string(kept.Key))
+			is.NoErr(err)
+			is.Equal(who.Identity(), customer)
+		}
+		nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
+		_, err := s.service.Keys.Issue(t.Context(), nobody, svc.Me, svc.NewAPIKey{}) // KnownUser is asked about others
+		is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
+	})
+}
+
+// useKeys calls every method of keys that a host may call in its transaction. It returns a key that
+// is good.
+func useKeys(ctx context.Context, is *is.I, inTx *svc.Service, host svc.Principal, customer svc.Identity) svc.IssuedKey {
+	is.Helper()
+	first, err := inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{IdempotencyKey: "once-" + customer.ID})
+	is.NoErr(err)
+	hash := sha256.Sum256([]byte("old_" + customer.ID))
+	imported, err := inTx.Keys.Import(ctx, host, customer, svc.ImportedKey{Prefix: "old_", Hash: hash[:]})
+	is.NoErr(err)
+	later, off, on := time.Now().Add(time.Hour), true, false
+	for _, patch := range []svc.APIKeyPatch{{Disabled: &off}, {Disabled: &on}, {ExpiresAt: &later}} {
+		_, err = inTx.Keys.Patch(ctx, host, customer, first.ID, patch)
+		is.NoErr(err)
+	}
+	_, err = inTx.Keys.Rotate(ctx, host, customer, first.ID, time.Minute)
+	is.NoErr(err)
+	is.NoErr(inTx.Keys.Revoke(ctx, host, customer, imported.ID))
+	revoked, err := inTx.Keys.RevokeAll(ctx, host, customer)
+	is.NoErr(err)
+	is.True(revoked > 0)
+	kept, err := inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{})
+	is.NoErr(err)
+	listed := 0
+	for _, err := range inTx.Keys.List(ctx, host, customer, svc.KeyQuery{}) {
+		is.NoErr(err)
+		listed++
+	}
+	is.True(listed > 0)
+	return kept
+}
+
+// inTransaction runs work in a transaction of the shop.
+func inTransaction(
+	ctx context.Context, s shopAt, work func(exec func(string, ...any) error, inTx *svc.Service) error,
+) error {
+	if of, is := s.counter.(*pgxShop); is {
+		return pgx.BeginFunc(ctx, of.pool, func(tx pgx.Tx) error {
+			return work(func(statement string, args ...any) error {
+				_, err := tx.Exec(ctx, statement, args...)
+				return err
+			}, s.service.WithStore(postgres.Tx(tx)))
+		})
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	err = work(func(statement string, args ...any) error {
+		_, err := tx.ExecContext(ctx, statement, args...)
+		return err
+	}, s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect())))
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
+}
