@@ -221,6 +221,12 @@ const (
 		tableoid::TEXT || ' ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`
 )
 
+// identity is the start of the server, to the microsecond, the database and the table. A server has
+// no other mark that every role may read and that a copy of its files does not have as well.
+const identity = `SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
+	(SELECT oid FROM pg_database WHERE datname = current_database()),
+	'svc_generation'::regclass::oid)`
+
 // Dialect returns PostgreSQL's dialect, for hosts that bring their own pools to [sqlstore.New]. The
 // errors of their driver must have a method SQLState. To notice the commits of other processes, a
 // host listens to the channel svc_changes and calls Wake. Once a process has called [Open], the
@@ -232,6 +238,8 @@ func Dialect() sqlstore.Dialect {
 		Elements: "json_array_elements",
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   notify,
+		Channel:  "channel",
+		Identity: identity,
 		Rows:     256,
 		Silence:  silence,
 		Classify: classify,

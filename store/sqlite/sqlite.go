@@ -137,6 +137,7 @@ func (s *Store) Look(context.Context) (uint64, error) { return s.looker.look() }
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: "TEXT", Bytes: "BLOB", OneWriter: true, Rows: 4, Classify: classify,
+		Identity: `SELECT file FROM pragma_database_list WHERE name = 'main'`,
 	}
 }
 

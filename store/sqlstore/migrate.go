@@ -104,23 +104,37 @@ func widen(script string, keep bool) string {
 	}
 }
 
-// migrations returns the statements of each migration. The last statement records the migration.
-func (d Dialect) migrations() [][]string {
+// migrationTexts returns the migrations, in which {text}, {bytes} and {wide:…} stand for what differs
+// between databases.
+func migrationTexts() []string {
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes)
-	migrations := make([][]string, len(entries))
+	texts := make([]string, len(entries))
 	for i, entry := range entries {
 		text, err := fs.ReadFile(migrationFiles, path.Join("migrations", entry.Name()))
 		if err != nil {
 			panic(err)
 		}
-		script := widen(types.Replace(string(text)), !d.NarrowIndexes)
-		statements := strings.Split(strings.TrimSuffix(script, ";\n"), ";\n")
+		texts[i] = string(text)
+	}
+	return texts
+}
+
+// statements returns the statements of a migration.
+func statements(text string) []string {
+	return strings.Split(strings.TrimSuffix(text, ";\n"), ";\n")
+}
+
+// migrations returns the statements of each migration. The last statement records the migration.
+func (d Dialect) migrations() [][]string {
+	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes)
+	var migrations [][]string
+	for i, text := range migrationTexts() {
+		script := widen(types.Replace(text), !d.NarrowIndexes)
 		record := fmt.Sprintf("INSERT INTO svc_migrations (version) VALUES (%d)", i+1)
-		migrations[i] = append(statements, record)
+		migrations = append(migrations, append(statements(script), record))
 	}
 	return migrations
 }

@@ -38,6 +38,13 @@ type Dialect struct {
 	// parameter $1, a text of at most 7,900 bytes. A process that hears it calls [Store.Hear], or
 	// [Store.Wake]. Empty: other processes notice changes within a second.
 	Notify string
+	// Channel is the name of the kept value that Notify uses. It belongs to the database and not to
+	// its data, so [Copy] leaves it out. Empty: there is none.
+	Channel string
+	// Identity is a query for one text, which only the database with these tables returns, under
+	// every address. [Copy] needs it to refuse a copy of a database to itself. Empty, or an empty
+	// text: it is not known.
+	Identity string
 	// OneWriter says that transactions that write wait for each other before they begin, as
 	// SQLite's do. Concurrent mutations then share one transaction, and so one sync of the disk. A
 	// mutation that has begun is not interrupted, because the database would undo more than its own

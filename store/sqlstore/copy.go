@@ -1,0 +1,202 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Opened is a [Store], or a type that embeds one: what [New] returns, and Open of the packages
+// sqlite and postgres.
+type Opened interface{ opened() *Store }
+
+func (s *Store) opened() *Store { return s }
+
+// Copy copies all rows of one database into another, of the same kind or not. It is a [Copier]
+// without Progress.
+func Copy(ctx context.Context, from, to Opened) error { return Copier{}.Copy(ctx, from, to) }
+
+// Copier copies a database. Its zero value is ready to use.
+type Copier struct {
+	// Progress, unless nil, gets the number of rows copied so far and of all rows: once at the
+	// start, and then at most once for each row. The goroutine of Copy calls it. When done is total,
+	// the rows are not committed yet.
+	Progress func(done, total int64)
+}
+
+// Copy copies all rows of from into to. Rows stay as they are: ids, hashes, seals, sealed tokens,
+// the generation, the records of events with their chain. So the peppers and sealing keys of one
+// database serve the other as well. [Dialect.Channel] alone is not copied.
+//
+// Copy reads one state of from, and others may go on writing to it. A SQLite file keeps all their
+// writes in its write-ahead log until then. Copy writes to in one transaction: when it fails, when
+// ctx ends or the process is killed, to is as before. It holds at most some thousand rows, or
+// two times the largest row and 1 MiB, in memory.
+//
+// Copy refuses a target that is the source, and one that was ever written to: it must have the
+// tables as [Store.Migrate] makes them, and no rows. Both databases must have the version that this
+// program knows, as after Migrate.
+//
+// No process should serve the target meanwhile. One that does sees all rows at once after the
+// commit; its writes wait, or fail as they do behind any long transaction.
+//
+// Of the options of a PostgreSQL database, Timeout limits each statement of Copy, and how long the
+// source's transaction waits for the target. The longest statement counts the rows of a table.
+func (c Copier) Copy(ctx context.Context, from, to Opened) error {
+	run := &copying{
+		from: from.opened(), to: to.opened(), progress: c.Progress,
+		known: len(migrationTexts()), tables: tables(migrationTexts()),
+	}
+	if run.progress == nil {
+		run.progress = func(int64, int64) {}
+	}
+	if err := run.transact(withoutHurry(ctx)); err != nil {
+		return fmt.Errorf("copy the database: %w", err)
+	}
+	run.to.committed(false)
+	return nil
+}
+
+// copying is one call of [Copier.Copy].
+type copying struct {
+	from, to    *Store
+	known       int // the version of the tables
+	tables      []*table
+	progress    func(done, total int64)
+	done, total int64 // rows
+}
+
+var errSame = errors.New("the source and the target are the same database: name another target")
+
+// transact runs the copy in a transaction of each database. It uses pools of its own: they prepare
+// statements for this transaction only, and do not wait for those of the Store.
+func (c *copying) transact(ctx context.Context) error {
+	source, ok := c.from.db.(*pools)
+	target, both := c.to.db.(*pools)
+	switch {
+	case !ok || !both:
+		return errInTx
+	case source.write.db == target.write.db:
+		return errSame
+	}
+	var failed error
+	committed := false
+	read, write := newPool(source.read.db, nil), newPool(target.write.db, nil)
+	err := read.transact(ctx, oneState, func(ctx context.Context, in session) error {
+		err := write.transact(ctx, readCommitted, func(ctx context.Context, out session) error {
+			failed = c.copy(ctx, in, out)
+			return failed
+		})
+		committed = err == nil
+		if failed == nil {
+			failed = c.to.fault(ctx, "write the target", err)
+		}
+		return failed
+	})
+	if failed != nil || committed {
+		return failed // the end of the source's transaction does not matter
+	}
+	return c.from.fault(ctx, "read the source", err)
+}
+
+func (c *copying) copy(ctx context.Context, in, out session) error {
+	if err := c.check(ctx, in, out); err != nil {
+		return err
+	}
+	if err := c.count(ctx, in); err != nil {
+		return err
+	}
+	c.progress(0, c.total)
+	for _, t := range c.tables {
+		if err := c.copyTable(ctx, in, out, t); err != nil {
+			return err
+		}
+	}
+	if c.to.dialect.Notify == "" {
+		return nil
+	}
+	return c.to.fault(ctx, "notify", out.later(ctx, nil, c.to.dialect.Notify, "[]"))
+}
+
+// check refuses databases that cannot be copied. From then on, writers of the target wait for the
+// end of the transaction.
+func (c *copying) check(ctx context.Context, in, out session) error {
+	if err := c.checkVersion(ctx, "source", c.from, in); err != nil {
+		return err
+	}
+	if err := c.checkVersion(ctx, "target", c.to, out); err != nil {
+		return err
+	}
+	source, err := c.identity(ctx, c.from, in)
+	if err != nil {
+		return err
+	}
+	target, err := c.identity(ctx, c.to, out)
+	if err != nil {
+		return err
+	}
+	if source != "" && source == target {
+		return errSame
+	}
+	return c.checkEmpty(ctx, out)
+}
+
+func (c *copying) checkVersion(ctx context.Context, name string, s *Store, db session) error {
+	version, err := one(ctx, db, scanNumber, selectVersion)
+	if err != nil {
+		return s.fault(ctx, "read the version of the "+name, err)
+	}
+	if version != int64(c.known) {
+		return fmt.Errorf("the tables of the %s have version %d, but this program knows %d: "+
+			"open it with this program first", name, version, c.known)
+	}
+	return nil
+}
+
+func (c *copying) identity(ctx context.Context, s *Store, db session) (string, error) {
+	if s.dialect.Identity == "" {
+		return "", nil
+	}
+	identity, err := one(ctx, db, scanText, s.dialect.Identity)
+	return identity, s.fault(ctx, "identify the database", err)
+}
+
+// checkEmpty refuses a target with rows. Tables that migrations insert rows into have these rows,
+// and the generation says whether they have changed.
+func (c *copying) checkEmpty(ctx context.Context, out session) error {
+	for _, lock := range []string{
+		`UPDATE svc_locks SET name = name`, `UPDATE svc_generation SET value = value`,
+	} {
+		if _, err := out.exec(ctx, lock); err != nil {
+			return c.to.fault(ctx, "lock the target", err)
+		}
+	}
+	for _, t := range c.tables {
+		query := `SELECT COUNT(*) FROM (SELECT 1 AS one FROM ` + t.name +
+			c.where(t) + ` LIMIT 1) t`
+		if t.seeded {
+			query = `SELECT COUNT(*) FROM svc_generation WHERE value <> 0`
+		}
+		rows, err := one(ctx, out, scanNumber, query)
+		if err != nil {
+			return c.to.fault(ctx, "read table "+t.name+" of the target", err)
+		}
+		if rows > 0 {
+			return fmt.Errorf("the target is not empty (table %s has rows): "+
+				"name a new database", t.name)
+		}
+	}
+	return nil
+}
+
+// count counts the rows to copy.
+func (c *copying) count(ctx context.Context, in session) error {
+	for _, t := range c.tables {
+		rows, err := one(ctx, in, scanNumber, `SELECT COUNT(*) FROM `+t.name+c.where(t))
+		if err != nil {
+			return c.from.fault(ctx, "count the rows of table "+t.name, err)
+		}
+		c.total += rows
+	}
+	return nil
+}
