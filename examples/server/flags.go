@@ -26,14 +26,20 @@ const usage = `Usage:
   server migrate -print [-db FILE|URL]
       print the SQL that the database lacks, for a migration tool;
       without such a tool, the server creates and upgrades the tables when it starts
+  server copy -from FILE|URL -to FILE|URL
+      copy all rows of one database into another one, which must be new or empty
+  server backup [-db FILE|URL] [-keys FILE] FILE
+      write the database and the keys file into one FILE
+  server restore [-db FILE|URL] [-keys FILE] FILE
+      make a database and a keys file from a backup; an existing one stays as it is
 
-Flags of all commands:
+Flags of all commands but copy:
 
   -db FILE|URL          a SQLite file (default svc.db), or a PostgreSQL database like
                         postgres://user@host:5432/database. Put the password into PGPASSWORD or
                         ~/.pgpass: other users of the machine may see command lines
 
-Flags of the server and of key:
+Flags of the server, key, backup and restore:
 
   -keys FILE            the secrets that protect API keys and the tokens of sources. The first
                         start creates the file. Default: the name of the -db file and .keys, or
@@ -56,6 +62,14 @@ Flags of key:
 
 Export, apply and diff work also while the server runs. They need no keys file. FILE may be - for
 the standard input; flags come before it.
+
+Copy and backup work also while the server uses the database: they take one state of it. Start the
+server on a new database when copy or restore is done.
+
+Flags of copy:
+
+  -from FILE|URL        the database to read; it stays as it is
+  -to FILE|URL          the database to write. It works with the keys file of the first one
 
 Flags of apply and diff:
 
@@ -90,9 +104,12 @@ type options struct {
 	issueFor svc.Identity // set by the command key only
 
 	access string // the command if it is export, apply or diff; else ""
-	file   string // the bundle of apply and diff; "-": the standard input
+	file   string // the bundle of apply and diff; "-": the standard input; or the backup
 	prune  bool
 	json   bool
+
+	move     string // the command if it is copy, backup or restore; else ""
+	from, to string // the databases of copy
 }
 
 // parse parses the command line. An error is a usageError or flag.ErrHelp.
@@ -104,6 +121,10 @@ func parse(args []string) (options, error) {
 		return parseMigrate(args[1:])
 	case "export", "apply", "diff":
 		return parseAccess(args[0], args[1:])
+	case "copy":
+		return parseCopy(args[1:])
+	case "backup", "restore":
+		return parseBackup(args[0], args[1:])
 	}
 	var o options
 	err := o.complete(serveFlags(&o), args, nil)
@@ -209,7 +230,7 @@ func (o *options) complete(flags *flag.FlagSet, args []string, operand *string) 
 	rest := flags.Args()
 	if operand != nil {
 		if len(rest) == 0 || rest[0] == "" {
-			return usageError("name the FILE of the bundle, or - for the standard input")
+			return usageError(o.missingFile())
 		}
 		*operand, rest = rest[0], rest[1:]
 	}
@@ -217,17 +238,32 @@ func (o *options) complete(flags *flag.FlagSet, args []string, operand *string) 
 		return usageError(
 			fmt.Sprintf("unexpected argument %q: remove it; flags come first", rest[0]))
 	}
-	switch {
-	case o.db == "":
-		return usageError("-db must name a file or a database")
-	case strings.Contains(o.db, "://") && !isPostgres(o.db):
-		return usageError("-db must be the path of a SQLite file," +
-			" or an address that starts with postgres://")
+	if err := checkDB("-db", o.db); err != nil {
+		return err
 	}
 	if o.keys == "" {
 		o.keys = o.usualKeys()
 	}
 	return nil
+}
+
+// checkDB checks a flag that names a database.
+func checkDB(flag, db string) error {
+	switch {
+	case db == "":
+		return usageError(flag + " must name a file or a database")
+	case strings.Contains(db, "://") && !isPostgres(db):
+		return usageError(flag + " must be the path of a SQLite file," +
+			" or an address that starts with postgres://")
+	}
+	return nil
+}
+
+func (o *options) missingFile() string {
+	if o.move != "" {
+		return "name the FILE of the backup"
+	}
+	return "name the FILE of the bundle, or - for the standard input"
 }
 
 // usualKeys returns the default of -keys. It is next to a SQLite file; with PostgreSQL it is in the

@@ -36,6 +36,15 @@ func TestParse(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(o, options{db: "postgres://db/svc", keys: "svc.keys", access: "diff", file: "b.json", json: true})
 
+	o, err = parse([]string{"copy", "-from", "a", "-to", "postgres://db/svc"})
+	is.NoErr(err)
+	is.Equal(o, options{move: "copy", from: "a", to: "postgres://db/svc"})
+	for _, command := range []string{"backup", "restore"} {
+		o, err = parse([]string{command, "-keys", "k", "-db", "d", "f"})
+		is.NoErr(err)
+		is.Equal(o, options{move: command, db: "d", keys: "k", file: "f"})
+	}
+
 	for _, db := range []string{"postgres://u:p@db/svc", "postgresql://db/svc?sslmode=disable"} {
 		o, err = parse([]string{"-db", db})
 		is.NoErr(err)
@@ -78,6 +87,17 @@ func TestParseRefuses(t *testing.T) {
 		"apply -db mysql://u:p@db/svc b": "postgres://",
 		"diff":                           "FILE",
 		"diff - -json":                   "flags come first",
+		"copy":                           "-from",
+		"copy -from a":                   "-to",
+		"copy -from a -to b c":           `"c"`,
+		"copy -from a -to b -db c":       "-db",
+		"copy -from mysql://h/d -to b":   "-from must be",
+		"copy -from a -to file:///b":     "-to must be",
+		"backup":                         "name the FILE of the backup",
+		"backup -keys k":                 "name the FILE of the backup",
+		"backup b -db d":                 "flags come first",
+		"restore -db mysql://h/d b":      "postgres://",
+		"restore":                        "name the FILE of the backup",
 	} {
 		_, err := parse(strings.Fields(line))
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
@@ -93,7 +113,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}, {"migrate", "-h"}, {"export", "-h"}, {"apply", "-help"}, {"diff", "-h"}} {
+	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}, {"migrate", "-h"}, {"export", "-h"}, {"apply", "-help"}, {"diff", "-h"}, {"copy", "-h"}, {"backup", "-h"}, {"restore", "-help"}} {
 		is := is.New(t)
 		var stdout, stderr output
 		is.NoErr(run(t.Context(), args, &stdout, &stderr))
@@ -105,7 +125,7 @@ func TestHelp(t *testing.T) {
 func TestUsageNamesEveryFlag(t *testing.T) {
 	var o options
 	serve, key := serveFlags(&o), keyFlags(&o, new(string), new(string))
-	for _, flags := range []*flag.FlagSet{serve, key, migrateFlags(&o), accessFlags(&options{access: "diff"})} {
+	for _, flags := range []*flag.FlagSet{serve, key, migrateFlags(&o), accessFlags(&options{access: "diff"}), copyFlags(&o), backupFlags(&o)} {
 		flags.VisitAll(func(f *flag.Flag) {
 			if !strings.Contains(usage, "-"+f.Name+" ") {
 				t.Errorf("the usage does not name -%s", f.Name)

@@ -22,6 +22,9 @@ type host struct {
 // may fetch templates from base, which serves the server's own catalogue, and from the sources that
 // o allows.
 func openHost(ctx context.Context, o options, base string, log *slog.Logger) (*host, error) {
+	if err := checkRestored(o.keys); err != nil {
+		return nil, err // before it creates a database
+	}
 	h, err := openStore(ctx, o.db)
 	if err != nil {
 		return nil, err

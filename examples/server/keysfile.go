@@ -59,6 +59,9 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	if err != nil {
 		return secrets{}, fmt.Errorf("keys file: %w", err)
 	}
+	if err := checkRestored(path); err != nil {
+		return secrets{}, err
+	}
 	var s secrets
 	if err := json.Unmarshal(data, &s); err != nil {
 		return secrets{}, damaged(path, err)

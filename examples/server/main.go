@@ -37,6 +37,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return runAccess(ctx, o, stdout)
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
+	if o.move != "" {
+		return move(ctx, o, stdout, log)
+	}
 	if o.issueFor.Kind != "" {
 		return printKey(ctx, o, stdout, log)
 	}

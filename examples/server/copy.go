@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+func parseCopy(args []string) (options, error) {
+	o := options{move: "copy"}
+	flags := copyFlags(&o)
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return o, err
+	} else if err != nil {
+		return o, usageError(err.Error())
+	}
+	if flags.NArg() > 0 {
+		return o, usageError(fmt.Sprintf("unexpected argument %q: remove it", flags.Arg(0)))
+	}
+	if err := checkDB("-from", o.from); err != nil {
+		return o, err
+	}
+	return o, checkDB("-to", o.to)
+}
+
+func copyFlags(o *options) *flag.FlagSet {
+	flags := flag.NewFlagSet("server", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&o.from, "from", "", "")
+	flags.StringVar(&o.to, "to", "", "")
+	return flags
+}
+
+// move runs the commands copy, backup and restore.
+func move(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) error {
+	shown := newProgress(stdout, o.move)
+	defer shown.end()
+	switch o.move {
+	case "backup":
+		return backup(ctx, o, shown, log)
+	case "restore":
+		return restore(ctx, o, shown, log)
+	}
+	shown.lines = true
+	return copyDatabase(ctx, o.from, o.to, shown)
+}
+
+// copyDatabase copies a database into another one. When it fails, the target is as before: a file
+// that did not exist does not exist.
+func copyDatabase(ctx context.Context, from, to string, shown *progress) (err error) {
+	if err := checkSource(ctx, from); err != nil {
+		return err
+	}
+	if err := checkTarget(ctx, from, to); err != nil {
+		return err
+	}
+	made, err := makeFile(to)
+	if err != nil {
+		return err
+	}
+	if err = copyRows(ctx, from, to, shown); err != nil && made {
+		removeSQLite(to)
+	}
+	return err
+}
+
+// movable is a database that can be copied.
+type movable interface {
+	sqlstore.Opened
+	Close() error
+}
+
+// openMovable opens a database without limits of time. In PostgreSQL it changes nothing: a server
+// makes the channel of notifications when it starts.
+func openMovable(ctx context.Context, db string) (movable, error) {
+	if isPostgres(db) {
+		return postgres.Open(ctx, db, postgres.Options{NoNotify: true, Timeout: -1})
+	}
+	return sqlite.Open(ctx, db, sqlite.Options{})
+}
+
+func copyRows(ctx context.Context, from, to string, shown *progress) (err error) {
+	source, err := openMovable(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	target, err := openMovable(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	return sqlstore.Copier{Progress: shown.report}.Copy(ctx, source, target)
+}
+
+// checkSource refuses a database that does not exist, or whose tables are not those that this
+// program knows: opening it would create or upgrade them.
+func checkSource(ctx context.Context, db string) error {
+	if err := exists(db); err != nil {
+		return err
+	}
+	shown, _ := withoutPassword(db)
+	switch lacks, all, err := lacking(ctx, db); {
+	case err != nil:
+		return err
+	case all:
+		return fmt.Errorf("database %s has no tables of svc: name another one", shown)
+	case lacks:
+		return fmt.Errorf("database %s has tables of an older version:"+
+			" start the server on it once, which upgrades them, or use the older program", shown)
+	}
+	return nil
+}
+
+// checkTarget refuses the source, and a database whose tables a copy would upgrade.
+func checkTarget(ctx context.Context, from, to string) error {
+	if sameFile(from, to) {
+		return errors.New("the source and the target are the same file: name another target")
+	}
+	lacks, all, err := lacking(ctx, to)
+	if err == nil && lacks && !all {
+		shown, _ := withoutPassword(to)
+		err = fmt.Errorf("database %s has tables of an older version: name a new one", shown)
+	}
+	return err
+}
+
+// lacking reports whether a database lacks migrations, or all of them.
+func lacking(ctx context.Context, db string) (lacks, all bool, err error) {
+	if info, err := os.Stat(db); !isPostgres(db) && err == nil && !info.Mode().IsRegular() {
+		return false, false, fmt.Errorf("database %s is not a regular file: name another one", db)
+	}
+	script, err := migrations(ctx, db, false)
+	if err != nil {
+		return false, false, err
+	}
+	whole, err := migrations(ctx, db, true)
+	return script != "", script == whole, err
+}
+
+func sameFile(a, b string) bool {
+	if isPostgres(a) || isPostgres(b) {
+		return false
+	}
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
+}
+
+// makeFile makes an empty SQLite file, for its owner alone. It reports whether it has made one.
+func makeFile(db string) (made bool, err error) {
+	if isPostgres(db) {
+		return false, nil
+	}
+	file, err := os.OpenFile(db, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("database: %w", err)
+	}
+	return true, file.Close()
+}
+
+// besides are the endings of the files that SQLite has next to a database.
+var besides = []string{"-wal", "-shm", "-journal"}
+
+func removeSQLite(db string) {
+	for _, ending := range append(besides, "") {
+		_ = os.Remove(db + ending) // most do not exist; an error before this one says more
+	}
+}

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// used is a database and its keys file after a server has worked with it.
+type used struct {
+	db, keys string
+	key      string            // of the administrator
+	answers  map[string]string // what it answers
+}
+
+// use runs a server on a new database, with a key, a template and a source with a token.
+func use(t *testing.T, db string) used {
+	t.Helper()
+	u := used{db: db, keys: filepath.Join(t.TempDir(), "svc.keys"), answers: map[string]string{}}
+	server := startServer(t, "-db", u.db, "-keys", u.keys)
+	u.key = server.key()
+	for path, body := range map[string]string{
+		"/ext/svc/admin/templates":        `{"id": "a", "name": "A\u00e9", "manifest": {"version": "1", "n": 1.0}}`,
+		"/ext/svc/admin/template-sources": `{"url": "` + server.base + `/catalogue", "alias": "own", "auth_token": "token"}`,
+		"/ext/svc/users/alice/api-keys":   `{"description": null}`,
+	} {
+		if status, answer := server.ask(t, u.key, "POST", path, body); status >= 300 {
+			t.Fatalf("%s: %d %s", path, status, answer)
+		}
+	}
+	for _, path := range everything {
+		_, u.answers[path] = server.get(t, u.key, path)
+	}
+	if err := server.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// check runs a server on a copy: it must accept the same key, answer the same, open the token and
+// have the records of events.
+func (u used) check(t *testing.T, db, keys string) {
+	t.Helper()
+	is := is.New(t)
+	server := startServer(t, "-db", db, "-keys", keys)
+	is.True(!strings.Contains(server.stderr.String(), "level=WARN"))
+	is.Equal(server.key(), "")
+	for _, path := range everything {
+		status, answer := server.get(t, u.key, path)
+		is.Equal(status, 200)
+		is.Equal(answer, u.answers[path])
+	}
+	is.NoErr(server.stop(t))
+
+	silent := slog.New(slog.DiscardHandler)
+	h, err := openHost(t.Context(), options{db: db, keys: keys}, "http://127.0.0.1:1", silent)
+	is.NoErr(err)
+	defer h.close()
+	sealed, err := h.service.Sources.Reseal(t.Context(), svc.Host)
+	is.NoErr(err) // every token opens
+	is.Equal(sealed, 0)
+	report, err := h.service.Audit.Verify(t.Context(), svc.Host)
+	is.NoErr(err)
+	is.Equal(report.Fault, nil)
+	is.True(report.Newest.Number > 2)
+}
+
+// places makes databases that do not exist yet, or are empty.
+var places = map[string]func(t *testing.T) string{
+	"SQLite":     newDB,
+	"PostgreSQL": func(t *testing.T) string { return pgtest.Schema(t) },
+}
+
+func runQuietly(t *testing.T, args ...string) error {
+	t.Helper()
+	var stdout, stderr output
+	err := run(t.Context(), args, &stdout, &stderr)
+	if out := stderr.String(); out != "" {
+		t.Errorf("%s: %s", args, out)
+	}
+	return err
+}
+
+// The server works on the copy with the same keys file.
+func TestCopy(t *testing.T) {
+	for from, source := range places {
+		for to, target := range places {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				is := is.New(t)
+				u, db := use(t, source(t)), target(t)
+				is.NoErr(runQuietly(t, "copy", "-from", u.db, "-to", db))
+				u.check(t, db, u.keys)
+				u.check(t, u.db, u.keys)
+				if !isPostgres(db) {
+					info, err := os.Stat(db)
+					is.NoErr(err)
+					is.Equal(info.Mode(), os.FileMode(0o600))
+				}
+			})
+		}
+	}
+}
+
+func TestCopyRefuses(t *testing.T) {
+	u, other := use(t, newDB(t)), use(t, pgtest.Schema(t))
+	none, folder := newDB(t), t.TempDir()
+	link, damaged := filepath.Join(folder, "link"), writeFile(t, "damaged.db", strings.Repeat("x", 5000))
+	foreign, old := newDB(t), newDB(t)
+	execute(t, foreign, "CREATE TABLE notes (text TEXT)")
+	execute(t, old, "CREATE TABLE svc_migrations (version BIGINT); INSERT INTO svc_migrations VALUES (-1)")
+	newer := filepath.Join(folder, "newer.db")
+	if err := runQuietly(t, "copy", "-from", u.db, "-to", newer); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, newer, "INSERT INTO svc_migrations VALUES (1000)")
+	if err := os.Symlink(u.db, link); err != nil {
+		t.Fatal(err)
+	}
+	const down = "postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable"
+	for _, c := range []struct{ from, to, want string }{
+		{none, newDB(t), "no such file"},
+		{u.db, u.db, "the same file"},
+		{u.db, link, "the same file"},
+		{link, u.db, "the same file"},
+		{u.db, other.db, "the target is not empty"},
+		{other.db, u.db, "the target is not empty"},
+		{other.db, other.db, "the same database"},
+		{other.db, strings.Replace(other.db, "127.0.0.1", "localhost", 1), "the same database"},
+		{u.db, newer, "version 1000"},
+		{newer, newDB(t), "version 1000"},
+		{damaged, newDB(t), "not a database"},
+		{u.db, damaged, "not a database"},
+		{foreign, newDB(t), "no tables of svc"},
+		{pgtest.Schema(t), newDB(t), "no tables of svc"},
+		{u.db, filepath.Join(folder, "no", "such", "folder.db"), "no such file"},
+		{u.db, folder, "not a regular file"},
+		{folder, newDB(t), "not a regular file"},
+		{u.db, down, "refused"},
+		{down, newDB(t), "refused"},
+	} {
+		before := contents(t, c.to)
+		err := runQuietly(t, "copy", "-from", c.from, "-to", c.to)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "Hunter2") {
+			t.Errorf("from %s to %s: got %v, want %q", c.from, c.to, err, c.want)
+		}
+		if code := exitCode(err, &output{}); code == 0 {
+			t.Errorf("%s: exits with 0", c.want)
+		}
+		if after := contents(t, c.to); after != before {
+			t.Errorf("%s: the target was %.200s, and is %.200s", c.want, before, after)
+		}
+	}
+	u.check(t, u.db, u.keys)
+	other.check(t, other.db, other.keys)
+}
+
+// contents returns the rows of each table of a database, or what else is there.
+func contents(t *testing.T, db string) string {
+	t.Helper()
+	if !isPostgres(db) {
+		if info, err := os.Stat(db); err != nil || !info.Mode().IsRegular() {
+			return fmt.Sprint(err != nil)
+		}
+	}
+	driver, list := "sqlite", `SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name`
+	if isPostgres(db) {
+		driver, list = "pgx", `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1`
+	}
+	opened, err := sql.Open(driver, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	rows, err := opened.Query(list)
+	if err != nil {
+		return err.Error()
+	}
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	var b strings.Builder
+	for _, name := range names {
+		var n int
+		condition := ""
+		if name == "svc_kept_values" {
+			condition = " WHERE name <> 'channel'"
+		}
+		if err := opened.QueryRow(`SELECT COUNT(*) FROM ` + name + condition).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&b, name, n)
+	}
+	var generation int
+	_ = opened.QueryRow(`SELECT value FROM svc_generation`).Scan(&generation) // a foreign database has none
+	return b.String() + fmt.Sprint(generation)
+}
+
+// isNew reports whether contents are those of a database that was never written to.
+func isNew(contents string) bool {
+	for line := range strings.Lines(contents) {
+		name, rows, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch name {
+		case "svc_generation", "svc_locks", "svc_migrations", "true":
+		default:
+			if rows != "0" && line != "0" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func execute(t *testing.T, db, script string) {
+	t.Helper()
+	opened, err := sql.Open(map[bool]string{true: "pgx", false: "sqlite"}[isPostgres(db)], db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	if _, err := opened.Exec(script); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// large adds rows, so that a command takes a while.
+func large(t *testing.T, db string) {
+	t.Helper()
+	series := `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000) `
+	execute(t, db, `INSERT INTO svc_policies (id, display_name, document) `+series+
+		`SELECT 'policy ' || CAST(i AS TEXT), 'p', '{}' FROM n`)
+}
+
+// killings is how often a test kills a command.
+const killings = 5
+
+// killed runs a command as a process and kills it at a random moment. It returns false when the
+// command was faster.
+func killed(t *testing.T, longest time.Duration, args ...string) bool {
+	t.Helper()
+	cmd := command(t, args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(rand.N(longest), func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if kill.Stop() && err != nil {
+		t.Fatalf("%s: %v: %s", args, err, &said)
+	}
+	return err != nil
+}
+
+// timed runs a command as a process and returns how long it took.
+func timed(t *testing.T, args ...string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	if out, err := command(t, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", args, err, out)
+	}
+	return time.Since(began)
+}
+
+// When the copy is killed, the target has no rows or all of them.
+func TestKilledCopy(t *testing.T) {
+	for from, to := range map[string]string{"SQLite": "PostgreSQL", "PostgreSQL": "SQLite"} {
+		t.Run(from+" to "+to, func(t *testing.T) {
+			u := use(t, places[from](t))
+			large(t, u.db)
+			whole, db := contents(t, u.db), places[to](t)
+			longest := timed(t, "copy", "-from", u.db, "-to", db)
+			if got := contents(t, db); got != whole {
+				t.Fatalf("got %s, want %s", got, whole)
+			}
+			db = places[to](t)
+			died := 0
+			for range killings {
+				if killed(t, longest, "copy", "-from", u.db, "-to", db) {
+					died++
+				}
+				switch rows := contents(t, db); {
+				case rows == whole:
+					db = places[to](t)
+				case !isNew(rows):
+					t.Fatalf("half a copy: %s", rows)
+				}
+			}
+			t.Logf("killed %d of %d", died, killings)
+			timed(t, "copy", "-from", u.db, "-to", db) // what is left does not disturb the next one
+			if got := contents(t, db); got != whole {
+				t.Errorf("got %s, want %s", got, whole)
+			}
+			u.check(t, db, u.keys)
+		})
+	}
+}
+
+// Nothing is shown in the first second. After that, a terminal has a bar, and a file has lines.
+func TestProgress(t *testing.T) {
+	is := is.New(t)
+	show := func(terminal, lines bool, begun time.Time) string {
+		var out output
+		p := newProgress(&out, "copy")
+		p.terminal, p.lines, p.begun = terminal, lines, begun
+		p.report(0, 1000)
+		p.report(500, 1000) // too soon after the one before
+		p.report(1000, 1000)
+		p.end()
+		return out.String()
+	}
+	now, earlier := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
+	is.Equal(show(true, true, now), "")
+	is.Equal(show(false, true, now), "")
+	is.Equal(show(false, false, earlier), "")
+	is.Equal(show(false, true, earlier), "copy: 0 of 1000 rows\ncopy: 1000 of 1000 rows\n")
+	bar := func(full int) string {
+		return "[" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
+	}
+	is.Equal(show(true, true, earlier),
+		"\rcopy: "+bar(0)+"   0 %, 0 of 1000 rows\rcopy: "+bar(barWidth)+" 100 %, 1000 of 1000 rows\n")
+	is.True(!newProgress(io.Discard, "copy").terminal)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// progress shows how far a command is, unless it is done within a second: on a terminal as a bar,
+// else as lines if the command wants them. It is for one goroutine.
+type progress struct {
+	out      io.Writer
+	command  string
+	terminal bool
+	lines    bool // without a terminal, print a line each second
+
+	begun, last time.Time
+	open        bool // the bar stands on an unfinished line
+}
+
+func newProgress(out io.Writer, command string) *progress {
+	file, is := out.(*os.File)
+	p := &progress{out: out, command: command, begun: time.Now()}
+	if is {
+		info, err := file.Stat()
+		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return p
+}
+
+// pause returns the time between two reports.
+func (p *progress) pause() time.Duration {
+	if p.terminal {
+		return 100 * time.Millisecond
+	}
+	return time.Second
+}
+
+// report shows that so many rows of total are done.
+func (p *progress) report(done, total int64) {
+	now := time.Now()
+	shown := !p.last.IsZero()
+	if now.Sub(p.begun) < time.Second || !p.terminal && !p.lines ||
+		now.Sub(p.last) < p.pause() && !(shown && done == total) {
+		return
+	}
+	p.last = now
+	if !p.terminal {
+		_, _ = fmt.Fprintf(p.out, "%s: %d of %d rows\n", p.command, done, total)
+		return
+	}
+	p.open = true
+	_, _ = fmt.Fprintf(p.out, "\r%s", p.bar(done, total))
+}
+
+const barWidth = 30
+
+func (p *progress) bar(done, total int64) string {
+	part := float64(done) / float64(max(1, total))
+	full := strings.Repeat("=", int(part*barWidth))
+	return fmt.Sprintf("%s: [%-*s] %3.0f %%, %d of %d rows",
+		p.command, barWidth, full, 100*part, done, total)
+}
+
+// end ends the line of the bar.
+func (p *progress) end() {
+	if p.open {
+		p.open = false
+		_, _ = fmt.Fprintln(p.out)
+	}
+}

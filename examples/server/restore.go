@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// unfinished is the text of a keys file while a restore makes the database. The server does not
+// start with it. So a restore that is killed never looks like a new server, nor like one that has
+// lost its keys.
+const unfinished = "A restore of this file and its database has not finished.\n"
+
+func isUnfinished(keys string) bool {
+	text, err := os.ReadFile(keys)
+	return err == nil && string(text) == unfinished
+}
+
+// checkRestored refuses the keys file of a restore that was killed.
+func checkRestored(keys string) error {
+	if !isUnfinished(keys) {
+		return nil // the caller reads it, and meets an error again
+	}
+	return fmt.Errorf("keys file %s is of a restore that did not finish:"+
+		" remove it and the database, and restore again", keys)
+}
+
+// restore makes a database and a keys file from a backup, both or none. It replaces nothing. It can
+// be repeated after it was killed.
+func restore(ctx context.Context, o options, shown *progress, log *slog.Logger) (err error) {
+	if err := checkFree(ctx, o); err != nil {
+		return err
+	}
+	from, err := openArchive(o.file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	folder := filepath.Dir(o.keys)
+	if !isPostgres(o.db) {
+		folder = filepath.Dir(o.db)
+	}
+	drafts, err := os.MkdirTemp(folder, ".svc-restore-") // with mode 0700
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer os.RemoveAll(drafts)
+	db := filepath.Join(drafts, databaseName)
+	if err := unpackDatabase(ctx, from, db); err != nil {
+		return err
+	}
+	keys, err := unpackKeys(ctx, from, filepath.Dir(o.keys), log)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(keys)
+	return place(o, keys, func() error {
+		if isPostgres(o.db) {
+			return copyRows(ctx, db, o.db, shown)
+		}
+		return putNew(db, o.db)
+	})
+}
+
+// checkFree refuses a database or a keys file that exists. What a killed restore has left in place
+// of the keys file does not count.
+func checkFree(ctx context.Context, o options) error {
+	if isPostgres(o.db) {
+		if err := checkTarget(ctx, "", o.db); err != nil {
+			return err
+		}
+	} else if err := checkFreeFiles(o); err != nil {
+		return err
+	}
+	if isUnfinished(o.keys) {
+		return nil
+	}
+	return checkNone(o.keys)
+}
+
+// checkFreeFiles refuses a SQLite database that exists, or one of the files that belong to it.
+func checkFreeFiles(o options) error {
+	for _, ending := range append([]string{""}, besides...) {
+		if err := checkNone(o.db + ending); err != nil {
+			return cmp.Or(checkRestored(o.keys), err)
+		}
+	}
+	return nil
+}
+
+func checkNone(file string) error {
+	if _, err := os.Lstat(file); err == nil {
+		return taken(file)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+func taken(file string) error {
+	return fmt.Errorf("%s exists: move it away, or restore into another place", file)
+}
+
+// unpackDatabase writes the database of a backup to path and checks that this program knows it.
+func unpackDatabase(ctx context.Context, from *archive, path string) error {
+	err := writeWhole(path, func(file *os.File) error {
+		return from.extract(ctx, databaseName, file)
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := sqlite.Pending(ctx, path); err != nil {
+		return fmt.Errorf("the database in %s cannot be used: %w", from.path, err)
+	}
+	return nil
+}
+
+// unpackKeys writes the keys file of a backup to a draft in a folder, and checks it.
+func unpackKeys(
+	ctx context.Context, from *archive, folder string, log *slog.Logger,
+) (draft string, err error) {
+	text, err := from.readKeys(ctx)
+	if err != nil {
+		return "", err
+	}
+	if draft, err = writeDraft(folder, string(text)); err != nil {
+		return "", fmt.Errorf("restore: %w", err)
+	}
+	if _, err := readSecrets(draft, log); err != nil {
+		_ = os.Remove(draft)
+		return "", notWhole(from.path, errors.New("its keys file is damaged"))
+	}
+	return draft, nil
+}
+
+func writeDraft(folder, text string) (path string, err error) {
+	draft, err := os.CreateTemp(folder, ".svc-*.keys") // with mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = io.WriteString(draft, text)
+	if err == nil {
+		err = draft.Sync()
+	}
+	return draft.Name(), errors.Join(err, draft.Close())
+}
+
+// place puts the keys file into place when makeDatabase has made the database. Until then, another
+// file stands there, with which no server starts.
+func place(o options, keys string, makeDatabase func() error) error {
+	folder := filepath.Dir(o.keys)
+	mark, err := writeDraft(folder, unfinished)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer os.Remove(mark)
+	err = os.Link(mark, o.keys)
+	again := errors.Is(err, fs.ErrExist) && isUnfinished(o.keys)
+	switch {
+	case again:
+	case errors.Is(err, fs.ErrExist):
+		return taken(o.keys)
+	case err != nil:
+		return fmt.Errorf("restore: %w", err)
+	}
+	err = syncDir(folder)
+	if err == nil {
+		err = makeDatabase()
+	}
+	if err == nil {
+		err = os.Rename(keys, o.keys)
+	} else if !again && isUnfinished(o.keys) {
+		_ = os.Remove(o.keys) // the error that ended the restore says more
+	}
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return syncDir(folder)
+}
+
+// putNew gives a file another name. Unlike a rename, it replaces nothing.
+func putNew(file, name string) error {
+	if err := os.Link(file, name); err != nil {
+		return err
+	}
+	err := syncDir(filepath.Dir(name))
+	if err != nil {
+		_ = os.Remove(name)
+	}
+	return err
+}

@@ -1,0 +1,445 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// backUp backs up to a new file.
+func (u used) backUp(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "backup")
+	if err := runQuietly(t, "backup", "-db", u.db, "-keys", u.keys, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A backup is restored into a database of either kind, whatever kind it is of.
+func TestBackupAndRestore(t *testing.T) {
+	for from, source := range places {
+		for to, target := range places {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				is := is.New(t)
+				u := use(t, source(t))
+				file := u.backUp(t)
+				db, keys := target(t), filepath.Join(t.TempDir(), "svc.keys")
+				is.NoErr(runQuietly(t, "restore", "-db", db, "-keys", keys, file))
+				for _, made := range []string{file, db, keys} {
+					if !isPostgres(made) {
+						info, err := os.Stat(made)
+						is.NoErr(err)
+						is.Equal(info.Mode(), os.FileMode(0o600))
+						wantFiles(t, filepath.Dir(made), filepath.Base(made))
+					}
+				}
+				u.check(t, db, keys)
+			})
+		}
+	}
+}
+
+// wantFiles checks which files are in a directory.
+func wantFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, entry := range entries {
+		have = append(have, entry.Name())
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("%s has %v, want %v", dir, have, want)
+	}
+}
+
+// A backup of a running server, each night over the one before, and with the defaults of the flags.
+func TestBackupOfARunningServer(t *testing.T) {
+	is := is.New(t)
+	t.Chdir(t.TempDir())
+	server := startServer(t)
+	key := server.key()
+	create := func(id string) {
+		t.Helper()
+		status, _ := server.ask(t, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
+		is.Equal(status, 200)
+	}
+	is.NoErr(runQuietly(t, "backup", "night"))
+	create("before")
+	is.NoErr(runQuietly(t, "backup", "night"))
+	create("after")
+	is.NoErr(server.stop(t))
+	night, err := filepath.Abs("night")
+	is.NoErr(err)
+
+	t.Chdir(t.TempDir())
+	is.NoErr(runQuietly(t, "restore", night))
+	wantFiles(t, ".", "svc.db", "svc.db.keys")
+	restored := startServer(t)
+	is.True(!strings.Contains(restored.stderr.String(), "level=WARN"))
+	_, list := restored.get(t, key, "/ext/svc/admin/templates")
+	is.True(strings.Contains(list, `"id":"before"`) && !strings.Contains(list, `"id":"after"`))
+}
+
+func TestBackupRefuses(t *testing.T) {
+	u := use(t, newDB(t))
+	folder, none := t.TempDir(), newDB(t)
+	link := filepath.Join(folder, "link")
+	if err := os.Symlink(u.keys, link); err != nil {
+		t.Fatal(err)
+	}
+	damaged := writeFile(t, "svc.keys", "{}")
+	for _, c := range []struct{ db, keys, file, want string }{
+		{none, u.keys, filepath.Join(folder, "b"), "no such file"},
+		{u.db, none, filepath.Join(folder, "b"), "keys file " + none + " does not exist"},
+		{u.db, damaged, filepath.Join(folder, "b"), "is damaged"},
+		{u.db, u.keys, folder, "not a regular file"},
+		{u.db, u.keys, u.db, "is what to back up"},
+		{u.db, u.keys, u.keys, "is what to back up"},
+		{u.db, u.keys, link, "is what to back up"},
+		{u.db, u.keys, filepath.Join(folder, "no", "b"), "no such file"},
+		{"postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable", u.keys, filepath.Join(folder, "b"), "refused"},
+	} {
+		err := runQuietly(t, "backup", "-db", c.db, "-keys", c.keys, c.file)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "Hunter2") {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+	wantFiles(t, folder, "link")
+	u.check(t, u.db, u.keys)
+}
+
+// rewrite changes the files of a backup.
+func rewrite(t *testing.T, file string, change func(name string, data []byte) []byte) string {
+	t.Helper()
+	from, err := zip.OpenReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	var text bytes.Buffer
+	to := zip.NewWriter(&text)
+	for _, one := range from.File {
+		in, err := one.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data = change(one.Name, data); data == nil {
+			continue
+		}
+		out, err := to.Create(one.Name)
+		if err == nil {
+			_, err = out.Write(data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "backup", text.String())
+}
+
+// fitting returns a backup in which one file has another content, and a manifest that fits to it; fits
+// changes that.
+func fitting(t *testing.T, file, name string, data []byte, fits func(m *manifest)) string {
+	t.Helper()
+	return rewrite(t, file, func(have string, text []byte) []byte {
+		switch have {
+		case name:
+			return data
+		case manifestName:
+			var m manifest
+			if err := json.Unmarshal(text, &m); err != nil {
+				t.Fatal(err)
+			}
+			for i, one := range m.Files {
+				if one.Name == name {
+					m.Files[i], _ = memberOf(t.Context(), name, bytes.NewReader(data))
+				}
+			}
+			fits(&m)
+			text, _ = json.Marshal(m)
+		}
+		return text
+	})
+}
+
+// Whatever is wrong with a backup, nothing is made of it.
+func TestRestoreRefusesBackups(t *testing.T) {
+	u := use(t, newDB(t))
+	file := u.backUp(t)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asIs := func(*manifest) {}
+	without := func(gone string) string {
+		return rewrite(t, file, func(name string, data []byte) []byte {
+			if name == gone {
+				return nil
+			}
+			return data
+		})
+	}
+	newer := newDB(t)
+	if err := runQuietly(t, "copy", "-from", u.db, "-to", newer); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, newer, "INSERT INTO svc_migrations VALUES (1000)")
+	newerDB, err := os.ReadFile(newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := func(of string) string {
+		return rewrite(t, file, func(name string, data []byte) []byte {
+			if name == of {
+				data[len(data)/2] ^= 1
+			}
+			return data
+		})
+	}
+	for backup, want := range map[string]string{
+		filepath.Join(t.TempDir(), "none"):                "no such file",
+		t.TempDir():                                       "not a whole backup",
+		writeFile(t, "backup", ""):                        "not a whole backup",
+		writeFile(t, "backup", strings.Repeat("x", 5000)): "not a whole backup",
+		u.db: "not a whole backup",
+		writeFile(t, "backup", string(whole[:len(whole)/2])):                       "not a whole backup",
+		writeFile(t, "backup", string(whole[:len(whole)-1])):                       "not a whole backup",
+		without(manifestName):                                                      "it has no manifest",
+		without(databaseName):                                                      "it has no file svc.db",
+		without(secretsName):                                                       "it has no file svc.keys",
+		changed(databaseName):                                                      "svc.db is not as it was",
+		changed(secretsName):                                                       "svc.keys is not as it was",
+		fitting(t, file, secretsName, []byte("{}"), asIs):                          "its keys file is damaged",
+		fitting(t, file, secretsName, []byte(unfinished), asIs):                    "its keys file is damaged",
+		fitting(t, file, databaseName, []byte("no database"), asIs):                "cannot be used",
+		fitting(t, file, databaseName, newerDB, asIs):                              "version 1000",
+		fitting(t, file, "", nil, func(m *manifest) { m.Format = "x" }):            "another program",
+		fitting(t, file, "", nil, func(m *manifest) { m.Version++ }):               "a newer program",
+		fitting(t, file, "", nil, func(m *manifest) { m.Files = nil }):             "it has no file",
+		fitting(t, file, "", nil, func(m *manifest) { m.Files[1].Size-- }):         "svc.db is not as it was",
+		fitting(t, file, "", nil, func(m *manifest) { m.Files[0].Size = 1 << 40 }): "too large",
+	} {
+		folder := t.TempDir()
+		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), backup)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		wantFiles(t, folder)
+	}
+	for i := 0; i < len(whole); i += max(1, len(whole)/150) { // one bit of any part
+		text := slices.Clone(whole)
+		text[i] ^= 1
+		folder := t.TempDir()
+		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), writeFile(t, "backup", string(text)))
+		if err != nil {
+			wantFiles(t, folder)
+		} else {
+			wantFiles(t, folder, "svc.db", "svc.db.keys") // a date, or what a zip archive says twice
+			u.check(t, filepath.Join(folder, "svc.db"), filepath.Join(folder, "svc.db.keys"))
+		}
+	}
+}
+
+// A restore replaces nothing.
+func TestRestoreRefusesPlaces(t *testing.T) {
+	u := use(t, newDB(t))
+	file, full := u.backUp(t), use(t, pgtest.Schema(t))
+	for _, name := range []string{"svc.db", "svc.db.keys", "svc.db-wal", "svc.db-shm", "svc.db-journal"} {
+		folder := t.TempDir()
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), file)
+		if err == nil || !strings.Contains(err.Error(), path+" exists") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		wantFiles(t, folder, name)
+		if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	folder := t.TempDir()
+	keys := filepath.Join(folder, "svc.keys")
+	before := contents(t, full.db)
+	err := runQuietly(t, "restore", "-db", full.db, "-keys", keys, file)
+	if err == nil || !strings.Contains(err.Error(), "the target is not empty") || contents(t, full.db) != before {
+		t.Errorf("got %v", err)
+	}
+	wantFiles(t, folder)
+	full.check(t, full.db, full.keys)
+	err = runQuietly(t, "restore", "-db", pgtest.Schema(t), "-keys", full.keys, file)
+	if err == nil || !strings.Contains(err.Error(), full.keys+" exists") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// In the middle of a restore, no server starts, whatever is there of the database.
+func TestUnfinishedRestore(t *testing.T) {
+	u := use(t, newDB(t))
+	file := u.backUp(t)
+	for _, withDB := range []bool{false, true} {
+		folder := t.TempDir()
+		db := filepath.Join(folder, "svc.db")
+		if withDB {
+			if err := runQuietly(t, "copy", "-from", u.db, "-to", db); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(db+".keys", []byte(unfinished), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := [][]string{
+			{"-addr", "127.0.0.1:0", "-db", db},
+			{"backup", "-db", u.db, "-keys", db + ".keys", filepath.Join(folder, "backup")},
+		}
+		if withDB {
+			refused = append(refused, []string{"restore", "-db", db, file})
+		}
+		for _, args := range refused {
+			err := runQuietly(t, args...)
+			if err == nil || !strings.Contains(err.Error(), "did not finish") {
+				t.Errorf("%s: got %v", args, err)
+			}
+		}
+		if after, err := os.ReadDir(folder); err != nil || len(after) != len(before) {
+			t.Errorf("%v, %v", after, err)
+		}
+		if !withDB {
+			if err := runQuietly(t, "restore", "-db", db, file); err != nil {
+				t.Fatal(err)
+			}
+			u.check(t, db, db+".keys")
+		}
+	}
+}
+
+// When a backup is killed, the one before is there, or the new one.
+func TestKilledBackup(t *testing.T) {
+	u := use(t, newDB(t))
+	large(t, u.db)
+	file := u.backUp(t)
+	longest := timed(t, "backup", "-db", u.db, "-keys", u.keys, file)
+	died := 0
+	for range killings {
+		if killed(t, longest, "backup", "-db", u.db, "-keys", u.keys, file) {
+			died++
+		}
+		db := newDB(t)
+		if err := runQuietly(t, "restore", "-db", db, "-keys", db+".keys", file); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := contents(t, db), contents(t, u.db); got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
+	t.Logf("killed %d of %d", died, killings)
+}
+
+// When a restore is killed, the server does not start, or it starts on all of the backup.
+func TestKilledRestore(t *testing.T) {
+	for kind, place := range places {
+		t.Run(kind, func(t *testing.T) {
+			u := use(t, newDB(t))
+			large(t, u.db)
+			file := u.backUp(t)
+			db, keys := place(t), filepath.Join(t.TempDir(), "svc.keys")
+			longest := timed(t, "restore", "-db", db, "-keys", keys, file)
+			outcomes := map[string]int{}
+			for range killings {
+				db, keys := place(t), filepath.Join(t.TempDir(), "svc.keys")
+				killed(t, longest, "restore", "-db", db, "-keys", keys, file)
+				left := u.outcome(t, db, keys)
+				outcomes[left]++
+				if left != "all" && isNew(contents(t, db)) { // it can be repeated
+					if err := runQuietly(t, "restore", "-db", db, "-keys", keys, file); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			t.Log(outcomes)
+			u.check(t, db, keys)
+		})
+	}
+}
+
+// outcome checks what a restore has left.
+func (u used) outcome(t *testing.T, db, keys string) string {
+	t.Helper()
+	text, err := os.ReadFile(keys)
+	switch rows := contents(t, db); {
+	case errors.Is(err, fs.ErrNotExist):
+		if !isNew(rows) {
+			t.Errorf("a database without its keys file: %s", rows)
+		}
+		return "nothing"
+	case err != nil:
+		t.Fatal(err)
+	case string(text) == unfinished:
+		if !isNew(rows) && rows != contents(t, u.db) {
+			t.Errorf("half a database: %s", rows)
+		}
+		return "unfinished"
+	}
+	u.check(t, db, keys)
+	return "all"
+}
+
+// The commands of docs/operations.md work as they stand there: the backup on two nights, and the
+// restore into a new place.
+func TestDocumentedServerCommands(t *testing.T) {
+	for kind, place := range places {
+		t.Run(kind, func(t *testing.T) {
+			backup, restore := commands(t, "backup with the server"), commands(t, "restore with the server")
+			u := use(t, place(t))
+			t.Chdir(t.TempDir())
+			program := filepath.Join(t.TempDir(), "server")
+			script := "#!/bin/sh\nSVC_EXAMPLE_SERVER=1 exec '" + os.Args[0] + "' \"$@\"\n"
+			if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", filepath.Dir(program)+":"+os.Getenv("PATH"))
+			shell := func(commands, db, keys string) {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
+				cmd.Env = append(os.Environ(), "DATABASE="+db, "KEYS="+keys)
+				if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+					t.Fatalf("%s: %v: %s", commands, err, out)
+				}
+			}
+			shell(backup, u.db, u.keys)
+			shell(backup, u.db, u.keys)
+			db, keys := place(t), filepath.Join(t.TempDir(), "svc.keys")
+			shell(restore, db, keys)
+			u.check(t, db, keys)
+		})
+	}
+}
