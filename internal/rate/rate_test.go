@@ -1,0 +1,228 @@
+package rate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// bucket is the slow reference: the times of all allowed uses. In every span of time that ends now,
+// a rate allows Burst uses and those that have become available within.
+type bucket struct{ uses []time.Duration }
+
+// room returns how many uses the rate allows now, in intervals as a time.
+func (b *bucket) room(r Rate, now time.Duration) time.Duration {
+	interval := r.interval()
+	least := time.Duration(r.Burst) * interval
+	for i, at := range b.uses {
+		since := time.Duration(len(b.uses)-i) * interval
+		least = min(least, time.Duration(r.Burst)*interval+(now-at)-since)
+	}
+	return least
+}
+
+func (b *bucket) take(r Rate, now time.Duration) Taken {
+	interval := r.interval()
+	refused := b.room(r, now) < interval
+	if !refused {
+		b.uses = append(b.uses, now)
+	}
+	t := Taken{Refused: refused, Remaining: int(b.room(r, now) / interval)}
+	for one := time.Duration(t.Remaining+1) * interval; ; {
+		missing := one - b.room(r, now+t.Next)
+		if missing <= 0 {
+			return t
+		}
+		t.Next += missing
+	}
+}
+
+func drawn(random *rand.Rand) Rate {
+	r := Rate{PerSecond: math.Pow(10, random.Float64()*9-4), Burst: 1 + random.IntN(8)}
+	if random.IntN(4) == 0 {
+		r.PerSecond = float64(1 + random.IntN(5))
+	}
+	return r
+}
+
+// gap draws the time to the next use: often none, often some part of an interval, at times long.
+func gap(random *rand.Rand, r Rate) time.Duration {
+	switch interval := float64(r.interval()); random.IntN(6) {
+	case 0, 1:
+		return 0
+	case 2:
+		return r.interval() * time.Duration(random.IntN(3))
+	case 3:
+		return time.Duration(interval * random.Float64() * 20)
+	default:
+		return time.Duration(interval * random.Float64() * 2)
+	}
+}
+
+// wrong compares a way to take with the reference; "" if it finds no difference.
+func wrong(random *rand.Rand, take func(r Rate, now time.Duration) Taken) string {
+	r, reference := drawn(random), &bucket{}
+	var now time.Duration
+	for n := range 60 {
+		now += gap(random, r)
+		want, got := reference.take(r, now), take(r, now)
+		if got != want {
+			return fmt.Sprintf("%+v, use %d at %s: %+v, want %+v", r, n, now, got, want)
+		}
+	}
+	return ""
+}
+
+func TestTakeIsTheReference(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 500 {
+		l, key := New(1000), Key{byte(n)}
+		if problem := wrong(random, func(r Rate, now time.Duration) Taken {
+			l.Take(Key{byte(n), 1}, r, now) // another key
+			return l.Take(key, r, now)
+		}); problem != "" {
+			t.Fatal(problem)
+		}
+	}
+}
+
+// The comparison finds limiters that are wrong.
+func TestTheReferenceFindsFaults(t *testing.T) {
+	for name, faulty := range map[string]func(l *Limiter) func(Rate, time.Duration) Taken{
+		"one more": func(l *Limiter) func(Rate, time.Duration) Taken {
+			return func(r Rate, now time.Duration) Taken { r.Burst++; return l.Take(Key{}, r, now) }
+		},
+		"a faster rate": func(l *Limiter) func(Rate, time.Duration) Taken {
+			return func(r Rate, now time.Duration) Taken { r.PerSecond *= 1.1; return l.Take(Key{}, r, now) }
+		},
+		"refused uses count": func(l *Limiter) func(Rate, time.Duration) Taken {
+			return func(r Rate, now time.Duration) Taken {
+				taken := l.Take(Key{}, r, now)
+				if taken.Refused {
+					l.shards = [shards]shard{}
+					for range r.Burst {
+						l.Take(Key{}, r, now)
+					}
+				}
+				return taken
+			}
+		},
+		"a fixed window": func(l *Limiter) func(Rate, time.Duration) Taken {
+			var window, n time.Duration
+			return func(r Rate, now time.Duration) Taken {
+				if long := time.Duration(r.Burst) * r.interval(); now-window >= long {
+					window, n = now, 0
+				}
+				n++
+				return Taken{Refused: n > time.Duration(r.Burst), Remaining: int(max(0, time.Duration(r.Burst)-n)), Next: r.interval()}
+			}
+		},
+	} {
+		random, found := rand.New(rand.NewPCG(3, 4)), false
+		for range 100 {
+			found = found || wrong(random, faulty(New(1000))) != ""
+		}
+		if !found {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	l, r := New(1000), Rate{PerSecond: 1, Burst: 100}
+	for round := range time.Duration(3) {
+		var all sync.WaitGroup
+		var allowed atomic.Int64
+		for range 8 {
+			all.Go(func() {
+				for range 50 {
+					if !l.Take(Key{}, r, round*10*time.Second).Refused {
+						allowed.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if want := int64(100); round > 0 && allowed.Load() != 10 || round == 0 && allowed.Load() != want {
+			t.Errorf("round %d: %d uses were allowed", round, allowed.Load())
+		}
+	}
+}
+
+// A change of the rate keeps what was used, up to the new burst.
+func TestChangedRate(t *testing.T) {
+	is := is.New(t)
+	l, slow := New(10), Rate{PerSecond: 0.001, Burst: 10}
+	for range 10 {
+		is.True(!l.Take(Key{}, slow, 0).Refused)
+	}
+	fast := Rate{PerSecond: 100, Burst: 10}
+	is.Equal(l.Take(Key{}, fast, 0), Taken{Refused: true, Next: 10 * time.Millisecond})
+	is.Equal(l.Take(Key{}, fast, 10*time.Millisecond), Taken{Next: 10 * time.Millisecond})
+	is.True(l.Take(Key{}, Rate{PerSecond: 100, Burst: 5}, 10*time.Millisecond).Refused)
+	is.Equal(l.Take(Key{}, Rate{PerSecond: 100, Burst: 20}, 10*time.Millisecond), Taken{Remaining: 9 + 5, Next: 10 * time.Millisecond})
+}
+
+// Any Rate is safe to use, also one that somebody wrote into the database.
+func TestRatesBeyondTheBounds(t *testing.T) {
+	for _, perSecond := range []float64{0, -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e-300, 1e300, MinPerSecond, MaxPerSecond} {
+		for _, burst := range []int{0, -1, 1, MaxBurst, math.MaxInt, math.MinInt} {
+			l, r := New(10), Rate{PerSecond: perSecond, Burst: burst}
+			now := time.Duration(math.MaxInt64 / 4)
+			taken := l.Take(Key{}, r, now)
+			for range 3 {
+				l.Take(Key{}, r, now)
+			}
+			if want := max(1, min(burst, MaxBurst)) - 1; taken.Refused || taken.Remaining != want || taken.Next <= 0 {
+				t.Errorf("%+v: %+v", r, taken)
+			}
+		}
+	}
+}
+
+func numbered(n int) (k Key) {
+	binary.BigEndian.PutUint64(k[:], uint64(n))
+	return k
+}
+
+func (l *Limiter) remembered() (n int) {
+	for i := range l.shards {
+		n += len(l.shards[i].used)
+	}
+	return n
+}
+
+// However many keys there are, a bounded number is remembered, and a key that has used up its burst
+// is not forgotten for others that have used less.
+func TestManyKeys(t *testing.T) {
+	is := is.New(t)
+	l, slow := New(1000), Rate{PerSecond: 0.001, Burst: 5}
+	for range 5 {
+		is.True(!l.Take(Key{}, slow, 0).Refused)
+	}
+	for n := range 100_000 {
+		is.True(!l.Take(numbered(n+1), slow, 0).Refused)
+	}
+	is.True(l.Take(Key{}, slow, 0).Refused)
+	is.True(l.remembered() <= 1000+shards)
+	is.True(l.remembered() > 900)
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, keys := range []int{1, 100_000} {
+		b.Run(fmt.Sprint(keys), func(b *testing.B) {
+			l, r := New(1<<17), Rate{PerSecond: 1000, Burst: 100}
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				l.Take(numbered(n%keys), r, time.Duration(n))
+			}
+		})
+	}
+}
