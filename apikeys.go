@@ -34,6 +34,9 @@ type APIKey struct {
 	// counts; when it no longer exists, the key may do nothing. It never changes. "": the key is
 	// not narrowed.
 	ScopingPolicyID string
+	// Rate limits how often the key may be used. The seal does not cover it: without it, a key has
+	// no more rights. Zero: no limit.
+	Rate Rate
 	// Seal authenticates the row, which says what the key is good for, under the pepper. It is nil
 	// when the key is revoked, when there is no pepper, or when the key was not used since rows are
 	// sealed.
@@ -56,6 +59,9 @@ type NewAPIKey struct {
 	// or must have that policy: it is attached to the caller or to one of its groups. Any other
 	// policy is CodeInvalid, like one that does not exist. "": the key is not narrowed.
 	ScopingPolicyID string
+	// Rate limits how often the key may be used. Zero: no limit. (It is left out of the digest of
+	// a request without a rate, so that servers without rates compute the same.)
+	Rate Rate `json:",omitzero"`
 	// IdempotencyKey marks requests of one caller as the same request, within [IdempotencyPeriod].
 	// It has 1 to [MaxIdempotencyKeyLength] visible ASCII characters, best drawn at random. The
 	// first request that succeeds issues a key; later ones get the same key again. A request that
@@ -82,6 +88,7 @@ type APIKeyPatch struct {
 	Description *TextPatch
 	ExpiresAt   *time.Time // the zero time: never
 	Disabled    *bool
+	Rate        *Rate // the zero Rate: no limit
 }
 
 // KeyQuery asks for a part of a list of keys. The zero query asks for the whole list, newest first.
@@ -128,8 +135,8 @@ func (k APIKey) LastUse() time.Time {
 }
 
 // row returns the key for the keyring. A field that the seal must cover has to be in it: a field
-// left out could be edited in the database unnoticed. LastUsedAt and Description say nothing about
-// what the key is good for, so the seal leaves them out.
+// left out could be edited in the database unnoticed. LastUsedAt, Description and Rate say nothing
+// about what the key is good for, so the seal leaves them out.
 func (k *APIKey) row() keyring.Row {
 	return keyring.Row{
 		ID: k.ID, Kind: string(k.Holder.Kind), Holder: k.Holder.ID, Prefix: k.Prefix,
@@ -152,6 +159,7 @@ func (in *NewAPIKey) check(c *checker, now time.Time) {
 	if in.ScopingPolicyID != "" {
 		c.id("/scoping_policy_id", in.ScopingPolicyID)
 	}
+	in.Rate.check(c)
 	c.idempotencyKey(in.IdempotencyKey)
 }
 
@@ -205,6 +213,9 @@ func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 		c.expiry(&at, now)
 		p.ExpiresAt = &at
 	}
+	if p.Rate != nil {
+		p.Rate.check(c)
+	}
 }
 
 // gives reports whether the patch may extend what a key is good for. The caller's rights are
@@ -215,6 +226,17 @@ func (p APIKeyPatch) gives() bool { return p.ExpiresAt != nil || p.Disabled != n
 func (p APIKeyPatch) prolongs(key APIKey) bool {
 	return p.ExpiresAt != nil && !key.ExpiresAt.IsZero() &&
 		(p.ExpiresAt.IsZero() || p.ExpiresAt.After(key.ExpiresAt))
+}
+
+// byItself refuses a patch with which a key would extend its own limits.
+func (p APIKeyPatch) byItself(key APIKey) error {
+	switch {
+	case p.prolongs(key):
+		return forbidden("a key cannot prolong itself: use another credential")
+	case p.Rate != nil && p.Rate.exceeds(key.Rate):
+		return forbidden("a key cannot raise its own rate: use another credential")
+	}
+	return nil
 }
 
 // apply returns key with the patch applied.
@@ -228,13 +250,16 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 	if p.Disabled != nil {
 		key.Disabled = *p.Disabled
 	}
+	if p.Rate != nil {
+		key.Rate = *p.Rate
+	}
 	return key
 }
 
 // sameSettings reports whether the fields that a patch may change are equal.
 func (k APIKey) sameSettings(other APIKey) bool {
 	return equalText(k.Description, other.Description) &&
-		k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled
+		k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled && k.Rate == other.Rate
 }
 
 func (c *checker) rotation(id string, overlap time.Duration) {

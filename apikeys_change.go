@@ -10,7 +10,7 @@ import (
 
 // Patch changes some fields of a key of a holder, or of the caller ([Me]). The key must not be
 // revoked. The rules for callers are those of [Keys.Issue]. A caller cannot use a key to give that
-// same key a later expiry (CodeForbidden).
+// same key a later expiry or a higher rate (CodeForbidden).
 //
 // For a user that Config.KnownUser does not know, Patch disables and describes keys. It does not
 // enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing
@@ -43,8 +43,8 @@ func (s *Keys) Patch(
 	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
 }
 
-// patchKey compares before it writes: a repeated patch must raise no generation. A key prolongs
-// itself only through its own credential, so the check compares by.key, not the holder.
+// patchKey compares before it writes: a repeated patch must raise no generation. A key extends its
+// limits only through its own credential, so the check compares by.key, not the holder.
 func (s *Keys) patchKey(
 	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time,
 ) (APIKey, error) {
@@ -56,10 +56,10 @@ func (s *Keys) patchKey(
 			if err := s.changeable(ctx, key); err != nil {
 				return false, err
 			}
-			if by.key == id && patch.prolongs(*key) {
-				return false, forbidden(
-					"a key cannot prolong itself: use another credential",
-				)
+			if by.key == id {
+				if err := patch.byItself(*key); err != nil {
+					return false, err
+				}
 			}
 			changed = nil
 			if patched = patch.apply(*key); !patched.sameSettings(*key) {
@@ -91,8 +91,8 @@ func (s *Keys) noKey(key Target) *Error {
 // Rotate issues a successor to a holder's key that is not revoked. The rules for callers are those
 // of [Keys.Issue].
 //
-// The successor has the same description and the same narrowing. It is disabled when the old key
-// is. It has the same lifetime, counted from now; it never expires when the old key never did. The
+// The successor has the same description, narrowing and rate. It is disabled when the old key is.
+// It has the same lifetime, counted from now; it never expires when the old key never did. The
 // old key stays accepted for overlap, but never longer than before. With overlap 0 it is revoked,
 // and this process accepts it no more after Rotate returns. Both changes happen, or neither.
 //
@@ -363,7 +363,7 @@ func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 // memory. The seal is the caller's work, after this.
 func (k *APIKey) succeed(old APIKey, now time.Time) {
 	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
-	k.Disabled, k.CreatedAt = old.Disabled, now
+	k.Rate, k.Disabled, k.CreatedAt = old.Rate, old.Disabled, now
 	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
 		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
 	}

@@ -297,6 +297,6 @@ func (s *Keys) Mask(text string) string { return s.keys.Mask(text) }
 // stamp sets the requested fields of a new key, and seals it. The seal comes last: it covers them.
 func (s *Keys) stamp(key *APIKey, in NewAPIKey, now time.Time) {
 	key.Description, key.ScopingPolicyID = in.Description, in.ScopingPolicyID
-	key.CreatedAt, key.ExpiresAt = now, in.ExpiresAt
+	key.CreatedAt, key.ExpiresAt, key.Rate = now, in.ExpiresAt, in.Rate
 	s.seal(key)
 }

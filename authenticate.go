@@ -16,6 +16,7 @@ import (
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/rate"
 	"github.com/extsvc/svc/internal/tasks"
 	"github.com/extsvc/svc/internal/text"
 )
@@ -71,7 +72,7 @@ func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (P
 	s.noteUse(c, key, now)
 	return Principal{
 		Kind: Kind(key.Holder.Kind), ID: key.Holder.ID,
-		ScopingPolicyID: key.Holder.NarrowedBy, key: c.ID,
+		ScopingPolicyID: key.Holder.NarrowedBy, key: c.ID, rate: Rate(key.Rate),
 	}, nil
 }
 
@@ -140,6 +141,7 @@ func (s *rings) copyOf(k *APIKey) copies.Key {
 	key := copies.Key{
 		Holder: k.Holder.narrowed(k.ScopingPolicyID), Pepper: s.keys.Place(k.Pepper),
 		Closed: k.Disabled || !k.RevokedAt.IsZero(), Unsealed: len(k.Seal) == 0,
+		Rate: rate.Rate(k.Rate),
 	}
 	copy(key.Hash[:], k.Hash)
 	if !k.ExpiresAt.IsZero() {

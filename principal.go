@@ -10,6 +10,7 @@ import (
 
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/rate"
 
 	"github.com/extsvc/svc/internal/text"
 )
@@ -92,7 +93,58 @@ type Principal struct {
 
 	// key is the id of the caller's issued key; "" none. Methods that make or change a key judge
 	// that key again.
-	key string
+	key  string
+	rate Rate // of that key
+}
+
+// KeyID returns the id of the issued key of the request. "": the principal is not from
+// [Service.Authenticate], or its bearer is not an issued key.
+func (p Principal) KeyID() string { return p.key }
+
+// Rate returns the rate of the issued key of the request. Zero: it has none. The Service does not
+// count requests; package httpapi does.
+func (p Principal) Rate() Rate { return p.rate }
+
+// Rate limits how often a key may be used, as a token bucket: Burst requests at once, and PerSecond
+// requests a second in the long run. In other words, within any t seconds there are at most Burst +
+// t × PerSecond requests. The zero Rate is no limit.
+//
+// A Rate is a safeguard of one key, against programs that run wild. It is no quota of its holder,
+// who may have other keys.
+type Rate struct {
+	PerSecond float64 // [MinRate] to [MaxRate]
+	Burst     int     // 1 to [MaxBurst]
+}
+
+// The bounds of a [Rate].
+const (
+	MinRate  = rate.MinPerSecond // a request in 10,000 seconds
+	MaxRate  = rate.MaxPerSecond // 100,000 requests a second
+	MaxBurst = rate.MaxBurst     // 100,000 requests
+)
+
+// check adds the problems of a rate; none for the zero Rate.
+func (r Rate) check(c *checker) {
+	if r == (Rate{}) {
+		return
+	}
+	if !(r.PerSecond >= MinRate && r.PerSecond <= MaxRate) { // NaN is wrong
+		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", MinRate, MaxRate))
+	}
+	if r.Burst < 1 || r.Burst > MaxBurst {
+		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", MaxBurst))
+	}
+}
+
+// exceeds reports whether r allows more than other, in any way.
+func (r Rate) exceeds(other Rate) bool {
+	switch {
+	case other == (Rate{}):
+		return false
+	case r == (Rate{}):
+		return true
+	}
+	return r.PerSecond > other.PerSecond || r.Burst > other.Burst
 }
 
 // Host is the host application itself. It may do everything, and the store is not asked about its

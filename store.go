@@ -125,8 +125,8 @@ type APIKeyStore interface {
 	// ChangeAPIKey reads the holder's key, calls change with it, and writes the result, in one
 	// transaction.
 	//
-	// When change returns true, the store writes Description, ExpiresAt, Disabled, RevokedAt, Hash,
-	// Pepper and Seal, and nothing else. Changes of one key happen one after the other. In a
+	// When change returns true, the store writes Description, ExpiresAt, Disabled, RevokedAt, Rate,
+	// Hash, Pepper and Seal, and nothing else. Changes of one key happen one after the other. In a
 	// transaction, no other caller changes or revokes the key until the end, even when change
 	// returns false.
 	//

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/rate"
 	"github.com/extsvc/svc/internal/token"
 )
 
 // Key is the cached form of an API key. The zero Key stands for a key that does not exist.
 type Key struct {
 	Holder     Holder
+	Rate       rate.Rate // zero: no limit
 	Hash       [sha256.Size]byte
 	Pepper     int   // its place in the keyring; -1: no pepper checks the key
 	Closed     bool  // revoked, disabled, or its row does not match its seal
@@ -111,15 +113,17 @@ func (c *keys) find(id cache.Key) (Key, bool) {
 	if !ok {
 		return Key{}, false
 	}
-	key, holder := unpack(&value)
+	key, number := unpack(&value)
 	key.Used = int64(used)
-	key.Holder, ok = c.holders.holder(holder)
+	who, ok := c.holders.holder(number)
+	key.Holder, key.Rate = who.Holder, who.rate
 	return key, ok
 }
 
 // keep caches a key that was read behind a fence, unless it has become stale since.
 func (c *keys) keep(fence cache.Fence, id cache.Key, key Key) {
-	c.Put(fence, id, key.pack(c.holders.number(key.Holder)), uint32(max(0, key.Used)))
+	number := c.holders.number(rated{key.Holder, key.Rate})
+	c.Put(fence, id, key.pack(number), uint32(max(0, key.Used)))
 }
 
 // A record holds the hash, the expiry, the generation, and a word with the rest: two flags, the
@@ -158,6 +162,13 @@ func unpack(v *cache.Value) (key Key, holder uint64) {
 	return key, rest >> holderAt
 }
 
+// rated is a holder with the rate of some of its keys. A rate costs the records of keys nothing:
+// the number that stands for their holder stands for both.
+type rated struct {
+	Holder
+	rate rate.Rate
+}
+
 // holders gives each holder a number. When there are too many, it forgets all of them, and so makes
 // the cached keys that refer to them unusable: no number is given twice.
 type holders struct {
@@ -165,24 +176,24 @@ type holders struct {
 	list atomic.Pointer[numbered] // nil: no holders
 
 	mu      sync.Mutex
-	numbers map[Holder]uint64
+	numbers map[rated]uint64
 }
 
 // numbered is an immutable list of holders: who[i] has the number first+i.
 type numbered struct {
 	first uint64
-	who   []Holder
+	who   []rated
 }
 
-func (h *holders) holder(number uint64) (Holder, bool) {
+func (h *holders) holder(number uint64) (rated, bool) {
 	list := h.list.Load()
 	if list == nil || number < list.first || number-list.first >= uint64(len(list.who)) {
-		return Holder{}, false
+		return rated{}, false
 	}
 	return list.who[number-list.first], true
 }
 
-func (h *holders) number(who Holder) uint64 {
+func (h *holders) number(who rated) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if number, ok := h.numbers[who]; ok {
@@ -194,7 +205,7 @@ func (h *holders) number(who Holder) uint64 {
 	}
 	number := list.first + uint64(len(list.who))
 	if h.numbers == nil || len(list.who) == h.room {
-		list, h.numbers = numbered{first: number}, map[Holder]uint64{}
+		list, h.numbers = numbered{first: number}, map[rated]uint64{}
 	}
 	list.who = append(list.who, who) // beyond what readers of the earlier list look at
 	h.numbers[who] = number

@@ -88,7 +88,7 @@ func (s *Store) ChangeAPIKey(
 		return err
 	}
 	key.Description, key.Disabled = cloneText(as.Description), as.Disabled
-	key.ExpiresAt, key.RevokedAt = as.ExpiresAt, as.RevokedAt
+	key.ExpiresAt, key.RevokedAt, key.Rate = as.ExpiresAt, as.RevokedAt, as.Rate
 	key.Hash, key.Pepper, key.Seal = bytes.Clone(as.Hash), as.Pepper, bytes.Clone(as.Seal)
 	put(s, s.keys, id, key)
 	s.recordChange(key.Target())

@@ -19,12 +19,13 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 		// Without ON CONFLICT a taken id is an error, so no caller needs the number of rows.
 		return tx.later(ctx, nil, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
 			description, hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at,
-			scoping_policy_id, seal)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+			scoping_policy_id, seal, rate_per_second, rate_burst)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
 			key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash,
 			key.Pepper, key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt),
 			microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt),
-			key.ScopingPolicyID, key.Seal)
+			key.ScopingPolicyID, key.Seal, nullIfZero(key.Rate.PerSecond),
+			nullIfZero(key.Rate.Burst))
 	})
 }
 
@@ -64,9 +65,17 @@ func microOrNull(t time.Time) any {
 	return t.UnixMicro()
 }
 
+func nullIfZero[T comparable](value T) any {
+	var zero T
+	if value == zero {
+		return nil
+	}
+	return value
+}
+
 const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper,
 	k.created_at, k.revoked_at, k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id,
-	k.seal`
+	k.seal, k.rate_per_second, k.rate_burst`
 
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
@@ -164,7 +173,8 @@ func (r *keyRow) columns() []any {
 		orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix}, &r.Description, &r.Hash,
 		orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked,
 		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse,
-		orZero[string]{&r.ScopingPolicyID}, &r.Seal}
+		orZero[string]{&r.ScopingPolicyID}, &r.Seal,
+		orZero[float64]{&r.Rate.PerSecond}, orZero[int]{&r.Rate.Burst}}
 }
 
 func (r *keyRow) apiKey() svc.APIKey {
@@ -197,9 +207,11 @@ func (s *Store) ChangeAPIKey(
 			return err
 		}
 		return tx.later(ctx, nil, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
-			disabled = $3, revoked_at = $4, hash = $5, pepper = $6, seal = $7 WHERE id = $8`,
+			disabled = $3, revoked_at = $4, hash = $5, pepper = $6, seal = $7,
+			rate_per_second = $8, rate_burst = $9 WHERE id = $10`,
 			key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled),
-			microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal, id)
+			microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal,
+			nullIfZero(key.Rate.PerSecond), nullIfZero(key.Rate.Burst), id)
 	})
 }
 

@@ -75,6 +75,27 @@ var apiKeyFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
+	"keys are listed without their rate": func(s *store) {
+		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+			chunk, err := s.FullStore.APIKeys(ctx, page)
+			for i := range chunk {
+				chunk[i].Rate = svc.Rate{}
+			}
+			return chunk, err
+		}
+	},
+	"the rate of a key is rounded": snapshotFault(func(_ svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
+		if snapshot.Key != nil {
+			snapshot.Key.Rate.PerSecond = float64(float32(snapshot.Key.Rate.PerSecond))
+		}
+		return nil
+	}),
+	"the numbers of a new key's rate are mixed up": func(s *store) {
+		s.createAPIKey = func(ctx context.Context, key svc.APIKey) error {
+			key.Rate = mixed(key.Rate)
+			return s.FullStore.CreateAPIKey(ctx, key)
+		}
+	},
 	"a service account has the keys of the user with its id": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser

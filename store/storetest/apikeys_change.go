@@ -19,6 +19,7 @@ var changeAPIKeyRules = []rule{
 	{"ChangeAPIKey passes the whole key to change", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		key.ExpiresAt, key.Disabled, key.LastUsedAt = at(5), true, at(6)
+		key.Rate = svc.Rate{PerSecond: svc.MaxRate, Burst: 1}
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(handed *svc.APIKey) (bool, error) {
 			c.same("key", *handed, key)
@@ -26,7 +27,7 @@ var changeAPIKeyRules = []rule{
 		}))
 		c.same("after no change", c.key("k"), key)
 	}},
-	{"ChangeAPIKey writes description, expiry, disabled, hash, " +
+	{"ChangeAPIKey writes description, expiry, disabled, rate, hash, " +
 		"pepper, seal and revocation time, of only that key", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
@@ -40,6 +41,9 @@ var changeAPIKeyRules = []rule{
 			func(k *svc.APIKey) { k.Disabled = true },
 			func(k *svc.APIKey) { k.ExpiresAt = time.Time{} },
 			func(k *svc.APIKey) { k.Disabled = false },
+			func(k *svc.APIKey) { k.Rate = svc.Rate{PerSecond: 0.1, Burst: 20} },
+			func(k *svc.APIKey) { k.Rate.Burst = 21 },
+			func(k *svc.APIKey) { k.Rate = svc.Rate{} },
 			func(k *svc.APIKey) { k.Hash, k.Pepper = []byte("\xff\x00new"), "2" },
 			func(k *svc.APIKey) { k.Seal = []byte("\x00\xffnew") },
 			func(k *svc.APIKey) { k.Seal = nil }, func(k *svc.APIKey) { k.RevokedAt = at(9) },

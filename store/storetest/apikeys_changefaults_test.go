@@ -41,6 +41,9 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key loses its expiry":   changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.ExpiresAt = time.Time{} }),
 	"a change of a key never disables it":  changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.Disabled = false }),
 	"a change of a key keeps the old text": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Description = before.Description }),
+	"a change of a key keeps its rate":     changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Rate = before.Rate }),
+	"a change of a key loses its rate":     changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.Rate = svc.Rate{} }),
+	"a change of a key mixes up its rate":  changeKey(func(_ svc.APIKey, after *svc.APIKey) { after.Rate = mixed(after.Rate) }),
 	"change receives half a key": func(s *store) {
 		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
@@ -256,6 +259,11 @@ var changeAPIKeyFaults = map[string]func(*store){
 	"a change of a key keeps the old hash": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Hash = before.Hash }),
 	"a change of a key keeps the old seal": changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Seal = before.Seal }),
 	"a change of a key keeps its pepper":   changeKey(func(before svc.APIKey, after *svc.APIKey) { after.Pepper = before.Pepper }),
+}
+
+// mixed returns a rate whose two numbers are in each other's place.
+func mixed(r svc.Rate) svc.Rate {
+	return svc.Rate{PerSecond: float64(r.Burst), Burst: int(r.PerSecond)}
 }
 
 // lockFault returns a fault in LockAPIKeys.
