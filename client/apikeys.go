@@ -122,6 +122,9 @@ func newKey(in svc.NewAPIKey) wire.CreateAPIKey {
 	if in.ScopingPolicyID != "" {
 		body.ScopingPolicyID = &in.ScopingPolicyID
 	}
+	if in.Rate != (svc.Rate{}) {
+		body.Rate = new(wire.Rate(in.Rate))
+	}
 	return body
 }
 
@@ -132,6 +135,10 @@ func keyPatch(patch svc.APIKeyPatch) wire.PatchAPIKey {
 	if at := patch.ExpiresAt; at != nil {
 		e := &body.ExpiresAt
 		e.Set, e.Null, e.Value = true, at.IsZero(), instant(*at)
+	}
+	if rate := patch.Rate; rate != nil {
+		r := &body.Rate
+		r.Set, r.Null, r.Value = true, *rate == (svc.Rate{}), wire.Rate(*rate)
 	}
 	return body
 }
@@ -146,6 +153,7 @@ func keyOf(holder svc.Identity) func(wire.FullAPIKey) svc.APIKey {
 			ID: in.ID, Holder: holder, Prefix: in.APIKeyPrefix, Description: in.Description,
 			CreatedAt: in.CreatedAt, ExpiresAt: orZero(in.ExpiresAt), Disabled: in.Disabled,
 			LastUsedAt: orZero(in.LastUsedAt), ScopingPolicyID: orZero(in.ScopingPolicyID),
+			Rate: svc.Rate(orZero(in.Rate)),
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestIssuedKeys(t *testing.T) {
 	keyrings(t, func(is *is.I, s *site, k keyring) {
 		is.Equal(must(all(k.list())), []svc.APIKey{})
 		expiry := s.clock().Add(time.Hour + time.Millisecond + 999) // kept to the microsecond
-		full, err := k.issue(svc.NewAPIKey{Description: new(""), ExpiresAt: expiry.In(time.FixedZone("", 3600)), ScopingPolicyID: "more"})
+		full, err := k.issue(svc.NewAPIKey{Description: new(""), ExpiresAt: expiry.In(time.FixedZone("", 3600)), ScopingPolicyID: "more", Rate: svc.Rate{PerSecond: 0.3, Burst: 7}})
 		is.NoErr(err)
 		is.True(s.accepts(full.Key))
 		is.Equal(full.ExpiresAt, expiry.Truncate(time.Microsecond))

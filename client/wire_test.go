@@ -64,6 +64,16 @@ func TestRequestsOnTheWire(t *testing.T) {
 			return second(c.Keys.Patch(ctx, svc.Me, "k", svc.APIKeyPatch{ExpiresAt: new(time.Time)}))
 		},
 			`PATCH /me/api-keys/k {"expires_at":null}`},
+		{func() error {
+			return second(c.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Rate: svc.Rate{PerSecond: 0.5, Burst: 20}}))
+		},
+			`POST /me/api-keys?view=full {"rate":{"per_second":0.5,"burst":20}}`},
+		{func() error {
+			return second(c.Keys.Patch(ctx, svc.Me, "k", svc.APIKeyPatch{Rate: &svc.Rate{PerSecond: 10, Burst: 1}}))
+		},
+			`PATCH /me/api-keys/k {"rate":{"per_second":10,"burst":1}}`},
+		{func() error { return second(c.Keys.Patch(ctx, svc.Me, "k", svc.APIKeyPatch{Rate: new(svc.Rate)})) },
+			`PATCH /me/api-keys/k {"rate":null}`},
 		{func() error { return second(c.Keys.Rotate(ctx, svc.Me, "k", time.Minute)) },
 			`POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
 		{func() error { return c.Keys.RevokeAll(ctx, svc.Me) }, `DELETE /me/api-keys `},

@@ -311,7 +311,7 @@ func TestKeysOfAllHolders(t *testing.T) {
 	s.as("session-of-alice").delete("/me/api-keys/" + gone.ID).is(204)
 	form := func(k svc.APIKey, description, expires, scope string) string {
 		return fmt.Sprintf(`{"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": false,
-		  "last_used_at": null, "scoping_policy_id": %s, "holder": {"kind": %q, "id": %q}}`,
+		  "last_used_at": null, "scoping_policy_id": %s, "rate": null, "holder": {"kind": %q, "id": %q}}`,
 			k.ID, k.Prefix, description, k.CreatedAt.Format(micros), expires, scope, k.Holder.Kind, k.Holder.ID)
 	}
 	one := form(first, `"old"`, text(day(20).Format(micros)), "null")

@@ -49,6 +49,9 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if body.Rate != nil {
+		in.Rate = rateOf(*body.Rate)
+	}
 	issued, err := h.service.Keys.Issue(r.Context(), r.by, r.holder(), in)
 	if err != nil {
 		return err
@@ -68,11 +71,33 @@ func (h *Handler) patchKey(w http.ResponseWriter, r *request) error {
 	if err := required("/disabled", in.Disabled, &patch.Disabled); err != nil {
 		return err
 	}
+	if rate := in.Rate; rate.Null {
+		patch.Rate = &svc.Rate{}
+	} else if rate.Set {
+		patch.Rate = new(rateOf(rate.Value))
+	}
 	key, err := h.service.Keys.Patch(r.Context(), r.by, r.holder(), r.params["key_id"], patch)
 	if err != nil {
 		return err
 	}
 	return send(w, http.StatusOK, wireFullAPIKey(key))
+}
+
+// rateOf reads a rate. Package svc takes the zero Rate for none, and refuses what rateOf makes of
+// an empty object.
+func rateOf(in wire.Rate) svc.Rate {
+	if in == (wire.Rate{}) {
+		in.Burst = -1
+	}
+	return svc.Rate(in)
+}
+
+// rateOrNull returns nil for the zero Rate: "no limit" in package svc is null in JSON.
+func rateOrNull(r svc.Rate) *wire.Rate {
+	if r == (svc.Rate{}) {
+		return nil
+	}
+	return new(wire.Rate(r))
 }
 
 // expiry reads a time of a patch. Absent is nil; null is the zero time, which clears it.
@@ -218,6 +243,7 @@ func wireFullAPIKey(k svc.APIKey) wire.FullAPIKey {
 		ID: k.ID, APIKeyPrefix: k.Prefix, Description: k.Description, CreatedAt: k.CreatedAt,
 		ExpiresAt: timeOrNull(k.ExpiresAt), Disabled: k.Disabled,
 		LastUsedAt: timeOrNull(k.LastUsedAt), ScopingPolicyID: orNull(k.ScopingPolicyID),
+		Rate: rateOrNull(k.Rate),
 	}
 }
 

@@ -2,9 +2,7 @@ package httpapi
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -19,16 +17,19 @@ func challenge(sent bool) error {
 	return refuse(svc.CodeUnauthenticated, message, "WWW-Authenticate", header)
 }
 
-// admit returns the caller of a request, or an error. It applies the host's rate limit.
-func (h *Handler) admit(r *http.Request) (svc.Principal, error) {
+// admit returns the caller of a request, or an error. It applies the rate of the caller's key, and
+// then the host's limit: so a key that runs wild does not reach the host.
+func (h *Handler) admit(a *answer, r *http.Request) (svc.Principal, error) {
 	by, err := h.authenticate(r)
-	if err != nil || h.options.Limit == nil {
+	if err != nil {
+		return by, err
+	}
+	a.caller = by.Identity()
+	if err := h.count(a, r, by); err != nil || h.options.Limit == nil {
 		return by, err
 	}
 	if pause := h.options.Limit(r, by); pause > 0 {
-		seconds := int64((pause + time.Second - 1) / time.Second)
-		return svc.Principal{}, refuse(codeLimited, "too many requests: try again later",
-			"Retry-After", strconv.FormatInt(seconds, 10))
+		return by, tooMany(pause)
 	}
 	return by, nil
 }

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // Statuses are the statuses of the codes of problems.
@@ -40,3 +41,6 @@ func KeptPages() (bytes int) {
 		}
 	}
 }
+
+// SetClock replaces the clock by which a Handler counts requests. Call it before the first request.
+func (h *Handler) SetClock(clock func() time.Duration) { h.clock = clock }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/rate"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -43,9 +44,21 @@ type Options struct {
 	// others are dropped.
 	Logger *slog.Logger
 	// Limit returns how long the caller must wait before the next try; 0 or less lets the request
-	// through. The Handler calls it for every authenticated request before any other work, from
-	// several goroutines at once. Nil: no limit.
+	// through. The Handler calls it for every authenticated request that the rate of its key
+	// allows, before any other work, from several goroutines at once. Nil: no limit.
 	Limit func(r *http.Request, by svc.Principal) time.Duration
+	// KeyRate counts a request of a key that has a rate ([svc.Rate]), and returns what the rate
+	// allows. Set it to count the requests of several processes together. The Handler calls it once
+	// for each request of such a key, before Limit, from several goroutines at once. keyID is the
+	// id of the key, which is no secret.
+	//
+	// When KeyRate fails, the Handler counts the request in memory and logs the error: a rate gives
+	// no rights, so a failure must neither lock keys out nor lift their limits. A KeyRate that
+	// hangs delays the request, so it should have a timeout.
+	//
+	// Nil: each Handler counts in memory, for itself. A key may then use its rate once in each
+	// Handler of each process, and has its whole burst again after a restart.
+	KeyRate func(r *http.Request, keyID string, rate svc.Rate) (Allowance, error)
 	// PublicURL is the address of the interface in the OpenAPI document: a URL such as
 	// "https://api.example.com/memory", or a path. Set it when a proxy changes the path. "": the
 	// path of the request for the document.
@@ -71,6 +84,8 @@ type Handler struct {
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table
 	whole   wholeList
+	rates   *rate.Limiter
+	clock   func() time.Duration // monotonic
 }
 
 // New returns the HTTP interface of a service.
@@ -81,7 +96,10 @@ func New(service *svc.Service, options Options) *Handler {
 	options.Logger = errorlog.Or(options.Logger)
 	h := &Handler{
 		service: service, prefix: newPrefix(options.Prefix), options: options, routes: &everything,
+		rates: rate.New(RatedKeys),
 	}
+	start := time.Now()
+	h.clock = func() time.Duration { return time.Since(start) }
 	if options.HideAccess {
 		h.routes = &withoutAccess
 	}
@@ -157,11 +175,10 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 		h.sendOpenAPI(a, r)
 		return nil
 	}
-	by, err := h.admit(r)
+	by, err := h.admit(a, r)
 	if err != nil {
 		return err
 	}
-	a.caller = by.Identity()
 	if document {
 		return methodNotAllowed("GET, HEAD")
 	}
@@ -198,6 +215,7 @@ type answer struct {
 
 	requestID string
 	named     bool // the Handler has set requestID, not the host
+	rated     bool // the header has the rate of the caller's key
 }
 
 func (a *answer) WriteHeader(status int) {

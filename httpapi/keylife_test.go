@@ -20,7 +20,7 @@ func TestFullViewOfKeys(t *testing.T) {
 	for path, by := range keysOf(s) {
 		plain := by.post(path+"?view=full", "").is(201)
 		id, key := plain.text("id"), plain.text("api_key")
-		shape := `"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": false, "last_used_at": null, "scoping_policy_id": null`
+		shape := `"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": false, "last_used_at": null, "scoping_policy_id": null, "rate": null`
 		first := fmt.Sprintf(shape, id, key[:21], "null", beginText, "null")
 		plain.json(`{"api_key": "` + key + `", ` + first + `}`)
 		tick := s.clock.tick()
@@ -78,7 +78,7 @@ func TestPatchKey(t *testing.T) {
 		issued := by.post(path, `{"description": "d"}`).is(201)
 		id, key := issued.text("id"), issued.text("api_key")
 		full := func(description, expires string, disabled bool) string {
-			return fmt.Sprintf(`{"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": %v, "last_used_at": null, "scoping_policy_id": null}`,
+			return fmt.Sprintf(`{"id": %q, "api_key_prefix": %q, "description": %s, "created_at": %q, "expires_at": %s, "disabled": %v, "last_used_at": null, "scoping_policy_id": null, "rate": null}`,
 				id, key[:21], description, beginText, expires, disabled)
 		}
 		for _, c := range []struct{ body, want string }{
@@ -134,7 +134,7 @@ func TestRotateKey(t *testing.T) {
 		s.as(key).get("/me/api-keys").is(401)
 		for _, body := range []string{``, `{}`, `{"overlap_seconds": 0}`, `{"overlap_seconds": null}`} {
 			last := by.post(path+"/"+next.text("id")+"/rotate?view=full", body).is(201)
-			if len(last.value()) != 9 || last.value()["expires_at"] != nil {
+			if len(last.value()) != 10 || last.value()["expires_at"] != nil {
 				t.Errorf("rotate?view=full: %s", last.body)
 			}
 			s.as(next.text("api_key")).get("/me/api-keys").is(401)
@@ -251,6 +251,6 @@ func TestNarrowedKey(t *testing.T) {
 	} {
 		s.admin().post(path, body).refuses(field)
 	}
-	s.admin().post(path, `{"scoping_policy_id": null}`).is(201)
-	s.admin().patch(path+"/"+successor.text("id"), `{"scoping_policy_id": null}`).fails(400, "invalid_request") // it stays
+	s.admin().post(path, `{"scoping_policy_id": null, "rate": null}`).is(201)
+	s.admin().patch(path+"/"+successor.text("id"), `{"scoping_policy_id": null, "rate": null}`).fails(400, "invalid_request") // it stays
 }

@@ -63,6 +63,10 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	if problem.Status == http.StatusUnauthorized && a.named {
 		a.Header().Del(requestIDHeader)
 	}
+	if problem.Status == http.StatusUnauthorized && a.rated { // the bearer was a key until just now
+		a.Header().Del(limitHeader)
+		a.Header().Del(policyHeader)
+	}
 	body, _ := encode(problem) // strings and numbers always encode
 	a.WriteHeader(problem.Status)
 	_, _ = a.Write(body)

@@ -31,7 +31,7 @@ func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principa
 		}
 	}(time.Now())
 	defer h.recover(a, r)
-	by, err := h.admit(r)
+	by, err := h.admit(a, r)
 	if err != nil {
 		h.fail(a, r, err)
 	}

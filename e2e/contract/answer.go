@@ -10,7 +10,9 @@ import (
 )
 
 // carried lists headers that belong to HTTP itself, or that the document describes elsewhere.
-var carried = []string{"Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding"}
+var carried = []string{
+	"Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "Ratelimit", "Ratelimit-Policy",
+}
 
 // checkAnswer returns an error for a part of an answer that the document does not have.
 func (c *Contract) checkAnswer(o operation, e Exchange) error {

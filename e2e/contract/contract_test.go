@@ -86,7 +86,7 @@ func TestGoodExchanges(t *testing.T) {
 	nobody := exchange("GET", "/nothing", "", 401, failed("401", "Unauthorized", "unauthenticated"))
 	nobody.Header.Set("WWW-Authenticate", `Bearer realm="svc"`)
 	full := strings.Replace(keys, `null}`, `"",
-	  "created_at": "2026-01-02T03:04:05.678901Z", "expires_at": null, "disabled": false, "last_used_at": null, "scoping_policy_id": null}`, 1)
+	  "created_at": "2026-01-02T03:04:05.678901Z", "expires_at": null, "disabled": false, "last_used_at": null, "scoping_policy_id": null, "rate": null}`, 1)
 	for name, e := range map[string]contract.Exchange{
 		"a list": listed(), "an empty one": exchange("GET", "/me/api-keys", "", 200, `[]`), "HEAD": head, "a wait": wait, "nobody": nobody,
 		"a full one": exchange("GET", "/me/api-keys?view=full", "", 200, full), "nothing": exchange("DELETE", "/me/api-keys/x", "", 204, ""),

@@ -11,6 +11,13 @@ type CreateAPIKey struct {
 	Description     *string `json:"description,omitempty"`
 	ExpiresAt       *string `json:"expires_at,omitempty"` // RFC 3339
 	ScopingPolicyID *string `json:"scoping_policy_id,omitempty"`
+	Rate            *Rate   `json:"rate,omitempty"`
+}
+
+// Rate is the rate of a key. Both fields are required.
+type Rate struct {
+	PerSecond float64 `json:"per_second"`
+	Burst     int     `json:"burst"`
 }
 
 // PatchAPIKey changes the fields that are set.
@@ -18,6 +25,7 @@ type PatchAPIKey struct {
 	Description strictjson.Optional[string] `json:"description,omitzero"`
 	ExpiresAt   strictjson.Optional[string] `json:"expires_at,omitzero"` // RFC 3339
 	Disabled    strictjson.Optional[bool]   `json:"disabled,omitzero"`
+	Rate        strictjson.Optional[Rate]   `json:"rate,omitzero"`
 }
 
 // RotateAPIKey is the request for the successor of a key.
@@ -51,6 +59,7 @@ type FullAPIKey struct {
 	Disabled        bool       `json:"disabled"`
 	LastUsedAt      *time.Time `json:"last_used_at"`
 	ScopingPolicyID *string    `json:"scoping_policy_id"`
+	Rate            *Rate      `json:"rate"`
 }
 
 // Append appends the JSON of k.
@@ -70,6 +79,14 @@ func (k FullAPIKey) describe(o *object) {
 	o.bool("disabled", k.Disabled)
 	o.optionalTime("last_used_at", k.LastUsedAt)
 	o.optional("scoping_policy_id", k.ScopingPolicyID)
+	if k.Rate == nil {
+		o.optionalRaw("rate", nil)
+		return
+	}
+	o.object("rate", func(o *object) {
+		o.decimal("per_second", k.Rate.PerSecond)
+		o.number("burst", int64(k.Rate.Burst))
+	})
 }
 
 // HeldAPIKey is a key in the list of all keys, with its holder.

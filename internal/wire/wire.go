@@ -63,6 +63,12 @@ func (o *object) number(name string, value int64) {
 	o.b = strconv.AppendInt(o.b, value, 10)
 }
 
+// decimal appends a number in as few digits as tell it from others, without an exponent.
+func (o *object) decimal(name string, value float64) {
+	o.key(name)
+	o.b = strconv.AppendFloat(o.b, value, 'f', -1, 64)
+}
+
 func (o *object) time(name string, value time.Time) {
 	o.key(name)
 	o.b = append(appendTime(append(o.b, '"'), value.UTC()), '"')
