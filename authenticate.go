@@ -160,9 +160,8 @@ func (s *rings) reportEdited(ctx context.Context, id string) {
 		"its row was changed in the database by another program", "api_key", id)
 }
 
-// askAuthenticator asks the host about a bearer, and refuses an inactive principal. The store must
-// answer as well: without it, a user who was made inactive would pass. The host's error goes to the
-// log without the bearer, which the error may quote.
+// askAuthenticator asks the host about a bearer. The host's error goes to the log without the
+// bearer, which the error may quote.
 func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Principal, error) {
 	if s.host == nil || bearer == "" {
 		return Principal{}, unauthenticated()
@@ -177,38 +176,44 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 			Err:     Secret(bearer).hideIn(err),
 		}
 	}
-	if err := vouchable(p); err != nil {
-		return Principal{}, fault("authenticate", err)
-	}
-	known, _, err := s.standing(ctx, p.holder(), controlPlane)
-	if err != nil {
+	if err := s.accept(ctx, p); err != nil {
 		return Principal{}, err
-	}
-	if known.Inactive {
-		return Principal{}, unauthenticated()
 	}
 	return p, nil
 }
 
-// vouchable reports what is wrong with a principal that the host's Authenticator returned. Such a
-// mistake is a fault of the host and not of the caller: so it becomes CodeInternal, and is logged.
+// accept checks a principal that the host has authenticated, and refuses an inactive one. The store
+// must answer: without it, a user who was made inactive would pass.
+func (s *authenticator) accept(ctx context.Context, p Principal) error {
+	if err := vouchable(p); err != nil {
+		return fault("authenticate", err)
+	}
+	known, _, err := s.standing(ctx, p.holder(), controlPlane)
+	if err != nil {
+		return err
+	}
+	if known.Inactive {
+		return unauthenticated()
+	}
+	return nil
+}
+
+// vouchable reports what is wrong with a principal that the host has authenticated. Such a mistake
+// is a fault of the host and not of the caller: so it becomes CodeInternal, and is logged.
 func vouchable(p Principal) error {
 	if p.Kind != KindUser && p.Kind != KindServiceAccount {
-		return errors.New("the host's Authenticator returned a principal of kind " +
-			quote(string(p.Kind)))
+		return errors.New("the host returned a principal of kind " + quote(string(p.Kind)))
 	}
 	if problem := text.IDProblem(p.ID, MaxIDLength); problem != "" {
-		return errors.New("the host's Authenticator returned a principal whose id " + problem)
+		return errors.New("the host returned a principal whose id " + problem)
 	}
 	id := p.ScopingPolicyID
 	if problem := text.IDProblem(id, MaxIDLength); id != "" && problem != "" {
-		return errors.New("the host's Authenticator returned a principal " +
-			"whose scoping policy's id " + problem)
+		return errors.New("the host returned a principal whose scoping policy's id " + problem)
 	}
 	for _, pattern := range p.Actions {
 		if err := policy.ValidVouch(pattern); err != nil {
-			return errors.New("the host's Authenticator vouched for " + quote(pattern) +
-				", which " + err.Error())
+			return errors.New("the host vouched for " + quote(pattern) + ", which " + err.Error())
 		}
 	}
 	return nil

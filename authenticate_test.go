@@ -134,3 +134,28 @@ func TestAuthenticator(t *testing.T) {
 		wantCode(t, err, svc.CodeUnauthenticated, "")
 	}
 }
+
+// Accept judges a principal as Authenticate judges an Authenticator's, and takes none of a key.
+func TestAccept(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, `{"users":[{"id":"asleep","is_active":false}]}`)
+	for who, code := range map[*svc.Principal]svc.Code{
+		&alice: "", &admin: "", &robot: "", {Kind: svc.KindUser, ID: "of no row", Actions: []string{"*"}}: "",
+		{Kind: svc.KindUser, ID: "asleep"}: svc.CodeUnauthenticated,
+		&svc.Host:                          svc.CodeInternal, &svc.Unmapped: svc.CodeInternal, {}: svc.CodeInternal, {Kind: svc.KindUser}: svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a/b"}:                                        svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a", Actions: []string{"iam*"}}:               svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a", ScopingPolicyID: "a/b"}:                  svc.CodeInternal,
+		new(must(h.Authenticate(t.Context(), string(issue(t, h, alice).Key)))): svc.CodeInternal,
+	} {
+		if err := h.Accept(t.Context(), *who); svc.ErrorCode(err) != code {
+			t.Errorf("%+v: %v", *who, err)
+		}
+	}
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
+	wantCode(t, h.Accept(t.Context(), alice), svc.CodeUnauthenticated, "")
+	store.down.Store(true)
+	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
+	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
+}

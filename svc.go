@@ -24,7 +24,8 @@
 //   - service.Audit, the events that the Service keeps: service.Audit.Records and Verify ([Audit]).
 //
 // On each request the host calls the Service itself. [Service.Authenticate] finds the caller of a
-// bearer. [Service.Decide] says whether the caller may do an action on a bank.
+// bearer, and [Service.Accept] checks one that the host found, in a session for example.
+// [Service.Decide] says whether the caller may do an action on a bank.
 //
 // The packages, and the work of each:
 //
@@ -162,6 +163,22 @@ func (s *Service) WithStore(store Store) *Service {
 // inactive one; CodeUnavailable when the Service cannot decide at present.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
 	return s.callers.authenticate(ctx, bearer)
+}
+
+// Accept checks a principal that the host found without a bearer, in a session for example. It
+// makes the same checks as [Service.Authenticate] makes of an [Authenticator]'s principal. Call it
+// on every request: the answer holds only now. Most calls make no store call.
+//
+// The principal is a user or a service account and needs no row. It must not come from
+// Authenticate: a session would outlive the key of such a principal.
+//
+// Errors: CodeUnauthenticated for an inactive principal; CodeInternal for a principal of another
+// kind, with an impossible id or pattern of Actions, or from Authenticate; CodeUnavailable.
+func (s *Service) Accept(ctx context.Context, p Principal) error {
+	if p.key != "" {
+		return fault("authenticate", errors.New("the host returned the principal of an API key"))
+	}
+	return s.callers.accept(ctx, p)
 }
 
 // Decide decides whether a principal may do an action on a bank, and with which parameters. It uses

@@ -1,2 +1,0 @@
-// Package host shows in examples how a host connects svc to its sessions, its mux and its files.
-package host
