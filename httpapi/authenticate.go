@@ -34,11 +34,14 @@ func (h *Handler) admit(a *answer, r *http.Request) (svc.Principal, error) {
 	return by, nil
 }
 
-// authenticate returns the caller that the bearer identifies.
+// authenticate returns the caller that the bearer, or else the host's session, identifies.
 func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
+	if h.bySession(r) {
+		return h.authenticateSession(r)
+	}
 	bearer := bearerOf(r)
 	if bearer == "" {
-		return svc.Principal{}, challenge(len(r.Header.Values("Authorization")) > 0)
+		return svc.Principal{}, challenge(hasCredential(r))
 	}
 	by, err := h.service.Authenticate(r.Context(), bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
@@ -48,7 +51,7 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 }
 
 // reauthenticate authenticates the caller a second time, after the body was read. The body can
-// arrive long after the headers, and the bearer may be revoked meanwhile.
+// arrive long after the headers, and the bearer or the session may end meanwhile.
 func (h *Handler) reauthenticate(r *request) error {
 	if r.ContentLength == 0 {
 		return nil // no body, so no delay
@@ -58,11 +61,14 @@ func (h *Handler) reauthenticate(r *request) error {
 		return err
 	}
 	if by.Identity() != r.by.Identity() {
-		return challenge(true) // the bearer now identifies another principal
+		return challenge(hasCredential(r.Request)) // it now identifies another principal
 	}
 	r.by = by
 	return nil
 }
+
+// hasCredential reports whether a request has an Authorization header, also a malformed one.
+func hasCredential(r *http.Request) bool { return len(r.Header.Values("Authorization")) > 0 }
 
 // bearerOf returns the bearer (RFC 6750, section 2.1) of the one Authorization header; "" when
 // there is no bearer or more than one header.

@@ -4,8 +4,9 @@
 //	log.Fatal(http.ListenAndServe(addr, api.Ahead(mux)))
 //
 // The Handler authenticates every request by its bearer first, even before it looks up the path.
-// Only the OpenAPI document, openapi.json, needs no bearer. Answers are JSON. Every failure is
-// application/problem+json (RFC 9457) with a stable code.
+// With [Options].Principal, a session of the host stands for a bearer. Only the OpenAPI document,
+// openapi.json, needs neither. Answers are JSON. Every failure is application/problem+json
+// (RFC 9457) with a stable code.
 package httpapi
 
 import (
@@ -20,7 +21,6 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/errorlog"
 	"github.com/extsvc/svc/internal/rate"
-	"github.com/extsvc/svc/internal/text"
 )
 
 // DefaultPrefix is the public path of the interface unless Options set another.
@@ -59,6 +59,21 @@ type Options struct {
 	// Nil: each Handler counts in memory, for itself. A key may then use its rate once in each
 	// Handler of each process, and has its whole burst again after a restart.
 	KeyRate func(r *http.Request, keyID string, rate svc.Rate) (Allowance, error)
+	// Principal returns the caller of a request without an Authorization header, from a session in
+	// a cookie for example. A request with that header never reaches it.
+	//
+	// The principal is as that of an [svc.Authenticator]: a user or a service account, with
+	// Actions for this request only. [svc.ErrUnauthenticated] means that nobody is signed in: 401.
+	// Any other error is 503, and the log shows it with the cookies of the request masked.
+	//
+	// The Handler calls it from several goroutines at once, twice for a request with a body. It
+	// must not read the body. Nil: every request needs a bearer.
+	Principal func(r *http.Request) (svc.Principal, error)
+	// CrossOrigin refuses requests that a page of another origin sends: 403 with the code
+	// cross_origin. The Handler checks each request without an Authorization header that is not a
+	// GET, HEAD or OPTIONS, before it calls Principal. Add origins to trust here. Nil: only the
+	// origin of the request itself. Without Principal it is not used.
+	CrossOrigin *http.CrossOriginProtection
 	// PublicURL is the address of the interface in the OpenAPI document: a URL such as
 	// "https://api.example.com/memory", or a path. Set it when a proxy changes the path. "": the
 	// path of the request for the document.
@@ -100,6 +115,9 @@ func New(service *svc.Service, options Options) *Handler {
 	}
 	start := time.Now()
 	h.clock = func() time.Duration { return time.Since(start) }
+	if options.CrossOrigin == nil {
+		h.options.CrossOrigin = http.NewCrossOriginProtection()
+	}
 	if options.HideAccess {
 		h.routes = &withoutAccess
 	}
@@ -155,7 +173,8 @@ func (r *request) own() bool { return strings.HasPrefix(r.path, "/me/") }
 // ServeHTTP answers one request. It sets r.Pattern to the pattern of the route, for the host's
 // access log. The X-Request-Id of the answer is the id that the host has set before. Otherwise it
 // is the id of the request, if that is 1 to 128 letters, digits and -_.:/+=@~, else a new id.
-// Answers of 401 are all the same, so they have only an id that the host has set.
+// Answers of 401 are all the same, so they have only an id that the host has set. No answer has a
+// header of CORS.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
 	defer h.report(a, r, time.Now())
@@ -174,6 +193,9 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	if document && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		h.sendOpenAPI(a, r)
 		return nil
+	}
+	if h.bySession(r) { // no page of another origin may embed the answer
+		a.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	}
 	by, err := h.admit(a, r)
 	if err != nil {
@@ -260,7 +282,7 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 		}
 		panic(cause)
 	}
-	// The panic may come from the host's Authenticator and hold the bearer.
+	// The panic may come from a function of the host and hold the bearer or a cookie.
 	trace := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
-	h.fail(a, r, errors.New(text.Hide(bearerOf(r), trace)))
+	h.fail(a, r, errors.New(hideCredentials(r, trace)))
 }

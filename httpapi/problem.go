@@ -16,6 +16,7 @@ const (
 	codeBodyTooLarge     svc.Code = "body_too_large"
 	codeNotJSON          svc.Code = "unsupported_media_type"
 	codeLimited          svc.Code = "rate_limited"
+	codeCrossOrigin      svc.Code = "cross_origin"
 )
 
 // statuses maps codes to statuses; no other code does.
@@ -23,6 +24,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeInvalid:           http.StatusBadRequest,
 	svc.CodeUnauthenticated:   http.StatusUnauthorized,
 	svc.CodeForbidden:         http.StatusForbidden,
+	codeCrossOrigin:           http.StatusForbidden,
 	svc.CodeNotFound:          http.StatusNotFound,
 	codeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	svc.CodeExists:            http.StatusConflict,

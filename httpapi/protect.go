@@ -11,9 +11,10 @@ import (
 type principalKey struct{}
 
 // Protect authenticates requests to next, a handler of the host. It passes a request to next if the
-// Service accepts its bearer; next reads the caller with [PrincipalFrom]. Protect answers all other
-// requests as the interface does: 401, 429, or 503 when the Service cannot check the bearer. It
-// checks no rights: next asks [svc.Service.Decide] for them.
+// Service accepts its bearer, or its session with [Options].Principal; next reads the caller with
+// [PrincipalFrom]. Protect answers all other requests as the interface does: 401, 403 for a page of
+// another origin, 429, or 503 when it cannot check the bearer or the session. It checks no rights:
+// next asks [svc.Service.Decide] for them.
 func (h *Handler) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if by, ok := h.letIn(w, r); ok {
@@ -22,7 +23,7 @@ func (h *Handler) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// letIn returns the caller, or answers with a problem, also when the host's Authenticator panics.
+// letIn returns the caller, or answers with a problem, also when a function of the host panics.
 func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principal, ok bool) {
 	a := &answer{ResponseWriter: w}
 	defer func(began time.Time) {

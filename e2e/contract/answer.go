@@ -11,7 +11,8 @@ import (
 
 // carried lists headers that belong to HTTP itself, or that the document describes elsewhere.
 var carried = []string{
-	"Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "Ratelimit", "Ratelimit-Policy",
+	"Connection", "Content-Length", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Transfer-Encoding",
+	"Ratelimit", "Ratelimit-Policy",
 }
 
 // checkAnswer returns an error for a part of an answer that the document does not have.

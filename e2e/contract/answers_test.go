@@ -275,6 +275,7 @@ func (s *stage) elsewhere() {
 	s.t.Helper()
 	c := s.play(stocked)
 	s.send("", "GET", "/nothing", "").is(401)
+	s.send("", "POST", "/nothing", "", contract.Value{Name: "Origin", Text: "https://elsewhere.example"}).is(403)
 	s.send("admin", "GET", "/nothing", "").is(404)
 	s.send("admin", "PUT", "/admin/templates", "").is(405)
 	c.wait.Store(true)

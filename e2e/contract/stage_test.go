@@ -141,7 +141,8 @@ func (s *stage) play(what setting) *scene {
 		Events:    svc.EventConfig{Keep: what != empty},
 		Banks:     maker{},
 	}))
-	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Limit: func(*http.Request, svc.Principal) time.Duration {
+	nobody := func(*http.Request) (svc.Principal, error) { return svc.Principal{}, svc.ErrUnauthenticated }
+	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Principal: nobody, Limit: func(*http.Request, svc.Principal) time.Duration {
 		if c.wait.Load() {
 			return 1500 * time.Millisecond
 		}

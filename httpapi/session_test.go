@@ -1,0 +1,331 @@
+package httpapi_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/matryer/is"
+)
+
+// cookies is the host's way to find the session of a request: the cookie "session" has what a bearer
+// has elsewhere, behind a long secret.
+type cookies struct {
+	asked  atomic.Int64 // how many answers there were
+	closed atomic.Bool  // all sessions have ended
+	others atomic.Bool  // all sessions are of another user
+	fail   func(cookie string) (svc.Principal, error)
+}
+
+// secretly makes the value of a cookie, whose length makes it a secret.
+func secretly(session string) string { return "s%3A0123456789abcdef." + session }
+
+func (c *cookies) principal(r *http.Request) (svc.Principal, error) {
+	defer c.asked.Add(1)
+	cookie, err := r.Cookie("session")
+	if err != nil || c.closed.Load() {
+		return svc.Principal{}, fmt.Errorf("no cookie: %w", svc.ErrUnauthenticated)
+	}
+	if c.fail != nil {
+		return c.fail(cookie.Value)
+	}
+	_, session, _ := strings.Cut(cookie.Value, ".")
+	if c.others.Load() {
+		session = "session-of-writer"
+	}
+	return sessions(r.Context(), session)
+}
+
+// newCookieSite is a site whose host has sessions in cookies.
+func newCookieSite(t *testing.T, changes ...func(*setup)) (*site, *cookies) {
+	t.Helper()
+	c := &cookies{}
+	s := newSite(t, append([]func(*setup){func(u *setup) { u.Principal = c.principal }}, changes...)...)
+	s.keepSecret("0123456789abcdef")
+	return s, c
+}
+
+// cookie adds a session to a request.
+func cookie(session string) func(*http.Request) {
+	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session", Value: secretly(session)}) }
+}
+
+// withHeaders adds a session and headers, which are given as lines.
+func withHeaders(session string, lines ...string) func(*http.Request) {
+	return func(r *http.Request) {
+		cookie(session)(r)
+		for _, line := range lines {
+			if name, value, is := strings.Cut(line, ": "); is {
+				r.Header.Set(name, value)
+			}
+		}
+	}
+}
+
+func TestSessions(t *testing.T) {
+	is := is.New(t)
+	s, c := newCookieSite(t)
+	nobody := s.as("")
+	a := nobody.sendWith("GET", "/me", "", cookie("session-of-alice")).is(200)
+	is.Equal(a.text("id"), "alice")
+	is.Equal(a.header.Get("Cross-Origin-Resource-Policy"), "same-origin")
+	is.Equal(a.header.Get("Cache-Control"), "no-store")
+	nobody.sendWith("GET", "/admin/templates", "", cookie("session-of-alice")).is(403)
+	nobody.sendWith("GET", "/admin/templates", "", cookie("session-of-alice+template:admin")).is(200)
+	nobody.sendWith("GET", "/admin/templates", "", cookie("session-of-barred+template:admin")).is(403)
+	nobody.sendWith("GET", "/me/resolve?bank=support", "", cookie("session-of-robot+sa")).is(200)
+	nobody.sendWith("POST", "/admin/templates", create, cookie("session-of-admin")).is(200)
+	template := nobody.sendWith("GET", "/admin/templates/made", "", cookie("session-of-admin")).is(200)
+	is.Equal(template.header.Get("Cache-Control"), "private, no-cache") // a shared cache keeps none
+	nobody.sendWith("GET", "/nothing", "", cookie("session-of-plain")).is(404)
+
+	asked := c.asked.Load()
+	nobody.get("/openapi.json").is(200)
+	is.Equal(c.asked.Load(), asked)
+}
+
+// Nobody, wrong and inactive: one answer, as to a request without a credential.
+func TestNoSession(t *testing.T) {
+	is := is.New(t)
+	s, _ := newCookieSite(t)
+	want := s.as("nonsense").get("/me").is(401)
+	for _, change := range []func(*http.Request){
+		nil, cookie("nonsense"), cookie("session-of-ghost"), cookie("session-of-ghost+template:admin"), cookie("session-of-asleep+sa"),
+		func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session"}) },
+	} {
+		for _, target := range []string{"/me", "/nothing", "//me", "/admin/templates"} {
+			a := s.as("").sendWith("GET", target, "", change).fails(401, "unauthenticated")
+			is.Equal(string(a.body), string(want.body))
+			is.Equal(a.header.Get("WWW-Authenticate"), noToken)
+		}
+	}
+}
+
+// A request with a credential is that of the credential alone: neither does a session save a wrong
+// one, nor does it take the place of a good one.
+func TestBearerGoesBeforeTheSession(t *testing.T) {
+	s, c := newCookieSite(t)
+	for _, authorization := range []string{
+		"Bearer nonsense", "Bearer", "", "Basic YWxpY2U6YQ==", "Bearer svcu_x", s.key("alice"), "Bearer " + s.key("ghost"),
+	} {
+		a := s.as("").sendWith("GET", "/me", "", func(r *http.Request) {
+			cookie("session-of-admin")(r)
+			r.Header["Authorization"] = []string{authorization}
+		}).fails(401, "unauthenticated")
+		if a.header.Get("WWW-Authenticate") != badToken {
+			t.Errorf("%q: %v", authorization, a.header)
+		}
+	}
+	key := s.key("alice")
+	foreign := []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
+	a := s.as(key).sendWith("GET", "/me", "", withHeaders("session-of-admin", foreign...)).is(200)
+	if a.text("id") != "alice" || a.header.Get("Cross-Origin-Resource-Policy") != "" {
+		t.Errorf("%s %v", a.body, a.header)
+	}
+	s.as(key).sendWith("POST", "/me/api-keys", `{}`, withHeaders("session-of-admin", foreign...)).is(201) // from anywhere
+	if asked := c.asked.Load(); asked > 0 {
+		t.Errorf("the host was asked %d times", asked)
+	}
+}
+
+// The headers with which browsers send a request that can change something, and whether it is let in.
+var origins = map[string]struct {
+	in    bool
+	lines []string
+}{
+	"own fetch":                   {true, []string{"Origin: {own}", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"}},
+	"typed by the user":           {true, []string{"Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}},
+	"own fetch, old browser":      {true, []string{"Origin: {own}"}},
+	"no browser":                  {true, nil},
+	"cross-site fetch":            {false, []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"}},
+	"cross-site no-cors fetch":    {false, []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: empty"}},
+	"cross-site form":             {false, []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}},
+	"form without an origin":      {false, []string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}},
+	"sibling subdomain":           {false, []string{"Origin: http://www.{host}", "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"}},
+	"sandboxed frame":             {false, []string{"Origin: null", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"}},
+	"old browser":                 {false, []string{"Origin: https://evil.example"}},
+	"old browser, no origin":      {false, []string{"Origin: null"}},
+	"old browser, another port":   {false, []string{"Origin: http://127.0.0.1:1"}},
+	"old browser, like its host":  {false, []string{"Origin: http://{host}.evil.example"}},
+	"old browser, sibling":        {false, []string{"Origin: http://www.{host}"}},
+	"says what no browser says":   {false, []string{"Origin: {own}", "Sec-Fetch-Site: cross-origin"}},
+	"own origin, but not by site": {false, []string{"Origin: {own}", "Sec-Fetch-Site: cross-site"}},
+}
+
+// originOf returns the lines as they are for a server.
+func originOf(s *site, lines []string) []string {
+	host := s.server.Listener.Addr().String()
+	return strings.Split(strings.NewReplacer("{own}", "http://"+host, "{host}", host).Replace(strings.Join(lines, "\n")), "\n")
+}
+
+func TestCrossOrigin(t *testing.T) {
+	s, c := newCookieSite(t)
+	for name, o := range origins {
+		change := withHeaders("session-of-alice", originOf(s, o.lines)...)
+		nobody := withHeaders("nonsense", originOf(s, o.lines)...)
+		for _, target := range []string{"/me/api-keys", "/nothing", "/me"} {
+			for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "BREW", "get"} {
+				asked := c.asked.Load()
+				a := s.as("").sendWith(method, target, "", change)
+				if refused := a.status == 403; refused == o.in {
+					t.Errorf("%s: %s: %d %s", name, a.request, a.status, a.body)
+				} else if !o.in {
+					a.fails(403, "cross_origin")
+					s.as("").sendWith(method, target, "", nobody).fails(403, "cross_origin") // before 401
+					if c.asked.Load() > asked || a.header.Get("Access-Control-Allow-Origin") != "" {
+						t.Errorf("%s: %s cost something: %v", name, a.request, a.header)
+					}
+				}
+			}
+		}
+		s.as("").sendWith("GET", "/me", "", change).is(200) // which no page of another origin can read
+		if a := s.as("").sendWith("OPTIONS", "/me", "", change).is(405); a.header.Get("Access-Control-Allow-Methods") != "" {
+			t.Errorf("%s: %v", name, a.header)
+		}
+	}
+}
+
+func TestTrustedOrigins(t *testing.T) {
+	protection := http.NewCrossOriginProtection()
+	if err := protection.AddTrustedOrigin("https://admin.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
+	for origin, status := range map[string]int{"https://admin.example.com": 201, "https://example.com": 403, "http://admin.example.com": 403, "null": 403} {
+		for _, lines := range [][]string{{"Origin: " + origin}, {"Origin: " + origin, "Sec-Fetch-Site: same-site"}, {"Origin: " + origin, "Sec-Fetch-Site: cross-site"}} {
+			a := s.as("").sendWith("POST", "/me/api-keys", "", withHeaders("session-of-alice", lines...)).is(status)
+			if a.header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%v", a.header)
+			}
+		}
+	}
+}
+
+// What the host returns is judged as what its Authenticator returns, and its errors show no cookie.
+func TestSessionsOfAFaultyHost(t *testing.T) {
+	s, c := newCookieSite(t)
+	key := s.key("alice")
+	for name, f := range map[string]struct {
+		status int
+		code   string
+		logged string
+		fail   func(cookie string) (svc.Principal, error)
+	}{
+		"the host itself": {500, "internal", "of kind", func(string) (svc.Principal, error) { return svc.Host, nil }},
+		"unmapped":        {500, "internal", "of kind", func(string) (svc.Principal, error) { return svc.Unmapped, nil }},
+		"no principal":    {500, "internal", "of kind", func(string) (svc.Principal, error) { return svc.Principal{}, nil }},
+		"an odd id":       {500, "internal", "whose id", func(string) (svc.Principal, error) { return svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil }},
+		"odd actions": {500, "internal", "templates*", func(string) (svc.Principal, error) {
+			return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"templates*"}}, nil
+		}},
+		"a key": {500, "internal", "API key", func(string) (svc.Principal, error) { return s.service.Authenticate(t.Context(), key) }},
+		"down": {503, "unavailable", "is gone", func(cookie string) (svc.Principal, error) {
+			return svc.Principal{}, fmt.Errorf("the database of sessions is gone, looking for %s", cookie)
+		}},
+		"down, decoded": {503, "unavailable", "is gone", func(cookie string) (svc.Principal, error) {
+			plain, err := url.PathUnescape(cookie)
+			return svc.Principal{}, errors.Join(err, fmt.Errorf("the database of sessions is gone, looking for %q", plain))
+		}},
+		"an error of svc": {503, "unavailable", "inside", func(cookie string) (svc.Principal, error) {
+			return svc.Principal{}, &svc.Error{Code: svc.CodeForbidden, Message: cookie, Err: errors.New("inside")}
+		}},
+		"a panic": {500, "internal", "panic: oops", func(cookie string) (svc.Principal, error) { panic("oops " + cookie) }},
+		"refused": {401, "unauthenticated", "", func(cookie string) (svc.Principal, error) {
+			return svc.Principal{}, &svc.Error{Code: svc.CodeUnauthenticated, Message: cookie}
+		}},
+	} {
+		was := len(s.log.String())
+		c.fail = f.fail
+		a := s.as("").sendWith("GET", "/me", "", cookie("session-of-alice")).fails(f.status, f.code)
+		log := s.log.String()[was:]
+		if !strings.Contains(log, f.logged) || strings.Contains(log+string(a.body), "0123456789") {
+			t.Errorf("%s: %s\nlogged %s", name, a.body, log)
+		}
+	}
+}
+
+// A session that ends, or becomes another one, while the body of its request arrives does nothing.
+func TestSessionsThatEndMeanwhile(t *testing.T) {
+	is := is.New(t)
+	s, c := newCookieSite(t)
+	send := func(change func()) int {
+		body, rest := io.Pipe()
+		asked := c.asked.Load()
+		go func() {
+			_, _ = io.WriteString(rest, create[:10])
+			for began := time.Now(); c.asked.Load() == asked && time.Since(began) < patience; time.Sleep(time.Millisecond) {
+			}
+			change()
+			_, _ = io.WriteString(rest, create[10:])
+			_ = rest.Close()
+		}()
+		return s.as("").sendWith("POST", "/admin/templates", "", func(r *http.Request) {
+			cookie("session-of-admin")(r)
+			r.Header.Set("Content-Type", "application/json")
+			r.Body, r.ContentLength = body, -1
+		}).status
+	}
+	is.Equal(send(func() { c.closed.Store(true) }), 401)
+	c.closed.Store(false)
+	is.Equal(send(func() { c.others.Store(true) }), 401)
+	c.others.Store(false)
+	is.Equal(send(func() {
+		_, err := s.service.Users.Patch(t.Context(), svc.Host, "admin", svc.UserPatch{Inactive: new(true)})
+		is.NoErr(err)
+	}), 401)
+	_, err := s.service.Users.Patch(t.Context(), svc.Host, "admin", svc.UserPatch{Inactive: new(false)})
+	is.NoErr(err)
+	s.admin().get("/admin/templates/made").is(404)
+	is.Equal(send(func() {}), 200)
+}
+
+// The host's own routes behind Protect are as well guarded as the interface.
+func TestProtectWithSessions(t *testing.T) {
+	is := is.New(t)
+	s, c := newCookieSite(t)
+	limited := false
+	api := httpapi.New(s.service, httpapi.Options{Principal: c.principal, Limit: func(_ *http.Request, by svc.Principal) time.Duration {
+		if limited = by.ID == "alice"; limited {
+			return time.Second
+		}
+		return 0
+	}})
+	reached := 0
+	protected := api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by, _ := httpapi.PrincipalFrom(r.Context())
+		reached++
+		_, _ = io.WriteString(w, by.ID)
+	}))
+	ask := func(method string, change func(*http.Request)) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, "http://example.com/of/the/host", nil)
+		change(r)
+		protected.ServeHTTP(w, r)
+		return w
+	}
+	w := ask("POST", cookie("session-of-plain"))
+	is.Equal(w.Body.String(), "plain")
+	is.Equal(w.Header().Get("Cache-Control")+w.Header().Get("Cross-Origin-Resource-Policy"), "") // the answer is the host's
+	is.Equal(ask("POST", withHeaders("session-of-plain", "Origin: http://example.com")).Code, 200)
+	is.Equal(ask("GET", withHeaders("session-of-plain", "Origin: https://evil.example")).Code, 200)
+	is.Equal(reached, 3)
+
+	w = ask("POST", withHeaders("session-of-plain", "Origin: https://evil.example"))
+	is.Equal(w.Code, 403)
+	is.Equal(w.Header().Get("Content-Type"), "application/problem+json")
+	is.True(strings.Contains(w.Body.String(), `"code":"cross_origin"`))
+	is.Equal(ask("POST", cookie("session-of-ghost")).Code, 401)
+	is.Equal(ask("POST", func(*http.Request) {}).Code, 401)
+	is.Equal(ask("POST", cookie("session-of-alice")).Code, 429)
+	is.True(limited)
+	is.Equal(ask("POST", withHeaders("session-of-plain", "Authorization: Bearer nonsense")).Code, 401)
+	is.Equal(reached, 3)
+}
