@@ -3,6 +3,7 @@ module github.com/extsvc/svc/examples
 go 1.26.0
 
 require (
+	github.com/alexedwards/scs/v2 v2.9.0
 	github.com/extsvc/svc v0.0.0
 	github.com/extsvc/svc/store/postgres v0.0.0
 	github.com/extsvc/svc/store/sqlite v0.0.0

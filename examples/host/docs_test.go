@@ -1,4 +1,4 @@
-package host_test
+package main_test
 
 import (
 	"context"
