@@ -22,10 +22,8 @@ type document struct {
 	Paths      map[string]map[string]operation
 	Elsewhere  operation `json:"x-elsewhere"`
 	Components struct {
-		Responses map[string]struct {
-			Content map[string]struct{ Examples map[string]any }
-		}
-		Schemas map[string]struct {
+		Responses map[string]response
+		Schemas   map[string]struct {
 			Required             []string
 			Properties           map[string]any
 			AdditionalProperties any
@@ -35,12 +33,18 @@ type document struct {
 
 type operation struct {
 	OperationID string
+	Description string
+	Actions     []string `json:"x-actions"`
 	Parameters  []struct {
 		Ref string `json:"$ref"`
 	}
-	Responses map[string]struct {
-		Ref string `json:"$ref"`
-	}
+	Responses map[string]response
+}
+
+// response is one, or a reference to one.
+type response struct {
+	Ref     string `json:"$ref"`
+	Content map[string]struct{ Examples map[string]any }
 }
 
 // plain leaves out of a name whose things they are: most handlers serve those of all and of the caller.
@@ -85,6 +89,19 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 	}
 }
 
+// Pages made from the document do not show extensions.
+func TestOpenAPIDescribesActions(t *testing.T) {
+	for path, methods := range readDocument(t).Paths {
+		for method, operation := range methods {
+			for _, action := range operation.Actions {
+				if operation.OperationID != "writeAccess" && !strings.Contains(operation.Description, "`"+action+"`") {
+					t.Errorf("%s %s: the description does not name %s", method, path, action)
+				}
+			}
+		}
+	}
+}
+
 func TestOpenAPIHasAllCodes(t *testing.T) {
 	d, promised := readDocument(t), map[string]string{} // code to status
 	all := []operation{d.Elsewhere}
@@ -93,8 +110,10 @@ func TestOpenAPIHasAllCodes(t *testing.T) {
 	}
 	for _, o := range all {
 		for status, answer := range o.Responses {
-			response := d.Components.Responses[filepath.Base(answer.Ref)]
-			for code := range response.Content["application/problem+json"].Examples {
+			if answer.Ref != "" {
+				answer = d.Components.Responses[filepath.Base(answer.Ref)]
+			}
+			for code := range answer.Content["application/problem+json"].Examples {
 				promised[code] = status
 			}
 		}

@@ -17,7 +17,9 @@ import (
 func halves(t *testing.T) map[httpapi.Route][2]string {
 	t.Helper()
 	var d struct {
-		Paths map[string]map[string]struct{ Security []struct{ Bearer []string } }
+		Paths map[string]map[string]struct {
+			Actions []string `json:"x-actions"`
+		}
 	}
 	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
 		t.Fatal(err)
@@ -28,7 +30,7 @@ func halves(t *testing.T) map[httpapi.Route][2]string {
 		if other, shared := d.Paths["/admin"+path]; is && shared && path != "/api-keys" { // of all holders, and of the caller
 			method := strings.ToLower(route.Method)
 			both[httpapi.Route{Method: route.Method, Path: path}] =
-				[2]string{other[method].Security[0].Bearer[0], d.Paths[route.Path][method].Security[0].Bearer[0]}
+				[2]string{other[method].Actions[0], d.Paths[route.Path][method].Actions[0]}
 		}
 	}
 	if len(both) != 18 {

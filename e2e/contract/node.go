@@ -88,15 +88,18 @@ func decode(data []byte) (any, error) {
 }
 
 // scalars returns the values that a text in a parameter or header can mean. Numbers are integers
-// only.
+// only, and may have leading zeros. A boolean is true or 1, false or 0, in any case.
 func scalars(text string) []any {
 	all := []any{text}
 	value, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && strconv.FormatInt(value, 10) == text {
-		all = append(all, json.Number(text))
+	if err == nil && !strings.HasPrefix(text, "+") {
+		all = append(all, json.Number(strconv.FormatInt(value, 10)))
 	}
-	if text == "true" || text == "false" {
-		all = append(all, text == "true")
+	switch strings.ToLower(text) {
+	case "true", "1":
+		all = append(all, true)
+	case "false", "0":
+		all = append(all, false)
 	}
 	return all
 }

@@ -68,6 +68,9 @@ func (c *Contract) checkParameter(parameter node, values url.Values, header http
 		}
 		return nil
 	case 1:
+		if given[0] == "" && parameter.get("allowEmptyValue").is(true) {
+			return nil
+		}
 		if err := c.schemas.checkText(parameter.get("schema"), given[0]); err != nil {
 			return fmt.Errorf("%s %.200q: %w", name, given[0], err)
 		}
