@@ -44,3 +44,6 @@ func KeptPages() (bytes int) {
 
 // SetClock replaces the clock by which a Handler counts requests. Call it before the first request.
 func (h *Handler) SetClock(clock func() time.Duration) { h.clock = clock }
+
+// Version is the version that the documents name.
+var Version = version

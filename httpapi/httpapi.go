@@ -4,9 +4,9 @@
 //	log.Fatal(http.ListenAndServe(addr, api.Ahead(mux)))
 //
 // The Handler authenticates every request by its bearer first, even before it looks up the path.
-// With [Options].Principal, a session of the host stands for a bearer. Only the OpenAPI document,
-// openapi.json, needs neither. Answers are JSON. Every failure is application/problem+json
-// (RFC 9457) with a stable code.
+// With [Options].Principal, a session of the host stands for a bearer. Only the OpenAPI
+// documents, openapi.json and openapi-3.0.json, need neither. Answers are JSON. Every failure is
+// application/problem+json (RFC 9457) with a stable code.
 package httpapi
 
 import (
@@ -74,19 +74,19 @@ type Options struct {
 	// GET, HEAD or OPTIONS, before it calls Principal. Add origins to trust here. Nil: only the
 	// origin of the request itself. Without Principal it is not used.
 	CrossOrigin *http.CrossOriginProtection
-	// PublicURL is the address of the interface in the OpenAPI document: a URL such as
+	// PublicURL is the address of the interface in the OpenAPI documents: a URL such as
 	// "https://api.example.com/memory", or a path. Set it when a proxy changes the path. "": the
 	// path of the request for the document.
 	PublicURL string
 	// Observer gets an Observation of every request that was answered or cut off, and of every
 	// request that [Handler.Protect] refuses. Nil: no observations, at no cost.
 	Observer Observer
-	// HideOpenAPI removes the OpenAPI document. Without it, anybody can read the document at
-	// openapi.json under the prefix, without a bearer.
+	// HideOpenAPI removes the OpenAPI documents. Without it, anybody can read them at openapi.json
+	// and openapi-3.0.json under the prefix, without a bearer.
 	HideOpenAPI bool
 	// HideAccess removes the administration of access: users, groups, policies, service accounts
 	// and the policies of banks, /me, /me/service-accounts, and POST /banks. Their paths answer 404,
-	// and the OpenAPI document leaves them out. Set it when the host owns identity. The methods of
+	// and the OpenAPI documents leave them out. Set it when the host owns identity. The methods of
 	// the Service still work.
 	HideAccess bool
 }
@@ -189,9 +189,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
 	path := h.relative(r)
-	document := !h.options.HideOpenAPI && path == openAPIPath
+	_, document := documents[path]
+	document = document && !h.options.HideOpenAPI
 	if document && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		h.sendOpenAPI(a, r)
+		h.sendOpenAPI(a, r, path)
 		return nil
 	}
 	if h.bySession(r) { // no page of another origin may embed the answer

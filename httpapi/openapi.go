@@ -8,18 +8,52 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// openAPIPath is the path of the document after the prefix. It is not in the list of routes,
-// because it needs no bearer.
-const openAPIPath = "/openapi.json"
+// The paths of the documents after the prefix. They are not in the list of routes, because they need
+// no bearer.
+const (
+	openAPIPath   = "/openapi.json"
+	openAPI30Path = "/openapi-3.0.json"
+)
 
 //go:embed openapi.json
 var openAPI []byte
+
+// development is the version in openapi.json, and of a module that has none.
+const development = "devel"
+
+// version returns the version of this module in a program. It is "devel" where the program was
+// built from a working copy, or does not know. The argument may be nil.
+func version(program *debug.BuildInfo) string {
+	if program == nil {
+		return development
+	}
+	for _, module := range append(program.Deps, &program.Main) {
+		if module.Path != "github.com/extsvc/svc" {
+			continue
+		}
+		if module.Replace != nil {
+			module = module.Replace
+		}
+		if module.Version != "" && module.Version != "(devel)" {
+			return module.Version
+		}
+	}
+	return development
+}
+
+// source returns openapi.json with the version of this module.
+func source() []byte {
+	program, _ := debug.ReadBuildInfo()
+	quoted, _ := json.Marshal(version(program)) // a string always encodes
+	return bytes.Replace(openAPI, []byte(`"`+development+`"`), quoted, 1)
+}
 
 // document is an OpenAPI document.
 type document struct {
@@ -41,22 +75,34 @@ func (d document) at(server string) []byte {
 	return slices.Concat(d.head, quoted, d.tail)
 }
 
-var (
-	wholeDocument = newDocument(openAPI)
-	// hiddenAccess is the document for Options.HideAccess.
-	hiddenAccess = sync.OnceValue(func() document { return newDocument(without(accessRoutes)) })
-)
+// documents has the documents of interfaces by their paths: with all routes, and without those that
+// Options.HideAccess removes. Each is made at its first use.
+var documents = map[string]struct{ whole, withoutAccess func() document }{
+	openAPIPath: {kept(source), kept(sourceWithoutAccess)},
+	openAPI30Path: {
+		kept(func() []byte { return in30(source()) }),
+		kept(func() []byte { return in30(sourceWithoutAccess()) }),
+	},
+}
+
+func kept(text func() []byte) func() document {
+	return sync.OnceValue(func() document { return newDocument(text()) })
+}
 
 // OpenAPI returns the OpenAPI 3.1 document of an interface at server: a URL, or only its path. The
-// caller may change the returned bytes. It has all endpoints, also those that Options hide.
-func OpenAPI(server string) []byte { return wholeDocument.at(server) }
+// caller may change the returned bytes. It has all endpoints, also those that Options hide. Its
+// info.version is the version of this module in the program, or "devel".
+func OpenAPI(server string) []byte { return documents[openAPIPath].whole().at(server) }
+
+// OpenAPI30 is OpenAPI for tools that do not read OpenAPI 3.1: its document is of OpenAPI 3.0. It
+// describes the same requests and answers, some of them less exactly.
+func OpenAPI30(server string) []byte { return documents[openAPI30Path].whole().at(server) }
+
+func sourceWithoutAccess() []byte { return without(accessRoutes) }
 
 // without returns the document without some endpoints, and without what only they use.
 func without(routes []route) []byte {
-	var all map[string]any
-	if err := json.Unmarshal(openAPI, &all); err != nil {
-		panic(err) // the document is part of the package
-	}
+	all := read(source())
 	paths := all["paths"].(map[string]any)
 	for _, r := range routes {
 		operations := paths[r.Path].(map[string]any)
@@ -71,6 +117,16 @@ func without(routes []route) []byte {
 	})
 	text, _ = encode(all) // it came from JSON
 	return text
+}
+
+// read reads a document and keeps its numbers as written.
+func read(text []byte) (all map[string]any) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&all); err != nil {
+		panic(err) // the document is part of the package
+	}
+	return all
 }
 
 // withoutUnused removes the components that nothing refers to, and returns the document.
@@ -93,15 +149,15 @@ func withoutUnused(all map[string]any) []byte {
 	}
 }
 
-// sendOpenAPI answers with the document as application/json. Browsers show that type and every tool
-// accepts it, unlike application/openapi+json.
-func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {
-	w.route = "GET " + h.prefix.text + openAPIPath
+// sendOpenAPI answers with the document at a path as application/json. Browsers show that type and
+// every tool accepts it, unlike application/openapi+json.
+func (h *Handler) sendOpenAPI(w *answer, r *http.Request, path string) {
+	w.route = "GET " + h.prefix.text + path
 	r.Pattern = w.route
-	server := h.server(r)
-	document := wholeDocument
+	server := h.server(r, path)
+	document := documents[path].whole()
 	if h.options.HideAccess {
-		document = hiddenAccess()
+		document = documents[path].withoutAccess()
 	}
 	sum := sha256.Sum256(append(document.sum[:], server...)) // all that the bytes depend on
 	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
@@ -121,12 +177,12 @@ func (h *Handler) sendOpenAPI(w *answer, r *http.Request) {
 
 // server returns the address of the interface for the document: Options.PublicURL, else the prefix
 // of the path that the client requested. The host may have cut that prefix off r.URL.
-func (h *Handler) server(r *http.Request) string {
+func (h *Handler) server(r *http.Request, path string) string {
 	if h.options.PublicURL != "" {
 		return h.options.PublicURL
 	}
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		if prefix, found := strings.CutSuffix(asked.EscapedPath(), openAPIPath); found {
+		if prefix, found := strings.CutSuffix(asked.EscapedPath(), path); found {
 			return prefix
 		}
 	}

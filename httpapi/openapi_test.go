@@ -5,12 +5,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
+	"runtime/debug"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/httpapi"
 )
+
+// documents are those that are served, by path.
+var documents = map[string]func(server string) []byte{"/openapi.json": httpapi.OpenAPI, "/openapi-3.0.json": httpapi.OpenAPI30}
 
 // serverOf is the URL of the one server of a document.
 func serverOf(t *testing.T, document []byte) string {
@@ -31,46 +36,52 @@ func TestOpenAPIIsServed(t *testing.T) {
 			if server == "" {
 				server = "/"
 			}
-			for _, bearer := range []string{"", "nonsense", s.key("alice")} {
-				a := s.as(bearer).get("/openapi.json?x=;").is(200)
-				is.Equal(serverOf(t, a.body), server)
-				is.True(bytes.Equal(a.body, httpapi.OpenAPI(s.prefix)))
-				is.Equal(a.header.Get("Cache-Control"), "no-cache")
-				head := s.as(bearer).sendWith("HEAD", "/openapi.json", "", nil).is(200)
-				for _, header := range []string{"ETag", "Content-Length", "Content-Type", "X-Content-Type-Options"} {
-					is.True(a.header.Get(header) != "")
-					is.Equal(head.header.Get(header), a.header.Get(header))
+			for path, document := range documents {
+				for _, bearer := range []string{"", "nonsense", s.key("alice")} {
+					a := s.as(bearer).get(path + "?x=;").is(200)
+					is.Equal(serverOf(t, a.body), server)
+					is.True(bytes.Equal(a.body, document(s.prefix)))
+					is.Equal(a.header.Get("Cache-Control"), "no-cache")
+					head := s.as(bearer).sendWith("HEAD", path, "", nil).is(200)
+					for _, header := range []string{"ETag", "Content-Length", "Content-Type", "X-Content-Type-Options"} {
+						is.True(a.header.Get(header) != "")
+						is.Equal(head.header.Get(header), a.header.Get(header))
+					}
 				}
 			}
 		})
 	}
 }
 
-// Nothing but reading that one path goes by without a bearer.
+// Nothing but reading these two paths goes by without a bearer.
 func TestOpenAPIIsTheOneException(t *testing.T) {
 	s := newSite(t)
 	for _, target := range []string{
 		"/openapi.json/", "//openapi.json", "/./openapi.json", "/OpenAPI.json", "/%6fpenapi.json", "/openapi.jso%6E", "/openapi.json%00",
-		"/x/openapi.json", "/openapi.json/../me/api-keys", "/openapi",
+		"/x/openapi.json", "/openapi.json/../me/api-keys", "/openapi", "/openapi-3.1.json", "/openapi-3.0.json/", "/openapi-3%2e0.json",
 	} {
 		s.as("").get(target).fails(401, "unauthenticated")
 		s.admin().get(target).fails(404, "not_found")
 	}
-	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"} {
-		s.as("").send(method, "/openapi.json", "").fails(401, "unauthenticated")
-		if a := s.admin().send(method, "/openapi.json", "").fails(405, "method_not_allowed"); a.header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("%s: Allow %q", a.request, a.header.Get("Allow"))
+	for path := range documents {
+		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"} {
+			s.as("").send(method, path, "").fails(401, "unauthenticated")
+			if a := s.admin().send(method, path, "").fails(405, "method_not_allowed"); a.header.Get("Allow") != "GET, HEAD" {
+				t.Errorf("%s: Allow %q", a.request, a.header.Get("Allow"))
+			}
 		}
 	}
 }
 
 func TestOpenAPIHidden(t *testing.T) {
 	s := newSite(t, func(u *setup) { u.HideOpenAPI = true })
-	for _, method := range []string{"GET", "POST"} {
-		s.as("").send(method, "/openapi.json", "").fails(401, "unauthenticated")
-		s.admin().send(method, "/openapi.json", "").fails(404, "not_found")
+	for path := range documents {
+		for _, method := range []string{"GET", "POST"} {
+			s.as("").send(method, path, "").fails(401, "unauthenticated")
+			s.admin().send(method, path, "").fails(404, "not_found")
+		}
+		s.as("").sendWith("HEAD", path, "", nil).is(401)
 	}
-	s.as("").sendWith("HEAD", "/openapi.json", "", nil).is(401)
 }
 
 // The server is where the request came by, however it got here, unless the host knows better.
@@ -90,6 +101,7 @@ func TestOpenAPIServer(t *testing.T) {
 	is.Equal(ask("/platform/memory/ext/svc/openapi.json", httpapi.Options{}, stripped), "/platform/memory/ext/svc")
 	is.Equal(ask("http://example.com/ext/svc/openapi.json?x", httpapi.Options{}, alone), "/ext/svc")
 	is.Equal(ask("/openapi.json", httpapi.Options{}, alone), "/")
+	is.Equal(ask("/platform/memory/openapi-3.0.json", httpapi.Options{}, stripped), "/platform/memory")
 	is.Equal(ask("/openapi.json", httpapi.Options{PublicURL: "https://api.example.com/memory/"}, alone), "https://api.example.com/memory")
 	is.Equal(ask("/ext/svc/openapi.json", httpapi.Options{PublicURL: `/a"b`}, alone), `/a"b`)
 	rewritten := func(h http.Handler) http.Handler {
@@ -107,7 +119,7 @@ func TestOpenAPIIsSentOnce(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", target, nil)
 		r.Header["If-None-Match"] = conditions
 		h.ServeHTTP(w, r)
-		is.Equal(r.Pattern, "GET /ext/svc/openapi.json") // for the access log
+		is.Equal(r.Pattern, "GET /ext/svc/"+path.Base(target)) // for the access log
 		return w
 	}
 	service := newSite(t).service
@@ -125,13 +137,39 @@ func TestOpenAPIIsSentOnce(t *testing.T) {
 		is.Equal(ask(h, "/ext/svc/openapi.json", conditions...).Code, 200)
 	}
 	is.Equal(ask(h, "/openapi.json", etag).Code, 200) // found elsewhere, it says something else
+	is.Equal(ask(h, "/ext/svc/openapi-3.0.json", etag).Code, 200)
+	other := ask(h, "/ext/svc/openapi-3.0.json").Header().Get("ETag")
+	is.Equal(ask(h, "/ext/svc/openapi-3.0.json", other).Code, 304)
+	hidden := httpapi.New(service, httpapi.Options{HideAccess: true})
+	is.Equal(ask(hidden, "/ext/svc/openapi.json", etag).Code, 200)
+	is.Equal(ask(hidden, "/ext/svc/openapi-3.0.json", other).Code, 200)
 }
 
 func TestOpenAPIFileIsTheDocument(t *testing.T) {
 	is := is.New(t)
 	file, err := os.ReadFile("openapi.json")
 	is.NoErr(err)
-	is.True(bytes.Equal(file, httpapi.OpenAPI(httpapi.DefaultPrefix)))
+	is.True(bytes.Equal(file, httpapi.OpenAPI(httpapi.DefaultPrefix))) // this program has no version
 	httpapi.OpenAPI("/x")[0] = 'x'
 	is.Equal(httpapi.OpenAPI("/x")[0], byte('{'))
+}
+
+func TestOpenAPIVersion(t *testing.T) {
+	is := is.New(t)
+	const ours, version = "github.com/extsvc/svc", "v1.2.3"
+	for _, program := range []*debug.BuildInfo{
+		nil, {}, {Main: debug.Module{Path: ours, Version: "(devel)"}}, {Main: debug.Module{Path: "example.com/host", Version: version}},
+		{Deps: []*debug.Module{{Path: ours, Version: version, Replace: &debug.Module{Path: "../svc"}}}},
+	} {
+		is.Equal(httpapi.Version(program), "devel")
+	}
+	for _, program := range []*debug.BuildInfo{
+		{Main: debug.Module{Path: ours, Version: version}}, {Deps: []*debug.Module{{Path: "a"}, {Path: ours, Version: version}}},
+		{Deps: []*debug.Module{{Path: ours, Version: "v0.0.0", Replace: &debug.Module{Path: "example.com/fork", Version: version}}}},
+	} {
+		is.Equal(httpapi.Version(program), version)
+	}
+	for _, document := range documents {
+		is.Equal(parse(t, document("/")).(map[string]any)["info"].(map[string]any)["version"], "devel")
+	}
 }

@@ -94,6 +94,7 @@ func TestGoodExchanges(t *testing.T) {
 		"the host's":  {Method: "GET", Target: "/", Status: 200, Body: []byte("x")},
 		"by net/http": {Method: "GET", Target: "/ext/svc/me/api-keys", RequestHeader: http.Header{"Expect": {"x"}}, Status: 417},
 		"itself":      {Method: "GET", Target: "/ext/svc/openapi.json", Status: 200},
+		"its other":   {Method: "GET", Target: "/ext/svc/openapi-3.0.json", Status: 200},
 		"not changed": tagged("GET", "", 304, "", `"a-b"`), "changed": tagged("GET", "", 200, template, `"x", W/"y"`, `"a-c"`),
 		"any": tagged("GET", "", 304, "", "*"), "as seen": tagged("PATCH", `{}`, 200, template, `"a-b"`),
 		"a page":      page("/me/api-keys?limit=7&cursor=WyJhIiwiYiJd", `<?cursor=WyJhIiwiYiJd&limit=7>; rel="next"`),
