@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -17,23 +18,24 @@ import (
 
 // snippet is Go that a page or a doc comment shows.
 type snippet struct {
-	at    string // "docs/hosting.md:22"
-	from  string // the file that the line above names; "": any
-	lines []string
+	at    string   // "docs/hosting.md:22"
+	from  string   // the file that the line above names; "": any
+	lines []string // without the indentation that all of them share
 }
 
-// code is every Go file of this repository by its path, each line without its indentation. go test and
-// go vet compile all of them.
+// code is every Go file of this repository by its path. go test and go vet compile all of them.
 type code map[string][]string
 
-// TestSnippetsCompile: all Go that the documentation shows stands, line by line, in a file that is compiled.
+// TestSnippetsCompile: all Go in pages is compiled. Either it stands, line by line, in the file that
+// the line above the block names, or in any file when none is named. Or it has a package clause and
+// builds alone. Only the indentation that all lines share may differ. Nothing may be left out.
 func TestSnippetsCompile(t *testing.T) {
 	files, pages := sources(t)
 	shown := 0
 	for name, text := range pages {
 		for _, s := range inPage(name, text) {
-			if shown++; !files.have(s) {
-				t.Errorf("%s: no Go file (%q) has these lines:\n%s", s.at, s.from, strings.Join(s.lines, "\n"))
+			if shown++; !files.compile(t, s) {
+				t.Errorf("%s: this is not compiled (named file: %q):\n%s", s.at, s.from, strings.Join(s.lines, "\n"))
 			}
 		}
 	}
@@ -55,31 +57,43 @@ func TestSnippetsCompile(t *testing.T) {
 
 // What does not stand in a file is found, however it is written down.
 func TestSnippetsThatDoNotCompile(t *testing.T) {
-	files := code{"a/a.go": plain("package a\n\nfunc f() {\n\tx := 1\n\t_ = x\n}\n"), "b.go": plain("package b\n\nvar y = 2\n")}
+	files := code{
+		"a/a.go": inLines("package a\n\nfunc f() {\n\tx := 1\n\t_ = x\n}\n"),
+		"b.go":   inLines("package b\n\nvar y = 2\n"),
+		"c.go":   inLines("package c\n\nfunc g() {\n\t// ...\n\tg()\n}\n"),
+	}
 	for page, good := range map[string]bool{
-		"```go\nx := 1\n_ = x\n```\n":                            true,
-		"```go\nfunc f() {\n    x := 1\n```\n":                   true,
-		"- a list:\n\n  ```go\n  x := 1\n  ```\n":                true,
-		"<!-- a/a.go -->\n```go\nx := 1\n```\n":                  true,
-		"```sh\nx := 3\n```\n":                                   true,
-		"```go\nx := 3\n```\n":                                   false,
-		"```go\nx := 1\n\n_ = x\n```\n":                          false,
-		"```go\nx := 1\nx := 1\n```\n":                           false,
-		"```go\nx :=\n```\n":                                     false,
-		"```go\nx := 1\n…\n_ = x\n```\n":                         false,
-		"```go\n```\n":                                           false,
-		"```golang\nx := 3\n```\n":                               false,
-		"```Go\nx := 3\n```\n":                                   false,
-		"~~~go\nx := 3\n~~~\n":                                   false,
-		"````go\nx := 3\n````\n":                                 false,
-		"``` go\nx := 3\n```\n":                                  false,
-		"```go\nx := 3\n":                                        false,
-		"  ```go\n  x := 3\n  ```\n":                             false,
-		"<!-- b.go -->\n```go\nx := 1\n```\n":                    false,
-		"<!-- none.go -->\n```go\nx := 1\n```\n":                 false,
-		"```sh\nls\n```\n<!-- a/a.go -->\n```go\nvar y = 2\n```": false,
+		"```go\nx := 1\n_ = x\n```\n":                             true,
+		"```go\nfunc f() {\n\tx := 1\n```\n":                      true,
+		"- a list:\n\n  ```go\n  x := 1\n  ```\n":                 true,
+		"- a list:\n\n  ```go\n  func f() {\n  \tx := 1\n  ```\n": true,
+		"```go\npackage p\n\nvar x = 3\n```\n":                    true,
+		"<!-- a/a.go -->\n```go\nx := 1\n```\n":                   true,
+		"```sh\nx := 3\n```\n":                                    true,
+		"```go\npackage p\n\nvar x int = \"3\"\n```\n":            false,
+		"```go\npackage p\n\nvar x = y\n```\n":                    false,
+		"<!-- b.go -->\n```go\npackage p\n\nvar x = 3\n```\n":     false,
+		"```go\n// ...\ng()\n```\n":                               false,
+		"```go\nfunc f() {\n    x := 1\n```\n":                    false,
+		"```go\nfunc f() {\nx := 1\n```\n":                        false,
+		"```go\nx := 3\n```\n":                                    false,
+		"```go\nx := 1\n\n_ = x\n```\n":                           false,
+		"```go\nx := 1\nx := 1\n```\n":                            false,
+		"```go\nx :=\n```\n":                                      false,
+		"```go\nx := 1\n…\n_ = x\n```\n":                          false,
+		"```go\n```\n":                                            false,
+		"```golang\nx := 3\n```\n":                                false,
+		"```Go\nx := 3\n```\n":                                    false,
+		"~~~go\nx := 3\n~~~\n":                                    false,
+		"````go\nx := 3\n````\n":                                  false,
+		"``` go\nx := 3\n```\n":                                   false,
+		"```go\nx := 3\n":                                         false,
+		"  ```go\n  x := 3\n  ```\n":                              false,
+		"<!-- b.go -->\n```go\nx := 1\n```\n":                     false,
+		"<!-- none.go -->\n```go\nx := 1\n```\n":                  false,
+		"```sh\nls\n```\n<!-- a/a.go -->\n```go\nvar y = 2\n```":  false,
 	} {
-		bad := slices.ContainsFunc(inPage("p.md", page), func(s snippet) bool { return !files.have(s) })
+		bad := slices.ContainsFunc(inPage("p.md", page), func(s snippet) bool { return !files.compile(t, s) })
 		if bad == good {
 			t.Errorf("good is %v of\n%s", good, page)
 		}
@@ -107,7 +121,7 @@ func sources(t *testing.T) (code, map[string]string) {
 		if path.Ext(name) == ".md" {
 			pages[name] = string(text)
 		} else {
-			files[name] = plain(string(text))
+			files[name] = inLines(string(text))
 		}
 		return err
 	})
@@ -117,13 +131,57 @@ func sources(t *testing.T) (code, map[string]string) {
 	return files, pages
 }
 
-// plain are the lines of a text without their indentation.
-func plain(text string) []string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSpace(line)
+// inLines returns the lines of a text.
+func inLines(text string) []string {
+	return strings.Split(strings.TrimRight(text, "\n"), "\n")
+}
+
+// flush are lines without the indentation that all of them share. Blank lines have none.
+func flush(indented []string) []string {
+	shared, found := "", false
+	for _, line := range indented {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+		if indent == line {
+			continue
+		}
+		if !found {
+			shared, found = indent, true
+		}
+		for !strings.HasPrefix(indent, shared) {
+			shared = shared[:len(shared)-1]
+		}
 	}
-	return lines
+	all := make([]string, len(indented))
+	for i, line := range indented {
+		all[i] = strings.TrimRight(strings.TrimPrefix(line, shared), " \t")
+	}
+	return all
+}
+
+// elision is a line that stands for others.
+var elision = regexp.MustCompile(`^[\s/*{}]*(\.\.\.|…)[\s/*{}]*$`)
+
+// compile reports whether a snippet of a page is whole and is compiled: here or in a file.
+func (c code) compile(t *testing.T, s snippet) bool {
+	if slices.ContainsFunc(s.lines, elision.MatchString) {
+		return false
+	}
+	isPackage := func(line string) bool { return strings.HasPrefix(line, "package ") }
+	return c.have(s) || s.from == "" && slices.ContainsFunc(s.lines, isPackage) && builds(t, s.lines)
+}
+
+// builds reports whether lines are a whole package. They may import what the examples import.
+func builds(t *testing.T, lines []string) bool {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "shown.go")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vet := exec.CommandContext(t.Context(), "go", "vet", file)
+	vet.Dir = "examples"
+	said, err := vet.CombinedOutput()
+	t.Logf("%s", said)
+	return err == nil
 }
 
 // have reports whether a snippet stands in the file that it names, or in any.
@@ -145,7 +203,7 @@ func holds(all, some []string) bool {
 		return false
 	}
 	for i := range len(all) - len(some) + 1 {
-		if slices.Equal(all[i:i+len(some)], some) {
+		if strings.HasSuffix(all[i], some[0]) && slices.Equal(flush(all[i:i+len(some)]), some) {
 			return true
 		}
 	}
@@ -159,23 +217,23 @@ var (
 
 // inPage are the blocks of Go in a page of Markdown, one that does not end as well.
 func inPage(name, text string) (all []snippet) {
-	lines := plain(text)
-	for i := 0; i < len(lines); i++ {
-		opened := fence.FindStringSubmatch(lines[i])
+	page := inLines(text)
+	for i := 0; i < len(page); i++ {
+		opened := fence.FindStringSubmatch(page[i])
 		if opened == nil {
 			continue
 		}
 		s := snippet{at: fmt.Sprintf("%s:%d", name, i+1)}
 		if i > 0 {
-			if file := named.FindStringSubmatch(lines[i-1]); file != nil {
+			if file := named.FindStringSubmatch(strings.TrimSpace(page[i-1])); file != nil {
 				s.from = file[1]
 			}
 		}
 		begin := i + 1
-		for i++; i < len(lines) && lines[i] != opened[1]; i++ {
+		for i++; i < len(page) && strings.TrimSpace(page[i]) != opened[1]; i++ {
 		}
 		if language := strings.ToLower(opened[2]); language == "go" || language == "golang" {
-			s.lines = lines[begin:min(i, len(lines))]
+			s.lines = flush(page[begin:min(i, len(page))])
 			all = append(all, s)
 		}
 	}
@@ -204,7 +262,7 @@ var isGo = regexp.MustCompile(`:=|\bfunc[ (]|\bsvc\.|^\s*(package|import|type|va
 func inComment(at, text string) (all []snippet) {
 	for _, block := range new(comment.Parser).Parse(text).Content {
 		if code, is := block.(*comment.Code); is && isGo.MatchString(code.Text) {
-			all = append(all, snippet{at: at, lines: plain(code.Text)})
+			all = append(all, snippet{at: at, lines: flush(inLines(code.Text))})
 		}
 	}
 	return all

@@ -2,8 +2,6 @@ package svctest_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -55,20 +53,4 @@ func TestLeaving(t *testing.T) {
 	for _, attachment := range rows.Attachments {
 		is.True(attachment.Principal.ID != "carol")
 	}
-}
-
-// TestLeavingSnippet: the function in docs/hosting.md is offboard.
-func TestLeavingSnippet(t *testing.T) {
-	is := is.New(t)
-	docs, err := os.ReadFile("../docs/hosting.md")
-	is.NoErr(err)
-	code, err := os.ReadFile("offboard_test.go")
-	is.NoErr(err)
-	_, section, found := strings.Cut(string(docs), "## When somebody leaves\n")
-	is.True(found)
-	_, snippet, found := strings.Cut(section, "```go\n")
-	is.True(found)
-	snippet, _, _ = strings.Cut(snippet, "```\n")
-	is.True(strings.HasPrefix(snippet, "// offboard ends"))
-	is.True(strings.Contains(string(code), "\n"+strings.ReplaceAll(snippet, "    ", "\t")+"\n"))
 }

@@ -2,14 +2,11 @@ package svctest_test
 
 import (
 	"net/http"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/svctest"
-	"github.com/matryer/is"
 )
 
 // recall is a route of a host.
@@ -42,20 +39,4 @@ func TestRecall(t *testing.T) {
 	if status, answer := server.Alice.Do("POST", "/recall?bank=support", ""); status != http.StatusOK {
 		t.Errorf("alice, as one of the staff: %d %s", status, answer)
 	}
-}
-
-// TestHostingSnippet: the test in docs/hosting.md is TestRecall.
-func TestHostingSnippet(t *testing.T) {
-	is := is.New(t)
-	docs, err := os.ReadFile("../docs/hosting.md")
-	is.NoErr(err)
-	code, err := os.ReadFile("recall_test.go")
-	is.NoErr(err)
-	_, section, found := strings.Cut(string(docs), "## Testing your host\n")
-	is.True(found)
-	_, snippet, found := strings.Cut(section, "```go\n")
-	is.True(found)
-	snippet, _, _ = strings.Cut(snippet, "```\n")
-	is.True(strings.HasPrefix(snippet, "func TestRecall("))
-	is.True(strings.Contains(string(code), "\n"+strings.ReplaceAll(snippet, "    ", "\t")+"\n"))
 }

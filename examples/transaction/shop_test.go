@@ -162,22 +162,3 @@ func program(t *testing.T, dir string, args ...string) (command *exec.Cmd, stdou
 	}
 	return command, stdout
 }
-
-// TestHostingSnippets: the functions in docs/hosting.md are those of the two shops.
-func TestHostingSnippets(t *testing.T) {
-	is := is.New(t)
-	docs, err := os.ReadFile("../../docs/hosting.md")
-	is.NoErr(err)
-	_, section, found := strings.Cut(string(docs), "## In your own transaction\n")
-	is.True(found)
-	for _, name := range []string{"shop.go", "pgxshop.go"} {
-		code, err := os.ReadFile(name)
-		is.NoErr(err)
-		_, function, found := strings.Cut(string(code), "// signUp adds")
-		is.True(found)
-		_, snippet, found := strings.Cut(section, "```go\n")
-		is.True(found)
-		snippet, section, _ = strings.Cut(snippet, "```\n")
-		is.Equal(strings.ReplaceAll(snippet, "    ", "\t"), "// signUp adds"+function)
-	}
-}
