@@ -269,28 +269,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-func ExampleClient_Catalog() {
-	server := httptest.NewServer(answer(`{"templates":[{"id":"chat","name":"Chat","manifest":{"version":"1"}},{"id":"bad"}]}`))
-	defer server.Close()
-	client, err := marketplace.New(marketplace.Config{AllowOrigins: []string{server.URL}})
-	if err != nil {
-		panic(err)
-	}
-	catalog, err := client.Catalog(context.Background(), svc.Upstream{URL: server.URL}, 0)
-	if err != nil {
-		panic(err)
-	}
-	for _, entry := range catalog.Entries {
-		fmt.Println(entry.ID, entry.Content.Name)
-	}
-	for _, problem := range catalog.Problems {
-		fmt.Println("entry", problem.Index, "is bad:", problem.Reason)
-	}
-	// Output:
-	// chat Chat
-	// entry 1 is bad: name is missing
-}
-
 // A source that got a token sends more than it announced. The client reads none of it: net/http
 // would log it.
 func TestTokenIsNotLoggedByHTTP(t *testing.T) {

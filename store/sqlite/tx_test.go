@@ -163,19 +163,19 @@ func TestErrorsLeaveTheTransactionUsable(t *testing.T) {
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(4)), sql.ErrTxDone)) // it ended with tx
 }
 
-// log collects events.
-type log struct {
+// eventLog collects events.
+type eventLog struct {
 	mu     sync.Mutex
 	events []svc.Event
 }
 
-func (l *log) add(_ context.Context, event svc.Event) {
+func (l *eventLog) add(_ context.Context, event svc.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, event)
 }
 
-func (l *log) targets() []string {
+func (l *eventLog) targets() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var ids []string
@@ -186,7 +186,7 @@ func (l *log) targets() []string {
 }
 
 // waitFor waits until the events have those targets.
-func (l *log) waitFor(t *testing.T, ids ...string) {
+func (l *eventLog) waitFor(t *testing.T, ids ...string) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !slices.Equal(l.targets(), ids); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -195,7 +195,7 @@ func (l *log) waitFor(t *testing.T, ids ...string) {
 	}
 }
 
-func newService(t *testing.T, store svc.Store, events *log) *svc.Service {
+func newService(t *testing.T, store svc.Store, events *eventLog) *svc.Service {
 	t.Helper()
 	service, err := svc.New(svc.Config{Store: store, OnEvent: events.add, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -211,7 +211,7 @@ func newService(t *testing.T, store svc.Store, events *log) *svc.Service {
 
 func TestServiceInTransactions(t *testing.T) {
 	is := is.New(t)
-	store, events := hosted(t), &log{}
+	store, events := hosted(t), &eventLog{}
 	service := newService(t, store, events)
 	holder := svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	issue := func(end func(*sql.Tx) error) svc.IssuedKey {
@@ -239,7 +239,7 @@ func TestServiceInTransactions(t *testing.T) {
 func TestEventsOutliveTheProcess(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
-	store, before := open(t, path), &log{}
+	store, before := open(t, path), &eventLog{}
 	service := newService(t, store, before)
 	is.NoErr(service.Close())
 	tx, inside := begin(t, store)
@@ -247,7 +247,7 @@ func TestEventsOutliveTheProcess(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(tx.Commit())
 
-	after := &log{}
+	after := &eventLog{}
 	again := open(t, path)
 	newService(t, again, after)
 	after.waitFor(t, issued.ID)

@@ -1,0 +1,116 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// A host puts the interface in front of its own mux. An issued key is a bearer.
+func Example() {
+	service, key := exampleService()
+	defer service.Close()
+	mux := http.NewServeMux() // the host's own routes
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "the host's own page")
+	})
+	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
+	server := httptest.NewServer(api.Ahead(mux))   // http.ListenAndServe in a program
+	defer server.Close()
+
+	fmt.Println(exampleGet(server.URL+"/", ""))
+	fmt.Println(exampleGet(server.URL+"/ext/svc/me", key))
+	fmt.Println(exampleGet(server.URL+"/ext/svc/nothing", key)[:3])
+	fmt.Println(exampleGet(server.URL+"/ext/svc/me", "wrong")[:3])
+	// Output:
+	// 200 the host's own page
+	// 200 {"id":"alice","display_name":"Alice","email":null,"is_active":true,"channels":[]}
+	// 404
+	// 401
+}
+
+// Protect authenticates requests to a route of the host. The route asks for the decision.
+func ExampleHandler_Protect() {
+	service, key := exampleService()
+	defer service.Close()
+	recall := func(w http.ResponseWriter, r *http.Request) {
+		who, _ := httpapi.PrincipalFrom(r.Context())
+		d, err := service.Decide(r.Context(), who, "bank:recall", r.FormValue("bank"), svc.Context{})
+		if err != nil { // never an allow
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		}
+		if !d.Allowed() {
+			http.Error(w, "forbidden", http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, "recalls")
+	}
+	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
+	mux.Handle("GET /recall", api.Protect(http.HandlerFunc(recall)))
+	server := httptest.NewServer(api.Ahead(mux))
+	defer server.Close()
+
+	fmt.Println(exampleGet(server.URL+"/recall?bank=notes", key))
+	fmt.Println(exampleGet(server.URL+"/recall?bank=payroll", key)[:3])
+	fmt.Println(exampleGet(server.URL+"/recall?bank=notes", "wrong")[:3])
+	// Output:
+	// 200 recalls
+	// 403
+	// 401
+}
+
+// exampleService returns a Service and the key of its one user, who may recall the bank "notes".
+func exampleService() (*svc.Service, svc.Secret) {
+	service, err := svc.New(svc.Config{
+		Store: memstore.New(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	bundle, err := svc.ParseBundle([]byte(`{
+		"users": [{"id": "alice", "display_name": "Alice"}],
+		"policies": [{"id": "notes", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:recall"], "banks": ["notes"]}]}}],
+		"attachments": [{"policy_id": "notes", "principal_type": "user", "principal_id": "alice"}]}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, alice := context.Background(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	if err := service.Access.Apply(ctx, svc.Host, bundle); err != nil {
+		log.Fatal(err)
+	}
+	issued, err := service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return service, issued.Key
+}
+
+// exampleGet returns the status and the body of the answer to a GET.
+func exampleGet(url string, bearer svc.Secret) string {
+	request, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+string(bearer))
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(body)))
+}
