@@ -82,3 +82,42 @@ func receiver(of ast.Expr) string {
 	}
 	return ""
 }
+
+// TestEveryNounHasAnExample: each noun of the Service has one of its methods, and each package that
+// hosts import has one of its own. Those of pgtest are the tests of package postgres.
+func TestEveryNounHasAnExample(t *testing.T) {
+	for _, dir := range imported {
+		found := examples(t, dir)
+		if len(found) == 0 && dir != "store/postgres/pgtest" {
+			t.Errorf("the package in %s has no example", dir)
+		}
+		for _, noun := range nouns {
+			isOfNoun := func(name string) bool { return strings.HasPrefix(name, "Example"+noun+"_") }
+			if dir == "." && !slices.ContainsFunc(found, isOfNoun) {
+				t.Errorf("%s has no example", noun)
+			}
+		}
+	}
+}
+
+// examples returns the names of the examples that go doc shows for the package in a directory.
+func examples(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			f, is := declaration.(*ast.FuncDecl)
+			if is && strings.HasPrefix(f.Name.Name, "Example") && strings.HasSuffix(file.Name.Name, "_test") {
+				all = append(all, f.Name.Name)
+			}
+		}
+	}
+	return all
+}
