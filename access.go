@@ -216,24 +216,22 @@ func (p Policy) Builtin() bool {
 	return own != nil && p.DisplayName == own.DisplayName && bytes.Equal(p.Document, own.Document)
 }
 
-// The entity tags of rows (RFC 9110, section 8.8.3), quotes included. Each is strong, follows from
-// the row alone and is the same in every process. Channels and members do not count.
-
-// ETag returns the entity tag of a user.
+// ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
+// tag that follows from the row alone, so it is the same in every process. Channels do not count.
 func (u User) ETag() string { return etagOf(u.ID, u.DisplayName, u.Email, u.Inactive) }
 
-// ETag returns the entity tag of a group.
+// ETag returns the entity tag of a group, as [User.ETag] does. Members do not count.
 func (g Group) ETag() string { return etagOf(g.ID, g.DisplayName) }
 
-// ETag returns the entity tag of a service account.
+// ETag returns the entity tag of a service account, as [User.ETag] does.
 func (a ServiceAccount) ETag() string {
 	return etagOf(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
 }
 
-// ETag returns the entity tag of a policy.
+// ETag returns the entity tag of a policy, as [User.ETag] does. The document counts byte by byte.
 func (p Policy) ETag() string { return etagOf(p.ID, p.DisplayName, string(p.Document)) }
 
-// ETag returns the entity tag of the policy of a bank.
+// ETag returns the entity tag of the policy of a bank, as [Policy.ETag] does.
 func (b BankPolicy) ETag() string { return etagOf(b.BankID, string(b.Document)) }
 
 func etagOf(body ...any) string {

@@ -16,7 +16,7 @@ import (
 // ServiceAccounts manages service accounts: those of all users ([Service.ServiceAccounts]), for
 // which the caller needs iam:service_accounts:manage, or the caller's own
 // ([Service.MyServiceAccounts]). A service account that calls for its own half acts for its owner,
-// with its own rights. The rules for callers are those of [Users].
+// with its own rights. The rules for callers and lists are those of [Users].
 type ServiceAccounts struct {
 	*directory
 	own bool
@@ -102,7 +102,7 @@ func (s *ServiceAccounts) Read(ctx context.Context, by Principal, id string) (Se
 
 // Create adds a service account. In the own half, OwnerUserID is the caller's owner and must be "".
 // The caller needs iam:service_accounts:manage, for its own iam:service_accounts:write, and all
-// that the service account may do.
+// that the service account may do. Event: [EventAccessWritten].
 //
 // Errors: CodeInvalid; CodeForbidden, in the own half also when the owner has no row; CodeExists;
 // CodeLimit (the owner has [MaxServiceAccounts]).
@@ -191,8 +191,9 @@ func (p ServiceAccountPatch) apply(a ServiceAccount) ServiceAccount {
 }
 
 // Delete removes a service account and revokes its keys. The actions are those of Create. The
-// caller needs every control-plane right of the account. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound, CodePrecondition.
+// caller needs every control-plane right of the account. With ifMatch, Delete removes only an
+// account with one of these ETags. Events: [EventAccessRemoved], and [EventAPIKeyRevoked] for each
+// key. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *ServiceAccounts) Delete(
 	ctx context.Context, by Principal, id string, ifMatch ...string,
 ) error {
@@ -219,8 +220,8 @@ func (s *Policies) Read(ctx context.Context, by Principal, id string) (Policy, e
 }
 
 // Create adds a policy. It gives nothing to anybody before it is attached or narrows something. The
-// caller needs iam:policies:write. The rules for callers are those of [Users]. Errors: CodeInvalid,
-// CodeForbidden, CodeExists.
+// caller needs iam:policies:write. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden,
+// CodeExists (also for the id of a built-in policy).
 func (s *Policies) Create(ctx context.Context, by Principal, policy Policy) (Policy, error) {
 	return createRow(ctx, s.directory, &policyRows, by, policy, nil)
 }
@@ -260,7 +261,8 @@ func builtinPolicy() *Error {
 	return &Error{Code: CodeBuiltin, Message: "a built-in policy cannot be changed: make another one"}
 }
 
-// Delete removes a policy that nothing uses. The caller needs iam:policies:write. Errors:
+// Delete removes a policy that nothing uses. The caller needs iam:policies:write. With ifMatch,
+// Delete removes only a policy with one of these ETags. Event: [EventAccessRemoved]. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeBuiltin, CodeInUse.
 func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	return deleteRow(ctx, s.directory, &policyRows, by, id, ifMatch, AccessNames{UsesOf: []string{id}},
@@ -422,7 +424,8 @@ func (s *Banks) SetPolicy(
 }
 
 // RemovePolicy removes the policy of a bank, which closes it to unmapped senders. The caller needs
-// iam:banks:write. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// iam:banks:write. With ifMatch, the policy must have one of these ETags. Event:
+// [EventAccessRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Banks) RemovePolicy(
 	ctx context.Context, by Principal, bank string, ifMatch ...string,
 ) error {
@@ -433,8 +436,9 @@ func (s *Banks) RemovePolicy(
 const ActionBankCreate = "bank:create"
 
 // Create makes a bank from a template of the server or of the caller. The caller needs bank:create
-// on that bank and template:list on bank "*". Errors: CodeNotFound (the host makes no banks, or
-// there is no such template), CodeInvalid, CodeForbidden, and those of the host's [BankMaker].
+// on that bank and template:list on bank "*". Create itself writes nothing and reports no event.
+// Errors: CodeNotFound (the host makes no banks, or there is no such template), CodeInvalid,
+// CodeForbidden, and those of the host's [BankMaker].
 func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (MadeBank, error) {
 	if s.maker == nil {
 		return MadeBank{}, notFound("this server makes no banks")

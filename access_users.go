@@ -13,9 +13,12 @@ import (
 // Each method judges the caller by the rows that hold in the transaction of its write. Nobody gives
 // anybody a right that the caller lacks, and nobody takes a control-plane right that the caller
 // lacks: see docs/access.md. [Host] may do everything.
+//
+// Lists are read in chunks, not in one snapshot, and are sorted byte by byte. The error, if any, is
+// the last thing yielded.
 type Users struct{ *directory }
 
-// Groups manages groups and their members. The rules for callers are those of [Users].
+// Groups manages groups and their members. The rules for callers and lists are those of [Users].
 type Groups struct{ *directory }
 
 // RowQuery asks for a part of a list of rows. The zero query asks for the whole list. For the next
@@ -38,8 +41,8 @@ type UserQuery struct {
 
 // UserPatch is a partial update: a nil field leaves the row's field unchanged. At least one is set.
 type UserPatch struct {
-	DisplayName *string // 1 to [MaxNameLength] characters
-	Email       *TextPatch
+	DisplayName *string    // 1 to [MaxNameLength] characters
+	Email       *TextPatch // at most [MaxNameLength] characters; a nil Value: none
 	Inactive    *bool
 }
 
@@ -49,11 +52,10 @@ type GroupQuery struct {
 	Member string // narrows the list to the groups of a user; "": all groups
 }
 
-// GroupPatch is a partial update. DisplayName is required.
+// GroupPatch is a partial update. DisplayName is required: 1 to [MaxNameLength] characters.
 type GroupPatch struct{ DisplayName *string }
 
-// List lists users by id, without their channels. The caller needs iam:users:read. It reads the
-// list in chunks, not in one snapshot. The error, if any, is the last thing yielded. Errors:
+// List lists users by id, without their channels. The caller needs iam:users:read. Errors:
 // CodeInvalid, CodeForbidden.
 func (s *Users) List(ctx context.Context, by Principal, q UserQuery) iter.Seq2[User, error] {
 	return listRows(ctx, s.directory, rowList[User]{

@@ -16,10 +16,10 @@ import (
 type APIKey struct {
 	ID          string // the 16 characters after the key's prefix
 	Holder      Identity
-	Prefix      string // the key's first characters, with its id: unique, not secret
-	Description *string
-	Hash        []byte // of kind, id and secret, under the pepper; nil: revoked
-	Pepper      string // the pepper's version; "": no pepper
+	Prefix      string  // the key's first characters, with its id: unique, not secret
+	Description *string // nil: none, which is not ""
+	Hash        []byte  // of kind, id and secret, under the pepper; nil: revoked
+	Pepper      string  // the pepper's version; "": no pepper
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // from this time the key is not accepted; zero: never expires
 	Disabled    bool      // true: the key is not accepted for now
@@ -53,6 +53,7 @@ type IssuedKey struct {
 // NewAPIKey is the request to issue a key. The zero NewAPIKey asks for a key without a description
 // that never expires and may do all that its holder may.
 type NewAPIKey struct {
+	// Description has at most [MaxDescriptionLength] characters. Nil: none.
 	Description *string
 	ExpiresAt   time.Time // stored to the microsecond; zero: never
 	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller needs iam:policies:read,

@@ -19,7 +19,8 @@ import (
 type Code string
 
 // The codes of every error that a [Service] method returns. A refusal wrote nothing, unless the
-// comment of the method says so.
+// comment of the method says so. Every method can return CodeUnavailable and CodeInternal, and
+// every method that writes can return CodeChanged: most comments leave these out.
 const (
 	// CodeInvalid: the request is wrong. Field says where.
 	CodeInvalid Code = "invalid_request"
@@ -32,7 +33,7 @@ const (
 	// CodeExists: the id or name is taken. Of several callers at once, one gets it.
 	CodeExists Code = "already_exists"
 	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
-	// [MaxPersonalSources] or [MaxPersonalTemplates].
+	// [MaxServiceAccounts], [MaxPersonalSources] or [MaxPersonalTemplates].
 	CodeLimit Code = "limit_reached"
 	// CodeInUse: the policy is attached, or narrows a service account or a key. Detach it first.
 	CodeInUse Code = "policy_in_use"

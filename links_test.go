@@ -124,8 +124,7 @@ var bracketed = regexp.MustCompile(`\[\*?(?:[A-Z]\w*|[a-z][\w/]*\.[A-Z]\w*)(?:\.
 // deadLinks returns the links of a comment that lead nowhere. A link to a field is one to godoc
 // only with its package in front.
 func (l library) deadLinks(of *godoc.Package, text string) (dead []string) {
-	var walk func(texts []comment.Text)
-	walk = func(texts []comment.Text) {
+	walk := func(texts []comment.Text) {
 		for _, text := range texts {
 			switch t := text.(type) {
 			case comment.Plain:

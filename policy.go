@@ -201,10 +201,12 @@ const (
 	TraceBankDefault TraceCode = policy.CodeBankDefault
 )
 
-// Policies answers questions about access: what a principal may do, which principals may do
-// something, and what a change would do. Its methods write nothing, report no event and may be
-// called concurrently. For a request that a host serves, call [Service.Decide] instead: it needs no
-// right and uses the cache.
+// Policies manages access policies and answers questions about access.
+//
+// Create, Patch, Delete, Attach and Detach write rows, by the rules of [Users]. The questions are
+// what a principal may do, which principals may do something, and what a change would do. They
+// write nothing and report no event. For a request that a host serves, call [Service.Decide]
+// instead: it needs no right and uses the cache.
 type Policies struct {
 	*base
 	*guard

@@ -143,8 +143,8 @@ func New(config Config) (*Service, error) {
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
-// [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeEdited], [CodePrecondition],
-// [CodeSourceMoved] or [CodeKeyReused].
+// [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse], [CodeBuiltin],
+// [CodeLastAdministrator], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithStore(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), log: s.log, clock: s.clock, inTransaction: true,

@@ -20,7 +20,8 @@ func (c *Policies) Read(ctx context.Context, id string) (svc.Policy, error) {
 	return call(ctx, c.conn, at("GET /policies/{policy_id}", id), policy)
 }
 
-// Create adds a policy and returns it. Errors: CodeInvalid, CodeForbidden, CodeExists, CodeBuiltin.
+// Create adds a policy and returns it. Errors: CodeInvalid, CodeForbidden, CodeExists (also for the
+// id of a built-in policy).
 func (c *Policies) Create(ctx context.Context, in svc.Policy) (svc.Policy, error) {
 	return call(ctx, c.conn, at("POST /policies").with(wire.CreatePolicy{
 		ID: in.ID, DisplayName: orAbsent(in.DisplayName), Document: in.Document,

@@ -141,7 +141,7 @@ func (c *Templates) Diff(ctx context.Context, id string) (svc.TemplateDiff, erro
 	})
 }
 
-// History lists the former versions of a template, newest first. It reads row by row, as Templates
+// History lists the former versions of a template, newest first. It reads row by row, as List
 // does. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (c *Templates) History(
 	ctx context.Context, id string,

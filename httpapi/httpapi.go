@@ -34,7 +34,7 @@ type Options struct {
 	// Prefix is the public path of the interface. "" means DefaultPrefix, "/" means no prefix. A
 	// segment in braces, as in "/t/{tenant}/ext/svc", matches any one segment.
 	Prefix string
-	// MaxBody limits the body of a request, in bytes; 0 means DefaultMaxBody.
+	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64
 	// Logger gets one record for each request that was answered or cut off, and for each request
 	// that [Handler.Protect] refuses. The record is "svc: request" at [slog.LevelInfo]. For a
