@@ -100,7 +100,7 @@ func TestEveryNounHasAnExample(t *testing.T) {
 	}
 }
 
-// examples returns the names of the examples that go doc shows for the package in a directory.
+// examples returns the names of the examples in the documentation of the package in a directory.
 func examples(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
