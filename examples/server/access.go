@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,14 +12,74 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// runAccess exports, applies or compares all rows of access, by the host itself. It creates no SQLite
-// file. It makes and checks no key, so it needs no keys file. Without a Logger, the Service logs
-// errors only, and does not warn about the missing pepper.
-func runAccess(ctx context.Context, o options, stdout io.Writer) (err error) {
-	if err := exists(o.db); err != nil {
+var exportCommand = subcommand{
+	name:  "export",
+	about: "print all rows of access as a bundle: users, groups, policies and the rest",
+	setup: func(_ *flag.FlagSet, c *call) action {
+		return func(ctx context.Context) error {
+			return c.withAccess(ctx, func(service *svc.Service) error {
+				return export(ctx, service, svc.Host.As("server export"), c.stdout)
+			})
+		}
+	},
+}
+
+var applyCommand = subcommand{
+	name:  "apply",
+	takes: "FILE",
+	about: "write the bundle in FILE, or nothing of it",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		prune := pruneFlag(flags)
+		return func(ctx context.Context) error {
+			return c.withAccess(ctx, func(service *svc.Service) error {
+				bundle, err := readBundle(c.operand)
+				if err != nil {
+					return err
+				}
+				by, how := svc.Host.As("server apply"), svc.BundleWrite{Prune: *prune}
+				return inFile(c.operand, service.Access.Write(ctx, by, bundle, how))
+			})
+		}
+	},
+}
+
+var diffCommand = subcommand{
+	name:  "diff",
+	takes: "FILE",
+	about: "print who would gain and lose which action where, and write nothing",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		prune := pruneFlag(flags)
+		asJSON := flags.Bool("json", false, "print one JSON object for each line of words")
+		return func(ctx context.Context) error {
+			return c.withAccess(ctx, func(service *svc.Service) error {
+				bundle, err := readBundle(c.operand)
+				if err != nil {
+					return err
+				}
+				by, how := svc.Host.As("server diff"), svc.BundleWrite{Prune: *prune}
+				diff, err := service.Access.Preview(ctx, by, bundle, how)
+				if err != nil {
+					return inFile(c.operand, err)
+				}
+				return printDiff(c.stdout, differences(diff), *asJSON)
+			})
+		}
+	},
+}
+
+func pruneFlag(flags *flag.FlagSet) *bool {
+	return flags.Bool("prune", false, "remove the rows that the bundle does not name. The keys of"+
+		" users and service accounts that go are revoked. Without this flag, they stay")
+}
+
+// withAccess calls do with a Service on the database. It creates no SQLite file. The Service makes
+// and checks no key, so it needs no keys file. Without a Logger it logs errors only, and does not
+// warn about the missing pepper.
+func (c *call) withAccess(ctx context.Context, do func(service *svc.Service) error) (err error) {
+	if err := exists(c.DB); err != nil {
 		return err
 	}
-	h, err := openStore(ctx, o.db)
+	h, err := openStore(ctx, c.DB)
 	if err != nil {
 		return err
 	}
@@ -27,23 +88,7 @@ func runAccess(ctx context.Context, o options, stdout io.Writer) (err error) {
 	if h.service, err = svc.New(config); err != nil {
 		return err
 	}
-	by := svc.Host.As("server " + o.access)
-	if o.access == "export" {
-		return export(ctx, h.service, by, stdout)
-	}
-	bundle, err := readBundle(o.file)
-	if err != nil {
-		return err
-	}
-	how := svc.BundleWrite{Prune: o.prune}
-	if o.access == "apply" {
-		return inFile(o.file, h.service.Access.Write(ctx, by, bundle, how))
-	}
-	diff, err := h.service.Access.Preview(ctx, by, bundle, how)
-	if err != nil {
-		return inFile(o.file, err)
-	}
-	return printDiff(stdout, differences(diff), o.json)
+	return do(h.service)
 }
 
 func export(

@@ -6,52 +6,38 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
 )
 
+// parsed returns the call that a command line asks for.
+func parsed(t *testing.T, args ...string) *call {
+	t.Helper()
+	of, args := find(args)
+	c := &call{}
+	if _, err := c.parse(of, args); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return c
+}
+
 func TestParse(t *testing.T) {
 	is := is.New(t)
-	o, err := parse(nil)
-	is.NoErr(err)
-	is.Equal(o, options{addr: "127.0.0.1:8080", db: "svc.db", keys: "svc.db.keys"})
+	usual := defaults()
+	usual.Keys = "svc.db.keys"
+	is.Equal(parsed(t).config, usual)
 
-	o, err = parse([]string{"-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
-		"-allow-source", "http://127.0.0.1:9999", "-allow-source", "https://git.corp.example"})
-	is.NoErr(err)
-	is.Equal(o, options{addr: ":0", db: "d", keys: "k", bundle: "b",
-		allowSources: []string{"http://127.0.0.1:9999", "https://git.corp.example"}})
+	c := parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
+		"-allow-source", "http://127.0.0.1:9999", "-allow-source", "https://git.corp.example")
+	is.Equal([]string{c.Addr, c.DB, c.Keys, c.Bundle}, []string{":0", "d", "k", "b"})
+	is.Equal(c.Sources.AllowOrigins, []string{"http://127.0.0.1:9999", "https://git.corp.example"})
 
-	o, err = parse([]string{"key", "-db", "d", "-service-account", "ci"})
-	is.NoErr(err)
-	is.Equal(o, options{db: "d", keys: "d.keys", issueFor: svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}})
-
-	o, err = parse([]string{"export", "-db", "d"})
-	is.NoErr(err)
-	is.Equal(o, options{db: "d", keys: "d.keys", access: "export"})
-	o, err = parse([]string{"apply", "-prune", "-"})
-	is.NoErr(err)
-	is.Equal(o, options{db: "svc.db", keys: "svc.db.keys", access: "apply", file: "-", prune: true})
-	o, err = parse([]string{"diff", "-json", "-db", "postgres://db/svc", "b.json"})
-	is.NoErr(err)
-	is.Equal(o, options{db: "postgres://db/svc", keys: "svc.keys", access: "diff", file: "b.json", json: true})
-
-	o, err = parse([]string{"copy", "-from", "a", "-to", "postgres://db/svc"})
-	is.NoErr(err)
-	is.Equal(o, options{move: "copy", from: "a", to: "postgres://db/svc"})
-	for _, command := range []string{"backup", "restore"} {
-		o, err = parse([]string{command, "-keys", "k", "-db", "d", "f"})
-		is.NoErr(err)
-		is.Equal(o, options{move: command, db: "d", keys: "k", file: "f"})
-	}
-
+	c = parsed(t, "key", "-db", "d", "-service-account", "ci")
+	is.Equal([]string{c.DB, c.Keys}, []string{"d", "d.keys"})
+	is.Equal(parsed(t, "apply", "-prune", "-").operand, "-")
+	is.Equal(parsed(t, "diff", "-json", "-db", "postgres://db/svc", "b.json").operand, "b.json")
 	for _, db := range []string{"postgres://u:p@db/svc", "postgresql://db/svc?sslmode=disable"} {
-		o, err = parse([]string{"-db", db})
-		is.NoErr(err)
-		is.Equal(o, options{addr: "127.0.0.1:8080", db: db, keys: "svc.keys"})
-		o, err = parse([]string{"key", "-db", db, "-keys", "k", "-user", "a"})
-		is.NoErr(err)
-		is.Equal(o, options{db: db, keys: "k", issueFor: svc.Identity{Kind: svc.KindUser, ID: "a"}})
+		is.Equal(parsed(t, "-db", db).Keys, "svc.keys")
+		is.Equal(parsed(t, "key", "-db", db, "-keys", "k", "-user", "a").Keys, "k")
 	}
 }
 
@@ -99,7 +85,7 @@ func TestParseRefuses(t *testing.T) {
 		"restore -db mysql://h/d b":      "postgres://",
 		"restore":                        "name the FILE of the backup",
 	} {
-		_, err := parse(strings.Fields(line))
+		err := run(t.Context(), strings.Fields(line), &output{}, &output{})
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want a usage error with %s", line, err, want)
 		}
@@ -112,24 +98,32 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// The help of the program names every command, and that of a command each of its flags. It opens nothing.
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"key", "-help"}, {"migrate", "-h"}, {"export", "-h"}, {"apply", "-help"}, {"diff", "-h"}, {"copy", "-h"}, {"backup", "-h"}, {"restore", "-help"}} {
+	said := func(args ...string) string {
+		t.Helper()
 		is := is.New(t)
 		var stdout, stderr output
 		is.NoErr(run(t.Context(), args, &stdout, &stderr))
-		is.Equal(stdout.String(), usage)
 		is.Equal(stderr.String(), "")
+		return stdout.String()
 	}
-}
-
-func TestUsageNamesEveryFlag(t *testing.T) {
-	var o options
-	serve, key := serveFlags(&o), keyFlags(&o, new(string), new(string))
-	for _, flags := range []*flag.FlagSet{serve, key, migrateFlags(&o), accessFlags(&options{access: "diff"}), copyFlags(&o), backupFlags(&o)} {
+	whole := said("-help")
+	for _, c := range subcommands {
+		is := is.New(t)
+		text := said(append(strings.Fields(c.name), "-h")...)
+		is.Equal(text, said(append(strings.Fields(c.name), "--help")...))
+		is.True(strings.Contains(whole, "  "+strings.TrimSpace("server "+c.name)+" [flags]"))
+		of := call{config: defaults()}
+		flags := of.flags()
+		c.setup(flags, &of)
 		flags.VisitAll(func(f *flag.Flag) {
-			if !strings.Contains(usage, "-"+f.Name+" ") {
-				t.Errorf("the usage does not name -%s", f.Name)
+			if !strings.Contains(text, "\n  -"+f.Name) || f.Usage == "" {
+				t.Errorf("the help of %q does not explain -%s", c.name, f.Name)
 			}
 		})
+		for line := range strings.Lines(text) {
+			is.True(len(line) <= 101)
+		}
 	}
 }

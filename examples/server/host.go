@@ -20,24 +20,21 @@ type host struct {
 
 // openHost opens the database and the keys file. It creates them if they do not exist. The Service
 // may fetch templates from base, which serves the server's own catalogue, and from the sources that
-// o allows.
-func openHost(ctx context.Context, o options, base string, log *slog.Logger) (*host, error) {
-	if err := checkRestored(o.keys); err != nil {
-		return nil, err // before it creates a database
-	}
-	h, err := openStore(ctx, o.db)
+// c allows.
+func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*host, error) {
+	h, err := openStore(ctx, c.DB)
 	if err != nil {
 		return nil, err
 	}
-	keys, made, err := ensureSecrets(o.keys, log)
+	keys, made, err := ensureSecrets(c.Keys, log)
 	if err == nil && made && !h.fresh {
 		log.Warn("cannot find the keys file, created a new one:"+
 			" all earlier API keys stop working, and the tokens of sources cannot be read."+
 			" If you have the old file, stop the server, put the file back and start again",
-			"file", o.keys)
+			"file", c.Keys)
 	}
 	if err == nil {
-		err = h.build(keys, append([]string{base}, o.allowSources...), log)
+		err = h.build(keys, append([]string{base}, c.Sources.AllowOrigins...), log)
 	}
 	if err != nil {
 		return nil, errors.Join(err, h.close())

@@ -23,41 +23,15 @@ func main() {
 // run runs the command of the command line until it is done or ctx ends. Results go to stdout, logs
 // to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args)
+	of, args := find(args)
+	c := &call{stdout: stdout, stderr: stderr, log: slog.New(slog.NewTextHandler(stderr, nil))}
+	do, err := c.parse(of, args)
 	if errors.Is(err, flag.ErrHelp) {
-		_, err = io.WriteString(stdout, usage)
-		return err
+		return help(stdout, of)
 	} else if err != nil {
 		return err
 	}
-	if o.printMigrations {
-		return printMigrations(ctx, o, stdout)
-	}
-	if o.access != "" {
-		return runAccess(ctx, o, stdout)
-	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	if o.move != "" {
-		return move(ctx, o, stdout, log)
-	}
-	if o.issueFor.Kind != "" {
-		return printKey(ctx, o, stdout, log)
-	}
-	return serve(ctx, o, stdout, log)
-}
-
-// printMigrations prints the migrations that the database lacks. It prints a comment if the
-// database lacks none, so a script is never empty.
-func printMigrations(ctx context.Context, o options, stdout io.Writer) error {
-	script, err := migrations(ctx, o.db, o.allMigrations)
-	if err != nil {
-		return err
-	}
-	if script == "" {
-		script = "-- The tables are up to date.\n"
-	}
-	_, err = io.WriteString(stdout, script)
-	return err
+	return do(ctx)
 }
 
 // exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 1 for

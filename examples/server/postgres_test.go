@@ -115,10 +115,10 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 		"postgresql://h/d?password=Hunter2Secret": "postgresql://h/d?password=PASSWORD",
 		"postgres://u:Hunter2Secret%zz@h/d":       "URL",
 	} {
-		o := options{db: db}
-		o.keys = o.usualKeys()
+		c := config{DB: db}
+		c.Keys = c.usualKeys()
 		var printed output
-		is.NoErr(greet(&printed, o, "http://127.0.0.1:1", start{administrator: true}))
+		is.NoErr(greet(&printed, c, "http://127.0.0.1:1", start{administrator: true}))
 		is.True(strings.Contains(printed.String(), " key -db "+word(want)+" -user admin)\n"))
 		is.True(!strings.Contains(printed.String(), secret))
 		is.Equal(strings.Contains(printed.String(), ", with the password in place of PASSWORD\n"), strings.Contains(db, secret))

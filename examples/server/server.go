@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,28 +19,36 @@ import (
 // drainTime is the time that open requests have after the stop signal.
 const drainTime = 10 * time.Second
 
+var serveCommand = subcommand{
+	about: "serve",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		c.serveFlags(flags)
+		return c.serve
+	},
+}
+
 // serve runs the server until ctx ends.
-func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) (err error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.addr)
+func (c *call) serve(ctx context.Context) (err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return err // contains the address and the cause
 	}
 	defer listener.Close()
-	base := baseURL(listener, log)
-	h, err := openHost(ctx, o, base, log)
+	base := baseURL(listener, c.log)
+	h, err := openHost(ctx, c.config, base, c.log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	h.progress = meter(stdout)
-	start, err := h.prepare(ctx, o.bundle)
+	h.progress = meter(c.stdout)
+	start, err := h.prepare(ctx, c.Bundle)
 	if err != nil {
 		return err
 	}
-	if err := greet(stdout, o, base, start); err != nil {
+	if err := greet(c.stdout, c.config, base, start); err != nil {
 		return err
 	}
-	return serveHTTP(ctx, listener, h.handler(log), log)
+	return serveHTTP(ctx, listener, h.handler(c.log), c.log)
 }
 
 // baseURL returns the address at which a client on this machine reaches the listener.

@@ -15,8 +15,8 @@ var demo []byte
 
 // The program's own calls have these names in audit records.
 var (
-	atStart    = svc.Host.As("server start")
-	keyCommand = svc.Host.As("server key")
+	atStart = svc.Host.As("server start")
+	byKey   = svc.Host.As("server key")
 )
 
 // administrator is the id of the user who gets the first key.

@@ -114,7 +114,7 @@ func quote(s string) string {
 
 // greet prints the address of the server and the next commands. Only the start that issued a key
 // prints that key.
-func greet(w io.Writer, o options, base string, s start) error {
+func greet(w io.Writer, c config, base string, s start) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "svc listens on %s\n", base)
 	if s.key != "" {
@@ -124,7 +124,7 @@ func greet(w io.Writer, o options, base string, s start) error {
 			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base))
 		}
 	}
-	fmt.Fprintf(&b, "\n# %s\n%s\n", newKeyTitle(o, s), newKeyCommand(o, s))
+	fmt.Fprintf(&b, "\n# %s\n%s\n", newKeyTitle(c, s), newKeyCommand(c, s))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -137,26 +137,26 @@ func tryouts(base string, demo bool) []try {
 	return slices.Concat(ask, tryTemplates(base), tryKeys(user), tryEvents)
 }
 
-func newKeyTitle(o options, s start) string {
+func newKeyTitle(c config, s start) string {
 	title := "To make another key at any time, run this"
 	if !s.administrator {
 		title = "To make a key at any time, run this with the id of a user in place of ID"
 	}
-	if _, hidden := withoutPassword(o.db); hidden {
+	if _, hidden := withoutPassword(c.DB); hidden {
 		title += ", with the password in place of PASSWORD"
 	}
 	return title
 }
 
-func newKeyCommand(o options, s start) string {
+func newKeyCommand(c config, s start) string {
 	user := "ID"
 	if s.administrator {
 		user = administrator
 	}
-	db, _ := withoutPassword(o.db)
+	db, _ := withoutPassword(c.DB)
 	command := startedAs(os.Args[0]) + " key -db " + word(db)
-	if o.keys != o.usualKeys() {
-		command += " -keys " + word(o.keys)
+	if c.Keys != c.usualKeys() {
+		command += " -keys " + word(c.Keys)
 	}
 	return "KEY=$(" + command + " -user " + user + ")"
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// helpEnd ends the help of the whole program.
+const helpEnd = `
+Run server COMMAND -help for the flags of a command. A FILE may be - for the standard input where a
+bundle is read. Export, apply and diff work also while the server runs. They need no keys file.
+
+The first start prints a key of the user admin, once, and requests to try with it. If you lose the
+key, or the first start breaks off before it prints the key, use the command key to make another.
+`
+
+// help writes the help of a command; that of the command without a name has all commands.
+func help(to io.Writer, of subcommand) error {
+	var b strings.Builder
+	b.WriteString("Usage:\n\n")
+	if of.name != "" {
+		of.list(&b)
+	} else {
+		for _, c := range subcommands {
+			c.list(&b)
+		}
+	}
+	c := call{config: defaults()}
+	flags := c.flags()
+	of.setup(flags, &c)
+	b.WriteString("\nFlags:\n\n")
+	flags.VisitAll(func(f *flag.Flag) { describe(&b, f) })
+	if of.name == "" {
+		b.WriteString(helpEnd)
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+// list writes how to call the command, and what it does.
+func (c subcommand) list(to *strings.Builder) {
+	line := "server"
+	for _, word := range []string{c.name, "[flags]", c.takes} {
+		if word != "" {
+			line += " " + word
+		}
+	}
+	fmt.Fprintf(to, "  %s\n%s", line, wrapped(c.about, "      "))
+}
+
+func describe(to *strings.Builder, f *flag.Flag) {
+	value, about := flag.UnquoteUsage(f)
+	if value != "" {
+		value = " " + value
+	}
+	if f.DefValue != "" && f.DefValue != "false" {
+		about += " (default " + f.DefValue + ")"
+	}
+	fmt.Fprintf(to, "  -%s%s\n%s", f.Name, value, wrapped(about, "      "))
+}
+
+// wrapped returns text in lines of at most 100 bytes that begin with indent.
+func wrapped(text, indent string) string {
+	var b strings.Builder
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(indent)+len(line)+1+len(word) > 100 {
+			b.WriteString(indent + line + "\n")
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	b.WriteString(indent + line + "\n")
+	return b.String()
+}

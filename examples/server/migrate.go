@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+)
+
+var migrateCommand = subcommand{
+	name: "migrate",
+	about: "print the SQL that the database lacks, for a migration tool. Without such a tool, the" +
+		" server creates and upgrades the tables when it starts",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		print := flags.Bool("print", false, "print the SQL and change nothing")
+		all := flags.Bool("all", false,
+			"print the SQL for an empty database; do not open a database")
+		return func(ctx context.Context) error {
+			if !*print {
+				return usageError("migrate needs -print: without a migration tool," +
+					" start the server, which creates the tables")
+			}
+			return printMigrations(ctx, c, *all)
+		}
+	},
+}
+
+// printMigrations prints the migrations that the database lacks. It prints a comment if the
+// database lacks none, so a script is never empty.
+func printMigrations(ctx context.Context, c *call, all bool) error {
+	script, err := migrations(ctx, c.DB, all)
+	if err != nil {
+		return err
+	}
+	if script == "" {
+		script = "-- The tables are up to date.\n"
+	}
+	_, err = io.WriteString(c.stdout, script)
+	return err
+}
