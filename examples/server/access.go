@@ -79,12 +79,12 @@ func (c *call) withAccess(ctx context.Context, do func(service *svc.Service) err
 	if err := exists(c.DB); err != nil {
 		return err
 	}
-	h, err := openStore(ctx, c.DB)
+	h, err := c.openStore(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	config := svc.Config{Store: h.store, Events: svc.EventConfig{Keep: true}}
+	config := svc.Config{Store: h.store, Events: svc.EventConfig{Keep: c.Events.Keep}}
 	if h.service, err = svc.New(config); err != nil {
 		return err
 	}

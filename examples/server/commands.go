@@ -28,6 +28,7 @@ var subcommands = []subcommand{
 	keyCommand,
 	exportCommand, applyCommand, diffCommand,
 	migrateCommand,
+	healthCommand,
 }
 
 // call is one call of a command.
@@ -49,31 +50,43 @@ func find(args []string) (subcommand, []string) {
 	return subcommands[0], args
 }
 
-// parse reads the arguments of a command into c, and returns what the command does. An error is a
-// usageError or flag.ErrHelp.
+// parse reads the arguments of a command, and the configuration file that they name, into c. It
+// returns what the command does. An error of the arguments is a usageError or flag.ErrHelp.
 func (c *call) parse(of subcommand, args []string) (action, error) {
 	c.config = defaults()
-	flags := c.flags()
+	if _, err := c.parseFlags(of, args); err != nil {
+		return nil, err
+	}
+	var lines map[string]int
+	if file := c.file; file != "" {
+		c.config = defaults()
+		c.file = file
+		var err error
+		if lines, err = c.readFile(); err != nil {
+			return nil, err
+		}
+	}
+	do, err := c.parseFlags(of, args) // once more: flags win over the file
+	if err != nil {
+		return nil, err
+	}
+	return do, c.complete(lines)
+}
+
+// parseFlags parses args over the values that c has.
+func (c *call) parseFlags(of subcommand, args []string) (action, error) {
+	flags := flag.NewFlagSet("server", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	c.commonFlags(flags)
 	do := of.setup(flags, c)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil, err
 	} else if err != nil {
 		return nil, usageError(err.Error())
 	}
-	if err := c.takeOperand(of.takes, flags.Args()); err != nil {
-		return nil, err
-	}
-	return do, c.complete()
-}
-
-// flags returns the flags that every command has.
-func (c *call) flags() *flag.FlagSet {
-	flags := flag.NewFlagSet("server", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.StringVar(&c.DB, "db", c.DB, "a `FILE` of SQLite, or the URL of a PostgreSQL database like"+
-		" postgres://user@host:5432/database. Put the password into PGPASSWORD or ~/.pgpass:"+
-		" other users of the machine may see command lines")
-	return flags
+	c.flagged = map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { c.flagged[f.Name] = true })
+	return do, c.takeOperand(of.takes, flags.Args())
 }
 
 func (c *call) takeOperand(takes string, rest []string) error {

@@ -1,81 +1,140 @@
 package main
 
 import (
-	"errors"
-	"flag"
-	"strings"
+	"time"
 
-	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
-// config is what the program is told.
+// config is the configuration, as the configuration file and -print-config have it. docs/options.md
+// says what each key means.
 type config struct {
-	DB      string
-	Keys    string // "": usualKeys
-	Addr    string
-	Bundle  string // "": none
-	Sources sourcesConfig
+	DB        string          `toml:"db"`
+	Keys      string          `toml:"keys"`
+	Addr      string          `toml:"addr"`
+	Bundle    string          `toml:"bundle"`
+	HTTP      httpConfig      `toml:"http"`
+	TLS       tlsConfig       `toml:"tls"`
+	Log       logConfig       `toml:"log"`
+	APIKeys   apiKeysConfig   `toml:"api_keys"`
+	Templates templatesConfig `toml:"templates"`
+	Sources   sourcesConfig   `toml:"sources"`
+	Events    eventsConfig    `toml:"events"`
+	Limits    limitsConfig    `toml:"limits"`
+	SQLite    sqliteConfig    `toml:"sqlite"`
+	Postgres  postgresConfig  `toml:"postgres"`
+
+	file    string          // the configuration file; "": none
+	flagged map[string]bool // the names of the flags that were set
+}
+
+type httpConfig struct {
+	Prefix            string   `toml:"prefix"`
+	PublicURL         string   `toml:"public_url"`
+	HideAccess        bool     `toml:"hide_access"`
+	HideOpenAPI       bool     `toml:"hide_openapi"`
+	MaxBody           int64    `toml:"max_body"`
+	MaxHeader         int      `toml:"max_header"`
+	ReadHeaderTimeout duration `toml:"read_header_timeout"`
+	ReadTimeout       duration `toml:"read_timeout"`
+	WriteTimeout      duration `toml:"write_timeout"`
+	IdleTimeout       duration `toml:"idle_timeout"`
+	ShutdownTimeout   duration `toml:"shutdown_timeout"`
+}
+
+type tlsConfig struct {
+	Cert string `toml:"cert_file"`
+	Key  string `toml:"key_file"`
+}
+
+type logConfig struct {
+	Format string `toml:"format"`
+	Level  string `toml:"level"`
+}
+
+type apiKeysConfig struct {
+	UserPrefix           string `toml:"user_prefix"`
+	ServiceAccountPrefix string `toml:"service_account_prefix"`
+	MaxPerHolder         int    `toml:"max_per_holder"`
+	Cached               int    `toml:"cached"`
+}
+
+type templatesConfig struct {
+	LocalEdits string `toml:"local_edits"`
+	Cached     int    `toml:"cached"`
 }
 
 type sourcesConfig struct {
-	AllowOrigins []string
+	AllowOrigins []string    `toml:"allow_origins"`
+	AllowCIDRs   []string    `toml:"allow_cidrs"`
+	UserAgent    string      `toml:"user_agent"`
+	Cache        int         `toml:"cache"`
+	Limits       fetchConfig `toml:"limits"`
 }
 
-func defaults() config { return config{DB: "svc.db", Addr: "127.0.0.1:8080"} }
-
-// keysFlag adds the flag of commands that use the keys file.
-func (c *config) keysFlag(flags *flag.FlagSet) {
-	flags.StringVar(&c.Keys, "keys", c.Keys, "the `FILE` of the secrets that protect API keys and"+
-		" the tokens of sources. The first start creates it. Without this flag it has the name of the"+
-		" -db file and .keys, or svc.keys with PostgreSQL. Servers that share a database need the"+
-		" same file")
+type fetchConfig struct {
+	Catalog       int      `toml:"catalog"`
+	Entries       int      `toml:"entries"`
+	Manifest      int      `toml:"manifest"`
+	Redirects     int      `toml:"redirects"`
+	HeaderTimeout duration `toml:"header_timeout"`
+	Timeout       duration `toml:"timeout"`
 }
 
-func (c *config) serveFlags(flags *flag.FlagSet) {
-	c.keysFlag(flags)
-	flags.StringVar(&c.Addr, "addr", c.Addr,
-		"where to listen, as `HOST:PORT`; port 0 takes a free port")
-	flags.StringVar(&c.Bundle, "bundle", c.Bundle, "a `FILE` with an access bundle. The server"+
-		" applies it at every start, and prints its progress if that takes over a second. Without"+
-		" it, a database that was never written to gets a demo")
-	var given []string
-	flags.Func("allow-source", "the `ORIGIN` of a source that the server may ask although it uses"+
-		" plain http or is not public, such as http://127.0.0.1:9999. Repeat the flag for more"+
-		" sources", func(origin string) error {
-		given = append(given, origin)
-		c.Sources.AllowOrigins = given
-		return checkOrigin(origin)
-	})
+type eventsConfig struct {
+	Keep bool `toml:"keep"`
 }
 
-func checkOrigin(origin string) error {
-	config := marketplace.Config{AllowOrigins: []string{origin}}
-	if _, err := marketplace.New(config); err != nil {
-		return errors.New("it must be a scheme, host and port like http://127.0.0.1:9999")
+type limitsConfig struct {
+	CachedAccess int `toml:"cached_access"`
+}
+
+type sqliteConfig struct {
+	Fast bool `toml:"fast"`
+}
+
+type postgresConfig struct {
+	MaxOpen           int      `toml:"max_open"`
+	MaxIdleTime       duration `toml:"max_idle_time"`
+	Timeout           duration `toml:"timeout"`
+	SynchronousCommit string   `toml:"synchronous_commit"`
+	NoNotify          bool     `toml:"no_notify"`
+	Exact             bool     `toml:"exact"`
+	Pooler            bool     `toml:"pooler"`
+}
+
+func defaults() config {
+	return config{
+		DB: "svc.db", Addr: "127.0.0.1:8080",
+		HTTP: httpConfig{
+			Prefix: httpapi.DefaultPrefix, MaxBody: httpapi.DefaultMaxBody, MaxHeader: 64 << 10,
+			ReadHeaderTimeout: "5s", ReadTimeout: "20s", WriteTimeout: "1m", IdleTimeout: "2m",
+			ShutdownTimeout: "10s",
+		},
+		Log: logConfig{Format: "text", Level: "info"},
+		APIKeys: apiKeysConfig{
+			UserPrefix: "svcu_", ServiceAccountPrefix: "svcs_",
+			MaxPerHolder: svc.DefaultMaxKeysPerHolder, Cached: 1 << 16,
+		},
+		Templates: templatesConfig{LocalEdits: string(svc.EditsConflict), Cached: 32 << 20},
+		Sources: sourcesConfig{
+			AllowOrigins: []string{}, AllowCIDRs: []string{}, Cache: 64 << 20,
+			Limits: fetchConfig{
+				Catalog: 32 << 20, Entries: 100_000, Manifest: svc.MaxManifest, Redirects: 5,
+				HeaderTimeout: "10s", Timeout: "30s",
+			},
+		},
+		Events:   eventsConfig{Keep: true},
+		Limits:   limitsConfig{CachedAccess: 256 << 20},
+		Postgres: postgresConfig{MaxOpen: 10, MaxIdleTime: "5m", Timeout: "30s"},
 	}
-	return nil
 }
 
-// complete checks c and sets the default of Keys.
-func (c *config) complete() error {
-	switch {
-	case c.DB == "":
-		return usageError("-db must name a file or a database")
-	case strings.Contains(c.DB, "://") && !isPostgres(c.DB):
-		return usageError("-db must be the path of a SQLite file," +
-			" or an address that starts with postgres://")
-	}
-	if c.Keys == "" {
-		c.Keys = c.usualKeys()
-	}
-	return nil
-}
+// duration is a time such as "30s" or "2m". It is checked before it is used.
+type duration string
 
-// usualKeys returns the default of Keys. It is next to a SQLite file; with PostgreSQL it is in the
-// working directory.
-func (c *config) usualKeys() string {
-	if isPostgres(c.DB) {
-		return "svc.keys"
-	}
-	return c.DB + ".keys"
+func (d duration) value() time.Duration {
+	value, _ := time.ParseDuration(string(d))
+	return value
 }

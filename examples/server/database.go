@@ -26,11 +26,19 @@ func isPostgres(db string) bool {
 	return scheme != db && (scheme == "postgres" || scheme == "postgresql")
 }
 
-func openDatabase(ctx context.Context, db string) (database, error) {
-	if isPostgres(db) {
-		return postgres.Open(ctx, db, postgres.Options{})
+func (c *config) openDatabase(ctx context.Context) (database, error) {
+	if isPostgres(c.DB) {
+		return postgres.Open(ctx, c.DB, c.Postgres.options())
 	}
-	return sqlite.Open(ctx, db, sqlite.Options{})
+	return sqlite.Open(ctx, c.DB, sqlite.Options{Fast: c.SQLite.Fast})
+}
+
+func (o postgresConfig) options() postgres.Options {
+	return postgres.Options{
+		MaxOpen: o.MaxOpen, MaxIdleTime: o.MaxIdleTime.value(), Timeout: o.Timeout.value(),
+		SynchronousCommit: o.SynchronousCommit,
+		NoNotify:          o.NoNotify, Exact: o.Exact, Pooler: o.Pooler,
+	}
 }
 
 // exists refuses a SQLite file that does not exist, which openDatabase would create.
@@ -46,14 +54,15 @@ func exists(db string) error {
 
 // migrations returns the script that brings a database up to date. With all it returns the script
 // for an empty database, and opens none.
-func migrations(ctx context.Context, db string, all bool) (string, error) {
+func (c *config) migrations(ctx context.Context, all bool) (string, error) {
+	db := c.DB
 	switch {
 	case all && isPostgres(db):
 		return sqlstore.SQL(postgres.Dialect()), nil
 	case all:
 		return sqlstore.SQL(sqlite.Dialect()), nil
 	case isPostgres(db):
-		return postgres.Pending(ctx, db, postgres.Options{})
+		return postgres.Pending(ctx, db, c.Postgres.options())
 	}
 	return sqlite.Pending(ctx, db)
 }

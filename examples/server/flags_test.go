@@ -23,7 +23,7 @@ func parsed(t *testing.T, args ...string) *call {
 func TestParse(t *testing.T) {
 	is := is.New(t)
 	usual := defaults()
-	usual.Keys = "svc.db.keys"
+	usual.Keys, usual.flagged = "svc.db.keys", map[string]bool{}
 	is.Equal(parsed(t).config, usual)
 
 	c := parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
@@ -114,10 +114,7 @@ func TestHelp(t *testing.T) {
 		text := said(append(strings.Fields(c.name), "-h")...)
 		is.Equal(text, said(append(strings.Fields(c.name), "--help")...))
 		is.True(strings.Contains(whole, "  "+strings.TrimSpace("server "+c.name)+" [flags]"))
-		of := call{config: defaults()}
-		flags := of.flags()
-		c.setup(flags, &of)
-		flags.VisitAll(func(f *flag.Flag) {
+		c.flags().VisitAll(func(f *flag.Flag) {
 			if !strings.Contains(text, "\n  -"+f.Name) || f.Usage == "" {
 				t.Errorf("the help of %q does not explain -%s", c.name, f.Name)
 			}

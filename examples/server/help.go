@@ -27,16 +27,21 @@ func help(to io.Writer, of subcommand) error {
 			c.list(&b)
 		}
 	}
-	c := call{config: defaults()}
-	flags := c.flags()
-	of.setup(flags, &c)
 	b.WriteString("\nFlags:\n\n")
-	flags.VisitAll(func(f *flag.Flag) { describe(&b, f) })
+	of.flags().VisitAll(func(f *flag.Flag) { describe(&b, f) })
 	if of.name == "" {
 		b.WriteString(helpEnd)
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
+}
+
+// flags returns the flags of a command with their defaults.
+func (c subcommand) flags() *flag.FlagSet {
+	flags, of := flag.NewFlagSet("server", flag.ContinueOnError), call{config: defaults()}
+	of.commonFlags(flags)
+	c.setup(flags, &of)
+	return flags
 }
 
 // list writes how to call the command, and what it does.

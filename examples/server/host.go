@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"slices"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
@@ -22,7 +24,7 @@ type host struct {
 // may fetch templates from base, which serves the server's own catalogue, and from the sources that
 // c allows.
 func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*host, error) {
-	h, err := openStore(ctx, c.DB)
+	h, err := c.openStore(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +36,7 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 			"file", c.Keys)
 	}
 	if err == nil {
-		err = h.build(keys, append([]string{base}, c.Sources.AllowOrigins...), log)
+		err = h.build(c, keys, []string{base}, log)
 	}
 	if err != nil {
 		return nil, errors.Join(err, h.close())
@@ -42,8 +44,8 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 	return h, nil
 }
 
-func openStore(ctx context.Context, db string) (*host, error) {
-	store, err := openDatabase(ctx, db)
+func (c *config) openStore(ctx context.Context) (*host, error) {
+	store, err := c.openDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,23 +56,48 @@ func openStore(ctx context.Context, db string) (*host, error) {
 	return h, nil
 }
 
-// build makes the Service. It may fetch templates from origins over plain http and at addresses
-// that are not public.
-func (h *host) build(keys secrets, origins []string, log *slog.Logger) error {
-	market, err := marketplace.New(marketplace.Config{AllowOrigins: origins})
+// build makes the Service. It may fetch templates from origins, in addition to those that c allows,
+// over plain http and at addresses that are not public.
+func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger) error {
+	market, err := marketplace.New(c.Sources.options(origins))
 	if err != nil {
 		return err
 	}
+	apiKeys := keys.keyConfig()
+	apiKeys.UserPrefix = c.APIKeys.UserPrefix
+	apiKeys.ServiceAccountPrefix = c.APIKeys.ServiceAccountPrefix
+	apiKeys.MaxPerHolder, apiKeys.Cached = c.APIKeys.MaxPerHolder, c.APIKeys.Cached
 	h.service, err = svc.New(svc.Config{
 		Store:       h.store,
 		Marketplace: market,
 		KnownUser:   h.knownUser,
 		Logger:      log,
-		Keys:        keys.keyConfig(),
+		Keys:        apiKeys,
 		Sources:     svc.SourceConfig{SealingKey: keys.SealingKey},
-		Events:      svc.EventConfig{Keep: true},
+		Templates: svc.TemplateConfig{
+			LocalEdits: svc.LocalEdits(c.Templates.LocalEdits), Cached: c.Templates.Cached,
+		},
+		Events: svc.EventConfig{Keep: c.Events.Keep},
+		Limits: svc.Limits{CachedAccess: c.Limits.CachedAccess},
 	})
 	return err
+}
+
+func (s sourcesConfig) options(origins []string) marketplace.Config {
+	config := marketplace.Config{
+		AllowOrigins: slices.Concat(origins, s.AllowOrigins),
+		UserAgent:    s.UserAgent,
+		Cache:        s.Cache,
+		Limits: marketplace.Limits{
+			Catalog: s.Limits.Catalog, Entries: s.Limits.Entries, Manifest: s.Limits.Manifest,
+			Redirects:     s.Limits.Redirects,
+			HeaderTimeout: s.Limits.HeaderTimeout.value(), Timeout: s.Limits.Timeout.value(),
+		},
+	}
+	for _, network := range s.AllowCIDRs {
+		config.AllowCIDRs = append(config.AllowCIDRs, netip.MustParsePrefix(network)) // checked
+	}
+	return config
 }
 
 // knownUser reports whether a user has a row in the database. This host keeps no other list of

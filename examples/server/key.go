@@ -43,12 +43,12 @@ func printKey(ctx context.Context, c *call, holder svc.Identity) (err error) {
 	} else if err != nil {
 		return err
 	}
-	h, err := openStore(ctx, c.DB)
+	h, err := c.openStore(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.build(keys, nil, c.log); err != nil {
+	if err := h.build(c.config, keys, nil, c.log); err != nil {
 		return err
 	}
 	key, err := h.issue(ctx, byKey, holder, "made with the command key")

@@ -24,14 +24,26 @@ func main() {
 // to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	of, args := find(args)
-	c := &call{stdout: stdout, stderr: stderr, log: slog.New(slog.NewTextHandler(stderr, nil))}
+	c := &call{stdout: stdout, stderr: stderr}
 	do, err := c.parse(of, args)
 	if errors.Is(err, flag.ErrHelp) {
 		return help(stdout, of)
 	} else if err != nil {
 		return err
 	}
+	c.log = c.Log.logger(stderr)
 	return do(ctx)
+}
+
+func (l logConfig) logger(to io.Writer) *slog.Logger {
+	var options slog.HandlerOptions
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // it is checked
+	options.Level = level
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(to, &options))
+	}
+	return slog.New(slog.NewTextHandler(to, &options))
 }
 
 // exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 1 for

@@ -27,7 +27,7 @@ var migrateCommand = subcommand{
 // printMigrations prints the migrations that the database lacks. It prints a comment if the
 // database lacks none, so a script is never empty.
 func printMigrations(ctx context.Context, c *call, all bool) error {
-	script, err := migrations(ctx, c.DB, all)
+	script, err := c.migrations(ctx, all)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ type running struct {
 	ended  chan error
 }
 
-var listensOn = regexp.MustCompile(`svc listens on (http://\S+)\n`)
+var listensOn = regexp.MustCompile(`svc listens on (https?://\S+)\n`)
 
 // startServer runs the server on a free port until stop or the end of the test.
 func startServer(t *testing.T, args ...string) *running {

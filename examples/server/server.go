@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,25 +17,33 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// drainTime is the time that open requests have after the stop signal.
-const drainTime = 10 * time.Second
-
 var serveCommand = subcommand{
 	about: "serve",
 	setup: func(flags *flag.FlagSet, c *call) action {
 		c.serveFlags(flags)
-		return c.serve
+		print := flags.Bool("print-config", false,
+			"print the configuration, without passwords, and do not serve")
+		return func(ctx context.Context) error {
+			if *print {
+				return c.print(c.stdout)
+			}
+			return c.serve(ctx)
+		}
 	},
 }
 
 // serve runs the server until ctx ends.
 func (c *call) serve(ctx context.Context) (err error) {
+	server, err := c.server()
+	if err != nil {
+		return err
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return err // contains the address and the cause
 	}
 	defer listener.Close()
-	base := baseURL(listener, c.log)
+	base := c.baseURL(listener)
 	h, err := openHost(ctx, c.config, base, c.log)
 	if err != nil {
 		return err
@@ -48,32 +57,37 @@ func (c *call) serve(ctx context.Context) (err error) {
 	if err := greet(c.stdout, c.config, base, start); err != nil {
 		return err
 	}
-	return serveHTTP(ctx, listener, h.handler(c.log), c.log)
+	server.Handler = c.handler(h.service)
+	return c.serveHTTP(ctx, server, listener)
 }
 
 // baseURL returns the address at which a client on this machine reaches the listener.
-func baseURL(listener net.Listener, log *slog.Logger) string {
+func (c *call) baseURL(listener net.Listener) string {
 	address := listener.Addr().(*net.TCPAddr)
-	if !address.IP.IsLoopback() {
-		log.Warn("other machines can reach this address, and requests with their keys are not"+
-			" encrypted: put a TLS proxy in front of it", "addr", address.String())
+	if !address.IP.IsLoopback() && !c.TLS.on() {
+		c.log.Warn("other machines can reach this address, and requests with their keys are not"+
+			" encrypted: put a TLS proxy in front of it, or set tls.cert_file and tls.key_file",
+			"addr", address.String())
 	}
 	host := address.IP.String()
 	if address.IP.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, strconv.Itoa(address.Port))
+	return c.TLS.scheme() + "://" + net.JoinHostPort(host, strconv.Itoa(address.Port))
 }
 
 // handler returns the handler of all routes.
-func (h *host) handler(log *slog.Logger) http.Handler {
+func (c *call) handler(service *svc.Service) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", welcome)
+	mux.HandleFunc("GET /{$}", c.welcome)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		health(w, r, h.service)
+		health(w, r, service)
 	})
 	mux.Handle("GET /catalogue/", http.StripPrefix("/catalogue/", catalogue.Handler()))
-	return httpapi.New(h.service, httpapi.Options{Logger: log}).Ahead(mux)
+	return httpapi.New(service, httpapi.Options{
+		Prefix: c.HTTP.Prefix, MaxBody: c.HTTP.MaxBody, Logger: c.log, PublicURL: c.HTTP.PublicURL,
+		HideOpenAPI: c.HTTP.HideOpenAPI, HideAccess: c.HTTP.HideAccess,
+	}).Ahead(mux)
 }
 
 // health answers 204 if the Service can read the store, and 503 otherwise. It needs no bearer and
@@ -88,43 +102,71 @@ func health(w http.ResponseWriter, r *http.Request, service *svc.Service) {
 	w.WriteHeader(status)
 }
 
-func welcome(w http.ResponseWriter, _ *http.Request) {
+func (c *call) welcome(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, `svc, the example server.
 
 %-28s the interface; every request needs a bearer
 %-28s templates to install
 %-28s 204 while the database answers
-`, httpapi.DefaultPrefix+"/", "/catalogue/templates.json", "/healthz")
+`, c.HTTP.Prefix+"/", "/catalogue/templates.json", "/healthz")
 }
 
-// serveHTTP serves until ctx ends. Then it waits up to drainTime for the open requests.
-func serveHTTP(
-	ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger,
-) error {
+// server returns the HTTP server, without its handler. It reads the certificate.
+func (c *call) server() (*http.Server, error) {
 	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       20 * time.Second,
-		WriteTimeout:      60 * time.Second, // a source can take 30 s to answer
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: c.HTTP.ReadHeaderTimeout.value(),
+		ReadTimeout:       c.HTTP.ReadTimeout.value(),
+		WriteTimeout:      c.HTTP.WriteTimeout.value(), // a source can take 30 s to answer
+		IdleTimeout:       c.HTTP.IdleTimeout.value(),
+		MaxHeaderBytes:    c.HTTP.MaxHeader,
+		ErrorLog:          slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
 
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" gets the same checks as other requests
 	}
+	if !c.TLS.on() {
+		return server, nil
+	}
+	certificate, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert_file and tls.key_file: %w", err)
+	}
+	server.TLSConfig = &tls.Config{
+		Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+	}
+	return server, nil
+}
+
+func (e tlsConfig) on() bool { return e.Cert != "" }
+
+func (e tlsConfig) scheme() string {
+	if e.on() {
+		return "https"
+	}
+	return "http"
+}
+
+// serveHTTP serves until ctx ends. Then it waits for the open requests, up to the ShutdownTimeout.
+func (c *call) serveHTTP(ctx context.Context, server *http.Server, listener net.Listener) error {
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	go func() {
+		if c.TLS.on() {
+			failed <- server.ServeTLS(listener, "", "")
+		} else {
+			failed <- server.Serve(listener)
+		}
+	}()
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
-	log.Info("stopping")
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	c.log.Info("stopping")
+	patience := c.HTTP.ShutdownTimeout.value()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
-		err = fmt.Errorf("cut off the requests that took longer than %s: %w", drainTime, err)
+		err = fmt.Errorf("cut off the requests that took longer than %s: %w", patience, err)
 		return errors.Join(err, server.Close())
 	}
 	return nil

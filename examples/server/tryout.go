@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/extsvc/svc/httpapi"
 )
 
 // try is a request to try the interface with.
@@ -96,7 +94,7 @@ var tryEvents = []try{
 }
 
 // curl returns the request as a line for a shell. The line takes the key from the variable KEY.
-func (t try) curl(base string) string {
+func (t try) curl(address string) string {
 	line := `curl -sS -H "Authorization: Bearer $KEY"`
 	if t.method != "GET" {
 		line += " -X " + t.method
@@ -104,7 +102,7 @@ func (t try) curl(base string) string {
 	if t.body != "" {
 		line += " -H 'Content-Type: application/json' -d " + quote(t.body)
 	}
-	return line + " " + quote(base+httpapi.DefaultPrefix+t.path)
+	return line + " " + quote(address+t.path)
 }
 
 // quote returns s as one word of a POSIX shell.
@@ -121,7 +119,7 @@ func greet(w io.Writer, c config, base string, s start) error {
 		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again."+
 			" The lines below use it.\nKEY=%s\n", administrator, string(s.key))
 		for _, t := range tryouts(base, s.demo) {
-			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base))
+			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base+c.HTTP.Prefix))
 		}
 	}
 	fmt.Fprintf(&b, "\n# %s\n%s\n", newKeyTitle(c, s), newKeyCommand(c, s))
@@ -142,21 +140,30 @@ func newKeyTitle(c config, s start) string {
 	if !s.administrator {
 		title = "To make a key at any time, run this with the id of a user in place of ID"
 	}
-	if _, hidden := withoutPassword(c.DB); hidden {
+	if _, hidden := withoutPassword(c.DB); hidden && c.needsDB() {
 		title += ", with the password in place of PASSWORD"
 	}
 	return title
 }
 
+// needsDB reports whether a command needs -db to find the same database.
+func (c config) needsDB() bool { return c.file == "" || c.flagged["db"] }
+
 func newKeyCommand(c config, s start) string {
+	command := startedAs(os.Args[0]) + " key"
+	if c.file != "" {
+		command += " -config " + word(c.file)
+	}
+	if c.needsDB() {
+		db, _ := withoutPassword(c.DB)
+		command += " -db " + word(db)
+	}
+	if c.Keys != c.usualKeys() && (c.file == "" || c.flagged["keys"]) {
+		command += " -keys " + word(c.Keys)
+	}
 	user := "ID"
 	if s.administrator {
 		user = administrator
-	}
-	db, _ := withoutPassword(c.DB)
-	command := startedAs(os.Args[0]) + " key -db " + word(db)
-	if c.Keys != c.usualKeys() {
-		command += " -keys " + word(c.Keys)
 	}
 	return "KEY=$(" + command + " -user " + user + ")"
 }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// readFile reads the configuration file into c. Keys that the file lacks stay as they are. It
+// returns the line of each key in the file. Every error names the file, the line and the key.
+func (c *config) readFile() (lines map[string]int, err error) {
+	data, err := os.ReadFile(c.file)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	lines, err = c.linesOf(data)
+	if err != nil {
+		return nil, err
+	}
+	decoder := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
+	if err := decoder.Decode(c); err != nil {
+		return nil, c.explain(err, data, lines)
+	}
+	if w, ok := errors.AsType[*wrong](c.each(expand)); ok {
+		return nil, c.place(w, lines)
+	}
+	return lines, nil
+}
+
+// at returns an error at a line of the file.
+func (c *config) at(line int, problem string) error {
+	return fmt.Errorf("%s:%d: %s", c.file, line, problem)
+}
+
+// linesOf returns the line of each key and table in the file. It refuses a key that appears twice:
+// the library finds that as well, but does not say where. It leaves other faults to the library.
+func (c *config) linesOf(data []byte) (map[string]int, error) {
+	lines, table := map[string]int{}, ""
+	parser := unstable.Parser{}
+	parser.Reset(data)
+	for parser.NextExpression() {
+		expression := parser.Expression()
+		if expression.Kind == unstable.Comment {
+			continue
+		}
+		if expression.Kind != unstable.KeyValue {
+			table = ""
+		}
+		path, line := []string{}, 0
+		for key := expression.Key(); key.Next(); {
+			path = append(path, string(key.Node().Data))
+			line = parser.Shape(key.Node().Raw).Start.Line
+		}
+		name := strings.TrimPrefix(table+"."+strings.Join(path, "."), ".")
+		if first, twice := lines[name]; twice {
+			return nil, c.at(line, fmt.Sprintf("%s is in line %d already: remove one", name, first))
+		}
+		lines[name] = line
+		if expression.Kind != unstable.KeyValue {
+			table = name
+		}
+	}
+	return lines, nil
+}
+
+// explain adds the place to an error of the library.
+func (c *config) explain(err error, data []byte, lines map[string]int) error {
+	if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
+		var all []error
+		for _, e := range unknown.Errors {
+			line, _ := e.Position()
+			name := strings.Join(e.Key(), ".")
+			all = append(all, c.at(line, name+" is not a key of the configuration"))
+		}
+		return errors.Join(all...)
+	}
+	line := firstBad(data, lines)
+	if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, _ = bad.Position()
+	}
+	problem := typeName.ReplaceAllString(strings.TrimPrefix(err.Error(), "toml: "), "")
+	for name, at := range lines {
+		if at == line {
+			problem = name + ": " + problem
+		}
+	}
+	return c.at(line, problem)
+}
+
+// firstBad returns the line of the first key that cannot be decoded. The library does not say where
+// some faults are, such as a list in place of a text.
+func firstBad(data []byte, lines map[string]int) (line int) {
+	starts := slices.Sorted(maps.Values(lines))
+	all := bytes.SplitAfter(data, []byte("\n"))
+	for i, start := range starts {
+		end := len(all)
+		if i+1 < len(starts) {
+			end = starts[i+1] - 1
+		}
+		if toml.Unmarshal(bytes.Join(all[:end], nil), new(config)) != nil {
+			return start
+		}
+	}
+	return len(all)
+}
+
+// typeName is what the library says before the type that a value should have.
+var typeName = regexp.MustCompile(`struct field \S+ of type (?:main\.)?`)
+
+// each calls do with every text of c and the key that it belongs to, also in lists, and stops at an
+// error.
+func (c *config) each(do func(key string, text reflect.Value) error) error {
+	return eachText(reflect.ValueOf(c).Elem(), "", do)
+}
+
+func eachText(v reflect.Value, key string, do func(string, reflect.Value) error) (err error) {
+	switch v.Kind() {
+	case reflect.String:
+		return do(key, v)
+	case reflect.Slice:
+		for i := 0; i < v.Len() && err == nil; i++ {
+			err = eachText(v.Index(i), key, do)
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && err == nil; i++ {
+			if name := v.Type().Field(i).Tag.Get("toml"); name != "" {
+				err = eachText(v.Field(i), strings.TrimPrefix(key+"."+name, "."), do)
+			}
+		}
+	}
+	return err
+}
+
+var reference = regexp.MustCompile(`\$\{([^}]*)\}?`)
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// expand replaces each ${NAME} of a text with that variable of the environment.
+func expand(key string, text reflect.Value) error {
+	var problem string
+	expanded := reference.ReplaceAllStringFunc(text.String(), func(found string) string {
+		name := strings.TrimSuffix(strings.TrimPrefix(found, "${"), "}")
+		value, set := os.LookupEnv(name)
+		switch {
+		case !strings.HasSuffix(found, "}") || !variable.MatchString(name):
+			problem = "has a bad reference: write ${NAME} for a variable of the environment"
+		case !set:
+			problem = "needs the variable " + name + " of the environment, which is not set"
+		}
+		return value
+	})
+	if problem != "" {
+		return &wrong{key, problem}
+	}
+	text.SetString(expanded)
+	return nil
+}

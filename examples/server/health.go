@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+var healthCommand = subcommand{
+	name: "health",
+	about: "ask the server that runs on this machine with the same configuration; exit with 0 if it" +
+		" answers and its database does, else with 1",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		c.addrFlag(flags)
+		return c.askHealth
+	},
+}
+
+// askHealth asks the server for its health. It sends no secret.
+func (c *call) askHealth(ctx context.Context) error {
+	host, port, _ := net.SplitHostPort(c.Addr) // it is checked
+	if port == "0" || port == "" {
+		return usageError("health needs the port on which the server listens: set -addr")
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	address := c.TLS.scheme() + "://" + net.JoinHostPort(host, port) + "/healthz"
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{ // without a proxy
+		// The certificate has the server's public name, and only the status is of interest.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
+	defer transport.CloseIdleConnections()
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("the server at %s does not answer: %w", c.Addr, err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("the server at %s answers %s", c.Addr, answer.Status)
+	}
+	return nil
+}
