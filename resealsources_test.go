@@ -258,6 +258,51 @@ func TestResealThatBreaksOff(t *testing.T) {
 	}
 }
 
+// The tokens of sources of users are counted and resealed with those of the server, also of a user without a row.
+func TestPersonalTokensAreResealed(t *testing.T) {
+	is := is.New(t)
+	store := memstore.New()
+	before := sealedUnder(t, store, keyA)
+	before.register(t, "a")
+	stranger := user("stranger", "*", "template:*")
+	for i := range 80 {
+		for _, by := range []svc.Principal{user("alice", "*", "template:*"), stranger} {
+			name := fmt.Sprintf("own-%02d", i)
+			_, err := before.MySources.Register(t.Context(), by, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
+			is.NoErr(err)
+		}
+	}
+	h := sealedUnder(t, store, keyB, keyA)
+	h.register(t, "b")
+	counts := func(h *host, want svc.SealedTokens) {
+		t.Helper()
+		got, err := h.Sources.Sealed(t.Context(), svc.Host)
+		is.NoErr(err)
+		is.Equal(got, want)
+	}
+	counts(h, svc.SealedTokens{Under: []int{1, 161}})
+	counts(sealedUnder(t, store, keyB), svc.SealedTokens{Under: []int{1}, Lost: 161})
+	counts(sealedUnder(t, store, keyC, keyA, keyB), svc.SealedTokens{Under: []int{0, 161, 1}})
+	counts(newHost(t, func(c *svc.Config) { c.Store, c.Sources = store, svc.SourceConfig{} }), svc.SealedTokens{Under: []int{}, Lost: 162})
+	h.wantResealed(t, 161)
+	h.wantResealed(t, 0)
+	after := sealedUnder(t, store, keyB)
+	counts(after, svc.SealedTokens{Under: []int{162}})
+	after.market.asked = nil
+	_, err := after.MyTemplates.Install(t.Context(), stranger, svc.Install{TemplateID: "none", SourceName: "own-79", SourceScope: svc.ScopePersonal})
+	wantCode(t, err, svc.CodeNotFound, "")
+	is.Equal(after.market.asked[0].Token, svc.Secret("token-of-own-79"))
+
+	for _, by := range []svc.Principal{admin, alice, {}} {
+		_, err := h.Sources.Sealed(t.Context(), by)
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	_, err = h.MySources.Sealed(t.Context(), svc.Host)
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.MySources.Reseal(t.Context(), svc.Host)
+	wantCode(t, err, svc.CodeForbidden, "")
+}
+
 // TestResealMeetsAChange: what is resealed is what the source holds then, and not what it held when it was listed.
 func TestResealMeetsAChange(t *testing.T) {
 	for name, c := range map[string]struct {

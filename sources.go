@@ -261,6 +261,10 @@ type SourcePage struct {
 	Owner string
 	After string // the last name of the previous chunk; "" from the start
 	Limit int    // the most sources to return, > 0
+	// Every asks for the sources of all scopes and owners, as [SourceKey.Compare] sorts them. The
+	// chunk is then behind the source of Scope, Owner and After, which need not exist; all "": from
+	// the start.
+	Every bool
 }
 
 // MaxSourceFiles is the most files of a source that the store keeps in addition to its catalogue.

@@ -22,8 +22,8 @@ const (
 // the server ([Service].Sources), or the caller's own ([Service].MySources). Its methods may be
 // called concurrently. Events and records are those of a commit, as with [Templates].
 //
-// Each method on the server's sources needs [ActionTemplateAdmin], except for [Host]; Reseal needs
-// Host. Each method on the caller's own needs [ActionTemplateSource]. Otherwise [Templates] says
+// Each method on the server's sources needs [ActionTemplateAdmin], except for [Host]; Reseal and
+// Sealed need Host. Each method on the caller's own needs [ActionTemplateSource]. Otherwise [Templates] says
 // who has sources of its own, and that no method looks in another half.
 type Sources struct {
 	*base

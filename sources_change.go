@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -236,9 +237,9 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	return ids, nil
 }
 
-// Reseal moves the tokens of the server's sources from Config.Sources.OldSealingKeys to SealingKey.
-// It returns how many tokens it resealed, also together with an error; of several processes, each
-// counts its own. Only [Host] may call it.
+// Reseal moves the tokens of all sources, also of users, from Config.Sources.OldSealingKeys to
+// SealingKey. It returns how many tokens it resealed, also together with an error; of several
+// processes, each counts its own. Only [Host] may call it, and not of MySources.
 //
 // Run Reseal after a change of keys, when every process has the new SealingKey and the old keys. It
 // reads the list in chunks. Reseal may run in several processes, and again after a failure: a
@@ -248,17 +249,12 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 // no change.
 //
 // A token that no key opens stays unchanged, and Reseal continues with the others. Without a
-// SealingKey, that is every token. Personal sources stay under the key that sealed them: MySources
-// has nothing to reseal for the host. Errors: CodeForbidden, also for MySources; CodeInternal for
-// each token that no key opens, naming its source, joined. A fault of the store stops Reseal and is
-// returned alone.
+// SealingKey, that is every token. Errors: CodeForbidden; CodeInternal for each token that no key
+// opens, naming its source, joined. A fault of the store stops Reseal and is returned alone.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
-	if by.Kind != KindHost {
-		return 0, forbidden("only the host application may reseal the tokens of sources")
-	}
 	var lost []error
 	resealed := 0
-	for source, err := range s.List(ctx, by) {
+	for source, err := range s.every(ctx, by) {
 		done := false
 		if err == nil {
 			done, err = s.resealSource(ctx, source)
@@ -274,6 +270,51 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 		}
 	}
 	return resealed, errors.Join(lost...)
+}
+
+// every lists the sources of the server and of all users, for the host.
+func (s *Sources) every(ctx context.Context, by Principal) iter.Seq2[Source, error] {
+	page := SourcePage{Every: true, Limit: listChunk}
+	return list(ctx, "list sources", page.Limit,
+		func() error {
+			if by.Kind != KindHost || s.personal {
+				return forbidden("only the host application may reseal the tokens of sources")
+			}
+			return nil
+		},
+		func() ([]Source, error) { return s.store.Sources(ctx, page) },
+		func(last Source) {
+			page.Scope, page.Owner, page.After = last.Scope, last.Owner, last.Name
+		})
+}
+
+// SealedTokens says under which keys the tokens of sources are.
+type SealedTokens struct {
+	// Under counts the tokens under each key: first Config.Sources.SealingKey, then each of
+	// OldSealingKeys. Without keys it is empty.
+	Under []int
+	Lost  int // the tokens that no key opens
+}
+
+// Sealed counts the tokens of all sources, also of users, by the keys that they are under. It reads
+// the list in chunks and writes nothing. Only [Host] may call it, and not of MySources. Errors:
+// CodeForbidden.
+func (s *Sources) Sealed(ctx context.Context, by Principal) (SealedTokens, error) {
+	counts := SealedTokens{Under: make([]int, s.sealer.Keys())}
+	for source, err := range s.every(ctx, by) {
+		if err != nil {
+			return SealedTokens{}, err
+		}
+		if !source.HasAuth() {
+			continue
+		}
+		if under, err := s.sealer.Under(source.SealedToken, source.binding()); err != nil {
+			counts.Lost++
+		} else {
+			counts.Under[under]++
+		}
+	}
+	return counts, nil
 }
 
 // resealSource reseals the token of a listed source, in the source's current state: another process

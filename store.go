@@ -38,7 +38,8 @@ type SourceStore interface {
 	// Source returns the source with that key. ErrNotFound.
 	Source(ctx context.Context, key SourceKey) (Source, error)
 	// Sources returns a chunk of the sources of page's scope and owner, after page.After. They are
-	// sorted by name in byte order. A chunk of fewer than page.Limit is the last.
+	// sorted by name in byte order. With page.Every it returns a chunk of all sources. A chunk of
+	// fewer than page.Limit is the last.
 	Sources(ctx context.Context, page SourcePage) ([]Source, error)
 	// ChangeSource reads a source, calls change with it, and writes the result, in one transaction.
 	//

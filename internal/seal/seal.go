@@ -46,6 +46,14 @@ func (s *Sealer) WithOld(old []byte) (*Sealer, error) {
 	return &Sealer{append(slices.Clip(s.keys), key{[KeySize]byte(old), aead})}, nil
 }
 
+// Keys returns the number of keys.
+func (s *Sealer) Keys() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.keys)
+}
+
 // Seal encrypts secret with the first key. Open needs the same binding.
 func (s *Sealer) Seal(secret, binding []byte) []byte {
 	aead := s.keys[0].aead
@@ -68,6 +76,12 @@ func (s *Sealer) Reseal(sealed, binding []byte) ([]byte, error) {
 		return nil, err
 	}
 	return s.Seal(secret, binding), nil
+}
+
+// Under returns the index of the key that sealed, 0 for the first, or ErrOpen.
+func (s *Sealer) Under(sealed, binding []byte) (int, error) {
+	_, under, err := s.open(sealed, binding)
+	return under, err
 }
 
 // open decrypts the result of Seal and returns the index of its key.

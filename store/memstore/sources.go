@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -30,9 +29,11 @@ func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source,
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	after := svc.SourceKey{Scope: page.Scope, Owner: page.Owner, Name: page.After}
 	rows := sortedRows(s.sources, func(row svc.Source) bool {
-		return row.Scope == page.Scope && row.Owner == page.Owner && row.Name > page.After
-	}, func(a, b svc.Source) int { return strings.Compare(a.Name, b.Name) })
+		return (page.Every || row.Scope == page.Scope && row.Owner == page.Owner) &&
+			row.SourceKey.Compare(after) > 0
+	}, func(a, b svc.Source) int { return a.SourceKey.Compare(b.SourceKey) })
 	return first(rows, page.Limit, cloneSource), nil
 }
 

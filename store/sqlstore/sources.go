@@ -38,8 +38,12 @@ func (s session) source(ctx context.Context, key svc.SourceKey) (svc.Source, err
 
 // Sources implements [svc.SourceStore].
 func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-	chunk, err := all(ctx, s.db.reading(), scanSource,
-		selectSource+` WHERE scope = $1 AND owner = $2 AND name > $3 ORDER BY name LIMIT ($4 + 0)`,
+	which := ` WHERE scope = $1 AND owner = $2 AND name > $3 ORDER BY name LIMIT ($4 + 0)`
+	if page.Every {
+		which = ` WHERE (scope, owner, name) > ($1, $2, $3)
+			ORDER BY scope, owner, name LIMIT ($4 + 0)`
+	}
+	chunk, err := all(ctx, s.db.reading(), scanSource, selectSource+which,
 		page.Scope, page.Owner, page.After, page.Limit)
 	return chunk, s.fault(ctx, "list sources", err)
 }

@@ -129,6 +129,14 @@ var sourceFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
+	"every source is each of one scope": func(s *store) {
+		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
+			if page.Every && page.Scope == "" {
+				page.Scope = svc.ScopeServer
+			}
+			return s.FullStore.Sources(ctx, page)
+		}
+	},
 	"deleting an unknown source is no error": func(s *store) {
 		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
 			if err := s.FullStore.DeleteSource(ctx, key); err != nil && !errors.Is(err, svc.ErrNotFound) {

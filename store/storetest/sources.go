@@ -103,6 +103,25 @@ var sourceRules = []rule{
 		c.same("alice's", sourceNames(c.sources(svc.ScopePersonal, "alice", 10)), []string{"a"})
 		c.same("nobody's", sourceNames(c.sources(svc.ScopePersonal, "", 10)), []string{})
 	}},
+	{"Sources lists every source once, in order of scope, owner and name, when the page asks for " +
+		"every one", func(c *checker) {
+		keys := []svc.SourceKey{
+			personalSource("Alice", "b"), personalSource("alice", "a"), personalSource("alice", "b"),
+			personalSource("bob", "A"), personalSource("bob", "a"), sourceKey("a"), sourceKey("c"),
+		}
+		for _, key := range scrambled(keys) {
+			c.ok(c.CreateSource(c.ctx, newSource(key)))
+		}
+		for _, limit := range []int{1, 2, len(keys), len(keys) + 1} {
+			list := wholePages(c, limit, func(last svc.Source) ([]svc.Source, error) {
+				return c.Sources(c.ctx, svc.SourcePage{
+					Scope: last.Scope, Owner: last.Owner, After: last.Name, Limit: limit, Every: true,
+				})
+			})
+			c.same("keys", column(list, func(s svc.Source) svc.SourceKey { return s.SourceKey }), keys)
+			c.same("a source", list[0], newSource(keys[0]))
+		}
+	}},
 	{"a deleted source cannot be found, listed or deleted again", func(c *checker) {
 		key := sourceKey("acme")
 		c.is("DeleteSource of an unknown", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
