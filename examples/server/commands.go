@@ -28,6 +28,7 @@ var subcommands = []subcommand{
 	keyCommand,
 	exportCommand, applyCommand, diffCommand,
 	migrateCommand,
+	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
 	healthCommand,
 }
 

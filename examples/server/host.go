@@ -73,7 +73,7 @@ func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger)
 		KnownUser:   h.knownUser,
 		Logger:      log,
 		Keys:        apiKeys,
-		Sources:     svc.SourceConfig{SealingKey: keys.SealingKey},
+		Sources:     keys.sourceConfig(),
 		Templates: svc.TemplateConfig{
 			LocalEdits: svc.LocalEdits(c.Templates.LocalEdits), Cached: c.Templates.Cached,
 		},

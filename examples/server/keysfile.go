@@ -10,9 +10,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -20,29 +20,79 @@ import (
 // secrets are the content of the keys file. The database does not hold them, so an attacker needs
 // both files.
 type secrets struct {
+	Pairs   []pair   `json:"secrets"`           // the first is used, all are accepted
+	Next    *pair    `json:"next,omitempty"`    // accepted, and not used yet; nil: none
+	Retired []string `json:"retired,omitempty"` // versions that are accepted no more
+	Check   string   `json:"check"`             // detects damage
+}
+
+// pair is a version of the secrets.
+type pair struct {
+	Version    string `json:"version"`     // the version of the pepper; detects damage
 	Pepper     []byte `json:"pepper"`      // of API keys: secretSize bytes in base64
 	SealingKey []byte `json:"sealing_key"` // of the tokens of sources: secretSize bytes in base64
-	Check      string `json:"check"`       // detects damage; it is also the version of the pepper
 }
 
 const secretSize = 32
 
-func newSecrets() secrets {
-	s := secrets{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize)}
-	rand.Read(s.Pepper)
-	rand.Read(s.SealingKey)
-	s.Check = s.check()
-	return s
+func newPair() pair {
+	p := pair{Pepper: make([]byte, secretSize), SealingKey: make([]byte, secretSize)}
+	rand.Read(p.Pepper)
+	rand.Read(p.SealingKey)
+	p.Version = p.version()
+	return p
 }
 
-// check returns eight bytes of a hash over the 64 random bytes of s. The result is not secret.
-func (s secrets) check() string {
-	sum := sha256.Sum256(slices.Concat([]byte("svc example server keys"), s.Pepper, s.SealingKey))
+// version returns eight bytes of a hash over the 64 random bytes of p. The result is not secret.
+func (p pair) version() string {
+	sum := sha256.Sum256(slices.Concat([]byte("svc example server keys"), p.Pepper, p.SealingKey))
 	return hex.EncodeToString(sum[:8])
 }
 
-func (s secrets) keyConfig() svc.KeyConfig {
-	return svc.KeyConfig{Peppers: []svc.Pepper{{Version: s.Check, Secret: s.Pepper}}}
+func (p pair) good() bool {
+	return len(p.Pepper) == secretSize && len(p.SealingKey) == secretSize && p.Version == p.version()
+}
+
+// accepted returns the pairs that are accepted, the used one first.
+func (s secrets) accepted() []pair {
+	if s.Next == nil {
+		return s.Pairs
+	}
+	return append(slices.Clip(s.Pairs), *s.Next)
+}
+
+// check returns eight bytes of a hash over the versions and what they are for.
+func (s secrets) check() string {
+	var b strings.Builder
+	for i, p := range s.accepted() {
+		fmt.Fprintf(&b, "%s %t\n", p.Version, i >= len(s.Pairs))
+	}
+	b.WriteString(strings.Join(s.Retired, " "))
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:8])
+}
+
+func (s secrets) good() bool {
+	bad := func(p pair) bool { return !p.good() }
+	return len(s.Pairs) > 0 && !slices.ContainsFunc(s.accepted(), bad) && s.Check == s.check()
+}
+
+func (s secrets) keyConfig() (config svc.KeyConfig) {
+	for _, p := range s.accepted() {
+		config.Peppers = append(config.Peppers, svc.Pepper{Version: p.Version, Secret: p.Pepper})
+	}
+	for _, version := range s.Retired { // their lines stay: docs/keys.md says why
+		config.Peppers = append(config.Peppers, svc.Pepper{Version: version, Retired: true})
+	}
+	return config
+}
+
+func (s secrets) sourceConfig() svc.SourceConfig {
+	config := svc.SourceConfig{SealingKey: s.Pairs[0].SealingKey}
+	for _, p := range s.accepted()[1:] {
+		config.OldSealingKeys = append(config.OldSealingKeys, p.SealingKey)
+	}
+	return config
 }
 
 // readSecrets reads the keys file. It refuses a damaged file: with other secrets, the API keys and
@@ -59,19 +109,35 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	if err != nil {
 		return secrets{}, fmt.Errorf("keys file: %w", err)
 	}
-	if err := checkRestored(path); err != nil {
-		return secrets{}, err
-	}
-	var s secrets
-	if err := json.Unmarshal(data, &s); err != nil {
+	s, err := parseSecrets(data)
+	if err != nil {
 		return secrets{}, damaged(path, err)
-	}
-	if len(s.Pepper) != secretSize || len(s.SealingKey) != secretSize || s.Check != s.check() {
-		return secrets{}, damaged(path, errors.New("its parts do not fit together"))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
 		log.Warn("other users may read or write the keys file: run chmod 600 on it",
 			"file", path, "mode", mode.String())
+	}
+	return s, nil
+}
+
+// parseSecrets reads the content of a keys file. Files from before secrets could be rotated hold
+// one pair, with its version as the check.
+func parseSecrets(data []byte) (secrets, error) {
+	var file struct {
+		secrets
+		Pepper     []byte `json:"pepper"`
+		SealingKey []byte `json:"sealing_key"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return secrets{}, err
+	}
+	s := file.secrets
+	if file.Pepper != nil && s.Pairs == nil {
+		s.Pairs = []pair{{file.Check, file.Pepper, file.SealingKey}}
+		s.Check = s.check()
+	}
+	if !s.good() {
+		return secrets{}, errors.New("its parts do not fit together")
 	}
 	return s, nil
 }
@@ -93,46 +159,4 @@ func ensureSecrets(path string, log *slog.Logger) (s secrets, made bool, err err
 	}
 	s, err = readSecrets(path, log)
 	return s, made, err
-}
-
-// makeSecrets creates a keys file at path unless one exists. It writes a draft and then links it to
-// path, so the file appears whole and durable, or not at all.
-func makeSecrets(path string) (made bool, err error) {
-	dir := filepath.Dir(path)
-	draft, err := os.CreateTemp(dir, ".svc-*.keys") // with mode 0600
-	if err != nil {
-		return false, err
-	}
-	defer os.Remove(draft.Name())
-	if err := writeSecrets(draft); err != nil {
-		return false, err
-	}
-	err = os.Link(draft.Name(), path)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
-	}
-	return err == nil, syncDir(dir)
-}
-
-func writeSecrets(file *os.File) error {
-	text, err := json.MarshalIndent(newSecrets(), "", "  ")
-	if err == nil {
-		_, err = file.Write(append(text, '\n'))
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	return errors.Join(err, file.Close())
-}
-
-// syncDir makes the names in a directory durable. Windows does so itself and refuses to sync one.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+
+	"github.com/extsvc/svc"
+)
+
+var keysRotateCommand = subcommand{
+	name: "keys rotate",
+	about: "put new secrets first in the keys file: those of keys prepare, or else new ones. The" +
+		" secrets before stay accepted. Restart the server to use them",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		c.keysFlag(flags)
+		return func(context.Context) error {
+			err := c.changeKeys(func(s *secrets) error {
+				next := newPair()
+				if s.Next != nil {
+					next, s.Next = *s.Next, nil
+				}
+				s.Pairs = slices.Insert(s.Pairs, 0, next)
+				return nil
+			})
+			return c.say(err, "Restart the server. Then run server keys reseal, and see server keys"+
+				" status for the old secrets.")
+		}
+	},
+}
+
+var keysPrepareCommand = subcommand{
+	name: "keys prepare",
+	about: "add new secrets to the keys file, which servers accept and do not use yet. With several" +
+		" servers, give the file to all and restart them before you run keys rotate",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		c.keysFlag(flags)
+		return func(context.Context) error {
+			err := c.changeKeys(func(s *secrets) error {
+				if s.Next != nil {
+					return errors.New("new secrets are prepared already: run server keys rotate")
+				}
+				next := newPair()
+				s.Next = &next
+				return nil
+			})
+			return c.say(err, "Give the keys file to all servers and restart them. Then run server"+
+				" keys rotate, and give them the file again.")
+		}
+	},
+}
+
+var keysResealCommand = subcommand{
+	name: "keys reseal",
+	about: "seal the tokens of all sources under the first sealing key. Run it when all servers use" +
+		" the new secrets",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		c.keysFlag(flags)
+		return func(ctx context.Context) error {
+			return c.withKeys(ctx, func(_ secrets, service *svc.Service) error {
+				n, err := service.Sources.Reseal(ctx, svc.Host)
+				return errors.Join(c.say(nil, fmt.Sprintf("Resealed %d tokens.", n)), err)
+			})
+		}
+	},
+}
+
+var keysRetireCommand = subcommand{
+	name:  "keys retire",
+	takes: "VERSION",
+	about: "remove old secrets from the keys file, unless keys or tokens are under them",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		c.keysFlag(flags)
+		force := flags.Bool("force", false,
+			"remove them anyway: the keys under them end, and the tokens under them are lost")
+		return func(ctx context.Context) error { return c.retire(ctx, *force) }
+	},
+}
+
+// retire removes the secrets of the version that the command line names.
+func (c *call) retire(ctx context.Context, force bool) error {
+	return c.withKeys(ctx, func(known secrets, service *svc.Service) error {
+		use, err := uses(ctx, known, service, 1)
+		if err != nil {
+			return err
+		}
+		under := use.row(c.operand)
+		if !force && (under.keys > 0 || under.tokens > 0) {
+			return fmt.Errorf("%d keys and %d tokens are under %s: see server keys status;"+
+				" with -force they are lost", under.keys, under.tokens, c.operand)
+		}
+		err = c.changeKeys(func(s *secrets) error {
+			i := slices.IndexFunc(s.Pairs, func(p pair) bool { return p.Version == c.operand })
+			switch {
+			case i < 0:
+				return fmt.Errorf("the keys file has no secrets %q: see server keys status",
+					c.operand)
+			case i == 0:
+				return errors.New("these secrets are in use: run server keys rotate first")
+			}
+			s.Pairs = slices.Delete(s.Pairs, i, i+1)
+			s.Retired = append(s.Retired, c.operand)
+			return nil
+		})
+		return c.say(err, "Give the keys file to all servers and restart them. Keep the old one with"+
+			" the backups from before.")
+	})
+}
+
+// changeKeys changes the keys file.
+func (c *call) changeKeys(change func(s *secrets) error) error {
+	return changeSecrets(c.Keys, c.log, change)
+}
+
+// say prints a sentence unless err is set, which it returns.
+func (c *call) say(err error, sentence string) error {
+	if err == nil {
+		_, err = fmt.Fprintln(c.stdout, sentence)
+	}
+	return err
+}
+
+// withKeys calls do with a Service on the database that has the secrets of the keys file. It
+// creates neither.
+func (c *call) withKeys(
+	ctx context.Context, do func(keys secrets, service *svc.Service) error,
+) (err error) {
+	if err := exists(c.DB); err != nil {
+		return err
+	}
+	keys, err := readSecrets(c.Keys, c.log)
+	if err != nil {
+		return err
+	}
+	h, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	if err := h.build(c.config, keys, nil, c.log); err != nil {
+		return err
+	}
+	return do(keys, h.service)
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// status returns the rows of keys status, by state, and all that it prints.
+func status(t *testing.T, flags ...string) (rows map[string][]string, text string) {
+	t.Helper()
+	text = does(t, append([]string{"keys", "status"}, flags...)...)
+	rows = map[string][]string{}
+	for _, row := range regexp.MustCompile(`(?m)^(\S+) +(current|old|next|retired|unknown) +(\d+) +(\d+)$`).FindAllStringSubmatch(text, -1) {
+		rows[row[2]] = append(rows[row[2]], row[3]+" keys "+row[4]+" tokens")
+	}
+	return rows, text
+}
+
+// versions returns the versions of a keys file, the first one first.
+func versions(t *testing.T, path string) (all []string) {
+	t.Helper()
+	s, err := readSecrets(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.accepted() {
+		all = append(all, p.Version)
+	}
+	return all
+}
+
+// withToken registers sources with tokens: one of the server, and one of the administrator.
+func withToken(t *testing.T, s *running) {
+	t.Helper()
+	for _, path := range []string{"/ext/svc/admin/template-sources", "/ext/svc/me/template-sources"} {
+		if status, text := s.ask(t, s.key(), "POST", path, `{"url": "https://templates.example/all", "auth_token": "hush"}`); status != 201 {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+	}
+}
+
+// The secrets of one server are replaced: old keys work until the old secrets retire, and those that were used still do.
+func TestSecretsAreRotated(t *testing.T) {
+	onBoth(t, func(t *testing.T, flags []string) {
+		is := is.New(t)
+		keys := parsed(t, flags...).Keys
+		with := func(command string, more ...string) []string {
+			return append(append(strings.Fields(command), flags...), more...)
+		}
+		server := startServer(t, flags...)
+		withToken(t, server)
+		admin, bob := server.key(), issueKey(t, append(flags, "-user", "bob")...)
+		rows, _ := status(t, flags...)
+		is.Equal(rows, map[string][]string{"current": {"2 keys 2 tokens"}})
+
+		old := versions(t, keys)[0]
+		is.True(strings.HasPrefix(does(t, with("keys rotate")...), "Restart the server."))
+		is.Equal(versions(t, keys)[1], old)
+		got, _ := server.get(t, admin, "/ext/svc/me/api-keys")
+		is.Equal(got, 200) // it still runs with the old ones
+		is.NoErr(server.stop(t))
+		rows, text := status(t, flags...)
+		is.Equal(rows, map[string][]string{"current": {"0 keys 0 tokens"}, "old": {"2 keys 2 tokens"}})
+		is.True(strings.Contains(text, "\nuser bob "+bob[:21]+", never used\n"))
+		_, text = status(t, append(flags, "-limit", "1")...)
+		is.True(strings.Contains(text, "\nand 1 more: see -limit\n"))
+
+		server = startServer(t, flags...)
+		got, _ = server.get(t, admin, "/ext/svc/me/api-keys")
+		is.Equal(got, 200)
+		is.NoErr(server.stop(t)) // writes the new hash
+		err := run(t.Context(), with("keys retire", old), &output{}, &output{})
+		is.True(err != nil && strings.HasPrefix(err.Error(), "1 keys and 2 tokens are under "+old))
+		is.Equal(does(t, with("keys reseal")...), "Resealed 2 tokens.\n")
+		is.Equal(does(t, with("keys reseal")...), "Resealed 0 tokens.\n")
+		rows, text = status(t, flags...)
+		is.Equal(rows, map[string][]string{"current": {"1 keys 2 tokens"}, "old": {"1 keys 0 tokens"}})
+		is.True(!strings.Contains(text, "keys retire"))
+
+		does(t, with("keys retire -force", old)...)
+		rows, _ = status(t, flags...)
+		is.Equal(rows, map[string][]string{"current": {"1 keys 2 tokens"}, "retired": {"1 keys 0 tokens"}})
+		server = startServer(t, flags...)
+		got, _ = server.get(t, admin, "/ext/svc/me/api-keys")
+		is.Equal(got, 200)
+		got, _ = server.get(t, bob, "/ext/svc/me/api-keys")
+		is.Equal(got, 401)
+	})
+}
+
+// Several servers know new secrets before one of them uses them: nobody is refused in between.
+func TestSecretsOfSeveralServersAreRotated(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	log := slog.New(slog.DiscardHandler)
+	is.NoErr(startServer(t, "-db", db).stop(t))
+	files := [2]string{db + ".keys", filepath.Join(t.TempDir(), "two.keys")}
+	give := func() {
+		t.Helper()
+		text, err := os.ReadFile(files[0])
+		is.NoErr(err)
+		is.NoErr(os.WriteFile(files[1], text, 0o600))
+	}
+	give()
+	two := startServer(t, "-db", db, "-keys", files[1])
+	does(t, "keys", "prepare", "-db", db)
+	err := run(t.Context(), []string{"keys", "prepare", "-db", db}, &output{}, &output{})
+	is.True(err != nil && strings.Contains(err.Error(), "prepared already"))
+	rows, _ := status(t, "-db", db)
+	is.Equal(rows, map[string][]string{"current": {"1 keys 0 tokens"}, "next": {"0 keys 0 tokens"}})
+	prepared := versions(t, files[0])
+	one := startServer(t, "-db", db) // with the prepared secrets, which it does not use
+	bob := issueKey(t, "-db", db, "-user", "bob")
+	for _, s := range []*running{one, two} {
+		got, _ := s.get(t, bob, "/ext/svc/me/api-keys")
+		is.Equal(got, 200)
+	}
+	is.NoErr(two.stop(t))
+	give()
+	two = startServer(t, "-db", db, "-keys", files[1])
+
+	does(t, "keys", "rotate", "-db", db)
+	is.Equal(versions(t, files[0]), []string{prepared[1], prepared[0]})
+	is.NoErr(one.stop(t))
+	one = startServer(t, "-db", db)
+	alice := issueKey(t, "-db", db, "-user", "alice") // under the new secrets
+	for _, s := range []*running{one, two} {
+		for _, key := range []string{alice, bob} {
+			got, _ := s.get(t, key, "/ext/svc/me/api-keys")
+			is.Equal(got, 200)
+		}
+	}
+	s, err := readSecrets(files[1], log)
+	is.NoErr(err)
+	is.True(s.Next != nil)
+}
+
+// A keys file from before secrets could be rotated is read, and rotated.
+func TestOldKeysFile(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	p := newPair()
+	text, err := json.Marshal(map[string]any{"pepper": p.Pepper, "sealing_key": p.SealingKey, "check": p.Version})
+	is.NoErr(err)
+	is.NoErr(os.WriteFile(db+".keys", text, 0o600))
+	first := startServer(t, "-db", db)
+	key := first.key()
+	is.NoErr(first.stop(t))
+	does(t, "keys", "rotate", "-db", db)
+	is.Equal(versions(t, db+".keys")[1], p.Version)
+	server := startServer(t, "-db", db)
+	got, _ := server.get(t, key, "/ext/svc/me/api-keys")
+	is.Equal(got, 200)
+}
+
+func TestKeysFileThatCannotBeChanged(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	fail := func(want string, args ...string) {
+		t.Helper()
+		var stdout output
+		err := run(t.Context(), append(args, "-db", db), &stdout, &output{})
+		if err == nil || !strings.Contains(err.Error(), want) || stdout.String() != "" {
+			t.Errorf("%v: got %v %s, want %q", args, err, &stdout, want)
+		}
+	}
+	fail("svc.db.keys: no such file", "keys", "rotate")
+	fail("svc.db: no such file", "keys", "status")
+	is.NoErr(startServer(t, "-db", db).stop(t))
+	whole, err := os.ReadFile(db + ".keys")
+	is.NoErr(err)
+	for _, args := range [][]string{{"keys", "retire", "-db", db, "x"}, {"keys", "retire", "-db", db, versions(t, db+".keys")[0]}} {
+		is.True(run(t.Context(), args, &output{}, &output{}) != nil)
+	}
+	is.NoErr(os.WriteFile(db+".keys.new", nil, 0o600)) // another command changes it
+	fail("svc.db.keys.new", "keys", "rotate")
+	is.NoErr(os.Remove(db + ".keys.new"))
+	is.NoErr(os.WriteFile(db+".keys", whole[:len(whole)/2], 0o600))
+	fail("is damaged", "keys", "rotate")
+	is.NoErr(os.WriteFile(db+".keys", whole, 0o600))
+	does(t, "keys", "rotate", "-db", db)
+	files, err := filepath.Glob(db + ".keys*")
+	is.NoErr(err)
+	is.Equal(files, []string{db + ".keys"}) // no draft is left
+	info, err := os.Stat(db + ".keys")
+	is.NoErr(err)
+	is.Equal(info.Mode(), os.FileMode(0o600))
+}
+
+// Of rotations at the same time, each one happens whole or not at all.
+func TestRotationsMeet(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.keys")
+	_, err := makeSecrets(path)
+	is.NoErr(err)
+	const rotations = 8
+	done := make(chan error, rotations)
+	for range rotations {
+		go func() { done <- run(t.Context(), []string{"keys", "rotate", "-keys", path}, &output{}, &output{}) }()
+	}
+	good := 0
+	for range rotations {
+		if err := <-done; err == nil {
+			good++
+		} else if !strings.Contains(err.Error(), "another command changes it") {
+			t.Error(err)
+		}
+	}
+	is.True(good >= 1)
+	is.Equal(len(versions(t, path)), 1+good)
+}
+
+// What the keys file says of the order of secrets is checked as well.
+func TestReorderedKeysFile(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.keys")
+	_, err := makeSecrets(path)
+	is.NoErr(err)
+	silent := slog.New(slog.DiscardHandler)
+	does(t, "keys", "rotate", "-keys", path)
+	s, err := readSecrets(path, silent)
+	is.NoErr(err)
+	s.Pairs[0], s.Pairs[1] = s.Pairs[1], s.Pairs[0]
+	text, err := json.Marshal(s)
+	is.NoErr(err)
+	_, err = parseSecrets(text)
+	is.True(err != nil)
+}

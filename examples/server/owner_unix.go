@@ -1,0 +1,26 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// sameOwner gives a draft the owner of the file at path: root may change the file of a server that
+// runs as another user.
+func sameOwner(draft *os.File, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	of := info.Sys().(*syscall.Stat_t)
+	if int(of.Uid) == os.Geteuid() {
+		return nil
+	}
+	if err := draft.Chown(int(of.Uid), int(of.Gid)); err != nil {
+		return fmt.Errorf("keys file: run this as its owner: %w", err)
+	}
+	return nil
+}
