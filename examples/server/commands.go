@@ -29,6 +29,7 @@ var subcommands = []subcommand{
 	exportCommand, applyCommand, diffCommand,
 	migrateCommand,
 	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
+	lintCommand, whoCanCommand, verifyCommand,
 	healthCommand,
 }
 

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/extsvc/svc"
+	svcclient "github.com/extsvc/svc/client"
+)
+
+var lintCommand = subcommand{
+	name:  "lint",
+	takes: "[FILE]",
+	about: "print the mistakes, redundant rows and accidental results in the bundle in FILE, or in" +
+		" the access of the database; exit with 1 if one is an error",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		address := urlFlag(flags)
+		var known []string
+		flags.Func("known", "an `ACTION` that the host asks about. Repeat the flag for all of them:"+
+			" then patterns that cover none are reported", func(action string) error {
+			known = append(known, action)
+			return nil
+		})
+		return func(ctx context.Context) error {
+			bundle, err := c.toLint(ctx, *address)
+			if err != nil {
+				return err
+			}
+			return c.printFindings(svc.Lint(bundle, known))
+		}
+	},
+}
+
+var whoCanCommand = subcommand{
+	name:  "who-can",
+	about: "print who may do an action on a bank",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		address := urlFlag(flags)
+		action := flags.String("action", svc.ActionRecall, "the `ACTION`")
+		bank := flags.String("bank", "", "the id of the `BANK`")
+		asJSON := flags.Bool("json", false, "print one JSON object")
+		return func(ctx context.Context) error {
+			if *bank == "" {
+				return usageError("who-can needs -bank BANK")
+			}
+			reach, err := c.whoCan(ctx, *address, *action, *bank)
+			if err != nil {
+				return err
+			}
+			return c.printReach(reach, *asJSON)
+		}
+	},
+}
+
+func urlFlag(flags *flag.FlagSet) *string {
+	return flags.String("url", "", "ask the server at this `URL`, such as"+
+		" https://example.com/ext/svc, and not the database. The variable SVC_KEY of the environment"+
+		" holds an API key")
+}
+
+// remote returns a client for a server.
+func remote(address string) (*svcclient.Client, error) {
+	key := os.Getenv("SVC_KEY")
+	if key == "" {
+		return nil, usageError("-url needs an API key in the variable SVC_KEY of the environment")
+	}
+	return svcclient.New(svcclient.Config{BaseURL: address, Token: svc.Secret(key)})
+}
+
+// toLint returns the bundle that the command line names.
+func (c *call) toLint(ctx context.Context, address string) (bundle svc.Bundle, err error) {
+	switch {
+	case c.operand != "":
+		return readBundle(c.operand)
+	case address != "":
+		from, err := remote(address)
+		if err != nil {
+			return svc.Bundle{}, err
+		}
+		return from.Access.Export(ctx)
+	}
+	err = c.withAccess(ctx, func(service *svc.Service) error {
+		bundle, err = service.Access.Export(ctx, svc.Host.As("server lint"))
+		return err
+	})
+	return bundle, err
+}
+
+func (c *call) printFindings(list []svc.Finding) error {
+	out := bufio.NewWriter(c.stdout)
+	faults := 0
+	for _, f := range list {
+		if f.Severity == svc.SeverityError {
+			faults++
+		}
+		fmt.Fprintf(out, "%s %s %s: %s\n", f.Severity, cmp.Or(f.Pointer, "/"), f.Code, f.Message)
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	if faults > 0 {
+		return fmt.Errorf("lint found %d errors", faults)
+	}
+	return nil
+}
+
+func (c *call) whoCan(
+	ctx context.Context, address, action, bank string,
+) (reach svc.Reach, err error) {
+	if address != "" {
+		from, err := remote(address)
+		if err != nil {
+			return svc.Reach{}, err
+		}
+		return from.Policies.WhoCan(ctx, action, bank)
+	}
+	err = c.withAccess(ctx, func(service *svc.Service) error {
+		by := svc.Host.As("server who-can")
+		reach, err = service.Policies.WhoCan(ctx, by, action, bank)
+		return err
+	})
+	return reach, err
+}
+
+// who is a line of the command who-can.
+type who struct {
+	Kind, ID string
+	Allowed  bool
+}
+
+// reached returns the lines of a reach: users, service accounts, then unmapped senders, by the
+// overrides of public access and where none matches.
+func reached(r svc.Reach) (all []who) {
+	for _, id := range r.Users {
+		all = append(all, who{string(svc.KindUser), id, true})
+	}
+	for _, id := range r.ServiceAccounts {
+		all = append(all, who{string(svc.KindServiceAccount), id, true})
+	}
+	if r.Public.Default {
+		all = append(all, who{"unmapped", "*", true})
+	}
+	for _, o := range r.Public.Overrides {
+		all = append(all, who{"unmapped", o.Scope + ":" + o.Value, o.Allowed})
+	}
+	return all
+}
+
+func (c *call) printReach(r svc.Reach, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(c.stdout).Encode(map[string]any{
+			"users": r.Users, "service_accounts": r.ServiceAccounts,
+			"public": map[string]any{"default": r.Public.Default, "overrides": overrides(r.Public)},
+		})
+	}
+	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "KIND\tID\tALLOWED")
+	for _, w := range reached(r) {
+		fmt.Fprintf(table, "%s\t%s\t%t\n", w.Kind, w.ID, w.Allowed)
+	}
+	return table.Flush()
+}
+
+func overrides(p svc.PublicReach) []map[string]any {
+	all := []map[string]any{}
+	for _, o := range p.Overrides {
+		all = append(all, map[string]any{"scope": o.Scope, "value": o.Value, "allowed": o.Allowed})
+	}
+	return all
+}
