@@ -316,17 +316,18 @@ func TestKilledCopy(t *testing.T) {
 // Nothing is shown in the first second. After that, a terminal has a bar, and a file has lines.
 func TestProgress(t *testing.T) {
 	is := is.New(t)
+	now := time.Now()
 	show := func(terminal, lines bool, begun time.Time) string {
 		var out output
 		p := newProgress(&out, "copy")
-		p.terminal, p.lines, p.begun = terminal, lines, begun
+		p.terminal, p.lines, p.begun, p.now = terminal, lines, begun, func() time.Time { return now }
 		p.report(0, 1000)
 		p.report(500, 1000) // too soon after the one before
 		p.report(1000, 1000)
 		p.end()
 		return out.String()
 	}
-	now, earlier := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
+	earlier := now.Add(-time.Minute)
 	is.Equal(show(true, true, now), "")
 	is.Equal(show(false, true, now), "")
 	is.Equal(show(false, false, earlier), "")

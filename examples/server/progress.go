@@ -16,13 +16,14 @@ type progress struct {
 	terminal bool
 	lines    bool // without a terminal, print a line each second
 
+	now         func() time.Time
 	begun, last time.Time
 	open        bool // the bar stands on an unfinished line
 }
 
 func newProgress(out io.Writer, command string) *progress {
 	file, is := out.(*os.File)
-	p := &progress{out: out, command: command, begun: time.Now()}
+	p := &progress{out: out, command: command, now: time.Now, begun: time.Now()}
 	if is {
 		info, err := file.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -40,7 +41,7 @@ func (p *progress) pause() time.Duration {
 
 // report shows that so many rows of total are done.
 func (p *progress) report(done, total int64) {
-	now := time.Now()
+	now := p.now()
 	shown := !p.last.IsZero()
 	if now.Sub(p.begun) < time.Second || !p.terminal && !p.lines ||
 		now.Sub(p.last) < p.pause() && !(shown && done == total) {

@@ -28,10 +28,10 @@ type Copier struct {
 // the generation, the records of events with their chain. So the peppers and sealing keys of one
 // database serve the other as well. [Dialect.Channel] alone is not copied.
 //
-// Copy reads one state of from, and others may go on writing to it. A SQLite file keeps all their
-// writes in its write-ahead log until then. Copy writes to in one transaction: when it fails, when
-// ctx ends or the process is killed, to is as before. It holds at most some thousand rows, or
-// two times the largest row and 1 MiB, in memory.
+// Copy reads one state of from, and others may go on writing to it. A SQLite file keeps their writes
+// in its write-ahead log until the end. Copy writes to in one transaction: when it fails, when ctx
+// ends or the process is killed, to is as before. In memory it holds at most 256 rows, and of
+// texts and bytes 1 MiB, or one larger row.
 //
 // Copy refuses a target that is the source, and one that was ever written to: it must have the
 // tables as [Store.Migrate] makes them, and no rows. Both databases must have the version that this
