@@ -13,51 +13,61 @@ import (
 	"path/filepath"
 )
 
-func parseBackup(command string, args []string) (options, error) {
-	o := options{move: command}
-	err := o.complete(backupFlags(&o), args, &o.file)
-	return o, err
+var backupCommand = subcommand{
+	name:  "backup",
+	takes: "FILE",
+	about: "write the database and the keys file into one FILE, also while the server runs. An" +
+		" earlier backup in FILE is replaced",
+	setup: withProgress("backup", backup),
 }
 
-func backupFlags(o *options) *flag.FlagSet {
-	flags := newFlags(o)
-	flags.StringVar(&o.keys, "keys", "", "")
-	return flags
+// withProgress returns the setup of a command that shows its progress on a terminal.
+func withProgress(
+	name string, do func(context.Context, *call, *progress) error,
+) func(*flag.FlagSet, *call) action {
+	return func(flags *flag.FlagSet, c *call) action {
+		c.keysFlag(flags)
+		return func(ctx context.Context) error {
+			shown := newProgress(c.stdout, name)
+			defer shown.end()
+			return do(ctx, c, shown)
+		}
+	}
 }
 
 // backup writes the database and the keys file into one file, which appears whole or not at all. An
 // earlier backup under that name stays until then.
-func backup(ctx context.Context, o options, shown *progress, log *slog.Logger) error {
-	if err := checkSource(ctx, o.db); err != nil {
+func backup(ctx context.Context, c *call, shown *progress) error {
+	if err := checkSource(ctx, c.DB); err != nil {
 		return err
 	}
-	keys, err := keysToKeep(o.keys, log)
+	keys, err := keysToKeep(c.Keys, c.log)
 	if err != nil {
 		return err
 	}
-	if err := checkBackupFile(o); err != nil {
+	if err := checkBackupFile(c); err != nil {
 		return err
 	}
-	folder := filepath.Dir(o.file)
+	folder := filepath.Dir(c.operand)
 	drafts, err := os.MkdirTemp(folder, ".svc-backup-") // with mode 0700
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	defer os.RemoveAll(drafts)
 	db := filepath.Join(drafts, databaseName)
-	if err := snapshot(ctx, o.db, db, shown); err != nil {
+	if err := snapshot(ctx, c.DB, db, shown); err != nil {
 		return err
 	}
-	if now, err := os.ReadFile(o.keys); err != nil {
+	if now, err := os.ReadFile(c.Keys); err != nil {
 		return fmt.Errorf("keys file: %w", err)
 	} else if !bytes.Equal(now, keys) {
-		return fmt.Errorf("keys file %s has changed during the backup: run it again", o.keys)
+		return fmt.Errorf("keys file %s has changed during the backup: run it again", c.Keys)
 	}
 	whole := filepath.Join(drafts, "backup")
 	if err := archiveFiles(ctx, whole, db, keys); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	if err := os.Rename(whole, o.file); err != nil {
+	if err := os.Rename(whole, c.operand); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	return syncDir(folder)
@@ -74,23 +84,23 @@ func keysToKeep(path string, log *slog.Logger) ([]byte, error) {
 }
 
 // checkBackupFile refuses a FILE that the backup must not replace.
-func checkBackupFile(o options) error {
-	info, err := os.Stat(o.file)
+func checkBackupFile(c *call) error {
+	info, err := os.Stat(c.operand)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file: name another FILE", o.file)
+		return fmt.Errorf("%s is not a regular file: name another FILE", c.operand)
 	}
-	own := []string{o.keys, o.db}
+	own := []string{c.Keys, c.DB}
 	for _, ending := range besides {
-		own = append(own, o.db+ending)
+		own = append(own, c.DB+ending)
 	}
 	for _, file := range own {
-		if sameFile(o.file, file) {
-			return fmt.Errorf("%s is what to back up: name another FILE", o.file)
+		if sameFile(c.operand, file) {
+			return fmt.Errorf("%s is what to back up: name another FILE", c.operand)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 // subcommand is something that the program does. To add a command, add it to subcommands.
 type subcommand struct {
 	name  string // one or two words; "": the program is called without a command
+	alone bool   // the command has neither -config nor -db
 	takes string // the argument after the flags; "": none. One in brackets may be left out
 	about string // what the command does, for the help
 	// setup registers the flags of the command in addition to -db, and returns what the command
@@ -28,6 +29,7 @@ var subcommands = []subcommand{
 	keyCommand,
 	exportCommand, applyCommand, diffCommand,
 	migrateCommand,
+	copyCommand, backupCommand, restoreCommand,
 	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
 	lintCommand, whoCanCommand, verifyCommand,
 	healthCommand,
@@ -79,7 +81,9 @@ func (c *call) parse(of subcommand, args []string) (action, error) {
 func (c *call) parseFlags(of subcommand, args []string) (action, error) {
 	flags := flag.NewFlagSet("server", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	c.commonFlags(flags)
+	if !of.alone {
+		c.commonFlags(flags)
+	}
 	do := of.setup(flags, c)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil, err

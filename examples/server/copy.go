@@ -5,53 +5,48 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
-	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-func parseCopy(args []string) (options, error) {
-	o := options{move: "copy"}
-	flags := copyFlags(&o)
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return o, err
-	} else if err != nil {
-		return o, usageError(err.Error())
-	}
-	if flags.NArg() > 0 {
-		return o, usageError(fmt.Sprintf("unexpected argument %q: remove it", flags.Arg(0)))
-	}
-	if err := checkDB("-from", o.from); err != nil {
-		return o, err
-	}
-	return o, checkDB("-to", o.to)
+var copyCommand = subcommand{
+	name:  "copy",
+	alone: true,
+	about: "copy all rows of one database into another one, which must be new or empty. It works" +
+		" also while the server uses the first one: it takes one state of it. Start a server on the" +
+		" second one when the copy is done",
+	setup: func(flags *flag.FlagSet, c *call) action {
+		from := flags.String("from", "", "the database to read, a `FILE` of SQLite or the URL of a"+
+			" PostgreSQL database; it stays as it is")
+		to := flags.String("to", "", "the database to write, a `FILE` or a URL. It works with the"+
+			" keys file of the first one")
+		return func(ctx context.Context) error {
+			if err := errors.Join(checkDB("-from", *from), checkDB("-to", *to)); err != nil {
+				return err
+			}
+			shown := newProgress(c.stdout, "copy")
+			defer shown.end()
+			shown.lines = true
+			return copyDatabase(ctx, *from, *to, shown)
+		}
+	},
 }
 
-func copyFlags(o *options) *flag.FlagSet {
-	flags := flag.NewFlagSet("server", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.StringVar(&o.from, "from", "", "")
-	flags.StringVar(&o.to, "to", "", "")
-	return flags
-}
-
-// move runs the commands copy, backup and restore.
-func move(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) error {
-	shown := newProgress(stdout, o.move)
-	defer shown.end()
-	switch o.move {
-	case "backup":
-		return backup(ctx, o, shown, log)
-	case "restore":
-		return restore(ctx, o, shown, log)
+// checkDB checks a flag that names a database.
+func checkDB(flag, db string) error {
+	switch {
+	case db == "":
+		return usageError(flag + " must name a file or a database")
+	case strings.Contains(db, "://") && !isPostgres(db):
+		return usageError(flag + " must be the path of a SQLite file," +
+			" or an address that starts with postgres://")
 	}
-	shown.lines = true
-	return copyDatabase(ctx, o.from, o.to, shown)
+	return nil
 }
 
 // copyDatabase copies a database into another one. When it fails, the target is as before: a file
@@ -139,11 +134,12 @@ func lacking(ctx context.Context, db string) (lacks, all bool, err error) {
 	if info, err := os.Stat(db); !isPostgres(db) && err == nil && !info.Mode().IsRegular() {
 		return false, false, fmt.Errorf("database %s is not a regular file: name another one", db)
 	}
-	script, err := migrations(ctx, db, false)
+	of := config{DB: db}
+	script, err := of.migrations(ctx, false)
 	if err != nil {
 		return false, false, err
 	}
-	whole, err := migrations(ctx, db, true)
+	whole, err := of.migrations(ctx, true)
 	return script != "", script == whole, err
 }
 

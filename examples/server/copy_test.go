@@ -19,17 +19,17 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// used is a database and its keys file after a server has worked with it.
-type used struct {
+// usedDB is a database and its keys file after a server has worked with it.
+type usedDB struct {
 	db, keys string
 	key      string            // of the administrator
 	answers  map[string]string // what it answers
 }
 
 // use runs a server on a new database, with a key, a template and a source with a token.
-func use(t *testing.T, db string) used {
+func use(t *testing.T, db string) usedDB {
 	t.Helper()
-	u := used{db: db, keys: filepath.Join(t.TempDir(), "svc.keys"), answers: map[string]string{}}
+	u := usedDB{db: db, keys: filepath.Join(t.TempDir(), "svc.keys"), answers: map[string]string{}}
 	server := startServer(t, "-db", u.db, "-keys", u.keys)
 	u.key = server.key()
 	for path, body := range map[string]string{
@@ -52,7 +52,7 @@ func use(t *testing.T, db string) used {
 
 // check runs a server on a copy: it must accept the same key, answer the same, open the token and
 // have the records of events.
-func (u used) check(t *testing.T, db, keys string) {
+func (u usedDB) check(t *testing.T, db, keys string) {
 	t.Helper()
 	is := is.New(t)
 	server := startServer(t, "-db", db, "-keys", keys)
@@ -65,8 +65,9 @@ func (u used) check(t *testing.T, db, keys string) {
 	}
 	is.NoErr(server.stop(t))
 
-	silent := slog.New(slog.DiscardHandler)
-	h, err := openHost(t.Context(), options{db: db, keys: keys}, "http://127.0.0.1:1", silent)
+	c := defaults()
+	c.DB, c.Keys = db, keys
+	h, err := openHost(t.Context(), c, "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
 	is.NoErr(err)
 	defer h.close()
 	sealed, err := h.service.Sources.Reseal(t.Context(), svc.Host)

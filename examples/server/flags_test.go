@@ -79,11 +79,11 @@ func TestParseRefuses(t *testing.T) {
 		"copy -from a -to b -db c":       "-db",
 		"copy -from mysql://h/d -to b":   "-from must be",
 		"copy -from a -to file:///b":     "-to must be",
-		"backup":                         "name the FILE of the backup",
-		"backup -keys k":                 "name the FILE of the backup",
+		"backup":                         "name the FILE",
+		"backup -keys k":                 "name the FILE",
 		"backup b -db d":                 "flags come first",
 		"restore -db mysql://h/d b":      "postgres://",
-		"restore":                        "name the FILE of the backup",
+		"restore":                        "name the FILE",
 	} {
 		err := run(t.Context(), strings.Fields(line), &output{}, &output{})
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {

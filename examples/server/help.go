@@ -39,7 +39,9 @@ func help(to io.Writer, of subcommand) error {
 // flags returns the flags of a command with their defaults.
 func (c subcommand) flags() *flag.FlagSet {
 	flags, of := flag.NewFlagSet("server", flag.ContinueOnError), call{config: defaults()}
-	of.commonFlags(flags)
+	if !c.alone {
+		of.commonFlags(flags)
+	}
 	c.setup(flags, &of)
 	return flags
 }

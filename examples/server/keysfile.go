@@ -109,6 +109,9 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	if err != nil {
 		return secrets{}, fmt.Errorf("keys file: %w", err)
 	}
+	if err := checkRestored(path); err != nil {
+		return secrets{}, err
+	}
 	s, err := parseSecrets(data)
 	if err != nil {
 		return secrets{}, damaged(path, err)

@@ -33,20 +33,28 @@ func checkRestored(keys string) error {
 		" remove it and the database, and restore again", keys)
 }
 
+var restoreCommand = subcommand{
+	name:  "restore",
+	takes: "FILE",
+	about: "make a database and a keys file from a backup. An existing one stays as it is, and then" +
+		" the command fails",
+	setup: withProgress("restore", restore),
+}
+
 // restore makes a database and a keys file from a backup, both or none. It replaces nothing. It can
 // be repeated after it was killed.
-func restore(ctx context.Context, o options, shown *progress, log *slog.Logger) (err error) {
-	if err := checkFree(ctx, o); err != nil {
+func restore(ctx context.Context, c *call, shown *progress) (err error) {
+	if err := checkFree(ctx, c); err != nil {
 		return err
 	}
-	from, err := openArchive(o.file)
+	from, err := openArchive(c.operand)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	folder := filepath.Dir(o.keys)
-	if !isPostgres(o.db) {
-		folder = filepath.Dir(o.db)
+	folder := filepath.Dir(c.Keys)
+	if !isPostgres(c.DB) {
+		folder = filepath.Dir(c.DB)
 	}
 	drafts, err := os.MkdirTemp(folder, ".svc-restore-") // with mode 0700
 	if err != nil {
@@ -57,40 +65,40 @@ func restore(ctx context.Context, o options, shown *progress, log *slog.Logger) 
 	if err := unpackDatabase(ctx, from, db); err != nil {
 		return err
 	}
-	keys, err := unpackKeys(ctx, from, filepath.Dir(o.keys), log)
+	keys, err := unpackKeys(ctx, from, filepath.Dir(c.Keys), c.log)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(keys)
-	return place(o, keys, func() error {
-		if isPostgres(o.db) {
-			return copyRows(ctx, db, o.db, shown)
+	return place(c, keys, func() error {
+		if isPostgres(c.DB) {
+			return copyRows(ctx, db, c.DB, shown)
 		}
-		return putNew(db, o.db)
+		return putNew(db, c.DB)
 	})
 }
 
 // checkFree refuses a database or a keys file that exists. What a killed restore has left in place
 // of the keys file does not count.
-func checkFree(ctx context.Context, o options) error {
-	if isPostgres(o.db) {
-		if err := checkTarget(ctx, "", o.db); err != nil {
+func checkFree(ctx context.Context, c *call) error {
+	if isPostgres(c.DB) {
+		if err := checkTarget(ctx, "", c.DB); err != nil {
 			return err
 		}
-	} else if err := checkFreeFiles(o); err != nil {
+	} else if err := checkFreeFiles(c); err != nil {
 		return err
 	}
-	if isUnfinished(o.keys) {
+	if isUnfinished(c.Keys) {
 		return nil
 	}
-	return checkNone(o.keys)
+	return checkNone(c.Keys)
 }
 
 // checkFreeFiles refuses a SQLite database that exists, or one of the files that belong to it.
-func checkFreeFiles(o options) error {
+func checkFreeFiles(c *call) error {
 	for _, ending := range append([]string{""}, besides...) {
-		if err := checkNone(o.db + ending); err != nil {
-			return cmp.Or(checkRestored(o.keys), err)
+		if err := checkNone(c.DB + ending); err != nil {
+			return cmp.Or(checkRestored(c.Keys), err)
 		}
 	}
 	return nil
@@ -155,19 +163,19 @@ func writeDraft(folder, text string) (path string, err error) {
 
 // place puts the keys file into place when makeDatabase has made the database. Until then, another
 // file stands there, with which no server starts.
-func place(o options, keys string, makeDatabase func() error) error {
-	folder := filepath.Dir(o.keys)
+func place(c *call, keys string, makeDatabase func() error) error {
+	folder := filepath.Dir(c.Keys)
 	mark, err := writeDraft(folder, unfinished)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.Remove(mark)
-	err = os.Link(mark, o.keys)
-	again := errors.Is(err, fs.ErrExist) && isUnfinished(o.keys)
+	err = os.Link(mark, c.Keys)
+	again := errors.Is(err, fs.ErrExist) && isUnfinished(c.Keys)
 	switch {
 	case again:
 	case errors.Is(err, fs.ErrExist):
-		return taken(o.keys)
+		return taken(c.Keys)
 	case err != nil:
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -176,9 +184,9 @@ func place(o options, keys string, makeDatabase func() error) error {
 		err = makeDatabase()
 	}
 	if err == nil {
-		err = os.Rename(keys, o.keys)
-	} else if !again && isUnfinished(o.keys) {
-		_ = os.Remove(o.keys) // the error that ended the restore says more
+		err = os.Rename(keys, c.Keys)
+	} else if !again && isUnfinished(c.Keys) {
+		_ = os.Remove(c.Keys) // the error that ended the restore says more
 	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)

@@ -20,7 +20,7 @@ import (
 )
 
 // backUp backs up to a new file.
-func (u used) backUp(t *testing.T) (file string) {
+func (u usedDB) backUp(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backup")
 	if err := runQuietly(t, "backup", "-db", u.db, "-keys", u.keys, file); err != nil {
@@ -392,7 +392,7 @@ func TestKilledRestore(t *testing.T) {
 }
 
 // outcome checks what a restore has left.
-func (u used) outcome(t *testing.T, db, keys string) string {
+func (u usedDB) outcome(t *testing.T, db, keys string) string {
 	t.Helper()
 	text, err := os.ReadFile(keys)
 	switch rows := contents(t, db); {
