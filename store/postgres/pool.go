@@ -72,7 +72,7 @@ func (o Options) checkForPool() error {
 		{"Timeout", `ConnConfig.RuntimeParams["statement_timeout"]`, o.Timeout},
 	} {
 		if option.value != 0 {
-			return fmt.Errorf("Options.%s is set, but the pool is yours: "+
+			return fmt.Errorf("the option %s is set, but the pool is yours: "+
 				"leave it 0, and set %s of pgxpool.Config", option.name, option.instead)
 		}
 	}
