@@ -10,6 +10,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/mount"
 	"github.com/extsvc/svc/internal/rate"
 )
 
@@ -95,7 +97,7 @@ type Options struct {
 // requests whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
 	service *svc.Service
-	prefix  prefix
+	prefix  mount.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table
 	whole   wholeList
@@ -110,8 +112,8 @@ func New(service *svc.Service, options Options) *Handler {
 	}
 	options.Logger = errorlog.Or(options.Logger)
 	h := &Handler{
-		service: service, prefix: newPrefix(options.Prefix), options: options, routes: &everything,
-		rates: rate.New(RatedKeys),
+		service: service, prefix: mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
+		options: options, routes: &everything, rates: rate.New(RatedKeys),
 	}
 	start := time.Now()
 	h.clock = func() time.Duration { return time.Since(start) }
@@ -130,7 +132,7 @@ func New(service *svc.Service, options Options) *Handler {
 // before the Handler can authenticate the caller.
 func (h *Handler) Ahead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.prefix.covers(r.URL) {
+		if h.prefix.Covers(r.URL) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -144,7 +146,7 @@ func (h *Handler) Ahead(next http.Handler) http.Handler {
 // Call Pattern before that, or when ServeHTTP got only a copy of r: from [http.StripPrefix],
 // [http.TimeoutHandler], or a middleware that changes the context.
 func (h *Handler) Pattern(r *http.Request) string {
-	if !h.prefix.starts(escapedPath(r.URL)) {
+	if !h.prefix.Starts(mount.EscapedPath(r.URL)) {
 		return "" // a path of the host, which may look like a route without the prefix
 	}
 	route, _, err := h.match(r, h.relative(r))
@@ -155,7 +157,7 @@ func (h *Handler) Pattern(r *http.Request) string {
 }
 
 func (h *Handler) pattern(route route) string {
-	return route.Method + " " + h.prefix.text + route.Path
+	return route.Method + " " + h.prefix.String() + route.Path
 }
 
 // request is an authenticated request.
@@ -257,7 +259,7 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // relative returns the escaped path after the prefix. The host may have cut the prefix off already.
 func (h *Handler) relative(r *http.Request) string {
-	rest, _ := h.prefix.cut(escapedPath(r.URL))
+	rest, _ := h.prefix.Cut(mount.EscapedPath(r.URL))
 	return rest
 }
 
@@ -265,7 +267,7 @@ func (h *Handler) relative(r *http.Request) string {
 func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {
 	found, params, err := h.routes.match(r.Method, relative)
 	if svc.ErrorCode(err) == svc.CodeNotFound {
-		err = noRoute(h.prefix.astray(r, h.routes))
+		err = noRoute(h.astray(r))
 	}
 	return found, params, err
 }

@@ -152,7 +152,7 @@ func withoutUnused(all map[string]any) []byte {
 // sendOpenAPI answers with the document at a path as application/json. Browsers show that type and
 // every tool accepts it, unlike application/openapi+json.
 func (h *Handler) sendOpenAPI(w *answer, r *http.Request, path string) {
-	w.route = "GET " + h.prefix.text + path
+	w.route = "GET " + h.prefix.String() + path
 	r.Pattern = w.route
 	server := h.server(r, path)
 	document := documents[path].whole()
@@ -186,5 +186,5 @@ func (h *Handler) server(r *http.Request, path string) string {
 			return prefix
 		}
 	}
-	return h.prefix.text
+	return h.prefix.String()
 }

@@ -2,11 +2,11 @@ package httpapi
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/mount"
 )
 
 // Route is one endpoint.
@@ -117,13 +117,13 @@ func Routes() []Route {
 // table is the endpoints that a Handler serves.
 type table struct {
 	routes   []route
-	patterns [][]string // the paths of routes, split into segments
+	patterns []mount.Pattern // the paths of routes, split into segments
 }
 
 func newTable(routes ...route) table {
-	t := table{routes, make([][]string, len(routes))}
+	t := table{routes, make([]mount.Pattern, len(routes))}
 	for i, r := range routes {
-		t.patterns[i] = strings.Split(r.Path, "/")
+		t.patterns[i] = mount.NewPattern(r.Path)
 	}
 	return t
 }
@@ -137,13 +137,13 @@ var (
 // never redirects, and an escaped slash stays within its segment.
 func (t *table) match(method, escaped string) (route, map[string]string, error) {
 	var allow []string
-	path := segments(escaped)
+	path := mount.Segments(escaped)
 	for i, r := range t.routes {
-		if !covers(t.patterns[i], path) {
+		if !t.patterns[i].Covers(path) {
 			continue
 		}
 		if r.Method == method || r.Method == http.MethodGet && method == http.MethodHead {
-			return r, parameters(t.patterns[i], path), nil
+			return r, t.patterns[i].Parameters(path), nil
 		}
 		if allow = append(allow, r.Method); r.Method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
@@ -169,48 +169,3 @@ func methodNotAllowed(methods string) error {
 	message := "this path takes " + methods + " only"
 	return refuse(codeMethodNotAllowed, message, "Allow", methods)
 }
-
-// segments splits an escaped path and unescapes its segments; nil: an escape is malformed.
-func segments(escaped string) []string {
-	all := strings.Split(escaped, "/")
-	for i, segment := range all {
-		var err error
-		if all[i], err = url.PathUnescape(segment); err != nil {
-			return nil
-		}
-	}
-	return all
-}
-
-// covers reports whether a path matches a pattern. The value of a parameter must not be empty.
-func covers(pattern, path []string) bool {
-	if len(pattern) != len(path) {
-		return false
-	}
-	for i, want := range pattern {
-		if isParameter(want) {
-			if path[i] == "" {
-				return false
-			}
-		} else if path[i] != want {
-			return false
-		}
-	}
-	return true
-}
-
-// parameters returns the values of a pattern's parameters in a path that the pattern covers.
-func parameters(pattern, path []string) map[string]string {
-	var values map[string]string
-	for i, name := range pattern {
-		if isParameter(name) {
-			if values == nil {
-				values = map[string]string{}
-			}
-			values[strings.Trim(name, "{}")] = path[i]
-		}
-	}
-	return values
-}
-
-func isParameter(segment string) bool { return strings.HasPrefix(segment, "{") }
