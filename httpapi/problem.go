@@ -46,6 +46,15 @@ var statuses = map[svc.Code]int{
 	svc.CodeSourceTimeout:     http.StatusGatewayTimeout,
 }
 
+// Status returns the HTTP status that the interface answers an error of a Service with. Nil, and an
+// error that wraps no [svc.Error], is 500.
+func Status(err error) int {
+	if status, known := statuses[svc.ErrorCode(err)]; known {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
 // retryAfter is the Retry-After of a 503, in seconds.
 const retryAfter = "1"
 
@@ -104,10 +113,7 @@ func (h *Handler) problemOf(err error) wire.Problem {
 		}
 	}
 	first := all[0] // which the answer describes
-	status, known := statuses[first.Code]
-	if !known {
-		status = http.StatusInternalServerError
-	}
+	status := Status(first)
 	p := wire.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: h.detail(first), Code: string(first.Code), Fields: first.Fields,

@@ -1,0 +1,100 @@
+// Package adminpage serves web pages that administer a [svc.Service]: why a decision was made, who
+// can do something, templates, API keys, and the events that the Service keeps.
+//
+//	page := adminpage.New(service, adminpage.Options{}) // at /ext/svc-admin
+//	log.Fatal(http.ListenAndServe(addr, page.Ahead(api.Ahead(mux))))
+//
+// The pages are HTML that the server renders, and work without JavaScript. Each request is
+// authenticated by the bearer in a sealed cookie, or by the host's own session. The methods of the
+// Service then authorize the caller: no rule lives in this package.
+package adminpage
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/mount"
+)
+
+// DefaultPrefix is the public path of the pages unless Options set another.
+const DefaultPrefix = "/ext/svc-admin"
+
+// DefaultSessionLifetime is how long a sign-in lasts unless Options say otherwise.
+const DefaultSessionLifetime = 12 * time.Hour
+
+// DefaultActions are the actions of the page "Who can" unless Options name others.
+var DefaultActions = []string{"bank:recall", "bank:retain", "bank:reflect"}
+
+// Options configure a Handler. The zero value works.
+type Options struct {
+	// Prefix is the public path of the pages. "" means DefaultPrefix, "/" means no prefix. It must
+	// not be below the prefix of package httpapi, or above it.
+	Prefix string
+	// ReadOnly removes everything that writes, and refuses such requests with 403.
+	ReadOnly bool
+	// Bearer returns the bearer of a request from the host's own session. It must be safe for
+	// concurrent use. "": the pages look for their own sign-in. Nil: there is no other session.
+	Bearer func(*http.Request) string
+	// Title stands at the top of each page. "" means "svc".
+	Title string
+	// SessionKey is the secret that seals the sign-in cookies: at least 32 random bytes. Processes
+	// that serve the same pages need the same key. Nil: a random key, and every sign-in ends with
+	// the process.
+	SessionKey []byte
+	// SessionLifetime is how long a sign-in lasts. 0 means DefaultSessionLifetime.
+	SessionLifetime time.Duration
+	// Actions are the columns of the page "Who can". Nil: DefaultActions.
+	Actions []string
+	// Logger gets the failures with a status of 500 and above, as records of [slog.LevelError], and
+	// no secret. Nil: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Handler serves the pages of a Service. It serves requests whose path has the prefix, and requests
+// whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
+type Handler struct {
+	service  *svc.Service
+	prefix   mount.Prefix
+	options  Options // with the defaults
+	origin   *http.CrossOriginProtection
+	sessions *sessions
+	routes   []route
+	patterns []mount.Pattern // the paths of routes
+}
+
+// New returns the pages of a service.
+func New(service *svc.Service, options Options) *Handler {
+	options.Title = cmp.Or(options.Title, "svc")
+	options.Logger = errorlog.Or(options.Logger)
+	options.SessionLifetime = cmp.Or(options.SessionLifetime, DefaultSessionLifetime)
+	if options.Actions == nil {
+		options.Actions = DefaultActions
+	}
+	prefix := mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
+	h := &Handler{
+		service: service, prefix: prefix, options: options,
+		origin:   http.NewCrossOriginProtection(),
+		sessions: newSessions(options.SessionKey, options.SessionLifetime),
+		routes:   routes,
+	}
+	for _, r := range routes {
+		h.patterns = append(h.patterns, mount.NewPattern(r.path))
+	}
+	return h
+}
+
+// Ahead serves every path under the prefix, in any spelling, and passes all other requests to next.
+// Do not register the Handler with a mux, which redirects some paths before the caller is known.
+func (h *Handler) Ahead(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.prefix.Covers(r.URL) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,185 @@
+package adminpage
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+//go:embed html style.css page.js
+var files embed.FS
+
+// The style and the script have addresses that change with their content.
+var (
+	style  = newAsset("style.css", "text/css; charset=utf-8")
+	script = newAsset("page.js", "text/javascript; charset=utf-8")
+)
+
+// asset is a file that browsers keep.
+type asset struct {
+	path, kind    string
+	plain, zipped []byte
+}
+
+func newAsset(name, kind string) asset {
+	plain, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // the file is part of the package
+	}
+	sum := sha256.Sum256(plain)
+	base, end, _ := strings.Cut(name, ".")
+	return asset{base + "-" + hex.EncodeToString(sum[:6]) + "." + end, kind, plain, zip(plain)}
+}
+
+func zip(plain []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(plain) // a Buffer takes everything
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// sendAsset answers a request for the style or the script; false: the path is another one.
+func (h *Handler) sendAsset(w http.ResponseWriter, r *http.Request, path string) bool {
+	for _, a := range []asset{style, script} {
+		if path != "/"+a.path || r.Method != http.MethodGet && r.Method != http.MethodHead {
+			continue
+		}
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		send(w, r, http.StatusOK, a.kind, a.plain, a.zipped)
+		return true
+	}
+	return false
+}
+
+// send answers with a body, zipped if there is a zipped one and the client takes it.
+func send(w http.ResponseWriter, r *http.Request, status int, kind string, plain, zipped []byte) {
+	header := w.Header()
+	header.Set("Content-Type", kind)
+	header.Set("Vary", "Accept-Encoding")
+	body := plain
+	if zipped != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		header.Set("Content-Encoding", "gzip")
+		body = zipped
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+}
+
+// view is what a template shows. A handler sets the first fields, render the others.
+type view struct {
+	Template string // the file in html/ that defines "main"
+	Title    string // the heading; it begins with the name of the page
+	Done     string // what was done, in words; "": nothing
+	Alerts   []string
+	Secret   bool // the page shows a secret: it is not compressed
+	Body     any  // the values of the page's own template
+
+	Brand, Page, Root, Style, Script string
+	Links                            []link
+	Who                              svc.Identity
+	OwnSession, ReadOnly             bool
+}
+
+// link is an entry of the navigation.
+type link struct{ Page, Address string }
+
+var templates = parseTemplates()
+
+func parseTemplates() map[string]*template.Template {
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "html/layout.html", "html/parts.html"))
+	all := map[string]*template.Template{}
+	names, err := files.ReadDir("html")
+	if err != nil {
+		panic(err) // the folder is part of the package
+	}
+	for _, file := range names {
+		name := strings.TrimSuffix(file.Name(), ".html")
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		own := template.Must(layout.Clone())
+		all[name] = template.Must(own.ParseFS(files, "html/"+file.Name()))
+	}
+	return all
+}
+
+// functions are the functions of the templates.
+var functions = template.FuncMap{
+	"time": func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return t.UTC().Format("2006-01-02 15:04 UTC")
+	},
+	"exact":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"escape": url.PathEscape,
+	"add":    func(a, b int) int { return a + b },
+	"dict":   dict,
+}
+
+// dict returns the values of a template that needs several: names and values in turn.
+func dict(pairs ...any) map[string]any {
+	all := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		all[pairs[i].(string)] = pairs[i+1]
+	}
+	return all
+}
+
+// render answers with a page.
+func (v *visit) render(status int, page view) {
+	page.Brand, page.Page, page.Root = v.h.options.Title, v.page, v.h.root(v.Request)
+	page.Style, page.Script = style.path, script.path
+	page.ReadOnly, page.Who, page.OwnSession = v.h.options.ReadOnly, v.by.Identity(), v.in.bearer != ""
+	if v.by.ID != "" {
+		page.Links, _ = v.navigation() // the page shows what failed
+	}
+	var out bytes.Buffer
+	if err := templates[page.Template].ExecuteTemplate(&out, "layout.html", page); err != nil {
+		v.report(http.StatusInternalServerError, err)
+		http.Error(v.w, "an unexpected fault: see the server's log", http.StatusInternalServerError)
+		return
+	}
+	var zipped []byte
+	if !page.Secret {
+		zipped = zip(out.Bytes())
+	}
+	send(v.w, v.Request, status, "text/html; charset=utf-8", out.Bytes(), zipped)
+}
+
+// pages are the pages in the order of the navigation, each with the right that it needs.
+var pages = []struct{ name, address, action string }{
+	{"Why", "why", svc.ActionUsersRead},
+	{"Who can", "who-can", svc.ActionUsersRead},
+	{"Templates", "templates", svc.ActionTemplateAdmin},
+	{"Keys", "keys", svc.ActionUsersRead},
+	{"Audit", "audit", svc.ActionAuditRead},
+}
+
+// navigation returns the pages that the caller may see.
+func (v *visit) navigation() (links []link, err error) {
+	for _, p := range pages {
+		may, err := v.may(p.action)
+		if err != nil {
+			return nil, err
+		}
+		if may {
+			links = append(links, link{p.name, p.address})
+		}
+	}
+	return links, nil
+}

@@ -1,0 +1,168 @@
+package adminpage
+
+import (
+	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc/internal/mount"
+)
+
+// cookieName is the name of the one cookie.
+const cookieName = "svc-admin"
+
+// maxBearer is the longest bearer that fits into a cookie: browsers keep 4,096 bytes.
+const maxBearer = 2048
+
+// maxSignedOut is how many sign-outs are remembered: 16 bytes and a time each, some 4 MiB at most.
+const maxSignedOut = 1 << 16
+
+// sessions seals bearers into cookies, and remembers which of them have signed out.
+type sessions struct {
+	seal     cipher.AEAD
+	lifetime time.Duration
+	now      func() time.Time
+
+	mu        sync.Mutex
+	signedOut map[sessionID]time.Time // when the session would have ended
+	// since refuses sessions that began before it. It moves when signedOut is full, so that no
+	// sign-out is ever forgotten.
+	since time.Time
+}
+
+type sessionID [16]byte
+
+// session is the content of a cookie.
+type session struct {
+	id     sessionID
+	began  time.Time
+	bearer string
+}
+
+func newSessions(key []byte, lifetime time.Duration) *sessions {
+	if len(key) == 0 {
+		key = make([]byte, 32)
+		rand.Read(key) // it never fails
+	}
+	derived := sha256.Sum256(append([]byte("svc admin page session\x00"), key...))
+	block, err := aes.NewCipher(derived[:])
+	if err != nil {
+		panic(err) // the key has 32 bytes
+	}
+	seal, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // the block has 16 bytes
+	}
+	return &sessions{
+		seal: seal, lifetime: lifetime, now: time.Now, signedOut: map[sessionID]time.Time{},
+	}
+}
+
+// encode returns the value of a cookie for a bearer that signs in now.
+func (s *sessions) encode(bearer string) string {
+	plain := make([]byte, len(sessionID{}), len(sessionID{})+8+len(bearer))
+	rand.Read(plain)
+	plain = binary.BigEndian.AppendUint64(plain, uint64(s.now().UnixNano()))
+	plain = append(plain, bearer...)
+	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, plain, nil))
+}
+
+// decode opens the value of a cookie; false: it is none, it has expired, or it has signed out.
+func (s *sessions) decode(value string) (session, bool) {
+	if len(value) > 2*maxBearer {
+		return session{}, false
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return session{}, false
+	}
+	plain, err := s.seal.Open(nil, nil, sealed, nil)
+	if err != nil || len(plain) < len(sessionID{})+8 {
+		return session{}, false
+	}
+	var in session
+	rest := plain[copy(in.id[:], plain):]
+	in.began = time.Unix(0, int64(binary.BigEndian.Uint64(rest)))
+	in.bearer = string(rest[8:])
+	age := s.now().Sub(in.began)
+	return in, 0 <= age && age < s.lifetime && !s.over(in)
+}
+
+func (s *sessions) over(in session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, out := s.signedOut[in.id]
+	return out || in.began.Before(s.since)
+}
+
+// end signs a session out. When too many sign-outs are remembered, all sessions up to now end.
+func (s *sessions) end(in session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if len(s.signedOut) >= maxSignedOut {
+		for id, ends := range s.signedOut {
+			if !ends.After(now) {
+				delete(s.signedOut, id)
+			}
+		}
+	}
+	if len(s.signedOut) >= maxSignedOut {
+		s.since = now
+		clear(s.signedOut)
+	}
+	s.signedOut[in.id] = in.began.Add(s.lifetime)
+}
+
+// session returns the session of a request by its cookie.
+func (h *Handler) session(r *http.Request) (session, bool) {
+	for _, cookie := range r.CookiesNamed(cookieName) { // others may lie at other paths
+		if in, ok := h.sessions.decode(cookie.Value); ok {
+			return in, true
+		}
+	}
+	return session{}, false
+}
+
+// setCookie sets the cookie; "" removes it. Browsers keep it for the session of the browser.
+func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, value string) {
+	cookie := &http.Cookie{
+		Name: cookieName, Value: value, Path: h.cookiePath(r), HttpOnly: true,
+		Secure: !isLoopback(r.Host), SameSite: http.SameSiteStrictMode,
+	}
+	if value == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, cookie)
+}
+
+// cookiePath returns the prefix as the client sees it, also where the host has cut a part of it off.
+func (h *Handler) cookiePath(r *http.Request) string {
+	path := h.prefix.String()
+	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		if before, ok := strings.CutSuffix(mount.EscapedPath(asked), h.relative(r)); ok {
+			path = before
+		}
+	}
+	return cmp.Or(path, "/")
+}
+
+// isLoopback reports whether a host is this machine. Browsers send no Secure cookie there without
+// TLS.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+}

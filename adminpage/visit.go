@@ -1,0 +1,222 @@
+package adminpage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/mount"
+)
+
+// maxForm limits the body of a form, in bytes: a bundle to preview has the limit of the interface.
+const maxForm = httpapi.DefaultMaxBody + 64<<10
+
+// route is one address of the pages. A form posts to the address of its own page.
+type route struct {
+	method, path string // the path after the prefix
+	page         string // the name of the page; "": it has none
+	serve        func(*visit) error
+}
+
+var routes = []route{
+	{"GET", "", "", (*visit).first},
+	{"GET", "/", "", (*visit).first},
+	{"POST", "/sign-out", "", (*visit).signOut},
+	{"GET", "/why", "Why", (*visit).why},
+	{"POST", "/why", "Why", (*visit).tryChange},
+}
+
+// visit is a request of a caller who is signed in.
+type visit struct {
+	*http.Request
+	h      *Handler
+	w      http.ResponseWriter
+	by     svc.Principal
+	in     session // the page's own sign-in; zero: the host's session
+	page   string
+	params map[string]string // the parameters of the path
+}
+
+// relative returns the escaped path after the prefix. The host may have cut the prefix off already.
+func (h *Handler) relative(r *http.Request) string {
+	rest, _ := h.prefix.Cut(mount.EscapedPath(r.URL))
+	return rest
+}
+
+// root returns the way from a page back to the prefix, as a relative address: "" or "../…". A
+// request for the prefix without a slash gets the last segment of the prefix.
+func (h *Handler) root(r *http.Request) string {
+	path := h.relative(r)
+	if path == "" {
+		public := h.cookiePath(r)
+		return public[strings.LastIndexByte(public, '/')+1:] + "/"
+	}
+	return strings.Repeat("../", strings.Count(path, "/")-1)
+}
+
+// ServeHTTP answers one request. A request from another site that could write is refused before
+// anything else. Every path but those of the style and the script answers 401 to callers who are
+// not signed in.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := &visit{Request: r, h: h, w: w}
+	defer h.recover(v)
+	setSecurity(w.Header())
+	if err := h.serve(v); err != nil {
+		v.fail(err)
+	}
+}
+
+// setSecurity sets the headers of every answer. The referrer policy keeps the Origin of forms,
+// which the protection against other sites needs.
+func setSecurity(header http.Header) {
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Referrer-Policy", "same-origin")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+}
+
+func (h *Handler) serve(v *visit) error {
+	path := h.relative(v.Request)
+	if h.sendAsset(v.w, v.Request, path) {
+		return nil
+	}
+	if err := h.origin.Check(v.Request); err != nil {
+		return &svc.Error{Code: svc.CodeForbidden, Message: "another site sent this request"}
+	}
+	v.Body = http.MaxBytesReader(v.w, v.Body, maxForm)
+	if path == signInPath && v.Method == http.MethodPost {
+		return v.signIn()
+	}
+	if err := v.authenticate(); err != nil {
+		return err
+	}
+	segments := mount.Segments(path)
+	known := false
+	for i, route := range h.routes {
+		pattern := h.patterns[i]
+		if !pattern.Covers(segments) {
+			continue
+		}
+		if known = true; route.method == v.Method || route.method == "GET" && v.Method == "HEAD" {
+			v.page, v.params = route.page, pattern.Parameters(segments)
+			return route.serve(v)
+		}
+	}
+	if known {
+		return errMethod
+	}
+	return &svc.Error{Code: svc.CodeNotFound, Message: "there is no such page"}
+}
+
+// authenticate finds the caller, by the host's session or by the cookie.
+func (v *visit) authenticate() (err error) {
+	bearer := ""
+	if v.h.options.Bearer != nil {
+		bearer = v.h.options.Bearer(v.Request)
+	}
+	if bearer == "" {
+		v.in, _ = v.h.session(v.Request)
+		bearer = v.in.bearer
+	}
+	if bearer == "" {
+		return &svc.Error{Code: svc.CodeUnauthenticated}
+	}
+	v.by, err = v.h.service.Authenticate(v.Context(), bearer)
+	return err
+}
+
+// may reports whether the caller has a control-plane right. It decides what a page offers: the
+// Service authorizes each call for itself.
+func (v *visit) may(action string) (bool, error) {
+	d, err := v.h.service.Decide(v.Context(), v.by, action, "*", svc.Context{})
+	return d.Allowed(), err
+}
+
+// first leads to the first page that the caller may see.
+func (v *visit) first() error {
+	links, err := v.navigation()
+	if err != nil {
+		return err
+	}
+	if len(links) == 0 {
+		return &svc.Error{Code: svc.CodeForbidden, Message: "your key may see none of these pages"}
+	}
+	v.redirect(links[0].Address)
+	return nil
+}
+
+// redirect leads to an address below the prefix, by GET. The answer has a relative address, which
+// holds behind every proxy.
+func (v *visit) redirect(address string) {
+	v.w.Header().Set("Location", cmp.Or(v.h.root(v.Request)+address, "./"))
+	v.w.WriteHeader(http.StatusSeeOther)
+}
+
+// changes refuses a request that writes when the pages are read-only.
+func (v *visit) changes() error {
+	if v.h.options.ReadOnly {
+		return &svc.Error{Code: svc.CodeForbidden, Message: "these pages are read-only"}
+	}
+	return nil
+}
+
+// fail answers with a page about an error. Callers who are not signed in get the sign-in.
+func (v *visit) fail(err error) {
+	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
+		v.showSignIn(false)
+		return
+	}
+	status := statusOf(err)
+	v.render(status, view{Template: "failed", Title: http.StatusText(status), Alerts: v.problems(err)})
+}
+
+// report logs an error that is not the caller's.
+func (v *visit) report(status int, err error) {
+	if status < http.StatusInternalServerError || v.Context().Err() != nil {
+		return
+	}
+	v.h.options.Logger.LogAttrs(v.Context(), slog.LevelError, "svc: admin page failed",
+		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
+		slog.String("error", v.h.service.Keys.Mask(err.Error())))
+}
+
+// problems returns what an error says to the caller, a sentence for each fault. It logs the rest.
+func (v *visit) problems(err error) (lines []string) {
+	v.report(statusOf(err), err)
+	for _, e := range svc.Errors(err) {
+		line := e.Message
+		if e.Field != "" {
+			line = e.Field + " " + line
+		}
+		lines = append(lines, v.h.service.Keys.Mask(line)+".")
+	}
+	switch {
+	case errors.Is(err, errMethod), errors.Is(err, errTooLarge):
+		return []string{err.Error() + "."}
+	case lines == nil:
+		return []string{"an unexpected fault: see the server's log."}
+	}
+	return lines
+}
+
+// recover answers with 500 after a panic.
+func (h *Handler) recover(v *visit) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if cause == http.ErrAbortHandler {
+		panic(cause)
+	}
+	v.fail(fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
+}
