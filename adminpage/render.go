@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -129,6 +130,8 @@ var functions = template.FuncMap{
 	"escape": url.PathEscape,
 	"add":    func(a, b int) int { return a + b },
 	"dict":   dict,
+	"json":   func(raw json.RawMessage) string { return string(raw) },
+	"words":  func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
 }
 
 // dict returns the values of a template that needs several: names and values in turn.

@@ -30,6 +30,10 @@ var routes = []route{
 	{"POST", "/sign-out", "", (*visit).signOut},
 	{"GET", "/why", "Why", (*visit).why},
 	{"POST", "/why", "Why", (*visit).tryChange},
+	{"GET", "/who-can", "Who can", (*visit).whoCan},
+	{"GET", "/keys", "Keys", (*visit).keys},
+	{"POST", "/keys", "Keys", (*visit).changeKeys},
+	{"GET", "/audit", "Audit", (*visit).audit},
 }
 
 // visit is a request of a caller who is signed in.
@@ -177,7 +181,8 @@ func (v *visit) fail(err error) {
 		return
 	}
 	status := statusOf(err)
-	v.render(status, view{Template: "failed", Title: http.StatusText(status), Alerts: v.problems(err)})
+	title := cmp.Or(v.page, http.StatusText(status))
+	v.render(status, view{Template: "failed", Title: title, Alerts: v.problems(err)})
 }
 
 // report logs an error that is not the caller's.

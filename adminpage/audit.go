@@ -1,0 +1,60 @@
+package adminpage
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/extsvc/svc"
+)
+
+// auditView is what the page Audit shows.
+type auditView struct {
+	Asked  url.Values
+	Events []svc.AuditRecord
+	Older  string // the address of the next page; "": this is the last one
+}
+
+// audit lists the kept events, with the parameters of GET /admin/events.
+func (v *visit) audit() error {
+	in := v.URL.Query()
+	body := auditView{Asked: in}
+	page := view{Template: "audit", Title: "Audit"}
+	query, err := auditQuery(in)
+	if err == nil {
+		var more bool
+		body.Events, more, err = take(v.h.service.Audit.Records(v.Context(), v.by, query))
+		if more {
+			last := body.Events[len(body.Events)-1].Number
+			body.Older = with("audit", in, "cursor", strconv.FormatInt(last, 10))
+		}
+	}
+	status := http.StatusOK
+	if svc.ErrorCode(err) == svc.CodeInvalid {
+		status, page.Alerts, err = statusOf(err), v.problems(err), nil
+	} else if err != nil {
+		return err
+	}
+	page.Body = body
+	v.render(status, page)
+	return nil
+}
+
+func auditQuery(in url.Values) (svc.AuditQuery, error) {
+	query := svc.AuditQuery{
+		ActorID: in.Get("actor"), ActorKind: svc.Kind(in.Get("actor_kind")),
+		TargetID: in.Get("target"), TargetKind: svc.TargetKind(in.Get("target_kind")),
+		Limit: pageRows + 1,
+	}
+	var since, until, cursor error
+	query.Since, since = instant("since", in.Get("since"))
+	query.Until, until = instant("until", in.Get("until"))
+	if text := in.Get("cursor"); text != "" {
+		number, err := strconv.ParseInt(text, 10, 64)
+		if query.Before = number; err != nil || number < 1 {
+			cursor = svc.Invalid("cursor", "is not the number of an event: start at the newest")
+		}
+	}
+	return query, errors.Join(since, until, cursor)
+}

@@ -1,0 +1,60 @@
+package adminpage
+
+import (
+	"iter"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// pageRows is the number of rows on one page of a list.
+const pageRows = 50
+
+// take returns up to pageRows rows of a list, and whether there are more.
+func take[T any](rows iter.Seq2[T, error]) (page []T, more bool, err error) {
+	for row, err := range rows {
+		if err != nil {
+			return nil, false, err
+		}
+		if len(page) == pageRows {
+			return page, true, nil
+		}
+		page = append(page, row)
+	}
+	return page, false, nil
+}
+
+// with returns an address with some parameters changed: names and values in turn. "" removes one.
+func with(address string, in url.Values, pairs ...string) string {
+	out := url.Values{}
+	for name, values := range in {
+		if values[0] != "" && name != "done" {
+			out.Set(name, values[0])
+		}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if out.Del(pairs[i]); pairs[i+1] != "" {
+			out.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(out) == 0 {
+		return address
+	}
+	return address + "?" + out.Encode()
+}
+
+// instant reads a day, or a time of RFC 3339. A day is its start in UTC. "" is the zero time.
+func instant(field, text string) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil && !at.IsZero() {
+			return at, nil
+		}
+	}
+	return time.Time{}, svc.Invalid(field, "must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
+}

@@ -1,0 +1,164 @@
+package adminpage
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// whoCanView is what the page Who can shows.
+type whoCanView struct {
+	Asked   url.Values
+	Columns []string // actions
+	Rows    []reachRow
+	More    string // the address of the next page
+}
+
+// reachRow is what one principal, or the public, may do.
+type reachRow struct {
+	Name, Note string
+	Cells      []reachCell
+}
+
+// reachCell is one decision; Address leads to the page Why, or is "".
+type reachCell struct{ Word, Address string }
+
+// whoCan lists the principals that may do one of some actions on a bank.
+func (v *visit) whoCan() error {
+	in := v.URL.Query()
+	body := whoCanView{Asked: in}
+	page := view{Template: "who-can", Title: "Who can"}
+	status := http.StatusOK
+	if in.Has("bank") || in.Has("action") {
+		err := v.fillWhoCan(&body)
+		if svc.ErrorCode(err) == svc.CodeInvalid {
+			status, page.Alerts = http.StatusBadRequest, v.problems(err)
+		} else if err != nil {
+			return err
+		}
+	} else if may, err := v.may(svc.ActionUsersRead); err != nil {
+		return err
+	} else if !may {
+		return forbidden()
+	}
+	page.Body = body
+	v.render(status, page)
+	return nil
+}
+
+// fillWhoCan asks for each column, and merges the answers into rows.
+func (v *visit) fillWhoCan(body *whoCanView) error {
+	bank, action := body.Asked.Get("bank"), body.Asked.Get("action")
+	body.Columns = []string{action}
+	if action == "" {
+		body.Columns = nil
+	}
+	for _, a := range v.h.options.Actions {
+		if !slices.Contains(body.Columns, a) {
+			body.Columns = append(body.Columns, a)
+		}
+	}
+	reaches := make([]svc.Reach, len(body.Columns))
+	for i, column := range body.Columns {
+		var err error
+		if reaches[i], err = v.h.service.Policies.WhoCan(v.Context(), v.by, column, bank); err != nil {
+			return err
+		}
+	}
+	rows := rowsOf(reaches)
+	after := body.Asked.Get("after")
+	start, _ := slices.BinarySearchFunc(rows, after, func(r reachRow, after string) int {
+		return strings.Compare(r.key(), after+"\x00")
+	})
+	if after == "" {
+		start = 0
+	}
+	rows = rows[start:]
+	if len(rows) > pageRows {
+		rows = rows[:pageRows]
+		body.More = with("who-can", body.Asked, "after", rows[pageRows-1].key())
+	}
+	for i := range rows {
+		rows[i].fill(reaches, body.Columns, bank)
+	}
+	body.Rows = rows
+	return nil
+}
+
+// The notes of rows, which are in the order of their keys.
+const (
+	noteUser    = ""
+	noteAccount = "service account"
+	notePublic  = "unmapped senders"
+)
+
+// key orders rows: users before service accounts before the public, then by id.
+func (r reachRow) key() string {
+	return map[string]string{noteUser: "0", noteAccount: "1", notePublic: "2"}[r.Note] + r.Name
+}
+
+// rowsOf returns a row for each principal that some answer has, and for the public.
+func rowsOf(reaches []svc.Reach) (rows []reachRow) {
+	seen := map[reachRowKey]bool{}
+	add := func(note string, ids ...string) {
+		for _, id := range ids {
+			if k := (reachRowKey{note, id}); !seen[k] {
+				seen[k] = true
+				rows = append(rows, reachRow{Name: id, Note: note})
+			}
+		}
+	}
+	for _, r := range reaches {
+		add(noteUser, r.Users...)
+		add(noteAccount, r.ServiceAccounts...)
+		if r.Public.Default || len(r.Public.Overrides) > 0 {
+			add(notePublic, "the public")
+		}
+	}
+	slices.SortFunc(rows, func(a, b reachRow) int { return strings.Compare(a.key(), b.key()) })
+	return rows
+}
+
+type reachRowKey struct{ note, id string }
+
+// fill fills the cells of a row.
+func (r *reachRow) fill(reaches []svc.Reach, columns []string, bank string) {
+	r.Cells = make([]reachCell, len(reaches))
+	for i, reach := range reaches {
+		allowed := false
+		q := asked{Kind: "user", Who: r.Name, Action: columns[i], Bank: bank}
+		switch r.Note {
+		case noteUser:
+			_, allowed = slices.BinarySearch(reach.Users, r.Name)
+		case noteAccount:
+			_, allowed = slices.BinarySearch(reach.ServiceAccounts, r.Name)
+			q.Kind = "service_account"
+		case notePublic:
+			r.Cells[i] = reachCell{Word: publicWord(reach.Public)}
+			continue
+		}
+		r.Cells[i] = reachCell{"denied", q.Address()}
+		if allowed {
+			r.Cells[i].Word = "allowed"
+		}
+	}
+}
+
+// publicWord says what unmapped senders may do.
+func publicWord(p svc.PublicReach) string {
+	exceptions := slices.ContainsFunc(p.Overrides, func(o svc.PublicOverrideReach) bool {
+		return o.Allowed != p.Default
+	})
+	switch {
+	case exceptions && p.Default:
+		return "allowed, but not everywhere"
+	case exceptions:
+		return "allowed in some places"
+	case p.Default:
+		return "allowed"
+	}
+	return "denied"
+}
