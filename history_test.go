@@ -49,7 +49,9 @@ func TestHistory(t *testing.T) {
 	back, err := h.Templates.Rollback(t.Context(), admin, "x", 2)
 	is.NoErr(err)
 	is.Equal(back.Content, patched.Content)
-	is.Equal(back.Origin, updated.Template.Origin) // it is an edit
+	origin := *updated.Template.Origin
+	origin.Edited = true
+	is.Equal(*back.Origin, origin) // it is an edit
 	is.True(back.UpdatedAt.After(updated.Template.UpdatedAt))
 	is.Equal(h.actions(), []string{"template.rolled_back template/x by admin", "template.diverged template/x by admin"})
 	read, err := h.Templates.Read(t.Context(), admin, "x")

@@ -80,6 +80,9 @@ type Origin struct {
 	URL    string // the source's URL at the last install, update or re-bind; "": not known
 	// Revision is Base.Revision(). An update is due when the source has another one.
 	Revision string
+	// Edited reports whether the template is edited locally: its content differs from Base. It is
+	// false in an [Installation].
+	Edited bool
 	// Base is the content that the source gave at the last install or update. Edits leave it: the
 	// template is edited locally when it differs from Base. Base is zero in lists.
 	Base Content

@@ -212,7 +212,11 @@ func (s *Templates) editTemplate(
 				t.touch(now)
 				changed = happened(now, action, t.Target())
 			}
-			if changed != nil && !before && t.edited() {
+			after := t.edited()
+			if t.Origin != nil {
+				t.Origin.Edited = after
+			}
+			if changed != nil && !before && after {
 				changed = append(changed, happened(now, EventTemplateDiverged, t.Target())...)
 			}
 			edited = *t

@@ -245,7 +245,7 @@ type updater struct {
 type plan struct {
 	of      Template // the planned template, as it was read
 	own     string   // the revision of its content
-	merged  Content  // the result of the merge, if the update merges
+	merged  become   // the result of the merge, if the update merges
 	refusal error    // why the merge is not possible; nil: it is
 }
 
@@ -253,7 +253,7 @@ type plan struct {
 // template differ from its source.
 type become struct {
 	content  Content // to store; its base becomes the source's content
-	revision string  // "": not needed, because the template was edited locally before
+	revision string
 }
 
 // maxPlans limits how often an update plans again when other calls keep changing the template. Then
@@ -301,9 +301,11 @@ func (u *updater) merge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	u.plan.merged = merged
+	u.plan.merged.content = merged
 	if conflicts != nil {
 		u.plan.refusal = editedLocally(conflicts)
+	} else if u.plan.merged.revision, err = merged.Revision(); err != nil {
+		return err
 	} else if err := u.check(merged); err != nil {
 		u.plan.refusal = &Error{
 			Code: CodeEdited,
@@ -346,6 +348,7 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	}
 	t.put(next.content)
 	t.originate(u.origin, u.content)
+	t.Origin.Edited = next.revision != u.origin.Revision
 	t.touch(u.now)
 	u.result.Updated, u.result.NewRevision, u.result.Template = true, u.origin.Revision, *t
 	return true, nil
@@ -390,7 +393,7 @@ func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
 		if !u.plan.fits(t) {
 			return nil, errStale
 		}
-		return &become{content: u.plan.merged}, u.plan.refusal
+		return &u.plan.merged, u.plan.refusal
 	}
 	return nil, editedLocally(differences(t.Content, t.Origin.Base))
 }

@@ -77,6 +77,7 @@ func TestResolutions(t *testing.T) {
 			diff, err := h.Templates.Diff(t.Context(), admin, "x")
 			is.NoErr(err)
 			is.Equal(len(diff.Changes) > 0, c.edited)
+			is.Equal(after.Origin.Edited, c.edited)
 			again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}) // settled for good
 			is.NoErr(err)
 			is.Equal(again.Updated, false)

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -64,6 +65,7 @@ type Handler struct {
 	sessions *sessions
 	routes   []route
 	patterns []mount.Pattern // the paths of routes
+	checked  atomic.Pointer[checked]
 }
 
 // New returns the pages of a service.

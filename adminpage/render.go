@@ -130,6 +130,7 @@ var functions = template.FuncMap{
 	"escape": url.PathEscape,
 	"add":    func(a, b int) int { return a + b },
 	"dict":   dict,
+	"short":  func(revision string) string { return shorten(strings.TrimPrefix(revision, "sha256:"), 12) },
 	"json":   func(raw json.RawMessage) string { return string(raw) },
 	"words":  func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
 }

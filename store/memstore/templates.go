@@ -121,7 +121,9 @@ func (s *Store) Installations(
 			t.ID > page.After
 	}, func(a, b svc.Template) int { return cmp.Compare(a.ID, b.ID) })
 	return first(rows, page.Limit, func(t svc.Template) svc.Installation {
-		return svc.Installation{ID: t.ID, Origin: *listed(t).Origin}
+		origin := *listed(t).Origin
+		origin.Edited = false
+		return svc.Installation{ID: t.ID, Origin: origin}
 	}), nil
 }
 

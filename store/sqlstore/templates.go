@@ -20,8 +20,9 @@ func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error
 			template.UpdatedAt.UnixMicro(), template.Version, template.InstalledAt.UnixMicro())
 		err := tx.create(ctx, `INSERT INTO svc_templates (scope, owner, id, name, description,
 			category, integrations, tags, manifest, source_scope, source_owner, source_name,
-			source_id, source_revision, source_url, updated_at, version, installed_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+			source_id, source_revision, source_url, edited, updated_at, version, installed_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
+			$19)
 			ON CONFLICT DO NOTHING`, args...)
 		if err != nil {
 			return err
@@ -58,7 +59,7 @@ func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template
 
 const templateColumns = `t.scope, t.owner, t.id, t.name, t.description, t.category, t.integrations,
 	t.tags, t.manifest, t.source_scope, t.source_owner, t.source_name, t.source_id,
-	t.source_revision, t.source_url, t.installed_at, t.updated_at, t.version`
+	t.source_revision, t.source_url, t.edited, t.installed_at, t.updated_at, t.version`
 
 func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 	return one(ctx, s, scanTemplate, `SELECT `+templateColumns+`,
@@ -208,7 +209,7 @@ func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3,
 		integrations = $4, tags = $5, manifest = $6, source_scope = $7, source_owner = $8,
 		source_name = $9, source_id = $10, source_revision = $11, source_url = $12,
-		updated_at = $13, version = $14 WHERE scope = $15 AND owner = $16 AND id = $17`,
+		edited = $13, updated_at = $14, version = $15 WHERE scope = $16 AND owner = $17 AND id = $18`,
 		append(columns, key...)...)
 	if err != nil {
 		return err
@@ -245,9 +246,10 @@ func (s *Store) DeleteTemplate(
 
 // templateArgs returns a template's key, content and origin as parameters, and then more.
 func templateArgs(t svc.Template, more ...any) []any {
-	origin := make([]any, 6) // null: the template has no source
+	origin := []any{nil, nil, nil, nil, nil, nil, 0} // null: the template has no source
 	if o := t.Origin; o != nil {
-		origin = []any{o.Source.Scope, o.Source.Owner, o.Source.Name, o.ID, o.Revision, o.URL}
+		origin = []any{o.Source.Scope, o.Source.Owner, o.Source.Name, o.ID, o.Revision, o.URL,
+			flag(o.Edited)}
 	}
 	return slices.Concat(contentArgs(t.TemplateKey, t.Content), origin, more)
 }
@@ -295,9 +297,9 @@ func scanListedTemplate(row scanner) (svc.Template, error) { return scanTemplate
 func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var content contentRow
 	var scope, owner, name, id, revision, url *string
-	var installed, updated int64
+	var edited, installed, updated int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, &url, &installed,
+		[]any{&scope, &owner, &name, &id, &revision, &url, &edited, &installed,
 			&updated, &t.Version}, more)...)
 	if err != nil {
 		return t, err
@@ -305,7 +307,7 @@ func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
-		t.Origin = &svc.Origin{Source: source, ID: *id, URL: *url, Revision: *revision}
+		t.Origin = &svc.Origin{Source: source, ID: *id, URL: *url, Revision: *revision, Edited: edited != 0}
 	}
 	t.Content, err = content.content()
 	return t, err

@@ -49,6 +49,15 @@ var templateFaults = map[string]func(*store){
 			return listed(t), err
 		}
 	},
+	"whether a template is edited is lost": func(s *store) {
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			if t.Origin != nil {
+				t.Origin = new(*t.Origin)
+				t.Origin.Edited = false
+			}
+			return s.FullStore.CreateTemplate(ctx, t)
+		}
+	},
 	"an empty category is read as nil": func(s *store) {
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {
 			if t.Category != nil && *t.Category == "" {

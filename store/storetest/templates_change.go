@@ -156,6 +156,10 @@ func changes() map[string]func(*svc.Template) {
 			t.Origin = installed("moved").Origin
 			t.Origin.URL = "https://moved.example"
 		},
+		"whether it is edited": func(t *svc.Template) {
+			t.Origin = installed("edited").Origin
+			t.Origin.Edited = false
+		},
 		"the origin to none": func(t *svc.Template) { t.Origin = nil },
 		"the revision and base": func(t *svc.Template) {
 			t.Origin = installed("again").Origin

@@ -137,7 +137,9 @@ func installedFrom(id string, source svc.SourceKey, url string) svc.Template {
 
 // installationOf returns a template as Installations lists it.
 func installationOf(t svc.Template) svc.Installation {
-	return svc.Installation{ID: t.ID, Origin: *listed(t).Origin}
+	origin := *listed(t).Origin
+	origin.Edited = false
+	return svc.Installation{ID: t.ID, Origin: origin}
 }
 
 // installations reads all installations, in chunks of limit.

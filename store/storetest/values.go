@@ -111,7 +111,7 @@ func installed(id string, tags ...string) svc.Template {
 	template := handMade(id, tags...)
 	template.Origin = &svc.Origin{
 		Source: personalSource("alice", "acme"), ID: "upstream " + id,
-		URL: "https://example.com/acme", Revision: "sha256:" + id,
+		URL: "https://example.com/acme", Revision: "sha256:" + id, Edited: true,
 		Base: svc.Content{
 			Name: "base of " + id, Description: new("base about"), Category: new("base category"),
 			Integrations: []string{"base"}, Tags: []string{"base-tag", "base-tag"},

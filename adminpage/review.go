@@ -1,0 +1,270 @@
+package adminpage
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// reviewView is what the page of one template shows.
+type reviewView struct {
+	Template               svc.Template
+	Heading, Summary, Tone string // Tone: yes, no or new
+	Revision               string // of the source, as reviewed; "": there is nothing to update to
+	CanUpdate, CanDiscard  bool
+	Changes                []changedPlace
+	History                []svc.TemplateVersion
+}
+
+// changedPlace is a place where the installed content, the template and the source differ.
+type changedPlace struct {
+	Path, By string
+	Sides    []side // Installed, Here and Source in a conflict, else one change
+	Conflict bool
+}
+
+// side is one value, as the pieces of its difference from the value before.
+type side struct {
+	Name   string
+	Pieces []piece
+	Block  bool // the pieces stand below each other
+}
+
+// piece is a part of a value: kept, taken out (del) or put in (ins).
+type piece struct{ Kind, Text string }
+
+// template shows one template, with what an update would change.
+func (v *visit) template() error {
+	return v.showTemplate(http.StatusOK, view{Done: templatesDone[v.URL.Query().Get("done")]})
+}
+
+// showTemplate compares the template with its source, and shows the page.
+func (v *visit) showTemplate(status int, page view) error {
+	id := v.params["template_id"]
+	template, err := v.h.service.Templates.Read(v.Context(), v.by, id)
+	if err != nil {
+		return err
+	}
+	body := reviewView{Template: template}
+	if template.Origin == nil {
+		body.Heading, body.Tone = "Made here", "new"
+		body.Summary = "This template came from no source, so it has no updates."
+	} else if diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id); err != nil {
+		body.Heading, body.Tone = "Could not compare with the source", "no"
+		body.Summary = strings.Join(v.problems(err), " ")
+	} else {
+		body.compare(diff)
+	}
+	for version, err := range v.h.service.Templates.History(v.Context(), v.by, id) {
+		if err != nil {
+			return err
+		}
+		body.History = append(body.History, version)
+	}
+	page.Template, page.Title, page.Body = "template", "Templates: "+template.Name, body
+	v.render(status, page)
+	return nil
+}
+
+// compare says how the template stands, and prepares the changes.
+func (b *reviewView) compare(diff svc.TemplateDiff) {
+	counts := map[string]int{}
+	for _, c := range diff.Changes {
+		place := placeOf(c)
+		counts[place.By]++
+		b.Changes = append(b.Changes, place)
+	}
+	conflicting := counts[byBoth] > 0
+	update := diff.LatestRevision != diff.CurrentRevision
+	edited := counts[byUs]+counts[byBoth]+counts[byBothAlike] > 0
+	switch {
+	case update && conflicting:
+		b.Heading, b.Tone = "Update available, with a conflict", "no"
+	case update && edited:
+		b.Heading, b.Tone = "Update available, with local edits", "new"
+	case update:
+		b.Heading, b.Tone = "Update available", "new"
+	case edited:
+		b.Heading, b.Tone = "Edited here", "new"
+	default:
+		b.Heading, b.Tone = "Up to date", "yes"
+	}
+	b.Revision = diff.LatestRevision
+	b.CanUpdate, b.CanDiscard = update && !conflicting, edited
+	b.Summary = summary(counts)
+}
+
+func summary(counts map[string]int) string {
+	var parts []string
+	for _, p := range []struct{ by, words string }{
+		{byThem, "%d from the source"}, {byUs, "%d edited here"},
+		{byBothAlike, "%d changed on both sides alike"}, {byBoth, "%d changed on both sides, and not alike"},
+	} {
+		if n := counts[p.by]; n > 0 {
+			parts = append(parts, fmt.Sprintf(p.words, n))
+		}
+	}
+	if parts == nil {
+		return "The template is what its source gives."
+	}
+	return strings.Join(parts, ", ") + "."
+}
+
+// The sides that have changed a place.
+const (
+	byThem      = "source"
+	byUs        = "here"
+	byBothAlike = "both, alike"
+	byBoth      = "both, not alike"
+)
+
+func placeOf(c svc.ContentChange) changedPlace {
+	p := changedPlace{Path: c.Path, Conflict: c.Conflict()}
+	same := func(a, b json.RawMessage) bool { return string(a) == string(b) }
+	switch {
+	case p.Conflict:
+		p.By = byBoth
+		p.Sides = []side{
+			{Name: "Installed", Pieces: whole("", c.Base)},
+			difference("Here", c.Base, c.Ours), difference("Source", c.Base, c.Theirs),
+		}
+	case same(c.Base, c.Ours):
+		p.By, p.Sides = byThem, []side{difference("", c.Base, c.Theirs)}
+	case same(c.Base, c.Theirs):
+		p.By, p.Sides = byUs, []side{difference("", c.Base, c.Ours)}
+	default:
+		p.By, p.Sides = byBothAlike, []side{difference("", c.Base, c.Ours)}
+	}
+	return p
+}
+
+// difference shows how a value became another. Texts that have words in common and lists of texts
+// show the parts that changed, other values both values.
+func difference(name string, from, to json.RawMessage) side {
+	s := side{Name: name}
+	if a, b, ok := both[[]string](from, to); ok {
+		s.Pieces = elements(a, b)
+	} else if a, b, ok := both[string](from, to); ok {
+		s.Pieces = wordsOf(a, b)
+	}
+	if s.Pieces == nil {
+		s.Block = true
+		s.Pieces = append(whole("del", from), whole("ins", to)...)
+	}
+	return s
+}
+
+// both reads two values of one type.
+func both[T any](from, to json.RawMessage) (a, b T, ok bool) {
+	if from == nil || to == nil || string(from) == "null" || string(to) == "null" {
+		return a, b, false
+	}
+	return a, b, json.Unmarshal(from, &a) == nil && json.Unmarshal(to, &b) == nil
+}
+
+// whole returns a value as one piece; none for a value that is absent.
+func whole(kind string, value json.RawMessage) []piece {
+	if value == nil {
+		return nil
+	}
+	var text string
+	if string(value) != "null" && json.Unmarshal(value, &text) == nil {
+		return []piece{{kind, text}}
+	}
+	return []piece{{kind, string(value)}}
+}
+
+// elements shows a list of texts with those that were taken out and put in.
+func elements(from, to []string) (pieces []piece) {
+	for _, e := range from {
+		if !slices.Contains(to, e) {
+			pieces = append(pieces, piece{"del", e})
+		}
+	}
+	for _, e := range to {
+		kind := ""
+		if !slices.Contains(from, e) {
+			kind = "ins"
+		}
+		pieces = append(pieces, piece{kind, e})
+	}
+	if !slices.ContainsFunc(pieces, func(p piece) bool { return p.Kind != "" }) {
+		return nil // another order: show both
+	}
+	return pieces
+}
+
+// wordsOf shows a text with the words that changed in its middle. Nil: the texts have no words in
+// common at their start or end.
+func wordsOf(from, to string) []piece {
+	a, b := strings.SplitAfter(from, " "), strings.SplitAfter(to, " ")
+	start := 0
+	for start < min(len(a), len(b)) && a[start] == b[start] {
+		start++
+	}
+	end := 0
+	for end < min(len(a), len(b))-start && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	if start+end == 0 {
+		return nil
+	}
+	return slices.DeleteFunc([]piece{
+		{"", strings.Join(a[:start], "")},
+		{"del", strings.Join(a[start:len(a)-end], "")}, {"ins", strings.Join(b[start:len(b)-end], "")},
+		{"", strings.Join(a[len(a)-end:], "")},
+	}, func(p piece) bool { return p.Text == "" })
+}
+
+// changeTemplate updates a template to what was reviewed, or brings a former version back.
+func (v *visit) changeTemplate() error {
+	if err := v.ParseForm(); err != nil {
+		return tooLarge(err)
+	}
+	if err := v.changes(); err != nil {
+		return err
+	}
+	done, err := v.writeTemplate(v.params["template_id"], v.PostForm)
+	switch svc.ErrorCode(err) {
+	case "":
+		v.redirect("templates/" + url.PathEscape(v.params["template_id"]) + "?done=" + done)
+		return nil
+	case svc.CodeForbidden, svc.CodeUnauthenticated:
+		return err
+	}
+	return v.showTemplate(statusOf(err), view{Alerts: v.problems(err)})
+}
+
+func (v *visit) writeTemplate(id string, form url.Values) (done string, err error) {
+	templates, match := v.h.service.Templates, form.Get("etag")
+	in := svc.UpdateRequest{Revision: form.Get("revision")}
+	switch form.Get("do") {
+	case "update":
+		in.LocalEdits, done = svc.EditsMerge, "updated"
+	case "discard":
+		in.Resolution, done = svc.TakeTheirs, "discarded"
+	case "rollback":
+		number, err := strconv.ParseInt(form.Get("version"), 10, 64)
+		if err != nil {
+			return "", svc.Invalid("version", "must be the number of a version")
+		}
+		_, err = templates.Rollback(v.Context(), v.by, id, number, match)
+		return "rolledback", err
+	default:
+		return "", svc.Invalid("do", "must be update, discard or rollback")
+	}
+	if match == "" || in.Revision == "" {
+		return "", svc.Invalid("revision", "is missing: load the page again")
+	}
+	updated, err := templates.Update(v.Context(), v.by, id, in, match)
+	if err == nil && !updated.Updated {
+		done = "unchanged"
+	}
+	return done, err
+}
