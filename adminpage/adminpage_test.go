@@ -26,7 +26,13 @@ type site struct {
 // newSite starts a server whose database has the rows of a bundle, and an administrator.
 func newSite(t *testing.T, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
 	t.Helper()
-	service := must(svc.New(svc.Config{Store: memstore.New(), Events: svc.EventConfig{Keep: true}}))
+	return newSiteWith(t, svc.Config{}, bundle, set...)
+}
+
+func newSiteWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
+	t.Helper()
+	config.Store, config.Events.Keep = memstore.New(), true
+	service := must(svc.New(config))
 	t.Cleanup(func() { _ = service.Close() })
 	admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
 	bundle.Users = append(bundle.Users, svc.User{ID: admin.ID})

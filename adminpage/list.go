@@ -29,9 +29,9 @@ func take[T any](rows iter.Seq2[T, error]) (page []T, more bool, err error) {
 // with returns an address with some parameters changed: names and values in turn. "" removes one.
 func with(address string, in url.Values, pairs ...string) string {
 	out := url.Values{}
-	for name, values := range in {
-		if values[0] != "" && name != "done" {
-			out.Set(name, values[0])
+	for name := range in {
+		if value := in.Get(name); value != "" && name != "done" {
+			out.Set(name, value)
 		}
 	}
 	for i := 0; i+1 < len(pairs); i += 2 {
