@@ -1,8 +1,9 @@
 // Package adminpage serves web pages that administer a [svc.Service]: why a decision was made, who
 // can do something, templates, API keys, and the events that the Service keeps.
 //
+//	api := httpapi.New(service, httpapi.Options{})      // at /ext/svc
 //	page := adminpage.New(service, adminpage.Options{}) // at /ext/svc-admin
-//	log.Fatal(http.ListenAndServe(addr, page.Ahead(api.Ahead(mux))))
+//	handler := page.Ahead(api.Ahead(mux))
 //
 // The pages are HTML that the server renders, and work without JavaScript. Each request is
 // authenticated by the bearer in a sealed cookie, or by the host's own session. The methods of the
