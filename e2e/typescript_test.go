@@ -37,7 +37,7 @@ a list is read by pages
 //
 // Without Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
 func TestTypeScript(t *testing.T) {
-	p := newProgram(t)
+	p := newProgram(t, "typescript", "tsconfig.json", "drive.ts", "mistakes.ts")
 	u := newUpstream(t, map[string]string{})
 	u.takingFiles()
 	s := newSite(t, trusting(u))
@@ -66,26 +66,26 @@ func (u *upstream) takingFiles() {
 	})
 }
 
-// program is a copy of the folder typescript, with its packages.
+// program is a copy of a folder with a program for Node.js, with its packages.
 type program struct {
 	t           *testing.T
 	dir         string
 	environment []string
 }
 
-func newProgram(t *testing.T) program {
+func newProgram(t *testing.T, folder string, files ...string) program {
 	t.Helper()
 	p := program{t, t.TempDir(), append(os.Environ(), "NODE_OPTIONS=", "NO_COLOR=1")}
 	p.needNode()
-	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "drive.ts", "mistakes.ts"} {
-		p.write(name, must(os.ReadFile(filepath.Join("typescript", name))))
+	for _, name := range append(files, "package.json", "package-lock.json") {
+		p.write(name, must(os.ReadFile(filepath.Join(folder, name))))
 	}
 	out, err := p.try("npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund",
 		"--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=8000")
 	if strings.Contains(out, "EUSAGE") || strings.Contains(out, "EINTEGRITY") {
 		t.Fatalf("package.json and package-lock.json do not fit: %s", out)
 	} else if err != nil {
-		p.missing("npm cannot get the packages of e2e/typescript: %v: %s", err, out)
+		p.missing("npm cannot get the packages of e2e/%s: %v: %s", folder, err, out)
 	}
 	return p
 }
@@ -133,7 +133,7 @@ func (p program) run(name string, args ...string) string {
 }
 
 func (p program) try(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Minute)
 	defer cancel()
 	if strings.Contains(name, "/") {
 		name = filepath.Join(p.dir, name)

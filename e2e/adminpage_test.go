@@ -1,0 +1,186 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// jobs are the lines that browser/drive.js prints on success.
+const jobs = `signs in
+explains a denial
+tries a change
+finds who can
+reviews and updates
+installs
+issues, disables and revokes a key
+reads the audit
+filters
+is accessible
+signs out
+`
+
+// TestAdminPage does each job of the administration page in a browser, with and without JavaScript.
+//
+// Without Chromium, Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails
+// instead.
+func TestAdminPage(t *testing.T) {
+	p := newBrowser(t)
+	if out := p.drive(newOffice(t, nil), "on"); out != jobs {
+		t.Errorf("have\n%swant\n%s", out, jobs)
+	}
+	if out, want := p.drive(newOffice(t, nil), "off"), strings.Replace(jobs, "filters\n", "", 1); out != want {
+		t.Errorf("without JavaScript: have\n%swant\n%s", out, want)
+	}
+}
+
+// The check must be able to fail: it sees faults in the pages.
+func TestAdminPageFaults(t *testing.T) {
+	if os.Getenv("CI") == "" {
+		t.Skip("NOT TESTED: the faults of the pages; set CI=true")
+	}
+	p := newBrowser(t)
+	for fault, replace := range map[string][2]string{
+		"what was done is no status": {`role="status"`, `role="note"`},
+		"the page is not marked":     {` aria-current="page"`, ``},
+		"an unknown role":            {`<section class="card">`, `<section class="card" role="nothing">`},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			b := p
+			b.t, b.environment = t, append(p.environment, "PATIENCE=4000")
+			out, err := b.tryDrive(newOffice(t, func(page string) string {
+				return strings.ReplaceAll(page, replace[0], replace[1])
+			}), "on")
+			if err == nil {
+				t.Errorf("not seen: %s", out)
+			}
+		})
+	}
+}
+
+// browser drives Chromium.
+type browser struct {
+	program
+	chromium string
+}
+
+func newBrowser(t *testing.T) browser {
+	t.Helper()
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		program{t: t}.missing("there is no Chromium: %v", err)
+	}
+	return browser{newProgram(t, "browser", "drive.js"), chromium}
+}
+
+func (b browser) drive(o office, script string) string {
+	b.t.Helper()
+	out, err := b.tryDrive(o, script)
+	if err != nil {
+		b.t.Fatalf("%v: %s", err, out)
+	}
+	return out
+}
+
+func (b browser) tryDrive(o office, script string) (string, error) {
+	b.environment = append(b.environment[:len(b.environment):len(b.environment)],
+		"PAGE_URL="+o.url, "SVC_KEY="+o.key, "SCRIPT="+script, "CHROMIUM="+b.chromium)
+	if os.Getenv("CI") != "" {
+		b.environment = append(b.environment, "LOOKS=light 1280, light 320, dark 1280, dark 320")
+	}
+	return b.try("node", "drive.js")
+}
+
+// office is a server with the pages, some users, and a template that has an update.
+type office struct{ url, key string }
+
+// newOffice starts an office. change plants a fault into each page; nil: none.
+func newOffice(t *testing.T, change func(page string) string) office {
+	t.Helper()
+	catalogue := func(version, budget string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(`{"templates":[{"id":"desk","name":"Desk","manifest":{"version":"` +
+			version + `","budget":"` + budget + `"}}]}`)}
+	}
+	files := fstest.MapFS{"templates.json": catalogue("1", "mid")}
+	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
+	t.Cleanup(func() { _ = store.Close() })
+	service := must(svc.New(svc.Config{
+		Store: store, Events: svc.EventConfig{Keep: true},
+		Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}})),
+	}))
+	t.Cleanup(func() { _ = service.Close() })
+	if err := service.Access.Apply(t.Context(), svc.Host, staff()); err != nil {
+		t.Fatal(err)
+	}
+	must(service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
+	must(service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk", SourceName: "acme"}))
+	files["templates.json"] = catalogue("2", "high")
+	issued := must(service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, svc.NewAPIKey{}))
+
+	var handler http.Handler = adminpage.New(service, adminpage.Options{}).Ahead(http.NotFoundHandler())
+	if change != nil {
+		handler = changed(handler, change)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return office{server.URL + adminpage.DefaultPrefix + "/", string(issued.Key)}
+}
+
+// staff has an administrator, and bob, whom a policy of his own forbids what his group allows.
+func staff() svc.Bundle {
+	document := func(statements string) json.RawMessage {
+		return json.RawMessage(`{"version":"2026-03-24","statements":[` + statements + `]}`)
+	}
+	to := func(policy, kind, id string) svc.Attachment {
+		return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}}
+	}
+	return svc.Bundle{
+		Users:  []svc.User{{ID: "admin"}, {ID: "bob"}, {ID: "carol"}},
+		Groups: []svc.Group{{ID: "support", Members: []string{"bob", "carol"}}},
+		Policies: []svc.Policy{
+			{ID: "on-leave", Document: document(`{"effect":"deny","actions":["bank:*"],"banks":["*"]}`)},
+			{ID: "works", Document: document(`{"effect":"allow","actions":["bank:recall"],"banks":["support"],"recall_budget":"high"},` +
+				`{"effect":"deny","actions":["bank:forget"],"banks":["*"]}`)},
+		},
+		Attachments: []svc.Attachment{
+			to("on-leave", "user", "bob"), to("works", "group", "support"),
+			to(svc.PolicyIAMAdmin, "user", "admin"), to(svc.PolicyTemplateAdmin, "user", "admin"),
+		},
+	}
+}
+
+// changed passes the pages of a handler through change.
+func changed(next http.Handler, change func(string) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Accept-Encoding")
+		kept := &keptAnswer{header: w.Header(), status: http.StatusOK}
+		next.ServeHTTP(kept, r)
+		w.Header().Del("Content-Length")
+		w.WriteHeader(kept.status)
+		_, _ = w.Write([]byte(change(kept.body.String())))
+	})
+}
+
+// keptAnswer holds an answer back.
+type keptAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (k *keptAnswer) Header() http.Header            { return k.header }
+func (k *keptAnswer) WriteHeader(status int)         { k.status = status }
+func (k *keptAnswer) Write(text []byte) (int, error) { return k.body.Write(text) }
