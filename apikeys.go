@@ -150,6 +150,15 @@ func (k *APIKey) row() keyring.Row {
 // Target returns the key as a target of events and change feeds. It uses only ID and Holder.
 func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }
 
+// Introspection says whether a token is an accepted API key, and of whom (RFC 7662). For every other
+// token it is the zero Introspection, without the reason.
+type Introspection struct {
+	Active          bool
+	Holder          Identity  // a user or a service account
+	ExpiresAt       time.Time // UTC; zero: never
+	ScopingPolicyID string    // the policy that narrows the key; "": not narrowed
+}
+
 // MaxKeyOverlap is the longest time for which a rotated key stays accepted with its successor.
 const MaxKeyOverlap = 365 * 24 * time.Hour
 

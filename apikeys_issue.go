@@ -16,7 +16,10 @@ import (
 // Keys issues, lists, changes and revokes API keys. A change and the records of its events are one
 // transaction. When a method has returned, this process accepts and refuses keys by the new state.
 // Other processes follow as they do in [Service.Decide].
-type Keys struct{ *holders }
+type Keys struct {
+	*holders
+	callers *authenticator // judges keys that are introspected
+}
 
 // Issue issues a key for a user or a service account, or for the caller ([Me]).
 //
@@ -286,6 +289,38 @@ func (s *Keys) Import(
 		return APIKey{}, fault("import API key", err)
 	}
 	return key, nil
+}
+
+// Introspect says whether a token is an accepted API key: for a gateway that checks the bearers of
+// others (RFC 7662). The caller needs iam:keys:introspect.
+//
+// It accepts the keys that [Service.Authenticate] accepts, at the same cost, and the same follows a
+// change. The use of an accepted key is recorded. A bearer that the host's [Authenticator] would
+// accept is not a key, so it is not active, and the Authenticator is not asked. token is the token
+// alone, of any length; no event and no error repeats it.
+//
+// Errors: CodeForbidden, CodeUnavailable. A token that is not accepted is no error.
+func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Introspection, error) {
+	if err := s.authorize(ctx, by, ActionKeysIntrospect); err != nil {
+		return Introspection{}, err
+	}
+	claim, isKey := s.keys.Claim(token)
+	if !isKey {
+		return Introspection{}, nil
+	}
+	key, err := s.callers.accept(ctx, claim)
+	if ErrorCode(err) == CodeUnauthenticated {
+		return Introspection{}, nil
+	} else if err != nil {
+		return Introspection{}, err
+	}
+	in := Introspection{
+		Active: true, Holder: identityOf(key.Holder), ScopingPolicyID: key.Holder.NarrowedBy,
+	}
+	if key.Expires != 0 {
+		in.ExpiresAt = time.UnixMicro(key.Expires).UTC()
+	}
+	return in, nil
 }
 
 // Mask replaces with "***" what may be a key of another system: at least 16 visible characters,

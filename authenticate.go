@@ -47,33 +47,42 @@ func unauthenticated() *Error {
 	return &Error{Code: CodeUnauthenticated, Message: "a valid bearer token is required"}
 }
 
-// authenticateKey makes at most one store call for a key with a well-formed id, and none while the
-// cache can be trusted. Unknown, wrong, expired, disabled and revoked keys take the same path to
-// the same answer.
-//
-// The hash is compared in constant time and before the other conditions. So a caller without the
-// secret cannot tell them apart by the time of the answer. An unknown key is compared as well, with
-// the zero hash.
+// authenticateKey returns the principal of an accepted key.
 func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (Principal, error) {
-	if err := ctx.Err(); err != nil {
-		return Principal{}, fault("authenticate", err)
-	}
-	if !c.Good {
-		return Principal{}, unauthenticated()
-	}
-	key, holder, err := s.key(ctx, c)
+	key, err := s.accept(ctx, c)
 	if err != nil {
 		return Principal{}, err
 	}
-	now := s.clock()
-	if !s.matches(c, key) || !key.Good(now) || holder.KeysRest {
-		return Principal{}, unauthenticated()
-	}
-	s.noteUse(c, key, now)
 	return Principal{
 		Kind: Kind(key.Holder.Kind), ID: key.Holder.ID,
 		ScopingPolicyID: key.Holder.NarrowedBy, key: c.ID, rate: Rate(key.Rate),
 	}, nil
+}
+
+// accept returns a claimed key that is good, and records its use. It makes at most one store call
+// for a key with a well-formed id, and none while the cache can be trusted. Unknown, wrong,
+// expired, disabled and revoked keys take the same path to the same answer.
+//
+// The hash is compared in constant time and before the other conditions. So a caller without the
+// secret cannot tell them apart by the time of the answer. An unknown key is compared as well, with
+// the zero hash.
+func (s *authenticator) accept(ctx context.Context, c keyring.Claim) (copies.Key, error) {
+	if err := ctx.Err(); err != nil {
+		return copies.Key{}, fault("authenticate", err)
+	}
+	if !c.Good {
+		return copies.Key{}, unauthenticated()
+	}
+	key, holder, err := s.key(ctx, c)
+	if err != nil {
+		return copies.Key{}, err
+	}
+	now := s.clock()
+	if !s.matches(c, key) || !key.Good(now) || holder.KeysRest {
+		return copies.Key{}, unauthenticated()
+	}
+	s.noteUse(c, key, now)
+	return key, nil
 }
 
 // key returns the cached or stored form of a claimed key, and its holder. It does not look up an id

@@ -19,6 +19,8 @@ const (
 	// ActionUsersWrite: change users, and issue, change and revoke the keys of others, within the
 	// caller's own rights.
 	ActionUsersWrite = "iam:users:write"
+	// ActionKeysIntrospect: ask whether a token is an accepted key, and of whom. It is for gateways.
+	ActionKeysIntrospect = "iam:keys:introspect"
 	// ActionPoliciesRead: narrow a key by any policy, also by one that the caller does not have.
 	ActionPoliciesRead = "iam:policies:read"
 	// ActionGroupsRead: list groups and their members. ActionGroupsWrite: change them.

@@ -116,7 +116,8 @@ func Lint(bundle Bundle, known []string) []Finding {
 		l.actions(append([]string{
 			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionTemplateList,
 			ActionTemplateCreate, ActionTemplateManage, ActionTemplateInstall,
-			ActionTemplateSource, ActionAuditRead, ActionRecall, "bank:memories:list", "bank:memories:get",
+			ActionTemplateSource, ActionAuditRead, ActionKeysIntrospect, ActionRecall,
+			"bank:memories:list", "bank:memories:get",
 		}, known...))
 	}
 	l.classes()

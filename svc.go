@@ -275,13 +275,16 @@ func assemble(config Config, b *base, of shared) *Service {
 	r := &rings{b, of.keys}
 	edits := config.Templates.LocalEdits
 	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
+	callers := &authenticator{
+		base: b, guard: g, rings: r, host: config.Authenticator, uses: &keyUses{},
+	}
 	d := &directory{b, g, j, h, rosters, make(chan struct{}, 1)}
 	return &Service{
 		Templates:   &Templates{b, &half{g, false}, j, c, up, reader, installs, edits},
 		Sources:     &Sources{b, &half{g, false}, j, c, up, reader, installs},
 		MyTemplates: &Templates{b, &half{g, true}, j, c, up, newTemplateReader(b, -1), installs, edits},
 		MySources:   &Sources{b, &half{g, true}, j, c, up, reader, installs},
-		Keys:        &Keys{h},
+		Keys:        &Keys{h, callers},
 		Policies:    &Policies{b, g, rosters, d},
 		Users:       &Users{d}, Groups: &Groups{d},
 		ServiceAccounts:   &ServiceAccounts{directory: d},
@@ -289,10 +292,7 @@ func assemble(config Config, b *base, of shared) *Service {
 		Banks:             &Banks{d, config.Banks},
 		Access:            &Access{d},
 		Audit:             &Audit{g, config.Events.Keep},
-		base:              b, guard: g, config: config, shared: of,
-		callers: &authenticator{
-			base: b, guard: g, rings: r, host: config.Authenticator, uses: &keyUses{},
-		},
+		base:              b, guard: g, config: config, shared: of, callers: callers,
 	}
 }
 

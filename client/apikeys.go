@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"net/url"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -101,6 +102,44 @@ func (c *Keys) Revoke(ctx context.Context, holder svc.Identity, id string) error
 // without keys is no error. Errors: CodeInvalid, CodeForbidden.
 func (c *Keys) RevokeAll(ctx context.Context, holder svc.Identity) error {
 	return c.do(ctx, atKeys("DELETE", holder, ""))
+}
+
+// Introspect says whether a token is an API key that the server accepts, and of whom. ExpiresAt is
+// rounded down to the second. No error shows the token. Errors: CodeInvalid (no token),
+// CodeForbidden. A token that is not accepted is no error.
+func (c *Keys) Introspect(ctx context.Context, token string) (svc.Introspection, error) {
+	r := at("POST /introspect")
+	r.form = url.Values{"token": {token}}
+	asking := *c.conn
+	asking.hidden = token
+	in, err := call(ctx, &asking, r, func(in wire.Introspection) wire.Introspection { return in })
+	if err != nil {
+		return svc.Introspection{}, err
+	}
+	return introspection(in)
+}
+
+// introspection reads an answer about a token. It refuses an unknown scope: without it, a narrowed
+// key would pass for one that is not narrowed.
+func introspection(in wire.Introspection) (svc.Introspection, error) {
+	policyID, known := wire.PolicyOf(in.Scope)
+	switch {
+	case in.Active == nil || *in.Active && (in.Sub == "" || !known):
+		return svc.Introspection{}, &svc.Error{
+			Code:    svc.CodeInternal,
+			Message: "the server's answer about the token is not in the expected form",
+		}
+	case !*in.Active:
+		return svc.Introspection{}, nil
+	}
+	out := svc.Introspection{
+		Active: true, Holder: svc.Identity{Kind: svc.Kind(in.Kind), ID: in.Sub},
+		ScopingPolicyID: policyID,
+	}
+	if in.Exp != nil {
+		out.ExpiresAt = time.Unix(*in.Exp, 0).UTC()
+	}
+	return out, nil
 }
 
 // known returns the holder of a key as the Client knows it: it does not know the caller's id.

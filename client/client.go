@@ -164,7 +164,8 @@ func (h half) scope() string {
 type conn struct {
 	base      string // without a trailing slash
 	token     func() svc.Secret
-	refused   error // every call returns it without a request; nil: calls are sent
+	hidden    string // a token in the body, which no error shows; "": none
+	refused   error  // every call returns it without a request; nil: calls are sent
 	http      http.Client
 	userAgent string
 	timeout   time.Duration

@@ -133,7 +133,7 @@ const (
 func (c *conn) excerpt(text string, whole bool) string {
 	text = c.hide(text)
 	if !whole {
-		longest := 3 * len(c.token()) // percent-encoded
+		longest := 3 * max(len(c.token()), len(c.hidden)) // percent-encoded
 		text = text[:max(0, len(text)-longest)]
 	}
 	if len(text) > excerptSize {
@@ -145,8 +145,10 @@ func (c *conn) excerpt(text string, whole bool) string {
 	return strconv.Quote(text)
 }
 
-// hide returns a text of the server without the token.
-func (c *conn) hide(s string) string { return text.Hide(string(c.token()), s) }
+// hide returns a text of the server without the tokens of the request.
+func (c *conn) hide(s string) string {
+	return text.Hide(c.hidden, text.Hide(string(c.token()), s))
+}
 
 // causeSize limits, in bytes, the text of an error of another package, which may quote the server.
 const causeSize = 1000

@@ -22,11 +22,12 @@ type request struct {
 	route string   // method and path: "GET /admin/templates/{template_id}"
 	ids   []string // the values of the path's parameters, in their order
 	query url.Values
-	body  any      // a type of package wire; nil: none
-	limit int      // the most rows of a list; 0: all
-	tags  []string // If-Match; nil: none
-	key   string   // Idempotency-Key; "": none
-	wrong error    // why the request cannot be sent; nil: nothing known
+	body  any        // a type of package wire; nil: none
+	form  url.Values // the body as a form; nil: none
+	limit int        // the most rows of a list; 0: all
+	tags  []string   // If-Match; nil: none
+	key   string     // Idempotency-Key; "": none
+	wrong error      // why the request cannot be sent; nil: nothing known
 }
 
 // at returns a request of a route.
@@ -133,8 +134,11 @@ func pathProblem(name, id string) string {
 	return ""
 }
 
-// encode returns the body as JSON; nil: the request has no body.
+// encode returns the body as JSON or as a form; nil: the request has no body.
 func (r request) encode() ([]byte, error) {
+	if r.form != nil {
+		return []byte(r.form.Encode()), nil
+	}
 	if r.body == nil {
 		return nil, nil
 	}
@@ -191,6 +195,9 @@ func (c *conn) once(
 	out, err := c.outgoing(ctx, r.method(), target, body)
 	if err != nil {
 		return nil, err
+	}
+	if r.form != nil {
+		out.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	if len(r.tags) > 0 {
 		out.Header.Set("If-Match", strings.Join(r.tags, ", "))

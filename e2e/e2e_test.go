@@ -204,6 +204,9 @@ func (c caller) send(method, target, body string) answer {
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	if strings.HasPrefix(target, "/introspect") {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
 	if c.bearer != "" {
 		request.Header.Set("Authorization", "Bearer "+c.bearer)
 	}
@@ -213,7 +216,7 @@ func (c caller) send(method, target, body string) answer {
 		return a
 	}
 	defer response.Body.Close()
-	a.status = response.StatusCode
+	a.status, a.header = response.StatusCode, response.Header
 	if a.body, err = io.ReadAll(response.Body); err != nil {
 		c.t.Errorf("%s: %v", a.request, err)
 	}
@@ -225,6 +228,7 @@ type answer struct {
 	t       *testing.T
 	request string
 	status  int
+	header  http.Header
 	body    []byte
 }
 

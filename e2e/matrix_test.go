@@ -28,6 +28,7 @@ var matrix = withPersonal(map[string]row{
 	"GET /debug/who-can":   {"/debug/who-can?bank=b", "", [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /debug/simulate": {"/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`, [6]int{401, 401, 403, 200, 200, 200}},
 	"POST /decide":         {"/decide", `{"queries": [{"bank": "b", "action": "bank:recall", "user_id": "alice"}]}`, [6]int{401, 401, 403, 200, 200, 200}},
+	"POST /introspect":     {"/introspect", "token=x", [6]int{401, 401, 403, 403, 200, 200}},
 	"GET /me/resolve":      {"/me/resolve?bank=b", "", [6]int{401, 401, 200, 200, 200, 200}},
 	"GET /me/what-can":     {"/me/what-can", "", [6]int{401, 401, 200, 200, 200, 200}},
 

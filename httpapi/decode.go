@@ -19,7 +19,7 @@ import (
 // decode reads the JSON body of a request strictly, and authenticates the bearer a second time. An
 // empty body gives the zero value of T; the Service refuses it when a field is required.
 func decode[T any](h *Handler, w http.ResponseWriter, r *request) (in T, err error) {
-	body, err := h.body(w, r)
+	body, err := h.body(w, r, jsonBody)
 	if err != nil {
 		return in, err
 	}
@@ -50,20 +50,25 @@ func bodyProblem(wrong *strictjson.Error) string {
 // mostAtOnce limits, in bytes, the buffer that a request gets before its body has arrived.
 const mostAtOnce = 256 << 10
 
-// body reads the body of a request. It requires a JSON Content-Type and enforces the size limit.
-func (h *Handler) body(w http.ResponseWriter, r *request) ([]byte, error) {
+// bodyType is a type that a body can have.
+type bodyType struct {
+	covers func(mediaType string) bool
+	rule   string // for a body of another type
+}
+
+var jsonBody = bodyType{isJSON, "the body must be JSON in UTF-8, unencoded, and say so: " +
+	"Content-Type: application/json"}
+
+// body reads the body of a request. It requires a Content-Type and enforces the size limit.
+func (h *Handler) body(w http.ResponseWriter, r *request, of bodyType) ([]byte, error) {
 	if r.ContentLength > h.options.MaxBody {
 		return nil, h.bodyTooLarge()
 	}
-	if r.ContentLength != 0 && !isJSON(r.Header) {
+	if r.ContentLength != 0 && !of.declared(r.Header) {
 		if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF {
 			return nil, nil // an empty body of unknown length needs no Content-Type
 		}
-		return nil, &svc.Error{
-			Code: codeNotJSON,
-			Message: "the body must be JSON in UTF-8, unencoded, and say so: " +
-				"Content-Type: application/json",
-		}
+		return nil, &svc.Error{Code: codeNotJSON, Message: of.rule}
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), mostAtOnce)) + bytes.MinRead)
@@ -83,9 +88,8 @@ func (h *Handler) bodyTooLarge() error {
 	return &svc.Error{Code: codeBodyTooLarge, Message: message}
 }
 
-// isJSON reports whether the headers declare plain JSON in UTF-8: application/json, or a type with
-// the suffix +json (RFC 6839).
-func isJSON(header http.Header) bool {
+// declared reports whether the headers declare a plain body of that type in UTF-8.
+func (t bodyType) declared(header http.Header) bool {
 	types := header.Values("Content-Type")
 	if len(types) != 1 || header.Get("Content-Encoding") != "" {
 		return false
@@ -97,8 +101,13 @@ func isJSON(header http.Header) bool {
 	if charset, given := params["charset"]; given && !strings.EqualFold(charset, "utf-8") {
 		return false
 	}
-	return kind == "application/json" ||
-		strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+	return t.covers(kind)
+}
+
+// isJSON reports whether a media type is application/json, or has the suffix +json (RFC 6839).
+func isJSON(mediaType string) bool {
+	return mediaType == "application/json" ||
+		strings.HasPrefix(mediaType, "application/") && strings.HasSuffix(mediaType, "+json")
 }
 
 // query is the parsed query of a request.

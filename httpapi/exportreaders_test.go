@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -13,6 +14,10 @@ import (
 func Match(method, escaped string) (Route, map[string]string, error) {
 	r, params, err := everything.match(method, escaped)
 	return r.Route, params, err
+}
+
+func ParseForm(service *svc.Service, raw string) (map[string][]string, error) {
+	return (&Handler{service: service}).parseForm([]byte(raw))
 }
 
 func ParseQuery(raw string) (map[string][]string, error) { return parseQuery(raw) }
@@ -50,7 +55,7 @@ func body[T any](text []byte) (any, error) {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", contentType)
-	read, err := (&Handler{options: Options{MaxBody: DefaultMaxBody}}).body(httptest.NewRecorder(), &request{Request: r})
+	read, err := (&Handler{options: Options{MaxBody: DefaultMaxBody}}).body(httptest.NewRecorder(), &request{Request: r}, jsonBody)
 	if err != nil {
 		return nil, err
 	}

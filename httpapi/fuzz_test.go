@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // A path that leads somewhere says all of where: escaped again from what was read, it leads to the same place. One that leads nowhere, or
@@ -92,6 +93,33 @@ func FuzzQuery(f *testing.F) {
 		}
 		written := url.Values(read).Encode()
 		if again, err := httpapi.ParseQuery(written); err != nil || !reflect.DeepEqual(again, read) {
+			t.Fatalf("%q is %q, and as %q it is %q: %v", raw, read, written, again, err)
+		}
+	})
+}
+
+// A form that is read has each parameter once, and is written again as one that is read the same.
+func FuzzForm(f *testing.F) {
+	service := must(svc.New(svc.Config{Store: memstore.New()}))
+	f.Cleanup(func() { _ = service.Close() })
+	for _, raw := range []string{"", "token=a", "token=a&token=b", "token=%zz", "token;a", "=a&=b", "&&", "/a&/a", "token=a+b%20c", "\xff&\xff"} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		read, err := httpapi.ParseForm(service, raw)
+		if err != nil {
+			if svc.ErrorCode(err) != svc.CodeInvalid {
+				t.Fatalf("%q: %v", raw, err)
+			}
+			return
+		}
+		for name, values := range read {
+			if len(values) != 1 {
+				t.Fatalf("%q has %d values of %q", raw, len(values), name)
+			}
+		}
+		written := url.Values(read).Encode()
+		if again, err := httpapi.ParseForm(service, written); err != nil || !maps.EqualFunc(again, read, slices.Equal) {
 			t.Fatalf("%q is %q, and as %q it is %q: %v", raw, read, written, again, err)
 		}
 	})

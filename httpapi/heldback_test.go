@@ -69,7 +69,11 @@ func TestBodiesHeldBack(t *testing.T) {
 				if chunked {
 					framing, sent = "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 				}
-				text := s.lines(route.Method+" "+s.prefix+target+" HTTP/1.1", bearer, framing, "Content-Type: application/json") + sent
+				kind := "application/json"
+				if route.Path == "/introspect" {
+					kind = "application/x-www-form-urlencoded"
+				}
+				text := s.lines(route.Method+" "+s.prefix+target+" HTTP/1.1", bearer, framing, "Content-Type: "+kind) + sent
 				select {
 				case <-admitted: // an earlier request
 				default:

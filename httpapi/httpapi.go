@@ -175,8 +175,8 @@ func (r *request) own() bool { return strings.HasPrefix(r.path, "/me/") }
 // ServeHTTP answers one request. It sets r.Pattern to the pattern of the route, for the host's
 // access log. The X-Request-Id of the answer is the id that the host has set before. Otherwise it
 // is the id of the request, if that is 1 to 128 letters, digits and -_.:/+=@~, else a new id.
-// Answers of 401 are all the same, so they have only an id that the host has set. No answer has a
-// header of CORS.
+// Answers of 401, and those about tokens that are not accepted, are all the same: they have only an
+// id that the host has set. No answer has a header of CORS.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
 	defer h.report(a, r, time.Now())

@@ -149,6 +149,7 @@ func TestRoutes(t *testing.T) {
 		{Method: "GET", Path: "/debug/who-can"},
 		{Method: "POST", Path: "/debug/simulate"},
 		{Method: "POST", Path: "/decide"},
+		{Method: "POST", Path: "/introspect"},
 		{Method: "GET", Path: "/me/resolve"},
 		{Method: "GET", Path: "/me/what-can"},
 		{Method: "GET", Path: "/admin/template-sources"},

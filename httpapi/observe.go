@@ -57,6 +57,14 @@ func (h *Handler) identify(a *answer, r *http.Request) {
 	a.Header().Set(requestIDHeader, a.requestID)
 }
 
+// dropRequestID takes the id that the Handler has set out of the answer, not out of the log: answers
+// that must not differ have none.
+func (a *answer) dropRequestID() {
+	if a.named {
+		a.Header().Del(requestIDHeader)
+	}
+}
+
 // isRequestID reports whether a client's id is safe in headers and logs. An id that looks like an
 // API key is not.
 func (h *Handler) isRequestID(id string) bool {

@@ -71,8 +71,8 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	setHeaders(a.Header(), problem.Status, err)
-	if problem.Status == http.StatusUnauthorized && a.named {
-		a.Header().Del(requestIDHeader)
+	if problem.Status == http.StatusUnauthorized {
+		a.dropRequestID()
 	}
 	if problem.Status == http.StatusUnauthorized && a.rated { // the bearer was a key until just now
 		a.Header().Del(limitHeader)

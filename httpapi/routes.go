@@ -29,6 +29,7 @@ var routes = []route{
 	{Route{"GET", "/debug/who-can"}, (*Handler).whoCan, []string{"bank", "action"}},
 	{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
 	{Route{"POST", "/decide"}, (*Handler).decide, nil},
+	{Route{"POST", "/introspect"}, (*Handler).introspect, []string{"inactive"}},
 	{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, []string{
 		"bank", "action", "channel", "topic",
 	}},

@@ -30,6 +30,7 @@ func TestEveryAnswer(t *testing.T) {
 	s.turnRows()
 	s.elsewhere()
 	s.refuseBundles()
+	s.introspect()
 	s.play(stocked)
 	s.send("admin", "POST", "/debug/simulate", `{
 	  "bundle": {"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]},
@@ -58,6 +59,24 @@ func TestEveryAnswer(t *testing.T) {
 	}
 	for _, promise := range s.contract.Unseen() {
 		t.Errorf("not seen: %s", promise)
+	}
+}
+
+// introspect asks about narrowed keys, for gateways that read JSON and for others, also while the store fails. A token that can be no key
+// needs no store.
+func (s *stage) introspect() {
+	s.t.Helper()
+	c := s.play(stocked)
+	narrowed := must(c.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ScopingPolicyID: "reads"}))
+	for _, target := range []string{"/introspect", "/introspect?inactive=401"} {
+		s.send("admin", "POST", target, "token="+string(narrowed.Key)).is(200)
+	}
+	for status, fault := range map[int]error{500: errors.New("the disk is on fire"), 503: svc.ErrUnavailable} {
+		c := s.play(stocked)
+		uncached := must(c.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
+		s.send("admin", "POST", "/introspect", "token=x").is(200) // the Service caches the caller
+		c.store.faults.Store(&faults{reads: fault})
+		s.send("admin", "POST", "/introspect", "token="+string(uncached.Key)).is(status)
 	}
 }
 
@@ -212,7 +231,7 @@ func (s *stage) failStore(sample contract.Sample) {
 			c := s.play(what)
 			s.send(entitled(c.target(sample, true)), "GET", "/nothing", "").is(404) // the Service caches the caller
 			c.store.faults.Store(&f)
-			if a := s.try(c, sample); what == stocked && f.reads != nil && a.status < 500 {
+			if a := s.try(c, sample); what == stocked && f.reads != nil && a.status < 500 && sample.Operation != "POST /introspect" {
 				s.t.Errorf("%s: answered %d while the store fails with %v", a.request, a.status, f.reads)
 			}
 		}

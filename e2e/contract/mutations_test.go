@@ -117,6 +117,17 @@ func mutatedBodies(sample contract.Sample) []mutation {
 	}
 	var all []mutation
 	target := sample.Target(false)
+	if sample.BodyType != "application/json" {
+		for what, body := range map[string]string{
+			"no token": "token_type_hint=a", "an empty token": "token=", "a long token": "token=" + strings.Repeat("x", 5000), "two tokens": "token=a&token=b",
+			"two hints": "token=a&token_type_hint=a&token_type_hint=b", "an unknown parameter": "token=a&b=c", "two of an unknown": "token=a&b=c&b=c",
+			"two without a name": "token=a&=1&=2", "two of a pointer": "token=a&/b&/b", "an escape": "token=%zz", "a semicolon": "token=a;b=c", "JSON": sample.Target(false),
+			"NUL": "token=a%00", "a loud one": "TOKEN=a", "bad UTF-8": "token=%ff", "a line break": "token=a\r\nb",
+		} {
+			all = append(all, mutation{what: what, target: target, body: body})
+		}
+		return all
+	}
 	var root any
 	if err := json.Unmarshal([]byte(sample.Body), &root); err != nil {
 		panic(err)

@@ -94,11 +94,31 @@ func (c *Contract) checkRequestBody(documented node, header http.Header, body []
 	if err != nil || content.value == nil {
 		return fmt.Errorf("its body is of type %q", header.Get("Content-Type"))
 	}
-	value, err := decode(body)
+	read := decode
+	if kind == formType {
+		read = decodeForm
+	}
+	value, err := read(body)
 	if err != nil {
 		return err
 	}
 	return c.schemas.check(content.get("schema"), value)
+}
+
+// decodeForm reads a form as an object of texts. Each parameter is there once.
+func decodeForm(body []byte) (any, error) {
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, err
+	}
+	object := map[string]any{}
+	for name, values := range form {
+		if len(values) > 1 {
+			return nil, fmt.Errorf("it has %d values of %.200q", len(values), name)
+		}
+		object[name] = values[0]
+	}
+	return object, nil
 }
 
 // unescaped returns a segment of a path, or "" when it is not valid.

@@ -16,6 +16,7 @@ type Sample struct {
 	Query     []Value
 	Header    []Value
 	Body      string // "": none
+	BodyType  string // its Content-Type
 }
 
 // Value is a segment of a path, a parameter of a query, or a header.
@@ -42,10 +43,10 @@ func (c *Contract) Samples() []Sample {
 				sample.Header = append(sample.Header, exampleOf(parameter))
 			}
 		}
-		examples := o.get("requestBody", "content", "application/json", "examples")
+		sample.BodyType = o.bodyType()
+		examples := o.get("requestBody", "content", sample.BodyType, "examples")
 		for _, name := range examples.keys() {
-			body, _ := json.Marshal(examples.get(name, "value").value) // it came from JSON
-			sample.Body = string(body)
+			sample.Body = bodyOf(sample.BodyType, examples.get(name, "value"))
 			all = append(all, sample)
 		}
 		if len(examples.keys()) == 0 || !o.get("requestBody", "required").is(true) {
@@ -54,6 +55,36 @@ func (c *Contract) Samples() []Sample {
 		}
 	}
 	return all
+}
+
+// formType is the Content-Type of a form.
+const formType = "application/x-www-form-urlencoded"
+
+// BodyType returns the Content-Type of the bodies that a request takes. The target follows the
+// prefix.
+func (c *Contract) BodyType(method, target string) string {
+	path, _, _ := strings.Cut(target, "?")
+	return c.find(method, path).bodyType()
+}
+
+func (o operation) bodyType() string {
+	if o.get("requestBody", "content", formType).value != nil {
+		return formType
+	}
+	return "application/json"
+}
+
+// bodyOf returns an example of a body as it is sent.
+func bodyOf(bodyType string, example node) string {
+	if bodyType != formType {
+		body, _ := json.Marshal(example.value) // it came from JSON
+		return string(body)
+	}
+	form := url.Values{}
+	for _, name := range example.keys() {
+		form.Set(name, example.get(name).text())
+	}
+	return form.Encode()
 }
 
 // shown returns the value of a segment of the operation's path.
@@ -92,10 +123,10 @@ func (s Sample) Target(optional bool) string {
 }
 
 // Refuses returns an error for a part of a request that the document does not have, or nil. The
-// target follows the prefix; the body is JSON.
+// target follows the prefix; the body is of the type that the operation takes.
 func (c *Contract) Refuses(method, target, body string, headers ...Value) error {
 	path, query, _ := strings.Cut(target, "?")
-	header := http.Header{"Content-Type": {"application/json"}}
+	header := http.Header{"Content-Type": {c.BodyType(method, target)}}
 	for _, h := range headers {
 		header.Set(h.Name, h.Text)
 	}

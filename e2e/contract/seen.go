@@ -33,7 +33,8 @@ func (o operation) promises() []string {
 
 // see records an answer. It ignores answers to HEAD, whose code is not known.
 func (c *Contract) see(o operation, e Exchange) {
-	name := o.name + " " + strconv.Itoa(e.Status)
+	status := o.name + " " + strconv.Itoa(e.Status)
+	name := status
 	if e.Header.Get("Content-Type") == problemType {
 		var problem struct{ Code string }
 		_ = json.Unmarshal(e.Body, &problem) // checkAnswer has read it
@@ -43,7 +44,7 @@ func (c *Contract) see(o operation, e Exchange) {
 	defer c.mu.Unlock()
 	c.seen[name] = true
 	for header := range e.Header {
-		c.seen[name+" "+header] = true
+		c.seen[status+" "+header] = true
 	}
 }
 

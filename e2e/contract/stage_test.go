@@ -302,12 +302,12 @@ type answer struct {
 	body    []byte
 }
 
-// send sends a request to the present scene. A body is JSON unless a header says otherwise.
+// send sends a request to the present scene. A body is of the documented type unless a header says otherwise.
 func (s *stage) send(bearer, method, target, body string, headers ...contract.Value) answer {
 	s.t.Helper()
 	request := must(http.NewRequest(method, s.url+target, strings.NewReader(body)))
 	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Content-Type", s.contract.BodyType(method, target))
 	}
 	if bearer != "" {
 		request.Header.Set("Authorization", "Bearer "+bearer)

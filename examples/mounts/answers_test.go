@@ -37,6 +37,7 @@ func spellings(id string) []string {
 
 // bodies are the bodies of the routes that need one. Own templates and sources take those of the server's.
 var bodies = map[string]string{
+	"POST /introspect":                               "token=x",
 	"POST /debug/simulate":                           `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`,
 	"POST /decide":                                   `{"queries": [{"bank": "{id}", "action": "bank:recall", "user_id": "alice"}]}`,
 	"POST /admin/template-sources":                   `{"url": "fs://shelf", "alias": "new"}`,

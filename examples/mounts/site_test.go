@@ -147,8 +147,12 @@ func (c client) ask(method, target, bearer, body string) answer {
 	if bearer != "" {
 		authorization = "Authorization: Bearer " + bearer + "\r\n"
 	}
-	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: elsewhere.example\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		method, target, authorization, len(body), body)
+	kind := "application/json"
+	if strings.HasPrefix(body, "token=") {
+		kind = "application/x-www-form-urlencoded"
+	}
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: elsewhere.example\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		method, target, authorization, kind, len(body), body)
 	response, err := http.ReadResponse(c.reader, &http.Request{Method: method})
 	if err != nil {
 		c.Conn = nil

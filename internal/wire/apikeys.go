@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc/internal/strictjson"
@@ -102,6 +104,35 @@ func (k HeldAPIKey) Append(b []byte) []byte {
 	k.describe(&o)
 	o.object("holder", k.Holder.fields)
 	return o.close()
+}
+
+// Introspection is the answer about a token (RFC 7662, section 2.2). A token that is not accepted
+// has only Active.
+type Introspection struct {
+	Active *bool  `json:"active"` // nil only in an answer of another server
+	Sub    string `json:"sub,omitempty"`
+	Kind   string `json:"kind,omitempty"`
+	Exp    *int64 `json:"exp,omitempty"` // Unix seconds, rounded down; nil: never
+	Scope  string `json:"scope,omitempty"`
+}
+
+// scopePrefix starts the one scope of a narrowed key. The id of its policy follows.
+const scopePrefix = "policy:"
+
+// Scope returns the scope of a key that a policy narrows; "" for no policy. The id is
+// percent-encoded, so it stays one token of a scope (RFC 6749, section 3.3), whatever is in it.
+func Scope(policyID string) string {
+	if policyID == "" {
+		return ""
+	}
+	return scopePrefix + url.PathEscape(policyID)
+}
+
+// PolicyOf returns the id of the policy in a scope; "" for no scope. ok: [Scope] makes such a scope.
+func PolicyOf(scope string) (policyID string, ok bool) {
+	escaped, found := strings.CutPrefix(scope, scopePrefix)
+	policyID, err := url.PathUnescape(escaped)
+	return policyID, scope == "" || found && err == nil && policyID != ""
 }
 
 // CreatedAPIKey is a new key with its secret. Only this answer shows the secret.
