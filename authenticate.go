@@ -185,15 +185,15 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 			Err:     Secret(bearer).hideIn(err),
 		}
 	}
-	if err := s.accept(ctx, p); err != nil {
+	if err := s.acceptPrincipal(ctx, p); err != nil {
 		return Principal{}, err
 	}
 	return p, nil
 }
 
-// accept checks a principal that the host has authenticated, and refuses an inactive one. The store
+// acceptPrincipal checks a principal that the host has authenticated, and refuses an inactive one. The store
 // must answer: without it, a user who was made inactive would pass.
-func (s *authenticator) accept(ctx context.Context, p Principal) error {
+func (s *authenticator) acceptPrincipal(ctx context.Context, p Principal) error {
 	if err := vouchable(p); err != nil {
 		return fault("authenticate", err)
 	}

@@ -178,7 +178,7 @@ func (s *Service) Accept(ctx context.Context, p Principal) error {
 	if p.key != "" {
 		return fault("authenticate", errors.New("the host returned the principal of an API key"))
 	}
-	return s.callers.accept(ctx, p)
+	return s.callers.acceptPrincipal(ctx, p)
 }
 
 // Decide decides whether a principal may do an action on a bank, and with which parameters. It uses
