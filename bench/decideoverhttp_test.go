@@ -19,7 +19,7 @@ func decisions() []pair {
 	}
 }
 
-// BenchmarkDecideOverHTTP compares decisions over HTTP with bare handlers that read the same body
+// BenchmarkDecideOverHTTP compares decisions and the introspection of a cached key over HTTP with bare handlers that read the same body
 // and send the same bytes.
 func BenchmarkDecideOverHTTP(b *testing.B) {
 	s := siteOf(b, sqliteEngine, read)
@@ -27,7 +27,8 @@ func BenchmarkDecideOverHTTP(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, p := range decisions() {
+	introspect := pair{name: "introspect", path: httpapi.DefaultPrefix + "/introspect", body: "token=" + key, inARow: 2000}
+	for _, p := range append(decisions(), introspect) {
 		p.run(b, s, "", key)
 	}
 }

@@ -31,6 +31,14 @@ var pairs = []pair{
 // bare returns the path of the bare handler.
 func (p pair) bare() string { return replayed + p.path }
 
+// bodyType returns the Content-Type of the body: the only form is that of a token.
+func (p pair) bodyType() string {
+	if strings.HasPrefix(p.body, "token=") {
+		return "application/x-www-form-urlencoded"
+	}
+	return "application/json"
+}
+
 // replayed begins the paths of bare handlers.
 const replayed = "/bare"
 
@@ -74,7 +82,7 @@ func (p pair) request(ctx context.Context, path, key string) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if p.body != "" {
 		r = httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(p.body))
-		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", p.bodyType())
 	}
 	r.Header.Set("Authorization", "Bearer "+key)
 	if p.etag != "" {

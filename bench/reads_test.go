@@ -80,7 +80,7 @@ var unmeasured = []string{
 func reader(ctx context.Context, s *site) (key string, err error) {
 	if err := s.service.Access.Apply(ctx, svc.Host, svc.Bundle{
 		Users:       []svc.User{{ID: "reader"}},
-		Policies:    []svc.Policy{{ID: "reads", Document: json.RawMessage(`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["template:admin","iam:users:read"],"banks":["*"]}]}`)}},
+		Policies:    []svc.Policy{{ID: "reads", Document: json.RawMessage(`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["template:admin","iam:users:read","iam:keys:introspect"],"banks":["*"]}]}`)}},
 		Attachments: []svc.Attachment{{PolicyID: "reads", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "reader"}}},
 	}); err != nil {
 		return "", err
