@@ -9,8 +9,10 @@ import (
 
 // helpEnd ends the help of the whole program.
 const helpEnd = `
-Run server COMMAND -help for the flags of a command. A FILE may be - for the standard input where a
-bundle is read. Export, apply and diff work also while the server runs. They need no keys file.
+Run server COMMAND -help for the flags of a command. Every command reads a configuration file with
+-config, and server -print-config prints one with all defaults.
+
+All commands work also while the server runs. The FILE of a bundle may be - for the standard input.
 
 The first start prints a key of the user admin, once, and requests to try with it. If you lose the
 key, or the first start breaks off before it prints the key, use the command key to make another.
