@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/e2e/program"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/sqlite"
 )
@@ -53,15 +55,14 @@ func TestAdminPageFaults(t *testing.T) {
 		t.Skip("NOT TESTED: the faults of the pages; set CI=true")
 	}
 	p := newBrowser(t)
+	p.kept = append(p.kept, "PATIENCE=4000")
 	for fault, replace := range map[string][2]string{
 		"what was done is no status": {`role="status"`, `role="note"`},
 		"the page is not marked":     {` aria-current="page"`, ``},
 		"an unknown role":            {`<section class="card">`, `<section class="card" role="nothing">`},
 	} {
 		t.Run(fault, func(t *testing.T) {
-			b := p
-			b.t, b.environment = t, append(p.environment, "PATIENCE=4000")
-			out, err := b.tryDrive(newOffice(t, func(page string) string {
+			out, err := p.tryDrive(newOffice(t, func(page string) string {
 				return strings.ReplaceAll(page, replace[0], replace[1])
 			}), "on")
 			if err == nil {
@@ -73,17 +74,21 @@ func TestAdminPageFaults(t *testing.T) {
 
 // browser drives Chromium.
 type browser struct {
-	program
+	*program.Program
+	t        *testing.T
+	kept     []string // the environment of every run
 	chromium string
 }
 
 func newBrowser(t *testing.T) browser {
 	t.Helper()
+	p := program.New(t, "browser")
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
-		program{t: t}.missing("there is no Chromium: %v", err)
+		p.Missing("there is no Chromium: %v", err)
 	}
-	return browser{newProgram(t, "browser", "drive.js"), chromium}
+	p.GetPackages()
+	return browser{p, t, p.Environment, chromium}
 }
 
 func (b browser) drive(o office, script string) string {
@@ -96,12 +101,12 @@ func (b browser) drive(o office, script string) string {
 }
 
 func (b browser) tryDrive(o office, script string) (string, error) {
-	b.environment = append(b.environment[:len(b.environment):len(b.environment)],
+	b.Environment = append(slices.Clip(b.kept),
 		"PAGE_URL="+o.url, "SVC_KEY="+o.key, "SCRIPT="+script, "CHROMIUM="+b.chromium)
 	if os.Getenv("CI") != "" {
-		b.environment = append(b.environment, "LOOKS=light 1280, light 320, dark 1280, dark 320")
+		b.Environment = append(b.Environment, "LOOKS=light 1280, light 320, dark 1280, dark 320")
 	}
-	return b.try("node", "drive.js")
+	return b.Try("node", "drive.js")
 }
 
 // office is a server with the pages, some users, and a template that has an update.

@@ -61,7 +61,7 @@ func TestDocumentsAgree(t *testing.T) {
 }
 
 // configs are the structs that hosts fill in, by the directories of their packages.
-var configs = map[string]string{"..": "Config", ".": "Options", "../client": "Config", "../marketplace": "Config", "../store/sqlite": "Options", "../store/postgres": "Options"}
+var configs = map[string]string{"..": "Config", ".": "Options", "../adminpage": "Options", "../client": "Config", "../marketplace": "Config", "../store/sqlite": "Options", "../store/postgres": "Options"}
 
 // options are the fields of a struct that hosts fill in, as a path each: of a struct within it those of that one, of a list of structs also
 // theirs.
@@ -126,7 +126,7 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 	files, _ := filepath.Glob("../docs/*.md")
 	for _, file := range append(files, "../README.md") {
 		listed = append(listed, rows(t, file, "(?m)^\\| `([a-z]+\\.[A-Z][\\w.]+)` \\|")...)
-		for _, named := range rows(t, file, `\b((?:(?:svc|httpapi|marketplace|client|sqlite|postgres)\.)?(?:Config|Options|Pepper|KeyImport))[.{]\s*([A-Z][\w.]*\w)`) {
+		for _, named := range rows(t, file, `\b((?:(?:svc|httpapi|adminpage|marketplace|client|sqlite|postgres)\.)?(?:Config|Options|Pepper|KeyImport))[.{]\s*([A-Z][\w.]*\w)`) {
 			named = strings.ReplaceAll(named, " ", ".")
 			if !slices.ContainsFunc(all, func(option string) bool { return strings.Contains("."+option+".", "."+named+".") }) {
 				t.Errorf("%s names %s, which there is not", file, named)

@@ -47,3 +47,6 @@ func (h *Handler) SetClock(clock func() time.Duration) { h.clock = clock }
 
 // Version is the version that the documents name.
 var Version = version
+
+// In30 makes the document of OpenAPI 3.0.
+func In30() []byte { return in30(source()) }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -9,7 +10,7 @@ import (
 // the document where 3.0 or its generators have no words:
 //
 //   - The two views of an object are one schema, where what only view=full shows is optional.
-//   - Problems have the schema Problem with the codes of all answers.
+//   - All problems are one schema, with all codes, where what only some problems have is optional.
 //   - Rules between the keys of an object, descriptions next to a reference, and headers that always
 //     have the same value are left out.
 func in30(text []byte) []byte {
@@ -26,6 +27,7 @@ func in30(text []byte) []byte {
 		d.schemas[name] = d.schema(schema)
 	}
 	d.joinViews()
+	d.joinProblems()
 	maps.Copy(d.schemas, d.nullable)
 	delete(components, "schemas")
 	d.inside(all)
@@ -59,6 +61,27 @@ func (d downgrade) joinViews() {
 		rest, is := strings.CutPrefix(name, full)
 		if short, has := d.schemas[rest].(map[string]any); is && has {
 			short["properties"] = whole.(map[string]any)["properties"]
+		}
+	}
+}
+
+// problem is the name of the schema of problems, and ends the names of those of some problems.
+const problem = "Problem"
+
+// joinProblems gives the schema of problems the keys and the codes of the others.
+func (d downgrade) joinProblems() {
+	all := d.schemas[problem].(map[string]any)["properties"].(map[string]any)
+	code := all["code"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(d.schemas)) {
+		if name == problem || !strings.HasSuffix(name, problem) {
+			continue
+		}
+		some := d.schemas[name].(map[string]any)["properties"].(map[string]any)
+		code["enum"] = append(code["enum"].([]any), some["code"].(map[string]any)["enum"].([]any)...)
+		for key, property := range some {
+			if all[key] == nil {
+				all[key] = property
+			}
 		}
 	}
 }
@@ -101,8 +124,11 @@ func (d downgrade) schema(schema any) any {
 	if !is {
 		return schema // additionalProperties is a boolean
 	}
-	if ref, is := s["$ref"]; is {
-		return map[string]any{"$ref": ref} // nothing next to it counts in 3.0
+	if ref, is := s["$ref"].(string); is { // nothing next to it counts in 3.0
+		if strings.HasSuffix(ref, problem) {
+			ref = schemaReference + problem
+		}
+		return map[string]any{"$ref": ref}
 	}
 	delete(s, "contentEncoding")
 	if value, is := s["const"]; is {
@@ -140,7 +166,7 @@ func (d downgrade) composed(s map[string]any) any {
 		switch first, second := parts[0].(map[string]any), parts[1].(map[string]any); {
 		case second["type"] == "null":
 			return d.orNull(first["$ref"].(string))
-		case areViews(first, second):
+		case areOne(first, second):
 			return first
 		case first["type"] == nil && first["$ref"] == nil: // a rule for s
 			delete(s, keyword)
@@ -162,8 +188,8 @@ func (d downgrade) orNull(ref string) any {
 	return map[string]any{"$ref": schemaReference + "Maybe" + name}
 }
 
-// areViews reports whether the second of two schemas is of the full view of the first.
-func areViews(first, second map[string]any) bool {
+// areOne reports whether two schemas are equal, or the second is of the full view of the first.
+func areOne(first, second map[string]any) bool {
 	one, _ := encode(first) // they came from JSON
 	other, _ := encode(second)
 	return string(one) == strings.ReplaceAll(string(other), schemaReference+full, schemaReference)

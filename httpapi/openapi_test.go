@@ -173,3 +173,11 @@ func TestOpenAPIVersion(t *testing.T) {
 		is.Equal(parse(t, document("/")).(map[string]any)["info"].(map[string]any)["version"], "devel")
 	}
 }
+
+// Processes of one version answer with the same bytes, so that entity tags agree.
+func TestOpenAPI30IsAlwaysTheSame(t *testing.T) {
+	is := is.New(t)
+	for range 10 {
+		is.True(bytes.Equal(httpapi.In30(), httpapi.OpenAPI30(httpapi.DefaultPrefix)))
+	}
+}

@@ -7,7 +7,7 @@ import type { components, paths } from "./svc.js";
 type FullAPIKey = components["schemas"]["FullAPIKey"];
 type RegisterSource = components["schemas"]["RegisterSource"];
 type Template = components["schemas"]["Template"];
-type Manifest = components["schemas"]["Manifest"] & Record<string, unknown>; // the generator knows only "version"
+type Manifest = components["schemas"]["Manifest"];
 
 const environment = (name: string) => process.env[name] ?? assert.fail(`${name} is not set`);
 const baseUrl = environment("SVC_URL");
