@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// The paths of the documents after the prefix. They are not in the list of routes, because they need
-// no bearer.
+// The paths of the documents after the prefix. They are not in the list of routes, because they
+// need no bearer.
 const (
 	openAPIPath   = "/openapi.json"
 	openAPI30Path = "/openapi-3.0.json"

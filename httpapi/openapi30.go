@@ -10,9 +10,9 @@ import (
 // the document where 3.0 or its generators have no words:
 //
 //   - The two views of an object are one schema, where what only view=full shows is optional.
-//   - All problems are one schema, with all codes, where what only some problems have is optional.
-//   - Rules between the keys of an object, descriptions next to a reference, and headers that always
-//     have the same value are left out.
+//   - All problems are one schema with all codes, where what only some problems have is optional.
+//   - Rules between the keys of an object, descriptions next to a reference, and headers that
+//     always have the same value are left out.
 func in30(text []byte) []byte {
 	all := read(text)
 	all["openapi"] = "3.0.3"
