@@ -11,7 +11,7 @@ import (
 )
 
 // imported are the packages that hosts import.
-var imported = []string{".", "client", "httpapi", "marketplace", "svctest", "store/memstore", "store/sqlstore", "store/storetest", "store/sqlite", "store/postgres", "store/postgres/pgtest"}
+var imported = []string{".", "adminpage", "client", "httpapi", "marketplace", "svctest", "store/memstore", "store/sqlstore", "store/storetest", "store/sqlite", "store/postgres", "store/postgres/pgtest"}
 
 // spoken are methods that say what they are by their name: those of interfaces of the standard library.
 var spoken = []string{"Error", "Unwrap", "String", "GoString", "Format", "LogValue", "MarshalText"}

@@ -197,15 +197,20 @@ func fails(t *testing.T, err error, code svc.Code) {
 	}
 }
 
+// kindOf returns the Content-Type of bodies that a route takes.
+func kindOf(target string) string {
+	if strings.HasPrefix(target, "/introspect") {
+		return "application/x-www-form-urlencoded"
+	}
+	return "application/json"
+}
+
 func (c caller) send(method, target, body string) answer {
 	c.t.Helper()
 	a := answer{t: c.t, request: method + " " + target + " " + body}
 	request := must(http.NewRequest(method, c.url+target, strings.NewReader(body)))
 	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	if strings.HasPrefix(target, "/introspect") {
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Content-Type", kindOf(target))
 	}
 	if c.bearer != "" {
 		request.Header.Set("Authorization", "Bearer "+c.bearer)

@@ -163,7 +163,7 @@ func TestForeignPages(t *testing.T) {
 			}
 			before, kind := s.generation(), ""
 			if row.body != "" {
-				kind = "application/json"
+				kind = kindOf(target)
 			}
 			own := fetched{"own", "", s.origin, "same-origin", "cors", kind}
 			if answer := s.browse(own, method, target, row.body); answer.StatusCode != row.statuses[5] {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -116,17 +117,39 @@ func checkSource(ctx context.Context, db string) error {
 	return nil
 }
 
-// checkTarget refuses the source, and a database whose tables a copy would upgrade.
+// checkTarget refuses the source, and a database with rows whose tables a copy would upgrade.
 func checkTarget(ctx context.Context, from, to string) error {
 	if sameFile(from, to) {
 		return errors.New("the source and the target are the same file: name another target")
 	}
 	lacks, all, err := lacking(ctx, to)
-	if err == nil && lacks && !all {
+	if err != nil || !lacks || all {
+		return err
+	}
+	generation, err := generationOf(ctx, to)
+	if err == nil && generation > 0 {
 		shown, _ := withoutPassword(to)
 		err = fmt.Errorf("database %s has tables of an older version: name a new one", shown)
 	}
 	return err
+}
+
+// generationOf reads how often a database with tables of any version was written to. A command that
+// was killed while it made the tables leaves some of them, and 0.
+func generationOf(ctx context.Context, db string) (generation int64, err error) {
+	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(db)
+	driver, address := "sqlite", "file:"+escaped
+	if isPostgres(db) {
+		driver, address = "pgx", db
+	}
+	pool, err := sql.Open(driver, address) // store/sqlite and store/postgres bring the drivers
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, pool.Close()) }()
+	const query = `SELECT value FROM svc_generation WHERE id = 1`
+	err = pool.QueryRowContext(ctx, query).Scan(&generation)
+	return generation, err
 }
 
 // lacking reports whether a database lacks migrations, or all of them.

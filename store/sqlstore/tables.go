@@ -15,7 +15,7 @@ type table struct {
 
 type column struct {
 	name string
-	kind string // "{text}", "{bytes}" or "BIGINT"
+	kind string // "{text}", "{bytes}", "BIGINT" or "DOUBLE"
 }
 
 // tables returns the tables that migrations make, from their texts. A table is behind those that it
