@@ -34,6 +34,7 @@ type httpConfig struct {
 	PublicURL         string   `toml:"public_url"`
 	HideAccess        bool     `toml:"hide_access"`
 	HideOpenAPI       bool     `toml:"hide_openapi"`
+	HideAdminPage     bool     `toml:"hide_admin_page"`
 	MaxBody           int64    `toml:"max_body"`
 	MaxHeader         int      `toml:"max_header"`
 	ReadHeaderTimeout duration `toml:"read_header_timeout"`

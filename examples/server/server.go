@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/examples/server/catalogue"
 	"github.com/extsvc/svc/httpapi"
 )
@@ -84,11 +85,19 @@ func (c *call) handler(service *svc.Service) http.Handler {
 		health(w, r, service)
 	})
 	mux.Handle("GET /catalogue/", http.StripPrefix("/catalogue/", catalogue.Handler()))
-	return httpapi.New(service, httpapi.Options{
+	api := httpapi.New(service, httpapi.Options{
 		Prefix: c.HTTP.Prefix, MaxBody: c.HTTP.MaxBody, Logger: c.log, PublicURL: c.HTTP.PublicURL,
 		HideOpenAPI: c.HTTP.HideOpenAPI, HideAccess: c.HTTP.HideAccess,
 	}).Ahead(mux)
+	if c.HTTP.HideAdminPage {
+		return api
+	}
+	page := adminpage.New(service, adminpage.Options{Prefix: c.adminPrefix(), Logger: c.log})
+	return page.Ahead(api)
 }
+
+// adminPrefix returns the path of the administration page.
+func (c config) adminPrefix() string { return c.HTTP.Prefix + "-admin" }
 
 // health answers 204 if the Service can read the store, and 503 otherwise. It needs no bearer and
 // shows nothing else.
@@ -107,9 +116,10 @@ func (c *call) welcome(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, `svc, the example server.
 
 %-28s the interface; every request needs a bearer
+%-28s the administration page, for browsers
 %-28s templates to install
 %-28s 204 while the database answers
-`, c.HTTP.Prefix+"/", "/catalogue/templates.json", "/healthz")
+`, c.HTTP.Prefix+"/", c.adminPrefix()+"/", "/catalogue/templates.json", "/healthz")
 }
 
 // server returns the HTTP server, without its handler. It reads the certificate.

@@ -115,6 +115,9 @@ func quote(s string) string {
 func greet(w io.Writer, c config, base string, s start) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "svc listens on %s\n", base)
+	if !c.HTTP.HideAdminPage {
+		fmt.Fprintf(&b, "The administration page is at %s%s/\n", base, c.adminPrefix())
+	}
 	if s.key != "" {
 		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again."+
 			" The lines below use it.\nKEY=%s\n", administrator, string(s.key))
