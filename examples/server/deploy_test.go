@@ -59,6 +59,9 @@ func instruction(t *testing.T, file, name string) (args []string) {
 
 // The Containerfile builds a program without C, and starts and asks it with arguments that it takes.
 func TestContainerfile(t *testing.T) {
+	if os.Getenv("CI") != "true" {
+		t.Skip("NOT TESTED: deploy/Containerfile, whose build compiles all without cgo; set CI=true")
+	}
 	is := is.New(t)
 	file := deployed(t, "Containerfile")
 	build := regexp.MustCompile(`(?m)^RUN (.*go build .*)$`).FindStringSubmatch(file)[1]
