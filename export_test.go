@@ -45,7 +45,7 @@ func DropCopies(s *Service) { s.copies.Reset() }
 
 // ForgetCopies lets go of the copy of all rows of access.
 func ForgetCopies(s *Service) {
-	s.Policies.keep(nil)
+	s.Policies.rosters.keep(nil)
 	DropCopies(s)
 }
 

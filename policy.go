@@ -207,12 +207,7 @@ const (
 // what a principal may do, which principals may do something, and what a change would do. They
 // write nothing and report no event. For a request that a host serves, call [Service.Decide]
 // instead: it needs no right and uses the cache.
-type Policies struct {
-	*base
-	*guard
-	*rosters
-	*directory
-}
+type Policies struct{ *directory }
 
 // Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It
 // reads one snapshot of the store in one call, never the cache. An unknown or inactive user or

@@ -285,7 +285,7 @@ func assemble(config Config, b *base, of shared) *Service {
 		MyTemplates: &Templates{b, &half{g, true}, j, c, up, newTemplateReader(b, -1), installs, edits},
 		MySources:   &Sources{b, &half{g, true}, j, c, up, reader, installs},
 		Keys:        &Keys{h, callers},
-		Policies:    &Policies{b, g, rosters, d},
+		Policies:    &Policies{d},
 		Users:       &Users{d}, Groups: &Groups{d},
 		ServiceAccounts:   &ServiceAccounts{directory: d},
 		MyServiceAccounts: &ServiceAccounts{d, true},
