@@ -136,9 +136,12 @@ func (a *archive) extract(ctx context.Context, name string, out io.Writer) error
 	}
 	defer file.Close()
 	limited := io.LimitReader(file, want.Size+1)
-	have, err := memberOf(ctx, name, io.TeeReader(limited, out))
+	target := &failing{Writer: out}
+	have, err := memberOf(ctx, name, io.TeeReader(limited, target))
 	if ctx.Err() != nil {
 		return err
+	} else if target.err != nil {
+		return fmt.Errorf("restore: %w", target.err)
 	} else if err != nil {
 		return notWhole(a.path, err)
 	}
@@ -146,6 +149,17 @@ func (a *archive) extract(ctx context.Context, name string, out io.Writer) error
 		return notWhole(a.path, errors.New(name+" is not as it was"))
 	}
 	return nil
+}
+
+// failing is a writer that keeps its error: a full disk is no fault of the backup.
+type failing struct {
+	io.Writer
+	err error
+}
+
+func (w *failing) Write(p []byte) (n int, err error) {
+	n, w.err = w.Writer.Write(p)
+	return n, w.err
 }
 
 // readKeys returns the keys file of the backup.

@@ -83,8 +83,22 @@ func keysToKeep(path string, log *slog.Logger) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// checkApart refuses the name of a file that SQLite uses for a database.
+func checkApart(what, file, db string) error {
+	for _, ending := range append([]string{""}, besides...) {
+		if filepath.Clean(file) == filepath.Clean(db+ending) {
+			return fmt.Errorf("%s must not be %s, which belongs to the database: name another one",
+				what, file)
+		}
+	}
+	return nil
+}
+
 // checkBackupFile refuses a FILE that the backup must not replace.
 func checkBackupFile(c *call) error {
+	if err := checkApart("FILE", c.operand, c.DB); err != nil {
+		return err
+	}
 	info, err := os.Stat(c.operand)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

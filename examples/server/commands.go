@@ -54,6 +54,16 @@ func find(args []string) (subcommand, []string) {
 	return subcommands[0], args
 }
 
+// commandsOf returns the commands of two words that begin with a word.
+func commandsOf(word string) (names []string) {
+	for _, c := range subcommands {
+		if strings.HasPrefix(c.name, word+" ") {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
 // parse reads the arguments of a command, and the configuration file that they name, into c. It
 // returns what the command does. An error of the arguments is a usageError or flag.ErrHelp.
 func (c *call) parse(of subcommand, args []string) (action, error) {
@@ -105,6 +115,9 @@ func (c *call) takeOperand(takes string, rest []string) error {
 		return usageError("name the " + takes + " after the flags")
 	}
 	if len(rest) > 0 {
+		if names := commandsOf(rest[0]); names != nil {
+			return usageError("name one of the commands " + strings.Join(names, ", "))
+		}
 		return usageError(
 			fmt.Sprintf("unexpected argument %q: remove it; flags come first", rest[0]))
 	}

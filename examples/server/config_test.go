@@ -76,6 +76,8 @@ func TestWrongConfig(t *testing.T) {
 		"db = 5":                                   "c.toml:1: db: cannot decode TOML integer into string",
 		"\ndbx = 'a'\n[http]\nprefixx = 'b'":       "c.toml:2: dbx is not a key of the configuration\nc.toml:4: http.prefixx is not",
 		"db = 'a'\naddr = ':1'\ndb = 'a'":          "c.toml:3: db is in line 1 already: remove one",
+		"db = 'a'\nDB = 'b'":                       "c.toml:2: DB is not a key: write db",
+		"[log]\nLevel = 'info'":                    "c.toml:2: log.Level is not a key: write log.level",
 		"[log]\nlevel = 'info'\n[tls]\n[log]":      "c.toml:4: log is in line 1 already",
 		"tls = {cert_file = 'a', cert_file = 'b'}": "c.toml:1: tls: key cert_file is already defined",
 		"addr = ':1'\n\ndb = ['a']\nbundle = 'x'":  "c.toml:3: db: cannot decode TOML array into string",

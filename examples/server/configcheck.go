@@ -94,8 +94,7 @@ func (c *config) places() []value {
 	public, badURL := url.Parse(c.HTTP.PublicURL)
 	all := []value{
 		{"db", c.DB != "", "must name a file or a database"},
-		{"db", !strings.Contains(c.DB, "://") || isPostgres(c.DB),
-			"must be the path of a SQLite file, or an address that starts with postgres://"},
+		{"db", isPlace(c.DB), notAPlace},
 		{"addr", badAddr == nil, "must be HOST:PORT"},
 		{"http.prefix", prefixPath.MatchString(c.HTTP.Prefix) && !slices.Contains(ownPaths, first),
 			"must be a path such as /ext/svc, and not one of /healthz and /catalogue"},

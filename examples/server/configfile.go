@@ -23,6 +23,9 @@ func (c *config) readFile() (lines map[string]int, err error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	lines, err = c.linesOf(data)
+	if err == nil {
+		err = c.checkCase(lines)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +73,35 @@ func (c *config) linesOf(data []byte) (map[string]int, error) {
 		}
 	}
 	return lines, nil
+}
+
+// checkCase refuses keys that differ from a known one in upper and lower case alone. TOML tells them
+// apart, and the library does not.
+func (c *config) checkCase(lines map[string]int) error {
+	known := keysOf(reflect.TypeFor[config](), "")
+	for name, line := range lines {
+		for _, key := range known {
+			if name != key && strings.EqualFold(name, key) {
+				return c.at(line, fmt.Sprintf("%s is not a key: write %s", name, key))
+			}
+		}
+	}
+	return nil
+}
+
+// keysOf returns the keys of a table and of the tables in it, the tables included.
+func keysOf(table reflect.Type, prefix string) (keys []string) {
+	for field := range table.Fields() {
+		name := field.Tag.Get("toml")
+		if name == "" {
+			continue
+		}
+		keys = append(keys, prefix+name)
+		if field.Type.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(field.Type, prefix+name+".")...)
+		}
+	}
+	return keys
 }
 
 // explain adds the place to an error of the library.

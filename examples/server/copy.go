@@ -43,9 +43,8 @@ func checkDB(flag, db string) error {
 	switch {
 	case db == "":
 		return usageError(flag + " must name a file or a database")
-	case strings.Contains(db, "://") && !isPostgres(db):
-		return usageError(flag + " must be the path of a SQLite file," +
-			" or an address that starts with postgres://")
+	case !isPlace(db):
+		return usageError(flag + " " + notAPlace)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -25,6 +26,20 @@ func isPostgres(db string) bool {
 	scheme, _, _ := strings.Cut(db, "://")
 	return scheme != db && (scheme == "postgres" || scheme == "postgresql")
 }
+
+// another matches addresses of another kind, which would otherwise become the names of files.
+var another = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:|^\s*[a-z]+\s*=|\?`)
+
+// isPlace reports whether db is the address of a PostgreSQL server, or plainly the path of a file:
+// any path is one that begins with a dot or a slash.
+func isPlace(db string) bool {
+	return isPostgres(db) || strings.HasPrefix(db, ".") || strings.HasPrefix(db, "/") ||
+		!another.MatchString(db)
+}
+
+// notAPlace says what a database must be.
+const notAPlace = "must be the path of a SQLite file, or an address that starts with postgres://;" +
+	" put ./ in front of a file whose name looks like an address"
 
 func (c *config) openDatabase(ctx context.Context) (database, error) {
 	if isPostgres(c.DB) {

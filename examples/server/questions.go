@@ -28,6 +28,9 @@ var lintCommand = subcommand{
 			return nil
 		})
 		return func(ctx context.Context) error {
+			if *address != "" && c.operand != "" {
+				return usageError("lint takes a FILE or -url, not both")
+			}
 			bundle, err := c.toLint(ctx, *address)
 			if err != nil {
 				return err

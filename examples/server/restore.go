@@ -81,6 +81,9 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 // checkFree refuses a database or a keys file that exists. What a killed restore has left in place
 // of the keys file does not count.
 func checkFree(ctx context.Context, c *call) error {
+	if err := checkApart("-keys", c.Keys, c.DB); err != nil {
+		return err
+	}
 	if isPostgres(c.DB) {
 		if err := checkTarget(ctx, "", c.DB); err != nil {
 			return err

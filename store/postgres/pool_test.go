@@ -71,23 +71,16 @@ func bothWays(
 	})
 }
 
-// It runs alone: the suites together would keep a small machine too busy for the largest rules.
-func TestStoreOverAPool(t *testing.T) { rulesOverAPool(t) }
-
-// The smallest pool is enough, and so is the simplest protocol.
-func TestStoreOverTheSmallestPool(t *testing.T) {
+// The rules of storetest over a pool of the host: the smallest one, with the simplest protocol. The
+// test runs alone: beside other suites the largest rules would keep a small machine too busy.
+func TestStoreOverAPool(t *testing.T) {
 	if os.Getenv("CI") != "true" {
 		t.Skip("NOT TESTED here, because it takes long: the rules of storetest. CI=true has them checked")
 	}
-	rulesOverAPool(t, atMost(1), func(config *pgxpool.Config) {
+	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
+	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	})
-}
-
-func rulesOverAPool(t *testing.T, changes ...func(*pgxpool.Config)) {
-	t.Helper()
-	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
-	db, pool := pgtest.Open(t, url), newPool(t, url, changes...)
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, db)
 		return over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true})
