@@ -203,11 +203,20 @@ func cameBy(via string) (name, below string) {
 
 func kindOf(kind svc.Kind) string { return strings.ReplaceAll(string(kind), "_", " ") }
 
-// shorten cuts a text after n characters.
+// shorten cuts a text after n columns. Characters of scripts that are written in squares, and
+// emoji, take two.
 func shorten(text string, n int) string {
-	all := []rune(text)
-	if len(all) <= n {
-		return text
+	width, cut := 0, 0 // cut: the bytes that leave room for the sign of the cut
+	for i, r := range text {
+		if width < n {
+			cut = i
+		}
+		if width++; r >= 0x1100 {
+			width++
+		}
+		if width > n {
+			return text[:cut] + "…"
+		}
 	}
-	return string(all[:n-1]) + "…"
+	return text
 }

@@ -21,6 +21,7 @@ type keysView struct {
 	MayWrite, Account bool
 	Form              url.Values // of a key to issue
 	Once              string     // makes a form that is sent twice issue one key
+	Users             []string   // suggestions for Holder and For
 	New               *svc.IssuedKey
 	Secret            string // of New
 }
@@ -85,6 +86,7 @@ func (v *visit) showKeys(status int, page view, body keysView) (err error) {
 		c.Chosen = c.Value == body.Asked.Get("which")
 		body.Choices = append(body.Choices, c)
 	}
+	body.Users = v.suggestedUsers(body.Asked.Get("holder"))
 	page.Template, page.Body, page.Secret = "keys", body, body.New != nil
 	v.render(status, page)
 	return nil

@@ -10,6 +10,9 @@ import (
 
 const signInPath = "/sign-in"
 
+// maxSignIn limits the body of the sign-in, in bytes: a bearer, and an address to come back to.
+const maxSignIn = 64 << 10
+
 // signInView is what the sign-in shows.
 type signInView struct {
 	To string // the address below the prefix to come back to
@@ -20,10 +23,11 @@ type signInView struct {
 
 // showSignIn answers 401 with the sign-in, which leads back to this address.
 func (v *visit) showSignIn(refused bool) {
-	show := signInView{To: v.FormValue("to")}
-	if v.Method != http.MethodPost {
-		show.To = v.address()
-		show.Again = v.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+	show := signInView{To: v.address()}
+	if refused {
+		show.To = v.PostForm.Get("to")
+	} else {
+		show.Again = v.Method != http.MethodPost && v.Header.Get("Sec-Fetch-Site") == "cross-site" &&
 			v.Header.Get("Sec-Fetch-Mode") == "navigate"
 	}
 	page := view{Template: "sign-in", Title: "Sign in", Body: show}
@@ -45,6 +49,7 @@ func (v *visit) address() string {
 
 // signIn checks a bearer and sets the cookie.
 func (v *visit) signIn() error {
+	v.Body = http.MaxBytesReader(v.w, v.Body, maxSignIn) // nobody is known yet
 	if err := v.ParseForm(); err != nil {
 		return tooLarge(err)
 	}

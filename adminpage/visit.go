@@ -109,37 +109,45 @@ func (h *Handler) serve(v *visit) error {
 		return err
 	}
 	segments := mount.Segments(path)
-	known := false
+	var allowed []string // the methods that the address takes
 	for i, route := range h.routes {
 		pattern := h.patterns[i]
 		if !pattern.Covers(segments) {
 			continue
 		}
-		if known = true; route.method == v.Method || route.method == "GET" && v.Method == "HEAD" {
+		allowed = append(allowed, route.method)
+		if route.method == v.Method || route.method == "GET" && v.Method == "HEAD" {
 			v.page, v.params = route.page, pattern.Parameters(segments)
 			return route.serve(v)
 		}
 	}
-	if known {
+	if allowed != nil {
+		v.w.Header().Set("Allow", strings.Join(allowed, ", "))
 		return errMethod
 	}
 	return &svc.Error{Code: svc.CodeNotFound, Message: "there is no such page"}
 }
 
-// authenticate finds the caller, by the host's session or by the cookie.
-func (v *visit) authenticate() (err error) {
-	bearer := ""
+// authenticate finds the caller by the host's session, or else by the cookie: a session of the host
+// that has expired does not stand in the way of a key.
+func (v *visit) authenticate() error {
 	if v.h.options.Bearer != nil {
-		bearer = v.h.options.Bearer(v.Request)
+		if bearer := v.h.options.Bearer(v.Request); bearer != "" {
+			by, err := v.h.service.Authenticate(v.Context(), bearer)
+			if svc.ErrorCode(err) != svc.CodeUnauthenticated {
+				v.by = by
+				return err
+			}
+		}
 	}
-	if bearer == "" {
-		v.in, _ = v.h.session(v.Request)
-		bearer = v.in.bearer
-	}
-	if bearer == "" {
+	in, found := v.h.session(v.Request)
+	if !found {
 		return &svc.Error{Code: svc.CodeUnauthenticated}
 	}
-	v.by, err = v.h.service.Authenticate(v.Context(), bearer)
+	by, err := v.h.service.Authenticate(v.Context(), in.bearer)
+	if err == nil {
+		v.by, v.in = by, in
+	}
 	return err
 }
 

@@ -100,6 +100,8 @@ type whyView struct {
 	Answer  *explained // nil: nothing is asked, or the question is wrong
 	Bundle  string     // of the change to try
 	Tried   bool       // show the change
+	Users   []string   // suggestions for Who
+	Actions []string   // suggestions for Action
 	Changed *explained // the answer with the change; nil: there is none
 	Changes []changeRow
 }
@@ -140,6 +142,8 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 			return err
 		}
 	}
+	body.Actions = v.h.options.Actions
+	body.Users = v.suggestedUsers(body.Asked.Who)
 	page.Body = body
 	v.render(status, page)
 	return nil
