@@ -25,6 +25,9 @@ func (v *visit) audit() error {
 	if err == nil {
 		var more bool
 		body.Events, more, err = take(v.h.service.Audit.Records(v.Context(), v.by, query))
+		if n := fitting(body.Events); n < len(body.Events) {
+			body.Events, more = body.Events[:n], true
+		}
 		if more {
 			last := body.Events[len(body.Events)-1].Number
 			body.Older = with("audit", in, "cursor", strconv.FormatInt(last, 10))
@@ -39,6 +42,21 @@ func (v *visit) audit() error {
 	page.Body = body
 	v.render(status, page)
 	return nil
+}
+
+// maxRows limits the rows before and after that a page shows, in bytes: a larger page of events ends
+// early.
+const maxRows = 24 << 10
+
+// fitting returns how many events fit into a page, one at least.
+func fitting(events []svc.AuditRecord) int {
+	size := 0
+	for i, e := range events {
+		if size += len(e.Was) + len(e.Is); size > maxRows && i > 0 {
+			return i
+		}
+	}
+	return len(events)
 }
 
 func auditQuery(in url.Values) (svc.AuditQuery, error) {

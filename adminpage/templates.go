@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,9 @@ type templatesView struct {
 	Checked time.Time
 	Sources []sourceRow
 	Offers  *svc.SourceTemplates // of the source in Asked; nil: none is asked for
-	Once    string               // makes a form that is sent twice install once
+	// MoreOffers is the address of the next page of offers.
+	MoreOffers string
+	Once       string // makes a form that is sent twice install once
 }
 
 // templateRow is an installed template in a list.
@@ -95,11 +98,26 @@ func (v *visit) showTemplates(status int, page view, in url.Values) error {
 			status, page.Alerts = statusOf(err), append(page.Alerts, v.problems(err)...)
 		} else {
 			body.Offers = &offers
+			body.cutOffers()
 		}
 	}
 	page.Template, page.Title, page.Body = "templates", "Templates", body
 	v.render(status, page)
 	return nil
+}
+
+// cutOffers leaves one page of the offers, after the one with the id in offers_after.
+func (b *templatesView) cutOffers() {
+	offers := b.Offers.Templates
+	if after := b.Asked.Get("offers_after"); after != "" {
+		i := slices.IndexFunc(offers, func(o svc.SourceTemplate) bool { return o.ID == after })
+		offers = offers[i+1:]
+	}
+	if len(offers) > pageRows {
+		offers = offers[:pageRows]
+		b.MoreOffers = with("templates", b.Asked, "offers_after", offers[pageRows-1].ID)
+	}
+	b.Offers.Templates = offers
 }
 
 // fillTemplates reads a page of the templates that match the search and the state.
@@ -116,7 +134,7 @@ func (v *visit) fillTemplates(body *templatesView, last *checked) error {
 		}
 		if n := len(body.Rows); n == pageRows {
 			end := body.Rows[n-1]
-			body.More = with("templates", in, "after_name", end.Name, "after_id", end.ID, "source", "")
+			body.More = with("templates", in, "after_name", end.Name, "after_id", end.ID, "source", "", "offers_after", "")
 			return nil
 		}
 		row := templateRow{ID: t.ID, Name: t.Name, Category: t.Category, States: last.states(&t)}
