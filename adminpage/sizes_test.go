@@ -49,6 +49,21 @@ func TestFullPagesAreSmall(t *testing.T) {
 	}
 }
 
+// The table of a change that concerns very many shows the first rows, and says how many more.
+func TestLargeChange(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	var policies, attachments []string
+	for i := range 150 {
+		policies = append(policies, fmt.Sprintf(`{"id":"p%d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}}`, i, i))
+		attachments = append(attachments, fmt.Sprintf(`{"policy_id":"p%d","principal_type":"user","principal_id":"carol"}`, i))
+	}
+	bundle := `{"policies":[` + strings.Join(policies, ",") + `],"attachments":[` + strings.Join(attachments, ",") + `]}`
+	a := s.post("why", form("kind", "user", "who", "bob", "bank", "support", "action", "bank:recall", "bundle", bundle)).is(t, 200, "200 more changes are not shown")
+	if n := strings.Count(a.body, ">gains<"); n != 100 {
+		t.Errorf("the page shows %d changes", n)
+	}
+}
+
 // random returns n characters that do not compress well.
 func random(n int) (text string) {
 	for len(text) < n {

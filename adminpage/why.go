@@ -104,6 +104,7 @@ type whyView struct {
 	Actions []string   // suggestions for Action
 	Changed *explained // the answer with the change; nil: there is none
 	Changes []changeRow
+	More    int        // the changes left out
 }
 
 // why answers a question, or shows the form alone.
@@ -301,6 +302,9 @@ type changeRow struct {
 // maxShown is how many principals a row names.
 const maxShown = 20
 
+// maxChanges is the most rows of a difference that the page shows.
+const maxChanges = 100
+
 // tryChange answers the question as it is, and as it would be with a bundle.
 func (v *visit) tryChange() error {
 	if err := v.ParseForm(); err != nil {
@@ -319,6 +323,8 @@ func (v *visit) tryChange() error {
 		var diff svc.AccessDiff
 		diff, err = v.h.service.Access.Preview(v.Context(), v.by, bundle, svc.BundleWrite{})
 		body.Changes = changeRows(diff)
+		body.More = max(0, len(body.Changes)-maxChanges)
+		body.Changes = body.Changes[:len(body.Changes)-body.More]
 	}
 	return v.showWhy(http.StatusOK, body, err)
 }

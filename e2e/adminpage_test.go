@@ -23,6 +23,7 @@ import (
 
 // jobs are the lines that browser/drive.js prints on success.
 const jobs = `signs in
+follows a link of another site
 explains a denial
 tries a change
 finds who can

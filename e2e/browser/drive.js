@@ -45,6 +45,18 @@ await page.keyboard.press('Enter');
 await heading('Why');
 done('signs in');
 
+// Another site leads here: the browser keeps the Strict cookie back. localhost and 127.0.0.1 are two sites.
+const chat = new URL('/chat', root).href.replace('127.0.0.1', 'localhost');
+await page.route(chat, (route) => route.fulfill({ contentType: 'text/html', body: `<a href="${root}keys?holder=bob">see</a>` }));
+await page.goto(chat);
+await role('link', { name: 'see' }).click();
+await heading('Keys');
+expect(await page.getByLabel('Holder', { exact: true }).inputValue() === 'bob', 'the page that the link leads to');
+foreign.length = 0;
+await page.goto(root);
+await heading('Why');
+done('follows a link of another site');
+
 await page.keyboard.press('Tab');
 expect(await page.evaluate(() => document.activeElement.textContent).catch(() => 'Skip') .then((t) => t.startsWith('Skip')), 'the first tab stop');
 await page.getByLabel('Kind').selectOption({ label: 'User' });
