@@ -104,7 +104,7 @@ type whyView struct {
 	Actions []string   // suggestions for Action
 	Changed *explained // the answer with the change; nil: there is none
 	Changes []changeRow
-	More    int        // the changes left out
+	More    int // the changes left out
 }
 
 // why answers a question, or shows the form alone.
