@@ -103,7 +103,7 @@ func isExact(t *testing.T, stores []svc.Store) bool {
 // histories returns the number of histories over all stores together.
 func histories(t *testing.T) int {
 	if os.Getenv("CI") == "true" {
-		return number(t, "SVC_LINEAR_HISTORIES", 200)
+		return number(t, "SVC_LINEAR_HISTORIES", 120)
 	}
 	return number(t, "SVC_LINEAR_HISTORIES", 30)
 }
