@@ -31,7 +31,3 @@ func tooLarge(err error) error {
 	}
 	return svc.Invalid("", "the form cannot be read")
 }
-
-func forbidden() error {
-	return &svc.Error{Code: svc.CodeForbidden, Message: "your key does not have the right for this page"}
-}

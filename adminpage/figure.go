@@ -27,7 +27,10 @@ type node struct {
 }
 
 // edge is a line from the right side of a box to the left side of another.
-type edge struct{ Path, State string }
+type edge struct {
+	from, to    int // the numbers of the boxes
+	Path, State string
+}
 
 // way is how policies came to the principal.
 type way struct {
@@ -137,15 +140,13 @@ func (f *figure) raise(box int, s statement) {
 
 // join adds a line between two boxes, whose places may not be known yet.
 func (f *figure) join(from, to int, state string) {
-	f.Edges = append(f.Edges, edge{fmt.Sprint(from, " ", to), state})
+	f.Edges = append(f.Edges, edge{from: from, to: to, State: state})
 }
 
-// route replaces the numbers of boxes in the lines by curves between their places.
+// route draws the lines as curves, once the boxes have their places.
 func (f *figure) route() {
 	for i, e := range f.Edges {
-		var from, to int
-		_, _ = fmt.Sscan(e.Path, &from, &to) // join wrote them
-		a, b := f.Nodes[from], f.Nodes[to]
+		a, b := f.Nodes[e.from], f.Nodes[e.to]
 		x1, y1, x2, y2 := a.X+a.Width, a.Y+boxHeight/2, b.X, b.Y+boxHeight/2
 		middle := (x1 + x2) / 2
 		f.Edges[i].Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, middle, y1, middle, y2, x2, y2)

@@ -26,12 +26,6 @@ type keysView struct {
 	Secret            string // of New
 }
 
-// choice is an option of a select.
-type choice struct {
-	Value, Name string
-	Chosen      bool
-}
-
 // keyRow is a key in the table.
 type keyRow struct {
 	svc.APIKey
@@ -82,10 +76,7 @@ func (v *visit) showKeys(status int, page view, body keysView) (err error) {
 	if body.Once == "" {
 		body.Once = rand.Text()
 	}
-	for _, c := range whichKeys {
-		c.Chosen = c.Value == body.Asked.Get("which")
-		body.Choices = append(body.Choices, c)
-	}
+	body.Choices = choices(whichKeys, body.Asked.Get("which"))
 	body.Users = v.suggestedUsers(body.Asked.Get("holder"))
 	page.Template, page.Body, page.Secret = "keys", body, body.New != nil
 	v.render(status, page)

@@ -3,6 +3,7 @@ package adminpage
 import (
 	"iter"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,21 @@ import (
 
 // pageRows is the number of rows on one page of a list.
 const pageRows = 50
+
+// choice is an option of a select.
+type choice struct {
+	Value, Name string
+	Chosen      bool
+}
+
+// choices returns the options of a select, with the one that has a value chosen.
+func choices(all []choice, value string) []choice {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Chosen = all[i].Value == value
+	}
+	return all
+}
 
 // take returns up to pageRows rows of a list, and whether there are more.
 func take[T any](rows iter.Seq2[T, error]) (page []T, more bool, err error) {

@@ -63,13 +63,17 @@ func (h *Handler) sendAsset(w http.ResponseWriter, r *http.Request, path string)
 	return false
 }
 
+func takesGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
+
 // send answers with a body, zipped if there is a zipped one and the client takes it.
 func send(w http.ResponseWriter, r *http.Request, status int, kind string, plain, zipped []byte) {
 	header := w.Header()
 	header.Set("Content-Type", kind)
 	header.Set("Vary", "Accept-Encoding")
 	body := plain
-	if zipped != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if zipped != nil && takesGzip(r) {
 		header.Set("Content-Encoding", "gzip")
 		body = zipped
 	}
@@ -159,7 +163,7 @@ func (v *visit) render(status int, page view) {
 		return
 	}
 	var zipped []byte
-	if !page.Secret {
+	if !page.Secret && takesGzip(v.Request) {
 		zipped = zip(out.Bytes())
 	}
 	send(v.w, v.Request, status, "text/html; charset=utf-8", out.Bytes(), zipped)

@@ -78,10 +78,7 @@ func (v *visit) showTemplates(status int, page view, in url.Values) error {
 		last = &checked{}
 	}
 	body.Checked = last.at
-	for _, c := range templateStates {
-		c.Chosen = c.Value == in.Get("state")
-		body.Choices = append(body.Choices, c)
-	}
+	body.Choices = choices(templateStates, in.Get("state"))
 	if err := v.fillTemplates(&body, last); err != nil {
 		return err
 	}

@@ -158,6 +158,16 @@ func (v *visit) may(action string) (bool, error) {
 	return d.Allowed(), err
 }
 
+// need refuses a caller without a right, for a page that has nothing to ask the Service yet.
+func (v *visit) need(action string) error {
+	may, err := v.may(action)
+	if err == nil && !may {
+		const message = "your key does not have the right for this page"
+		err = &svc.Error{Code: svc.CodeForbidden, Message: message}
+	}
+	return err
+}
+
 // first leads to the first page that the caller may see.
 func (v *visit) first() error {
 	links, err := v.navigation()

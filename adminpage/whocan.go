@@ -39,10 +39,8 @@ func (v *visit) whoCan() error {
 		} else if err != nil {
 			return err
 		}
-	} else if may, err := v.may(svc.ActionUsersRead); err != nil {
+	} else if err := v.need(svc.ActionUsersRead); err != nil {
 		return err
-	} else if !may {
-		return forbidden()
 	}
 	page.Body = body
 	v.render(status, page)

@@ -125,10 +125,8 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 		status, page.Alerts = statusOf(wrong), v.problems(wrong)
 	}
 	if body.Asked.Kind == "" {
-		if may, err := v.may(svc.ActionUsersRead); err != nil {
+		if err := v.need(svc.ActionUsersRead); err != nil {
 			return err
-		} else if !may {
-			return forbidden()
 		}
 	} else {
 		r, err := v.h.service.Policies.Resolve(v.Context(), v.by, body.Asked.question())
@@ -252,11 +250,16 @@ type parameter struct {
 
 // parametersOf returns the parameters that a statement sets, in the order of their names.
 func parametersOf(r svc.Resolution) (rows []parameter) {
-	inForce := fields(r.Parameters)
+	inForce, sets := fields(r.Parameters), make([]map[string]string, len(r.Trace))
+	for i, entry := range r.Trace {
+		if entry.Matched { // others set nothing
+			sets[i] = fields(entry.Sets)
+		}
+	}
 	for _, name := range parameterNames {
 		p := parameter{Name: name, Value: inForce[name]}
-		for _, entry := range r.Trace {
-			value, set := fields(entry.Sets)[name]
+		for i, entry := range r.Trace {
+			value, set := sets[i][name]
 			if !set {
 				continue
 			}
