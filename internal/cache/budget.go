@@ -36,6 +36,17 @@ func (b *Budget) Join(giveUp func()) {
 	b.caches = append(b.caches, giveUp)
 }
 
+// Empty drops all entries that nobody uses meanwhile.
+func (b *Budget) Empty() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for range 2 * parts { // the first round clears the used marks
+		for _, giveUp := range b.caches {
+			giveUp()
+		}
+	}
+}
+
 // takes reports whether a value of that size may be put. It refuses a value that would drive out
 // too many others.
 func (b *Budget) takes(bytes int64) bool { return bytes <= b.most/8 }

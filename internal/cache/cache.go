@@ -21,9 +21,8 @@ const ways = 7
 // Cache is a bounded map. Use [New]. All methods are safe for concurrent use. No value is copied.
 type Cache[K comparable, V any] struct {
 	hash func(K) uint64
-	mask uint64
 	era  atomic.Uint32
-	sets []set[K, V]
+	sets Array[set[K, V]]
 
 	sweeps atomic.Uint32 // grows when a call of DropWhere begins
 
@@ -74,8 +73,7 @@ func New[K comparable, V any](capacity int, hash func(K) uint64) *Cache[K, V] {
 	}
 	c := &Cache[K, V]{
 		hash:  hash,
-		mask:  uint64(sets - 1),
-		sets:  make([]set[K, V], sets),
+		sets:  NewArray[set[K, V]](sets),
 		loads: newLoads[K](),
 	}
 	c.forgotten.Store(1)
@@ -97,14 +95,15 @@ func NewWithin[K comparable, V any](
 	return c
 }
 
-func (c *Cache[K, V]) set(key K) *set[K, V] { return &c.sets[c.hash(key)&c.mask] }
+// set returns the set of a key. Nil: nobody has taken a fence in it, so it has nothing.
+func (c *Cache[K, V]) set(key K) *set[K, V] { return c.sets.Find(c.hash(key)) }
 
 func (c *Cache[K, V]) stamp(s *set[K, V]) stamp { return stamp{c.era.Load(), s.version.Load()} }
 
 func (c *Cache[K, V]) fence(s *set[K, V]) Fence { return Fence{c.stamp(s), c.sweeps.Load()} }
 
 // Fence returns the present fence of a key. Take it before loading the value.
-func (c *Cache[K, V]) Fence(key K) Fence { return c.fence(c.set(key)) }
+func (c *Cache[K, V]) Fence(key K) Fence { return c.fence(c.sets.Make(c.hash(key))) }
 
 // Get returns the cached value of a key, or false.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
@@ -114,7 +113,10 @@ func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 // Find is Get for a caller that has the hash of a key and can recognize the key. It avoids the copy
 // of a large key, which costs more than the search.
 func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool) {
-	s := &c.sets[hash&c.mask]
+	s := c.sets.Find(hash)
+	if s == nil {
+		return value, false
+	}
 	now := c.stamp(s)
 	for i := range s.ways {
 		if e := s.ways[i].Load(); e != nil && e.stamp == now && is(&e.key) {
@@ -132,7 +134,7 @@ func (c *Cache[K, V]) Find(hash uint64, is func(key *K) bool) (value V, ok bool)
 // the present one. It may replace another entry.
 func (c *Cache[K, V]) Put(fence Fence, key K, value V) {
 	s := c.set(key)
-	if fence != c.fence(s) {
+	if s == nil || fence != c.fence(s) {
 		return
 	}
 	e := &entry[K, V]{stamp: fence.stamp, key: key, value: value}
@@ -171,8 +173,11 @@ func (c *Cache[K, V]) release(e *entry[K, V]) {
 // giveUp drops from the next sets every entry that is stale or was not used since giveUp last
 // passed over it.
 func (c *Cache[K, V]) giveUp() {
-	for range max(1, len(c.sets)/parts) {
-		s := &c.sets[uint64(c.hand.Add(1))&c.mask]
+	for range max(1, c.sets.Len()/parts) {
+		s := c.sets.Find(uint64(c.hand.Add(1)))
+		if s == nil {
+			continue
+		}
 		now := c.stamp(s)
 		for i := range s.ways {
 			if e := s.ways[i].Load(); e != nil && (e.stamp != now || !e.rest()) {
@@ -224,25 +229,32 @@ func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
 // entries.
 func (c *Cache[K, V]) Drop(key K) {
 	c.forgotten.Add(1)
-	c.set(key).version.Add(1)
+	if s := c.set(key); s != nil {
+		s.version.Add(1)
+	}
 	c.forgotten.Add(1)
 }
 
 // DropWhere removes the entries that match, and refuses all loads that are under way. It looks at
 // every entry. match must be quick, and must not use the cache.
-func (c *Cache[K, V]) DropWhere(match func(key *K, value V) bool) { c.sweep(c.sets, match) }
+func (c *Cache[K, V]) DropWhere(match func(key *K, value V) bool) {
+	c.sweep(0, c.sets.Len(), match)
+}
 
 // DropLike is DropWhere for entries whose keys have the hash of key. It looks at few entries.
 func (c *Cache[K, V]) DropLike(key K, match func(key *K, value V) bool) {
-	at := c.hash(key) & c.mask
-	c.sweep(c.sets[at:at+1], match)
+	c.sweep(c.hash(key), 1, match)
 }
 
-func (c *Cache[K, V]) sweep(sets []set[K, V], match func(key *K, value V) bool) {
+// sweep is DropWhere for count sets from one on.
+func (c *Cache[K, V]) sweep(from uint64, count int, match func(key *K, value V) bool) {
 	c.forgotten.Add(1)
 	c.sweeps.Add(1)
-	for i := range sets {
-		s := &sets[i]
+	for i := range uint64(count) {
+		s := c.sets.Find(from + i)
+		if s == nil {
+			continue
+		}
 		for j := range s.ways {
 			e := s.ways[j].Load()
 			if e == nil || e.stamp != c.stamp(s) || e.state.CompareAndSwap(arriving, refused) {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 const (
@@ -153,4 +154,25 @@ func (r *Records) Drop(key Key) {
 }
 
 // Clear removes all records and refuses all loads that are under way.
-func (r *Records) Clear() { r.era.Add(1) }
+func (r *Records) Clear() {
+	r.era.Add(1)
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		s.table.Store(nil)
+		s.mu.Unlock()
+	}
+}
+
+// Bytes returns the size of all tables.
+func (r *Records) Bytes() (bytes int64) {
+	for i := range r.shards {
+		if t := r.shards[i].table.Load(); t != nil {
+			bytes += recordBytes * int64(len(t.records))
+		}
+	}
+	return bytes
+}
+
+// recordBytes is the size of a record and its part of the heads.
+const recordBytes = int64(unsafe.Sizeof(record{})) + 2*4

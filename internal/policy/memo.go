@@ -10,13 +10,17 @@ import (
 // slots cache results that never change, in a limited number of places. A new result may replace an
 // older one, which must then be computed again.
 type slots[T any] struct {
-	all    []atomic.Pointer[T]
-	mask   uint64
+	lines  cache.Array[line[T]]
 	budget *cache.Budget
 	shares func(*T) (one, other *cache.Share) // of a cached value
 	size   int64                              // bytes of one value
 	hand   atomic.Uint64                      // the slot that giveUp empties next
 }
+
+// line is as many slots as fill a line of the processor's cache.
+type line[T any] [lineLength]atomic.Pointer[T]
+
+const lineLength = 8
 
 // newSlots returns size slots, a power of two. They count in a budget, each with extra bytes and the
 // memory that it shares with others.
@@ -27,7 +31,7 @@ func newSlots[T any](
 	shares func(*T) (one, other *cache.Share),
 ) *slots[T] {
 	s := &slots[T]{
-		all: make([]atomic.Pointer[T], size), mask: uint64(size - 1), budget: budget,
+		lines: cache.NewArray[line[T]](size / lineLength), budget: budget,
 		shares: shares, size: cache.Allocated(extra + int(reflect.TypeFor[T]().Size())),
 	}
 	budget.Join(s.giveUp)
@@ -36,8 +40,10 @@ func newSlots[T any](
 
 // giveUp empties the next slots.
 func (s *slots[T]) giveUp() {
-	for range max(1, len(s.all)/64) {
-		s.release(s.all[s.hand.Add(1)&s.mask].Swap(nil))
+	for range max(1, s.lines.Len()*lineLength/64) {
+		if slot := s.find(s.hand.Add(1)); slot != nil {
+			s.release(slot.Swap(nil))
+		}
 	}
 }
 
@@ -56,12 +62,32 @@ func (s *slots[T]) release(v *T) {
 	}
 }
 
-// first and second return the two slots for a hash.
-func (s *slots[T]) first(hash uint64) *atomic.Pointer[T]  { return &s.all[hash&s.mask] }
-func (s *slots[T]) second(hash uint64) *atomic.Pointer[T] { return &s.all[hash>>32&s.mask] }
+// find returns a slot. Nil: it has never had a value.
+func (s *slots[T]) find(at uint64) *atomic.Pointer[T] {
+	line := s.lines.Find(at / lineLength)
+	if line == nil {
+		return nil
+	}
+	return &line[at%lineLength]
+}
+
+// first and second return what is in the two slots for a hash, or nil.
+func (s *slots[T]) first(hash uint64) *T  { return s.load(hash) }
+func (s *slots[T]) second(hash uint64) *T { return s.load(hash >> 32) }
+
+func (s *slots[T]) load(at uint64) *T {
+	if slot := s.find(at); slot != nil {
+		return slot.Load()
+	}
+	return nil
+}
+
+func (s *slots[T]) make(at uint64) *atomic.Pointer[T] {
+	return &s.lines.Make(at / lineLength)[at%lineLength]
+}
 
 func (s *slots[T]) put(hash uint64, v *T) {
-	place, other := s.first(hash), s.second(hash)
+	place, other := s.make(hash), s.make(hash>>32)
 	if place.Load() != nil && (other.Load() == nil || hash>>63 == 0) {
 		place = other
 	}
@@ -89,10 +115,10 @@ func newMemo[K comparable, V any](
 }
 
 func (m *memo[K, V]) get(hash uint64, key K) *V {
-	if e := m.first(hash).Load(); e != nil && e.key == key {
+	if e := m.first(hash); e != nil && e.key == key {
 		return e.value
 	}
-	if e := m.second(hash).Load(); e != nil && e.key == key {
+	if e := m.second(hash); e != nil && e.key == key {
 		return e.value
 	}
 	return nil
@@ -151,9 +177,9 @@ func newAnswers(size int, budget *cache.Budget) *answers {
 }
 
 func (m *answers) get(hash, table uint64, action, bank string) *answer {
-	a := m.first(hash).Load()
+	a := m.first(hash)
 	if !a.to(table, action, bank) {
-		if a = m.second(hash).Load(); !a.to(table, action, bank) {
+		if a = m.second(hash); !a.to(table, action, bank) {
 			return nil
 		}
 	}
@@ -163,7 +189,7 @@ func (m *answers) get(hash, table uint64, action, bank string) *answer {
 // replace replaces an answer to the same request, if it is still cached.
 func (m *answers) replace(hash uint64, old, by *answer) {
 	m.hold(by)
-	if m.first(hash).CompareAndSwap(old, by) || m.second(hash).CompareAndSwap(old, by) {
+	if m.make(hash).CompareAndSwap(old, by) || m.make(hash>>32).CompareAndSwap(old, by) {
 		m.release(old)
 	} else {
 		m.release(by)
