@@ -189,6 +189,26 @@ func (s *rosters) keep(e *everybody) {
 	}
 }
 
+// bytes estimates the memory of the kept rows.
+func (s *rosters) bytes() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.kept == nil {
+		return 0
+	}
+	return s.kept.Size()
+}
+
+// release forgets the kept rows, unless a caller is just reading them.
+func (s *rosters) release() {
+	select {
+	case s.turn <- struct{}{}:
+		s.keep(nil)
+		<-s.turn
+	default:
+	}
+}
+
 // mostMoved is how many rows and memberships may move kept rows. Above it, all rows are read again.
 const mostMoved = 100_000
 

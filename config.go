@@ -183,8 +183,8 @@ type Limits struct {
 
 const cachedAccess = 256 << 20 // unless Limits says otherwise
 
-// check returns an error that names a wrong field, or one that needs a role that the store lacks.
-func (c *Config) check(store roles) error {
+// check returns an error that names a wrong field.
+func (c *Config) check() error {
 	edits := c.Templates.LocalEdits
 	switch {
 	case edits != "" && !edits.known():
@@ -193,8 +193,6 @@ func (c *Config) check(store roles) error {
 		return errors.New("svc: Config.Keys.Cached must not be negative")
 	case c.Keys.MaxPerHolder < 0:
 		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
-	case c.Events.Keep && store.audit == nil:
-		return errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
 	}
 	return nil
 }

@@ -84,6 +84,8 @@ const (
 	TargetChannel TargetKind = "channel"
 	// TargetAccess: any row of access may have changed. It has no ID.
 	TargetAccess TargetKind = "access"
+	// TargetTenant: the tenant of that name came, went or has another state ([TenantStore]).
+	TargetTenant TargetKind = "tenant"
 )
 
 // Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
@@ -114,6 +116,9 @@ type Event struct {
 	ActorKey string
 	Action   EventAction
 	Target   Target
+	// Tenant is the name of the tenant whose Service reports the event ([Tenants]). "": the Service
+	// is no tenant's.
+	Tenant string
 	// Was and Is are the target before and after the write, when it is a row of access: a JSON
 	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
 	// Is: it is gone. Other events have neither. Do not change them.
@@ -227,7 +232,11 @@ func (r AuditRecord) canonical() []byte {
 	b = jcs.AppendString(append(b, `,"kind":`...), string(r.Target.Kind))
 	b = appendOrNull(append(b, `,"owner":`...), r.Target.Owner)
 	b = appendOrNull(append(b, `,"scope":`...), string(r.Target.Scope))
-	b = r.Time.UTC().AppendFormat(append(b, `},"time":"`...), "2006-01-02T15:04:05.000000Z")
+	b = append(b, '}')
+	if r.Tenant != "" { // records of a single Service have no tenant
+		b = jcs.AppendString(append(b, `,"tenant":`...), r.Tenant)
+	}
+	b = r.Time.UTC().AppendFormat(append(b, `,"time":"`...), "2006-01-02T15:04:05.000000Z")
 	return append(appendRow(append(b, `","was":`...), r.Was), '}')
 }
 

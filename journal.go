@@ -24,7 +24,8 @@ import (
 // nouns share one, and each [Service.WithStore] makes another.
 type base struct {
 	store         Store
-	roles         roles // of store
+	roles         roles  // of store
+	tenant        string // whose Service this is; "": of none
 	log           *slog.Logger
 	clock         func() time.Time
 	inTransaction bool           // the store belongs to a transaction of the host
@@ -203,7 +204,7 @@ func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error
 	if err != nil || len(events) == 0 || !s.keep && s.onEvent == nil {
 		return events, err // nothing reads the ids of these events
 	}
-	if c.by.signs(events); !s.keep {
+	if s.sign(c.by, events); !s.keep {
 		return events, nil
 	}
 	audit := rolesOf(tx).audit
@@ -216,12 +217,13 @@ func (s *journal) write(ctx context.Context, tx Store, c change) ([]Event, error
 	return events, fault("keep events", err)
 }
 
-// signs gives events their ids, and p as their actor. It runs in the transaction: when the store
-// runs that again, the events get other ids, and those of the first run are never seen.
-func (p Principal) signs(events []Event) []Event {
+// sign gives events their ids, their tenant, and by as their actor. It runs in the transaction: when
+// the store runs that again, the events get other ids, and those of the first run are never seen.
+func (s *base) sign(by Principal, events []Event) []Event {
 	for i := range events {
-		events[i].ID, events[i].Actor, events[i].ActorKey =
-			uuid.Must(uuid.NewV7()), p.Identity(), p.key
+		e := &events[i]
+		e.ID, e.Tenant, e.Actor, e.ActorKey =
+			uuid.Must(uuid.NewV7()), s.tenant, by.Identity(), by.key
 	}
 	return events
 }
@@ -364,7 +366,11 @@ func (s *journal) repeatable(
 		return repeatable{}, Invalid(idempotencyHeader, "must be absent: this server keeps no answers")
 	}
 	caller := by.Identity()
-	id, err := json.Marshal([]string{string(caller.Kind), caller.ID, key})
+	names := []string{string(caller.Kind), caller.ID, key}
+	if s.tenant != "" {
+		names = append(names, s.tenant)
+	}
+	id, err := json.Marshal(names)
 	if err != nil {
 		return repeatable{}, fault("identify the request", err)
 	}

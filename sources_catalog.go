@@ -414,7 +414,7 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 		action = EventSourceRecovered
 	}
 	// announce does not fail outside a transaction.
-	_ = s.announce(ctx, by.signs(happened(s.now(), action, up.Source.Target())))
+	_ = s.announce(ctx, s.sign(by, happened(s.now(), action, up.Source.Target())))
 }
 
 // sourceMemory keeps the answers of a source in the store, if the store is a [SourceFileStore]. A

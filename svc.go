@@ -98,13 +98,28 @@ func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
 	}
+	s, err := newService(config, "", true)
+	if err == nil && len(config.Keys.Peppers) == 0 {
+		s.log.Warn(noPepper)
+	}
+	return s, err
+}
+
+const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
+
+// newService returns the Service of a tenant; "": of none. delivers says that it delivers the events
+// of the store's outbox.
+func newService(config Config, tenant string, delivers bool) (*Service, error) {
 	config.Logger = errorlog.Or(config.Logger)
 	if config.Now == nil {
 		config.Now = time.Now
 	}
 	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
 	roles := rolesOf(config.Store)
-	if err := config.check(roles); err != nil {
+	if config.Events.Keep && roles.audit == nil {
+		return nil, errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+	}
+	if err := config.check(); err != nil {
 		return nil, err
 	}
 	keys, err := newRing(config.Keys)
@@ -115,19 +130,19 @@ func New(config Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(config.Keys.Peppers) == 0 {
-		config.Logger.Warn("svc: API keys are hashed without a pepper: set Config.Keys.Peppers")
-	}
 	work := tasks.NewGroup(config.Logger)
-	b := &base{store: config.Store, roles: roles, log: config.Logger, clock: config.Now}
+	b := &base{
+		store: config.Store, roles: roles, tenant: tenant, log: config.Logger, clock: config.Now,
+	}
 	compiler := policy.NewCompiler()
 	b.copies = copies.New(
-		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b}, work.Start,
+		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b},
+		func(follow func(context.Context)) { work.Start(follow) },
 	)
 	s := assemble(config, b, shared{
 		compiler, keys, sealer, &failing{}, &checks{},
 	})
-	s.start(work)
+	s.start(work, delivers)
 	return s, nil
 }
 
@@ -147,7 +162,8 @@ func New(config Config) (*Service, error) {
 // [CodeLastAdministrator], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithStore(store Store) *Service {
 	b := &base{
-		store: store, roles: rolesOf(store), log: s.log, clock: s.clock, inTransaction: true,
+		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
+		inTransaction: true,
 	}
 	return assemble(s.config, b, s.shared)
 }
@@ -250,6 +266,19 @@ func (s *Service) Close() error {
 	return nil
 }
 
+// memory estimates the bytes that the caches hold.
+func (s *Service) memory() int64 {
+	return s.shared.compiler.Budget().Used() + s.copies.Bytes() + s.Templates.bytes() +
+		s.Access.rosters.bytes()
+}
+
+// giveBack empties the caches.
+func (s *Service) giveBack() {
+	s.copies.Reset()
+	s.Access.rosters.release()
+	s.shared.compiler.Budget().Empty()
+}
+
 // shared holds what a Service shares with its copies for transactions of the host. All of it must
 // be safe for concurrent use, and must hold nothing that a rollback would make wrong.
 type shared struct {
@@ -299,12 +328,12 @@ func assemble(config Config, b *base, of shared) *Service {
 // start begins the background work, or prepares it for its first use. So a Service that never
 // accepts a key never writes key uses. Copies for transactions of the host are not started: they
 // deliver nothing, cache no templates and record no uses.
-func (s *Service) start(work *tasks.Group) {
+func (s *Service) start(work *tasks.Group, delivers bool) {
 	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
 	s.work = work
 	reader.follow = sync.OnceFunc(func() { work.Start(reader.kept.Run) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
-	if journal.onEvent != nil && s.roles.outbox != nil {
+	if delivers && journal.onEvent != nil && s.roles.outbox != nil {
 		work.Start(journal.deliver)
 	}
 }

@@ -49,6 +49,16 @@ func newTemplateReader(b *base, room int) *templateReader {
 	return s
 }
 
+// bytes estimates the memory of the kept templates.
+func (s *templateReader) bytes() int64 {
+	if s.kept != nil {
+		if state := s.kept.State(); state != nil {
+			return state.Bytes()
+		}
+	}
+	return 0
+}
+
 // templateList returns the list of all templates. Nil: read the store. The list is of one state of
 // the store, and not older than any answer that this process gave before the call. While the kept
 // list is in doubt, templateList asks the store what has changed, and reads that again.

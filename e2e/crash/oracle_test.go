@@ -44,7 +44,7 @@ var damages = []struct{ kind, statement string }{
 	{"lost", `DELETE FROM svc_access_groups WHERE id LIKE 'p-%'`},
 	{"torn", `DELETE FROM svc_attachments WHERE policy_id LIKE 'p-%'`},
 	{"torn", `PRAGMA foreign_keys = 0; DELETE FROM svc_users WHERE id LIKE 'p-%'`},
-	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', '', 'h-none', 0, '', ''`},
+	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', '', 'h-none', 0, '', '', ''`},
 	{"torn", `PRAGMA foreign_keys = 0; INSERT INTO svc_channels VALUES ('chat', 'x', 'nobody')`},
 	{"invented", `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at) SELECT 'x', holder_kind, 'k-none', 'x', 'k-none', hash, pepper, 0 FROM svc_api_keys LIMIT 1`},
 	{"invented", `INSERT INTO svc_changes SELECT MAX(generation), 9, 'template', 't-none', 'server', '', '', '', 0 FROM svc_changes`},

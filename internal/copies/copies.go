@@ -173,6 +173,9 @@ func (c *Copies) State() (applied, heard int64, fresh bool) {
 // Distrust lets no cached value be used until the store is seen again.
 func (c *Copies) Distrust() { c.seen.Store(0) }
 
+// Bytes estimates the memory of the keys. Holders, banks and senders count in the budget.
+func (c *Copies) Bytes() int64 { return c.keys.Bytes() }
+
 // Reset forgets everything that was read.
 func (c *Copies) Reset() {
 	c.apply(Changes{Reset: true, Generation: c.applied.Load(), Drop: func() {}}, c.heard.Load())

@@ -126,7 +126,7 @@ func (g *generations) hear(generation int64) {
 func (c *Copies) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		// It shares no outcome with catchUp: it may be told less than was committed.
-		if err := c.applyNext(follower.With(ctx)); err != nil {
+		if err := c.applyNext(ctx, true); err != nil {
 			tasks.Wait(ctx, time.After(seePause))
 			continue
 		}
@@ -137,13 +137,14 @@ func (c *Copies) follow(ctx context.Context) {
 // catchUp applies all changes that were committed before the call. Concurrent callers share the
 // outcome. So ctx is one that does not end.
 func (c *Copies) catchUp(ctx context.Context) error {
-	_, err := c.catching.Do(func() (struct{}, error) { return struct{}{}, c.applyNext(ctx) })
+	_, err := c.catching.Do(func() (struct{}, error) { return struct{}{}, c.applyNext(ctx, false) })
 	return err
 }
 
-// applyNext reads and applies the changes since the last time. The order counts: what Look says
-// before the read is what the read includes.
-func (c *Copies) applyNext(ctx context.Context) error {
+// applyNext reads and applies the changes since the last time. A follower takes what the store was
+// told, unless that lacks what a read has shown. The order counts: what Look says before the read is
+// what the read includes.
+func (c *Copies) applyNext(ctx context.Context, follows bool) error {
 	c.applying.Lock()
 	defer c.applying.Unlock()
 	asked, heard := int64(time.Since(c.epoch)), c.heard.Load()
@@ -151,7 +152,13 @@ func (c *Copies) applyNext(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changes, err := c.feed.Next(ctx, c.since)
+	var changes Changes
+	if follows {
+		changes, err = c.feed.Next(follower.With(ctx), c.since)
+	}
+	if !follows || err == nil && changes.Generation < heard {
+		changes, err = c.feed.Next(ctx, c.since)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,10 @@
 package mount
 
 import (
+	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -64,6 +66,41 @@ func matches(want, have string) bool {
 	}
 	plain, err := url.PathUnescape(have)
 	return err == nil && plain != "" && plain != "." && plain != ".."
+}
+
+// Tenant is the name of the parameter for the tenant, in a prefix and of the request.
+const Tenant = "tenant"
+
+// TenantOf returns the name of a request's tenant by a function of the host, or else by the prefix.
+func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string {
+	if by != nil {
+		return by(r)
+	}
+	return p.value(EscapedPath(r.URL), Tenant)
+}
+
+// Has reports whether the prefix has a segment for the parameter of that name.
+func (p Prefix) Has(name string) bool { return slices.Contains(p.segments, "{"+name+"}") }
+
+// value returns the segment of an escaped path for the parameter of that name, unescaped. "": there
+// is none, or the path lacks the prefix.
+func (p Prefix) value(escaped, name string) string {
+	if !p.Starts(escaped) {
+		return ""
+	}
+	at := slices.Index(p.segments, "{"+name+"}")
+	if at < 0 {
+		return ""
+	}
+	for range at + 1 {
+		_, escaped, _ = strings.Cut(escaped, "/")
+	}
+	segment, _, _ := strings.Cut(escaped, "/")
+	value, err := url.PathUnescape(segment)
+	if err != nil {
+		return ""
+	}
+	return value
 }
 
 // Starts reports whether an escaped path starts with the prefix.

@@ -31,18 +31,19 @@ func NewGroup(log *slog.Logger) *Group {
 const restartPause = time.Second
 
 // Start runs task in its own goroutine until End. End ends the task's ctx. A task that panics runs
-// again after a second. After End, Start does nothing.
-func (g *Group) Start(task func(ctx context.Context)) {
+// again after a second. After End, Start does nothing and returns false.
+func (g *Group) Start(task func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
-		return
+		return false
 	}
 	g.tasks.Go(func() {
 		for g.panics(task) && g.ctx.Err() == nil {
 			Wait(g.ctx, time.After(restartPause))
 		}
 	})
+	return true
 }
 
 // panics runs a task and reports whether it panicked.

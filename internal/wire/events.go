@@ -13,6 +13,7 @@ type Event struct {
 	Actor    Actor           `json:"actor"`
 	Action   string          `json:"action"`
 	Target   Target          `json:"target"`
+	Tenant   *string         `json:"tenant,omitempty"` // of a tenant alone
 	Was      json.RawMessage `json:"was"`
 	Is       json.RawMessage `json:"is"`
 	Previous *string         `json:"previous"`
@@ -28,6 +29,9 @@ func (e Event) Append(b []byte) []byte {
 	o.object("actor", e.Actor.fields)
 	o.text("action", e.Action)
 	o.object("target", e.Target.fields)
+	if e.Tenant != nil {
+		o.text("tenant", *e.Tenant)
+	}
 	o.optionalRaw("was", e.Was)
 	o.optionalRaw("is", e.Is)
 	o.optional("previous", e.Previous)

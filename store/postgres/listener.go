@@ -23,6 +23,7 @@ type listener struct {
 	connect   connect
 	db        *sql.DB // its connections see the Store's tables
 	to        hearer
+	others    func(told string) error // gets what tells of no change of the table; nil: nobody
 	heartbeat time.Duration
 	cancel    context.CancelFunc
 	ended     chan struct{}
@@ -41,16 +42,12 @@ type hearer interface {
 	Hear(notification string) error
 }
 
-// listen starts a listener, which connects, and reconnects, until it is closed.
-func listen(dial connect, db *sql.DB, to hearer) *listener {
-	return newListener(dial, db, to).start()
-}
-
 func newListener(dial connect, db *sql.DB, to hearer) *listener {
 	ended := make(chan struct{})
 	return &listener{connect: dial, db: db, to: to, heartbeat: heartbeat, ended: ended}
 }
 
+// start connects, and reconnects, until the listener is closed.
 func (l *listener) start() *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
@@ -96,6 +93,8 @@ func (l *listener) hear(ctx context.Context) {
 		told, err = l.next(ctx, conn)
 		if told, ours := strings.CutPrefix(told, table+" "); ours {
 			err = l.to.Hear(told)
+		} else if l.others != nil && err == nil {
+			err = l.others(told)
 		}
 	}
 }

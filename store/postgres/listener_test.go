@@ -117,7 +117,7 @@ func TestListenerEndsWhileItCannotConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := make(ear, 10)
-	l := listen(connectTo(config), nil, heard)
+	l := newListener(connectTo(config), nil, heard).start()
 	time.Sleep(3 * firstPause)
 	l.close()
 	if len(heard) > 0 {

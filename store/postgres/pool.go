@@ -43,6 +43,19 @@ func New(ctx context.Context, pool *pgxpool.Pool, options Options) (*Store, erro
 func (o Options) over(
 	ctx context.Context, pool *pgxpool.Pool, config *pgxpool.Config,
 ) (*Store, error) {
+	db, err := o.prepare(ctx, pool, config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
+	defer cancel()
+	return o.store(ctx, db, listenAs(config))
+}
+
+// prepare makes the tables, and returns the pool for database/sql.
+func (o Options) prepare(
+	ctx context.Context, pool *pgxpool.Pool, config *pgxpool.Config,
+) (*sql.DB, error) {
 	if err := o.checkForPool(); err != nil {
 		return nil, err
 	}
@@ -58,7 +71,7 @@ func (o Options) over(
 	if err := o.checkCommits(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return o.store(ctx, db, listenAs(config))
+	return db, nil
 }
 
 // checkForPool refuses options that only the configuration of the pool can have.

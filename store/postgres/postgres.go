@@ -26,6 +26,7 @@ type Store struct {
 	*sqlstore.Store
 	db       *sql.DB
 	listener *listener // nil: the Store does not listen
+	shared   bool      // the Store is a tenant's: db is that of all tenants
 	exact    bool
 	looks    tasks.Shared[uint64]
 }
@@ -119,6 +120,17 @@ func (o Options) migrate(ctx context.Context, db *sql.DB) (err error) {
 // store returns a Store that uses db, or closes db. The Store listens on a connection that dial
 // makes.
 func (o Options) store(ctx context.Context, db *sql.DB, dial connect) (*Store, error) {
+	s, err := o.deaf(ctx, db)
+	if err == nil && o.listens() {
+		s.listener = newListener(dial, s.db, s).start()
+	}
+	return s, err
+}
+
+func (o Options) listens() bool { return !o.NoNotify && !o.Pooler }
+
+// deaf returns a Store that does not listen.
+func (o Options) deaf(ctx context.Context, db *sql.DB) (*Store, error) {
 	dialect := Dialect()
 	if o.NoNotify {
 		dialect.Notify = ""
@@ -133,9 +145,6 @@ func (o Options) store(ctx context.Context, db *sql.DB, dial connect) (*Store, e
 	}
 	if _, err := s.db.ExecContext(ctx, keepChannel, []byte(rand.Text())); err != nil {
 		return nil, errors.Join(reason(err), s.db.Close())
-	}
-	if !o.Pooler {
-		s.listener = listen(dial, s.db, s)
 	}
 	return s, nil
 }
@@ -176,7 +185,11 @@ func usable(ctx context.Context, db *sql.DB) error {
 }
 
 // Close ends the listener and closes the connections. A pool that the host gave to [New] stays open.
+// The Store of a tenant has neither: the host closes its [Tenants].
 func (s *Store) Close() error {
+	if s.shared {
+		return nil
+	}
 	if s.listener != nil {
 		s.listener.close()
 	}

@@ -28,6 +28,7 @@ type Store struct {
 	*sqlstore.Store
 	write, read *sql.DB
 	looker      *looker
+	claims      *claims // nil: ClaimEvents reads the file each time
 }
 
 // Options configure [Open].
@@ -53,6 +54,18 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func open(ctx context.Context, path string, options Options) (*Store, error) {
+	s, err := prepare(path, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.migrate(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// prepare returns a Store whose tables may be missing.
+func prepare(path string, options Options, more ...string) (*Store, error) {
 	if path == "" || path == ":memory:" {
 		return nil, errors.New("not the path of a file: give one, such as svc.db")
 	}
@@ -67,16 +80,15 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	if options.Fast {
 		synchronous = "synchronous(normal)"
 	}
+	writes := append([]string{"_txlock=immediate", pragma("foreign_keys(1)"),
+		pragma("journal_mode(wal)"), pragma(synchronous)}, more...)
+	reads := append([]string{pragma("query_only(1)")}, more...)
 	s := &Store{
-		write: pool(path, 1, "_txlock=immediate",
-			pragma("foreign_keys(1)"), pragma("journal_mode(wal)"), pragma(synchronous)),
-		read:   pool(path, max(2, runtime.NumCPU()), pragma("query_only(1)")),
-		looker: newLooker(path, pragma("query_only(1)")),
+		write:  pool(path, 1, writes...),
+		read:   pool(path, max(2, runtime.NumCPU()), reads...),
+		looker: newLooker(path, reads...),
 	}
 	s.Store = sqlstore.New(s.write, s.read, Dialect())
-	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
 	return s, nil
 }
 

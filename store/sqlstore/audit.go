@@ -66,12 +66,12 @@ func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 	return rows
 }
 
-// insertRecords inserts records with one statement. Without rows of access it leaves their columns
-// out: to bind two more values takes SQLite a fifth longer.
+// insertRecords inserts records with one statement. Without rows of access and a tenant it leaves
+// their columns out: to bind two more values takes SQLite a fifth longer.
 func (s session) insertRecords(ctx context.Context, records []auditRow) error {
 	columns, width := auditColumns, auditWidth
 	withRows := slices.ContainsFunc(records, func(r auditRow) bool {
-		return len(r.Was)+len(r.Is) > 0
+		return len(r.Was)+len(r.Is)+len(r.Tenant) > 0
 	})
 	if withRows {
 		columns, width = columns+rowColumns, width+rowWidth

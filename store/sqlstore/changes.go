@@ -101,6 +101,9 @@ func (s *Store) record(
 	if s.mutations.Add(1)%forgetEvery == 1 {
 		err = tx.forget(ctx)
 	}
+	if t := s.dialect.Tenant; t != nil && err == nil {
+		err = t.move(ctx, tx)
+	}
 	switch {
 	case err != nil || s.dialect.Notify == "":
 		return false, err
@@ -182,10 +185,21 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 	if changes, ok := s.heard.since(since); ok {
 		return changes, nil
 	}
+	var polled func()
+	if s.polled != nil {
+		s.polled.see(ctx)
+		if newer, _ := s.heard.look(since); !newer && s.polled.still() {
+			return svc.StoreChanges{Generation: since}, nil
+		}
+		polled = s.polled.asks()
+	}
 	answered := s.heard.asks()
 	changes, err := s.db.reading().changes(ctx, since)
 	if err == nil {
 		answered()
+		if polled != nil {
+			polled()
+		}
 	}
 	return changes, s.fault(ctx, "read changes", err)
 }
@@ -249,6 +263,9 @@ const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
 // processes through [Store.Hear] or [Store.Wake]. While the Store listens, it asks the database
 // only when no follower has asked it lately.
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
+	if s.polled != nil {
+		return s.awaitPoll(ctx, since)
+	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {

@@ -76,12 +76,12 @@ func (c *copying) transact(ctx context.Context) error {
 	switch {
 	case !ok || !both:
 		return errInTx
-	case source.write.db == target.write.db:
+	case source.write.db == target.write.db && source.write.schema == target.write.schema:
 		return errSame
 	}
 	var failed error
 	committed := false
-	read, write := newPool(source.read.db, nil), newPool(target.write.db, nil)
+	read, write := source.read.alone(), target.write.alone()
 	err := read.transact(ctx, oneState, func(ctx context.Context, in session) error {
 		err := write.transact(ctx, readCommitted, func(ctx context.Context, out session) error {
 			failed = c.copy(ctx, in, out)

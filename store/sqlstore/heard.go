@@ -61,7 +61,7 @@ func (p *pace) after(send func()) {
 func (s *Store) tell() error {
 	ctx, cancel := context.WithTimeout(context.Background(), commitGrace)
 	defer cancel()
-	_, err := session{pool: s.write, silence: s.write.silence}.exec(ctx, s.dialect.Notify, "[]")
+	_, err := s.write.reading().exec(ctx, s.dialect.Notify, "[]")
 	return err
 }
 

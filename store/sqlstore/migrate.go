@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -27,7 +29,7 @@ const versionTable = `CREATE TABLE IF NOT EXISTS ` +
 // call it at once. When a newer version of this package has upgraded the database, Migrate returns
 // an error.
 func (s *Store) Migrate(ctx context.Context) error {
-	patient := newPool(s.write.db, nil) // without a limit of time for a migration
+	patient := s.write.alone() // without a limit of time for a migration
 	for current := s.isCurrent(ctx); !current; {
 		err := patient.transact(ctx, readCommitted, func(
 			ctx context.Context, tx session,
@@ -48,7 +50,7 @@ const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
 // errors: Migrate meets them again.
 func (s *Store) isCurrent(ctx context.Context) bool {
 	var version int
-	err := s.write.db.QueryRowContext(ctx, selectVersion).Scan(&version)
+	err := s.write.db.QueryRowContext(ctx, s.dialect.schema().qualify(selectVersion)).Scan(&version)
 	return err == nil && version == len(s.dialect.migrations())
 }
 
@@ -60,11 +62,14 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 			return false, err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, versionTable); err != nil {
-		return false, err
+	in := d.schema()
+	for _, statement := range append(in.create(), versionTable) {
+		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
+			return false, err
+		}
 	}
 	var version int
-	if err := tx.QueryRowContext(ctx, selectVersion).Scan(&version); err != nil {
+	if err := tx.QueryRowContext(ctx, in.qualify(selectVersion)).Scan(&version); err != nil {
 		return false, err
 	}
 	migrations := d.migrations()
@@ -75,7 +80,7 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 		return true, errUnchanged
 	}
 	for _, statement := range migrations[version] {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
+		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
 			return false, fmt.Errorf("version %d: %w", version+1, err)
 		}
 	}
@@ -150,7 +155,7 @@ func SQL(dialect Dialect) string { return dialect.script(0) }
 // error.
 func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
 	s := New(db, db, dialect)
-	version, err := versionOf(ctx, db)
+	version, err := dialect.versionOf(ctx, db)
 	if err != nil {
 		return "", s.fault(ctx, "read the version of the database", err)
 	}
@@ -162,8 +167,9 @@ func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, e
 
 // versionOf returns the version of a database's tables, 0 when there are none. Databases have no
 // common query for that, so it makes the table of versions in a transaction and rolls it back.
-func versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
-	if err := db.QueryRowContext(ctx, selectVersion).Scan(&version); err == nil {
+func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
+	in := d.schema()
+	if err := db.QueryRowContext(ctx, in.qualify(selectVersion)).Scan(&version); err == nil {
 		return version, nil
 	}
 	tx, err := db.BeginTx(ctx, nil)
@@ -171,23 +177,55 @@ func versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
 		return 0, err
 	}
 	defer tx.Rollback() // its error would only hide the cause
-	if _, err := tx.ExecContext(ctx, versionTable); err != nil {
-		return 0, err
+	for _, statement := range append(in.create(), versionTable) {
+		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
+			return 0, err
+		}
 	}
-	err = tx.QueryRowContext(ctx, selectVersion).Scan(&version)
+	err = tx.QueryRowContext(ctx, in.qualify(selectVersion)).Scan(&version)
 	return version, err
 }
 
 // script returns the migrations after a version, "" when there are none.
 func (d Dialect) script(version int) string {
 	var b strings.Builder
+	in := d.schema()
+	list := slices.Concat(d.migrations()[version:]...)
 	if version == 0 {
-		b.WriteString(versionTable + ";\n")
-	}
-	for _, migration := range d.migrations()[version:] {
-		for _, statement := range migration {
-			b.WriteString("\n" + strings.TrimSpace(statement) + ";\n")
+		for _, statement := range append(in.create(), versionTable) {
+			b.WriteString(in.qualify(statement) + ";\n")
 		}
 	}
+	if version == 0 && d.Tenant != nil {
+		list = fold(list)
+	}
+	for _, statement := range list {
+		b.WriteString("\n" + in.qualify(strings.TrimSpace(statement)) + ";\n")
+	}
 	return b.String()
+}
+
+// tableEnd is where another column of CREATE TABLE belongs: in front of the first constraint, or at
+// the end.
+var tableEnd = regexp.MustCompile(`,\n  (PRIMARY|FOREIGN) KEY \(|\n\)$`)
+
+// fold returns the statements of migrations with each added column where its table is created.
+// PostgreSQL reads its whole list of indexes to add a column, so with many schemas that is slow.
+func fold(statements []string) (folded []string) {
+	created := map[string]int{} // the name of a table: the index in folded
+	for _, statement := range statements {
+		before, column, added := strings.Cut(statement, " ADD COLUMN ")
+		table, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(before), "ALTER TABLE "), " ")
+		if at, found := created[table]; added && found {
+			text := strings.TrimSpace(folded[at])
+			end := tableEnd.FindStringIndex(text)[0]
+			folded[at] = text[:end] + ",\n  " + column + text[end:]
+			continue
+		}
+		if words := strings.Fields(statement); words[0] == "CREATE" && words[1] == "TABLE" {
+			created[words[2]] = len(folded)
+		}
+		folded = append(folded, statement)
+	}
+	return folded
 }

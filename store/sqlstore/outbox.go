@@ -14,10 +14,14 @@ import (
 
 // AddEvents implements [svc.OutboxStore].
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
+	into := schema("")
+	if tenant := s.dialect.Tenant; tenant != nil {
+		into = quoted(tenant.Control) // one outbox for all
+	}
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
-			_, err := tx.exec(ctx, `INSERT INTO svc_outbox (`+eventColumns+rowColumns+`, claimed_until)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0)
+			_, err := tx.exec(ctx, `INSERT INTO `+string(into)+`svc_outbox (`+eventColumns+rowColumns+`, claimed_until)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0)
 				ON CONFLICT DO NOTHING`, slices.Concat(eventArgs(e), rowArgs(e))...)
 			if err != nil {
 				return err
@@ -74,10 +78,11 @@ func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 const eventColumns = `id, happened_at, actor_kind, actor_id, actor_key, action,
 	target_kind, target_id, target_scope, target_owner, target_holder_kind, target_holder_id`
 
-// rowColumns are the columns of the rows of access of an event; "" none.
+// rowColumns are the columns of an event that most events leave empty: its rows of access and its
+// tenant.
 const (
-	rowColumns = `, row_was, row_is`
-	rowWidth   = 2
+	rowColumns = `, row_was, row_is, tenant`
+	rowWidth   = 3
 )
 
 func eventArgs(e svc.Event) []any {
@@ -86,7 +91,7 @@ func eventArgs(e svc.Event) []any {
 		t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID}
 }
 
-func rowArgs(e svc.Event) []any { return []any{string(e.Was), string(e.Is)} }
+func rowArgs(e svc.Event) []any { return []any{string(e.Was), string(e.Is), e.Tenant} }
 
 func scanEvent(row scanner) (svc.Event, error) {
 	var e eventRow
@@ -109,7 +114,7 @@ func (r *eventRow) columns() []any {
 		&t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
 }
 
-func (r *eventRow) rows() []any { return []any{(*[]byte)(&r.Was), (*[]byte)(&r.Is)} }
+func (r *eventRow) rows() []any { return []any{(*[]byte)(&r.Was), (*[]byte)(&r.Is), &r.Tenant} }
 
 func (r *eventRow) event() (e svc.Event, err error) {
 	e = r.Event

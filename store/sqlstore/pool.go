@@ -14,11 +14,16 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// pool holds a database and its prepared statements, each once.
+// pool holds a database and its prepared statements, each once. With a schema it holds none: the
+// driver keeps some for each connection.
 type pool struct {
 	db      *sql.DB
-	silence *silence // limits the waits for the database; nil: no limit
-	turns   func() chan struct{}
+	silence *silence             // limits the waits for the database; nil: no limit
+	shares  func() *Round        // gives turns to the Stores that share db
+	turns   func() chan struct{} // nil: round gives the turns
+	round   func() *Round        // of the Stores that share something; nil: it shares nothing
+	who     string               // its name in the round
+	schema  schema
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt
@@ -30,20 +35,52 @@ func newPool(db *sql.DB, silence *silence) *pool {
 	p.turns = sync.OnceValue(func() chan struct{} {
 		return make(chan struct{}, cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16))
 	})
+	// One connection stays free for statements that take no turn.
+	p.shares = sync.OnceValue(func() *Round { return NewRound(cap(p.turns()) - 1) })
 	return p
+}
+
+// sharing returns a pool of the same connections for the tables of another schema.
+func (p *pool) sharing(dialect Dialect) *pool {
+	own := dialect.schema()
+	return &pool{db: p.db, silence: p.silence, round: p.shares, who: string(own), schema: own}
+}
+
+// alone returns a pool of the same connections without a limit of time, which gives no turns to
+// others: for a migration or a copy.
+func (p *pool) alone() *pool {
+	alone := newPool(p.db, nil)
+	alone.schema = p.schema
+	return alone
 }
 
 // queueUp waits until the pool has a connection for a transaction. Callers get their turn in the
 // order in which they came: database/sql gives a free connection to any of them. done lets the next
 // caller in.
 func (p *pool) queueUp(ctx context.Context) (done func(), err error) {
+	if p.turns == nil {
+		return p.takeTurn(ctx)
+	}
 	turns := p.turns()
 	select {
 	case turns <- struct{}{}:
-		return func() { <-turns }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	next, err := p.takeTurn(ctx)
+	if err != nil {
+		<-turns
+		return nil, err
+	}
+	return func() { next(); <-turns }, nil
+}
+
+// takeTurn waits for a turn in the round. done ends it.
+func (p *pool) takeTurn(ctx context.Context) (done func(), err error) {
+	if p.round == nil {
+		return func() {}, nil
+	}
+	return p.round().enter(ctx, p.who)
 }
 
 // statement returns a prepared query, or nil when it is not prepared yet.
@@ -159,7 +196,7 @@ var (
 	oneState      = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 )
 
-func (p *pools) reading() session { return session{pool: p.read, silence: p.read.silence} }
+func (p *pools) reading() session { return p.read.reading() }
 
 func (p *pools) snapshot(ctx context.Context, fn work) error {
 	return p.read.transact(ctx, oneState, fn)

@@ -22,12 +22,42 @@ type session struct {
 
 	hearing *hearing // limits the waits of all statements of tx; nil: each has its own limit
 	silence *silence // limits the wait of each statement; nil: no limit
+	schema  schema
 }
 
 // within returns a session in a transaction of the pool; h limits the waits of its statements. One
 // goroutine at a time may use the session.
 func (p *pool) within(tx *sql.Tx, h *hearing) session {
-	return session{pool: p, tx: tx, own: map[string]*sql.Stmt{}, hearing: h}
+	return session{
+		pool: p, tx: tx, own: map[string]*sql.Stmt{}, hearing: h, schema: p.schema,
+	}
+}
+
+// reading returns a session whose statements are transactions of their own.
+func (p *pool) reading() session {
+	return session{pool: p, silence: p.silence, schema: p.schema}
+}
+
+// texts runs statements that are not prepared.
+type texts interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func (s session) texts() texts {
+	if s.tx != nil {
+		return s.tx
+	}
+	return s.pool.db
+}
+
+// turn waits for a connection for one statement, where several Stores share them. done lets the next
+// one in.
+func (s session) turn(ctx context.Context) (done func(), err error) {
+	if s.pool == nil || s.tx != nil {
+		return func() {}, nil
+	}
+	return s.pool.takeTurn(ctx)
 }
 
 // await runs a statement with a context that ends when the database stays silent for too long.
@@ -49,14 +79,20 @@ type work func(ctx context.Context, tx session) error
 
 // run runs a statement and returns how many rows it wrote.
 func (s session) run(ctx context.Context, query string, args []any) (n int64, err error) {
+	query = s.schema.qualify(query)
 	if s.host != nil {
 		return s.host.Exec(ctx, query, args...)
 	}
-	stmt, err := s.statement(ctx, query)
-	if err != nil {
-		return 0, err
+	var result sql.Result
+	if s.schema != "" {
+		result, err = s.texts().ExecContext(ctx, query, args...)
+	} else {
+		var stmt *sql.Stmt
+		if stmt, err = s.statement(ctx, query); err != nil {
+			return 0, err
+		}
+		result, err = stmt.ExecContext(ctx, args...)
 	}
-	result, err := stmt.ExecContext(ctx, args...)
 	if later := LaterOf(ctx); err == nil && later != nil && later.Taken {
 		return 0, errTaken // the database has answered nothing yet
 	}
@@ -72,8 +108,12 @@ func written(result sql.Result, err error) (rows int64, _ error) {
 
 // query runs a query.
 func (s session) query(ctx context.Context, query string, args []any) (Rows, error) {
-	if s.host != nil {
+	query = s.schema.qualify(query)
+	switch {
+	case s.host != nil:
 		return s.host.Query(ctx, query, args...)
+	case s.schema != "":
+		return s.texts().QueryContext(ctx, query, args...)
 	}
 	stmt, err := s.statement(ctx, query)
 	if err != nil {
@@ -110,6 +150,11 @@ func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 // exec runs a statement and returns how many rows it wrote.
 func (s session) exec(ctx context.Context, query string, args ...any) (n int64, err error) {
 	err = s.await(ctx, func(ctx context.Context, _ *hearing) error {
+		done, err := s.turn(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
 		n, err = s.run(ctx, query, args)
 		return err
 	})
@@ -236,6 +281,11 @@ func each(
 	scan func(scanner) (enough bool, err error), query string, args ...any,
 ) error {
 	return s.await(ctx, func(ctx context.Context, h *hearing) error {
+		done, err := s.turn(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
 		rows, err := s.query(ctx, query, args)
 		if err != nil {
 			return err

@@ -29,6 +29,12 @@ type Dialect struct {
 	// value: json_array_elements in PostgreSQL. The function with "_text" behind its name returns
 	// them as texts. Empty means json_each, as in SQLite, for both.
 	Elements string
+	// Schema is the schema of the tables. Each statement names it, so the state of a connection does
+	// not matter. Statements are then not prepared through database/sql, which would keep those of
+	// each schema. Empty: the tables are where the database looks for them.
+	Schema string
+	// Tenant says that Schema belongs to a tenant. Nil: it does not.
+	Tenant *TenantDialect
 	// Lock is a statement that makes a migration wait for the migrations of other processes. The
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
 	// the pool that write wait for each other.
@@ -74,6 +80,12 @@ type Dialect struct {
 	Classify func(err error) error
 }
 
+// TenantDialect describes how the schema of a tenant belongs to those of a registry.
+type TenantDialect struct {
+	Number  int64  // of the tenant
+	Control string // the schema of the registry, and of the outbox that all tenants share
+}
+
 // Store is a [svc.FullStore] in a SQL database. Use [New]. All methods are safe for concurrent use.
 type Store struct {
 	db      database
@@ -82,6 +94,7 @@ type Store struct {
 	news    broadcast
 	heard   heard
 	pace    pace
+	polled  *polled // nil: the Store asks the database itself
 
 	mutations atomic.Uint32 // the number of mutations tried
 }
@@ -102,6 +115,26 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 	}
 	if dialect.OneWriter {
 		p.queue = &queue{pool: p.write}
+	}
+	return &Store{db: p, write: p.write, dialect: dialect}
+}
+
+// TakeTurns makes all statements of s wait for turns, as those of other Stores do. name names s in the
+// round. Call it before s is used.
+func (s *Store) TakeTurns(in *Round, name string) {
+	own := s.db.(*pools)
+	for _, p := range []*pool{own.write, own.read} {
+		p.round, p.who = func() *Round { return in }, name
+	}
+}
+
+// Sharing returns a Store for other tables of the same database, of which dialect has the Schema. It
+// shares the connections of s, which go round among the Stores that wait for one.
+func (s *Store) Sharing(dialect Dialect) *Store {
+	own := s.db.(*pools)
+	p := &pools{write: own.write.sharing(dialect), dialect: dialect}
+	if p.read = p.write; own.read != own.write {
+		p.read = own.read.sharing(dialect)
 	}
 	return &Store{db: p, write: p.write, dialect: dialect}
 }

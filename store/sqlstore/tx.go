@@ -32,7 +32,10 @@ func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dial
 // TxOf is [Tx] for a transaction of a driver that the host uses without database/sql. For pgx,
 // store/postgres has it ready as postgres.Tx.
 func TxOf(tx Transaction, dialect Dialect) svc.FullStore {
-	host := hostTx{tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil)}
+	host := hostTx{
+		tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil),
+		schema: dialect.schema(),
+	}
 	return within(host, dialect)
 }
 
@@ -122,9 +125,12 @@ type hostTx struct {
 	tx            Transaction
 	uninterrupted bool // see Dialect.OneWriter
 	silence       *silence
+	schema        schema
 }
 
-func (h hostTx) reading() session { return session{host: h.tx, silence: h.silence} }
+func (h hostTx) reading() session {
+	return session{host: h.tx, silence: h.silence, schema: h.schema}
+}
 
 func (h hostTx) snapshot(ctx context.Context, fn work) error { return fn(ctx, h.reading()) }
 

@@ -35,6 +35,7 @@ func eventFaults(what string, of func(func(*svc.Event)) func(*store)) map[string
 	faults := map[string]func(*store){}
 	for name, fault := range map[string]func(*svc.Event){
 		"target loses its owner":       func(e *svc.Event) { e.Target.Owner = "" },
+		"tenant is lost":               func(e *svc.Event) { e.Tenant = "" },
 		"actor loses its key":          func(e *svc.Event) { e.ActorKey = "" },
 		"row before is lost":           func(e *svc.Event) { e.Was = nil },
 		"row after is lost":            func(e *svc.Event) { e.Is = nil },

@@ -165,8 +165,12 @@ func newEvent(n uint32) svc.Event {
 	id := uuid.UUID{0x01, 0x95, 0xff, 0x80, 0, 0, 0x70, 0, 0x80}
 	binary.BigEndian.PutUint32(id[12:], n)
 	holder := asAccount("holder of " + odd[int(n)%len(odd)])
+	tenant := ""
+	if n%2 == 1 {
+		tenant = odd[int(n+2)%len(odd)]
+	}
 	return svc.Event{
-		ID: id, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)],
+		ID: id, Tenant: tenant, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)],
 		Action: svc.EventAPIKeyIssued,
 		Target: svc.Target{
 			Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal,

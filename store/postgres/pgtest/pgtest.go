@@ -75,6 +75,36 @@ func Schema(t testing.TB) string {
 	return With(t, server, "search_path", name)
 }
 
+// Database returns the URL of a new, empty database on the shared server, and of a role that owns it
+// and is no superuser. The end of the test drops both.
+func Database(t testing.TB) string {
+	t.Helper()
+	server := Server(t)
+	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
+	for _, statement := range []string{
+		"CREATE ROLE " + name + " LOGIN", "CREATE DATABASE " + name + " OWNER " + name,
+	} {
+		if err := execute(server, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, statement := range []string{
+			"DROP DATABASE " + name + " WITH (FORCE)", "DROP ROLE " + name,
+		} {
+			if err := execute(server, statement); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	own, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.User, own.Path = url.User(name), "/"+name
+	return own.String()
+}
+
 // Open opens a database with plain database/sql, until the test ends.
 func Open(t testing.TB, address string) *sql.DB {
 	t.Helper()

@@ -1,0 +1,280 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// Tenants is a [svc.TenantStore] in one database: each tenant has a schema of its own. Use
+// [OpenTenants] or [NewTenants].
+//
+// All tenants share the connections, which go round among those that wait for one, one connection
+// that listens, and one poll. The first schema of the search path has the list of tenants and the
+// outbox of all, besides the tables of a Store.
+type Tenants struct {
+	control  *Store
+	registry *sqlstore.Registry
+	poll     *sqlstore.Poll
+	schema   string // of control
+	notify   string // the channel, as a literal; "": tenants do not notify
+}
+
+var _ svc.TenantStore = (*Tenants)(nil)
+
+// tenantsMaxOpen is the default of Options.MaxOpen for tenants: with the one that listens, 10.
+const tenantsMaxOpen = 9
+
+// OpenTenants connects to the database at url, as [Open] does, and creates or upgrades the tables of
+// the list of tenants. The tables of a tenant are upgraded when it is opened.
+//
+// The role needs the right CREATE on the database. Of the options, MaxOpen 0 means 9: with the
+// connection that listens, all tenants together use 10.
+func OpenTenants(ctx context.Context, url string, options Options) (*Tenants, error) {
+	config, err := parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("open PostgreSQL database: %w", err)
+	}
+	options.MaxOpen = cmp.Or(options.MaxOpen, tenantsMaxOpen)
+	t, err := openTenants(ctx, config, options)
+	if err != nil {
+		return nil, fmt.Errorf("open PostgreSQL database %q on %s: %w",
+			config.Database, server(config), err)
+	}
+	return t, nil
+}
+
+func openTenants(
+	ctx context.Context, config *pgx.ConnConfig, options Options,
+) (*Tenants, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	patient := options
+	patient.Timeout, patient.MaxOpen = -1, 1
+	if err := patient.migrate(ctx, patient.pool(config)); err != nil {
+		return nil, err
+	}
+	return options.tenants(ctx, options.pool(config), connectTo(config))
+}
+
+// NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open].
+func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tenants, error) {
+	if pool == nil {
+		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")
+	}
+	config := pool.Config()
+	db, err := options.prepare(ctx, pool, config)
+	if err != nil {
+		return nil, fmt.Errorf("use a pool of PostgreSQL database %q on %s: %w",
+			config.ConnConfig.Database, server(config.ConnConfig), err)
+	}
+	return options.tenants(ctx, db, listenAs(config))
+}
+
+// tenants returns Tenants that use db, or closes db.
+func (o Options) tenants(ctx context.Context, db *sql.DB, dial connect) (*Tenants, error) {
+	control, err := o.deaf(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tenants{control: control}
+	if t.registry, err = sqlstore.NewRegistry(ctx, control.Store); err == nil {
+		var channel string
+		err = db.QueryRowContext(ctx, selectControl).Scan(&t.schema, &channel)
+		if !o.NoNotify {
+			t.notify = channel
+		}
+	}
+	if err == nil {
+		err = t.checkSchema()
+	}
+	if err != nil {
+		return nil, errors.Join(reason(err), db.Close())
+	}
+	t.poll = sqlstore.NewPoll(t.registry)
+	if o.listens() {
+		control.listener = newListener(dial, db, t)
+		control.listener.others = t.hearTenant
+		control.listener.start()
+	}
+	return t, nil
+}
+
+// selectControl returns the schema of the tables and the name of their channel.
+const selectControl = `SELECT (SELECT nspname FROM pg_class c JOIN pg_namespace n
+	ON n.oid = relnamespace WHERE c.oid = 'svc_generation'::regclass),
+	COALESCE((` + selectChannel + `), '')`
+
+// Listening passes on that notifications arrive, or no longer do.
+func (t *Tenants) Listening(on bool) {
+	t.poll.Each(func(int64) bool { return true }, func(s *sqlstore.Store) { s.Listening(on) })
+}
+
+// Hear passes on a notification about the list of tenants.
+func (t *Tenants) Hear(told string) error { return t.control.Hear(told) }
+
+// hearTenant passes on a notification about a tenant.
+func (t *Tenants) hearTenant(told string) error {
+	name, told, _ := strings.Cut(told, " ")
+	digits, ours := strings.CutPrefix(name, "t")
+	number, err := strconv.ParseInt(digits, 10, 64)
+	if !ours || err != nil {
+		return nil // of another copy of the list
+	}
+	t.poll.Each(func(n int64) bool { return n == number }, func(s *sqlstore.Store) {
+		err = cmp.Or(err, s.Hear(told))
+	})
+	return err
+}
+
+// Schema returns the name of the schema with the tables of a tenant: svc_t17, when the list of
+// tenants is in the schema public, and otherwise the schema of the list with _t17 behind it.
+func (t *Tenants) Schema(tenant svc.Tenant) string {
+	before := t.schema
+	if before == "public" {
+		before = "svc"
+	}
+	return before + "_t" + strconv.FormatInt(tenant.Number, 10)
+}
+
+// checkSchema refuses a schema whose tenants would have names that PostgreSQL cuts off.
+func (t *Tenants) checkSchema() error {
+	const most = 63 - len("_t9223372036854775807")
+	if len(t.schema) > most {
+		return fmt.Errorf("the schema %q, which is the first of the search path, has a longer name "+
+			"than %d bytes: use another one", t.schema, most)
+	}
+	return nil
+}
+
+// Dialect returns the dialect for the tables of a tenant: for [sqlstore.Tx] in a transaction of the
+// host, with svc.Service.WithStore.
+func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
+	d := Dialect()
+	d.Schema = t.Schema(tenant)
+	d.Tenant = &sqlstore.TenantDialect{Number: tenant.Number, Control: t.schema}
+	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
+	d.Identity = strings.Replace(identity, "'svc_", "'"+literal(d.Schema)+".svc_", 1)
+	if d.Notify = ""; t.notify != "" {
+		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', 't%d ' || value || ' ' || $1::TEXT)
+			FROM svc_generation WHERE id = 1`, t.notify, tenant.Number)
+	}
+	d.Classify = classifyTenant
+	return d
+}
+
+// literal quotes a schema for a name in a literal.
+func literal(schema string) string {
+	return strings.ReplaceAll(pgx.Identifier{schema}.Sanitize(), "'", "''")
+}
+
+// classifyTenant adds that the schema of a tenant may be gone: another process has dropped it.
+func classifyTenant(err error) error {
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if fault.Code == undefinedTable || fault.Code == undefinedSchema {
+			return svc.ErrUnavailable
+		}
+	}
+	return classify(err)
+}
+
+const undefinedTable, undefinedSchema = "42P01", "3F000"
+
+// Tx returns a Store that works inside tx, a transaction of the host, on the tables of a tenant. It
+// is [Tx] for one tenant.
+func (t *Tenants) Tx(tx PgxTx, tenant svc.Tenant) svc.FullStore {
+	return sqlstore.TxOf(transactionOf{tx}, t.Dialect(tenant))
+}
+
+// DB returns the pool, as [Store.DB] does.
+func (t *Tenants) DB() *sql.DB { return t.control.db }
+
+// CreateTenant implements [svc.TenantStore], in one transaction.
+func (t *Tenants) CreateTenant(
+	ctx context.Context, name string, at time.Time,
+) (svc.Tenant, error) {
+	return t.registry.Create(ctx, name, at, func(
+		ctx context.Context, tx *sql.Tx, number int64,
+	) error {
+		script := sqlstore.SQL(t.Dialect(svc.Tenant{Number: number}))
+		_, err := tx.ExecContext(ctx, script, pgx.QueryExecModeSimpleProtocol) // in one trip
+		return err
+	})
+}
+
+// Tenant implements [svc.TenantStore].
+func (t *Tenants) Tenant(ctx context.Context, name string) (svc.Tenant, error) {
+	return t.registry.Tenant(ctx, name)
+}
+
+// Tenants implements [svc.TenantStore].
+func (t *Tenants) Tenants(ctx context.Context, after string, limit int) ([]svc.Tenant, error) {
+	return t.registry.Tenants(ctx, after, limit)
+}
+
+// ChangeTenant implements [svc.TenantStore].
+func (t *Tenants) ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error {
+	return t.registry.Change(ctx, number, state)
+}
+
+// DropTenant implements [svc.TenantStore], in one transaction.
+func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
+	return t.registry.Delete(ctx, number, func(ctx context.Context, tx *sql.Tx) error {
+		schema := t.Schema(svc.Tenant{Number: number})
+		quoted := pgx.Identifier{schema}.Sanitize()
+		_, err := tx.ExecContext(ctx, `DROP SCHEMA IF EXISTS `+quoted+` CASCADE`)
+		return err
+	})
+}
+
+// OpenTenant implements [svc.TenantStore]. The store is a *[Store]. An up-to-date one costs one
+// query.
+func (t *Tenants) OpenTenant(
+	ctx context.Context, tenant svc.Tenant,
+) (svc.Store, func() error, error) {
+	store := t.control.Sharing(t.Dialect(tenant))
+	if err := store.Migrate(ctx); err != nil {
+		return nil, nil, err
+	}
+	t.poll.Add(tenant.Number, store)
+	end := func() error {
+		t.poll.Remove(tenant.Number, store)
+		return nil
+	}
+	return &Store{Store: store, db: t.control.db, shared: true, exact: t.control.exact}, end, nil
+}
+
+// Outbox implements [svc.TenantStore]: all tenants share that of the list.
+func (t *Tenants) Outbox() svc.OutboxStore { return t.control }
+
+// Unsettled implements [svc.TenantStore].
+func (t *Tenants) Unsettled(context.Context) ([]string, error) { return nil, nil }
+
+// Changes implements [svc.ChangeStore].
+func (t *Tenants) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	return t.registry.Changes(ctx, since)
+}
+
+// AwaitChange implements [svc.ChangeStore].
+func (t *Tenants) AwaitChange(ctx context.Context, since int64) error {
+	return t.registry.AwaitChange(ctx, since)
+}
+
+// Close ends the poll and the listener and closes the connections. Close the svc.Tenants before.
+func (t *Tenants) Close() error {
+	t.poll.Close()
+	return t.control.Close()
+}

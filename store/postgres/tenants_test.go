@@ -1,0 +1,380 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+	"github.com/extsvc/svc/store/storetest"
+)
+
+// openTenants opens tenants until the test ends.
+func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
+	t.Helper()
+	tenants, err := postgres.OpenTenants(t.Context(), url, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tenants.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tenants
+}
+
+// tenantStore opens the Store of a tenant until the test ends.
+func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgres.Store {
+	t.Helper()
+	store, end, err := in.OpenTenant(t.Context(), tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = end() })
+	return store.(*postgres.Store)
+}
+
+func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
+	t.Helper()
+	tenant, err := in.CreateTenant(t.Context(), name, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tenant
+}
+
+// The Store of a tenant keeps every promise of a Store. The role is no superuser.
+func TestStoreOfTenant(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})
+	tenant := made(t, in, "a")
+	db, own := pgtest.Open(t, url), pgtest.Open(t, pgtest.With(t, url, "search_path", in.Schema(tenant)))
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		empty(t, own)
+		_, err := db.Exec("DELETE FROM svc_outbox")
+		is.New(t).NoErr(err)
+		return both{tenantStore(t, in, tenant), in.Outbox()}
+	})
+}
+
+// both is the Store of a tenant, with the deliveries of the outbox that it shares.
+type both struct {
+	*postgres.Store
+	outbox svc.OutboxStore
+}
+
+func (b both) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
+	return b.outbox.DeleteEvents(ctx, ids)
+}
+
+func (b both) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	return b.outbox.ClaimEvents(ctx, now, until, limit)
+}
+
+// It keeps them in a transaction of the host, too, in either kind.
+func TestTenantInTransaction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	in := openTenants(t, url, postgres.Options{})
+	a, b := made(t, in, "a"), made(t, in, "b")
+	storeA, storeB := tenantStore(t, in, a), tenantStore(t, in, b)
+	for i, commit := range []bool{false, true} {
+		id := fmt.Sprint("u", i)
+		tx, err := in.DB().BeginTx(t.Context(), nil)
+		is.NoErr(err)
+		inside := sqlstore.Tx(tx, in.Dialect(a))
+		is.NoErr(addUsers(t.Context(), inside, id))
+		_, err = tx.Exec("SELECT 1")
+		is.NoErr(err)
+		if commit {
+			is.NoErr(tx.Commit())
+		} else {
+			is.NoErr(tx.Rollback())
+		}
+		is.Equal(hasUser(t, storeA, id), commit)
+		is.True(!hasUser(t, storeB, id))
+	}
+	pool, err := pgxpool.New(t.Context(), url)
+	is.NoErr(err)
+	defer pool.Close()
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	is.NoErr(addUsers(t.Context(), in.Tx(tx, b), "pgx"))
+	is.NoErr(tx.Commit(t.Context()))
+	is.True(hasUser(t, storeB, "pgx"))
+	is.True(!hasUser(t, storeA, "pgx"))
+}
+
+func hasUser(t *testing.T, store svc.Store, id string) bool {
+	t.Helper()
+	found, err := store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.User != nil
+}
+
+// Names are data. A name made anew has a schema of its own.
+func TestNamesOfTenantsAreData(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	in := openTenants(t, url, postgres.Options{})
+	names := []string{`"; DROP SCHEMA public CASCADE; --`, "'", "pg_catalog", "public", "svc_t1", "T", "t", strings.Repeat("x", 64)}
+	for _, name := range names {
+		tenant := made(t, in, name)
+		is.NoErr(addUsers(t.Context(), tenantStore(t, in, tenant), "of "+name))
+		_, err := in.CreateTenant(t.Context(), name, time.Now())
+		is.True(errors.Is(err, svc.ErrExists))
+	}
+	db := pgtest.Open(t, url)
+	var schemas string
+	is.NoErr(db.QueryRow(`SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`).Scan(&schemas))
+	want := []string{"information_schema", "public"}
+	for i := range names {
+		want = append(want, fmt.Sprint("svc_t", 2*i+1)) // the second attempt has used up a number
+	}
+	is.Equal(strings.Join(sortedTexts(want), " "), schemas)
+	old, err := in.Tenant(t.Context(), "T")
+	is.NoErr(err)
+	is.NoErr(in.DropTenant(t.Context(), old.Number))
+	_, err = in.Tenant(t.Context(), "T")
+	is.True(errors.Is(err, svc.ErrNotFound))
+	again := made(t, in, "T")
+	is.True(again.Number != old.Number)
+	is.True(!hasUser(t, tenantStore(t, in, again), "of T"))
+	list, err := in.Tenants(t.Context(), "", 100)
+	is.NoErr(err)
+	is.Equal(len(list), len(names))
+	is.True(!strings.Contains(fmt.Sprint(in.DropTenant(t.Context(), 12345)), "<nil>"))
+}
+
+func sortedTexts(list []string) []string {
+	db := map[string]bool{}
+	for _, s := range list {
+		db[s] = true
+	}
+	sorted := make([]string, 0, len(db))
+	for s := range db {
+		i := 0
+		for i < len(sorted) && sorted[i] < s {
+			i++
+		}
+		sorted = append(sorted[:i], append([]string{s}, sorted[i:]...)...)
+	}
+	return sorted
+}
+
+// Services of two processes hear of each other's changes, by a notification or by the poll.
+func TestTenantsHearEachOther(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]postgres.Options{"notified": {}, "polled": {NoNotify: true}} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			url := pgtest.Database(t)
+			here, there := serviceTenants(t, url, options), serviceTenants(t, url, options)
+			_, err := here.Create(t.Context(), "a")
+			is.NoErr(err)
+			alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
+			for range 3 {
+				var issued svc.IssuedKey
+				is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) (err error) {
+					issued, err = s.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{})
+					return err
+				}))
+				is.NoErr(accepts(t, there, "a", string(issued.Key)))
+				time.Sleep(50 * time.Millisecond)
+				is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) error {
+					return s.Keys.Revoke(t.Context(), svc.Host, alice, issued.ID)
+				}))
+				began := time.Now()
+				for accepts(t, there, "a", string(issued.Key)) == nil {
+					if time.Since(began) > 5*time.Second {
+						t.Fatal("a revoked key is accepted for too long")
+					}
+					time.Sleep(time.Millisecond)
+				}
+				t.Logf("%s: after %s", name, time.Since(began).Round(time.Millisecond))
+				if name == "notified" && time.Since(began) > 350*time.Millisecond {
+					t.Error("no notification has come")
+				}
+			}
+			is.NoErr(here.Drop(t.Context(), "a"))
+			is.Equal(svc.ErrorCode(accepts(t, there, "a", "x")), svc.CodeNotFound)
+		})
+	}
+}
+
+// A notification that the follower cannot use, as it comes late, does not keep it busy.
+func TestFollowerOfTenantsRests(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	asked := &counting{TenantStore: openTenants(t, url, postgres.Options{})}
+	tenantsOver(t, asked, svc.Config{})
+	there := serviceTenants(t, url, postgres.Options{})
+	for i := range 3 {
+		time.Sleep(700 * time.Millisecond)
+		_, err := there.Create(t.Context(), fmt.Sprint("t", i))
+		is.NoErr(err)
+	}
+	time.Sleep(time.Second)
+	if changes := asked.changes.Load(); changes > 50 {
+		t.Errorf("it has asked %d times in three seconds", changes)
+	}
+}
+
+// counting counts the questions of the follower.
+type counting struct {
+	svc.TenantStore
+	changes atomic.Int64
+}
+
+func (c *counting) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	c.changes.Add(1)
+	return c.TenantStore.Changes(ctx, since)
+}
+
+func serviceTenants(t *testing.T, url string, options postgres.Options) *svc.Tenants {
+	t.Helper()
+	return tenantsOver(t, openTenants(t, url, options), svc.Config{})
+}
+
+func tenantsOver(t *testing.T, store svc.TenantStore, config svc.Config) *svc.Tenants {
+	t.Helper()
+	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store, Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tenants.Close() })
+	return tenants
+}
+
+func accepts(t *testing.T, in *svc.Tenants, tenant, bearer string) error {
+	return in.Use(t.Context(), tenant, func(s *svc.Service) error {
+		_, err := s.Authenticate(t.Context(), bearer)
+		return err
+	})
+}
+
+// The events of a host's transaction are delivered, with the name of the tenant, whether or not the
+// tenant is open.
+func TestOutboxOfTenants(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	events := make(chan svc.Event, 10)
+	tenants := tenantsOver(t, in, svc.Config{OnEvent: func(_ context.Context, e svc.Event) { events <- e }})
+	tenant, err := tenants.Create(t.Context(), "a")
+	is.NoErr(err)
+	var tx *sql.Tx
+	is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) (err error) {
+		if tx, err = in.DB().BeginTx(t.Context(), nil); err != nil {
+			return err
+		}
+		inside := s.WithStore(sqlstore.Tx(tx, in.Dialect(tenant)))
+		return inside.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "u"}}})
+	}))
+	is.NoErr(tenants.Suspend(t.Context(), "a"))
+	is.Equal(len(events), 0)
+	is.NoErr(tx.Commit())
+	select {
+	case e := <-events:
+		is.Equal(e.Tenant, "a")
+		is.Equal(e.Target.ID, "u")
+	case <-time.After(10 * time.Second):
+		t.Fatal("the event is not delivered")
+	}
+}
+
+// A tenant moves to a database of its own and back, under another name.
+func TestTenantMoves(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	a, b := made(t, in, "a"), made(t, in, "b")
+	is.NoErr(addUsers(t.Context(), tenantStore(t, in, a), "u", "v"))
+	alone, err := postgres.Open(t.Context(), pgtest.Database(t), postgres.Options{})
+	is.NoErr(err)
+	defer alone.Close()
+	is.True(sqlstore.Copy(t.Context(), tenantStore(t, in, a), tenantStore(t, in, a)) != nil) // itself
+	is.NoErr(sqlstore.Copy(t.Context(), tenantStore(t, in, a), alone))
+	is.NoErr(sqlstore.Copy(t.Context(), alone, tenantStore(t, in, b)))
+	is.True(hasUser(t, tenantStore(t, in, b), "v"))
+	third := made(t, in, "c")
+	is.NoErr(sqlstore.Copy(t.Context(), tenantStore(t, in, a), tenantStore(t, in, third)))
+	is.True(hasUser(t, tenantStore(t, in, third), "u"))
+}
+
+// All tenants together have the connections of the options and one that listens.
+func TestConnectionsOfTenants(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	tenants := serviceTenants(t, url, postgres.Options{})
+	var all sync.WaitGroup
+	for i := range 30 {
+		name := fmt.Sprint("t", i)
+		_, err := tenants.Create(t.Context(), name)
+		is.NoErr(err)
+		for range 4 {
+			all.Go(func() {
+				for range 5 {
+					if err := accepts(t, tenants, name, "svcu_x"); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	var connections int
+	is.NoErr(pgtest.Open(t, url).QueryRow(`SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&connections))
+	is.True(connections <= 10)
+}
+
+// A tenant whose tables are newer than the program, or broken, stops no other.
+func TestBrokenTenant(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	in := openTenants(t, url, postgres.Options{})
+	tenants := tenantsOver(t, in, svc.Config{})
+	db := pgtest.Open(t, url)
+	for i, breaks := range []string{
+		"INSERT INTO svc_t1.svc_migrations VALUES (99)",
+		"DROP TABLE svc_t2.svc_generation CASCADE",
+		"DROP SCHEMA svc_t3 CASCADE", // it is made anew, empty
+	} {
+		name := fmt.Sprint("t", i+1)
+		_, err := tenants.Create(t.Context(), name)
+		is.NoErr(err)
+		_, err = db.Exec(breaks)
+		is.NoErr(err)
+	}
+	_, err := tenants.Create(t.Context(), "good")
+	is.NoErr(err)
+	is.Equal(svc.ErrorCode(accepts(t, tenants, "t1", "svcu_x")), svc.CodeUnavailable)
+	is.Equal(svc.ErrorCode(accepts(t, tenants, "t3", "svcu_x")), svc.CodeUnauthenticated)
+	is.Equal(svc.ErrorCode(accepts(t, tenants, "good", "svcu_x")), svc.CodeUnauthenticated)
+	err = tenants.Migrate(t.Context(), nil)
+	is.True(strings.Contains(err.Error(), `tenant "t1": `))
+	is.True(strings.Contains(err.Error(), "version 99"))
+}

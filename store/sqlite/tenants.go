@@ -1,0 +1,254 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// Tenants is a [svc.TenantStore] in a folder: tenants.db has the list of tenants, and 17.db all of
+// the tenant with that number. Use [OpenTenants].
+//
+// A backup of one file is one of one tenant. No tenant waits for the writers of another.
+type Tenants struct {
+	folder   string
+	options  Options
+	control  *Store
+	registry *sqlstore.Registry
+	round    *sqlstore.Round
+
+	mu   sync.Mutex
+	open map[int64][]*Store // by number
+}
+
+var _ svc.TenantStore = (*Tenants)(nil)
+
+// OpenTenants opens or creates the tenants in a folder. A new folder has mode 0700. The rules for
+// processes and files are those of [Open]. An open tenant takes three file descriptors, and up to
+// ten while it is in use.
+func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	control, err := Open(ctx, filepath.Join(folder, "tenants.db"), options)
+	if err != nil {
+		return nil, err
+	}
+	control.FollowLooks(control.Look)
+	registry, err := sqlstore.NewRegistry(ctx, control.Store)
+	if err != nil {
+		return nil, errors.Join(err, control.Close())
+	}
+	return &Tenants{
+		folder: folder, options: options, control: control, registry: registry,
+		round: sqlstore.NewRound(tenantTurns * runtime.NumCPU()), open: map[int64][]*Store{},
+	}, nil
+}
+
+// Path returns the path of a tenant's file, for backups of one tenant. Inside the process nothing
+// else may open it.
+func (t *Tenants) Path(tenant svc.Tenant) string {
+	return filepath.Join(t.folder, strconv.FormatInt(tenant.Number, 10)+".db")
+}
+
+// Opened returns the Store of a tenant that is open in this process, as during svc.Tenants.Use: its
+// DB is for transactions of the host, with [sqlstore.Tx] and svc.Service.WithStore. Nil: the tenant
+// is not open.
+func (t *Tenants) Opened(tenant svc.Tenant) *Store {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if stores := t.open[tenant.Number]; len(stores) > 0 {
+		return stores[0]
+	}
+	return nil
+}
+
+// CreateTenant implements [svc.TenantStore]. When the file cannot be made, there is no tenant.
+func (t *Tenants) CreateTenant(
+	ctx context.Context, name string, at time.Time,
+) (svc.Tenant, error) {
+	tenant, err := t.registry.Create(ctx, name, at, nil)
+	if err != nil {
+		return svc.Tenant{}, err
+	}
+	_, end, err := t.OpenTenant(ctx, tenant)
+	if err == nil {
+		err = end()
+	}
+	if err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), busyTimeout)
+		defer cancel()
+		return svc.Tenant{}, errors.Join(err, t.DropTenant(undo, tenant.Number))
+	}
+	return tenant, nil
+}
+
+// Tenant implements [svc.TenantStore].
+func (t *Tenants) Tenant(ctx context.Context, name string) (svc.Tenant, error) {
+	return t.registry.Tenant(ctx, name)
+}
+
+// Tenants implements [svc.TenantStore].
+func (t *Tenants) Tenants(ctx context.Context, after string, limit int) ([]svc.Tenant, error) {
+	return t.registry.Tenants(ctx, after, limit)
+}
+
+// ChangeTenant implements [svc.TenantStore].
+func (t *Tenants) ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error {
+	return t.registry.Change(ctx, number, state)
+}
+
+// DropTenant implements [svc.TenantStore]. It removes the files, and then the name. A process that
+// has them open writes to files without a name, which end with it.
+func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
+	path := t.Path(svc.Tenant{Number: number})
+	for _, file := range []string{path, path + "-wal", path + "-shm"} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("drop a tenant: %w", err)
+		}
+	}
+	return t.registry.Delete(ctx, number, nil)
+}
+
+// The connections of a tenant, which may be one of thousands.
+const (
+	tenantIdle  = 5 * time.Second    // before an unused connection is closed
+	tenantCache = "cache_size(-512)" // KiB of pages for each
+	tenantTurns = 4                  // statements of all tenants at once, for each processor
+)
+
+// OpenTenant implements [svc.TenantStore]. The store is a *[Store].
+func (t *Tenants) OpenTenant(
+	ctx context.Context, tenant svc.Tenant,
+) (svc.Store, func() error, error) {
+	store, err := prepare(t.Path(tenant), t.options, pragma(tenantCache))
+	if err != nil {
+		return nil, nil, err
+	}
+	store.write.SetConnMaxIdleTime(tenantIdle)
+	store.read.SetConnMaxIdleTime(tenantIdle)
+	store.FollowLooks(store.Look)
+	store.claims = &claims{}
+	store.TakeTurns(t.round, strconv.FormatInt(tenant.Number, 10))
+	if err := store.migrate(ctx); err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open[tenant.Number] = append(t.open[tenant.Number], store)
+	return store, func() error { return t.shut(tenant.Number, store) }, nil
+}
+
+// shut closes the Store of a tenant.
+func (t *Tenants) shut(number int64, store *Store) error {
+	t.mu.Lock()
+	left := slices.DeleteFunc(t.open[number], func(s *Store) bool { return s == store })
+	if t.open[number] = left; len(left) == 0 {
+		delete(t.open, number)
+	}
+	t.mu.Unlock()
+	return store.Close()
+}
+
+// Outbox implements [svc.TenantStore]: each tenant has its own.
+func (t *Tenants) Outbox() svc.OutboxStore { return nil }
+
+// Unsettled implements [svc.TenantStore]: it finds the files that were not closed, or are open.
+func (t *Tenants) Unsettled(ctx context.Context) (names []string, err error) {
+	entries, err := os.ReadDir(t.folder)
+	if err != nil {
+		return nil, err
+	}
+	unsettled := map[string]bool{}
+	for _, entry := range entries {
+		if number, is := strings.CutSuffix(entry.Name(), ".db-wal"); is {
+			unsettled[number] = true
+		}
+	}
+	const chunk = 1000
+	for after := ""; len(unsettled) > 0; {
+		list, err := t.Tenants(ctx, after, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for _, tenant := range list {
+			if after = tenant.Name; unsettled[strconv.FormatInt(tenant.Number, 10)] {
+				names = append(names, tenant.Name)
+			}
+		}
+		if len(list) < chunk {
+			break
+		}
+	}
+	return names, nil
+}
+
+// Changes implements [svc.ChangeStore].
+func (t *Tenants) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	return t.registry.Changes(ctx, since)
+}
+
+// AwaitChange implements [svc.ChangeStore].
+func (t *Tenants) AwaitChange(ctx context.Context, since int64) error {
+	return t.registry.AwaitChange(ctx, since)
+}
+
+// Close closes the list. Close the svc.Tenants before, which closes the tenants.
+func (t *Tenants) Close() error { return t.control.Close() }
+
+// claims remembers that the outbox has no free events.
+type claims struct {
+	mu    sync.Mutex
+	look  uint64    // the look before
+	until time.Time // others may have claimed some; zero: nothing is remembered
+}
+
+// claimsTrust is how long claims holds: an event that another process has claimed becomes free.
+const claimsTrust = 30 * time.Second
+
+// ClaimEvents implements [svc.OutboxStore]. The file of a tenant is not read while nothing is
+// committed.
+func (s *Store) ClaimEvents(
+	ctx context.Context, now, until time.Time, limit int,
+) ([]svc.Event, error) {
+	if s.claims == nil {
+		return s.Store.ClaimEvents(ctx, now, until, limit)
+	}
+	look, err := s.Look(ctx)
+	if err == nil && s.claims.none(look) {
+		return nil, nil
+	}
+	events, failed := s.Store.ClaimEvents(ctx, now, until, limit)
+	if err == nil && failed == nil && len(events) == 0 {
+		s.claims.remember(look)
+	}
+	return events, failed
+}
+
+func (c *claims) none(look uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return look == c.look && time.Now().Before(c.until)
+}
+
+func (c *claims) remember(look uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look, c.until = look, time.Now().Add(claimsTrust)
+}

@@ -1,0 +1,270 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+	"github.com/extsvc/svc/store/storetest"
+)
+
+func openTenants(t *testing.T, folder string) *sqlite.Tenants {
+	t.Helper()
+	tenants, err := sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tenants.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tenants
+}
+
+func serviceTenants(t *testing.T, store svc.TenantStore, config svc.TenantsConfig) *svc.Tenants {
+	t.Helper()
+	config.Store = store
+	tenants, err := svc.NewTenants(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tenants.Close() })
+	return tenants
+}
+
+// The Store of a tenant keeps every promise of a Store.
+func TestStoreOfTenant(t *testing.T) {
+	t.Parallel()
+	in, n := openTenants(t, t.TempDir()), 0
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		n++
+		tenant, err := in.CreateTenant(t.Context(), fmt.Sprint("t", n), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, end, err := in.OpenTenant(t.Context(), tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(end(), in.DropTenant(context.Background(), tenant.Number)); err != nil {
+				t.Error(err)
+			}
+		})
+		return plain{store.(*sqlite.Store)}
+	})
+}
+
+// plain claims with the clock of the suite, which is not that of the machine.
+type plain struct{ *sqlite.Store }
+
+func (p plain) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	return p.Store.Store.ClaimEvents(ctx, now, until, limit)
+}
+
+// Names are data: the folder has numbered files. A dropped tenant leaves none.
+func TestNamesOfTenantsAreData(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	folder := filepath.Join(t.TempDir(), "new")
+	in := openTenants(t, folder)
+	names := []string{"..x", `"; DROP TABLE svc_users; --`, "'", "t", "T", "tenants.db", "1.db", strings.Repeat("x", 64)}
+	for _, name := range names {
+		_, err := in.CreateTenant(t.Context(), name, time.Now())
+		is.NoErr(err)
+		_, err = in.CreateTenant(t.Context(), name, time.Now())
+		is.True(errors.Is(err, svc.ErrExists))
+	}
+	info, err := os.Stat(folder)
+	is.NoErr(err)
+	is.Equal(info.Mode().Perm(), os.FileMode(0o700))
+	is.Equal(len(files(t, folder, ".db")), 1+len(names))
+	old, err := in.Tenant(t.Context(), "T")
+	is.NoErr(err)
+	is.NoErr(in.DropTenant(t.Context(), old.Number))
+	again, err := in.CreateTenant(t.Context(), "T", time.Now())
+	is.NoErr(err)
+	is.True(again.Number != old.Number)
+	is.Equal(len(files(t, folder, ".db")), 1+len(names))
+	is.True(errors.Is(in.DropTenant(t.Context(), 999), svc.ErrNotFound))
+	list, err := in.Tenants(t.Context(), "", 100)
+	is.NoErr(err)
+	is.Equal(len(list), len(names))
+}
+
+func files(t *testing.T, folder, suffix string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), suffix) {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+// A tenant whose file cannot be made does not exist.
+func TestTenantWithoutFile(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	folder := t.TempDir()
+	in := openTenants(t, folder)
+	is.NoErr(os.Mkdir(filepath.Join(folder, "1.db"), 0o700))
+	_, err := in.CreateTenant(t.Context(), "a", time.Now())
+	is.True(err != nil)
+	_, err = in.Tenant(t.Context(), "a")
+	is.True(errors.Is(err, svc.ErrNotFound))
+	_, err = in.CreateTenant(t.Context(), "a", time.Now())
+	is.NoErr(err)
+}
+
+// Another process sees a revocation with its next request, and a suspended tenant soon.
+func TestTenantsOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	folder := t.TempDir()
+	here := serviceTenants(t, openTenants(t, folder), svc.TenantsConfig{})
+	there := serviceTenants(t, openTenants(t, folder), svc.TenantsConfig{})
+	_, err := here.Create(t.Context(), "a")
+	is.NoErr(err)
+	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	for range 20 {
+		var issued svc.IssuedKey
+		is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) (err error) {
+			issued, err = s.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{})
+			return err
+		}))
+		is.NoErr(accepts(t, there, "a", string(issued.Key)))
+		is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) error {
+			return s.Keys.Revoke(t.Context(), svc.Host, alice, issued.ID)
+		}))
+		is.Equal(svc.ErrorCode(accepts(t, there, "a", string(issued.Key))), svc.CodeUnauthenticated)
+	}
+	is.NoErr(here.Suspend(t.Context(), "a"))
+	for end := time.Now().Add(5 * time.Second); svc.ErrorCode(accepts(t, there, "a", "x")) != svc.CodeNotFound; time.Sleep(time.Millisecond) {
+		is.True(time.Now().Before(end))
+	}
+}
+
+func accepts(t *testing.T, in *svc.Tenants, tenant, bearer string) error {
+	return in.Use(t.Context(), tenant, func(s *svc.Service) error {
+		_, err := s.Authenticate(t.Context(), bearer)
+		return err
+	})
+}
+
+// The events of a host's transaction are delivered: at once, and after a crash in which nobody
+// delivered them.
+func TestOutboxOfTenants(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	folder := t.TempDir()
+	events := make(chan svc.Event, 10)
+	config := svc.TenantsConfig{Config: svc.Config{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}
+	write := func(in *sqlite.Tenants, tenant svc.Tenant, s *svc.Service, id string) {
+		tx, err := in.Opened(tenant).DB().BeginTx(t.Context(), nil)
+		is.NoErr(err)
+		inside := s.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
+		is.NoErr(inside.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: id}}}))
+		is.NoErr(tx.Commit())
+	}
+	expect := func(id string) {
+		t.Helper()
+		select {
+		case e := <-events:
+			is.Equal(e.Tenant, "a")
+			is.Equal(e.Target.ID, id)
+		case <-time.After(10 * time.Second):
+			t.Fatal("the event is not delivered")
+		}
+	}
+	in := openTenants(t, folder)
+	tenants := serviceTenants(t, in, config)
+	tenant, err := tenants.Create(t.Context(), "a")
+	is.NoErr(err)
+	is.True(in.Opened(tenant) == nil)
+	is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
+		time.Sleep(1500 * time.Millisecond) // the outbox was found empty
+		write(in, tenant, s, "u")
+		return nil
+	}))
+	expect("u")
+	is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
+		write(in, tenant, s, "v")
+		return nil
+	}))
+	is.NoErr(tenants.Close()) // delivers the rest
+	expect("v")
+
+	// As after a crash, a file is not closed, and nobody delivers what is in it.
+	other := openTenants(t, folder)
+	store, end, err := other.OpenTenant(t.Context(), tenant)
+	is.NoErr(err)
+	defer end()
+	is.NoErr(store.(*sqlite.Store).AddEvents(t.Context(), []svc.Event{{
+		ID: uuid.Must(uuid.NewV7()), Time: time.Now(), Actor: svc.Identity{Kind: svc.KindHost},
+		Action: svc.EventAccessWritten, Target: svc.Target{Kind: svc.TargetUser, ID: "w"}, Tenant: "a",
+	}}))
+	_ = serviceTenants(t, openTenants(t, folder), config)
+	expect("w")
+}
+
+// Idle tenants keep few files open, and closed ones none.
+func TestFilesOfTenants(t *testing.T) {
+	is := is.New(t)
+	folder := t.TempDir()
+	store := openTenants(t, folder)
+	tenants := serviceTenants(t, store, svc.TenantsConfig{})
+	count := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("NOT TESTED: no list of open files here")
+		}
+		n := 0
+		for _, fd := range open {
+			if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(to, folder) && !strings.Contains(to, "tenants.db") {
+				n++
+			}
+		}
+		return n
+	}
+	const many = 20
+	var all sync.WaitGroup
+	for i := range many {
+		name := fmt.Sprint("t", i)
+		_, err := tenants.Create(t.Context(), name)
+		is.NoErr(err)
+		for range 4 {
+			all.Go(func() {
+				if err := accepts(t, tenants, name, "svcu_x"); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	t.Logf("%d files for %d tenants in use", count(), many)
+	for end := time.Now().Add(20 * time.Second); count() > 3*many; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d files for %d idle tenants", count(), many)
+		}
+	}
+	is.NoErr(tenants.Close())
+	is.Equal(count(), 0)
+}

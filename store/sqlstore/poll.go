@@ -1,0 +1,223 @@
+package sqlstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+const (
+	pollPause  = 400 * time.Millisecond // between two questions of a Poll
+	pollTrust  = 2 * pollPause          // how long the answer to one counts
+	pollLonger = time.Second            // the longest wait of AwaitChange without an answer
+)
+
+// Poll asks a PostgreSQL database for the changes of many tenants with one statement, in place of
+// their Stores. Each mutation of a tenant raises its number in the registry, so one short list says
+// which have moved. Use [NewPoll].
+type Poll struct {
+	registry *Registry
+	cancel   context.CancelFunc
+	ended    chan struct{}
+
+	mu   sync.Mutex
+	open map[int64][]*Store // by the number of the tenant; 0 is the registry's own
+}
+
+// NewPoll starts a Poll, which asks until Close.
+func NewPoll(registry *Registry) *Poll {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Poll{
+		registry: registry, cancel: cancel, ended: make(chan struct{}),
+		open: map[int64][]*Store{},
+	}
+	p.Add(0, registry.store)
+	go p.run(ctx)
+	return p
+}
+
+// Close ends the Poll.
+func (p *Poll) Close() {
+	p.cancel()
+	<-p.ended
+}
+
+// Add asks for the Store of a tenant from now on, until Remove. Call it before the Store is used.
+func (p *Poll) Add(number int64, store *Store) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	store.polled = &polled{}
+	p.open[number] = append(p.open[number], store)
+}
+
+// Remove ends what Add has begun.
+func (p *Poll) Remove(number int64, store *Store) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var left []*Store
+	for _, other := range p.open[number] {
+		if other != store {
+			left = append(left, other)
+		}
+	}
+	if p.open[number] = left; len(left) == 0 {
+		delete(p.open, number)
+	}
+}
+
+// Each calls do with the open Stores: those of one tenant, or all.
+func (p *Poll) Each(only func(number int64) bool, do func(*Store)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for number, stores := range p.open {
+		if only(number) {
+			for _, s := range stores {
+				do(s)
+			}
+		}
+	}
+}
+
+func (p *Poll) run(ctx context.Context) {
+	defer close(p.ended)
+	for ctx.Err() == nil {
+		p.ask(ctx)
+		_ = wait(ctx, pollPause)
+	}
+}
+
+// ask asks once. After a failure it tells nobody, and the Stores ask for themselves.
+func (p *Poll) ask(ctx context.Context) {
+	began := time.Now()
+	latest, err := p.registry.moves(ctx, p.numbers())
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for number, stores := range p.open {
+		for _, s := range stores {
+			s.polled.answer(latest[number], began)
+			s.news.tell()
+		}
+	}
+}
+
+// numbers returns the numbers of the open tenants as an array of PostgreSQL.
+func (p *Poll) numbers() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]string, 0, len(p.open))
+	for number := range p.open {
+		list = append(list, strconv.FormatInt(number, 10))
+	}
+	return "{" + strings.Join(list, ",") + "}"
+}
+
+// FollowLooks makes the followers of a Store ask look, and the database only when look's number
+// differs from an earlier one. look is quick: a [svc.LookStore] has one. Call it before the Store is
+// used.
+func (s *Store) FollowLooks(look func(ctx context.Context) (uint64, error)) {
+	s.polled = &polled{look: look}
+}
+
+// polled is what a Poll has found out for a Store, or what a look at it says.
+type polled struct {
+	look func(ctx context.Context) (uint64, error) // nil: a Poll answers
+
+	mu      sync.Mutex
+	moves   int64     // the number that the mutations raise
+	at      time.Time // when the Poll asked; zero: never
+	applied int64     // moves before the Store was asked last
+	known   bool      // the Store was asked since the first answer
+}
+
+func (p *polled) answer(moves int64, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moves, p.at = moves, at
+}
+
+// see looks at the Store, where there is no Poll.
+func (p *polled) see(ctx context.Context) {
+	if p.look == nil {
+		return
+	}
+	if now, err := p.look(ctx); err == nil {
+		p.answer(int64(now), time.Now())
+	} else {
+		p.answer(0, time.Time{})
+	}
+}
+
+// asks begins a question to the Store itself. answered records that it has its answer.
+func (p *polled) asks() (answered func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moves, known := p.moves, !p.at.IsZero()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.applied, p.known = moves, known
+	}
+}
+
+// still reports whether nothing has moved since the Store was asked last.
+func (p *polled) still() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known && p.applied == p.moves && time.Since(p.at) < pollTrust
+}
+
+// awaitPoll is AwaitChange for a Store that a Poll asks for.
+func (s *Store) awaitPoll(ctx context.Context, since int64) error {
+	if err := ctx.Err(); err != nil {
+		return s.fault(ctx, "await a change", err)
+	}
+	next := s.news.next()
+	if newer, _ := s.heard.look(since); newer {
+		return nil
+	}
+	if s.polled.see(ctx); !s.polled.still() {
+		generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+		if err == nil && generation != since {
+			return nil
+		}
+	}
+	late := time.NewTimer(pollLonger)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return s.fault(ctx, "await a change", ctx.Err())
+	case <-next:
+	case <-late.C:
+	}
+	return nil
+}
+
+// moves returns the number of each of these tenants that its mutations raise. That of the registry
+// is 0: its generation.
+func (r *Registry) moves(ctx context.Context, numbers string) (map[int64]int64, error) {
+	moves := map[int64]int64{}
+	err := each(ctx, r.store.db.reading(), func(row scanner) (bool, error) {
+		var number, value int64
+		err := row.Scan(&number, &value)
+		moves[number] = value
+		return false, err
+	}, `SELECT 0, value FROM svc_generation WHERE id = 1
+		UNION ALL SELECT number, moves FROM svc_tenant_moves
+		WHERE number = ANY ($1::TEXT::BIGINT[])`, numbers)
+	return moves, r.store.fault(ctx, "read what has moved", err)
+}
+
+// move raises the number of a tenant, for other processes.
+func (t *TenantDialect) move(ctx context.Context, tx session) error {
+	return tx.later(ctx, nil, `INSERT INTO `+string(quoted(t.Control))+`svc_tenant_moves AS m (number, moves)
+		VALUES ($1, 1) ON CONFLICT (number) DO UPDATE SET moves = m.moves + 1`, t.Number)
+}
+
+var _ svc.ChangeStore = (*Registry)(nil)

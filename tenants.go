@@ -1,0 +1,371 @@
+package svc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/text"
+)
+
+// Tenant is one customer of a host, with a [Service] of its own.
+type Tenant struct {
+	Name string // 1 to [MaxIDLength] printable characters without slashes; not "." or ".."
+	// Number names what the tenant has in the database. No other tenant ever has it, also not a
+	// later one with the same Name.
+	Number    int64
+	State     TenantState
+	CreatedAt time.Time // UTC, microseconds
+}
+
+// TenantState says whether a tenant is served.
+type TenantState string
+
+// The states of a tenant.
+const (
+	TenantActive    TenantState = "active"
+	TenantSuspended TenantState = "suspended" // not served, until [Tenants.Resume]
+	TenantDropping  TenantState = "dropping"  // not served; [Tenants.Drop] has begun and not ended
+)
+
+// TenantStore keeps the list of tenants, and a [Store] for each. Packages store/postgres and
+// store/sqlite have one.
+//
+// The rules of Store hold for its methods. Those of [ChangeStore] are about the list: each mutation
+// has one target of the kind [TargetTenant].
+type TenantStore interface {
+	ChangeStore
+	// CreateTenant adds an active tenant and makes its tables. ErrExists when the name is taken.
+	CreateTenant(ctx context.Context, name string, at time.Time) (Tenant, error)
+	// Tenant returns the tenant of that name. ErrNotFound.
+	Tenant(ctx context.Context, name string) (Tenant, error)
+	// Tenants returns up to limit tenants with names after one, sorted by name in byte order. Fewer
+	// than limit are the last.
+	Tenants(ctx context.Context, after string, limit int) ([]Tenant, error)
+	// ChangeTenant sets the state of the tenant with that number. ErrNotFound.
+	ChangeTenant(ctx context.Context, number int64, state TenantState) error
+	// DropTenant removes all data of the tenant with that number, and then its name. ErrNotFound.
+	DropTenant(ctx context.Context, number int64) error
+	// OpenTenant returns the Store of a tenant, after it has made or upgraded its tables. The caller
+	// closes the Store. It ignores the tenant's state.
+	OpenTenant(ctx context.Context, tenant Tenant) (store Store, close func() error, err error)
+	// Outbox keeps the events of transactions for all tenants. Nil: the Store of each tenant keeps
+	// its own.
+	Outbox() OutboxStore
+	// Unsettled returns the names of tenants whose own outbox may hold events that no process
+	// delivers, because a process has crashed. Nil when the tenants share an outbox.
+	Unsettled(ctx context.Context) ([]string, error)
+}
+
+// TenantsConfig configures [Tenants]. Store is required; the zero value of every other field works.
+type TenantsConfig struct {
+	// Store keeps the tenants. Required.
+	Store TenantStore
+	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in each
+	// record.
+	Config Config
+	// Each changes the Config of one tenant before its Service is made: the Authenticator or the
+	// OnEvent of that tenant, for example. Its error keeps the tenant closed. Nil: all tenants have
+	// the same. The function must be safe for concurrent use.
+	Each func(tenant Tenant, config *Config) error
+	// IdleTime is how long an unused tenant stays open. 0: 30 seconds. Not negative.
+	IdleTime time.Duration
+	// MaxOpen is how many tenants stay open at once when they are not in use. 0: 1,000. Not
+	// negative.
+	MaxOpen int
+	// Memory is the most bytes that the caches of all tenants hold together, by their own estimates.
+	// Each tenant has the limits of Config as well. When all hold more, the tenants that were not
+	// used for longest give theirs back. It is checked every second. 0: 512 MiB. Not negative.
+	Memory int64
+}
+
+const (
+	tenantIdleTime = 30 * time.Second
+	tenantMaxOpen  = 1000
+	tenantMemory   = 512 << 20
+
+	tenantsAtOnce  = 8           // tenants that open at once
+	tenantTick     = time.Second // between two looks for idle tenants
+	tenantFailure  = time.Second // how long a tenant that could not be opened answers so
+	tenantOpening  = time.Minute // the longest time to open a tenant, with its migrations
+	tenantsInChunk = 500         // tenants of the list that are read at a time
+)
+
+// Tenants are Services for many tenants in one database, each as if it were alone. A tenant is
+// opened when it is first used, and closed when it is idle. Use [NewTenants].
+//
+// Tenants is for the host's own code: its methods authorize nobody. They log each change of the list
+// and report no event. All methods are safe for concurrent use.
+type Tenants struct {
+	config TenantsConfig
+	log    *slog.Logger
+	work   *tasks.Group
+	keys   *keyring.Ring
+	slots  chan struct{} // one for each tenant that is being opened
+	ticks  atomic.Int64  // counts the looks for idle tenants: a clock that costs nothing to read
+	closed atomic.Bool
+
+	mu   sync.RWMutex
+	open map[string]*tenantService // by name
+}
+
+// NewTenants returns Tenants over config, or an error that names the missing or wrong field. It does
+// not contact the store. The Tenants work in the background until [Tenants.Close].
+func NewTenants(config TenantsConfig) (*Tenants, error) {
+	switch {
+	case config.Store == nil:
+		return nil, errors.New("svc: TenantsConfig.Store is required")
+	case config.Config.Store != nil:
+		return nil, errors.New("svc: TenantsConfig.Config.Store must be nil: each tenant has its own")
+	case config.IdleTime < 0 || config.MaxOpen < 0 || config.Memory < 0:
+		return nil, errors.New("svc: TenantsConfig.IdleTime, MaxOpen and Memory must not be negative")
+	}
+	ring, badKeys := newRing(config.Config.Keys)
+	_, badSources := newSealer(config.Config.Sources)
+	if err := cmp.Or(config.Config.check(), badKeys, badSources); err != nil {
+		return nil, err
+	}
+	config.IdleTime = cmp.Or(config.IdleTime, tenantIdleTime)
+	config.MaxOpen = cmp.Or(config.MaxOpen, tenantMaxOpen)
+	config.Memory = cmp.Or(config.Memory, tenantMemory)
+	log := errorlog.Or(config.Config.Logger)
+	if len(config.Config.Keys.Peppers) == 0 {
+		log.Warn(noPepper)
+	}
+	t := &Tenants{
+		config: config, log: log, work: tasks.NewGroup(log), keys: ring,
+		slots: make(chan struct{}, tenantsAtOnce), open: map[string]*tenantService{},
+	}
+	t.work.Start(t.follow)
+	t.work.Start(t.tidy)
+	if config.Config.OnEvent != nil {
+		if config.Store.Outbox() != nil {
+			t.work.Start(t.journal().deliver)
+		} else {
+			t.work.Start(t.settle)
+		}
+	}
+	return t, nil
+}
+
+// journal delivers the events in the outbox of all tenants.
+func (t *Tenants) journal() *journal {
+	now := t.config.Config.Now
+	if now == nil {
+		now = time.Now
+	}
+	b := &base{roles: roles{outbox: t.config.Store.Outbox()}, log: t.log, clock: now}
+	return &journal{base: b, onEvent: t.config.Config.OnEvent}
+}
+
+// settle opens the tenants whose events a crashed process has left behind: each delivers its own.
+func (t *Tenants) settle(ctx context.Context) {
+	names, err := t.config.Store.Unsettled(ctx)
+	for _, name := range names {
+		failed := t.Use(ctx, name, func(*Service) error { return nil })
+		if ErrorCode(failed) != CodeNotFound { // it is suspended
+			err = cmp.Or(err, failed)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		t.log.WarnContext(ctx, "svc: cannot deliver the events that a crash has left", "error", err)
+	}
+}
+
+// Create makes a tenant.
+//
+// Errors: CodeInvalid (name); CodeExists when the name is taken, also by a tenant that is suspended
+// or being dropped; CodeUnavailable.
+func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
+	var c checker
+	c.id("name", name)
+	if err := c.err(); err != nil {
+		return Tenant{}, err
+	}
+	now := t.journal().now()
+	tenant, err := t.config.Store.CreateTenant(ctx, name, now)
+	if errors.Is(err, ErrExists) {
+		return Tenant{}, &Error{Code: CodeExists, Message: "there is a tenant of that name already"}
+	} else if err != nil {
+		return Tenant{}, fault("create a tenant", err)
+	}
+	t.log.InfoContext(ctx, "svc: tenant created", "tenant", name, "number", tenant.Number)
+	return tenant, nil
+}
+
+// Get returns the tenant of that name. Errors: CodeNotFound, CodeUnavailable.
+func (t *Tenants) Get(ctx context.Context, name string) (Tenant, error) {
+	if text.IDProblem(name, MaxIDLength) != "" {
+		return Tenant{}, noTenant()
+	}
+	tenant, err := t.config.Store.Tenant(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return Tenant{}, noTenant()
+	}
+	return tenant, fault("read a tenant", err)
+}
+
+// noTenant is the answer about a tenant that does not exist or is not served.
+func noTenant() *Error { return notFound("there is no such tenant") }
+
+// gone is the answer of a tenant whose service has ended.
+func (t *Tenants) gone() error {
+	if t.closed.Load() {
+		return unavailableTenant(errors.New("the Tenants are closed"))
+	}
+	return noTenant()
+}
+
+// Mask is [Keys.Mask], by the Config of all tenants.
+func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
+
+// List lists all tenants, sorted by name in byte order. It reads 500 at a time, so tenants that come
+// or go during the loop may be missing. An error is yielded once, last.
+func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
+	after := ""
+	return list(ctx, "list tenants", tenantsInChunk,
+		func() error { after = ""; return nil },
+		func() ([]Tenant, error) { return t.config.Store.Tenants(ctx, after, tenantsInChunk) },
+		func(last Tenant) { after = last.Name })
+}
+
+// Suspend ends the service of a tenant: new calls of Use fail as if it did not exist. Suspend
+// returns when the calls of this process have ended. Other processes follow within about a second.
+//
+// Errors: CodeNotFound, also for a tenant that is being dropped; CodeUnavailable; that of ctx.
+func (t *Tenants) Suspend(ctx context.Context, name string) error {
+	return t.change(ctx, name, TenantSuspended)
+}
+
+// Resume serves a suspended tenant again. Errors: as Suspend.
+func (t *Tenants) Resume(ctx context.Context, name string) error {
+	return t.change(ctx, name, TenantActive)
+}
+
+func (t *Tenants) change(ctx context.Context, name string, state TenantState) error {
+	tenant, err := t.Get(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case tenant.State == TenantDropping:
+		return noTenant()
+	}
+	if err := t.set(ctx, tenant, state); err != nil {
+		return err
+	}
+	if state == TenantActive {
+		return nil
+	}
+	return t.retire(ctx, name)
+}
+
+func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) error {
+	err := t.config.Store.ChangeTenant(ctx, tenant.Number, state)
+	if errors.Is(err, ErrNotFound) {
+		return noTenant()
+	} else if err != nil {
+		return fault("change a tenant", err)
+	}
+	t.log.InfoContext(ctx, "svc: tenant changed", "tenant", tenant.Name, "state", state)
+	return nil
+}
+
+// Drop removes a tenant with all its data, for good. New calls of Use fail at once, as if the tenant
+// did not exist. Drop waits for the calls of this process, and for a second, in which other
+// processes learn of it. Calls of theirs that take longer may fail.
+//
+// When Drop fails after its beginning, the tenant stays in the state dropping: call Drop again. The
+// name is free when Drop has returned nil. Errors: CodeNotFound, CodeUnavailable, that of ctx.
+func (t *Tenants) Drop(ctx context.Context, name string) error {
+	tenant, err := t.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if tenant.State != TenantDropping {
+		if err := t.set(ctx, tenant, TenantDropping); err != nil {
+			return err
+		}
+	}
+	if err := t.retire(ctx, name); err != nil {
+		return err
+	}
+	tasks.Wait(ctx, time.After(tenantTick))
+	err = t.config.Store.DropTenant(ctx, tenant.Number)
+	if errors.Is(err, ErrNotFound) {
+		return nil // another call was faster
+	} else if err != nil {
+		return fault("drop a tenant", err)
+	}
+	t.log.InfoContext(ctx, "svc: tenant dropped", "tenant", name, "number", tenant.Number)
+	return nil
+}
+
+// Migration is how far [Tenants.Migrate] has come.
+type Migration struct {
+	Tenant Tenant // the one that was migrated last
+	Err    error  // why it could not be
+	Done   int    // how many tenants were tried
+	Failed int    // how many of them failed
+}
+
+// Migrate makes or upgrades the tables of all tenants, some at a time. Without it, each tenant is
+// migrated when it is opened.
+//
+// It calls progress after each tenant, one call at a time; nil is no function. A tenant that fails
+// stops no other. A tenant that is up to date costs one query, so a call after an interruption goes
+// on where the other has stopped. It returns the first error, and the end of the list.
+func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
+	var mu sync.Mutex
+	var m Migration
+	var first error
+	tried := func(tenant Tenant, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		m.Tenant, m.Err, m.Done = tenant, err, m.Done+1
+		if err != nil {
+			m.Failed++
+			first = cmp.Or(first, fmt.Errorf("tenant %q: %w", tenant.Name, err))
+		}
+		if progress != nil {
+			progress(m)
+		}
+	}
+	var chunk []Tenant
+	flush := func() error {
+		defer func() { chunk = chunk[:0] }()
+		return tasks.AtOnce(ctx, len(chunk), tenantsAtOnce/2, func(ctx context.Context, i int) error {
+			_, end, err := t.config.Store.OpenTenant(ctx, chunk[i])
+			if err == nil {
+				err = end()
+			}
+			tried(chunk[i], err)
+			return ctx.Err()
+		})
+	}
+	for tenant, err := range t.List(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case tenant.State == TenantDropping:
+			continue
+		}
+		if chunk = append(chunk, tenant); len(chunk) == tenantsInChunk {
+			if err := flush(); err != nil {
+				return fault("migrate the tenants", err)
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return fault("migrate the tenants", err)
+	}
+	return fault("migrate the tenants", first)
+}

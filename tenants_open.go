@@ -1,0 +1,369 @@
+package svc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc/internal/follower"
+	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/text"
+)
+
+// tenantService is a tenant that is open, or is being opened or closed.
+type tenantService struct {
+	name string
+	// users counts the calls that use service. The one that sets it from 0 to closing closes it.
+	users   atomic.Int64
+	used    atomic.Int64  // the tick of the last use
+	retired atomic.Bool   // no new use
+	ready   chan struct{} // closed when service or err is set
+	ended   chan struct{} // closed when the tenant is closed
+
+	Tenant  // and the rest: set before ready is closed
+	service *Service
+	close   func() error
+	err     error
+}
+
+const closing = -1 << 40 // of users: far below 0, however many calls come
+
+// Use calls do with the Service of a tenant, and opens the tenant first when it is closed. It returns
+// the error of do.
+//
+// The Service is good until do returns: do not keep it, and end a transaction of the host before.
+// A tenant that is suspended or dropped meanwhile stays open until then. The warm way costs some
+// nanoseconds and allocates nothing.
+//
+// Errors of its own: CodeNotFound when no such tenant is served, also for a name that no tenant can
+// have; CodeUnavailable when the tenant cannot be opened at present, or its migration has failed;
+// that of ctx.
+func (t *Tenants) Use(ctx context.Context, name string, do func(*Service) error) error {
+	s, err := t.acquire(ctx, name)
+	for s == nil && err == nil {
+		s, err = t.acquire(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer t.release(s)
+	return do(s.service)
+}
+
+// acquire counts a use of a tenant, which release ends. Nil without an error: try again.
+func (t *Tenants) acquire(ctx context.Context, name string) (*tenantService, error) {
+	s := t.find(name)
+	if s == nil {
+		return nil, t.begin(ctx, name)
+	}
+	if s.users.Add(1) > 0 {
+		select {
+		case <-s.ready:
+		default:
+			err := s.await(ctx)
+			if err != nil {
+				t.release(s)
+				return nil, err
+			}
+		}
+		if s.err == nil && !s.retired.Load() {
+			if tick := t.ticks.Load(); s.used.Load() != tick {
+				s.used.Store(tick)
+			}
+			return s, nil
+		}
+		t.release(s)
+		if s.err != nil {
+			return nil, s.err
+		}
+		return nil, t.gone()
+	}
+	select { // it is being closed, and may open again after that
+	case <-s.ended:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *tenantService) await(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *Tenants) release(s *tenantService) {
+	if s.users.Add(-1) == 0 && s.retired.Load() {
+		t.end(s)
+	}
+}
+
+// begin opens a tenant in the background, so that no caller interrupts others that wait for it.
+func (t *Tenants) begin(ctx context.Context, name string) error {
+	if text.IDProblem(name, MaxIDLength) != "" {
+		return noTenant()
+	}
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s := &tenantService{name: name, ready: make(chan struct{}), ended: make(chan struct{})}
+	s.users.Store(1)
+	if !t.add(s) {
+		<-t.slots
+		return nil
+	}
+	if !t.work.Start(func(ctx context.Context) { t.fill(ctx, s) }) {
+		<-t.slots
+		s.err = t.gone()
+		close(s.ready)
+		t.forgetTenant(s)
+		return s.err
+	}
+	return nil
+}
+
+// fill opens a tenant.
+func (t *Tenants) fill(ctx context.Context, s *tenantService) {
+	func() {
+		defer func() { <-t.slots }()
+		ctx, cancel := context.WithTimeout(ctx, tenantOpening)
+		defer cancel()
+		defer func() {
+			if cause := recover(); cause != nil { // of a function of the host
+				s.err = fault("open a tenant", fmt.Errorf("panic: %v", cause))
+			}
+			close(s.ready)
+		}()
+		s.service, s.err = t.openService(ctx, s)
+	}()
+	if s.err == nil {
+		s.used.Store(t.ticks.Load())
+		t.release(s)
+		return
+	}
+	if ErrorCode(s.err) != CodeNotFound {
+		t.log.ErrorContext(ctx, "svc: cannot open a tenant", "tenant", s.name, "error", s.err)
+		tasks.Wait(ctx, time.After(tenantFailure)) // no storm of attempts
+	}
+	s.retired.Store(true)
+	t.forgetTenant(s)
+}
+
+// forgetTenant takes a tenant that is not open out of the list.
+func (t *Tenants) forgetTenant(s *tenantService) {
+	t.mu.Lock()
+	delete(t.open, s.name)
+	t.mu.Unlock()
+	close(s.ended)
+}
+
+func (t *Tenants) openService(ctx context.Context, s *tenantService) (*Service, error) {
+	tenant, err := t.Get(ctx, s.name)
+	switch {
+	case err != nil:
+		return nil, err
+	case tenant.State != TenantActive:
+		return nil, noTenant()
+	}
+	s.Tenant = tenant
+	config := t.config.Config
+	config.Logger = t.log.With("tenant", tenant.Name)
+	if t.config.Each != nil {
+		if err := t.config.Each(tenant, &config); err != nil {
+			return nil, unavailableTenant(err)
+		}
+	}
+	config.Store, s.close, err = t.config.Store.OpenTenant(ctx, tenant)
+	if err != nil {
+		return nil, unavailableTenant(err)
+	}
+	service, err := newService(config, tenant.Name, t.config.Store.Outbox() == nil)
+	if err != nil {
+		return nil, unavailableTenant(errors.Join(err, s.close()))
+	}
+	return service, nil
+}
+
+// unavailableTenant is the error of a tenant that exists and cannot be opened. The others go on.
+func unavailableTenant(err error) error {
+	return &Error{Code: CodeUnavailable, Message: "the tenant cannot be opened at present", Err: err}
+}
+
+// retire ends the service of a tenant in this process: no new use begins, and retire returns when
+// the running ones have ended.
+func (t *Tenants) retire(ctx context.Context, name string) error {
+	s := t.find(name)
+	if s == nil {
+		return nil
+	}
+	t.leave(s)
+	select {
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leave lets no new use of a tenant begin, and closes it after the last one.
+func (t *Tenants) leave(s *tenantService) {
+	s.retired.Store(true)
+	t.end(s)
+}
+
+// end closes a tenant that nobody uses.
+func (t *Tenants) end(s *tenantService) {
+	select {
+	case <-s.ready:
+	default:
+		return // release follows
+	}
+	if s.err != nil || !s.users.CompareAndSwap(0, closing) {
+		return
+	}
+	// Not in the group: Close of the group waits for these tenants, not the other way round.
+	go func() {
+		if err := errors.Join(t.deliverRest(s.service), s.service.Close(), s.close()); err != nil {
+			t.log.Error("svc: cannot close a tenant", "tenant", s.name, "error", err)
+		}
+		t.forgetTenant(s)
+	}()
+}
+
+// deliverRest delivers what a tenant that is about to close has in an outbox of its own.
+func (t *Tenants) deliverRest(s *Service) error {
+	if t.config.Store.Outbox() != nil || s.config.OnEvent == nil || s.roles.outbox == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), outboxDelete)
+	defer cancel()
+	return s.Templates.journal.deliverOnce(ctx)
+}
+
+// follow ends the service of tenants that any process has suspended or dropped.
+func (t *Tenants) follow(ctx context.Context) {
+	since := int64(-1) // every tenant may have changed
+	for ctx.Err() == nil {
+		changes, err := t.config.Store.Changes(follower.With(ctx), since)
+		if err == nil {
+			err = t.apply(ctx, changes)
+		}
+		if err == nil {
+			since = changes.Generation
+			err = t.config.Store.AwaitChange(ctx, since)
+		}
+		if err != nil {
+			tasks.Wait(ctx, time.After(tenantTick))
+		}
+	}
+}
+
+// apply looks at the tenants that have changed and are open.
+func (t *Tenants) apply(ctx context.Context, changes StoreChanges) error {
+	for _, s := range t.all() {
+		about := func(target Target) bool {
+			return target.Kind == TargetTenant && target.ID == s.name
+		}
+		if !changes.Reset && !slices.ContainsFunc(changes.Targets, about) {
+			continue
+		}
+		tenant, err := t.config.Store.Tenant(ctx, s.name)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		if err := s.await(ctx); err != nil {
+			return err
+		}
+		if tenant.Number != s.Number || tenant.State != TenantActive {
+			t.leave(s)
+		}
+	}
+	return nil
+}
+
+// find returns the tenant of that name if it is open. Nil: it is not.
+func (t *Tenants) find(name string) *tenantService {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.open[name]
+}
+
+// add adds a tenant, unless another call has.
+func (t *Tenants) add(s *tenantService) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open[s.name] != nil {
+		return false
+	}
+	t.open[s.name] = s
+	return true
+}
+
+// all returns the tenants that are open.
+func (t *Tenants) all() []*tenantService {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Values(t.open))
+}
+
+// tidy closes tenants that are idle, and those too many or too large.
+func (t *Tenants) tidy(ctx context.Context) {
+	tick := time.NewTicker(tenantTick)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		tasks.Wait(ctx, tick.C)
+		t.tidyOnce(t.ticks.Add(1))
+	}
+}
+
+func (t *Tenants) tidyOnce(now int64) {
+	var open []*tenantService
+	memory := int64(0)
+	for _, s := range t.all() {
+		select {
+		case <-s.ready:
+		default:
+			continue
+		}
+		if s.err == nil {
+			open = append(open, s)
+			memory += s.service.memory()
+		}
+	}
+	slices.SortFunc(open, func(a, b *tenantService) int {
+		return cmp.Compare(a.used.Load(), b.used.Load())
+	})
+	for i, s := range open {
+		unused := time.Duration(now-s.used.Load()) * tenantTick
+		large := memory > t.config.Memory
+		if large || len(open)-i > t.config.MaxOpen || unused > t.config.IdleTime {
+			memory -= s.service.memory()
+			if t.end(s); large && s.users.Load() > 0 {
+				s.service.giveBack()
+			}
+		}
+	}
+}
+
+// Close ends the service of all tenants. It returns when the running calls of Use have ended, the
+// last uses of keys are recorded, and the background work has ended. The store stays open: the host
+// closes it after the Tenants. A second call does nothing. The error is always nil.
+func (t *Tenants) Close() error {
+	t.closed.Store(true)
+	t.work.End()
+	for _, s := range t.all() {
+		t.leave(s)
+		<-s.ended
+	}
+	return nil
+}
