@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -36,6 +35,9 @@ type Options struct {
 	// Prefix is the public path of the pages. "" means DefaultPrefix, "/" means no prefix. It must
 	// not be below the prefix of package httpapi, or above it.
 	Prefix string
+	// Tenant returns the name of the tenant of a request to the Handler of [NewTenants]; "": none.
+	// It must be safe for concurrent use. Nil: the segment {tenant} of Prefix.
+	Tenant func(*http.Request) string
 	// ReadOnly removes everything that writes, and refuses such requests with 403.
 	ReadOnly bool
 	// Bearer returns the bearer of a request from the host's own session. It must be safe for
@@ -59,18 +61,26 @@ type Options struct {
 // Handler serves the pages of a Service. It serves requests whose path has the prefix, and requests
 // whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
-	service  *svc.Service
+	service  *svc.Service // nil: that of a tenant, which each request names
+	tenants  *svc.Tenants // nil: there is one service
+	tenant   string       // whose service it is; "": no tenant's
 	prefix   mount.Prefix
 	options  Options // with the defaults
 	origin   *http.CrossOriginProtection
 	sessions *sessions
 	routes   []route
 	patterns []mount.Pattern // the paths of routes
-	checked  atomic.Pointer[checked]
+	checked  *results
 }
 
 // New returns the pages of a service.
 func New(service *svc.Service, options Options) *Handler {
+	h := newHandler(options)
+	h.service = service
+	return h
+}
+
+func newHandler(options Options) *Handler {
 	options.Title = cmp.Or(options.Title, "svc")
 	options.Logger = errorlog.Or(options.Logger)
 	options.SessionLifetime = cmp.Or(options.SessionLifetime, DefaultSessionLifetime)
@@ -79,10 +89,11 @@ func New(service *svc.Service, options Options) *Handler {
 	}
 	prefix := mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
 	h := &Handler{
-		service: service, prefix: prefix, options: options,
+		prefix: prefix, options: options,
 		origin:   http.NewCrossOriginProtection(),
 		sessions: newSessions(options.SessionKey, options.SessionLifetime),
 		routes:   routes,
+		checked:  &results{of: map[string]*checked{}},
 	}
 	for _, r := range routes {
 		h.patterns = append(h.patterns, mount.NewPattern(r.path))

@@ -68,17 +68,18 @@ func newSessions(key []byte, lifetime time.Duration) *sessions {
 	}
 }
 
-// encode returns the value of a cookie for a bearer that signs in now.
-func (s *sessions) encode(bearer string) string {
+// encode returns the value of a cookie for a bearer that signs in to a tenant now.
+func (s *sessions) encode(tenant, bearer string) string {
 	plain := make([]byte, len(sessionID{}), len(sessionID{})+8+len(bearer))
 	rand.Read(plain)
 	plain = binary.BigEndian.AppendUint64(plain, uint64(s.now().UnixNano()))
 	plain = append(plain, bearer...)
-	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, plain, nil))
+	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, plain, []byte(tenant)))
 }
 
-// decode opens the value of a cookie; false: it is none, it has expired, or it has signed out.
-func (s *sessions) decode(value string) (session, bool) {
+// decode opens the value of a cookie; false: it is none of this tenant, it has expired, or it has
+// signed out.
+func (s *sessions) decode(tenant, value string) (session, bool) {
 	if len(value) > 2*maxBearer {
 		return session{}, false
 	}
@@ -86,7 +87,7 @@ func (s *sessions) decode(value string) (session, bool) {
 	if err != nil {
 		return session{}, false
 	}
-	plain, err := s.seal.Open(nil, nil, sealed, nil)
+	plain, err := s.seal.Open(nil, nil, sealed, []byte(tenant))
 	if err != nil || len(plain) < len(sessionID{})+8 {
 		return session{}, false
 	}
@@ -127,7 +128,7 @@ func (s *sessions) end(in session) {
 // session returns the session of a request by its cookie.
 func (h *Handler) session(r *http.Request) (session, bool) {
 	for _, cookie := range r.CookiesNamed(cookieName) { // others may lie at other paths
-		if in, ok := h.sessions.decode(cookie.Value); ok {
+		if in, ok := h.sessions.decode(h.tenant, cookie.Value); ok {
 			return in, true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 const signInPath = "/sign-in"
 
 // maxSignIn limits the body of the sign-in, in bytes: a bearer, and an address to come back to.
+// Nobody is known yet.
 const maxSignIn = 64 << 10
 
 // signInView is what the sign-in shows.
@@ -49,7 +50,6 @@ func (v *visit) address() string {
 
 // signIn checks a bearer and sets the cookie.
 func (v *visit) signIn() error {
-	v.Body = http.MaxBytesReader(v.w, v.Body, maxSignIn) // nobody is known yet
 	if err := v.ParseForm(); err != nil {
 		return tooLarge(err)
 	}
@@ -65,7 +65,7 @@ func (v *visit) signIn() error {
 	} else if err != nil {
 		return err
 	}
-	v.h.setCookie(v.w, v.Request, v.h.sessions.encode(bearer))
+	v.h.setCookie(v.w, v.Request, v.h.sessions.encode(v.h.tenant, bearer))
 	v.redirect(v.h.knownAddress(v.PostForm.Get("to")))
 	return nil
 }

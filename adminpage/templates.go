@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -64,6 +65,38 @@ type checked struct {
 	sources map[string]string             // the problems of the server's sources, by name
 }
 
+// maxResults is how many tenants keep the result of their last check.
+const maxResults = 64
+
+// results are the last checks of tenants.
+type results struct {
+	mu sync.Mutex
+	of map[string]*checked
+}
+
+// last returns the result of a tenant's last check, or an empty one.
+func (r *results) last(tenant string) *checked {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.of[tenant]; c != nil {
+		return c
+	}
+	return &checked{}
+}
+
+// keep keeps the result of a tenant's check. Beyond maxResults, that of another tenant goes.
+func (r *results) keep(tenant string, c *checked) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.of {
+		if len(r.of) < maxResults {
+			break
+		}
+		delete(r.of, other)
+	}
+	r.of[tenant] = c
+}
+
 // templates lists the server's templates, its sources, and what one source offers.
 func (v *visit) templates() error {
 	in := v.URL.Query()
@@ -73,10 +106,7 @@ func (v *visit) templates() error {
 // showTemplates fills the lists and shows the page.
 func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	body := templatesView{Asked: in, Once: rand.Text()}
-	last := v.h.checked.Load()
-	if last == nil {
-		last = &checked{}
-	}
+	last := v.h.checked.last(v.h.tenant)
 	body.Checked = last.at
 	body.Choices = choices(templateStates, in.Get("state"))
 	if err := v.fillTemplates(&body, last); err != nil {
@@ -237,7 +267,7 @@ func (v *visit) check() error {
 			result.sources[s.Source.Name] = s.Problem
 		}
 	}
-	v.h.checked.Store(result)
+	v.h.checked.keep(v.h.tenant, result)
 	return nil
 }
 

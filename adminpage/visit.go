@@ -73,9 +73,14 @@ func (h *Handler) root(r *http.Request) string {
 // not signed in.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{Request: r, h: h, w: w}
-	defer h.recover(v)
 	setSecurity(w.Header())
-	if err := h.serve(v); err != nil {
+	v.answer(func() error { return h.serve(v) })
+}
+
+// answer calls serve, and answers with a page about its error or panic.
+func (v *visit) answer(serve func() error) {
+	defer v.recover()
+	if err := serve(); err != nil {
 		v.fail(err)
 	}
 }
@@ -101,17 +106,28 @@ func (h *Handler) serve(v *visit) error {
 	if err := h.origin.Check(v.Request); err != nil {
 		return &svc.Error{Code: svc.CodeForbidden, Message: "another site sent this request"}
 	}
-	v.Body = http.MaxBytesReader(v.w, v.Body, maxForm)
-	if path == signInPath && v.Method == http.MethodPost {
-		return v.signIn()
+	signsIn, limit := path == signInPath && v.Method == http.MethodPost, int64(maxForm)
+	if signsIn {
+		limit = maxSignIn
 	}
-	if err := v.authenticate(); err != nil {
-		return err
-	}
+	v.Body = http.MaxBytesReader(v.w, v.Body, limit)
+	return h.in(v, signsIn, func() error {
+		if signsIn {
+			return v.signIn()
+		}
+		if err := v.authenticate(); err != nil {
+			return err
+		}
+		return v.route(path)
+	})
+}
+
+// route serves the page of a path.
+func (v *visit) route(path string) error {
 	segments := mount.Segments(path)
 	var allowed []string // the methods that the address takes
-	for i, route := range h.routes {
-		pattern := h.patterns[i]
+	for i, route := range v.h.routes {
+		pattern := v.h.patterns[i]
 		if !pattern.Covers(segments) {
 			continue
 		}
@@ -214,7 +230,7 @@ func (v *visit) report(status int, err error) {
 	}
 	v.h.options.Logger.LogAttrs(v.Context(), slog.LevelError, "svc: admin page failed",
 		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
-		slog.String("error", v.h.service.Keys.Mask(err.Error())))
+		slog.String("error", v.h.mask(err.Error())))
 }
 
 // problems returns what an error says to the caller, a sentence for each fault. It logs the rest.
@@ -225,7 +241,7 @@ func (v *visit) problems(err error) (lines []string) {
 		if e.Field != "" {
 			line = e.Field + " " + line
 		}
-		lines = append(lines, v.h.service.Keys.Mask(line)+".")
+		lines = append(lines, v.h.mask(line)+".")
 	}
 	switch {
 	case errors.Is(err, errMethod), errors.Is(err, errTooLarge):
@@ -237,7 +253,7 @@ func (v *visit) problems(err error) (lines []string) {
 }
 
 // recover answers with 500 after a panic.
-func (h *Handler) recover(v *visit) {
+func (v *visit) recover() {
 	cause := recover()
 	if cause == nil {
 		return

@@ -52,7 +52,7 @@ func auditRecord(in wire.Event) svc.AuditRecord {
 			Kind: svc.TargetKind(t.Kind), ID: t.ID,
 			Scope: svc.Scope(orZero(t.Scope)), Owner: orZero(t.Owner),
 		},
-		Was: orNone(in.Was), Is: orNone(in.Is),
+		Tenant: orZero(in.Tenant), Was: orNone(in.Was), Is: orNone(in.Is),
 	}}
 	if t.Holder != nil {
 		r.Target.Holder = identity(*t.Holder)

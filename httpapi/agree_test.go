@@ -123,6 +123,12 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 	for dir, name := range configs {
 		all = append(all, optionsIn(t, dir, name)...)
 	}
+	for _, option := range optionsIn(t, "..", "TenantsConfig") {
+		if !strings.HasPrefix(option, "svc.TenantsConfig.Config.") && !strings.HasPrefix(option, "svc.Pepper.") &&
+			!strings.HasPrefix(option, "svc.KeyImport.") { // listed as those of svc.Config
+			all = append(all, option)
+		}
+	}
 	files, _ := filepath.Glob("../docs/*.md")
 	for _, file := range append(files, "../README.md") {
 		listed = append(listed, rows(t, file, "(?m)^\\| `([a-z]+\\.[A-Z][\\w.]+)` \\|")...)

@@ -74,7 +74,7 @@ func wireEvent(r svc.AuditRecord) wire.Event {
 		Number: r.Number, ID: r.ID.String(), Time: r.Time,
 		Actor:  wire.Actor{Identity: wireIdentity(r.Actor), KeyID: orNull(r.ActorKey)},
 		Action: string(r.Action), Target: wireTarget(r.Target),
-		Was: r.Was, Is: r.Is,
+		Tenant: orNull(r.Tenant), Was: r.Was, Is: r.Is,
 		Previous: orNull(hex.EncodeToString(r.Previous)), Hash: hex.EncodeToString(r.Hash),
 	}
 }

@@ -36,6 +36,9 @@ type Options struct {
 	// Prefix is the public path of the interface. "" means DefaultPrefix, "/" means no prefix. A
 	// segment in braces, as in "/t/{tenant}/ext/svc", matches any one segment.
 	Prefix string
+	// Tenant returns the name of the tenant of a request to the Handler of [NewTenants]; "": none.
+	// The Handler calls it from several goroutines at once. Nil: the segment {tenant} of Prefix.
+	Tenant func(r *http.Request) string
 	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64
 	// Logger gets one record for each request that was answered or cut off, and for each request
@@ -96,23 +99,31 @@ type Options struct {
 // Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and
 // requests whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
-	service *svc.Service
+	service *svc.Service // nil: that of a tenant, which each request names
+	tenants *svc.Tenants // nil: there is one service
+	tenant  string       // whose service it is; "": no tenant's
 	prefix  mount.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table
-	whole   wholeList
+	whole   *wholeList // nil: none is kept
 	rates   *rate.Limiter
 	clock   func() time.Duration // monotonic
 }
 
 // New returns the HTTP interface of a service.
 func New(service *svc.Service, options Options) *Handler {
+	h := newHandler(options)
+	h.service, h.whole = service, &wholeList{}
+	return h
+}
+
+func newHandler(options Options) *Handler {
 	if options.MaxBody <= 0 {
 		options.MaxBody = DefaultMaxBody
 	}
 	options.Logger = errorlog.Or(options.Logger)
 	h := &Handler{
-		service: service, prefix: mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
+		prefix:  mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
 		options: options, routes: &everything, rates: rate.New(RatedKeys),
 	}
 	start := time.Now()
@@ -200,6 +211,11 @@ func (h *Handler) serve(a *answer, r *http.Request) error {
 	if h.bySession(r) { // no page of another origin may embed the answer
 		a.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	}
+	return h.in(a, r, func(h *Handler) error { return h.serveCaller(a, r, path, document) })
+}
+
+// serveCaller authenticates the caller, and serves the route of a path.
+func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document bool) error {
 	by, err := h.admit(a, r)
 	if err != nil {
 		return err
@@ -234,6 +250,7 @@ type answer struct {
 	status int
 	bytes  int64
 	caller svc.Identity
+	tenant string
 	route  string
 	code   svc.Code
 	err    error

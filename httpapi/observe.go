@@ -20,8 +20,8 @@ type Observer interface {
 	Observe(ctx context.Context, o Observation)
 }
 
-// Observation is a request and its answer. It holds no secret. Only Caller and RequestID have an
-// unbounded number of values; do not use them as labels of metrics.
+// Observation is a request and its answer. It holds no secret. Only Caller, Tenant and RequestID have
+// an unbounded number of values; do not use them as labels of metrics.
 type Observation struct {
 	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}". "": the path
 	// has no route, or the caller is not known.
@@ -29,6 +29,7 @@ type Observation struct {
 	Status    int          // status of the answer; 0: cut off before the answer began
 	Code      svc.Code     // code of the problem; "": no problem
 	Caller    svc.Identity // zero: not known
+	Tenant    string       // "": no tenant's request, or the tenant is not known
 	RequestID string
 	Began     time.Time
 	Took      time.Duration // until the whole answer was written
@@ -76,8 +77,9 @@ func (h *Handler) isRequestID(id string) bool {
 // is first because an Observer may panic.
 func (h *Handler) report(a *answer, r *http.Request, began time.Time) {
 	o := Observation{
-		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, RequestID: a.requestID,
-		Began: began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
+		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, Tenant: a.tenant,
+		RequestID: a.requestID,
+		Began:     began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
 	}
 	if h.options.Observer != nil {
 		defer h.options.Observer.Observe(r.Context(), o)
@@ -98,13 +100,16 @@ func (h *Handler) log(r *http.Request, o Observation) {
 	if !h.options.Logger.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := append(make([]slog.Attr, 0, 9),
+	attrs := append(make([]slog.Attr, 0, 10),
 		slog.String("method", h.clip(r.Method)), slog.String("route", o.Route),
 		slog.Int("status", o.Status), slog.String("request_id", h.clip(o.RequestID)),
 		slog.Duration("took", o.Took), slog.Int64("bytes", o.Bytes))
 	if o.Caller != (svc.Identity{}) {
 		attrs = append(attrs, slog.GroupAttrs("caller",
 			slog.String("kind", string(o.Caller.Kind)), slog.String("id", h.clip(o.Caller.ID))))
+	}
+	if o.Tenant != "" {
+		attrs = append(attrs, slog.String("tenant", h.clip(o.Tenant)))
 	}
 	if o.Code != "" {
 		attrs = append(attrs, slog.String("code", string(o.Code)))

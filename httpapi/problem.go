@@ -149,7 +149,12 @@ func (h *Handler) clip(field string) string {
 const leastSecret = 30
 
 // mask masks text that looks like an API key, also like an imported key of another system.
-func (h *Handler) mask(text string) string { return maskKeys(h.service.Keys.Mask(text)) }
+func (h *Handler) mask(text string) string {
+	if h.service == nil {
+		return maskKeys(h.tenants.Mask(text))
+	}
+	return maskKeys(h.service.Keys.Mask(text))
+}
 
 // maskKeys masks text that looks like an API key. It leaves the id, which an administrator needs to
 // revoke the key.

@@ -32,7 +32,10 @@ func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principa
 		}
 	}(time.Now())
 	defer h.recover(a, r)
-	by, err := h.admit(a, r)
+	err := h.in(a, r, func(h *Handler) (err error) {
+		by, err = h.admit(a, r)
+		return err
+	})
 	if err != nil {
 		h.fail(a, r, err)
 	}

@@ -64,9 +64,7 @@ func (h *Handler) take(r *http.Request, keyID string, limit svc.Rate) Allowance 
 				slog.String("api_key", keyID), slog.Any("error", h.withoutKeys(err)))
 		}
 	}
-	var key rate.Key
-	copy(key[:], keyID)
-	return Allowance(h.rates.Take(key, rate.Rate(limit), h.clock()))
+	return Allowance(h.rates.Take(h.rateKey(keyID), rate.Rate(limit), h.clock()))
 }
 
 // tooMany returns the error for a caller that must wait.

@@ -66,7 +66,7 @@ func (h *Handler) sendTemplates(
 		return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
 			wireTemplate, templatePosition)
 	}
-	if etag != "" && query == (svc.TemplateQuery{}) {
+	if etag != "" && query == (svc.TemplateQuery{}) && h.whole != nil {
 		if all, err := h.whole.of(etag, list); err != nil {
 			return err
 		} else if all != nil {

@@ -54,6 +54,19 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 // newService returns a service with a source that offers templates with these ids.
 func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 	t.Helper()
+	config := newConfig(ids...)
+	config.Store = store
+	service := must(svc.New(config))
+	t.Cleanup(func() {
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return service
+}
+
+// newConfig returns what all services have in common.
+func newConfig(ids ...string) svc.Config {
 	type entry struct {
 		ID       string          `json:"id"`
 		Name     string          `json:"name"`
@@ -65,20 +78,14 @@ func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 	}
 	catalogue := must(json.Marshal(map[string]any{"templates": entries}))
 	files := map[string]fs.FS{"shelf": fstest.MapFS{"templates.json": {Data: catalogue}}}
-	service := must(svc.New(svc.Config{
-		Store: store, Marketplace: must(marketplace.New(marketplace.Config{Files: files})),
+	return svc.Config{
+		Marketplace:   must(marketplace.New(marketplace.Config{Files: files})),
 		Authenticator: svc.AuthenticatorFunc(sessions),
 		Now:           func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
 		Keys:          svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		Templates:     svc.TemplateConfig{Cached: -1}, // lists come from the store
 		Banks:         maker{},
-	}))
-	t.Cleanup(func() {
-		if err := service.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return service
+	}
 }
 
 // maker makes every bank.

@@ -3,21 +3,14 @@ package main
 import (
 	"net/http"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 )
 
-// withTenants serves each tenant's interface under /t/{tenant}/ext/svc. Each tenant has its own
-// Service and handler; all handlers have this path as Prefix.
-func withTenants(apis map[string]*httpapi.Handler) http.Handler {
+// withTenants serves each tenant's interface under /t/{tenant}/ext/svc.
+func withTenants(tenants *svc.Tenants) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", home)
-	mux.HandleFunc("/t/{tenant}/ext/svc/", func(w http.ResponseWriter, r *http.Request) {
-		api, found := apis[r.PathValue("tenant")]
-		if !found {
-			http.NotFound(w, r)
-			return
-		}
-		api.ServeHTTP(w, r)
-	})
-	return counted(mux)
+	api := httpapi.NewTenants(tenants, httpapi.Options{Prefix: "/t/{tenant}/ext/svc"})
+	return counted(api.Ahead(mux))
 }

@@ -1,0 +1,70 @@
+package adminpage
+
+import (
+	"net/http"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/mount"
+)
+
+// NewTenants returns the pages of many tenants. Each request names its tenant, in the segment
+// {tenant} of [Options].Prefix ("/t/{tenant}/ext/svc-admin"), or by [Options].Tenant. NewTenants
+// panics when there is neither. A sign-in is for one tenant. One that does not exist, is suspended or
+// is dropped shows the sign-in too, and accepts no key.
+//
+// A request looks for its tenant only when it has a sign-in, a key or a session of the host, and
+// holds the tenant open until it is answered.
+func NewTenants(tenants *svc.Tenants, options Options) *Handler {
+	h := newHandler(options)
+	h.tenants = tenants
+	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
+		panic("adminpage: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
+	}
+	return h
+}
+
+// in calls serve with the Handler of the request's tenant in the visit, and answers with its error.
+func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
+	if h.tenants == nil {
+		return serve()
+	}
+	own := *h
+	own.tenant = h.prefix.TenantOf(v.Request, h.options.Tenant)
+	if !signsIn && !own.mayKnow(v.Request) {
+		return &svc.Error{Code: svc.CodeUnauthenticated}
+	}
+	err := h.tenants.Use(v.Context(), own.tenant, func(service *svc.Service) error {
+		own.service = service
+		own.options.Logger = h.options.Logger.With("tenant", own.tenant)
+		v.h = &own
+		v.SetPathValue(mount.Tenant, own.tenant)
+		v.answer(serve)
+		return nil
+	})
+	if svc.ErrorCode(err) != svc.CodeNotFound {
+		return err
+	}
+	if signsIn {
+		_ = v.ParseForm() // the page repeats the address to come back to
+		v.showSignIn(true)
+		return nil
+	}
+	return &svc.Error{Code: svc.CodeUnauthenticated}
+}
+
+// mayKnow reports whether a request has something that could tell who the caller is.
+func (h *Handler) mayKnow(r *http.Request) bool {
+	if h.options.Bearer != nil && h.options.Bearer(r) != "" {
+		return true
+	}
+	_, found := h.session(r)
+	return found
+}
+
+// mask masks text that looks like an API key.
+func (h *Handler) mask(text string) string {
+	if h.service == nil {
+		return h.tenants.Mask(text)
+	}
+	return h.service.Keys.Mask(text)
+}

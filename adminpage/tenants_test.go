@@ -1,0 +1,80 @@
+package adminpage_test
+
+import (
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/matryer/is"
+)
+
+// newTenants serves the pages of tenants, each with the administrator "of" its name.
+func newTenants(t *testing.T, names ...string) (tenants *svc.Tenants, sites map[string]*site) {
+	t.Helper()
+	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()}))
+	page := adminpage.NewTenants(tenants, adminpage.Options{Prefix: "/t/{tenant}/admin"})
+	server := httptest.NewServer(page.Ahead(http.NotFoundHandler()))
+	sites = map[string]*site{}
+	for _, name := range names {
+		must(tenants.Create(t.Context(), name))
+		s := &site{t: t, url: server.URL + "/t/" + url.PathEscape(name) + "/admin/", client: &http.Client{Jar: must(cookiejar.New(nil))}}
+		sites[name] = s
+		must(0, tenants.Use(t.Context(), name, func(service *svc.Service) error {
+			id := "of-" + name
+			err := service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: id}}, Attachments: []svc.Attachment{
+				{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}},
+			}})
+			admin := svc.Identity{Kind: svc.KindUser, ID: id}
+			s.key = string(must(service.Keys.Issue(t.Context(), svc.Host, admin, svc.NewAPIKey{})).Key)
+			return err
+		}))
+	}
+	t.Cleanup(func() {
+		server.Close()
+		_ = tenants.Close()
+	})
+	return tenants, sites
+}
+
+func TestTenants(t *testing.T) {
+	is := is.New(t)
+	tenants, sites := newTenants(t, "a", "b", "b-2")
+	for name, s := range sites {
+		s.get("keys").is(t, 401, `type="password"`)
+		other := sites["a"]
+		if name == "a" {
+			other = sites["b"]
+		}
+		s.post("sign-in", form("key", other.key)).is(t, 401, "not accepted")
+		s.signIn()
+		s.get("who-can").is(t, 200, "of-"+name)
+	}
+
+	// A cookie of one tenant is none of another, also when a browser sends it there.
+	cookies := sites["a"].client.Jar.Cookies(must(url.Parse(sites["a"].url)))
+	is.Equal(len(cookies), 1)
+	r := must(http.NewRequest("GET", sites["b"].url+"keys", nil))
+	r.AddCookie(cookies[0])
+	is.Equal(sites["b"].read(http.DefaultClient.Do(r)).StatusCode, 401)
+
+	// One that nobody has made, and one that is suspended, look like one where nobody is signed in.
+	nobody := &site{t: t, url: strings.Replace(sites["a"].url, "/t/a/", "/t/nobody/", 1), client: &http.Client{}}
+	is.NoErr(tenants.Suspend(t.Context(), "a"))
+	for _, s := range []*site{nobody, sites["a"]} {
+		s.get("keys").is(t, 401, `type="password"`)
+		s.post("sign-in", form("key", sites["a"].key, "to", "keys?id=x")).is(t, 401, "not accepted", "keys?id=x")
+	}
+	is.NoErr(tenants.Resume(t.Context(), "a"))
+	sites["a"].get("keys").is(t, 200)
+}
+
+func TestTenantsNeedAName(t *testing.T) {
+	defer func() { is.New(t).True(recover() != nil) }()
+	adminpage.NewTenants(nil, adminpage.Options{})
+}

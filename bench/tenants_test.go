@@ -1,0 +1,381 @@
+package bench_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// city is many tenants in one database.
+type city struct {
+	*svc.Tenants
+	b   *testing.B
+	api http.Handler
+	db  *sql.DB // of PostgreSQL; nil: none
+}
+
+// newCity makes so many tenants. An idle one stays open.
+func newCity(b *testing.B, e engine, count int) *city {
+	b.Helper()
+	c := &city{b: b}
+	var store interface {
+		svc.TenantStore
+		Close() error
+	}
+	if e.name == sqliteEngine.name {
+		store = get(sqlite.OpenTenants(b.Context(), filepath.Join(b.TempDir(), "tenants"), sqlite.Options{}))
+	} else {
+		address := pgtest.Database(b)
+		store = get(postgres.OpenTenants(b.Context(), address, postgres.Options{}))
+		c.db = get(sql.Open("pgx", address))
+		b.Cleanup(func() { _ = c.db.Close() })
+	}
+	c.Tenants = get(svc.NewTenants(svc.TenantsConfig{
+		Store: store, IdleTime: time.Hour, MaxOpen: 1 << 20,
+		Config: svc.Config{Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}}},
+	}))
+	b.Cleanup(func() {
+		_ = c.Close()
+		_ = store.Close()
+	})
+	c.api = httpapi.NewTenants(c.Tenants, httpapi.Options{Prefix: "/t/{tenant}/ext/svc"})
+	var next atomic.Int64
+	err := together(4, func(int) error {
+		for {
+			i := next.Add(1)
+			if i > int64(count) {
+				return nil
+			}
+			if _, err := c.Create(b.Context(), nameOf(int(i))); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func nameOf(i int) string { return fmt.Sprint("t", i) }
+
+func get[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// key returns a new key of a tenant.
+func (c *city) key(name string) (key string, err error) {
+	err = c.Use(c.b.Context(), name, func(s *svc.Service) error {
+		issued, err := s.Keys.Issue(c.b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})
+		key = string(issued.Key)
+		return err
+	})
+	return key, err
+}
+
+// ask sends a request of a tenant for its own keys.
+func (c *city) ask(name, key string) error {
+	r := httptest.NewRequestWithContext(c.b.Context(), http.MethodGet, "/t/"+name+"/ext/svc/me/api-keys", nil)
+	r.Header.Set("Authorization", "Bearer "+key)
+	w := &discard{header: http.Header{}}
+	c.api.ServeHTTP(w, r)
+	if w.status != http.StatusOK {
+		return fmt.Errorf("%s: status %d", name, w.status)
+	}
+	return nil
+}
+
+// tenantCount is how many tenants a benchmark makes: few, unless SVC_BENCH_LARGE is set.
+func tenantCount(few, many int) int {
+	if os.Getenv("SVC_BENCH_LARGE") != "" {
+		return many
+	}
+	return few
+}
+
+func eachEngine(b *testing.B, do func(b *testing.B, e engine)) {
+	for _, e := range allEngines {
+		b.Run(e.name, func(b *testing.B) {
+			if err := e.check(); err != nil {
+				b.Skip("NOT MEASURED:", err)
+			}
+			do(b, e)
+		})
+	}
+}
+
+// BenchmarkMakeTenants makes 100 tenants; with SVC_BENCH_LARGE=1 10,000.
+func BenchmarkMakeTenants(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		count := tenantCount(100, 10_000)
+		began := time.Now()
+		_ = newCity(b, e, count)
+		b.ReportMetric(time.Since(began).Seconds()*1000/float64(count), "ms-each")
+		b.ReportMetric(time.Since(began).Minutes(), "minutes-in-all")
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+// BenchmarkIdleTenants opens 100 tenants, with SVC_BENCH_LARGE=1 1,000, each for a request, and
+// measures what they take when they are open and idle.
+func BenchmarkIdleTenants(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		count := tenantCount(100, 1000)
+		c := newCity(b, e, count)
+		keys := make([]string, count)
+		for i := range count {
+			keys[i] = get(c.key(nameOf(i + 1)))
+		}
+		empty := heap()
+		for i := range count {
+			if err := c.ask(nameOf(i+1), keys[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		// All were open before: what the requests and the issue of keys have cached is small. So
+		// compare with the state after closing.
+		full := heap()
+		time.Sleep(15 * time.Second) // the uses of the keys are recorded
+		before, files := c.commits(), open()
+		time.Sleep(10 * time.Second)
+		b.ReportMetric(float64(c.commits()-before-1)/10, "polls/s") // the count is one itself
+		b.ReportMetric(float64(c.connections()), "connections")
+		b.ReportMetric(float64(files), "files")
+		b.ReportMetric(float64(runtime.NumGoroutine())/float64(count), "goroutines-each")
+		_ = c.Close()
+		b.ReportMetric(float64(max(full, empty)-heap())/float64(count)/1000, "kB-each")
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// open returns the number of open files of this process.
+func open() int {
+	files, _ := os.ReadDir("/proc/self/fd")
+	return len(files)
+}
+
+// connections returns how many connections PostgreSQL has, besides the one that asks.
+func (c *city) connections() (count int64) {
+	return c.count(`SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+		AND backend_type = 'client backend'`)
+}
+
+// commits returns how many transactions there were: each poll is one.
+func (c *city) commits() int64 {
+	return c.count(`SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`)
+}
+
+func (c *city) count(query string) (count int64) {
+	if c.db == nil {
+		return 0
+	}
+	if err := c.db.QueryRow(query).Scan(&count); err != nil {
+		c.b.Fatal(err)
+	}
+	return count
+}
+
+// BenchmarkColdTenant measures the first request of a tenant that is closed.
+func BenchmarkColdTenant(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		const count = 50
+		c := newCity(b, e, count)
+		keys := make([]string, count)
+		for i := range count {
+			keys[i] = get(c.key(nameOf(i + 1)))
+		}
+		var took []time.Duration
+		for i := range count {
+			name := nameOf(i + 1)
+			for _, change := range []func(context.Context, string) error{c.Suspend, c.Resume} { // which closes it
+				if err := change(b.Context(), name); err != nil {
+					b.Fatal(err)
+				}
+			}
+			began := time.Now()
+			if err := c.ask(name, keys[i]); err != nil {
+				b.Fatal(err)
+			}
+			took = append(took, time.Since(began))
+		}
+		reportTimes(b, "", took)
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+func reportTimes(b *testing.B, of string, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2].Seconds()*1000, "ms-p50"+of)
+	b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "ms-p99"+of)
+}
+
+// BenchmarkWarmTenant compares a tenant with a Service alone: verify a key, decide, issue a key, each
+// within a call of Use, and a request with its own call. BenchmarkUseTenant of the root measures Use.
+func BenchmarkWarmTenant(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		c := newCity(b, e, 1)
+		place := get(e.place(strings.ReplaceAll(b.Name(), "/", "_")))
+		store := get(e.open(place))
+		b.Cleanup(func() { _ = store.Close() })
+		single := get(svc.New(svc.Config{
+			Store: store, Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}},
+		}))
+		b.Cleanup(func() { _ = single.Close() })
+		ctx, ada := b.Context(), svc.Identity{Kind: svc.KindUser, ID: "ada"}
+		api := httpapi.New(single, httpapi.Options{})
+		alone := string(get(single.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})).Key)
+		of := get(c.key("t1"))
+		verify := func(key string) func(*svc.Service) error {
+			return func(s *svc.Service) error {
+				_, err := s.Authenticate(ctx, key)
+				return err
+			}
+		}
+		decide := func(s *svc.Service) error {
+			_, err := s.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: "ada"}, "bank:recall", "b", svc.Context{})
+			return err
+		}
+		issue := func(s *svc.Service) error {
+			issued, err := s.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})
+			if err == nil {
+				err = s.Keys.Revoke(ctx, svc.Host, ada, issued.ID)
+			}
+			return err
+		}
+		request := func() error {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/ext/svc/me/api-keys", nil)
+			r.Header.Set("Authorization", "Bearer "+alone)
+			w := &discard{header: http.Header{}}
+			api.ServeHTTP(w, r)
+			if w.status != http.StatusOK {
+				return fmt.Errorf("status %d", w.status)
+			}
+			return nil
+		}
+		versus := func(name string, alone, tenant func() error) {
+			b.Run(name, func(b *testing.B) {
+				compare(b, side{name: "single", call: alone}, side{name: "tenant", call: tenant})
+			})
+		}
+		err := c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request
+			versus("verify", func() error { return verify(alone)(single) }, func() error { return verify(of)(s) })
+			versus("decide", func() error { return decide(single) }, func() error { return decide(s) })
+			versus("issue", func() error { return issue(single) }, func() error { return issue(s) })
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		versus("request", request, func() error { return c.ask("t1", of) })
+	})
+}
+
+// BenchmarkTenantStorm measures the calls of one tenant alone, and while another one storms: 64
+// callers that write, or that read keys that nobody has cached.
+func BenchmarkTenantStorm(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		for _, kind := range []string{"writes", "reads"} {
+			b.Run(kind, func(b *testing.B) {
+				c := newCity(b, e, 2)
+				var quiet, busy []float64
+				for range 5 { // the best rounds: other load on the machine can only add
+					quiet = append(quiet, p99(c.latencies("t1", kind)))
+					stop := c.storm("t2", kind)
+					time.Sleep(200 * time.Millisecond)
+					busy = append(busy, p99(c.latencies("t1", kind)))
+					stop()
+				}
+				b.ReportMetric(slices.Min(quiet), "ms-p99-alone")
+				b.ReportMetric(slices.Min(busy)/slices.Min(quiet), "x-p99")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	})
+}
+
+func p99(took []time.Duration) float64 {
+	slices.Sort(took)
+	return took[len(took)*99/100].Seconds() * 1000
+}
+
+// work writes, or reads what is not cached.
+func (c *city) work(name, kind string) error {
+	return c.Use(c.b.Context(), name, func(s *svc.Service) error {
+		ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
+		if kind == "reads" {
+			for _, err := range s.Keys.List(c.b.Context(), svc.Host, ada, svc.KeyQuery{}) {
+				return err
+			}
+			return nil
+		}
+		issued, err := s.Keys.Issue(c.b.Context(), svc.Host, ada, svc.NewAPIKey{})
+		if err == nil {
+			err = s.Keys.Revoke(c.b.Context(), svc.Host, ada, issued.ID)
+		}
+		return err
+	})
+}
+
+func (c *city) latencies(name, kind string) (took []time.Duration) {
+	for range 300 {
+		began := time.Now()
+		if err := c.work(name, kind); err != nil {
+			c.b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(time.Millisecond)
+	}
+	return took
+}
+
+// storm calls work without end, from 64 goroutines. It returns what ends it.
+func (c *city) storm(name, kind string) (stop func()) {
+	var ended atomic.Bool
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for range 64 {
+		all.Go(func() {
+			for !ended.Load() {
+				if err := c.work(name, kind); err != nil && svc.ErrorCode(err) != svc.CodeUnavailable {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		ended.Store(true)
+		all.Wait()
+		if err := failed.Load(); err != nil {
+			c.b.Error(*err)
+		}
+	}
+}

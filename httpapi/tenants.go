@@ -1,0 +1,65 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"net/http"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/rate"
+)
+
+// NewTenants returns the HTTP interface of many tenants. Each request names its tenant, in the
+// segment {tenant} of [Options].Prefix ("/t/{tenant}/ext/svc"), or by [Options].Tenant. NewTenants
+// panics when there is neither. Where the host cuts the prefix off, it needs Tenant.
+//
+// A request without a bearer, or without a session where there are sessions, gets 401 for every
+// name. With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be opened
+// is 503. No request makes a tenant. A request holds its tenant open until it is answered.
+//
+// The functions of Options read the name of a tenant that exists with r.PathValue("tenant").
+func NewTenants(tenants *svc.Tenants, options Options) *Handler {
+	h := newHandler(options)
+	h.tenants = tenants
+	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
+		panic("httpapi: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
+	}
+	return h
+}
+
+// in calls serve with the Handler of the request's tenant, which has a service.
+func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) error {
+	if h.tenants == nil {
+		return serve(h)
+	}
+	session := h.bySession(r)
+	if !session && bearerOf(r) == "" {
+		return challenge(hasCredential(r))
+	}
+	known := false
+	name := h.prefix.TenantOf(r, h.options.Tenant)
+	err := h.tenants.Use(r.Context(), name, func(service *svc.Service) error {
+		known = true
+		own := *h
+		own.tenants, own.service, own.tenant = nil, service, name
+		a.tenant = name
+		r.SetPathValue(mount.Tenant, name)
+		return serve(&own)
+	})
+	if !known && session && svc.ErrorCode(err) == svc.CodeNotFound {
+		return challenge(false) // whether there is a session is not known
+	}
+	return err
+}
+
+// rateKey returns what the rate of a key is counted under. Tenants may have keys of the same id:
+// copies of one database.
+func (h *Handler) rateKey(keyID string) (key rate.Key) {
+	if h.tenant == "" {
+		copy(key[:], keyID)
+		return key
+	}
+	sum := sha256.Sum256([]byte(h.tenant + "/" + keyID))
+	copy(key[:], sum[:])
+	return key
+}

@@ -1,0 +1,304 @@
+package httpapi_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
+	"github.com/matryer/is"
+)
+
+// askedTenants counts the questions for tenants.
+type askedTenants struct {
+	svc.TenantStore
+	asked, made atomic.Int64
+	broken      atomic.Bool // no tenant opens
+}
+
+func (s *askedTenants) Tenant(ctx context.Context, name string) (svc.Tenant, error) {
+	s.asked.Add(1)
+	return s.TenantStore.Tenant(ctx, name)
+}
+
+func (s *askedTenants) CreateTenant(ctx context.Context, name string, at time.Time) (svc.Tenant, error) {
+	s.made.Add(1)
+	return s.TenantStore.CreateTenant(ctx, name, at)
+}
+
+func (s *askedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
+	if s.broken.Load() {
+		return nil, nil, errors.New("no such disk")
+	}
+	return s.TenantStore.OpenTenant(ctx, tenant)
+}
+
+// city has tenants, each with the administrator ada, and a server of all.
+type city struct {
+	t       *testing.T
+	store   *askedTenants
+	tenants *svc.Tenants
+	server  *httptest.Server
+	keys    map[string]string // of ada, by tenant
+	log     *record
+
+	mu   sync.Mutex
+	seen []httpapi.Observation
+}
+
+func (c *city) Observe(_ context.Context, o httpapi.Observation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, o)
+}
+
+// last returns the observation of the last request.
+func (c *city) last() httpapi.Observation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[len(c.seen)-1]
+}
+
+func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
+	t.Helper()
+	c := &city{t: t, store: &askedTenants{TenantStore: memstore.NewTenants()}, keys: map[string]string{}, log: &record{}}
+	logger := slog.New(slog.NewJSONHandler(c.log, nil))
+	u := setup{
+		Config: svc.Config{
+			Logger: logger, Events: svc.EventConfig{Keep: true},
+			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+		},
+		Options: httpapi.Options{Prefix: "/t/{tenant}/ext/svc", Logger: logger, Observer: c},
+	}
+	for _, change := range changes {
+		change(&u)
+	}
+	c.tenants = must(svc.NewTenants(svc.TenantsConfig{Store: c.store, Config: u.Config}))
+	for _, name := range names {
+		must(c.tenants.Create(t.Context(), name))
+		c.use(name, func(service *svc.Service) error {
+			to := svc.GrantedTo{Type: svc.GrantedToUser, ID: "ada"}
+			err := service.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+				Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
+					{PolicyID: svc.PolicyIAMAdmin, Principal: to}, {PolicyID: svc.PolicyTemplateAdmin, Principal: to},
+				},
+			})
+			ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
+			c.keys[name] = string(must(service.Keys.Issue(t.Context(), svc.Host, ada, svc.NewAPIKey{})).Key)
+			return err
+		})
+	}
+	api := httpapi.NewTenants(c.tenants, u.Options)
+	mux := http.NewServeMux()
+	mux.Handle("/protected/{tenant}", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by, _ := httpapi.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, by.ID)
+	})))
+	c.server = httptest.NewServer(api.Ahead(mux))
+	t.Cleanup(func() {
+		c.server.Close()
+		_ = c.tenants.Close()
+	})
+	return c
+}
+
+func (c *city) use(name string, do func(*svc.Service) error) {
+	c.t.Helper()
+	if err := c.tenants.Use(c.t.Context(), name, do); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ask sends a request for a tenant's interface. The name is a part of a URL.
+func (c *city) ask(method, escaped, path, bearer, body string, changes ...func(*http.Request)) (int, string) {
+	c.t.Helper()
+	return c.send(method, "/t/"+escaped+"/ext/svc"+path, bearer, body, changes...)
+}
+
+func (c *city) send(method, target, bearer, body string, changes ...func(*http.Request)) (int, string) {
+	c.t.Helper()
+	r := must(http.NewRequestWithContext(c.t.Context(), method, c.server.URL+target, strings.NewReader(body)))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for _, change := range changes {
+		change(r)
+	}
+	answer := must(http.DefaultClient.Do(r))
+	defer answer.Body.Close()
+	return answer.StatusCode, string(must(io.ReadAll(answer.Body)))
+}
+
+const ownKeys, allTemplates = "/me/api-keys", "/admin/templates"
+
+func TestTenants(t *testing.T) {
+	is := is.New(t)
+	c := newCity(t, []string{"acme", "Acme"})
+	status := func(name, bearer string) int {
+		status, _ := c.ask("GET", name, ownKeys, bearer, "")
+		return status
+	}
+	for name, key := range c.keys {
+		is.Equal(status(name, key), 200)
+		is.Equal(c.last().Tenant, name)
+		is.Equal(c.last().Route, "GET /t/{tenant}/ext/svc/me/api-keys") // a label of metrics
+	}
+	is.Equal(status("acme", c.keys["Acme"]), 401)
+	is.Equal(status("acme", "invented"), 401)
+	is.Equal(status("Acme", ""), 401)
+
+	asked := c.store.asked.Load()
+	for _, name := range []string{"nobody", "acme", "a%2Fb"} {
+		is.Equal(status(name, ""), 401) // nothing is looked up
+	}
+	is.Equal(c.store.asked.Load(), asked)
+	is.Equal(status("nobody", "invented"), 404)
+	is.Equal(c.last().Tenant, "") // a name that anybody can invent is not told
+	is.Equal(c.store.made.Load(), int64(2))
+
+	is.NoErr(c.tenants.Suspend(t.Context(), "acme"))
+	is.Equal(status("acme", c.keys["acme"]), 404)
+	is.Equal(status("Acme", c.keys["Acme"]), 200)
+	is.NoErr(c.tenants.Resume(t.Context(), "acme"))
+	is.Equal(status("acme", c.keys["acme"]), 200)
+	is.NoErr(c.tenants.Drop(t.Context(), "acme"))
+	is.Equal(status("acme", c.keys["acme"]), 404)
+	c.store.broken.Store(true)
+	must(c.tenants.Create(t.Context(), "new"))
+	is.Equal(status("new", "invented"), 503)
+	is.Equal(status("Acme", c.keys["Acme"]), 200) // one that is open
+	is.True(strings.Contains(c.log.String(), "no such disk"))
+	got, body := c.ask("GET", "anything", "/openapi.json", "", "")
+	is.Equal(got, 200)
+	is.True(strings.Contains(body, `"/t/anything/ext/svc"`))
+}
+
+// hostileNames are names that no tenant has, as parts of a URL.
+var hostileNames = []string{
+	"..", ".", "%2e", "%2e%2e", "..%2f..", "a%2Fb", "%5c", "%00", "%0a", "'", "%22", "%27%3b%20DROP%20TABLE%20svc_users%3b--",
+	"pg_catalog", "public", "svc_t1", "t1.svc_users", "1", "-1", "$1", "%25", "%25s", "%zz", "ACME", "acme%20", "%20acme", "acme%00",
+	"acme.", "acm%C3%A9", "%ff", "%e2%80%ae", "*", "{tenant}", "%7Btenant%7D", "", strings.Repeat("x", 64), strings.Repeat("x", 129),
+	strings.Repeat("%C3%A4", 100),
+}
+
+func TestHostileTenants(t *testing.T) {
+	is := is.New(t)
+	c := newCity(t, []string{"acme"})
+	for _, name := range hostileNames {
+		for _, bearer := range []string{"", "invented", c.keys["acme"]} {
+			target := "/t/" + name + "/ext/svc" + ownKeys
+			r := must(http.NewRequestWithContext(t.Context(), "GET", c.server.URL, nil))
+			r.URL.Opaque = target // as it is
+			if bearer != "" {
+				r.Header.Set("Authorization", "Bearer "+bearer)
+			}
+			answer := must(http.DefaultClient.Do(r))
+			answer.Body.Close()
+			switch {
+			case answer.StatusCode == 400 && strings.Contains(name, "%zz"): // of net/http
+			case answer.StatusCode != 404 && (bearer != "" || answer.StatusCode != 401):
+				t.Errorf("%s with %q: %d", target, bearer, answer.StatusCode)
+			}
+		}
+	}
+	is.Equal(c.store.made.Load(), int64(1))
+	for _, name := range []string{"pg_x", "'", `"`, "svc_t1", "-- x", strings.Repeat("y", 64)} { // names are data
+		must(c.tenants.Create(t.Context(), name))
+		got, _ := c.ask("GET", url.PathEscape(name), ownKeys, c.keys["acme"], "")
+		is.Equal(got, 401)
+	}
+	log := c.log.String()
+	is.True(!strings.Contains(log, "DROP TABLE") && !strings.Contains(log, c.keys["acme"]))
+}
+
+// TestTenantsApart: what a request leaves behind is its tenant's alone.
+func TestTenantsApart(t *testing.T) {
+	is := is.New(t)
+	rate := func(u *setup) {
+		u.Limit = func(r *http.Request, by svc.Principal) time.Duration {
+			if r.PathValue("tenant") == "c" {
+				return time.Second
+			}
+			return 0
+		}
+	}
+	c := newCity(t, []string{"a", "b", "c"}, rate)
+	issued := map[string]string{} // by the answer
+	for _, name := range []string{"a", "b"} {
+		once := func(r *http.Request) { r.Header.Set("Idempotency-Key", "once") }
+		status, answer := c.ask("POST", name, ownKeys, c.keys[name], `{"description":"x"}`, once)
+		is.Equal(status, 201)
+		is.Equal(issued[answer], "") // not the other tenant's
+		repeated, same := c.ask("POST", name, ownKeys, c.keys[name], `{"description":"x"}`, once)
+		is.Equal(repeated, 201)
+		is.Equal(same, answer)
+		issued[answer] = name
+		status, events := c.ask("GET", name, "/admin/events", c.keys[name], "")
+		is.Equal(status, 200)
+		is.True(strings.Contains(events, `"tenant":"`+name+`"`))
+		is.Equal(strings.Count(events, `"tenant"`), strings.Count(events, `"tenant":"`+name+`"`))
+		is.Equal(strings.Count(events, `"actor":{"kind":"user"`), 1)
+	}
+	limited, _ := c.ask("GET", "c", allTemplates, c.keys["c"], "")
+	is.Equal(limited, 429)
+	is.True(strings.Contains(c.log.String(), `"tenant":"b"`))
+
+	status, who := c.send("GET", "/protected/a", c.keys["a"], "", func(r *http.Request) {})
+	is.Equal(status, 404) // the path lacks the prefix
+	is.True(who != "ada")
+}
+
+// TestTenantFunction: the host names the tenant, for paths of its own as well.
+func TestTenantFunction(t *testing.T) {
+	is := is.New(t)
+	c := newCity(t, []string{"a", "b"}, func(u *setup) {
+		u.Prefix = ""
+		u.Tenant = func(r *http.Request) string {
+			return cmp.Or(r.Header.Get("X-Tenant"), strings.TrimPrefix(r.URL.Path, "/protected/"))
+		}
+		u.Principal = func(r *http.Request) (svc.Principal, error) {
+			if r.Header.Get("Cookie") == "" {
+				return svc.Principal{}, svc.ErrUnauthenticated
+			}
+			return svc.Principal{Kind: svc.KindUser, ID: r.PathValue("tenant") + "'s ada"}, nil
+		}
+	})
+	of := func(name string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("X-Tenant", name) }
+	}
+	cookie := func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session", Value: "x"}) }
+	for _, name := range []string{"a", "b"} {
+		status, _ := c.send("GET", "/ext/svc"+ownKeys, c.keys[name], "", of(name))
+		is.Equal(status, 200)
+		status, _ = c.send("GET", "/ext/svc"+ownKeys, c.keys["a"], "", of("b"))
+		is.Equal(status, 401)
+		status, who := c.send("GET", "/protected/"+name, c.keys[name], "")
+		is.Equal(fmt.Sprint(status, " ", who), "200 ada")
+		status, who = c.send("GET", "/protected/"+name, "", "", cookie)
+		is.Equal(fmt.Sprint(status, " ", who), "200 "+name+"'s ada")
+	}
+	for _, door := range []string{"/ext/svc" + ownKeys, "/protected/nobody"} {
+		status, _ := c.send("GET", door, "", "", of("nobody"))
+		is.Equal(status, 401) // no session can be told from one of nobody's
+		status, _ = c.send("GET", door, c.keys["a"], "", of("nobody"))
+		is.Equal(status, 404)
+	}
+	defer func() { is.True(recover() != nil) }()
+	httpapi.NewTenants(c.tenants, httpapi.Options{})
+}
