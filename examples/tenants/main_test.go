@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// start runs the command until the end of the test. It returns the address and the keys.
+func start(t *testing.T, args ...string) (base string, keys map[string]string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, append(args, "-addr", "127.0.0.1:0"), write)
+		_ = write.CloseWithError(io.EOF)
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	keys = map[string]string{}
+	lines := bufio.NewScanner(read)
+	for lines.Scan() {
+		name, key, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "admin key of "), ": ")
+		if strings.HasPrefix(lines.Text(), "admin key of ") {
+			keys[name] = key
+		}
+		if at, found := strings.CutPrefix(lines.Text(), "serving "); found {
+			base, _, _ = strings.Cut(at, "/t/")
+			return base, keys
+		}
+	}
+	t.Fatal("the command has ended")
+	return "", nil
+}
+
+// ask returns the status of a GET.
+func ask(t *testing.T, url, bearer string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode
+}
+
+func TestTenants(t *testing.T) {
+	for name, db := range map[string]func(t *testing.T) string{
+		"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "tenants") },
+		"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			is, at := is.New(t), db(t)
+			base, keys := start(t, "-tenants", "3", "-db", at)
+			const list = "/ext/svc/admin/templates"
+			for tenant, key := range keys {
+				is.Equal(ask(t, base+"/t/"+tenant+list, ""), 401)
+				is.Equal(ask(t, base+"/t/"+tenant+list, key), 200)
+				is.Equal(ask(t, base+"/t/t3"+list, key), 401)
+				is.Equal(ask(t, base+"/t/t4"+list, key), 404)
+			}
+			is.Equal(len(keys), 2)
+			is.Equal(ask(t, base+"/", ""), 200)
+			var out bytes.Buffer
+			is.NoErr(run(t.Context(), []string{"-migrate", "-db", at}, &out))
+		})
+	}
+}
+
+// A tenant that has moved keeps its keys, and is served where it is now.
+func TestMove(t *testing.T) {
+	is := is.New(t)
+	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
+	base, keys := start(t, "-tenants", "2", "-db", folder)
+	const list = "/t/t1/ext/svc/admin/templates"
+	is.NoErr(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard))
+	is.True(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard) != nil) // it is there
+	moved, _ := start(t, "-tenants", "1", "-db", url)
+	is.Equal(ask(t, moved+list, keys["t1"]), 200)
+	is.Equal(ask(t, moved+list, keys["t2"]), 401)
+	for range 100 {
+		if ask(t, base+list, keys["t1"]) == 404 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	is.Equal(ask(t, base+list, keys["t1"]), 404)
+	is.Equal(ask(t, base+"/t/t2/ext/svc/admin/templates", keys["t2"]), 200)
+}
+
+func TestWrongFlags(t *testing.T) {
+	is := is.New(t)
+	is.True(run(t.Context(), []string{"-tenants", "-1"}, os.Stdout) != nil)
+	is.True(run(t.Context(), []string{"more"}, os.Stdout) != nil)
+	is.True(run(t.Context(), []string{"-move", "t1"}, os.Stdout) != nil)
+}
+
+// The host's row and the tenant's user commit together, or neither is there.
+func TestTakeSeat(t *testing.T) {
+	is, ctx := is.New(t), t.Context()
+	url := pgtest.Database(t)
+	store, err := postgres.OpenTenants(ctx, url, postgres.Options{})
+	is.NoErr(err)
+	defer store.Close()
+	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store})
+	is.NoErr(err)
+	defer tenants.Close()
+	db := pgtest.Open(t, url)
+	_, err = db.Exec(`CREATE TABLE seats (tenant BIGINT, holder TEXT UNIQUE)`)
+	is.NoErr(err)
+	for _, name := range []string{"a", "b"} {
+		_, err := tenants.Create(ctx, name)
+		is.NoErr(err)
+	}
+	counts := func(name string) (users, seats int) {
+		tenant, err := tenants.Get(ctx, name)
+		is.NoErr(err)
+		is.NoErr(tenants.Use(ctx, name, func(s *svc.Service) error {
+			for _, err := range s.Users.List(ctx, svc.Host, svc.UserQuery{}) {
+				is.NoErr(err)
+				users++
+			}
+			return nil
+		}))
+		is.NoErr(db.QueryRow(`SELECT COUNT(*) FROM seats WHERE tenant = $1`, tenant.Number).Scan(&seats))
+		return users, seats
+	}
+	for i, name := range []string{"a", "b"} { // the seat of u is unique among all tenants
+		tenant, err := tenants.Get(ctx, name)
+		is.NoErr(err)
+		is.Equal(takeSeat(ctx, tenants, store, tenant, "u") == nil, i == 0)
+		users, seats := counts(name)
+		is.Equal([]int{users, seats}, []int{1 - i, 1 - i})
+	}
+}
