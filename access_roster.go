@@ -3,11 +3,11 @@ package svc
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
+	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/roster"
 )
@@ -97,7 +97,29 @@ func (s *rosters) prepare(ctx context.Context, again bool) error {
 			return err
 		}
 	}
-	return s.look(ctx, 0, func(*everybody) {})
+	err := s.look(ctx, 0, func(*everybody) {})
+	if err == nil {
+		s.advance()
+	}
+	return err
+}
+
+// advance makes the kept rows those of the latest generation, when none of them has changed since. A
+// transaction reads all changes since their generation.
+func (s *rosters) advance() {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	default:
+		return // a caller is just reading them
+	}
+	v, fresh := s.copies.View()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fresh && s.current(v) {
+		s.kept.at = v.Generation
+		s.at.Store(v.Generation)
+	}
 }
 
 // errOldRows says that the kept rows are older than the transaction that needs them.
@@ -126,19 +148,23 @@ func (s *rosters) within(ctx context.Context, tx Store, own bool) (*everybody, e
 }
 
 // looked is look for kept rows. false: there are none, or they are too old.
-//
-// changes is loaded after the View: a change that the View has applied is counted before.
 func (s *rosters) looked(least int64, do func(all *everybody)) bool {
 	v, fresh := s.copies.View()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	e := s.kept
-	if !fresh || e == nil || !v.Holds(e.at) || e.at < least ||
-		e.changes != s.changes.Load() || e.resets != s.resets.Load() {
+	if !fresh || !s.current(v) || s.kept.at < least {
 		return false
 	}
-	do(e)
+	do(s.kept)
 	return true
+}
+
+// current reports whether there are kept rows and a View that was taken before has the same. A
+// change that the View has applied is counted before. The caller holds mu.
+func (s *rosters) current(v copies.View) bool {
+	e := s.kept
+	return e != nil && v.Holds(e.at) &&
+		e.changes == s.changes.Load() && e.resets == s.resets.Load()
 }
 
 // read returns rows of the store's present generation: those that are kept, moved, or new ones. The
@@ -425,33 +451,6 @@ func (s *rosters) named(
 	}
 	s.copies.Hear(generation)
 	return rows, generation, nil
-}
-
-// readRows reads the named rows, or all rows.
-func readRows(
-	ctx context.Context, from Store, names AccessNames, all bool,
-) (rows Bundle, generation int64, err error) {
-	ask := AccessRead{Named: &names}
-	if all {
-		ask.Named = nil
-	}
-	read, err := from.ReadAccess(ctx, ask, func(part Bundle) error {
-		rows.add(part)
-		return nil
-	})
-	return rows, read.Generation, err
-}
-
-// senderAfter returns the user who has a channel after users are written over those of the store.
-func senderAfter(channel Channel, write, stored []User) string {
-	seen := map[string]bool{}
-	for _, u := range slices.Concat(write, stored) {
-		if !seen[u.ID] && slices.Contains(u.Channels, channel) {
-			return u.ID
-		}
-		seen[u.ID] = true
-	}
-	return ""
 }
 
 // simulated returns the snapshot for a query after a bundle is applied, and whether the bundle

@@ -329,3 +329,30 @@ func failed[R any](err error) iter.Seq2[R, error] {
 		yield(none, err)
 	}
 }
+
+// readRows reads the named rows, or all rows.
+func readRows(
+	ctx context.Context, from Store, names AccessNames, all bool,
+) (rows Bundle, generation int64, err error) {
+	ask := AccessRead{Named: &names}
+	if all {
+		ask.Named = nil
+	}
+	read, err := from.ReadAccess(ctx, ask, func(part Bundle) error {
+		rows.add(part)
+		return nil
+	})
+	return rows, read.Generation, err
+}
+
+// senderAfter returns the user who has a channel after users are written over those of the store.
+func senderAfter(channel Channel, write, stored []User) string {
+	seen := map[string]bool{}
+	for _, u := range slices.Concat(write, stored) {
+		if !seen[u.ID] && slices.Contains(u.Channels, channel) {
+			return u.ID
+		}
+		seen[u.ID] = true
+	}
+	return ""
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -275,4 +276,50 @@ func TestQuestionsWhileAccessChanges(t *testing.T) {
 		h.apply(t, states[i%2])
 	}
 	wg.Wait()
+}
+
+// agedStore records how many generations a transaction asks for.
+type agedStore struct {
+	svc.Store
+	most *int64
+}
+
+func (s agedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, agedStore{tx, s.most})
+	})
+}
+
+func (s agedStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	changes, err := s.Store.ReadAccess(ctx, read, yield)
+	if read.Since > 0 {
+		*s.most = max(*s.most, changes.Generation-read.Since)
+	}
+	return changes, err
+}
+
+// A write of access reads the changes since the last one that the process knows, however many keys were issued since.
+func TestWritesReadFewChanges(t *testing.T) {
+	is, most := is.New(t), int64(-1)
+	h := newHost(t, func(c *svc.Config) { c.Store = agedStore{c.Store, &most} })
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
+			{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "ada"}},
+		},
+	}))
+	ada := svc.Principal{Kind: svc.KindUser, ID: "ada"}
+	rename := func(name string) {
+		_, err := h.Users.Patch(t.Context(), ada, "ada", svc.UserPatch{DisplayName: &name})
+		is.NoErr(err)
+	}
+	rename("Ada")
+	for range 20 {
+		_, err := h.Keys.Issue(t.Context(), svc.Host, ada.Identity(), svc.NewAPIKey{})
+		is.NoErr(err)
+	}
+	waitFor(t, func() bool { // the process learns of them in the background
+		most = -1
+		rename("Ada" + strconv.Itoa(int(h.now().UnixNano())))
+		return most >= 0 && most < 5
+	})
 }
