@@ -73,9 +73,10 @@ type TenantsConfig struct {
 	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in each
 	// record.
 	Config Config
-	// Each changes the Config of one tenant before its Service is made: the Authenticator or the
-	// OnEvent of that tenant, for example. Its error keeps the tenant closed. Nil: all tenants have
-	// the same. The function must be safe for concurrent use.
+	// Each changes the Config of one tenant before its Service is made: the Authenticator of that
+	// tenant, for example. Its error keeps the tenant closed. It must not set OnEvent: that of Config
+	// gets the events of all tenants, and each event names its tenant. Nil: all tenants have the same
+	// Config. The function must be safe for concurrent use.
 	Each func(tenant Tenant, config *Config) error
 	// IdleTime is how long an unused tenant stays open. 0: 30 seconds. Not negative.
 	IdleTime time.Duration
@@ -86,6 +87,22 @@ type TenantsConfig struct {
 	// Each tenant has the limits of Config as well. When all hold more, the tenants that were not
 	// used for longest give theirs back. It is checked every second. 0: 512 MiB. Not negative.
 	Memory int64
+}
+
+// of returns the Config of a tenant, without its Store.
+func (c *TenantsConfig) of(tenant Tenant, log *slog.Logger) (Config, error) {
+	config := c.Config
+	config.Logger = log.With("tenant", tenant.Name)
+	if c.Each == nil {
+		return config, nil
+	}
+	config.OnEvent = nil
+	err := c.Each(tenant, &config)
+	if config.OnEvent != nil {
+		err = cmp.Or(err, errors.New("svc: TenantsConfig.Each must not set OnEvent"))
+	}
+	config.OnEvent = c.Config.OnEvent
+	return config, err
 }
 
 const (
@@ -106,13 +123,14 @@ const (
 // Tenants is for the host's own code: its methods authorize nobody. They log each change of the list
 // and report no event. All methods are safe for concurrent use.
 type Tenants struct {
-	config TenantsConfig
-	log    *slog.Logger
-	work   *tasks.Group
-	keys   *keyring.Ring
-	slots  chan struct{} // one for each tenant that is being opened
-	ticks  atomic.Int64  // counts the looks for idle tenants: a clock that costs nothing to read
-	closed atomic.Bool
+	config  TenantsConfig
+	log     *slog.Logger
+	work    *tasks.Group
+	journal *journal // of the outbox that all tenants share; it has none when each has its own
+	keys    *keyring.Ring
+	slots   chan struct{} // one for each tenant that is being opened
+	ticks   atomic.Int64  // counts the looks for idle tenants: a clock that costs nothing to read
+	closed  atomic.Bool
 
 	mu   sync.RWMutex
 	open map[string]*tenantService // by name
@@ -141,30 +159,27 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	if len(config.Config.Keys.Peppers) == 0 {
 		log.Warn(noPepper)
 	}
+	if config.Config.Now == nil {
+		config.Config.Now = time.Now
+	}
+	b := &base{
+		roles: roles{outbox: config.Store.Outbox()}, log: log, clock: config.Config.Now,
+	}
 	t := &Tenants{
 		config: config, log: log, work: tasks.NewGroup(log), keys: ring,
-		slots: make(chan struct{}, tenantsAtOnce), open: map[string]*tenantService{},
+		journal: &journal{base: b, onEvent: config.Config.OnEvent},
+		slots:   make(chan struct{}, tenantsAtOnce), open: map[string]*tenantService{},
 	}
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)
-	if config.Config.OnEvent != nil {
-		if config.Store.Outbox() != nil {
-			t.work.Start(t.journal().deliver)
-		} else {
-			t.work.Start(t.settle)
-		}
+	switch {
+	case config.Config.OnEvent == nil:
+	case b.roles.outbox != nil:
+		t.work.Start(t.journal.deliver)
+	default:
+		t.work.Start(t.settle)
 	}
 	return t, nil
-}
-
-// journal delivers the events in the outbox of all tenants.
-func (t *Tenants) journal() *journal {
-	now := t.config.Config.Now
-	if now == nil {
-		now = time.Now
-	}
-	b := &base{roles: roles{outbox: t.config.Store.Outbox()}, log: t.log, clock: now}
-	return &journal{base: b, onEvent: t.config.Config.OnEvent}
 }
 
 // settle opens the tenants whose events a crashed process has left behind: each delivers its own.
@@ -191,8 +206,7 @@ func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
 	if err := c.err(); err != nil {
 		return Tenant{}, err
 	}
-	now := t.journal().now()
-	tenant, err := t.config.Store.CreateTenant(ctx, name, now)
+	tenant, err := t.config.Store.CreateTenant(ctx, name, t.journal.now())
 	if errors.Is(err, ErrExists) {
 		return Tenant{}, &Error{Code: CodeExists, Message: "there is a tenant of that name already"}
 	} else if err != nil {
@@ -240,6 +254,7 @@ func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 
 // Suspend ends the service of a tenant: new calls of Use fail as if it did not exist. Suspend
 // returns when the calls of this process have ended. Other processes follow within about a second.
+// A call from inside a call of Use of the same tenant waits for itself, until ctx ends.
 //
 // Errors: CodeNotFound, also for a tenant that is being dropped; CodeUnavailable; that of ctx.
 func (t *Tenants) Suspend(ctx context.Context, name string) error {
@@ -281,7 +296,8 @@ func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) err
 
 // Drop removes a tenant with all its data, for good. New calls of Use fail at once, as if the tenant
 // did not exist. Drop waits for the calls of this process, and for a second, in which other
-// processes learn of it. Calls of theirs that take longer may fail.
+// processes learn of it. Calls of theirs that take longer may fail. Do not call it from inside a call
+// of Use of the same tenant, as for Suspend.
 //
 // When Drop fails after its beginning, the tenant stays in the state dropping: call Drop again. The
 // name is free when Drop has returned nil. Errors: CodeNotFound, CodeUnavailable, that of ctx.

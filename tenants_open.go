@@ -22,6 +22,7 @@ type tenantService struct {
 	users   atomic.Int64
 	used    atomic.Int64  // the tick of the last use
 	retired atomic.Bool   // no new use
+	doubted atomic.Bool   // its row has changed while it was being opened
 	ready   chan struct{} // closed when service or err is set
 	ended   chan struct{} // closed when the tenant is closed
 
@@ -134,25 +135,22 @@ func (t *Tenants) begin(ctx context.Context, name string) error {
 
 // fill opens a tenant.
 func (t *Tenants) fill(ctx context.Context, s *tenantService) {
-	func() {
-		defer func() { <-t.slots }()
-		ctx, cancel := context.WithTimeout(ctx, tenantOpening)
-		defer cancel()
-		defer func() {
-			if cause := recover(); cause != nil { // of a function of the host
-				s.err = fault("open a tenant", fmt.Errorf("panic: %v", cause))
-			}
-			close(s.ready)
-		}()
-		s.service, s.err = t.openService(ctx, s)
-	}()
+	s.service, s.err = t.openService(ctx, s)
+	<-t.slots
+	failed := s.err != nil && ErrorCode(s.err) != CodeNotFound
+	if failed {
+		t.log.ErrorContext(ctx, "svc: cannot open a tenant", "tenant", s.name, "error", s.err)
+	}
+	s.used.Store(t.ticks.Load())
+	close(s.ready)
 	if s.err == nil {
-		s.used.Store(t.ticks.Load())
+		for s.doubted.Load() && ctx.Err() == nil && t.confirm(ctx, s) != nil {
+			tasks.Wait(ctx, time.After(tenantTick))
+		}
 		t.release(s)
 		return
 	}
-	if ErrorCode(s.err) != CodeNotFound {
-		t.log.ErrorContext(ctx, "svc: cannot open a tenant", "tenant", s.name, "error", s.err)
+	if failed {
 		tasks.Wait(ctx, time.After(tenantFailure)) // no storm of attempts
 	}
 	s.retired.Store(true)
@@ -167,7 +165,16 @@ func (t *Tenants) forgetTenant(s *tenantService) {
 	close(s.ended)
 }
 
-func (t *Tenants) openService(ctx context.Context, s *tenantService) (*Service, error) {
+func (t *Tenants) openService(
+	ctx context.Context, s *tenantService,
+) (service *Service, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tenantOpening)
+	defer cancel()
+	defer func() {
+		if cause := recover(); cause != nil { // of a function of the host
+			err = fault("open a tenant", fmt.Errorf("panic: %v", cause))
+		}
+	}()
 	tenant, err := t.Get(ctx, s.name)
 	switch {
 	case err != nil:
@@ -176,18 +183,15 @@ func (t *Tenants) openService(ctx context.Context, s *tenantService) (*Service, 
 		return nil, noTenant()
 	}
 	s.Tenant = tenant
-	config := t.config.Config
-	config.Logger = t.log.With("tenant", tenant.Name)
-	if t.config.Each != nil {
-		if err := t.config.Each(tenant, &config); err != nil {
-			return nil, unavailableTenant(err)
-		}
+	config, err := t.config.of(tenant, t.log)
+	if err != nil {
+		return nil, unavailableTenant(err)
 	}
 	config.Store, s.close, err = t.config.Store.OpenTenant(ctx, tenant)
 	if err != nil {
 		return nil, unavailableTenant(err)
 	}
-	service, err := newService(config, tenant.Name, t.config.Store.Outbox() == nil)
+	service, err = newService(config, tenant.Name, t.config.Store.Outbox() == nil)
 	if err != nil {
 		return nil, unavailableTenant(errors.Join(err, s.close()))
 	}
@@ -277,16 +281,27 @@ func (t *Tenants) apply(ctx context.Context, changes StoreChanges) error {
 		if !changes.Reset && !slices.ContainsFunc(changes.Targets, about) {
 			continue
 		}
-		tenant, err := t.config.Store.Tenant(ctx, s.name)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		s.doubted.Store(true)
+		select {
+		case <-s.ready:
+		default:
+			continue // fill confirms it
+		}
+		if err := t.confirm(ctx, s); err != nil {
 			return err
 		}
-		if err := s.await(ctx); err != nil {
-			return err
-		}
-		if tenant.Number != s.Number || tenant.State != TenantActive {
-			t.leave(s)
-		}
+	}
+	return nil
+}
+
+// confirm ends the service of an open tenant whose row says so.
+func (t *Tenants) confirm(ctx context.Context, s *tenantService) error {
+	tenant, err := t.config.Store.Tenant(ctx, s.name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if tenant.Number != s.Number || tenant.State != TenantActive {
+		t.leave(s)
 	}
 	return nil
 }

@@ -159,6 +159,36 @@ func TestTenantEndsElsewhere(t *testing.T) {
 	is.NoErr(there.Use(t.Context(), "a", nothing))
 }
 
+// A tenant that is suspended elsewhere while it opens is not served, and delays no news about others.
+func TestTenantEndsWhileItOpens(t *testing.T) {
+	is := is.New(t)
+	store := memstore.NewTenants()
+	opening, open := make(chan struct{}), make(chan struct{})
+	slow := &countedTenants{TenantStore: store, fails: func(tenant svc.Tenant) error {
+		if tenant.Name == "slow" {
+			close(opening)
+			<-open
+		}
+		return nil
+	}}
+	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: slow})
+	makeTenants(t, here, "slow", "b")
+	nothing := func(*svc.Service) error { return nil }
+	is.NoErr(there.Use(t.Context(), "b", nothing))
+	ended := make(chan error)
+	go func() { ended <- there.Use(t.Context(), "slow", nothing) }()
+	<-opening
+	is.NoErr(here.Suspend(t.Context(), "slow"))
+	is.NoErr(here.Suspend(t.Context(), "b"))
+	gone := func(name string) func() bool {
+		return func() bool { return svc.ErrorCode(there.Use(t.Context(), name, nothing)) == svc.CodeNotFound }
+	}
+	waitFor(t, gone("b"))
+	close(open)
+	<-ended
+	waitFor(t, gone("slow"))
+}
+
 // countedTenants counts the tenants that are open.
 type countedTenants struct {
 	svc.TenantStore
@@ -316,6 +346,27 @@ func TestTenantIsNamed(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// Each may change what a tenant has, but not who gets its events.
+func TestEachTenant(t *testing.T) {
+	is := is.New(t)
+	in := newTenants(t, svc.TenantsConfig{Each: func(tenant svc.Tenant, c *svc.Config) error {
+		if tenant.Name == "b" {
+			c.OnEvent = func(context.Context, svc.Event) {}
+		}
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
+			return svc.Principal{Kind: svc.KindUser, ID: "of " + tenant.Name}, nil
+		})
+		return nil
+	}})
+	makeTenants(t, in, "a", "b")
+	p, err := bearerIn(t.Context(), in, "a", "x")
+	is.NoErr(err)
+	is.Equal(p.ID, "of a")
+	_, err = bearerIn(t.Context(), in, "b", "x")
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.True(strings.Contains(err.Error(), "Each must not set OnEvent"))
 }
 
 func TestTenantsConfig(t *testing.T) {

@@ -83,6 +83,9 @@ func (p *pool) takeTurn(ctx context.Context) (done func(), err error) {
 	return p.round().enter(ctx, p.who)
 }
 
+// crowded reports whether other Stores of the round are busy.
+func (p *pool) crowded() bool { return p.round != nil && p.round().Crowded(p.who) }
+
 // statement returns a prepared query, or nil when it is not prepared yet.
 func (p *pool) statement(query string) *sql.Stmt {
 	p.mu.Lock()

@@ -11,8 +11,12 @@ import (
 	"time"
 )
 
-// batchMost is the most jobs that share one transaction.
-const batchMost = 64
+// The most jobs that share one transaction. While other Stores of the pool's round are busy, they are
+// fewer: a transaction of many takes long, and its callers return all at once.
+const (
+	batchMost    = 64
+	batchCrowded = 8
+)
 
 // quiet is how long the leader waits for another job while fewer jobs wait than the last commit
 // had. The callers that this commit released are about to bring their next jobs.
@@ -110,6 +114,11 @@ func (q *queue) next() bool {
 	if !q.look(cancel) {
 		return false
 	}
+	done, err := q.pool.takeTurn(ctx)
+	if err != nil {
+		return true // all callers have left
+	}
+	defer done()
 	tx, err := q.begin(ctx)
 	if err != nil {
 		report(q.take(ctx, func(_ int, j *job) bool { return j.seen }), err)
@@ -117,7 +126,11 @@ func (q *queue) next() bool {
 	}
 	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
 	q.gather()
-	if jobs := q.take(ctx, func(n int, _ *job) bool { return n < batchMost }); len(jobs) > 0 {
+	most := batchMost
+	if q.pool.crowded() {
+		most = batchCrowded
+	}
+	if jobs := q.take(ctx, func(n int, _ *job) bool { return n < most }); len(jobs) > 0 {
 		q.run(tx, jobs)
 	}
 	return true

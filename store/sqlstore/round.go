@@ -82,14 +82,26 @@ func (r *Round) note(who string) {
 
 // most returns how many turns a Store may have now. The caller holds the lock.
 func (r *Round) most(who string) int {
+	if r.crowded(who) {
+		return r.share
+	}
+	return r.free + r.running[who]
+}
+
+// Crowded reports whether a Store other than who is busy.
+func (r *Round) Crowded(who string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.crowded(who)
+}
+
+// crowded is Crowded for a caller that holds the lock.
+func (r *Round) crowded(who string) bool {
 	other := r.latest[0]
 	if other.who == who {
 		other = r.latest[1]
 	}
-	if time.Since(other.at) < busy {
-		return r.share
-	}
-	return r.free + r.running[who]
+	return time.Since(other.at) < busy
 }
 
 // start counts a turn. The caller holds the lock.
