@@ -34,8 +34,13 @@ type Tenants struct {
 
 var _ svc.TenantStore = (*Tenants)(nil)
 
-// tenantsMaxOpen is the default of Options.MaxOpen for tenants: with the one that listens, 10.
-const tenantsMaxOpen = 9
+const (
+	// tenantsMaxOpen is the default of Options.MaxOpen for tenants: with the one that listens, 10.
+	tenantsMaxOpen = 9
+	// tenantsLifetime ends connections: PostgreSQL keeps some 50 kB in a connection for each tenant
+	// that ever used it.
+	tenantsLifetime = 15 * time.Minute
+)
 
 // OpenTenants connects to the database at url, as [Open] does, and creates or upgrades the tables of
 // the list of tenants. The tables of a tenant are upgraded when it is opened.
@@ -67,10 +72,13 @@ func openTenants(
 	if err := patient.migrate(ctx, patient.pool(config)); err != nil {
 		return nil, err
 	}
-	return options.tenants(ctx, options.pool(config), connectTo(config))
+	db := options.pool(config)
+	db.SetConnMaxLifetime(tenantsLifetime)
+	return options.tenants(ctx, db, connectTo(config))
 }
 
-// NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open].
+// NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open]. PostgreSQL keeps some 50 kB
+// in a connection for each tenant that ever used it: MaxConnLifetime of the pool bounds that.
 func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tenants, error) {
 	if pool == nil {
 		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")
@@ -191,7 +199,7 @@ func classifyTenant(err error) error {
 	return classify(err)
 }
 
-const undefinedTable, undefinedSchema = "42P01", "3F000"
+const undefinedTable, undefinedSchema, duplicateSchema = "42P01", "3F000", "42P06"
 
 // Tx returns a Store that works inside tx, a transaction of the host, on the tables of a tenant. It
 // is [Tx] for one tenant.
@@ -202,15 +210,21 @@ func (t *Tenants) Tx(tx PgxTx, tenant svc.Tenant) svc.FullStore {
 // DB returns the pool, as [Store.DB] does.
 func (t *Tenants) DB() *sql.DB { return t.control.db }
 
-// CreateTenant implements [svc.TenantStore], in one transaction.
+// CreateTenant implements [svc.TenantStore], in one transaction. A schema of that number that is there
+// already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
 	ctx context.Context, name string, at time.Time,
 ) (svc.Tenant, error) {
 	return t.registry.Create(ctx, name, at, func(
 		ctx context.Context, tx *sql.Tx, number int64,
 	) error {
-		script := sqlstore.SQL(t.Dialect(svc.Tenant{Number: number}))
+		made := svc.Tenant{Number: number}
+		script := strings.Replace(sqlstore.SQL(t.Dialect(made)), " IF NOT EXISTS", "", 1)
 		_, err := tx.ExecContext(ctx, script, pgx.QueryExecModeSimpleProtocol) // in one trip
+		if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == duplicateSchema {
+			return fmt.Errorf("no tenant has the number of the schema %s: "+
+				"rename it, or try again: %w", t.Schema(made), err)
+		}
 		return err
 	})
 }

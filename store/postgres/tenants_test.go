@@ -151,6 +151,12 @@ func TestNamesOfTenantsAreData(t *testing.T) {
 		want = append(want, fmt.Sprint("svc_t", 2*i+1)) // the second attempt has used up a number
 	}
 	is.Equal(strings.Join(sortedTexts(want), " "), schemas)
+	_, err := db.Exec(fmt.Sprint("CREATE SCHEMA svc_t", 2*len(names)+1)) // as of a list that was restored from an old backup
+	is.NoErr(err)
+	_, err = in.CreateTenant(t.Context(), "new", time.Now())
+	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema"))
+	_, err = in.Tenant(t.Context(), "new")
+	is.True(errors.Is(err, svc.ErrNotFound))
 	old, err := in.Tenant(t.Context(), "T")
 	is.NoErr(err)
 	is.NoErr(in.DropTenant(t.Context(), old.Number))

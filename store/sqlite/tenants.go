@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,13 +80,26 @@ func (t *Tenants) Opened(tenant svc.Tenant) *Store {
 	return nil
 }
 
-// CreateTenant implements [svc.TenantStore]. When the file cannot be made, there is no tenant.
+// CreateTenant implements [svc.TenantStore]. When the file cannot be made, there is no tenant. A file
+// of that number that is there already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
 	ctx context.Context, name string, at time.Time,
 ) (svc.Tenant, error) {
-	tenant, err := t.registry.Create(ctx, name, at, nil)
-	if err != nil {
+	reserved := ""
+	tenant, err := t.registry.Create(ctx, name, at, func(
+		_ context.Context, _ *sql.Tx, number int64,
+	) (err error) {
+		if reserved == "" {
+			reserved, err = t.reserve(number)
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+	case reserved == "":
 		return svc.Tenant{}, err
+	default:
+		return svc.Tenant{}, errors.Join(err, os.Remove(reserved))
 	}
 	_, end, err := t.OpenTenant(ctx, tenant)
 	if err == nil {
@@ -98,6 +112,21 @@ func (t *Tenants) CreateTenant(
 	}
 	return tenant, nil
 }
+
+// reserve makes the empty file of a new number, and returns its path.
+func (t *Tenants) reserve(number int64) (path string, err error) {
+	path = t.Path(svc.Tenant{Number: number})
+	for _, file := range files(path) {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			return "", errors.Join(err, fmt.Errorf(
+				"%s is there, but no tenant has that number: move it away, or try again", file))
+		}
+	}
+	return path, create(path)
+}
+
+// files returns the paths of SQLite's files of a database.
+func files(path string) []string { return []string{path, path + "-wal", path + "-shm"} }
 
 // Tenant implements [svc.TenantStore].
 func (t *Tenants) Tenant(ctx context.Context, name string) (svc.Tenant, error) {
@@ -117,8 +146,7 @@ func (t *Tenants) ChangeTenant(ctx context.Context, number int64, state svc.Tena
 // DropTenant implements [svc.TenantStore]. It removes the files, and then the name. A process that
 // has them open writes to files without a name, which end with it.
 func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
-	path := t.Path(svc.Tenant{Number: number})
-	for _, file := range []string{path, path + "-wal", path + "-shm"} {
+	for _, file := range files(t.Path(svc.Tenant{Number: number})) {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("drop a tenant: %w", err)
 		}

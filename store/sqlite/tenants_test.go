@@ -91,21 +91,21 @@ func TestNamesOfTenantsAreData(t *testing.T) {
 	info, err := os.Stat(folder)
 	is.NoErr(err)
 	is.Equal(info.Mode().Perm(), os.FileMode(0o700))
-	is.Equal(len(files(t, folder, ".db")), 1+len(names))
+	is.Equal(len(filesOf(t, folder, ".db")), 1+len(names))
 	old, err := in.Tenant(t.Context(), "T")
 	is.NoErr(err)
 	is.NoErr(in.DropTenant(t.Context(), old.Number))
 	again, err := in.CreateTenant(t.Context(), "T", time.Now())
 	is.NoErr(err)
 	is.True(again.Number != old.Number)
-	is.Equal(len(files(t, folder, ".db")), 1+len(names))
+	is.Equal(len(filesOf(t, folder, ".db")), 1+len(names))
 	is.True(errors.Is(in.DropTenant(t.Context(), 999), svc.ErrNotFound))
 	list, err := in.Tenants(t.Context(), "", 100)
 	is.NoErr(err)
 	is.Equal(len(list), len(names))
 }
 
-func files(t *testing.T, folder, suffix string) (names []string) {
+func filesOf(t *testing.T, folder, suffix string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -119,19 +119,28 @@ func files(t *testing.T, folder, suffix string) (names []string) {
 	return names
 }
 
-// A tenant whose file cannot be made does not exist.
+// A tenant whose file cannot be made does not exist. A file that is there already is never a new tenant's, and stays.
 func TestTenantWithoutFile(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	folder := t.TempDir()
 	in := openTenants(t, folder)
 	is.NoErr(os.Mkdir(filepath.Join(folder, "1.db"), 0o700))
+	for _, name := range []string{"2.db", "3.db-wal"} {
+		is.NoErr(os.WriteFile(filepath.Join(folder, name), []byte("of another list"), 0o600))
+	}
+	for i := range 3 {
+		_, err := in.CreateTenant(t.Context(), "a", time.Now())
+		is.True(strings.Contains(fmt.Sprint(err), fmt.Sprint(i+1, ".db")))
+		_, err = in.Tenant(t.Context(), "a")
+		is.True(errors.Is(err, svc.ErrNotFound))
+	}
 	_, err := in.CreateTenant(t.Context(), "a", time.Now())
-	is.True(err != nil)
-	_, err = in.Tenant(t.Context(), "a")
-	is.True(errors.Is(err, svc.ErrNotFound))
-	_, err = in.CreateTenant(t.Context(), "a", time.Now())
 	is.NoErr(err)
+	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "2.db", "4.db", "tenants.db"})
+	kept, err := os.ReadFile(filepath.Join(folder, "2.db"))
+	is.NoErr(err)
+	is.Equal(string(kept), "of another list")
 }
 
 // Another process sees a revocation with its next request, and a suspended tenant soon.

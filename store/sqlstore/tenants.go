@@ -55,7 +55,7 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 }
 
 // Create adds a tenant under a number that no tenant ever had. build, unless nil, makes what
-// belongs to the number, in the same transaction; it may run again with another one. ErrExists.
+// belongs to the number, in the same transaction; it may run again. ErrExists.
 func (r *Registry) Create(
 	ctx context.Context, name string, at time.Time,
 	build func(ctx context.Context, tx *sql.Tx, number int64) error,
