@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,14 @@ func TestStoreOfTenant(t *testing.T) {
 	})
 }
 
+// The list keeps its promises, too.
+func TestListOfTenants(t *testing.T) {
+	t.Parallel()
+	storetest.RunTenants(t, func(t *testing.T) svc.TenantStore {
+		return openTenants(t, pgtest.Database(t), postgres.Options{SynchronousCommit: "off"})
+	})
+}
+
 // both is the Store of a tenant, with the deliveries of the outbox that it shares.
 type both struct {
 	*postgres.Store
@@ -130,61 +139,59 @@ func hasUser(t *testing.T, store svc.Store, id string) bool {
 	return found.User != nil
 }
 
-// Names are data. A name made anew has a schema of its own.
-func TestNamesOfTenantsAreData(t *testing.T) {
+// Names are data: the database has numbered schemas. One that is there already is never a new tenant's, and stays.
+func TestSchemasOfTenants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Database(t)
-	in := openTenants(t, url, postgres.Options{})
-	names := []string{`"; DROP SCHEMA public CASCADE; --`, "'", "pg_catalog", "public", "svc_t1", "T", "t", strings.Repeat("x", 64)}
-	for _, name := range names {
+	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
+	for i, name := range []string{`"; DROP SCHEMA public CASCADE; --`, "pg_catalog", "public"} {
 		tenant := made(t, in, name)
-		is.NoErr(addUsers(t.Context(), tenantStore(t, in, tenant), "of "+name))
-		_, err := in.CreateTenant(t.Context(), name, time.Now())
-		is.True(errors.Is(err, svc.ErrExists))
+		if i == 1 {
+			is.NoErr(in.DropTenant(t.Context(), tenant.Number))
+		}
 	}
-	db := pgtest.Open(t, url)
-	var schemas string
-	is.NoErr(db.QueryRow(`SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`).Scan(&schemas))
-	want := []string{"information_schema", "public"}
-	for i := range names {
-		want = append(want, fmt.Sprint("svc_t", 2*i+1)) // the second attempt has used up a number
-	}
-	is.Equal(strings.Join(sortedTexts(want), " "), schemas)
-	_, err := db.Exec(fmt.Sprint("CREATE SCHEMA svc_t", 2*len(names)+1)) // as of a list that was restored from an old backup
+	_, err := db.Exec("CREATE SCHEMA svc_t4") // of a list that is newer than this one
 	is.NoErr(err)
 	_, err = in.CreateTenant(t.Context(), "new", time.Now())
-	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema"))
+	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema svc_t4"))
 	_, err = in.Tenant(t.Context(), "new")
 	is.True(errors.Is(err, svc.ErrNotFound))
-	old, err := in.Tenant(t.Context(), "T")
-	is.NoErr(err)
-	is.NoErr(in.DropTenant(t.Context(), old.Number))
-	_, err = in.Tenant(t.Context(), "T")
-	is.True(errors.Is(err, svc.ErrNotFound))
-	again := made(t, in, "T")
-	is.True(again.Number != old.Number)
-	is.True(!hasUser(t, tenantStore(t, in, again), "of T"))
-	list, err := in.Tenants(t.Context(), "", 100)
-	is.NoErr(err)
-	is.Equal(len(list), len(names))
-	is.True(!strings.Contains(fmt.Sprint(in.DropTenant(t.Context(), 12345)), "<nil>"))
+	var schemas string
+	is.NoErr(db.QueryRow(`SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`).Scan(&schemas))
+	is.Equal(schemas, "information_schema public svc_t1 svc_t3 svc_t4")
 }
 
-func sortedTexts(list []string) []string {
-	db := map[string]bool{}
-	for _, s := range list {
-		db[s] = true
-	}
-	sorted := make([]string, 0, len(db))
-	for s := range db {
-		i := 0
-		for i < len(sorted) && sorted[i] < s {
-			i++
+// The tables that a new tenant gets at once are those that the migrations make one after the other.
+func TestTablesOfTenants(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
+	tables := func(schema string) (all []string) {
+		rows, err := db.Query(`
+			SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || COALESCE(column_default, '') || ' ' ||
+				COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = $1 AND table_name NOT LIKE 'svc_tenant%'
+			UNION ALL SELECT replace(indexdef, $1 || '.', '') FROM pg_indexes WHERE schemaname = $1 AND tablename NOT LIKE 'svc_tenant%'
+			UNION ALL SELECT conrelid::regclass::TEXT || ' ' || conname || ' ' || pg_get_constraintdef(c.oid) FROM pg_constraint c
+				JOIN pg_namespace n ON n.oid = c.connamespace WHERE nspname = $1 AND conname NOT LIKE 'svc_tenant%'
+			ORDER BY 1`, schema)
+		is.NoErr(err)
+		defer rows.Close()
+		for rows.Next() {
+			var line string
+			is.NoErr(rows.Scan(&line))
+			all = append(all, strings.ReplaceAll(line, schema+".", ""))
 		}
-		sorted = append(sorted[:i], append([]string{s}, sorted[i:]...)...)
+		return all
 	}
-	return sorted
+	want, have := tables("public"), tables(in.Schema(made(t, in, "a")))
+	is.True(len(want) > 150)
+	for _, line := range slices.Concat(want, have) {
+		if !slices.Contains(want, line) || !slices.Contains(have, line) {
+			t.Error("only one has", line)
+		}
+	}
 }
 
 // Services of two processes hear of each other's changes, by a notification or by the poll.

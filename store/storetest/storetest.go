@@ -102,7 +102,14 @@ func check(rules []rule, newStore func() svc.Store) map[string]error {
 
 // broken returns what the check saw when store breaks the rule, else nil. A skipped error says that
 // the store lacks the rule's role.
-func (r rule) broken(store svc.Store) (err error) {
+func (r rule) broken(store svc.Store) error {
+	return seen(func() {
+		r.check(&checker{Store: store, roles: rolesOf(store), ctx: context.Background()})
+	})
+}
+
+// seen returns what a check has seen.
+func seen(check func()) (err error) {
 	defer func() {
 		switch seen := recover().(type) {
 		case nil:
@@ -114,7 +121,7 @@ func (r rule) broken(store svc.Store) (err error) {
 			err = fmt.Errorf("panic: %v", seen)
 		}
 	}()
-	r.check(&checker{Store: store, roles: rolesOf(store), ctx: context.Background()})
+	check()
 	return nil
 }
 
