@@ -37,8 +37,8 @@ type Tenants struct {
 var _ svc.TenantStore = (*Tenants)(nil)
 
 // OpenTenants opens or creates the tenants in a folder. A new folder has mode 0700. The rules for
-// processes and files are those of [Open]. An open tenant takes three file descriptors, and up to
-// ten while it is in use.
+// processes and files are those of [Open]. An open tenant takes up to five file descriptors,
+// and ten while it is in use.
 func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
