@@ -269,13 +269,14 @@ func (s *Service) Close() error {
 // memory estimates the bytes that the caches hold.
 func (s *Service) memory() int64 {
 	return s.shared.compiler.Budget().Used() + s.copies.Bytes() + s.Templates.bytes() +
-		s.Access.rosters.bytes()
+		s.Templates.installs.kept.Bytes() + s.shared.checks.memory() + s.Access.rosters.bytes()
 }
 
 // giveBack empties the caches.
 func (s *Service) giveBack() {
 	s.copies.Reset()
 	s.Access.rosters.release()
+	s.shared.checks.release()
 	s.shared.compiler.Budget().Empty()
 }
 

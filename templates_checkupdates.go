@@ -201,6 +201,20 @@ func (c *checks) forget(source SourceKey) {
 	delete(c.last, source)
 }
 
+// memory returns the bytes of what is kept.
+func (c *checks) memory() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
+}
+
+// release drops everything.
+func (c *checks) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.bytes = nil, 0
+}
+
 // checkSource compares the templates installed from a source with what the source has now. list
 // must not be empty. Unless it fails, it calls tick for every template of the list, so that the
 // progress reaches its total. Its error stops the whole check: it is no fault of this source alone.

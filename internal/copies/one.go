@@ -18,6 +18,7 @@ type One[T any] struct {
 type one[T any] struct {
 	value      T
 	generation int64
+	bytes      int64
 }
 
 // NewOne returns a place for one value of at most so many bytes, which holds as the values of in
@@ -36,6 +37,17 @@ func (o *One[T]) Clear() {
 	if o != nil {
 		o.cache.Clear()
 	}
+}
+
+// Bytes returns the size of the value that is kept, also of one that no longer holds.
+func (o *One[T]) Bytes() int64 {
+	if o == nil {
+		return 0
+	}
+	if kept, found := o.cache.Get(struct{}{}); found && kept != nil {
+		return kept.bytes
+	}
+	return 0
 }
 
 func (o *One[T]) get() (value T, ok bool) {
@@ -65,8 +77,10 @@ func (o *One[T]) Load(
 	return load(ctx, o.in, o.cache, struct{}{}, o.get, func(fence cache.Fence) (T, error) {
 		v, _ := o.in.View()
 		value, generation, err := read(v.Generation)
-		if err == nil && o.size(value) <= o.most {
-			o.cache.Put(fence, struct{}{}, &one[T]{value, generation})
+		if err == nil {
+			if bytes := o.size(value); bytes <= o.most {
+				o.cache.Put(fence, struct{}{}, &one[T]{value, generation, bytes})
+			}
 		}
 		return value, err
 	})
