@@ -71,12 +71,18 @@ func bothWays(
 	})
 }
 
-// The rules of storetest over a pool of the host: the smallest one, with the simplest protocol. The
-// test runs alone: beside other suites the largest rules would keep a small machine too busy.
-func TestStoreOverAPool(t *testing.T) {
+// takesLong skips the test, unless it runs in CI.
+func takesLong(t *testing.T) {
+	t.Helper()
 	if os.Getenv("CI") != "true" {
 		t.Skip("NOT TESTED here, because it takes long: the rules of storetest. CI=true has them checked")
 	}
+}
+
+// The rules of storetest over a pool of the host: the smallest one, with the simplest protocol. The
+// test runs alone: beside other suites the largest rules would keep a small machine too busy.
+func TestStoreOverAPool(t *testing.T) {
+	takesLong(t)
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
 	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

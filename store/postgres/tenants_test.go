@@ -60,6 +60,7 @@ func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
 
 // The Store of a tenant keeps every promise of a Store. The role is no superuser.
 func TestStoreOfTenant(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})

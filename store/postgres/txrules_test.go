@@ -19,6 +19,7 @@ import (
 // TestStoreInPgxTransactions runs all rules of storetest on a Store whose calls each run in a
 // transaction of a host that uses pgx.
 func TestStoreInPgxTransactions(t *testing.T) {
+	takesLong(t)
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
 	db, pool := pgtest.Open(t, url), newPool(t, url)
 	storetest.Run(t, func(t *testing.T) svc.Store {
