@@ -89,7 +89,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return errors.Join(err, listener.Close())
 		}
 	}
-	fmt.Fprintf(out, "serving http://%s/t/t1/ext/svc to /t/t%d/ext/svc\n", listener.Addr(), *count)
+	fmt.Fprintf(out, "serving http://%s/t/{tenant}/ext/svc\n", listener.Addr())
+	if *count > 0 {
+		fmt.Fprintf(out, `try: curl -H "Authorization: Bearer KEY" http://%[1]s/t/t1/ext/svc/me/api-keys
+or sign in with the key at http://%[1]s/t/t1/ext/svc-admin/
+`, listener.Addr())
+	}
 	return serve(ctx, listener, handler(tenants))
 }
 
