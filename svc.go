@@ -98,7 +98,7 @@ func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
 	}
-	s, err := newService(config, "", true)
+	s, err := newService(config, Tenant{})
 	if err == nil && len(config.Keys.Peppers) == 0 {
 		s.log.Warn(noPepper)
 	}
@@ -107,9 +107,8 @@ func New(config Config) (*Service, error) {
 
 const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
 
-// newService returns the Service of a tenant; "": of none. delivers says that it delivers the events
-// of the store's outbox.
-func newService(config Config, tenant string, delivers bool) (*Service, error) {
+// newService returns the Service of a tenant; a zero one: of none.
+func newService(config Config, tenant Tenant) (*Service, error) {
 	config.Logger = errorlog.Or(config.Logger)
 	if config.Now == nil {
 		config.Now = time.Now
@@ -132,7 +131,8 @@ func newService(config Config, tenant string, delivers bool) (*Service, error) {
 	}
 	work := tasks.NewGroup(config.Logger)
 	b := &base{
-		store: config.Store, roles: roles, tenant: tenant, log: config.Logger, clock: config.Now,
+		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,
+		clock: config.Now,
 	}
 	compiler := policy.NewCompiler()
 	b.copies = copies.New(
@@ -140,9 +140,9 @@ func newService(config Config, tenant string, delivers bool) (*Service, error) {
 		func(follow func(context.Context)) { work.Start(follow) },
 	)
 	s := assemble(config, b, shared{
-		compiler, keys, sealer, &failing{}, &checks{},
+		compiler, keys, sealer, &failing{}, &checks{}, tenant,
 	})
-	s.start(work, delivers)
+	s.start(work)
 	return s, nil
 }
 
@@ -266,6 +266,10 @@ func (s *Service) Close() error {
 	return nil
 }
 
+// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The zero
+// Tenant: it is no tenant's.
+func (s *Service) Tenant() Tenant { return s.shared.tenant }
+
 // memory estimates the bytes that the caches hold.
 func (s *Service) memory() int64 {
 	return s.shared.compiler.Budget().Used() + s.copies.Bytes() + s.Templates.bytes() +
@@ -288,6 +292,7 @@ type shared struct {
 	sealer   *seal.Sealer
 	failing  *failing
 	checks   *checks
+	tenant   Tenant
 }
 
 // keptKeys is the number of keys to cache if the host sets no number.
@@ -328,13 +333,13 @@ func assemble(config Config, b *base, of shared) *Service {
 
 // start begins the background work, or prepares it for its first use. So a Service that never
 // accepts a key never writes key uses. Copies for transactions of the host are not started: they
-// deliver nothing, cache no templates and record no uses.
-func (s *Service) start(work *tasks.Group, delivers bool) {
+// deliver nothing, cache no templates and record no uses. The Tenants deliver for a tenant.
+func (s *Service) start(work *tasks.Group) {
 	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
 	s.work = work
 	reader.follow = sync.OnceFunc(func() { work.Start(reader.kept.Run) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
-	if delivers && journal.onEvent != nil && s.roles.outbox != nil {
+	if s.tenant == "" && journal.onEvent != nil && s.roles.outbox != nil {
 		work.Start(journal.deliver)
 	}
 }

@@ -55,8 +55,11 @@ type TenantStore interface {
 	ChangeTenant(ctx context.Context, number int64, state TenantState) error
 	// DropTenant removes all data of the tenant with that number, and then its name. ErrNotFound.
 	DropTenant(ctx context.Context, number int64) error
-	// OpenTenant returns the Store of a tenant, after it has made or upgraded its tables. The caller
-	// closes the Store. It ignores the tenant's state.
+	// MigrateTenant upgrades the tables of a tenant. Errors: as OpenTenant.
+	MigrateTenant(ctx context.Context, tenant Tenant) error
+	// OpenTenant returns the Store of a tenant, after MigrateTenant. The caller closes the Store. It
+	// ignores the tenant's state. A tenant that was dropped, or whose data is missing, is ErrNotFound
+	// or ErrUnavailable: OpenTenant makes no data.
 	OpenTenant(ctx context.Context, tenant Tenant) (store Store, close func() error, err error)
 	// Outbox keeps the events of transactions for all tenants. Nil: the Store of each tenant keeps
 	// its own.
@@ -110,11 +113,13 @@ const (
 	tenantMaxOpen  = 1000
 	tenantMemory   = 512 << 20
 
-	tenantsAtOnce  = 8           // tenants that open at once
-	tenantTick     = time.Second // between two looks for idle tenants
-	tenantFailure  = time.Second // how long a tenant that could not be opened answers so
-	tenantOpening  = time.Minute // the longest time to open a tenant, with its migrations
-	tenantsInChunk = 500         // tenants of the list that are read at a time
+	tenantsAtOnce    = 4               // tenants that open at once
+	migrationsAtOnce = 3               // of Migrate
+	tenantPatience   = 4 * time.Second // how long a call waits until its tenant can be opened
+	tenantTick       = time.Second     // between two looks for idle tenants
+	tenantFailure    = time.Second     // how long a tenant that could not be opened answers so
+	tenantOpening    = time.Minute     // the longest time to open a tenant, with its migrations
+	tenantsInChunk   = 500             // tenants of the list that are read at a time
 )
 
 // Tenants are Services for many tenants in one database, each as if it were alone. A tenant is
@@ -130,10 +135,10 @@ type Tenants struct {
 	keys    *keyring.Ring
 	slots   chan struct{} // one for each tenant that is being opened
 	ticks   atomic.Int64  // counts the looks for idle tenants: a clock that costs nothing to read
-	closed  atomic.Bool
 
-	mu   sync.RWMutex
-	open map[string]*tenantService // by name
+	mu      sync.RWMutex
+	open    map[string]*tenantService // by name
+	leaving map[*tenantService]bool   // that end with their running calls
 }
 
 // NewTenants returns Tenants over config, or an error that names the missing or wrong field. It does
@@ -168,7 +173,8 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	t := &Tenants{
 		config: config, log: log, work: tasks.NewGroup(log), keys: ring,
 		journal: &journal{base: b, onEvent: config.Config.OnEvent},
-		slots:   make(chan struct{}, tenantsAtOnce), open: map[string]*tenantService{},
+		slots:   make(chan struct{}, tenantsAtOnce),
+		open:    map[string]*tenantService{}, leaving: map[*tenantService]bool{},
 	}
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)
@@ -231,14 +237,6 @@ func (t *Tenants) Get(ctx context.Context, name string) (Tenant, error) {
 // noTenant is the answer about a tenant that does not exist or is not served.
 func noTenant() *Error { return notFound("there is no such tenant") }
 
-// gone is the answer of a tenant whose service has ended.
-func (t *Tenants) gone() error {
-	if t.closed.Load() {
-		return unavailableTenant(errors.New("the Tenants are closed"))
-	}
-	return noTenant()
-}
-
 // Mask is [Keys.Mask], by the Config of all tenants.
 func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
 
@@ -280,7 +278,7 @@ func (t *Tenants) change(ctx context.Context, name string, state TenantState) er
 	if state == TenantActive {
 		return nil
 	}
-	return t.retire(ctx, name)
+	return t.retire(ctx, tenant)
 }
 
 func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) error {
@@ -311,7 +309,7 @@ func (t *Tenants) Drop(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if err := t.retire(ctx, name); err != nil {
+	if err := t.retire(ctx, tenant); err != nil {
 		return err
 	}
 	tasks.Wait(ctx, time.After(tenantTick))
@@ -338,7 +336,8 @@ type Migration struct {
 //
 // It calls progress after each tenant, one call at a time; nil is no function. A tenant that fails
 // stops no other. A tenant that is up to date costs one query, so a call after an interruption goes
-// on where the other has stopped. It returns the first error, and the end of the list.
+// on where the other has stopped. It returns the first error of a tenant, or the error that ended it
+// early.
 func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var mu sync.Mutex
 	var m Migration
@@ -358,10 +357,10 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var chunk []Tenant
 	flush := func() error {
 		defer func() { chunk = chunk[:0] }()
-		return tasks.AtOnce(ctx, len(chunk), tenantsAtOnce/2, func(ctx context.Context, i int) error {
-			_, end, err := t.config.Store.OpenTenant(ctx, chunk[i])
-			if err == nil {
-				err = end()
+		return tasks.AtOnce(ctx, len(chunk), migrationsAtOnce, func(ctx context.Context, i int) error {
+			err := t.config.Store.MigrateTenant(ctx, chunk[i])
+			if err != nil && t.dropped(ctx, chunk[i]) {
+				return nil
 			}
 			tried(chunk[i], err)
 			return ctx.Err()
@@ -384,4 +383,11 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 		return fault("migrate the tenants", err)
 	}
 	return fault("migrate the tenants", first)
+}
+
+// dropped reports whether a tenant that was in the list is dropped, or about to be.
+func (t *Tenants) dropped(ctx context.Context, tenant Tenant) bool {
+	now, err := t.config.Store.Tenant(ctx, tenant.Name)
+	return errors.Is(err, ErrNotFound) ||
+		err == nil && (now.Number != tenant.Number || now.State == TenantDropping)
 }

@@ -26,10 +26,11 @@ type tenantService struct {
 	ready   chan struct{} // closed when service or err is set
 	ended   chan struct{} // closed when the tenant is closed
 
-	Tenant  // and the rest: set before ready is closed
-	service *Service
-	close   func() error
-	err     error
+	Tenant   // and the rest: set before ready is closed
+	service  *Service
+	delivers *tasks.Group // delivers the outbox of the tenant; nil: nothing does, or the Tenants
+	close    func() error
+	err      error
 }
 
 const closing = -1 << 40 // of users: far below 0, however many calls come
@@ -46,9 +47,6 @@ const closing = -1 << 40 // of users: far below 0, however many calls come
 // that of ctx.
 func (t *Tenants) Use(ctx context.Context, name string, do func(*Service) error) error {
 	s, err := t.acquire(ctx, name)
-	for s == nil && err == nil {
-		s, err = t.acquire(ctx, name)
-	}
 	if err != nil {
 		return err
 	}
@@ -56,43 +54,44 @@ func (t *Tenants) Use(ctx context.Context, name string, do func(*Service) error)
 	return do(s.service)
 }
 
-// acquire counts a use of a tenant, which release ends. Nil without an error: try again.
+// acquire counts a use of a tenant, which release ends.
 func (t *Tenants) acquire(ctx context.Context, name string) (*tenantService, error) {
-	s := t.find(name)
-	if s == nil {
-		return nil, t.begin(ctx, name)
-	}
-	if s.users.Add(1) > 0 {
-		select {
-		case <-s.ready:
-		default:
-			err := s.await(ctx)
-			if err != nil {
-				t.release(s)
+	for {
+		s, begun := t.find(name), false
+		if s == nil {
+			var err error
+			if s, begun, err = t.begin(ctx, name); err != nil {
 				return nil, err
 			}
 		}
-		if s.err == nil && !s.retired.Load() {
+		if s.users.Add(1) <= 0 {
+			continue // it is being closed, and no longer in the list
+		}
+		err := s.await(ctx)
+		switch {
+		case err != nil:
+		case s.err == nil && !s.retired.Load():
 			if tick := t.ticks.Load(); s.used.Load() != tick {
 				s.used.Store(tick)
 			}
 			return s, nil
+		case begun || ErrorCode(s.err) != CodeNotFound:
+			err = s.err
 		}
-		t.release(s)
-		if s.err != nil {
-			return nil, s.err
+		// Nil: it has ended, or it was not there when an earlier call asked. Look again.
+		if t.release(s); err != nil {
+			return nil, err
 		}
-		return nil, t.gone()
-	}
-	select { // it is being closed, and may open again after that
-	case <-s.ended:
-		return nil, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
+// await waits until a tenant is open, or cannot be opened.
 func (s *tenantService) await(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+	}
 	select {
 	case <-s.ready:
 		return nil
@@ -107,61 +106,76 @@ func (t *Tenants) release(s *tenantService) {
 	}
 }
 
-// begin opens a tenant in the background, so that no caller interrupts others that wait for it.
-func (t *Tenants) begin(ctx context.Context, name string) error {
+// begin opens a tenant in the background, so that no caller interrupts others that wait for it. It
+// returns the tenant, or the one that another call has begun meanwhile.
+func (t *Tenants) begin(
+	ctx context.Context, name string,
+) (s *tenantService, begun bool, err error) {
 	if text.IDProblem(name, MaxIDLength) != "" {
-		return noTenant()
+		return nil, false, noTenant()
 	}
+	late := time.NewTimer(tenantPatience)
+	defer late.Stop()
 	select {
 	case t.slots <- struct{}{}:
+	case <-late.C:
+		return nil, false, unavailableTenant(errors.New("others have been opening for too long"))
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, false, ctx.Err()
 	}
-	s := &tenantService{name: name, ready: make(chan struct{}), ended: make(chan struct{})}
+	s = &tenantService{name: name, ready: make(chan struct{}), ended: make(chan struct{})}
 	s.users.Store(1)
-	if !t.add(s) {
+	if other := t.add(s); other != nil {
 		<-t.slots
-		return nil
+		return other, false, nil
 	}
 	if !t.work.Start(func(ctx context.Context) { t.fill(ctx, s) }) {
 		<-t.slots
-		s.err = t.gone()
-		close(s.ready)
-		t.forgetTenant(s)
-		return s.err
+		t.fail(s, unavailableTenant(errors.New("the Tenants are closed")))
+		return nil, false, s.err
 	}
-	return nil
+	return s, true, nil
 }
 
 // fill opens a tenant.
 func (t *Tenants) fill(ctx context.Context, s *tenantService) {
-	s.service, s.err = t.openService(ctx, s)
+	service, err := t.openService(ctx, s)
 	<-t.slots
-	failed := s.err != nil && ErrorCode(s.err) != CodeNotFound
-	if failed {
-		t.log.ErrorContext(ctx, "svc: cannot open a tenant", "tenant", s.name, "error", s.err)
-	}
-	s.used.Store(t.ticks.Load())
-	close(s.ready)
-	if s.err == nil {
+	switch s.service = service; {
+	case ErrorCode(err) == CodeNotFound:
+		t.fail(s, err)
+	case err != nil:
+		t.log.ErrorContext(ctx, "svc: cannot open a tenant", "tenant", s.name, "error", err)
+		s.err = err
+		close(s.ready)
+		tasks.Wait(ctx, time.After(tenantFailure)) // no storm of attempts
+		t.forget(s)
+	default:
+		s.used.Store(t.ticks.Load())
+		t.startDelivery(s)
+		close(s.ready)
 		for s.doubted.Load() && ctx.Err() == nil && t.confirm(ctx, s) != nil {
 			tasks.Wait(ctx, time.After(tenantTick))
 		}
 		t.release(s)
-		return
 	}
-	if failed {
-		tasks.Wait(ctx, time.After(tenantFailure)) // no storm of attempts
-	}
-	s.retired.Store(true)
-	t.forgetTenant(s)
 }
 
-// forgetTenant takes a tenant that is not open out of the list.
-func (t *Tenants) forgetTenant(s *tenantService) {
+// fail ends an opening that nobody shall see: the next call opens the tenant again.
+func (t *Tenants) fail(s *tenantService, err error) {
+	s.err = err
+	t.forget(s)
+	close(s.ready)
+}
+
+// forget takes a tenant that has ended out of the lists.
+func (t *Tenants) forget(s *tenantService) {
 	t.mu.Lock()
-	delete(t.open, s.name)
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	if t.open[s.name] == s {
+		delete(t.open, s.name)
+	}
+	delete(t.leaving, s)
 	close(s.ended)
 }
 
@@ -191,7 +205,7 @@ func (t *Tenants) openService(
 	if err != nil {
 		return nil, unavailableTenant(err)
 	}
-	service, err = newService(config, tenant.Name, t.config.Store.Outbox() == nil)
+	service, err = newService(config, tenant)
 	if err != nil {
 		return nil, unavailableTenant(errors.Join(err, s.close()))
 	}
@@ -203,62 +217,117 @@ func unavailableTenant(err error) error {
 	return &Error{Code: CodeUnavailable, Message: "the tenant cannot be opened at present", Err: err}
 }
 
-// retire ends the service of a tenant in this process: no new use begins, and retire returns when
-// the running ones have ended.
-func (t *Tenants) retire(ctx context.Context, name string) error {
-	s := t.find(name)
-	if s == nil {
-		return nil
-	}
-	t.leave(s)
-	select {
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// startDelivery begins to deliver the events of a tenant that has an outbox of its own.
+func (t *Tenants) startDelivery(s *tenantService) {
+	journal := s.service.Templates.journal
+	if t.config.Store.Outbox() == nil && journal.onEvent != nil && journal.roles.outbox != nil {
+		s.delivers = tasks.NewGroup(t.log)
+		s.delivers.Start(journal.deliver)
 	}
 }
 
-// leave lets no new use of a tenant begin, and closes it after the last one.
+// endDelivery delivers the rest of the events, and no more. A function of the host may use the tenant
+// meanwhile.
+func (t *Tenants) endDelivery(s *tenantService) {
+	if s.delivers == nil {
+		return
+	}
+	s.delivers.End()
+	s.delivers = nil
+	ctx, cancel := context.WithTimeout(context.Background(), outboxDelete)
+	defer cancel()
+	if err := s.service.Templates.journal.deliverOnce(ctx); err != nil {
+		t.log.Error("svc: cannot deliver events from the outbox, will retry",
+			"tenant", s.name, "error", err)
+	}
+}
+
+// retire ends the service of a tenant in this process: no new use begins, and retire returns when
+// the running ones have ended.
+func (t *Tenants) retire(ctx context.Context, tenant Tenant) error {
+	for _, s := range t.all() {
+		if s.name != tenant.Name {
+			continue
+		}
+		if err := s.await(ctx); err != nil {
+			return err
+		}
+		if s.err != nil || s.Number != tenant.Number {
+			continue
+		}
+		t.leave(s)
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// leave lets no new use of a tenant begin, and closes it after the last one. A tenant of that name
+// may open beside it.
 func (t *Tenants) leave(s *tenantService) {
+	t.mu.Lock()
+	select {
+	case <-s.ended:
+	default:
+		if t.open[s.name] == s {
+			delete(t.open, s.name)
+		}
+		t.leaving[s] = true
+	}
+	t.mu.Unlock()
 	s.retired.Store(true)
 	t.end(s)
 }
 
-// end closes a tenant that nobody uses.
+// end closes a tenant that nobody uses, in the background.
 func (t *Tenants) end(s *tenantService) {
 	select {
 	case <-s.ready:
 	default:
 		return // release follows
 	}
-	if s.err != nil || !s.users.CompareAndSwap(0, closing) {
+	if s.err != nil || !s.users.CompareAndSwap(0, 1) {
 		return
 	}
 	// Not in the group: Close of the group waits for these tenants, not the other way round.
 	go func() {
-		if err := errors.Join(t.deliverRest(s.service), s.service.Close(), s.close()); err != nil {
+		t.endDelivery(s)
+		if !t.shut(s) { // it is used again
+			t.startDelivery(s)
+			t.release(s)
+			return
+		}
+		if err := errors.Join(s.service.Close(), s.close()); err != nil {
 			t.log.Error("svc: cannot close a tenant", "tenant", s.name, "error", err)
 		}
-		t.forgetTenant(s)
+		t.forget(s)
 	}()
 }
 
-// deliverRest delivers what a tenant that is about to close has in an outbox of its own.
-func (t *Tenants) deliverRest(s *Service) error {
-	if t.config.Store.Outbox() != nil || s.config.OnEvent == nil || s.roles.outbox == nil {
-		return nil
+// shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of open
+// ones.
+func (t *Tenants) shut(s *tenantService) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !s.users.CompareAndSwap(1, closing) {
+		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), outboxDelete)
-	defer cancel()
-	return s.Templates.journal.deliverOnce(ctx)
+	if t.open[s.name] == s {
+		delete(t.open, s.name)
+	}
+	t.leaving[s] = true
+	return true
 }
 
 // follow ends the service of tenants that any process has suspended or dropped.
 func (t *Tenants) follow(ctx context.Context) {
 	since := int64(-1) // every tenant may have changed
 	for ctx.Err() == nil {
-		changes, err := t.config.Store.Changes(follower.With(ctx), since)
+		asking, _ := follower.With(ctx)
+		changes, err := t.config.Store.Changes(asking, since)
 		if err == nil {
 			err = t.apply(ctx, changes)
 		}
@@ -313,22 +382,21 @@ func (t *Tenants) find(name string) *tenantService {
 	return t.open[name]
 }
 
-// add adds a tenant, unless another call has.
-func (t *Tenants) add(s *tenantService) bool {
+// add adds a tenant, or returns the one that another call has added.
+func (t *Tenants) add(s *tenantService) (other *tenantService) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open[s.name] != nil {
-		return false
+	if other = t.open[s.name]; other == nil {
+		t.open[s.name] = s
 	}
-	t.open[s.name] = s
-	return true
+	return other
 }
 
-// all returns the tenants that are open.
+// all returns the tenants that are open, or end with their running calls.
 func (t *Tenants) all() []*tenantService {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return slices.Collect(maps.Values(t.open))
+	return slices.AppendSeq(slices.Collect(maps.Values(t.open)), maps.Keys(t.leaving))
 }
 
 // tidy closes tenants that are idle, and those too many or too large.
@@ -374,7 +442,6 @@ func (t *Tenants) tidyOnce(now int64) {
 // last uses of keys are recorded, and the background work has ended. The store stays open: the host
 // closes it after the Tenants. A second call does nothing. The error is always nil.
 func (t *Tenants) Close() error {
-	t.closed.Store(true)
 	t.work.End()
 	for _, s := range t.all() {
 		t.leave(s)

@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -159,6 +160,67 @@ func TestTenantEndsElsewhere(t *testing.T) {
 	is.NoErr(there.Use(t.Context(), "a", nothing))
 }
 
+// A tenant that is suspended and resumed is served again, while a call from before still runs.
+func TestResumedTenantWaitsForNobody(t *testing.T) {
+	is := is.New(t)
+	store := memstore.NewTenants()
+	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: store})
+	makeTenants(t, here, "a")
+	old, end := make(chan *svc.Service, 1), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		is.NoErr(there.Use(t.Context(), "a", func(s *svc.Service) error {
+			old <- s
+			<-end
+			return nil
+		}))
+	})
+	before := <-old
+	is.NoErr(here.Suspend(t.Context(), "a"))
+	waitFor(t, func() bool {
+		return svc.ErrorCode(there.Use(t.Context(), "a", func(*svc.Service) error { return nil })) == svc.CodeNotFound
+	})
+	is.NoErr(here.Resume(t.Context(), "a"))
+	is.NoErr(there.Use(t.Context(), "a", func(s *svc.Service) error {
+		is.True(s != before)
+		is.Equal(s.Tenant().Name, "a")
+		return nil
+	}))
+	dropped := make(chan error, 1)
+	go func() { dropped <- there.Drop(t.Context(), "a") }()
+	time.Sleep(50 * time.Millisecond)
+	is.Equal(len(dropped), 0) // it waits for the call
+	close(end)
+	all.Wait()
+	is.NoErr(<-dropped)
+}
+
+// A tenant exists for every call that begins after Create has returned, also while an earlier one learns that it does not.
+func TestCreatedTenantIsThere(t *testing.T) {
+	is := is.New(t)
+	in := newTenants(t, svc.TenantsConfig{})
+	nothing := func(*svc.Service) error { return nil }
+	for i := range 100 {
+		name := fmt.Sprint("t", i)
+		ended := make(chan struct{})
+		for range 4 {
+			go func() {
+				for {
+					select {
+					case <-ended:
+						return
+					default:
+						_ = in.Use(t.Context(), name, nothing)
+					}
+				}
+			}()
+		}
+		makeTenants(t, in, name)
+		is.NoErr(in.Use(t.Context(), name, nothing))
+		close(ended)
+	}
+}
+
 // A tenant that is suspended elsewhere while it opens is not served, and delays no news about others.
 func TestTenantEndsWhileItOpens(t *testing.T) {
 	is := is.New(t)
@@ -194,6 +256,13 @@ type countedTenants struct {
 	svc.TenantStore
 	open, opened atomic.Int64
 	fails        func(tenant svc.Tenant) error
+}
+
+func (c *countedTenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
+	if c.fails != nil {
+		return c.fails(tenant)
+	}
+	return c.TenantStore.MigrateTenant(ctx, tenant)
 }
 
 func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {

@@ -45,6 +45,7 @@ func start(t *testing.T, args ...string) (base string, keys map[string]string) {
 		}
 		if at, found := strings.CutPrefix(lines.Text(), "serving "); found {
 			base, _, _ = strings.Cut(at, "/t/")
+			go func() { _, _ = io.Copy(io.Discard, read) }()
 			return base, keys
 		}
 	}

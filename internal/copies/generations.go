@@ -154,7 +154,11 @@ func (c *Copies) applyNext(ctx context.Context, follows bool) error {
 	}
 	var changes Changes
 	if follows {
-		changes, err = c.feed.Next(follower.With(ctx), c.since)
+		ctx, call := follower.With(ctx)
+		changes, err = c.feed.Next(ctx, c.since)
+		if !call.AsOf.IsZero() {
+			asked = int64(call.AsOf.Sub(c.epoch))
+		}
 	}
 	if !follows || err == nil && changes.Generation < heard {
 		changes, err = c.feed.Next(ctx, c.since)

@@ -132,6 +132,12 @@ func (t *Tenants) change(
 	return nil
 }
 
+// MigrateTenant implements [svc.TenantStore]. There are no tables.
+func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
+	_, _, err := t.OpenTenant(ctx, tenant)
+	return err
+}
+
 // OpenTenant implements [svc.TenantStore].
 func (t *Tenants) OpenTenant(
 	ctx context.Context, tenant svc.Tenant,

@@ -172,7 +172,7 @@ func TestCheckNoticesALostTarget(t *testing.T) {
 
 // follow reads changes as a Service does, until last is closed, and then the rest.
 func follow(store svc.Store, last <-chan struct{}) (map[string]bool, error) {
-	ctx := follower.With(context.Background())
+	ctx, _ := follower.With(context.Background())
 	seen := map[string]bool{}
 	for since, ended := int64(0), false; ; {
 		select {

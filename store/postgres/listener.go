@@ -3,11 +3,14 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/extsvc/svc/store/sqlstore"
 )
 
 // The listener reconnects after pauses, and checks a silent connection.
@@ -23,7 +26,6 @@ type listener struct {
 	connect   connect
 	db        *sql.DB // its connections see the Store's tables
 	to        hearer
-	others    func(told string) error // gets what tells of no change of the table; nil: nobody
 	heartbeat time.Duration
 	cancel    context.CancelFunc
 	ended     chan struct{}
@@ -36,10 +38,11 @@ func connectTo(config *pgx.ConnConfig) connect {
 	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config) }
 }
 
-// hearer is a [sqlstore.Store].
+// hearer is a [sqlstore.Poll], or a Store.
 type hearer interface {
 	Listening(on bool)
-	Hear(notification string) error
+	// Hear gets a notification about a tenant, or about the Store itself with the number 0.
+	Hear(tenant int64, notification string) error
 }
 
 func newListener(dial connect, db *sql.DB, to hearer) *listener {
@@ -91,13 +94,31 @@ func (l *listener) hear(ctx context.Context) {
 	for err == nil {
 		var told string
 		told, err = l.next(ctx, conn)
-		if told, ours := strings.CutPrefix(told, table+" "); ours {
-			err = l.to.Hear(told)
-		} else if l.others != nil && err == nil {
-			err = l.others(told)
+		tenant, told, ours := addressee(told, table)
+		if ours && err == nil {
+			err = l.to.Hear(tenant, told)
 		}
 	}
 }
+
+// addressee splits a notification of a table: "TABLE TEXT" is about the Store itself, "TABLE/17 TEXT"
+// about the tenant with that number. ours: it is about this table.
+func addressee(told, table string) (tenant int64, text string, ours bool) {
+	address, text, _ := strings.Cut(told, " ")
+	of, number, about := strings.Cut(address, "/")
+	if about {
+		var err error
+		if tenant, err = strconv.ParseInt(number, 10, 64); err != nil {
+			return 0, "", false
+		}
+	}
+	return tenant, text, of == table
+}
+
+// itself is a Store without tenants as a hearer.
+type itself struct{ *sqlstore.Store }
+
+func (s itself) Hear(_ int64, notification string) error { return s.Store.Hear(notification) }
 
 // subscribe begins to listen. It returns the table whose notifications count. It asks the Store's
 // other connections for the names: the listener's may have another search path.

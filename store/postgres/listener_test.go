@@ -17,7 +17,7 @@ type ear chan string
 
 func (e ear) Listening(on bool) { e <- fmt.Sprint("listening ", on) }
 
-func (e ear) Hear(notification string) error {
+func (e ear) Hear(_ int64, notification string) error {
 	e <- notification
 	return nil
 }
@@ -122,5 +122,26 @@ func TestListenerEndsWhileItCannotConnect(t *testing.T) {
 	l.close()
 	if len(heard) > 0 {
 		t.Errorf("heard %q", <-heard)
+	}
+}
+
+// What is told is about one table, and about it or a tenant.
+func TestAddressee(t *testing.T) {
+	for told, want := range map[string]struct {
+		tenant int64
+		text   string
+		ours   bool
+	}{
+		"123 7 []":    {0, "7 []", true},
+		"123/17 7 []": {17, "7 []", true},
+		"124/17 7 []": {17, "7 []", false},
+		"12 7 []":     {0, "7 []", false},
+		"123/x 7 []":  {0, "", false},
+		"":            {0, "", false},
+	} {
+		tenant, text, ours := addressee(told, "123")
+		if ours != want.ours || ours && (tenant != want.tenant || text != want.text) {
+			t.Errorf("%q: tenant %d, %q, %t", told, tenant, text, ours)
+		}
 	}
 }

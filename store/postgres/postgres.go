@@ -122,7 +122,7 @@ func (o Options) migrate(ctx context.Context, db *sql.DB) (err error) {
 func (o Options) store(ctx context.Context, db *sql.DB, dial connect) (*Store, error) {
 	s, err := o.deaf(ctx, db)
 	if err == nil && o.listens() {
-		s.listener = newListener(dial, s.db, s).start()
+		s.listener = newListener(dial, s.db, itself{s.Store}).start()
 	}
 	return s, err
 }

@@ -25,11 +25,13 @@ import (
 // that listens, and one poll. The first schema of the search path has the list of tenants and the
 // outbox of all, besides the tables of a Store.
 type Tenants struct {
+	sqlstore.TenantList
+	registry *sqlstore.Registry // the TenantList
 	control  *Store
-	registry *sqlstore.Registry
 	poll     *sqlstore.Poll
+	turns    *sqlstore.Turns
 	schema   string // of control
-	notify   string // the channel, as a literal; "": tenants do not notify
+	channel  string // where all notify; "": they do not
 }
 
 var _ svc.TenantStore = (*Tenants)(nil)
@@ -74,7 +76,7 @@ func openTenants(
 	}
 	db := options.pool(config)
 	db.SetConnMaxLifetime(tenantsLifetime)
-	return options.tenants(ctx, db, connectTo(config))
+	return options.tenants(ctx, db, connectTo(config), options.MaxOpen)
 }
 
 // NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open]. PostgreSQL keeps some 50 kB
@@ -89,22 +91,26 @@ func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tena
 		return nil, fmt.Errorf("use a pool of PostgreSQL database %q on %s: %w",
 			config.ConnConfig.Database, server(config.ConnConfig), err)
 	}
-	return options.tenants(ctx, db, listenAs(config))
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
+	defer cancel()
+	return options.tenants(ctx, db, listenAs(config), int(config.MaxConns))
 }
 
-// tenants returns Tenants that use db, or closes db.
-func (o Options) tenants(ctx context.Context, db *sql.DB, dial connect) (*Tenants, error) {
+// untaken is how many connections stay free for calls that take no turn: questions about the list,
+// and the followers.
+const untaken = 2
+
+// tenants returns Tenants that use db, or closes db. The pool has so many connections.
+func (o Options) tenants(
+	ctx context.Context, db *sql.DB, dial connect, connections int,
+) (*Tenants, error) {
 	control, err := o.deaf(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tenants{control: control}
+	t := &Tenants{control: control, turns: sqlstore.NewTurns(connections - untaken)}
 	if t.registry, err = sqlstore.NewRegistry(ctx, control.Store); err == nil {
-		var channel string
-		err = db.QueryRowContext(ctx, selectControl).Scan(&t.schema, &channel)
-		if !o.NoNotify {
-			t.notify = channel
-		}
+		err = db.QueryRowContext(ctx, selectControl).Scan(&t.schema, &t.channel)
 	}
 	if err == nil {
 		err = t.checkSchema()
@@ -112,11 +118,13 @@ func (o Options) tenants(ctx context.Context, db *sql.DB, dial connect) (*Tenant
 	if err != nil {
 		return nil, errors.Join(reason(err), db.Close())
 	}
+	if o.NoNotify {
+		t.channel = ""
+	}
+	t.TenantList = t.registry
 	t.poll = sqlstore.NewPoll(t.registry)
 	if o.listens() {
-		control.listener = newListener(dial, db, t)
-		control.listener.others = t.hearTenant
-		control.listener.start()
+		control.listener = newListener(dial, db, t.poll).start()
 	}
 	return t, nil
 }
@@ -125,28 +133,6 @@ func (o Options) tenants(ctx context.Context, db *sql.DB, dial connect) (*Tenant
 const selectControl = `SELECT (SELECT nspname FROM pg_class c JOIN pg_namespace n
 	ON n.oid = relnamespace WHERE c.oid = 'svc_generation'::regclass),
 	COALESCE((` + selectChannel + `), '')`
-
-// Listening passes on that notifications arrive, or no longer do.
-func (t *Tenants) Listening(on bool) {
-	t.poll.Each(func(int64) bool { return true }, func(s *sqlstore.Store) { s.Listening(on) })
-}
-
-// Hear passes on a notification about the list of tenants.
-func (t *Tenants) Hear(told string) error { return t.control.Hear(told) }
-
-// hearTenant passes on a notification about a tenant.
-func (t *Tenants) hearTenant(told string) error {
-	name, told, _ := strings.Cut(told, " ")
-	digits, ours := strings.CutPrefix(name, "t")
-	number, err := strconv.ParseInt(digits, 10, 64)
-	if !ours || err != nil {
-		return nil // of another copy of the list
-	}
-	t.poll.Each(func(n int64) bool { return n == number }, func(s *sqlstore.Store) {
-		err = cmp.Or(err, s.Hear(told))
-	})
-	return err
-}
 
 // Schema returns the name of the schema with the tables of a tenant: svc_t17, when the list of
 // tenants is in the schema public, and otherwise the schema of the list with _t17 behind it.
@@ -173,12 +159,16 @@ func (t *Tenants) checkSchema() error {
 func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
 	d := Dialect()
 	d.Schema = t.Schema(tenant)
-	d.Tenant = &sqlstore.TenantDialect{Number: tenant.Number, Control: t.schema}
+	d.Tenant = &sqlstore.TenantDialect{
+		Name: tenant.Name, Number: tenant.Number, Control: t.schema,
+	}
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
 	d.Identity = strings.Replace(identity, "'svc_", "'"+literal(d.Schema)+".svc_", 1)
-	if d.Notify = ""; t.notify != "" {
-		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', 't%d ' || value || ' ' || $1::TEXT)
-			FROM svc_generation WHERE id = 1`, t.notify, tenant.Number)
+	if d.Notify = ""; t.channel != "" {
+		// The table tells apart a copy of the list in the same database.
+		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid ||
+			'/%d ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`,
+			t.channel, literal(t.schema), tenant.Number)
 	}
 	d.Classify = classifyTenant
 	return d
@@ -229,21 +219,6 @@ func (t *Tenants) CreateTenant(
 	})
 }
 
-// Tenant implements [svc.TenantStore].
-func (t *Tenants) Tenant(ctx context.Context, name string) (svc.Tenant, error) {
-	return t.registry.Tenant(ctx, name)
-}
-
-// Tenants implements [svc.TenantStore].
-func (t *Tenants) Tenants(ctx context.Context, after string, limit int) ([]svc.Tenant, error) {
-	return t.registry.Tenants(ctx, after, limit)
-}
-
-// ChangeTenant implements [svc.TenantStore].
-func (t *Tenants) ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error {
-	return t.registry.Change(ctx, number, state)
-}
-
 // DropTenant implements [svc.TenantStore], in one transaction.
 func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 	return t.registry.Delete(ctx, number, func(ctx context.Context, tx *sql.Tx) error {
@@ -254,12 +229,17 @@ func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 	})
 }
 
-// OpenTenant implements [svc.TenantStore]. The store is a *[Store]. An up-to-date one costs one
-// query.
+// MigrateTenant implements [svc.TenantStore]. An up-to-date one costs one query.
+func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
+	return t.control.Sharing(t.Dialect(tenant)).Migrate(ctx)
+}
+
+// OpenTenant implements [svc.TenantStore]. The store is a *[Store].
 func (t *Tenants) OpenTenant(
 	ctx context.Context, tenant svc.Tenant,
 ) (svc.Store, func() error, error) {
 	store := t.control.Sharing(t.Dialect(tenant))
+	store.TakeTurns(t.turns, t.Schema(tenant))
 	if err := store.Migrate(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -276,16 +256,6 @@ func (t *Tenants) Outbox() svc.OutboxStore { return t.control }
 
 // Unsettled implements [svc.TenantStore].
 func (t *Tenants) Unsettled(context.Context) ([]string, error) { return nil, nil }
-
-// Changes implements [svc.ChangeStore].
-func (t *Tenants) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	return t.registry.Changes(ctx, since)
-}
-
-// AwaitChange implements [svc.ChangeStore].
-func (t *Tenants) AwaitChange(ctx context.Context, since int64) error {
-	return t.registry.AwaitChange(ctx, since)
-}
 
 // Close ends the poll and the listener and closes the connections. Close the svc.Tenants before.
 func (t *Tenants) Close() error {

@@ -54,18 +54,6 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func open(ctx context.Context, path string, options Options) (*Store, error) {
-	s, err := prepare(path, options)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// prepare returns a Store whose tables may be missing.
-func prepare(path string, options Options, more ...string) (*Store, error) {
 	if path == "" || path == ":memory:" {
 		return nil, errors.New("not the path of a file: give one, such as svc.db")
 	}
@@ -76,6 +64,16 @@ func prepare(path string, options Options, more ...string) (*Store, error) {
 	if err := create(path); err != nil {
 		return nil, err
 	}
+	s := prepare(path, options)
+	if err := s.migrate(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// prepare returns a Store for a file, whose tables may be missing. more are parameters of all
+// connections.
+func prepare(path string, options Options, more ...string) *Store {
 	synchronous := "synchronous(full)"
 	if options.Fast {
 		synchronous = "synchronous(normal)"
@@ -89,7 +87,7 @@ func prepare(path string, options Options, more ...string) (*Store, error) {
 		looker: newLooker(path, reads...),
 	}
 	s.Store = sqlstore.New(s.write, s.read, Dialect())
-	return s, nil
+	return s
 }
 
 // Pending returns a script with the migrations that the file at path lacks. A missing file lacks

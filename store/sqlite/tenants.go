@@ -24,11 +24,12 @@ import (
 //
 // A backup of one file is one of one tenant. No tenant waits for the writers of another.
 type Tenants struct {
+	sqlstore.TenantList
+	registry *sqlstore.Registry // the TenantList
 	folder   string
 	options  Options
 	control  *Store
-	registry *sqlstore.Registry
-	round    *sqlstore.Round
+	turns    *sqlstore.Turns
 
 	mu   sync.Mutex
 	open map[int64][]*Store // by number
@@ -57,8 +58,9 @@ func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants,
 		return nil, errors.Join(err, control.Close())
 	}
 	return &Tenants{
-		folder: folder, options: options, control: control, registry: registry,
-		round: sqlstore.NewRound(tenantTurns * runtime.NumCPU()), open: map[int64][]*Store{},
+		TenantList: registry, registry: registry, folder: folder, options: options,
+		control: control, turns: sqlstore.NewTurns(tenantTurns * runtime.GOMAXPROCS(0)),
+		open: map[int64][]*Store{},
 	}, nil
 }
 
@@ -75,7 +77,7 @@ func (t *Tenants) Opened(tenant svc.Tenant) *Store {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if stores := t.open[tenant.Number]; len(stores) > 0 {
-		return stores[0]
+		return stores[len(stores)-1]
 	}
 	return nil
 }
@@ -101,11 +103,7 @@ func (t *Tenants) CreateTenant(
 	default:
 		return svc.Tenant{}, errors.Join(err, os.Remove(reserved))
 	}
-	_, end, err := t.OpenTenant(ctx, tenant)
-	if err == nil {
-		err = end()
-	}
-	if err != nil {
+	if err := t.MigrateTenant(ctx, tenant); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), busyTimeout)
 		defer cancel()
 		return svc.Tenant{}, errors.Join(err, t.DropTenant(undo, tenant.Number))
@@ -125,23 +123,12 @@ func (t *Tenants) reserve(number int64) (path string, err error) {
 	return path, create(path)
 }
 
-// files returns the paths of SQLite's files of a database.
-func files(path string) []string { return []string{path, path + "-wal", path + "-shm"} }
-
-// Tenant implements [svc.TenantStore].
-func (t *Tenants) Tenant(ctx context.Context, name string) (svc.Tenant, error) {
-	return t.registry.Tenant(ctx, name)
+// files returns the paths of the files of a tenant.
+func files(path string) []string {
+	return []string{path, path + "-wal", path + "-shm", path + markSuffix}
 }
 
-// Tenants implements [svc.TenantStore].
-func (t *Tenants) Tenants(ctx context.Context, after string, limit int) ([]svc.Tenant, error) {
-	return t.registry.Tenants(ctx, after, limit)
-}
-
-// ChangeTenant implements [svc.TenantStore].
-func (t *Tenants) ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error {
-	return t.registry.Change(ctx, number, state)
-}
+const markSuffix = "-events"
 
 // DropTenant implements [svc.TenantStore]. It removes the files, and then the name. A process that
 // has them open writes to files without a name, which end with it.
@@ -161,19 +148,29 @@ const (
 	tenantTurns = 4                  // statements of all tenants at once, for each processor
 )
 
-// OpenTenant implements [svc.TenantStore]. The store is a *[Store].
-func (t *Tenants) OpenTenant(
-	ctx context.Context, tenant svc.Tenant,
-) (svc.Store, func() error, error) {
-	store, err := prepare(t.Path(tenant), t.options, pragma(tenantCache))
-	if err != nil {
-		return nil, nil, err
-	}
+// MigrateTenant implements [svc.TenantStore].
+func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
+	store := t.prepare(tenant)
+	return errors.Join(store.migrate(ctx), t.finish(ctx, tenant.Number, store))
+}
+
+// prepare returns the Store of a tenant. A file that is missing has been dropped, or was lost: it is
+// not made.
+func (t *Tenants) prepare(tenant svc.Tenant) *Store {
+	store := prepare(t.Path(tenant), t.options, "mode=rw", pragma(tenantCache))
 	store.write.SetConnMaxIdleTime(tenantIdle)
 	store.read.SetConnMaxIdleTime(tenantIdle)
 	store.FollowLooks(store.Look)
 	store.claims = &claims{}
-	store.TakeTurns(t.round, strconv.FormatInt(tenant.Number, 10))
+	store.TakeTurns(t.turns, strconv.FormatInt(tenant.Number, 10))
+	return store
+}
+
+// OpenTenant implements [svc.TenantStore]. The store is a *[Store].
+func (t *Tenants) OpenTenant(
+	ctx context.Context, tenant svc.Tenant,
+) (svc.Store, func() error, error) {
+	store := t.prepare(tenant)
 	if err := store.migrate(ctx); err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
@@ -191,13 +188,38 @@ func (t *Tenants) shut(number int64, store *Store) error {
 		delete(t.open, number)
 	}
 	t.mu.Unlock()
-	return store.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), busyTimeout)
+	defer cancel()
+	return t.finish(ctx, number, store)
+}
+
+// finish closes a Store, and marks a tenant with events that wait.
+func (t *Tenants) finish(ctx context.Context, number int64, store *Store) error {
+	waiting, err := store.HasEvents(ctx)
+	mark := t.mark(number)
+	switch {
+	case err != nil: // its file is gone, or the disk fails: Unsettled sees the log that stays
+		err = nil
+	case waiting:
+		err = os.WriteFile(mark, nil, 0o600)
+	default:
+		if err = os.Remove(mark); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return errors.Join(err, store.Close())
+}
+
+// mark returns the path of a file that is there while events of a tenant wait that nobody has open.
+func (t *Tenants) mark(number int64) string {
+	return t.Path(svc.Tenant{Number: number}) + markSuffix
 }
 
 // Outbox implements [svc.TenantStore]: each tenant has its own.
 func (t *Tenants) Outbox() svc.OutboxStore { return nil }
 
-// Unsettled implements [svc.TenantStore]: it finds the files that were not closed, or are open.
+// Unsettled implements [svc.TenantStore]: it finds the files that were not closed, or are open, and
+// those that were closed while events waited.
 func (t *Tenants) Unsettled(ctx context.Context) (names []string, err error) {
 	entries, err := os.ReadDir(t.folder)
 	if err != nil {
@@ -205,7 +227,8 @@ func (t *Tenants) Unsettled(ctx context.Context) (names []string, err error) {
 	}
 	unsettled := map[string]bool{}
 	for _, entry := range entries {
-		if number, is := strings.CutSuffix(entry.Name(), ".db-wal"); is {
+		number, rest, _ := strings.Cut(entry.Name(), ".")
+		if number != "tenants" && (rest == "db-wal" || rest == "db"+markSuffix) {
 			unsettled[number] = true
 		}
 	}
@@ -225,16 +248,6 @@ func (t *Tenants) Unsettled(ctx context.Context) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-// Changes implements [svc.ChangeStore].
-func (t *Tenants) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	return t.registry.Changes(ctx, since)
-}
-
-// AwaitChange implements [svc.ChangeStore].
-func (t *Tenants) AwaitChange(ctx context.Context, since int64) error {
-	return t.registry.AwaitChange(ctx, since)
 }
 
 // Close closes the list. Close the svc.Tenants before, which closes the tenants.

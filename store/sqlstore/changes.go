@@ -178,30 +178,39 @@ func changeArgs(position, plain int, targets []svc.Target) (args []any) {
 // Changes implements [svc.ChangeStore]. The follower of a Service may get what the Store has heard,
 // which may lack the latest commits. All other callers get the answer of the database.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	if !follower.Is(ctx) {
+	call := follower.Of(ctx)
+	if call == nil {
 		changes, err := s.db.reading().changes(ctx, since)
 		return changes, s.fault(ctx, "read changes", err)
 	}
 	if changes, ok := s.heard.since(since); ok {
 		return changes, nil
 	}
-	var polled func()
+	moved := func(int64) {}
 	if s.polled != nil {
 		s.polled.see(ctx)
-		if newer, _ := s.heard.look(since); !newer && s.polled.still() {
+		newer, _ := s.heard.look(since)
+		if at, still := s.polled.still(since); still && !newer {
+			call.AsOf = at
 			return svc.StoreChanges{Generation: since}, nil
 		}
-		polled = s.polled.asks()
+		moved = s.polled.asks()
 	}
 	answered := s.heard.asks()
-	changes, err := s.db.reading().changes(ctx, since)
+	changes, err := s.questions().changes(ctx, since)
 	if err == nil {
 		answered()
-		if polled != nil {
-			polled()
-		}
+		moved(changes.Generation)
 	}
 	return changes, s.fault(ctx, "read changes", err)
+}
+
+// questions returns the session for the questions of followers.
+func (s *Store) questions() session {
+	if s.asking != nil {
+		return s.asking.reading()
+	}
+	return s.db.reading()
 }
 
 func (s session) changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
@@ -272,7 +281,7 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 		next := s.news.next() // before the read, so that a commit after the read wakes this call
 		newer, sure := s.heard.look(since)
 		if !sure {
-			generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+			generation, err := one(ctx, s.questions(), scanNumber, selectGeneration)
 			newer = err == nil && generation != since
 		}
 		switch {

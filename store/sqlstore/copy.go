@@ -26,7 +26,8 @@ type Copier struct {
 
 // Copy copies all rows of from into to. Rows stay as they are: ids, hashes, seals, sealed tokens,
 // the generation, the records of events with their chain. So the peppers and sealing keys of one
-// database serve the other as well. [Dialect.Channel] alone is not copied.
+// database serve the other as well. [Dialect.Channel] alone is not copied. Events that wait in the
+// outbox go to the outbox of the target, which that of a tenant may share with others.
 //
 // Copy reads one state of from, and others may go on writing to it. A SQLite file keeps their writes
 // in its write-ahead log until the end. Copy writes to in one transaction: when it fails, when ctx
@@ -66,7 +67,12 @@ type copying struct {
 	done, total int64 // rows
 }
 
-var errSame = errors.New("the source and the target are the same database: name another target")
+var (
+	errSame = errors.New(
+		"the source and the target are the same database: name another target")
+	errOneConnection = errors.New(
+		"the source and the target share one connection: give their pool another one")
+)
 
 // transact runs the copy in a transaction of each database. It uses pools of its own: they prepare
 // statements for this transaction only, and do not wait for those of the Store.
@@ -76,8 +82,11 @@ func (c *copying) transact(ctx context.Context) error {
 	switch {
 	case !ok || !both:
 		return errInTx
-	case source.write.db == target.write.db && source.write.schema == target.write.schema:
+	case source.write.db != target.write.db:
+	case source.write.schema == target.write.schema:
 		return errSame
+	case target.write.most() < 2:
+		return errOneConnection
 	}
 	var failed error
 	committed := false
@@ -110,6 +119,11 @@ func (c *copying) copy(ctx context.Context, in, out session) error {
 	for _, t := range c.tables {
 		if err := c.copyTable(ctx, in, out, t); err != nil {
 			return err
+		}
+	}
+	if t := c.to.dialect.Tenant; t != nil {
+		if err := t.move(ctx, out); err != nil {
+			return c.to.fault(ctx, "say what has moved", err)
 		}
 	}
 	if c.to.dialect.Notify == "" {

@@ -15,7 +15,7 @@ const (
 // copyTable copies the rows of a table in the order of its primary key. Each statement reads a part
 // of the table, so that no limit on the time of a statement limits the size of a table.
 func (c *copying) copyTable(ctx context.Context, in, out session, t *table) error {
-	batch := &batch{copying: c, table: t, out: out}
+	batch := &batch{copying: c, table: c.to.dialect.target(t), out: out}
 	query := `SELECT ` + strings.Join(t.names(), ", ") + ` FROM ` + t.name + c.where(t)
 	order := fmt.Sprintf(` ORDER BY %s LIMIT %d`, strings.Join(t.key, ", "), copiedAtOnce)
 	var last []any // the key of the row before
@@ -39,6 +39,16 @@ func (c *copying) copyTable(ctx context.Context, in, out session, t *table) erro
 		}
 	}
 	return c.from.outcome(ctx, "", batch.write(ctx))
+}
+
+// target returns the table for the rows of t. The events of a tenant go to the outbox of all.
+func (d Dialect) target(t *table) *table {
+	if d.Tenant == nil || t.name != outbox {
+		return t
+	}
+	shared := *t
+	shared.name, shared.of = d.outbox(), d.Tenant.Name
+	return &shared
 }
 
 // where returns the condition of the rows to copy. It can be extended with AND.
@@ -104,6 +114,9 @@ type batch struct {
 
 // add adds a row, and writes the rows when there are enough.
 func (b *batch) add(ctx context.Context, row []any) error {
+	if b.table.of != "" {
+		row[slices.Index(b.table.names(), "tenant")] = b.table.of
+	}
 	b.rows = append(b.rows, row)
 	for _, v := range row {
 		switch v := v.(type) {
@@ -144,7 +157,10 @@ func (t *table) insert(rows int) string {
 	names := t.names()
 	statement := `INSERT INTO ` + t.name + ` (` + strings.Join(names, ", ") + `) VALUES ` +
 		values(rows, len(names), "")
-	if !t.seeded {
+	switch {
+	case t.of != "": // an earlier copy may have the same events
+		return statement + ` ON CONFLICT DO NOTHING`
+	case !t.seeded:
 		return statement
 	}
 	var sets []string

@@ -63,7 +63,7 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 		}
 	}
 	in := d.schema()
-	for _, statement := range append(in.create(), versionTable) {
+	for _, statement := range append(d.createSchema(), versionTable) {
 		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
 			return false, err
 		}
@@ -177,7 +177,7 @@ func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err er
 		return 0, err
 	}
 	defer tx.Rollback() // its error would only hide the cause
-	for _, statement := range append(in.create(), versionTable) {
+	for _, statement := range append(d.createSchema(), versionTable) {
 		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
 			return 0, err
 		}

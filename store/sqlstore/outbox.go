@@ -14,13 +14,9 @@ import (
 
 // AddEvents implements [svc.OutboxStore].
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
-	into := schema("")
-	if tenant := s.dialect.Tenant; tenant != nil {
-		into = quoted(tenant.Control) // one outbox for all
-	}
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
-			_, err := tx.exec(ctx, `INSERT INTO `+string(into)+`svc_outbox (`+eventColumns+rowColumns+`, claimed_until)
+			_, err := tx.exec(ctx, `INSERT INTO `+s.dialect.outbox()+` (`+eventColumns+rowColumns+`, claimed_until)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0)
 				ON CONFLICT DO NOTHING`, slices.Concat(eventArgs(e), rowArgs(e))...)
 			if err != nil {
@@ -29,6 +25,16 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 		}
 		return nil
 	})
+}
+
+const outbox = "svc_outbox"
+
+// outbox returns the table that events are added to. All tenants share one.
+func (d Dialect) outbox() string {
+	if d.Tenant == nil {
+		return outbox
+	}
+	return string(quoted(d.Tenant.Control)) + outbox
 }
 
 // ClaimEvents implements [svc.OutboxStore].
@@ -59,6 +65,15 @@ func (s *Store) ClaimEvents(
 	}
 	slices.SortFunc(events, func(a, b svc.Event) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	return events, nil
+}
+
+// HasEvents reports whether the outbox has events, claimed or not.
+func (s *Store) HasEvents(ctx context.Context) (bool, error) {
+	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
+	if errors.Is(err, svc.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, s.fault(ctx, "look for events", err)
 }
 
 // DeleteEvents implements [svc.OutboxStore].

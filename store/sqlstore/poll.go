@@ -1,31 +1,32 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/extsvc/svc"
 )
 
 const (
 	pollPause  = 400 * time.Millisecond // between two questions of a Poll
-	pollTrust  = 2 * pollPause          // how long the answer to one counts
+	pollTrust  = 3 * time.Second        // how long the answer to one counts at most
 	pollLonger = time.Second            // the longest wait of AwaitChange without an answer
 )
 
 // Poll asks a PostgreSQL database for the changes of many tenants with one statement, in place of
 // their Stores. Each mutation of a tenant raises its number in the registry, so one short list says
-// which have moved. Use [NewPoll].
+// which have moved. It also passes on notifications. Use [NewPoll].
 type Poll struct {
 	registry *Registry
 	cancel   context.CancelFunc
 	ended    chan struct{}
 
-	mu   sync.Mutex
-	open map[int64][]*Store // by the number of the tenant; 0 is the registry's own
+	mu        sync.Mutex
+	open      map[int64][]*Store // by the number of the tenant; 0 is the registry's own
+	listening bool
 }
 
 // NewPoll starts a Poll, which asks until Close.
@@ -51,6 +52,7 @@ func (p *Poll) Add(number int64, store *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	store.polled = &polled{}
+	store.Listening(p.listening)
 	p.open[number] = append(p.open[number], store)
 }
 
@@ -58,28 +60,32 @@ func (p *Poll) Add(number int64, store *Store) {
 func (p *Poll) Remove(number int64, store *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var left []*Store
-	for _, other := range p.open[number] {
-		if other != store {
-			left = append(left, other)
-		}
-	}
+	left := slices.DeleteFunc(slices.Clone(p.open[number]), func(s *Store) bool { return s == store })
 	if p.open[number] = left; len(left) == 0 {
 		delete(p.open, number)
 	}
 }
 
-// Each calls do with the open Stores: those of one tenant, or all.
-func (p *Poll) Each(only func(number int64) bool, do func(*Store)) {
+// Listening is [Store.Listening] for the registry and all tenants, also for those that open later.
+func (p *Poll) Listening(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for number, stores := range p.open {
-		if only(number) {
-			for _, s := range stores {
-				do(s)
-			}
+	p.listening = on
+	for _, stores := range p.open {
+		for _, s := range stores {
+			s.Listening(on)
 		}
 	}
+}
+
+// Hear is [Store.Hear] for a tenant, or for the registry with the number 0.
+func (p *Poll) Hear(number int64, notification string) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.open[number] {
+		err = cmp.Or(err, s.Hear(notification))
+	}
+	return err
 }
 
 func (p *Poll) run(ctx context.Context) {
@@ -129,11 +135,14 @@ func (s *Store) FollowLooks(look func(ctx context.Context) (uint64, error)) {
 type polled struct {
 	look func(ctx context.Context) (uint64, error) // nil: a Poll answers
 
-	mu      sync.Mutex
-	moves   int64     // the number that the mutations raise
-	at      time.Time // when the Poll asked; zero: never
-	applied int64     // moves before the Store was asked last
-	known   bool      // the Store was asked since the first answer
+	mu    sync.Mutex
+	moves int64     // the number that the mutations raise
+	at    time.Time // when the Poll asked; zero: never
+
+	// The Store was asked last when moves was applied, and had the generation. known: it was asked
+	// after the first answer of the Poll.
+	applied, generation int64
+	known               bool
 }
 
 func (p *polled) answer(moves int64, at time.Time) {
@@ -147,30 +156,32 @@ func (p *polled) see(ctx context.Context) {
 	if p.look == nil {
 		return
 	}
-	if now, err := p.look(ctx); err == nil {
-		p.answer(int64(now), time.Now())
-	} else {
-		p.answer(0, time.Time{})
+	began := time.Now()
+	now, err := p.look(ctx)
+	if err != nil {
+		began = time.Time{}
 	}
+	p.answer(int64(now), began)
 }
 
-// asks begins a question to the Store itself. answered records that it has its answer.
-func (p *polled) asks() (answered func()) {
+// asks begins a question to the Store itself. answered records its generation.
+func (p *polled) asks() (answered func(generation int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	moves, known := p.moves, !p.at.IsZero()
-	return func() {
+	return func(generation int64) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.applied, p.known = moves, known
+		p.applied, p.generation, p.known = moves, generation, known
 	}
 }
 
-// still reports whether nothing has moved since the Store was asked last.
-func (p *polled) still() bool {
+// still reports whether a generation was still the Store's at a moment not long ago.
+func (p *polled) still(generation int64) (at time.Time, still bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.known && p.applied == p.moves && time.Since(p.at) < pollTrust
+	return p.at, p.known && p.generation == generation && p.applied == p.moves &&
+		time.Since(p.at) < pollTrust
 }
 
 // awaitPoll is AwaitChange for a Store that a Poll asks for.
@@ -182,8 +193,9 @@ func (s *Store) awaitPoll(ctx context.Context, since int64) error {
 	if newer, _ := s.heard.look(since); newer {
 		return nil
 	}
-	if s.polled.see(ctx); !s.polled.still() {
-		generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+	s.polled.see(ctx)
+	if _, still := s.polled.still(since); !still {
+		generation, err := one(ctx, s.questions(), scanNumber, selectGeneration)
 		if err == nil && generation != since {
 			return nil
 		}
@@ -219,5 +231,3 @@ func (t *TenantDialect) move(ctx context.Context, tx session) error {
 	return tx.later(ctx, nil, `INSERT INTO `+string(quoted(t.Control))+`svc_tenant_moves AS m (number, moves)
 		VALUES ($1, 1) ON CONFLICT (number) DO UPDATE SET moves = m.moves + 1`, t.Number)
 }
-
-var _ svc.ChangeStore = (*Registry)(nil)

@@ -18,11 +18,11 @@ import (
 // driver keeps some for each connection.
 type pool struct {
 	db      *sql.DB
-	silence *silence             // limits the waits for the database; nil: no limit
-	shares  func() *Round        // gives turns to the Stores that share db
-	turns   func() chan struct{} // nil: round gives the turns
-	round   func() *Round        // of the Stores that share something; nil: it shares nothing
-	who     string               // its name in the round
+	silence *silence      // limits the waits for the database; nil: no limit
+	most    func() int    // connections
+	round   func() *round // gives the turns
+	store   string        // the name of the Store in the round
+	shared  bool          // other Stores are in the round, so single statements take turns as well
 	schema  schema
 
 	mu       sync.Mutex
@@ -32,59 +32,48 @@ type pool struct {
 
 func newPool(db *sql.DB, silence *silence) *pool {
 	p := &pool{db: db, silence: silence, prepared: map[string]*sql.Stmt{}}
-	p.turns = sync.OnceValue(func() chan struct{} {
-		return make(chan struct{}, cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16))
+	p.most = sync.OnceValue(func() int {
+		return cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16)
 	})
-	// One connection stays free for statements that take no turn.
-	p.shares = sync.OnceValue(func() *Round { return NewRound(cap(p.turns()) - 1) })
+	p.round = sync.OnceValue(func() *round { return newRound(p.most()) })
 	return p
 }
 
-// sharing returns a pool of the same connections for the tables of another schema.
-func (p *pool) sharing(dialect Dialect) *pool {
-	own := dialect.schema()
-	return &pool{db: p.db, silence: p.silence, round: p.shares, who: string(own), schema: own}
+// in returns a pool of the same connections for the tables of another schema, which has statements of
+// its own.
+func (p *pool) in(schema schema) *pool {
+	own := newPool(p.db, p.silence)
+	own.schema = schema
+	return own
 }
 
-// alone returns a pool of the same connections without a limit of time, which gives no turns to
-// others: for a migration or a copy.
+// alone returns a pool of the same connections without a limit of time, whose calls do not wait for
+// those of p: for a migration or a copy.
 func (p *pool) alone() *pool {
-	alone := newPool(p.db, nil)
-	alone.schema = p.schema
-	return alone
+	own := p.in(p.schema)
+	own.silence = nil
+	return own
 }
 
-// queueUp waits until the pool has a connection for a transaction. Callers get their turn in the
-// order in which they came: database/sql gives a free connection to any of them. done lets the next
-// caller in.
-func (p *pool) queueUp(ctx context.Context) (done func(), err error) {
-	if p.turns == nil {
-		return p.takeTurn(ctx)
-	}
-	turns := p.turns()
-	select {
-	case turns <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	next, err := p.takeTurn(ctx)
-	if err != nil {
-		<-turns
-		return nil, err
-	}
-	return func() { next(); <-turns }, nil
+// take makes the calls of p take turns of a round.
+func (p *pool) take(turns *round, store string) *pool {
+	p.round, p.store, p.shared = func() *round { return turns }, store, true
+	return p
 }
 
-// takeTurn waits for a turn in the round. done ends it.
-func (p *pool) takeTurn(ctx context.Context) (done func(), err error) {
-	if p.round == nil {
-		return func() {}, nil
+// queueUp waits until the pool has a connection for a transaction or a shared statement. Callers get
+// their turn in the order in which they came: database/sql gives a free connection to any of them.
+// done lets the next caller in.
+func (p *pool) queueUp(ctx context.Context, writes bool) (done func(), err error) {
+	longest := time.Duration(0)
+	if p.silence != nil && !hasTime(ctx) {
+		longest = p.silence.longest
 	}
-	return p.round().enter(ctx, p.who)
+	return p.round().enter(ctx, lineName{p.store, writes}, p.most(), longest)
 }
 
 // crowded reports whether other Stores of the round are busy.
-func (p *pool) crowded() bool { return p.round != nil && p.round().Crowded(p.who) }
+func (p *pool) crowded() bool { return p.shared && p.round().crowded(p.store) }
 
 // statement returns a prepared query, or nil when it is not prepared yet.
 func (p *pool) statement(query string) *sql.Stmt {
@@ -158,16 +147,16 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 	defer end()
 	ends := context.AfterFunc(ctx, end)
 	defer ends()
+	done, err := p.queueUp(own, !options.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer done()
 	own, h, err := p.silence.hear(own)
 	if err != nil {
 		return err
 	}
 	defer h.end()
-	done, err := p.queueUp(own)
-	if err != nil {
-		return h.pause(err)
-	}
-	defer done()
 	tx, err := p.begin(maybeLater(own, &Later{Caller: ctx}), options)
 	if err != nil {
 		return h.pause(err)

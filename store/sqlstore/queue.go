@@ -114,7 +114,7 @@ func (q *queue) next() bool {
 	if !q.look(cancel) {
 		return false
 	}
-	done, err := q.pool.takeTurn(ctx)
+	done, err := q.pool.queueUp(withoutHurry(ctx), true)
 	if err != nil {
 		return true // all callers have left
 	}

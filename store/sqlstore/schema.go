@@ -25,6 +25,15 @@ func (in schema) create() []string {
 	return []string{"CREATE SCHEMA IF NOT EXISTS " + strings.TrimSuffix(string(in), ".")}
 }
 
+// createSchema is create for a migration. That of a tenant is made with the tenant alone: one that is
+// missing has been dropped, or was lost.
+func (d Dialect) createSchema() []string {
+	if d.Tenant != nil {
+		return nil
+	}
+	return d.schema().create()
+}
+
 const tablePrefix = "svc_"
 
 // qualify puts the schema in front of each table of a statement. The names of tables begin with svc_
@@ -35,12 +44,16 @@ func (in schema) qualify(statement string) string {
 	}
 	var b strings.Builder
 	b.Grow(len(statement) + 8*len(in))
-	done, literal := 0, false
+	done, quote := 0, byte(0) // the quote in which i is
 	for i := 0; i < len(statement); i++ {
 		switch c := statement[i]; {
-		case c == '\'':
-			literal = !literal
-		case c != 's' || literal || i > 0 && inName(statement[i-1]):
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c != 's' || i > 0 && inName(statement[i-1]):
 		case !strings.HasPrefix(statement[i:], tablePrefix):
 		case strings.HasSuffix(statement[:i], "INDEX "):
 		default:
@@ -54,6 +67,6 @@ func (in schema) qualify(statement string) string {
 
 // inName reports whether c before a word makes it a part of a longer name.
 func inName(c byte) bool {
-	return c == '_' || c == '.' || c == '"' ||
+	return c == '_' || c == '.' ||
 		'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }

@@ -51,20 +51,21 @@ func (s session) texts() texts {
 	return s.pool.db
 }
 
-// turn waits for a connection for one statement, where several Stores share them. done lets the next
-// one in.
-func (s session) turn(ctx context.Context) (done func(), err error) {
-	if s.pool == nil || s.tx != nil {
-		return func() {}, nil
-	}
-	return s.pool.takeTurn(ctx)
-}
-
-// await runs a statement with a context that ends when the database stays silent for too long.
-func (s session) await(ctx context.Context, run func(ctx context.Context, h *hearing) error) error {
+// await runs a statement with a context that ends when the database stays silent for too long. A
+// statement that is a transaction of its own takes a turn first, where several Stores share them.
+func (s session) await(
+	ctx context.Context, writes bool, run func(ctx context.Context, h *hearing) error,
+) error {
 	if s.hearing != nil && !hasTime(ctx) {
 		s.hearing.resume()
 		return s.hearing.pause(run(ctx, s.hearing))
+	}
+	if s.pool != nil && s.pool.shared && s.tx == nil {
+		done, err := s.pool.queueUp(ctx, writes)
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	ctx, h, err := s.silence.hear(ctx)
 	if err != nil {
@@ -149,12 +150,7 @@ func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 
 // exec runs a statement and returns how many rows it wrote.
 func (s session) exec(ctx context.Context, query string, args ...any) (n int64, err error) {
-	err = s.await(ctx, func(ctx context.Context, _ *hearing) error {
-		done, err := s.turn(ctx)
-		if err != nil {
-			return err
-		}
-		defer done()
+	err = s.await(ctx, true, func(ctx context.Context, _ *hearing) error {
 		n, err = s.run(ctx, query, args)
 		return err
 	})
@@ -280,12 +276,7 @@ func each(
 	ctx context.Context, s session,
 	scan func(scanner) (enough bool, err error), query string, args ...any,
 ) error {
-	return s.await(ctx, func(ctx context.Context, h *hearing) error {
-		done, err := s.turn(ctx)
-		if err != nil {
-			return err
-		}
-		defer done()
+	return s.await(ctx, false, func(ctx context.Context, h *hearing) error {
 		rows, err := s.query(ctx, query, args)
 		if err != nil {
 			return err

@@ -82,7 +82,8 @@ type Dialect struct {
 
 // TenantDialect describes how the schema of a tenant belongs to those of a registry.
 type TenantDialect struct {
-	Number  int64  // of the tenant
+	Name    string
+	Number  int64
 	Control string // the schema of the registry, and of the outbox that all tenants share
 }
 
@@ -95,6 +96,7 @@ type Store struct {
 	heard   heard
 	pace    pace
 	polled  *polled // nil: the Store asks the database itself
+	asking  *pool   // for the questions of followers; nil: those of db
 
 	mutations atomic.Uint32 // the number of mutations tried
 }
@@ -119,22 +121,22 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 	return &Store{db: p, write: p.write, dialect: dialect}
 }
 
-// TakeTurns makes all statements of s wait for turns, as those of other Stores do. name names s in the
-// round. Call it before s is used.
-func (s *Store) TakeTurns(in *Round, name string) {
+// TakeTurns makes the calls of s take turns with those of other Stores. name names s among them.
+// Call it before s is used.
+func (s *Store) TakeTurns(turns *Turns, name string) {
 	own := s.db.(*pools)
-	for _, p := range []*pool{own.write, own.read} {
-		p.round, p.who = func() *Round { return in }, name
-	}
+	own.write.take(turns.calls, name)
+	own.read.take(turns.calls, name)
+	s.asking = own.read.in(own.read.schema).take(turns.questions, name)
 }
 
 // Sharing returns a Store for other tables of the same database, of which dialect has the Schema. It
-// shares the connections of s, which go round among the Stores that wait for one.
+// shares the connections of s: make both take turns.
 func (s *Store) Sharing(dialect Dialect) *Store {
 	own := s.db.(*pools)
-	p := &pools{write: own.write.sharing(dialect), dialect: dialect}
+	p := &pools{write: own.write.in(dialect.schema()), dialect: dialect}
 	if p.read = p.write; own.read != own.write {
-		p.read = own.read.sharing(dialect)
+		p.read = own.read.in(dialect.schema())
 	}
 	return &Store{db: p, write: p.write, dialect: dialect}
 }

@@ -11,6 +11,7 @@ type table struct {
 	columns []column // those that an INSERT names: not the generated ones
 	key     []string // the primary key
 	seeded  bool     // a migration inserts rows, which no statement deletes
+	of      string   // the tenant whose rows a copy adds to those of others; "": none
 }
 
 type column struct {

@@ -11,9 +11,18 @@ import (
 
 // Registry keeps the list of tenants in the database of a Store: their names, numbers and states.
 // It keeps none of their data. Use [NewRegistry]. All methods are safe for concurrent use.
-//
-// The methods of [svc.ChangeStore] are those of the Store: a change of the list is a mutation.
 type Registry struct{ store *Store }
+
+// TenantList is the part of a [svc.TenantStore] that a Registry implements. The methods of
+// ChangeStore are those of the Store: a change of the list is a mutation.
+type TenantList interface {
+	svc.ChangeStore
+	Tenant(ctx context.Context, name string) (svc.Tenant, error)
+	Tenants(ctx context.Context, after string, limit int) ([]svc.Tenant, error)
+	ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error
+}
+
+var _ TenantList = (*Registry)(nil)
 
 // The tables of a registry. No migration makes them: most databases have no tenants.
 var registryTables = []string{
@@ -110,8 +119,8 @@ func (r *Registry) Tenants(ctx context.Context, after string, limit int) ([]svc.
 	return list, r.store.fault(ctx, "list tenants", err)
 }
 
-// Change sets the state of a tenant. ErrNotFound.
-func (r *Registry) Change(ctx context.Context, number int64, state svc.TenantState) error {
+// ChangeTenant sets the state of a tenant. ErrNotFound.
+func (r *Registry) ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error {
 	return r.store.changeMany(ctx, "change a tenant", func(
 		ctx context.Context, tx session,
 	) ([]svc.Target, error) {
@@ -132,11 +141,11 @@ func (r *Registry) Delete(
 	) ([]svc.Target, error) {
 		name, err := one(ctx, tx, scanText,
 			`DELETE FROM svc_tenants WHERE number = $1 RETURNING name`, number)
-		if err == nil {
-			_, err = tx.exec(ctx, `DELETE FROM svc_tenant_moves WHERE number = $1`, number)
-		}
 		if err == nil && remove != nil {
 			err = remove(ctx, tx.tx)
+		}
+		if err == nil {
+			_, err = tx.exec(ctx, `DELETE FROM svc_tenant_moves WHERE number = $1`, number)
 		}
 		return []svc.Target{{Kind: svc.TargetTenant, ID: name}}, err
 	})
