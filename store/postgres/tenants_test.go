@@ -389,8 +389,14 @@ func TestBrokenTenant(t *testing.T) {
 		is.Equal(svc.ErrorCode(accepts(t, tenants, broken, "svcu_x")), svc.CodeUnavailable)
 	}
 	is.Equal(svc.ErrorCode(accepts(t, tenants, "good", "svcu_x")), svc.CodeUnauthenticated)
-	err = tenants.Migrate(t.Context(), nil)
-	is.True(strings.Contains(err.Error(), `tenant "t1": `))
-	is.True(strings.Contains(err.Error(), "version 99"))
-	is.True(strings.Contains(err.Error(), `tenant "t3": `))
+	failed := map[string]string{}
+	err = tenants.Migrate(t.Context(), func(m svc.Migration) {
+		if m.Err != nil {
+			failed[m.Tenant.Name] = m.Err.Error()
+		}
+	})
+	is.True(strings.Contains(err.Error(), `tenant "t`))
+	is.True(strings.Contains(failed["t1"], "version 99"))
+	is.True(strings.Contains(failed["t3"], "svc_t3"))
+	is.Equal(failed["good"], "")
 }
