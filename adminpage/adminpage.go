@@ -93,7 +93,7 @@ func newHandler(options Options) *Handler {
 		origin:   http.NewCrossOriginProtection(),
 		sessions: newSessions(options.SessionKey, options.SessionLifetime),
 		routes:   routes,
-		checked:  &results{of: map[string]*checked{}},
+		checked:  &results{of: map[int64]*checked{}},
 	}
 	for _, r := range routes {
 		h.patterns = append(h.patterns, mount.NewPattern(r.path))

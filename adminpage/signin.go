@@ -11,7 +11,6 @@ import (
 const signInPath = "/sign-in"
 
 // maxSignIn limits the body of the sign-in, in bytes: a bearer, and an address to come back to.
-// Nobody is known yet.
 const maxSignIn = 64 << 10
 
 // signInView is what the sign-in shows.

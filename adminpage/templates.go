@@ -71,11 +71,11 @@ const maxResults = 64
 // results are the last checks of tenants.
 type results struct {
 	mu sync.Mutex
-	of map[string]*checked
+	of map[int64]*checked // by the tenant's number
 }
 
 // last returns the result of a tenant's last check, or an empty one.
-func (r *results) last(tenant string) *checked {
+func (r *results) last(tenant int64) *checked {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.of[tenant]; c != nil {
@@ -85,7 +85,7 @@ func (r *results) last(tenant string) *checked {
 }
 
 // keep keeps the result of a tenant's check. Beyond maxResults, that of another tenant goes.
-func (r *results) keep(tenant string, c *checked) {
+func (r *results) keep(tenant int64, c *checked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for other := range r.of {
@@ -106,7 +106,7 @@ func (v *visit) templates() error {
 // showTemplates fills the lists and shows the page.
 func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	body := templatesView{Asked: in, Once: rand.Text()}
-	last := v.h.checked.last(v.h.tenant)
+	last := v.h.checked.last(v.h.service.Tenant().Number)
 	body.Checked = last.at
 	body.Choices = choices(templateStates, in.Get("state"))
 	if err := v.fillTemplates(&body, last); err != nil {
@@ -267,7 +267,7 @@ func (v *visit) check() error {
 			result.sources[s.Source.Name] = s.Problem
 		}
 	}
-	v.h.checked.keep(v.h.tenant, result)
+	v.h.checked.keep(v.h.service.Tenant().Number, result)
 	return nil
 }
 

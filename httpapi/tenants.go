@@ -11,7 +11,8 @@ import (
 
 // NewTenants returns the HTTP interface of many tenants. Each request names its tenant, in the
 // segment {tenant} of [Options].Prefix ("/t/{tenant}/ext/svc"), or by [Options].Tenant. NewTenants
-// panics when there is neither. Where the host cuts the prefix off, it needs Tenant.
+// panics when there is neither. Where the host cuts the prefix off, it needs Tenant. A route of the
+// host below [Handler.Protect] may have a {tenant} of its own ("/memories/{tenant}").
 //
 // A request without a bearer, or without a session where there are sessions, gets 401 for every
 // name. With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be opened

@@ -173,13 +173,11 @@ func (c *Copies) State() (applied, heard int64, fresh bool) {
 // Distrust lets no cached value be used until the store is seen again.
 func (c *Copies) Distrust() { c.seen.Store(0) }
 
-// Bytes estimates the memory of the keys. Holders, banks and senders count in the budget.
+// Bytes estimates the memory of the keys. Other values count in the budget.
 func (c *Copies) Bytes() int64 { return c.keys.Bytes() }
 
 // Reset forgets everything that was read.
-func (c *Copies) Reset() {
-	c.apply(Changes{Reset: true, Generation: c.applied.Load(), Drop: func() {}}, c.heard.Load())
-}
+func (c *Copies) Reset() { c.clear() }
 
 // Standing returns the cached values for a decision, if both exist and hold.
 func (c *Copies) Standing(who Holder, bank string) (*Standing, *policy.Bank, bool) {

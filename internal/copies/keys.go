@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 	"time"
 
 	"github.com/extsvc/svc/internal/cache"
@@ -107,6 +108,15 @@ func newKeys(capacity, most int) *keys {
 	return &keys{Records: cache.NewRecords(capacity), holders: holders{room: most}}
 }
 
+// Clear forgets all keys and holders.
+func (c *keys) Clear() {
+	c.Records.Clear()
+	c.holders.clear()
+}
+
+// Bytes returns the memory of the keys and of the holders that they refer to.
+func (c *keys) Bytes() int64 { return c.Records.Bytes() + c.holders.bytes.Load() }
+
 // find returns the cached key. false: it is not cached.
 func (c *keys) find(id cache.Key) (Key, bool) {
 	value, used, ok := c.Get(id)
@@ -172,12 +182,16 @@ type rated struct {
 // holders gives each holder a number. When there are too many, it forgets all of them, and so makes
 // the cached keys that refer to them unusable: no number is given twice.
 type holders struct {
-	room int
-	list atomic.Pointer[numbered] // nil: no holders
+	room  int
+	list  atomic.Pointer[numbered] // nil: no holders
+	bytes atomic.Int64
 
 	mu      sync.Mutex
 	numbers map[rated]uint64
 }
+
+// holderBytes is the memory of a holder in the list and in the map, with what they keep free.
+const holderBytes = 4 * int64(unsafe.Sizeof(rated{}))
 
 // numbered is an immutable list of holders: who[i] has the number first+i.
 type numbered struct {
@@ -206,9 +220,22 @@ func (h *holders) number(who rated) uint64 {
 	number := list.first + uint64(len(list.who))
 	if h.numbers == nil || len(list.who) == h.room {
 		list, h.numbers = numbered{first: number}, map[rated]uint64{}
+		h.bytes.Store(0)
 	}
 	list.who = append(list.who, who) // beyond what readers of the earlier list look at
 	h.numbers[who] = number
 	h.list.Store(&list)
+	h.bytes.Add(holderBytes + cache.Size(who))
 	return number
+}
+
+// clear forgets all holders, but gives no number again.
+func (h *holders) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.numbers = nil
+	if now := h.list.Load(); now != nil {
+		h.list.Store(&numbered{first: now.first + uint64(len(now.who))})
+	}
+	h.bytes.Store(0)
 }

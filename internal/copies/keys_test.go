@@ -37,6 +37,22 @@ func TestKeysAreWhatWasKept(t *testing.T) {
 	}
 }
 
+// What is cleared counts no more, and a number that a reader still has refers to no other holder.
+func TestClearedHolders(t *testing.T) {
+	is := is.New(t)
+	cached := newKeys(1000, 10)
+	cached.put(1, 1)
+	number := cached.holders.number(rated{Holder: Holder{policy.User, keyID(1), ""}})
+	full := cached.Bytes()
+	cached.Clear()
+	is.True(cached.Bytes() <= full-holderBytes)
+	cached.put(2, 2)
+	_, found := cached.holders.holder(number)
+	is.True(!found)
+	_, found = cached.find(keyOf(keyID(2)))
+	is.True(found)
+}
+
 // However many holders there are, a cached key is of its own holder, or it is not there.
 func TestKeysOfManyHolders(t *testing.T) {
 	is := is.New(t)

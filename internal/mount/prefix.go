@@ -71,23 +71,24 @@ func matches(want, have string) bool {
 // Tenant is the name of the parameter for the tenant, in a prefix and of the request.
 const Tenant = "tenant"
 
-// TenantOf returns the name of a request's tenant by a function of the host, or else by the prefix.
+// TenantOf returns the name of a request's tenant: by a function of the host, or by the prefix, or,
+// for a route of the host, by its own {tenant}.
 func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string {
 	if by != nil {
 		return by(r)
 	}
-	return p.value(EscapedPath(r.URL), Tenant)
+	if path := EscapedPath(r.URL); p.Starts(path) {
+		return p.value(path, Tenant)
+	}
+	return r.PathValue(Tenant)
 }
 
 // Has reports whether the prefix has a segment for the parameter of that name.
 func (p Prefix) Has(name string) bool { return slices.Contains(p.segments, "{"+name+"}") }
 
-// value returns the segment of an escaped path for the parameter of that name, unescaped. "": there
-// is none, or the path lacks the prefix.
+// value returns the segment of an escaped path, which starts with the prefix, for the parameter of
+// that name, unescaped. "": there is none.
 func (p Prefix) value(escaped, name string) string {
-	if !p.Starts(escaped) {
-		return ""
-	}
 	at := slices.Index(p.segments, "{"+name+"}")
 	if at < 0 {
 		return ""
