@@ -10,9 +10,10 @@ import (
 
 // takeSeat makes a user of a tenant and the host's own row about that user. An error leaves neither.
 func takeSeat(
-	ctx context.Context, tenants *svc.Tenants, store *postgres.Tenants, tenant svc.Tenant, user string,
+	ctx context.Context, tenants *svc.Tenants, store *postgres.Tenants, name, user string,
 ) error {
-	return tenants.Use(ctx, tenant.Name, func(service *svc.Service) error {
+	return tenants.Use(ctx, name, func(service *svc.Service) error {
+		tenant := service.Tenant()
 		tx, err := store.DB().BeginTx(ctx, nil)
 		if err != nil {
 			return err

@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 	"time"
+	"unsafe"
 
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/rate"
