@@ -51,6 +51,8 @@ var tenantFaults = map[string]func(*good) svc.TenantStore{
 	"a store is empty each time":          func(g *good) svc.TenantStore { return opening{g, func(svc.Tenant) svc.Store { return memstore.New() }} },
 	"a store belongs to the name":         func(g *good) svc.TenantStore { return opening{g, storeByName()} },
 	"a suspended tenant does not open":    func(g *good) svc.TenantStore { return strict{g} },
+	"a dropped tenant opens, empty":       func(g *good) svc.TenantStore { return making{g} },
+	"a dropped tenant migrates":           func(g *good) svc.TenantStore { return migrating{g} },
 	"changes have no target":              func(g *good) svc.TenantStore { return vague{g} },
 	"a call that fails counts":            func(g *good) svc.TenantStore { return counting{g} },
 	"nobody is woken":                     func(g *good) svc.TenantStore { return sleepy{g} },
@@ -174,6 +176,20 @@ func (f strict) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, f
 	}
 	return f.good.OpenTenant(ctx, tenant)
 }
+
+type making struct{ *good }
+
+func (f making) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
+	own, end, err := f.good.OpenTenant(ctx, tenant)
+	if errors.Is(err, svc.ErrNotFound) {
+		return memstore.New(), func() error { return nil }, nil
+	}
+	return own, end, err
+}
+
+type migrating struct{ *good }
+
+func (f migrating) MigrateTenant(ctx context.Context, _ svc.Tenant) error { return ctx.Err() }
 
 type vague struct{ *good }
 

@@ -138,6 +138,18 @@ var tenantRules = []tenantRule{
 				})
 			}
 		}},
+	{"OpenTenant and MigrateTenant of a dropped tenant are ErrNotFound or ErrUnavailable, and make nothing",
+		func(c *tenantChecker) {
+			tenant := c.create("a", at(0))
+			c.ok(c.MigrateTenant(c.ctx, tenant))
+			c.ok(c.DropTenant(c.ctx, tenant.Number))
+			for range 2 {
+				_, _, err := c.OpenTenant(c.ctx, tenant)
+				c.gone("OpenTenant", err)
+				c.gone("MigrateTenant", c.MigrateTenant(c.ctx, tenant))
+			}
+			c.same("the list", c.list(10), []svc.Tenant(nil))
+		}},
 	{"OpenTenant opens a tenant twice at once, with the same rows", func(c *tenantChecker) {
 		tenant := c.create("a", at(0))
 		c.in(tenant, func(one *checker) {
@@ -232,6 +244,7 @@ var tenantRules = []tenantRule{
 			c.is("DropTenant", c.DropTenant(ended, tenant.Number), context.Canceled)
 			_, _, err = c.OpenTenant(ended, tenant)
 			c.is("OpenTenant", err, context.Canceled)
+			c.is("MigrateTenant", c.MigrateTenant(ended, tenant), context.Canceled)
 			c.same("the list", c.list(10), []svc.Tenant{tenant})
 		}},
 	{"events of a tenant's Store are in the outbox of all, or in its own when there is none",
@@ -264,6 +277,13 @@ func (c *tenantChecker) create(name string, at time.Time) svc.Tenant {
 	tenant, err := c.CreateTenant(c.ctx, name, at)
 	c.ok(err)
 	return tenant
+}
+
+// gone expects the error of a tenant that was dropped.
+func (c *tenantChecker) gone(doing string, err error) {
+	if !errors.Is(err, svc.ErrNotFound) {
+		c.is(doing, err, svc.ErrUnavailable)
+	}
 }
 
 // list returns all tenants, read in chunks.
