@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -218,17 +219,119 @@ func TestOutboxOfTenants(t *testing.T) {
 	is.NoErr(tenants.Close()) // delivers the rest
 	expect("v")
 
-	// As after a crash, a file is not closed, and nobody delivers what is in it.
+	// As after a crash, a file is not closed, or was closed by a process that delivers nothing.
 	other := openTenants(t, folder)
-	store, end, err := other.OpenTenant(t.Context(), tenant)
-	is.NoErr(err)
-	defer end()
-	is.NoErr(store.(*sqlite.Store).AddEvents(t.Context(), []svc.Event{{
-		ID: uuid.Must(uuid.NewV7()), Time: time.Now(), Actor: svc.Identity{Kind: svc.KindHost},
-		Action: svc.EventAccessWritten, Target: svc.Target{Kind: svc.TargetUser, ID: "w"}, Tenant: "a",
-	}}))
-	_ = serviceTenants(t, openTenants(t, folder), config)
-	expect("w")
+	for _, id := range []string{"w", "x"} {
+		store, end, err := other.OpenTenant(t.Context(), tenant)
+		is.NoErr(err)
+		is.NoErr(store.(*sqlite.Store).AddEvents(t.Context(), []svc.Event{{
+			ID: uuid.Must(uuid.NewV7()), Time: time.Now(), Actor: svc.Identity{Kind: svc.KindHost},
+			Action: svc.EventAccessWritten, Target: svc.Target{Kind: svc.TargetUser, ID: id}, Tenant: "a",
+		}}))
+		if id == "w" {
+			defer end()
+		} else {
+			is.NoErr(end())
+			is.Equal(filesOf(t, folder, "-events"), []string{"1.db-events"})
+		}
+		later := serviceTenants(t, openTenants(t, folder), config)
+		expect(id)
+		is.NoErr(later.Close())
+		if id == "x" {
+			is.Equal(len(filesOf(t, folder, "-events")), 0)
+		}
+	}
+}
+
+// OnEvent may use tenants, also its own, while that one is suspended, dropped or closed.
+func TestOnEventUsesTenants(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	in, ends := openTenants(t, t.TempDir()), []func(*svc.Tenants) error{
+		func(tenants *svc.Tenants) error { return tenants.Suspend(t.Context(), "a") },
+		func(tenants *svc.Tenants) error {
+			return errors.Join(tenants.Resume(t.Context(), "a"), tenants.Use(t.Context(), "a", func(*svc.Service) error { return nil }), tenants.Close())
+		},
+	}
+	var tenants *svc.Tenants
+	var told, used atomic.Int32
+	tenants = serviceTenants(t, in, svc.TenantsConfig{Config: svc.Config{OnEvent: func(ctx context.Context, e svc.Event) {
+		if e.Target.Kind != svc.TargetUser {
+			return
+		}
+		told.Add(1)
+		time.Sleep(100 * time.Millisecond) // the tenant ends meanwhile
+		if tenants.Use(ctx, "b", func(*svc.Service) error { return nil }) == nil {
+			used.Add(1)
+		}
+		_ = tenants.Use(ctx, "a", func(*svc.Service) error { return nil })
+	}}})
+	for _, name := range []string{"a", "b"} {
+		_, err := tenants.Create(t.Context(), name)
+		is.NoErr(err)
+	}
+	for i, end := range ends {
+		is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
+			tx, err := in.Opened(s.Tenant()).DB().BeginTx(t.Context(), nil)
+			is.NoErr(err)
+			inside := s.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
+			_, err = inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)})
+			is.NoErr(err)
+			return tx.Commit()
+		}))
+		ended := make(chan error, 1)
+		go func() { ended <- end(tenants) }()
+		select {
+		case err := <-ended:
+			is.NoErr(err)
+		case <-time.After(20 * time.Second):
+			t.Fatal("it waits for OnEvent, and OnEvent for it")
+		}
+		if i == 0 {
+			is.NoErr(tenants.Resume(t.Context(), "a"))
+		}
+	}
+	is.Equal(told.Load(), int32(len(ends)))
+	is.True(used.Load() > 0)
+}
+
+// A transaction of the host holds the writer of a file. Reads of that tenant, and other tenants, wait for nobody.
+func TestHostHoldsATenant(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	in := openTenants(t, t.TempDir())
+	tenants := serviceTenants(t, in, svc.TenantsConfig{})
+	for _, name := range []string{"a", "b"} {
+		_, err := tenants.Create(t.Context(), name)
+		is.NoErr(err)
+	}
+	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	add := func(s *svc.Service, id string) error {
+		_, err := s.Users.Create(soon, svc.Host, svc.User{ID: id})
+		return err
+	}
+	is.NoErr(tenants.Use(soon, "a", func(a *svc.Service) error {
+		tx, err := in.Opened(a.Tenant()).DB().BeginTx(soon, nil)
+		is.NoErr(err)
+		is.NoErr(add(a.WithStore(sqlstore.Tx(tx, sqlite.Dialect())), "of the host"))
+		waiting, end := context.WithCancel(soon)
+		var writers sync.WaitGroup
+		for i := range 8 {
+			writers.Go(func() {
+				_, _ = a.Users.Create(waiting, svc.Host, svc.User{ID: fmt.Sprint(i)})
+			})
+		}
+		for i := range 20 {
+			for _, err := range a.Users.List(soon, svc.Host, svc.UserQuery{}) {
+				is.NoErr(err)
+			}
+			is.NoErr(tenants.Use(soon, "b", func(b *svc.Service) error { return add(b, fmt.Sprint(i)) }))
+		}
+		end()
+		writers.Wait()
+		return tx.Commit()
+	}))
 }
 
 // Idle tenants keep few files open, and closed ones none.
