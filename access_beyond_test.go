@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -231,9 +232,12 @@ func (p trials) run(t *testing.T, n int) (map[string]map[string]int, error) {
 // Nobody writes what gives anybody a right that the writer lacks; everything else may be written; and a refused write changes nothing. An
 // oracle that shares no code with the service says of each attempt what must come of it.
 func TestNobodyGainsBeyondTheWriter(t *testing.T) {
-	n := 100_000
-	if testing.Short() || raced {
+	n := 10_000
+	switch {
+	case testing.Short() || raced:
 		n = 2000
+	case os.Getenv("CI") == "true":
+		n = 100_000
 	}
 	tally, err := trials{}.run(t, n)
 	is.New(t).NoErr(err)
