@@ -44,8 +44,9 @@ const (
 // has one target of the kind [TargetTenant].
 type TenantStore interface {
 	ChangeStore
-	// CreateTenant adds an active tenant and makes its tables. ErrExists when the name is taken.
-	CreateTenant(ctx context.Context, name string, at time.Time) (Tenant, error)
+	// CreateTenant adds a tenant, active or suspended, and makes its tables. ErrExists when the name is
+	// taken.
+	CreateTenant(ctx context.Context, name string, state TenantState, at time.Time) (Tenant, error)
 	// Tenant returns the tenant of that name. ErrNotFound.
 	Tenant(ctx context.Context, name string) (Tenant, error)
 	// Tenants returns up to limit tenants with names after one, sorted by name in byte order. Fewer
@@ -212,7 +213,7 @@ func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
 	if err := c.err(); err != nil {
 		return Tenant{}, err
 	}
-	tenant, err := t.config.Store.CreateTenant(ctx, name, t.journal.now())
+	tenant, err := t.config.Store.CreateTenant(ctx, name, TenantActive, t.journal.now())
 	if errors.Is(err, ErrExists) {
 		return Tenant{}, &Error{Code: CodeExists, Message: "there is a tenant of that name already"}
 	} else if err != nil {
@@ -348,7 +349,9 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 		m.Tenant, m.Err, m.Done = tenant, err, m.Done+1
 		if err != nil {
 			m.Failed++
-			first = cmp.Or(first, fmt.Errorf("tenant %q: %w", tenant.Name, err))
+			first = cmp.Or(first, error(&Error{
+				Code: CodeUnavailable, Message: fmt.Sprintf("tenant %q is not upgraded", tenant.Name), Err: err,
+			}))
 		}
 		if progress != nil {
 			progress(m)
@@ -382,7 +385,7 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	if err := flush(); err != nil {
 		return fault("migrate the tenants", err)
 	}
-	return fault("migrate the tenants", first)
+	return first
 }
 
 // dropped reports whether a tenant that was in the list is dropped, or about to be.

@@ -357,7 +357,7 @@ func TestTenantCannotOpen(t *testing.T) {
 	is.True(strings.Contains(log.String(), `tenant=bad error="the tenant cannot be opened at present: version 4: disk full"`))
 	var seen []svc.Migration
 	err = in.Migrate(t.Context(), func(m svc.Migration) { seen = append(seen, m) })
-	is.True(strings.Contains(err.Error(), `tenant "bad": version 4`))
+	is.True(strings.Contains(err.Error(), `tenant "bad" is not upgraded: version 4`))
 	is.Equal(len(seen), 2)
 	is.Equal(seen[1].Done, 2)
 	is.Equal(seen[1].Failed, 1)

@@ -47,6 +47,9 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 		r.SetPathValue(mount.Tenant, name)
 		return serve(&own)
 	})
+	if !known && svc.ErrorCode(err) == svc.CodeUnavailable {
+		a.tenant = name // it exists, or nobody can tell
+	}
 	if !known && session && svc.ErrorCode(err) == svc.CodeNotFound {
 		return challenge(false) // whether there is a session is not known
 	}

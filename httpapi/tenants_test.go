@@ -34,9 +34,9 @@ func (s *askedTenants) Tenant(ctx context.Context, name string) (svc.Tenant, err
 	return s.TenantStore.Tenant(ctx, name)
 }
 
-func (s *askedTenants) CreateTenant(ctx context.Context, name string, at time.Time) (svc.Tenant, error) {
+func (s *askedTenants) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
 	s.made.Add(1)
-	return s.TenantStore.CreateTenant(ctx, name, at)
+	return s.TenantStore.CreateTenant(ctx, name, state, at)
 }
 
 func (s *askedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
@@ -182,6 +182,7 @@ func TestTenants(t *testing.T) {
 	c.store.broken.Store(true)
 	must(c.tenants.Create(t.Context(), "new"))
 	is.Equal(status("new", "invented"), 503)
+	is.Equal(c.last().Tenant, "new")
 	is.Equal(status("Acme", c.keys["Acme"]), 200) // one that is open
 	is.True(strings.Contains(c.log.String(), "no such disk"))
 	got, body := c.ask("GET", "anything", "/openapi.json", "", "")

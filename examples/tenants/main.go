@@ -108,6 +108,9 @@ func open(ctx context.Context, db string) (database, error) {
 	if strings.HasPrefix(db, "postgres://") || strings.HasPrefix(db, "postgresql://") {
 		return postgres.OpenTenants(ctx, db, postgres.Options{})
 	}
+	if strings.Contains(db, "://") {
+		return nil, fmt.Errorf("-db %s: neither a folder nor postgres://…", db)
+	}
 	return sqlite.OpenTenants(ctx, db, sqlite.Options{})
 }
 
@@ -165,13 +168,18 @@ func makeAll(ctx context.Context, tenants *svc.Tenants, count int, out io.Writer
 // migrateAll upgrades the tables of all tenants. Started again after an interruption, it goes on
 // where it was.
 func migrateAll(ctx context.Context, tenants *svc.Tenants, out io.Writer) error {
-	return tenants.Migrate(ctx, func(m svc.Migration) {
+	var last svc.Migration
+	err := tenants.Migrate(ctx, func(m svc.Migration) {
 		if m.Err != nil {
 			fmt.Fprintf(out, "%s failed: %v\n", m.Tenant.Name, m.Err)
-		} else if m.Done%100 == 0 {
+		}
+		if m.Done%100 == 0 {
 			fmt.Fprintf(out, "%d tenants, %d failed\n", m.Done, m.Failed)
 		}
+		last = m
 	})
+	fmt.Fprintf(out, "%d tenants, %d failed\n", last.Done, last.Failed)
+	return err
 }
 
 // administrator is the user admin, with the rights to administer access and templates.

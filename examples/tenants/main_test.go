@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -72,6 +73,25 @@ func ask(t *testing.T, url, bearer string) int {
 	return answer.StatusCode
 }
 
+// post returns the status of a POST.
+func post(t *testing.T, url, bearer, body string) int {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+bearer)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode
+}
+
 func TestTenants(t *testing.T) {
 	for name, db := range map[string]func(t *testing.T) string{
 		"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "tenants") },
@@ -103,6 +123,7 @@ func TestMove(t *testing.T) {
 	const list = "/t/t1/ext/svc/admin/templates"
 	is.NoErr(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard))
 	is.True(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard) != nil) // it is there
+	is.True(run(t.Context(), []string{"-db", folder, "-move", "t2", "-to", folder}, io.Discard) != nil)
 	moved, _ := start(t, "-tenants", "1", "-db", url)
 	is.Equal(ask(t, moved+list, keys["t1"]), 200)
 	is.Equal(ask(t, moved+list, keys["t2"]), 401)
@@ -116,11 +137,48 @@ func TestMove(t *testing.T) {
 	is.Equal(ask(t, base+"/t/t2/ext/svc/admin/templates", keys["t2"]), 200)
 }
 
+// Nobody loses what a running server has accepted, and a move that was killed can be repeated.
+func TestMoveUnderRequests(t *testing.T) {
+	is := is.New(t)
+	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
+	base, keys := start(t, "-tenants", "1", "-db", folder)
+	there, err := postgres.OpenTenants(t.Context(), url, postgres.Options{})
+	is.NoErr(err)
+	defer there.Close()
+	_, err = there.CreateTenant(t.Context(), "t1", svc.TenantSuspended, time.Now()) // and then killed
+	is.NoErr(err)
+	accepted := make(chan int)
+	go func() {
+		n := 0
+		for post(t, fmt.Sprint(base, "/t/t1/ext/svc/users"), keys["t1"], fmt.Sprintf(`{"id":"u%d"}`, n)) == 201 {
+			n++
+		}
+		accepted <- n
+	}()
+	time.Sleep(200 * time.Millisecond)
+	is.NoErr(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard))
+	n := <-accepted
+	is.True(n > 0)
+	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: there})
+	is.NoErr(err)
+	defer tenants.Close()
+	is.NoErr(tenants.Use(t.Context(), "t1", func(s *svc.Service) error {
+		for i := range n {
+			if _, err := s.Users.Read(t.Context(), svc.Host, fmt.Sprint("u", i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
 func TestWrongFlags(t *testing.T) {
 	is := is.New(t)
 	is.True(run(t.Context(), []string{"-tenants", "-1"}, os.Stdout) != nil)
 	is.True(run(t.Context(), []string{"more"}, os.Stdout) != nil)
 	is.True(run(t.Context(), []string{"-move", "t1"}, os.Stdout) != nil)
+	is.True(run(t.Context(), []string{"-db", "postgress://x"}, os.Stdout) != nil)
+	is.True(run(t.Context(), []string{"-db", ""}, os.Stdout) != nil)
 }
 
 // The host's row and the tenant's user commit together, or neither is there.

@@ -3,33 +3,58 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// move copies a tenant into a new one of the same name in another database. The tenant here stays,
-// suspended, so that nobody writes to it meanwhile or later.
-func move(ctx context.Context, tenants *svc.Tenants, from, to svc.TenantStore, name string) error {
-	if err := tenants.Suspend(ctx, name); err != nil {
-		return err
-	}
+// settle is how long other processes may serve a tenant that is suspended here.
+const settle = 2 * time.Second
+
+// move copies a tenant into one of the same name in another database. That one is suspended until it
+// is whole, and the one here stays suspended. After an error the tenant here is served again, and move
+// may be called again.
+func move(
+	ctx context.Context, tenants *svc.Tenants, from, to svc.TenantStore, name string,
+) (err error) {
 	old, err := tenants.Get(ctx, name)
 	if err != nil {
 		return err
 	}
-	moved, err := to.CreateTenant(ctx, name, time.Now())
+	moved, err := to.CreateTenant(ctx, name, svc.TenantSuspended, time.Now())
+	made := err == nil
+	if errors.Is(err, svc.ErrExists) { // perhaps by a move that was killed
+		moved, err = to.Tenant(ctx, name)
+	}
 	if err != nil {
 		return err
 	}
-	if err := copyRows(ctx, from, old, to, moved); err != nil {
-		return errors.Join(err, to.DropTenant(context.WithoutCancel(ctx), moved.Number))
+	if moved.State != svc.TenantSuspended {
+		return fmt.Errorf("tenant %q is served from there already", name)
 	}
-	return nil
+	defer func() {
+		undo := context.WithoutCancel(ctx)
+		if err != nil && made {
+			err = errors.Join(err, to.DropTenant(undo, moved.Number))
+		}
+		if err != nil && old.State == svc.TenantActive {
+			err = errors.Join(err, tenants.Resume(undo, name))
+		}
+	}()
+	if err := tenants.Suspend(ctx, name); err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	if err := copyRows(ctx, from, old, to, moved); err != nil {
+		return err
+	}
+	return to.ChangeTenant(ctx, moved.Number, svc.TenantActive)
 }
 
-// copyRows copies all rows of a tenant into those of another, which has none.
+// copyRows copies all rows of a tenant into those of another, which has none. It fails when somebody
+// writes to the tenant meanwhile.
 func copyRows(
 	ctx context.Context, from svc.TenantStore, old svc.Tenant, to svc.TenantStore, moved svc.Tenant,
 ) (err error) {
@@ -43,5 +68,16 @@ func copyRows(
 		return err
 	}
 	defer func() { err = errors.Join(err, endTarget()) }()
-	return sqlstore.Copy(ctx, source.(sqlstore.Opened), target.(sqlstore.Opened))
+	before, err := source.Changes(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if err := sqlstore.Copy(ctx, source.(sqlstore.Opened), target.(sqlstore.Opened)); err != nil {
+		return err
+	}
+	after, err := source.Changes(ctx, 0)
+	if err == nil && after.Generation != before.Generation {
+		err = errors.New("somebody still writes to the tenant: try again when its calls have ended")
+	}
+	return err
 }

@@ -47,7 +47,7 @@ func (t *Tenants) record(name string) {
 
 // CreateTenant implements [svc.TenantStore].
 func (t *Tenants) CreateTenant(
-	ctx context.Context, name string, at time.Time,
+	ctx context.Context, name string, state svc.TenantState, at time.Time,
 ) (svc.Tenant, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *Tenants) CreateTenant(
 		return svc.Tenant{}, ctx.Err()
 	}
 	t.latest++
-	made := svc.Tenant{Name: name, Number: t.latest, State: svc.TenantActive, CreatedAt: at}
+	made := svc.Tenant{Name: name, Number: t.latest, State: state, CreatedAt: at}
 	t.list[made.Number], t.stores[made.Number] = made, New()
 	t.record(name)
 	return made, nil

@@ -203,12 +203,11 @@ func (t *Tenants) DB() *sql.DB { return t.control.db }
 // CreateTenant implements [svc.TenantStore], in one transaction. A schema of that number that is there
 // already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
-	ctx context.Context, name string, at time.Time,
+	ctx context.Context, name string, state svc.TenantState, at time.Time,
 ) (svc.Tenant, error) {
-	return t.registry.Create(ctx, name, at, func(
-		ctx context.Context, tx *sql.Tx, number int64,
+	return t.registry.Create(ctx, name, state, at, func(
+		ctx context.Context, tx *sql.Tx, made svc.Tenant,
 	) error {
-		made := svc.Tenant{Number: number}
 		script := strings.Replace(sqlstore.SQL(t.Dialect(made)), " IF NOT EXISTS", "", 1)
 		_, err := tx.ExecContext(ctx, script, pgx.QueryExecModeSimpleProtocol) // in one trip
 		if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == duplicateSchema {
@@ -231,7 +230,7 @@ func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 
 // MigrateTenant implements [svc.TenantStore]. An up-to-date one costs one query.
 func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
-	return t.control.Sharing(t.Dialect(tenant)).Migrate(ctx)
+	return t.control.Sharing(t.Dialect(tenant)).Upgrade(ctx)
 }
 
 // OpenTenant implements [svc.TenantStore]. The store is a *[Store].
@@ -240,7 +239,7 @@ func (t *Tenants) OpenTenant(
 ) (svc.Store, func() error, error) {
 	store := t.control.Sharing(t.Dialect(tenant))
 	store.TakeTurns(t.turns, t.Schema(tenant))
-	if err := store.Migrate(ctx); err != nil {
+	if err := store.Upgrade(ctx); err != nil {
 		return nil, nil, err
 	}
 	t.poll.Add(tenant.Number, store)

@@ -51,7 +51,7 @@ func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgre
 
 func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
 	t.Helper()
-	tenant, err := in.CreateTenant(t.Context(), name, time.Now())
+	tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestSchemasOfTenants(t *testing.T) {
 	}
 	_, err := db.Exec("CREATE SCHEMA svc_t4") // of a list that is newer than this one
 	is.NoErr(err)
-	_, err = in.CreateTenant(t.Context(), "new", time.Now())
+	_, err = in.CreateTenant(t.Context(), "new", svc.TenantActive, time.Now())
 	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema svc_t4"))
 	_, err = in.Tenant(t.Context(), "new")
 	is.True(errors.Is(err, svc.ErrNotFound))
@@ -376,6 +376,7 @@ func TestBrokenTenant(t *testing.T) {
 		"INSERT INTO svc_t1.svc_migrations VALUES (99)",
 		"DROP TABLE svc_t2.svc_generation CASCADE",
 		"DROP SCHEMA svc_t3 CASCADE", // lost, and not made anew: it would be empty
+		"DROP SCHEMA svc_t4 CASCADE; CREATE SCHEMA svc_t4",
 	} {
 		name := fmt.Sprint("t", i+1)
 		_, err := tenants.Create(t.Context(), name)
@@ -385,7 +386,7 @@ func TestBrokenTenant(t *testing.T) {
 	}
 	_, err := tenants.Create(t.Context(), "good")
 	is.NoErr(err)
-	for _, broken := range []string{"t1", "t3"} {
+	for _, broken := range []string{"t1", "t3", "t4"} {
 		is.Equal(svc.ErrorCode(accepts(t, tenants, broken, "svcu_x")), svc.CodeUnavailable)
 	}
 	is.Equal(svc.ErrorCode(accepts(t, tenants, "good", "svcu_x")), svc.CodeUnauthenticated)
@@ -398,5 +399,6 @@ func TestBrokenTenant(t *testing.T) {
 	is.True(strings.Contains(err.Error(), `tenant "t`))
 	is.True(strings.Contains(failed["t1"], "version 99"))
 	is.True(strings.Contains(failed["t3"], "svc_t3"))
+	is.True(strings.Contains(failed["t4"], "svc_migrations"))
 	is.Equal(failed["good"], "")
 }

@@ -65,7 +65,7 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 		return nil, err
 	}
 	s := prepare(path, options)
-	if err := s.migrate(ctx); err != nil {
+	if err := patiently(ctx, s.Migrate); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -113,12 +113,12 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 // busyTimeout is how long a statement waits for other connections.
 const busyTimeout = 5 * time.Second
 
-// migrate creates the tables, and tries again while SQLite is busy. When several processes open a
-// new file, only one of them can switch it to a write-ahead log. SQLite then returns busy to the
-// others at once, despite the timeout.
-func (s *Store) migrate(ctx context.Context) error {
+// patiently calls migrate again while SQLite is busy. When several processes open a new file, only one
+// of them can switch it to a write-ahead log. SQLite then returns busy to the others at once, despite
+// the timeout.
+func patiently(ctx context.Context, migrate func(context.Context) error) error {
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
-		if err := s.Migrate(ctx); code(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
+		if err := migrate(ctx); code(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
 			return err
 		}
 	}

@@ -41,6 +41,9 @@ var _ svc.TenantStore = (*Tenants)(nil)
 // processes and files are those of [Open]. An open tenant takes up to five file descriptors,
 // and ten while it is in use.
 func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants, error) {
+	if folder == "" {
+		return nil, errors.New("open the tenants: no folder is named")
+	}
 	folder, err := filepath.Abs(folder)
 	if err != nil {
 		return nil, err
@@ -82,33 +85,34 @@ func (t *Tenants) Opened(tenant svc.Tenant) *Store {
 	return nil
 }
 
-// CreateTenant implements [svc.TenantStore]. When the file cannot be made, there is no tenant. A file
+// CreateTenant implements [svc.TenantStore]. The tenant is on the list when its file is whole. A file
 // of that number that is there already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
-	ctx context.Context, name string, at time.Time,
+	ctx context.Context, name string, state svc.TenantState, at time.Time,
 ) (svc.Tenant, error) {
-	reserved := ""
-	tenant, err := t.registry.Create(ctx, name, at, func(
-		_ context.Context, _ *sql.Tx, number int64,
+	path, whole := "", false
+	tenant, err := t.registry.Create(ctx, name, state, at, func(
+		ctx context.Context, _ *sql.Tx, made svc.Tenant,
 	) (err error) {
-		if reserved == "" {
-			reserved, err = t.reserve(number)
+		if path == "" {
+			path, err = t.reserve(made.Number)
+		}
+		if err == nil && !whole { // it may run again
+			err = t.build(ctx, made)
+			whole = err == nil
 		}
 		return err
 	})
-	switch {
-	case err == nil:
-	case reserved == "":
-		return svc.Tenant{}, err
-	default:
-		return svc.Tenant{}, errors.Join(err, os.Remove(reserved))
+	if err != nil && path != "" {
+		err = errors.Join(err, remove(path))
 	}
-	if err := t.MigrateTenant(ctx, tenant); err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), busyTimeout)
-		defer cancel()
-		return svc.Tenant{}, errors.Join(err, t.DropTenant(undo, tenant.Number))
-	}
-	return tenant, nil
+	return tenant, err
+}
+
+// build makes the tables of a tenant.
+func (t *Tenants) build(ctx context.Context, tenant svc.Tenant) error {
+	store := t.prepare(tenant)
+	return errors.Join(patiently(ctx, store.Migrate), store.Close())
 }
 
 // reserve makes the empty file of a new number, and returns its path.
@@ -128,15 +132,23 @@ func files(path string) []string {
 	return []string{path, path + "-wal", path + "-shm", path + markSuffix}
 }
 
+// remove removes the files of a tenant that are there.
+func remove(path string) error {
+	for _, file := range files(path) {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 const markSuffix = "-events"
 
 // DropTenant implements [svc.TenantStore]. It removes the files, and then the name. A process that
 // has them open writes to files without a name, which end with it.
 func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
-	for _, file := range files(t.Path(svc.Tenant{Number: number})) {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("drop a tenant: %w", err)
-		}
+	if err := remove(t.Path(svc.Tenant{Number: number})); err != nil {
+		return fmt.Errorf("drop a tenant: %w", err)
 	}
 	return t.registry.Delete(ctx, number, nil)
 }
@@ -151,7 +163,7 @@ const (
 // MigrateTenant implements [svc.TenantStore].
 func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
 	store := t.prepare(tenant)
-	return errors.Join(store.migrate(ctx), t.finish(ctx, tenant.Number, store))
+	return errors.Join(patiently(ctx, store.Upgrade), t.finish(ctx, tenant.Number, store))
 }
 
 // prepare returns the Store of a tenant. A file that is missing has been dropped, or was lost: it is
@@ -171,7 +183,7 @@ func (t *Tenants) OpenTenant(
 	ctx context.Context, tenant svc.Tenant,
 ) (svc.Store, func() error, error) {
 	store := t.prepare(tenant)
-	if err := store.migrate(ctx); err != nil {
+	if err := patiently(ctx, store.Upgrade); err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	t.mu.Lock()

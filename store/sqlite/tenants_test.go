@@ -55,7 +55,7 @@ func TestStoreOfTenant(t *testing.T) {
 	in, n := openTenants(t, t.TempDir()), 0
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		n++
-		tenant, err := in.CreateTenant(t.Context(), fmt.Sprint("t", n), time.Now())
+		tenant, err := in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestFolderOfTenants(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "new")
 	in := openTenants(t, folder)
 	for i, name := range []string{"..x", "tenants.db", "7.db"} {
-		tenant, err := in.CreateTenant(t.Context(), name, time.Now())
+		tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
 		is.NoErr(err)
 		if i == 1 {
 			is.NoErr(in.DropTenant(t.Context(), tenant.Number))
@@ -128,17 +128,33 @@ func TestTenantWithoutFile(t *testing.T) {
 		is.NoErr(os.WriteFile(filepath.Join(folder, name), []byte("of another list"), 0o600))
 	}
 	for i := range 3 {
-		_, err := in.CreateTenant(t.Context(), "a", time.Now())
+		_, err := in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now())
 		is.True(strings.Contains(fmt.Sprint(err), fmt.Sprint(i+1, ".db")))
 		_, err = in.Tenant(t.Context(), "a")
 		is.True(errors.Is(err, svc.ErrNotFound))
 	}
-	_, err := in.CreateTenant(t.Context(), "a", time.Now())
+	_, err := in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now())
 	is.NoErr(err)
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "2.db", "4.db", "tenants.db"})
 	kept, err := os.ReadFile(filepath.Join(folder, "2.db"))
 	is.NoErr(err)
 	is.Equal(string(kept), "of another list")
+}
+
+// A tenant whose file is lost, or empty as after a bad copy, is unavailable: it is not made anew.
+func TestLostFile(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	in := openTenants(t, t.TempDir())
+	for _, lose := range []func(path string) error{os.Remove, func(path string) error { return os.Truncate(path, 0) }} {
+		tenant, err := in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now())
+		is.NoErr(err)
+		is.NoErr(lose(in.Path(tenant)))
+		_, _, err = in.OpenTenant(t.Context(), tenant)
+		is.True(errors.Is(err, svc.ErrUnavailable))
+		is.True(errors.Is(in.MigrateTenant(t.Context(), tenant), svc.ErrUnavailable))
+		is.NoErr(in.DropTenant(t.Context(), tenant.Number))
+	}
 }
 
 // Another process sees a revocation with its next request, and a suspended tenant soon.

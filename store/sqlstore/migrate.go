@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/extsvc/svc"
 )
 
 // embedded holds the migrations, from 0001.sql on. A released migration never changes: each change
@@ -44,14 +46,32 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
+// Upgrade is Migrate for tables that exist. Those that are missing were lost: it makes none.
+// ErrUnavailable.
+func (s *Store) Upgrade(ctx context.Context) error {
+	version, err := s.version(ctx)
+	if err == nil && version == 0 {
+		err = errors.New("its tables are missing")
+	}
+	if err != nil {
+		return fmt.Errorf("migrate the database: %w: %w", svc.ErrUnavailable, err)
+	}
+	return s.Migrate(ctx)
+}
+
 const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
 
 // isCurrent reports whether there is nothing to do. It needs only the right to read. It ignores
 // errors: Migrate meets them again.
 func (s *Store) isCurrent(ctx context.Context) bool {
-	var version int
-	err := s.write.db.QueryRowContext(ctx, s.dialect.schema().qualify(selectVersion)).Scan(&version)
+	version, err := s.version(ctx)
 	return err == nil && version == len(s.dialect.migrations())
+}
+
+// version returns the number of the last migration.
+func (s *Store) version(ctx context.Context) (version int, err error) {
+	err = s.write.db.QueryRowContext(ctx, s.dialect.schema().qualify(selectVersion)).Scan(&version)
+	return version, err
 }
 
 // migrate runs the next migration. When there is none, current is true and the error is

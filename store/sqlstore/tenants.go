@@ -63,13 +63,13 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	return r, err
 }
 
-// Create adds a tenant under a number that no tenant ever had. build, unless nil, makes what
-// belongs to the number, in the same transaction; it may run again. ErrExists.
+// Create adds a tenant under a number that no tenant ever had. build makes what belongs to it, in the
+// same transaction; it may run again. ErrExists.
 func (r *Registry) Create(
-	ctx context.Context, name string, at time.Time,
-	build func(ctx context.Context, tx *sql.Tx, number int64) error,
+	ctx context.Context, name string, state svc.TenantState, at time.Time,
+	build func(ctx context.Context, tx *sql.Tx, made svc.Tenant) error,
 ) (svc.Tenant, error) {
-	t := svc.Tenant{Name: name, State: svc.TenantActive, CreatedAt: at}
+	t := svc.Tenant{Name: name, State: state, CreatedAt: at}
 	// A transaction of its own: the row of the numbers must not stay locked while build works.
 	err := r.store.transact(ctx, "number a tenant", func(ctx context.Context, tx session) (err error) {
 		t.Number, err = one(ctx, tx, scanNumber, `UPDATE svc_tenant_numbers
@@ -86,8 +86,8 @@ func (r *Registry) Create(
 		err := tx.create(ctx, `INSERT INTO svc_tenants (number, name, state, created_at)
 			VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 			t.Number, name, string(t.State), at.UnixMicro())
-		if err == nil && build != nil {
-			err = build(ctx, tx.tx, t.Number)
+		if err == nil {
+			err = build(ctx, tx.tx, t)
 		}
 		return err
 	})

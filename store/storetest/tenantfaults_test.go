@@ -39,6 +39,7 @@ type good = memstore.Tenants
 
 var tenantFaults = map[string]func(*good) svc.TenantStore{
 	"names are folded":                    func(g *good) svc.TenantStore { return folding{g} },
+	"all are active":                      func(g *good) svc.TenantStore { return eager{g} },
 	"times are lost":                      func(g *good) svc.TenantStore { return timeless{g} },
 	"the list is in no order":             func(g *good) svc.TenantStore { return listing{g, slices.Reverse[[]svc.Tenant]} },
 	"the list lacks the last":             func(g *good) svc.TenantStore { return listing{g, func(l []svc.Tenant) { clear(l[max(0, len(l)-1):]) }} },
@@ -65,14 +66,20 @@ var tenantFaults = map[string]func(*good) svc.TenantStore{
 
 type folding struct{ *good }
 
-func (f folding) CreateTenant(ctx context.Context, name string, at time.Time) (svc.Tenant, error) {
-	return f.good.CreateTenant(ctx, strings.ToLower(name), at)
+func (f folding) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
+	return f.good.CreateTenant(ctx, strings.ToLower(name), state, at)
+}
+
+type eager struct{ *good }
+
+func (f eager) CreateTenant(ctx context.Context, name string, _ svc.TenantState, at time.Time) (svc.Tenant, error) {
+	return f.good.CreateTenant(ctx, name, svc.TenantActive, at)
 }
 
 type timeless struct{ *good }
 
-func (f timeless) CreateTenant(ctx context.Context, name string, _ time.Time) (svc.Tenant, error) {
-	return f.good.CreateTenant(ctx, name, time.Time{})
+func (f timeless) CreateTenant(ctx context.Context, name string, state svc.TenantState, _ time.Time) (svc.Tenant, error) {
+	return f.good.CreateTenant(ctx, name, state, time.Time{})
 }
 
 type listing struct {
@@ -88,17 +95,17 @@ func (f listing) Tenants(ctx context.Context, after string, limit int) ([]svc.Te
 
 type greedy struct{ *good }
 
-func (f greedy) CreateTenant(ctx context.Context, name string, at time.Time) (svc.Tenant, error) {
+func (f greedy) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
 	if there, err := f.Tenant(ctx, name); err == nil && there.State != svc.TenantActive {
 		_ = f.DropTenant(ctx, there.Number)
 	}
-	return f.good.CreateTenant(ctx, name, at)
+	return f.good.CreateTenant(ctx, name, state, at)
 }
 
 type easy struct{ *good }
 
-func (f easy) CreateTenant(ctx context.Context, name string, at time.Time) (svc.Tenant, error) {
-	tenant, err := f.good.CreateTenant(ctx, name, at)
+func (f easy) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
+	tenant, err := f.good.CreateTenant(ctx, name, state, at)
 	if errors.Is(err, svc.ErrExists) {
 		return f.Tenant(ctx, name)
 	}
@@ -122,8 +129,8 @@ type numbering struct {
 	numbers map[string]int64
 }
 
-func (f *numbering) CreateTenant(ctx context.Context, name string, at time.Time) (svc.Tenant, error) {
-	tenant, err := f.good.CreateTenant(ctx, name, at)
+func (f *numbering) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
+	tenant, err := f.good.CreateTenant(ctx, name, state, at)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if earlier, there := f.numbers[name]; err == nil && there {

@@ -43,7 +43,7 @@ func (r tenantRule) broken(store svc.TenantStore) error {
 }
 
 var tenantRules = []tenantRule{
-	{"CreateTenant returns an active tenant, and Tenant and Tenants return the same, " +
+	{"CreateTenant returns a tenant in its state, and Tenant and Tenants return the same, " +
 		"whatever its name", func(c *tenantChecker) {
 		var want []svc.Tenant
 		for i, name := range odd {
@@ -53,6 +53,10 @@ var tenantRules = []tenantRule{
 			})
 			want = append(want, tenant)
 		}
+		hidden, err := c.CreateTenant(c.ctx, "\U0001f601", svc.TenantSuspended, at(0))
+		c.ok(err)
+		c.same("its state", hidden.State, svc.TenantSuspended)
+		want = append(want, hidden)
 		for _, tenant := range want {
 			got, err := c.Tenant(c.ctx, tenant.Name)
 			c.ok(err)
@@ -82,7 +86,7 @@ var tenantRules = []tenantRule{
 			svc.TenantActive, svc.TenantSuspended, svc.TenantDropping,
 		} {
 			c.ok(c.ChangeTenant(c.ctx, tenant.Number, state))
-			_, err := c.CreateTenant(c.ctx, "a", at(1))
+			_, err := c.CreateTenant(c.ctx, "a", svc.TenantActive, at(1))
 			c.is("CreateTenant", err, svc.ErrExists)
 			tenant.State = state
 			c.same("the list", c.list(10), []svc.Tenant{tenant})
@@ -91,14 +95,14 @@ var tenantRules = []tenantRule{
 	{"of concurrent CreateTenant calls with one name, one wins, and all others are ErrExists",
 		func(c *tenantChecker) {
 			c.oneWins(race(func(int) error {
-				_, err := c.CreateTenant(c.ctx, "a", at(0))
+				_, err := c.CreateTenant(c.ctx, "a", svc.TenantActive, at(0))
 				return err
 			}), svc.ErrExists)
 		}},
 	{"of concurrent CreateTenant calls with many names, all succeed, each with its own number",
 		func(c *tenantChecker) {
 			c.together(3, func(i, j int) error {
-				_, err := c.CreateTenant(c.ctx, fmt.Sprint(i, " ", j), at(0))
+				_, err := c.CreateTenant(c.ctx, fmt.Sprint(i, " ", j), svc.TenantActive, at(0))
 				return err
 			})
 			numbers := column(c.list(100), func(t svc.Tenant) int64 { return t.Number })
@@ -188,11 +192,11 @@ var tenantRules = []tenantRule{
 			want error
 		}{
 			{"CreateTenant", func() (err error) {
-				tenant, err = c.CreateTenant(c.ctx, "a", at(0))
+				tenant, err = c.CreateTenant(c.ctx, "a", svc.TenantActive, at(0))
 				return err
 			}, nil},
 			{"CreateTenant", func() error {
-				_, err := c.CreateTenant(c.ctx, "a", at(0))
+				_, err := c.CreateTenant(c.ctx, "a", svc.TenantActive, at(0))
 				return err
 			}, svc.ErrExists},
 			{"ChangeTenant", func() error {
@@ -224,7 +228,7 @@ var tenantRules = []tenantRule{
 			return c.AwaitChange(c.ctx, c.generation())
 		}, func() error {
 			made++
-			_, err := c.CreateTenant(c.ctx, fmt.Sprint(made), at(0))
+			_, err := c.CreateTenant(c.ctx, fmt.Sprint(made), svc.TenantActive, at(0))
 			return err
 		})
 	}},
@@ -233,7 +237,7 @@ var tenantRules = []tenantRule{
 			tenant := c.create("a", at(0))
 			ended, end := context.WithCancel(c.ctx)
 			end()
-			_, err := c.CreateTenant(ended, "b", at(0))
+			_, err := c.CreateTenant(ended, "b", svc.TenantActive, at(0))
 			c.is("CreateTenant", err, context.Canceled)
 			_, err = c.Tenant(ended, "a")
 			c.is("Tenant", err, context.Canceled)
@@ -274,7 +278,7 @@ var tenantRules = []tenantRule{
 }
 
 func (c *tenantChecker) create(name string, at time.Time) svc.Tenant {
-	tenant, err := c.CreateTenant(c.ctx, name, at)
+	tenant, err := c.CreateTenant(c.ctx, name, svc.TenantActive, at)
 	c.ok(err)
 	return tenant
 }
