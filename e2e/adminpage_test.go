@@ -17,6 +17,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/e2e/program"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/sqlite"
 )
@@ -41,6 +42,7 @@ signs out
 // Without Chromium, Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails
 // instead.
 func TestAdminPage(t *testing.T) {
+	slow.Test(t, "the pages in a browser")
 	p := newBrowser(t)
 	if out := p.drive(newOffice(t, nil), "on"); out != jobs {
 		t.Errorf("have\n%swant\n%s", out, jobs)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 const bundlePath = "/admin/access-bundle"
@@ -361,6 +362,7 @@ func TestKeysOfAllHoldersWithoutAccess(t *testing.T) {
 
 // A list of more than MaxList keys ends there in each order, and its Link leads to the rest.
 func TestManyKeysOfAllHolders(t *testing.T) {
+	slow.Test(t, "lists of more than 10,000 keys")
 	s := newSite(t)
 	const n = httpapi.MaxList + 3
 	for i := range n {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // pages follows the links of a list to its end, and returns the ids on each page.
@@ -159,6 +160,7 @@ func TestBadPages(t *testing.T) {
 
 // A list that is asked for whole ends after MaxList rows, and a Link leads to the others.
 func TestListsHaveABound(t *testing.T) {
+	slow.Test(t, "lists of more than 10,000 rows")
 	s := newSite(t, func(u *setup) { u.Keys.MaxPerHolder = 2 * httpapi.MaxList })
 	admin, alice := s.admin(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	for i := range httpapi.MaxList + 3 {

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/e2e/contract"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // TestMutations changes the examples of the document in every place, one at a time. The server must
 // answer 400 to what the document refuses. The document must refuse what the server answers with
 // 400, as far as a schema can say it.
 func TestMutations(t *testing.T) {
+	slow.Test(t, "mutations of each example")
 	s := newStage(t)
 	tried, c := map[bool]int{}, s.play(stocked)
 	for _, sample := range s.contract.Samples() {

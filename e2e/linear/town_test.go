@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // Rounds in which one Service deletes a row while others give something to it, or use it. Afterwards
@@ -46,9 +46,7 @@ func TestNothingIsInheritedAtOnce(t *testing.T) {
 
 // Both find stores with a fault in what keeps writes apart.
 func TestInheritanceIsFound(t *testing.T) {
-	if os.Getenv("CI") != "true" {
-		t.Skip("NOT TESTED here, because it takes long: that these tests find faults. CI=true has it checked")
-	}
+	slow.Test(t, "that these tests find faults")
 	for name, fault := range townFaults {
 		for _, store := range []string{"SQLite", "PostgreSQL"} {
 			if fault.locks && store == "SQLite" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // ids are awkward, and good; refused are escaped ones that are none.
@@ -231,6 +232,7 @@ func (s *site) exchanges() []exchange {
 // The answers of the interface do not depend on its mount. This covers all routes, with ids that a
 // router might clean, decode, redirect or route elsewhere.
 func TestAnswers(t *testing.T) {
+	slow.Test(t, "that answers do not depend on the mount")
 	var want []exchange
 	for _, m := range mounts {
 		t.Run(m.name, func(t *testing.T) {

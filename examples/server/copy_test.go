@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -282,6 +283,7 @@ func timed(t *testing.T, args ...string) time.Duration {
 
 // When the copy is killed, the target has no rows or all of them.
 func TestKilledCopy(t *testing.T) {
+	slow.Test(t, "a copy that is killed")
 	for from, to := range map[string]string{"SQLite": "PostgreSQL", "PostgreSQL": "SQLite"} {
 		t.Run(from+" to "+to, func(t *testing.T) {
 			u := use(t, places[from](t))

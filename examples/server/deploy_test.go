@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/slow"
 )
 
 func deployed(t *testing.T, name string) string {
@@ -122,6 +124,7 @@ func TestUnit(t *testing.T) {
 
 // The README's line installs the program, inside the workspace and without it.
 func TestInstall(t *testing.T) {
+	slow.Test(t, "the installation")
 	is := is.New(t)
 	const line = "go -C examples install ./server"
 	for _, page := range []string{"../../README.md", "../../docs/operations.md", "deploy/README.md"} {

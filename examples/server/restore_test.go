@@ -16,6 +16,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -345,6 +346,7 @@ func TestUnfinishedRestore(t *testing.T) {
 
 // When a backup is killed, the one before is there, or the new one.
 func TestKilledBackup(t *testing.T) {
+	slow.Test(t, "a backup that is killed")
 	u := use(t, newDB(t))
 	large(t, u.db)
 	file := u.backUp(t)
@@ -367,6 +369,7 @@ func TestKilledBackup(t *testing.T) {
 
 // When a restore is killed, the server does not start, or it starts on all of the backup.
 func TestKilledRestore(t *testing.T) {
+	slow.Test(t, "a restore that is killed")
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
 			u := use(t, newDB(t))

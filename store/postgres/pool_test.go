@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
@@ -71,18 +72,10 @@ func bothWays(
 	})
 }
 
-// takesLong skips the test, unless it runs in CI.
-func takesLong(t *testing.T) {
-	t.Helper()
-	if os.Getenv("CI") != "true" {
-		t.Skip("NOT TESTED here, because it takes long: the rules of storetest. CI=true has them checked")
-	}
-}
-
 // The rules of storetest over a pool of the host: the smallest one, with the simplest protocol. The
 // test runs alone: beside other suites the largest rules would keep a small machine too busy.
 func TestStoreOverAPool(t *testing.T) {
-	takesLong(t)
+	slow.Test(t, "the rules of storetest")
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
 	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

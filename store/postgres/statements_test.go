@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -26,6 +27,7 @@ import (
 // through an index, in order, and numbers its parameters by first appearance. The statements run in
 // a host's pool that prepares nothing, as through a pooler.
 func TestStatements(t *testing.T) {
+	slow.Test(t, "the plan of each statement")
 	t.Parallel()
 	seen := &recorder{statements: map[string]bool{}}
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off") // it is not about the disk

@@ -17,6 +17,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -60,7 +61,7 @@ func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
 
 // The Store of a tenant keeps every promise of a Store. The role is no superuser.
 func TestStoreOfTenant(t *testing.T) {
-	takesLong(t)
+	slow.Test(t, "the rules of storetest")
 	t.Parallel()
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
@@ -19,7 +20,7 @@ import (
 // TestStoreInPgxTransactions runs all rules of storetest on a Store whose calls each run in a
 // transaction of a host that uses pgx.
 func TestStoreInPgxTransactions(t *testing.T) {
-	takesLong(t)
+	slow.Test(t, "the rules of storetest")
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
 	db, pool := pgtest.Open(t, url), newPool(t, url)
 	storetest.Run(t, func(t *testing.T) svc.Store {

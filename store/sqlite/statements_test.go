@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/storetest"
 )
@@ -23,6 +24,7 @@ import (
 // through an index, in order, and numbers its parameters by first appearance, as SQLite counts
 // them.
 func TestStatements(t *testing.T) {
+	slow.Test(t, "the plan of each statement")
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]bool{}

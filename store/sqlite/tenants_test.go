@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 	"github.com/extsvc/svc/store/storetest"
@@ -48,9 +49,7 @@ func serviceTenants(t *testing.T, store svc.TenantStore, config svc.TenantsConfi
 
 // The Store of a tenant keeps every promise of a Store.
 func TestStoreOfTenant(t *testing.T) {
-	if os.Getenv("CI") != "true" {
-		t.Skip("NOT TESTED here, because it takes long: the rules of storetest. CI=true has them checked")
-	}
+	slow.Test(t, "the rules of storetest")
 	t.Parallel()
 	in, n := openTenants(t, t.TempDir()), 0
 	storetest.Run(t, func(t *testing.T) svc.Store {

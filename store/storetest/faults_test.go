@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 // TestEveryRuleCanFail runs the rules on broken stores.
 // Each store must break a rule, and each rule must catch a store.
 func TestEveryRuleCanFail(t *testing.T) {
+	slow.Test(t, "that each rule can fail")
 	if broken := check(rules(), func() svc.Store { return memstore.New() }); len(broken) > 0 {
 		t.Fatalf("a good store breaks %v", broken)
 	}

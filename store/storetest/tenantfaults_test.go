@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/memstore"
 )
 
 // TestEveryTenantRuleCanFail is TestEveryRuleCanFail for stores of tenants.
 func TestEveryTenantRuleCanFail(t *testing.T) {
+	slow.Test(t, "that each rule of tenants can fail")
 	caught := map[string]bool{}
 	for name, fault := range tenantFaults {
 		breaks := false
