@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/matryer/is"
 )
 
 // The oracle notices a service that lacks one of its rules: without the rule, the oracle disagrees.
 func TestTheOracleNoticesEachRule(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	documents := []func(*scene) attempt{(*scene).patchPolicy}
 	for rule, draws := range map[string][]func(*scene) attempt{
 		"ceiling": nil, "broken ceiling": nil, "ceiling of keys": nil, "effect of keys": nil, "grant": nil, "taken": nil, "the inactive": nil,
@@ -23,6 +25,7 @@ func TestTheOracleNoticesEachRule(t *testing.T) {
 
 // The oracle notices a store that hides rows from the service, and a service that takes the caller for another one.
 func TestTheOracleNoticesPlantedFaults(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	hiding := func(hide func(*svc.Bundle)) func(svc.Store) svc.Store {
 		return func(store svc.Store) svc.Store { return &hidingStore{Store: store, hide: hide} }
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
@@ -344,6 +345,7 @@ func (o of) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, er
 
 // TestLeaks: the comparison finds a store that is shared, or one of its methods.
 func TestLeaks(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	for name, leak := range map[string]func(own, first svc.FullStore) svc.Store{
 		"everything": func(_, first svc.FullStore) svc.Store { return first },
 		"one read":   func(own, first svc.FullStore) svc.Store { return of{own, first} },

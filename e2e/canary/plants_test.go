@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/internal/token"
 )
 
 // The search finds a planted secret in its place and nowhere else.
 func TestPlantsAreFound(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	databases(t, func(t *testing.T, db database) {
 		s := newSite(t, db, older)
 		for name, plant := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // Two administrators, each through a Service of its own, take the rights of an administrator from each other, or each from itself:
@@ -32,6 +33,7 @@ func TestAnAdministratorRemains(t *testing.T) {
 
 // That finds an administrator who judges without the lock.
 func TestLostAdministratorsAreFound(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	plant := inTransactions(func(tx svc.FullStore) svc.FullStore { return accessUnlocked{tx} })
 	town := settle(t, stores["PostgreSQL"](t), plant)
 	for n := range soon {

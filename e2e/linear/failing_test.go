@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // A deletion during which a call of the store fails, any one, leaves everything as it was.
@@ -32,6 +33,7 @@ func TestAFailedDeletionChangesNothing(t *testing.T) {
 
 // That finds a deletion whose calls are no transaction.
 func TestPartialDeletionsAreFound(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	for _, name := range []string{"SQLite", "PostgreSQL"} {
 		var s saboteur
 		town := settle(t, stores[name](t), func(store svc.FullStore) svc.Store { return failing{store, &s, false} })

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/memstore"
 )
 
 // The check must be able to fail: it soon finds a store with a fault.
 func TestFaultsAreFound(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	for name, open := range stores {
 		for fault, plant := range faults {
 			t.Run(name+", "+fault, func(t *testing.T) {
@@ -30,6 +32,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 // It also finds a Service whose rows in memory lack a change, or whose list has an outdated template.
 func TestStaleListsAreFound(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	findOut(t, []svc.Store{silent{memstore.New(), svc.TargetTemplate}})
 	for _, kind := range []svc.TargetKind{svc.TargetUser, svc.TargetPolicy, svc.TargetAttachment, svc.TargetBankPolicy} {
 		findOut(t, []svc.Store{silent{memstore.New(), kind}})

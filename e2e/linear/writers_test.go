@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -369,6 +370,7 @@ func TestNoSequenceOfWritersGains(t *testing.T) {
 
 // A service that lets everybody write is noticed, and one that takes a narrowed caller for its user.
 func TestGainsAreNoticed(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	for name, as := range map[string]func(svc.Principal) svc.Principal{
 		"everybody writes":       func(svc.Principal) svc.Principal { return svc.Host },
 		"narrowing is forgotten": func(by svc.Principal) svc.Principal { return svc.Principal{Kind: by.Kind, ID: by.ID} },

@@ -4,11 +4,14 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // TestFaultsAreFound: the comparison finds every planted fault, in the rules and in the code around
 // the engine. With the race detector only some faults are planted.
 func TestFaultsAreFound(t *testing.T) {
+	slow.Test(t, "that these tests find faults")
 	most := 0
 	for _, name := range planted(ruleFaults) {
 		t.Run("rule/"+name, func(t *testing.T) {
