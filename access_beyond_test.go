@@ -237,7 +237,7 @@ func TestNobodyGainsBeyondTheWriter(t *testing.T) {
 	case testing.Short() || raced:
 		n = 2000
 	case os.Getenv("CI") == "true":
-		n = 100_000
+		n = 40_000
 	}
 	tally, err := trials{}.run(t, n)
 	is.New(t).NoErr(err)
