@@ -50,7 +50,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 // ErrUnavailable.
 func (s *Store) Upgrade(ctx context.Context) error {
 	version, err := s.version(ctx)
-	if err == nil && version == 0 {
+	switch {
+	case err == nil && version == len(s.dialect.migrations()):
+		return nil
+	case err == nil && version == 0:
 		err = errors.New("its tables are missing")
 	}
 	if err != nil {
