@@ -6,16 +6,17 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/store/memstore"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // trials plays worlds against an oracle.
@@ -232,12 +233,9 @@ func (p trials) run(t *testing.T, n int) (map[string]map[string]int, error) {
 // Nobody writes what gives anybody a right that the writer lacks; everything else may be written; and a refused write changes nothing. An
 // oracle that shares no code with the service says of each attempt what must come of it.
 func TestNobodyGainsBeyondTheWriter(t *testing.T) {
-	n := 10_000
-	switch {
-	case testing.Short() || raced:
+	n := slow.Times(10_000, 25_000)
+	if testing.Short() || raced {
 		n = 2000
-	case os.Getenv("CI") == "true":
-		n = 40_000
 	}
 	tally, err := trials{}.run(t, n)
 	is.New(t).NoErr(err)

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 func TestDecide(t *testing.T) {
@@ -244,7 +246,7 @@ func TestDecideInATransaction(t *testing.T) {
 	is.Equal(store.reads.Load(), before+3)
 }
 
-const revisions = 300
+var revisions = slow.Times(150, 300)
 
 // While bundles are applied, here and by another service, every answer is of one revision: the parameter that the policy gives
 // and the strategy that the bank gives are always of the same bundle.

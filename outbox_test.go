@@ -24,6 +24,7 @@ func (h *host) waitFor(t *testing.T, wanted int) []string {
 }
 
 func TestOutbox(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	h := newHost(t)
 	inTx := h.WithStore(h.store)
@@ -50,6 +51,7 @@ func TestOutboxOutlivesItsService(t *testing.T) {
 
 // TestOutboxAtTheEnd: what is being delivered when the Service is closed is not delivered again.
 func TestOutboxAtTheEnd(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	telling, closing := make(chan struct{}), make(chan struct{})
 	h := newHost(t, func(c *svc.Config) {
@@ -92,6 +94,7 @@ func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, li
 func (s *faultyOutbox) AddEvents(context.Context, []svc.Event) error { return errors.New("no room") }
 
 func TestOutboxFaults(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
 	store.fail <- struct{}{}

@@ -239,6 +239,7 @@ func TestSimulateRefusesTooManyStatements(t *testing.T) {
 
 // What takes long ends with its context: here after the check of the caller, and the read of the store.
 func TestLongWorkEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	statement := func(i int) string {
 		return fmt.Sprintf(`{"effect":"allow","actions":["a%d:*"],"banks":["b%d"],"retain_tags":["%d"]}`, i, i, i)

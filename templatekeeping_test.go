@@ -63,6 +63,7 @@ func TestKeptTemplatesEndWithTheStore(t *testing.T) {
 
 // A reading in the background that fails, panics or never ends is nobody's trouble.
 func TestKeepingTemplatesFails(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	for name, read := range map[string]func() error{
 		"fails":  func() error { return errDown },

@@ -108,6 +108,7 @@ func TestHostileNamesOfTenants(t *testing.T) {
 
 // A tenant that is suspended or dropped finishes its calls and begins none. Made anew, it is empty.
 func TestTenantEnds(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	in := newTenants(t, svc.TenantsConfig{})
 	makeTenants(t, in, "a")
@@ -162,6 +163,7 @@ func TestTenantEndsElsewhere(t *testing.T) {
 
 // A tenant that is suspended and resumed is served again, while a call from before still runs.
 func TestResumedTenantWaitsForNobody(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store := memstore.NewTenants()
 	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: store})
@@ -279,6 +281,7 @@ func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc
 
 // Idle tenants are closed, and those above MaxOpen. One that is used again opens again.
 func TestIdleTenantsClose(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store := &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{Store: store, MaxOpen: 2, IdleTime: 3 * time.Second})
@@ -336,6 +339,7 @@ func TestTenantOpensOnce(t *testing.T) {
 
 // A tenant that cannot be opened stops no other, and the log names it.
 func TestTenantCannotOpen(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	var log syncBuffer
 	var broken atomic.Bool

@@ -54,9 +54,7 @@ func TestAdminPage(t *testing.T) {
 
 // The check must be able to fail: it sees faults in the pages.
 func TestAdminPageFaults(t *testing.T) {
-	if os.Getenv("CI") == "" {
-		t.Skip("NOT TESTED: the faults of the pages; set CI=true")
-	}
+	slow.Test(t, "that the tests of the pages find faults")
 	p := newBrowser(t)
 	p.kept = append(p.kept, "PATIENCE=4000")
 	for fault, replace := range map[string][2]string{

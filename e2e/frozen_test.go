@@ -21,6 +21,7 @@ const atMost = 7 * time.Second
 
 // TestFrozenDatabase stops PostgreSQL where it stands: every request is answered in time, whatever it was about to do.
 func TestFrozenDatabase(t *testing.T) {
+	t.Parallel()
 	cluster := pgtest.Start(t)
 	shelf := fstest.MapFS{"templates.json": {Data: []byte(`{"templates": [{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}]}`)}}
 	s := newSiteOn(t, marketplace.Config{Files: map[string]fs.FS{"shelf": shelf}}, func() (database, error) {

@@ -210,6 +210,7 @@ func TestHostileSources(t *testing.T) {
 }
 
 func TestSourcesThatHang(t *testing.T) {
+	t.Parallel()
 	u, admin := installedWithin(t, marketplace.Limits{HeaderTimeout: 400 * time.Millisecond, Timeout: 800 * time.Millisecond})
 	for name, handler := range hanging {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 // A user has no more templates and sources than are allowed, when two processes add at once.
 func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "svc.db")
 	schema := pgtest.Schema(t)
 	for name, open := range map[string]func(ctx context.Context) (database, error){

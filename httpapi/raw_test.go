@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // patience is how long anything may take before a test gives up. Nothing is measured by it.
@@ -128,7 +130,9 @@ func everyByte(do func(spelled string)) {
 	for b := range 256 {
 		do(string([]byte{byte(b)}))
 		do(fmt.Sprintf("%%%02x", b))
-		do(fmt.Sprintf("%%%02X%%%02X", b, 0x80|b))
+		if b%slow.Times(4, 1) == 0 {
+			do(fmt.Sprintf("%%%02X%%%02X", b, 0x80|b))
+		}
 	}
 	for _, odd := range []string{"%", "%%", "%1", "%zz", "%u0041", "%-1", "% 41", "%4\x00", "%+4", "%c0%af", "%ed%a0%80", "%f4%90%80%80", "\xff\xfe", "\xc3\xbc", "%e2%80%ae", strings.Repeat("%00", 1000)} {
 		do(odd)

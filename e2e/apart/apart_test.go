@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -295,10 +294,7 @@ var stores = map[string]func(t *testing.T) svc.TenantStore{
 // Two tenants in one pool answer what two services of their own answer, byte for byte, but for what
 // chance has made.
 func TestApart(t *testing.T) {
-	seeds := uint64(4)
-	if os.Getenv("CI") == "true" {
-		seeds = 12
-	}
+	seeds := uint64(slow.Times(2, 12))
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

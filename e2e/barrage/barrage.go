@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // clients is the number of concurrent clients.
@@ -68,10 +70,7 @@ func duration(t *testing.T) time.Duration {
 		}
 		return d
 	}
-	if os.Getenv("CI") == "true" {
-		return 10 * time.Second
-	}
-	return time.Second
+	return time.Duration(slow.Times(1, 10)) * time.Second
 }
 
 func seed(t *testing.T) uint64 {

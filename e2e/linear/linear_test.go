@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -102,10 +103,7 @@ func isExact(t *testing.T, stores []svc.Store) bool {
 
 // histories returns the number of histories over all stores together.
 func histories(t *testing.T) int {
-	if os.Getenv("CI") == "true" {
-		return number(t, "SVC_LINEAR_HISTORIES", 120)
-	}
-	return number(t, "SVC_LINEAR_HISTORIES", 30)
+	return number(t, "SVC_LINEAR_HISTORIES", slow.Times(16, 80))
 }
 
 func firstSeed(t *testing.T) uint64 { return uint64(number(t, "SVC_LINEAR_SEED", 1)) }

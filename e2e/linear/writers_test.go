@@ -350,7 +350,8 @@ func TestNoSequenceOfWritersGains(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			writes, rounds := 0, firstSeed(t)
-			for began := time.Now(); time.Since(began) < 1500*time.Millisecond; rounds++ {
+			long := time.Duration(slow.Times(500, 1500)) * time.Millisecond
+			for began := time.Now(); time.Since(began) < long; rounds++ {
 				services := serveKeeping(t, open(t)...)
 				apply(t, services[0])
 				written := race(t, services, rounds, func(by svc.Principal) svc.Principal { return by })

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // setting is the prefix of the environment variables that configure a doomed shop.
@@ -117,10 +118,7 @@ func must[T any](made T, err error) T {
 // TestKilled: a kill at any moment leaves one key for each customer and no other key. Each
 // customer's event is delivered at least once.
 func TestKilled(t *testing.T) {
-	rounds := 24
-	if os.Getenv("CI") == "true" {
-		rounds = 80
-	}
+	rounds := slow.Times(12, 60)
 	inEach(t, func(t *testing.T, db string) {
 		for _, problem := range killAgainAndAgain(t, db, rounds, "") {
 			t.Error(problem)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/follower"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -117,10 +117,7 @@ func TestNoReaderMissesAChange(t *testing.T) {
 func missesNothing(t *testing.T, stores []svc.Store) {
 	t.Helper()
 	const writers = 8
-	each := 125 // the rules of storetest have 10,000 changes on one store
-	if os.Getenv("CI") == "true" {
-		each = 1250
-	}
+	each := slow.Times(125, 500) // the rules of storetest have 10,000 changes on one store
 	var writing, reading sync.WaitGroup
 	last := make(chan struct{})
 	for _, store := range stores {

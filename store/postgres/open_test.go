@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -85,8 +86,10 @@ func TestServerThatHangs(t *testing.T) {
 
 func TestUnknownDatabase(t *testing.T) {
 	is := is.New(t)
-	url := strings.Replace(pgtest.Server(t), "/postgres?", "/svc_no_such_database?", 1)
-	_, err := postgres.Open(t.Context(), url, postgres.Options{})
+	address, err := url.Parse(pgtest.Server(t))
+	is.NoErr(err)
+	address.Path = "/svc_no_such_database"
+	_, err = postgres.Open(t.Context(), address.String(), postgres.Options{})
 	is.True(strings.Contains(err.Error(), `database "svc_no_such_database" does not exist`))
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
 }

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"flag"
+	"os"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -10,6 +12,16 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
 )
+
+// The tests wait for PostgreSQL most of the time, and some for seconds: more of them run at a time
+// than there are processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("6")
+	}
+	os.Exit(m.Run())
+}
 
 // The suites do not wait for the disk, which is not what they are about.
 

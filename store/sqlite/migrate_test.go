@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -181,7 +182,7 @@ func TestMigrationsAreKilled(t *testing.T) {
 	}
 	want := schema(t, migrated(t))
 	killed := 0
-	for at := 1; ; at++ {
+	for at := 1; ; at += slow.Times(4, 1) {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
 		child.Env = append(os.Environ(), "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,7 +12,17 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) svc.Store { return open(t, filepath.Join(t.TempDir(), "svc.db")) })
+	tables, err := os.ReadFile(migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		if err := os.WriteFile(path, tables, 0o600); err != nil { // faster than to make them
+			t.Fatal(err)
+		}
+		return open(t, path)
+	})
 }
 
 // open opens a store that is closed when the test ends.

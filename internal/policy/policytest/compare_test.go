@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"runtime"
 	"slices"
@@ -15,10 +14,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // Before a release, and after a change of the engine: -pairs 1000000.
-var pairs = flag.Int("pairs", 0, "how many random questions engine and reference are asked; 0: 50,000 in CI, else 10,000; 5,000 with -short or -race")
+var pairs = flag.Int("pairs", 0, "how many random questions engine and reference are asked; 0: 30,000 in CI, else 10,000; 5,000 with -short or -race")
 
 func howMany() int {
 	switch {
@@ -26,10 +26,8 @@ func howMany() int {
 		return *pairs
 	case testing.Short(), raced:
 		return 5_000
-	case os.Getenv("CI") == "true":
-		return 50_000
 	}
-	return 10_000
+	return slow.Times(10_000, 30_000)
 }
 
 // perWorld is the number of questions in one world.

@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // Before a release, and after a change of the engine: -writes 10000000.
-var writes = flag.Int("writes", 0, "how many random writes Exceeds is asked about; 0: 100,000, and 10,000 with -short or -race")
+var writes = flag.Int("writes", 0, "how many random writes Exceeds is asked about; 0: 100,000 in CI, else 30,000; 10,000 with -short or -race")
 
 // The reference asks for every request there is. It knows few patterns, so these requests stand for all.
 var (
@@ -339,7 +340,7 @@ func (r *fairness) administrator(c *policy.Compiler, p *party) string {
 
 // TestExceedsIsTheReference: Exceeds and its relatives say what asking for every request says.
 func TestExceedsIsTheReference(t *testing.T) {
-	limit := cmp.Or(*writes, 100_000)
+	limit := cmp.Or(*writes, slow.Times(30_000, 100_000))
 	if *writes == 0 && (testing.Short() || raced) {
 		limit = 10_000
 	}
