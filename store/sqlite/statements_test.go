@@ -34,11 +34,12 @@ func TestStatements(t *testing.T) {
 		seen[query] = true
 		return nil
 	}}
-	storetest.Run(t, func(t *testing.T) svc.Store { return tapped(t, migrated(t), record) })
+	made := migrated(t)
+	storetest.Run(t, func(t *testing.T) svc.Store { return tapped(t, copyOf(t, made), record) })
 	if len(seen) < 40 {
 		t.Errorf("only %d statements were seen", len(seen))
 	}
-	db := raw(t, migrated(t))
+	db := raw(t, made)
 	for statement := range seen {
 		if strings.Contains(statement, "SAVEPOINT") {
 			continue // there is no plan to see
