@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc/internal/slow"
 )
 
 // A host that does not import the package pays nothing: the interface does not import it. One that
@@ -22,9 +24,7 @@ func TestWeight(t *testing.T) {
 			t.Errorf("httpapi imports %s", path)
 		}
 	}
-	if testing.Short() || os.Getenv("CI") == "" {
-		t.Skip("NOT TESTED: the size of a binary; set CI=true")
-	}
+	slow.Test(t, "the size of a binary")
 	with := binarySize(t, `page := adminpage.New(service, adminpage.Options{})
 	handler = page.Ahead(handler)`, `"github.com/extsvc/svc/adminpage"`)
 	without := binarySize(t, "", "")

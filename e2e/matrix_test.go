@@ -183,7 +183,7 @@ func TestMatrix(t *testing.T) {
 		"none": "", "bad": strings.Repeat("x", 59),
 		"narrow": s.keyOf(svc.KindServiceAccount, "narrow"), "robot": s.keyOf(svc.KindServiceAccount, "robot"),
 	}
-	keys, changed := keyIDs{}, true
+	keys, changed := keyIDs{}, true // a GET changes nothing
 	for name, row := range matrix {
 		for i, who := range callers {
 			t.Run(name+"/"+who, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"flag"
-	"os"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -16,11 +15,10 @@ import (
 // The tests wait for PostgreSQL most of the time, and some for seconds: more of them run at a time
 // than there are processors.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = parallel.Value.Set("6")
+	if err := flag.Set("test.parallel", "6"); err != nil { // the command line may say otherwise
+		panic(err)
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // The suites do not wait for the disk, which is not what they are about.

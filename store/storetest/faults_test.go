@@ -24,7 +24,6 @@ import (
 // It collects garbage late.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
-	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.NumCPU()))); err != nil {
 		panic(err)
 	}
