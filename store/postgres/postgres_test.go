@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -11,15 +10,6 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
 )
-
-// The tests wait for PostgreSQL most of the time, and some for seconds: more of them run at a time
-// than there are processors.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "6"); err != nil { // the command line may say otherwise
-		panic(err)
-	}
-	m.Run()
-}
 
 // The suites do not wait for the disk, which is not what they are about.
 
