@@ -306,6 +306,7 @@ func BenchmarkWarmTenant(b *testing.B) {
 // the collector takes away many times a second when the heap is as small as here: with GOGC=400 it
 // does so less often, and what is left is the wait for the other tenant.
 func BenchmarkTenantStorm(b *testing.B) {
+	percentiles := []int{50, 90, 99}
 	eachEngine(b, func(b *testing.B, e engine) {
 		for _, of := range []struct {
 			kind string
@@ -314,25 +315,35 @@ func BenchmarkTenantStorm(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/GOGC=%d", of.kind, of.gogc), func(b *testing.B) {
 				defer debug.SetGCPercent(debug.SetGCPercent(of.gogc))
 				c := newCity(b, e, 2)
-				var quiet, busy []float64
-				for range 5 { // the best rounds: other load on the machine can only add
-					quiet = append(quiet, p99(c.latencies("t1", of.kind)))
+				quiet, busy := make([][]float64, len(percentiles)), make([][]float64, len(percentiles))
+				note := func(rounds [][]float64) {
+					took := c.latencies("t1", of.kind)
+					slices.Sort(took)
+					for i, p := range percentiles {
+						rounds[i] = append(rounds[i], took[len(took)*p/100].Seconds()*1000)
+					}
+				}
+				for range 9 {
+					note(quiet)
 					stop := c.storm("t2", of.kind)
 					time.Sleep(200 * time.Millisecond)
-					busy = append(busy, p99(c.latencies("t1", of.kind)))
+					note(busy)
 					stop()
 				}
-				b.ReportMetric(slices.Min(quiet), "ms-p99-alone")
-				b.ReportMetric(slices.Min(busy)/slices.Min(quiet), "x-p99")
+				for i, p := range percentiles {
+					alone := median(quiet[i])
+					b.ReportMetric(median(busy[i])/alone, fmt.Sprint("x-p", p))
+					b.ReportMetric(alone, fmt.Sprintf("ms-p%d-alone", p))
+				}
 				b.ReportMetric(0, "ns/op")
 			})
 		}
 	})
 }
 
-func p99(took []time.Duration) float64 {
-	slices.Sort(took)
-	return took[len(took)*99/100].Seconds() * 1000
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
 }
 
 // work writes, or reads what is not cached.

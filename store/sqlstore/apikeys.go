@@ -88,21 +88,24 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 // in the order of the list, but sorts the keys of one holder or policy by expiry or last use. Two
 // of the kinds state what is true of each of their keys: so no planner takes another kind's index.
 func listKeys(page svc.APIKeyPage) (query string, args parameters) {
-	query = `SELECT ` + keyColumns + ` FROM svc_api_keys k WHERE k.revoked_at IS NULL`
-	where := func(condition string, value any) { query += ` AND ` + condition + args.add(value) }
+	text := append(make([]string, 0, 32),
+		`SELECT `+keyColumns+` FROM svc_api_keys k WHERE k.revoked_at IS NULL`)
+	where := func(condition string, value any) {
+		text = append(text, ` AND `, condition, args.add(value))
+	}
 	switch {
 	case page.Holder != svc.Identity{}:
 		where(`k.holder_kind = `, page.Holder.Kind)
 		where(`k.holder_id = `, page.Holder.ID)
 	case page.ScopingPolicyID != "":
-		query += ` AND k.scoping_policy_id <> ''`
+		text = append(text, ` AND k.scoping_policy_id <> ''`)
 	default:
-		query += ` AND k.id <> ''`
+		text = append(text, ` AND k.id <> ''`)
 	}
 	if page.ScopingPolicyID != "" {
 		where(`k.scoping_policy_id = `, page.ScopingPolicyID)
 	}
-	by, behind, descending, after := `k.created_at`, ` < `, ` DESC`, int64(math.MaxInt64)
+	by, behind, order, after := `k.created_at`, `, k.id) < (`, ` DESC`, int64(math.MaxInt64)
 	until := page.ExpireBefore
 	if !until.IsZero() {
 		by = `k.expires_at`
@@ -110,16 +113,15 @@ func listKeys(page svc.APIKeyPage) (query string, args parameters) {
 		by = `k.last_use`
 	}
 	if !until.IsZero() {
-		behind, descending, after = ` > `, ``, math.MinInt64
+		behind, order, after = `, k.id) > (`, ``, math.MinInt64
 		where(by+` < `, until.UnixMicro())
 	}
 	if !page.AfterTime.IsZero() {
 		after = page.AfterTime.UnixMicro()
 	}
-	where(`(`+by+`, k.id)`+behind+`(`, after)
-	query += `, ` + args.add(page.AfterID) + `) ORDER BY ` + by + descending + `, k.id` + descending +
-		` LIMIT (` + args.add(page.Limit) + ` + 0)`
-	return query, args
+	text = append(text, ` AND (`, by, behind, args.add(after), `, `, args.add(page.AfterID),
+		`) ORDER BY `, by, order, `, k.id`, order, ` LIMIT (`, args.add(page.Limit), ` + 0)`)
+	return strings.Join(text, ""), args
 }
 
 const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`

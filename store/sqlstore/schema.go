@@ -57,7 +57,8 @@ func (in schema) qualify(statement string) string {
 		case !strings.HasPrefix(statement[i:], tablePrefix):
 		case strings.HasSuffix(statement[:i], "INDEX "):
 		default:
-			b.WriteString(statement[done:i] + string(in))
+			b.WriteString(statement[done:i])
+			b.WriteString(string(in))
 			done = i
 		}
 	}

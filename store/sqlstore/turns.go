@@ -48,12 +48,15 @@ type lineName struct {
 
 type line struct {
 	name    lineName
-	limit   int // turns at a time
-	running int
+	limit   int         // turns at a time
+	running []time.Time // when its turns began, the oldest first
 	waiting []*waiting
 }
 
-type waiting struct{ turn chan struct{} } // closed with the turn
+type waiting struct {
+	turn  chan struct{} // closed with the turn
+	began time.Time     // of the turn
+}
 
 // entrance is when a Store last had or wanted a turn.
 type entrance struct {
@@ -64,8 +67,9 @@ type entrance struct {
 // busy is how long after an entrance a Store counts as busy.
 const busy = time.Second
 
-// leastWrites is the least share of callers that write. One of them may take long, for a large bundle.
-const leastWrites = 2
+// long is a turn beside which its line may have one more than its share. A large bundle takes long,
+// and other callers of its Store go on.
+const long = 100 * time.Millisecond
 
 func newRound(turns int) *round {
 	turns = max(1, turns)
@@ -85,13 +89,12 @@ func (r *round) enter(
 	r.mu.Lock()
 	r.note(name.store)
 	l := r.line(name, limit)
-	leave = func() { r.leave(l) }
 	if len(l.waiting) == 0 && r.may(l) {
-		r.start(l)
+		began := r.start(l)
 		r.mu.Unlock()
-		return leave, nil
+		return func() { r.leave(l, began) }, nil
 	}
-	w := &waiting{make(chan struct{})}
+	w := &waiting{turn: make(chan struct{})}
 	if len(l.waiting) == 0 {
 		r.order = append(r.order, l)
 	}
@@ -107,14 +110,14 @@ func (r *round) enter(
 	}
 	select {
 	case <-w.turn:
-		return leave, nil
+		return func() { r.leave(l, w.began) }, nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-late:
 		err = fmt.Errorf("%w for %s", errBusy, longest)
 	}
 	if !r.withdraw(l, w) {
-		leave() // the turn came meanwhile
+		r.leave(l, w.began) // the turn came meanwhile
 	}
 	return nil, err
 }
@@ -159,26 +162,29 @@ func (r *round) may(l *line) bool {
 	most := l.limit
 	if r.othersThan(l.name.store) {
 		share := r.share
-		if l.name.writes {
-			share = max(share, leastWrites)
+		if len(l.running) > 0 && time.Since(l.running[0]) > long {
+			share++
 		}
 		most = min(most, share)
 	}
-	return r.free > 0 && l.running < most
+	return r.free > 0 && len(l.running) < most
 }
 
-// start counts a turn. The caller holds the lock.
-func (r *round) start(l *line) {
+// start counts a turn, and returns when it began. The caller holds the lock.
+func (r *round) start(l *line) (began time.Time) {
 	r.free--
-	l.running++
+	began = time.Now()
+	l.running = append(l.running, began)
+	return began
 }
 
 // leave ends a turn, and gives turns to callers that wait.
-func (r *round) leave(l *line) {
+func (r *round) leave(l *line, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free++
-	l.running--
+	i := slices.Index(l.running, began) // of two that began at once, either one
+	l.running = slices.Delete(l.running, i, i+1)
 	r.forget(l)
 	r.give()
 }
@@ -193,20 +199,20 @@ func (r *round) give() {
 		}
 		first := l.waiting[0]
 		r.order = append(slices.Delete(r.order, i, i+1), l) // behind the others
-		r.start(l)
+		first.began = r.start(l)
 		r.remove(l, 0)
 		close(first.turn)
 	}
 	r.watch()
 }
 
-// watch makes a round look again when callers wait although turns are free: others are no longer busy
-// after a while, without a word. The caller holds the lock.
+// watch makes a round look again when callers wait although turns are free: after a while others are
+// no longer busy, or a turn is long, without a word. The caller holds the lock.
 func (r *round) watch() {
 	if r.alarm != nil || r.free == 0 || len(r.order) == 0 {
 		return
 	}
-	r.alarm = time.AfterFunc(busy, func() {
+	r.alarm = time.AfterFunc(long, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.alarm = nil
@@ -238,7 +244,7 @@ func (r *round) remove(l *line, i int) {
 
 // forget drops a line that nobody is in. The caller holds the lock.
 func (r *round) forget(l *line) {
-	if l.running == 0 && len(l.waiting) == 0 {
+	if len(l.running) == 0 && len(l.waiting) == 0 {
 		delete(r.lines, l.name)
 	}
 }

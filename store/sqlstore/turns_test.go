@@ -69,7 +69,7 @@ func TestTurnsGoRound(t *testing.T) {
 	is.Equal(order[:6], []string{"storm", "a", "b", "storm", "a", "storm"})
 }
 
-// A Store that is alone has all turns. While another one is busy it has half of the processors, and its writers two at least.
+// A Store that is alone has all turns. While another one is busy it has half of the processors.
 func TestShareOfTurns(t *testing.T) {
 	is := is.New(t)
 	turns := 4 * runtime.GOMAXPROCS(0)
@@ -90,14 +90,43 @@ func TestShareOfTurns(t *testing.T) {
 		l()
 	}
 	r.mu.Lock()
-	is.True(r.line(reads("a"), many).running <= r.share)
+	is.True(len(r.line(reads("a"), many).running) <= r.share)
 	r.mu.Unlock()
 	is.True(!newRound(2).crowded("a"))
 	writes := lineName{"a", true}
-	for range max(r.share, 2) {
+	for range r.share {
 		mustEnter(t, r, writes)
 	}
 	_, err := r.enter(t.Context(), writes, many, time.Millisecond)
+	is.True(errors.Is(err, svc.ErrUnavailable))
+}
+
+// Beside a turn that is long, its line has one more than its share, but not two.
+func TestLongTurns(t *testing.T) {
+	is := is.New(t)
+	r := newRound(many)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // keeps busy
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(busy / 4):
+				if leave, err := r.enter(context.Background(), reads("other"), many, 0); err == nil {
+					leave()
+				}
+			}
+		}
+	}()
+	mustEnter(t, r, reads("other"))()
+	writes := lineName{"a", true}
+	begun := time.Now()
+	for range r.share + 1 {
+		mustEnter(t, r, writes)
+	}
+	is.True(time.Since(begun) >= long)
+	_, err := r.enter(t.Context(), writes, many, 2*long)
 	is.True(errors.Is(err, svc.ErrUnavailable))
 }
 
@@ -105,7 +134,7 @@ func TestShareOfTurns(t *testing.T) {
 func TestReadersPassWriters(t *testing.T) {
 	r := newRound(4)
 	mustEnter(t, r, reads("other"))()
-	for range 2 {
+	for range r.share {
 		mustEnter(t, r, lineName{"a", true})
 	}
 	queued(t, r, lineName{"a", true}, make(chan string, 1))
