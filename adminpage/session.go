@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -33,10 +34,16 @@ type sessions struct {
 	lifetime time.Duration
 	now      func() time.Time
 
-	mu        sync.Mutex
+	mu    sync.Mutex
+	ended map[string]*ended // by tenant
+	count int               // sign-outs in all of them
+}
+
+// ended are the sessions of a tenant that ended early.
+type ended struct {
 	signedOut map[sessionID]time.Time // when the session would have ended
-	// since refuses sessions that began before it. It moves when signedOut is full, so that no
-	// sign-out is ever forgotten.
+	// since ends all sessions that began before it. It moves when the sign-outs are dropped because
+	// there are too many, so that none is ever forgotten.
 	since time.Time
 }
 
@@ -64,7 +71,7 @@ func newSessions(key []byte, lifetime time.Duration) *sessions {
 		panic(err) // the block has 16 bytes
 	}
 	return &sessions{
-		seal: seal, lifetime: lifetime, now: time.Now, signedOut: map[sessionID]time.Time{},
+		seal: seal, lifetime: lifetime, now: time.Now, ended: map[string]*ended{},
 	}
 }
 
@@ -96,33 +103,57 @@ func (s *sessions) decode(tenant, value string) (session, bool) {
 	in.began = time.Unix(0, int64(binary.BigEndian.Uint64(rest)))
 	in.bearer = string(rest[8:])
 	age := s.now().Sub(in.began)
-	return in, 0 <= age && age < s.lifetime && !s.over(in)
+	return in, 0 <= age && age < s.lifetime && !s.over(tenant, in)
 }
 
-func (s *sessions) over(in session) bool {
+func (s *sessions) over(tenant string, in session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, out := s.signedOut[in.id]
-	return out || in.began.Before(s.since)
+	of := s.ended[tenant]
+	if of == nil {
+		return false
+	}
+	_, out := of.signedOut[in.id]
+	return out || in.began.Before(of.since)
 }
 
-// end signs a session out. When too many sign-outs are remembered, all sessions up to now end.
-func (s *sessions) end(in session) {
+// end signs a session out. When too many sign-outs are remembered, all sessions up to now of the
+// tenant with the most of them end.
+func (s *sessions) end(tenant string, in session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	if len(s.signedOut) >= maxSignedOut {
-		for id, ends := range s.signedOut {
-			if !ends.After(now) {
-				delete(s.signedOut, id)
-			}
+	if s.count >= maxSignedOut {
+		s.makeRoom(s.now())
+	}
+	of := s.ended[tenant]
+	if of == nil {
+		of = &ended{signedOut: map[sessionID]time.Time{}}
+		s.ended[tenant] = of
+	}
+	s.count -= len(of.signedOut)
+	of.signedOut[in.id] = in.began.Add(s.lifetime)
+	s.count += len(of.signedOut)
+}
+
+// makeRoom drops what is over by itself, and when that is nothing, the sign-outs of one tenant. The
+// caller holds the lock.
+func (s *sessions) makeRoom(now time.Time) {
+	s.count = 0
+	var most *ended
+	for tenant, of := range s.ended {
+		maps.DeleteFunc(of.signedOut, func(_ sessionID, ends time.Time) bool { return !ends.After(now) })
+		if len(of.signedOut) == 0 && now.Sub(of.since) >= s.lifetime {
+			delete(s.ended, tenant)
 		}
+		if most == nil || len(of.signedOut) > len(most.signedOut) {
+			most = of
+		}
+		s.count += len(of.signedOut)
 	}
-	if len(s.signedOut) >= maxSignedOut {
-		s.since = now
-		clear(s.signedOut)
+	if s.count >= maxSignedOut {
+		s.count -= len(most.signedOut)
+		*most = ended{signedOut: map[sessionID]time.Time{}, since: now}
 	}
-	s.signedOut[in.id] = in.began.Add(s.lifetime)
 }
 
 // session returns the session of a request by its cookie.

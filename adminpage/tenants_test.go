@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 // newTenants serves the pages of tenants, each with the administrator "of" its name.

@@ -1,0 +1,46 @@
+package adminpage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// No sign-out is forgotten when there are too many. Those of one tenant end no session of another, and cost no more memory.
+func TestTooManySignOuts(t *testing.T) {
+	is := is.New(t)
+	s := newSessions(nil, time.Hour)
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	signIn := func(tenant string) (cookie string, in session) {
+		cookie = s.encode(tenant, "key")
+		in, ok := s.decode(tenant, cookie)
+		is.True(ok)
+		return cookie, in
+	}
+	quiet, _ := signIn("quiet")
+	out, in := signIn("quiet")
+	s.end("quiet", in)
+	signedIn, _ := signIn("storm")
+	first, in := signIn("storm")
+	s.end("storm", in)
+	s.end("storm", in)
+	now = now.Add(time.Minute)
+	for range maxSignedOut {
+		_, in := signIn("storm")
+		s.end("storm", in)
+		is.True(s.count <= maxSignedOut)
+	}
+	fresh, _ := signIn("storm")
+	for _, of := range []struct {
+		tenant, cookie string
+		in             bool
+	}{{"quiet", quiet, true}, {"quiet", out, false}, {"storm", signedIn, false}, {"storm", first, false}, {"storm", fresh, true}} {
+		_, ok := s.decode(of.tenant, of.cookie)
+		is.Equal(ok, of.in)
+	}
+	now = now.Add(time.Hour)
+	s.makeRoom(now)
+	is.Equal(s.count+len(s.ended), 0)
+}
