@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const dropsWorld = `{
@@ -55,33 +56,49 @@ func TestWriteDropsWhomItReaches(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			is := is.New(t)
-			h, store := watched(t)
-			h.apply(t, dropsWorld)
-			there := &watchedStore{Store: h.store}
-			other := newHost(t, func(c *svc.Config) { c.Store = there })
-			for _, p := range who {
-				h.warm(t, store, p, "notes")
-				other.warm(t, there, p, "notes")
+			read := readAgain(t, who, c.bundle)
+			if read != [2]string{c.read, c.read} {
+				// Two banks in one set of the cache are dropped together. With other services, and so
+				// another hash, they are not.
+				read = readAgain(t, who, c.bundle)
 			}
-			h.apply(t, c.bundle)
-			h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["bank:recall"]}}}}]}`)
-			eventually(t, func() bool { // the other process has followed so far
-				d, err := other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{})
-				is.NoErr(err)
-				return d.Allowed()
-			})
-			for at, service := range map[*watchedStore]*host{store: h, there: other} {
-				var read []string
-				for _, name := range slices.Sorted(maps.Keys(who)) {
-					before := at.reads.Load()
-					_, err := service.Decide(t.Context(), who[name], "bank:recall", "notes", svc.Context{})
-					is.NoErr(err)
-					if at.reads.Load() > before {
-						read = append(read, name)
-					}
-				}
-				is.Equal(strings.Join(read, " "), c.read)
-			}
+			is.Equal(read, [2]string{c.read, c.read})
 		})
 	}
+}
+
+// readAgain returns the names of those whom the process that applies a bundle reads again, and of those whom another one does.
+func readAgain(t *testing.T, who map[string]svc.Principal, bundle string) (names [2]string) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, dropsWorld)
+	there := &watchedStore{Store: h.store}
+	other := newHost(t, func(c *svc.Config) { c.Store = there })
+	for _, p := range who {
+		h.warm(t, store, p, "notes")
+		other.warm(t, there, p, "notes")
+	}
+	h.apply(t, bundle)
+	h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["bank:recall"]}}}}]}`)
+	eventually(t, func() bool { // the other process has followed so far
+		d, err := other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{})
+		is.NoErr(err)
+		return d.Allowed()
+	})
+	for i, at := range []struct {
+		*watchedStore
+		*host
+	}{{store, h}, {there, other}} {
+		var read []string
+		for _, name := range slices.Sorted(maps.Keys(who)) {
+			before := at.reads.Load()
+			_, err := at.Decide(t.Context(), who[name], "bank:recall", "notes", svc.Context{})
+			is.NoErr(err)
+			if at.reads.Load() > before {
+				read = append(read, name)
+			}
+		}
+		names[i] = strings.Join(read, " ")
+	}
+	return names
 }
