@@ -25,7 +25,7 @@ const cookieName = "svc-admin"
 // maxBearer is the longest bearer that fits into a cookie: browsers keep 4,096 bytes.
 const maxBearer = 2048
 
-// maxSignedOut is how many sign-outs are remembered: 16 bytes and a time each, some 4 MiB at most.
+// maxSignedOut is how many sign-outs are remembered: some 6 MiB, and the name of the tenant for each.
 const maxSignedOut = 1 << 16
 
 // sessions seals bearers into cookies, and remembers which of them have signed out.
@@ -34,17 +34,17 @@ type sessions struct {
 	lifetime time.Duration
 	now      func() time.Time
 
-	mu    sync.Mutex
-	ended map[string]*ended // by tenant
-	count int               // sign-outs in all of them
+	mu        sync.Mutex
+	signedOut map[sessionID]signedOut
+	// since refuses the sessions of a tenant that began before. It moves when the tenant's sign-outs
+	// are dropped because there are too many, so that none is ever forgotten.
+	since map[string]time.Time
 }
 
-// ended are the sessions of a tenant that ended early.
-type ended struct {
-	signedOut map[sessionID]time.Time // when the session would have ended
-	// since ends all sessions that began before it. It moves when the sign-outs are dropped because
-	// there are too many, so that none is ever forgotten.
-	since time.Time
+// signedOut is a session that has signed out.
+type signedOut struct {
+	tenant string
+	ends   time.Time // when the session would have ended
 }
 
 type sessionID [16]byte
@@ -54,6 +54,7 @@ type session struct {
 	id     sessionID
 	began  time.Time
 	bearer string
+	tenant string // for which it is sealed
 }
 
 func newSessions(key []byte, lifetime time.Duration) *sessions {
@@ -71,7 +72,8 @@ func newSessions(key []byte, lifetime time.Duration) *sessions {
 		panic(err) // the block has 16 bytes
 	}
 	return &sessions{
-		seal: seal, lifetime: lifetime, now: time.Now, ended: map[string]*ended{},
+		seal: seal, lifetime: lifetime, now: time.Now,
+		signedOut: map[sessionID]signedOut{}, since: map[string]time.Time{},
 	}
 }
 
@@ -98,62 +100,49 @@ func (s *sessions) decode(tenant, value string) (session, bool) {
 	if err != nil || len(plain) < len(sessionID{})+8 {
 		return session{}, false
 	}
-	var in session
+	in := session{tenant: tenant}
 	rest := plain[copy(in.id[:], plain):]
 	in.began = time.Unix(0, int64(binary.BigEndian.Uint64(rest)))
 	in.bearer = string(rest[8:])
 	age := s.now().Sub(in.began)
-	return in, 0 <= age && age < s.lifetime && !s.over(tenant, in)
+	return in, 0 <= age && age < s.lifetime && !s.over(in)
 }
 
-func (s *sessions) over(tenant string, in session) bool {
+func (s *sessions) over(in session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.ended[tenant]
-	if of == nil {
-		return false
-	}
-	_, out := of.signedOut[in.id]
-	return out || in.began.Before(of.since)
+	_, out := s.signedOut[in.id]
+	return out || in.began.Before(s.since[in.tenant])
 }
 
 // end signs a session out. When too many sign-outs are remembered, all sessions up to now of the
 // tenant with the most of them end.
-func (s *sessions) end(tenant string, in session) {
+func (s *sessions) end(in session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count >= maxSignedOut {
+	if len(s.signedOut) >= maxSignedOut {
 		s.makeRoom(s.now())
 	}
-	of := s.ended[tenant]
-	if of == nil {
-		of = &ended{signedOut: map[sessionID]time.Time{}}
-		s.ended[tenant] = of
-	}
-	s.count -= len(of.signedOut)
-	of.signedOut[in.id] = in.began.Add(s.lifetime)
-	s.count += len(of.signedOut)
+	// The name is a part of the request's address, which must not be kept.
+	s.signedOut[in.id] = signedOut{strings.Clone(in.tenant), in.began.Add(s.lifetime)}
 }
 
-// makeRoom drops what is over by itself, and when that is nothing, the sign-outs of one tenant. The
+// makeRoom drops what is over by itself, and if that is nothing, the sign-outs of one tenant. The
 // caller holds the lock.
 func (s *sessions) makeRoom(now time.Time) {
-	s.count = 0
-	var most *ended
-	for tenant, of := range s.ended {
-		maps.DeleteFunc(of.signedOut, func(_ sessionID, ends time.Time) bool { return !ends.After(now) })
-		if len(of.signedOut) == 0 && now.Sub(of.since) >= s.lifetime {
-			delete(s.ended, tenant)
-		}
-		if most == nil || len(of.signedOut) > len(most.signedOut) {
-			most = of
-		}
-		s.count += len(of.signedOut)
+	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return !out.ends.After(now) })
+	maps.DeleteFunc(s.since, func(_ string, began time.Time) bool { return now.Sub(began) >= s.lifetime })
+	if len(s.signedOut) < maxSignedOut {
+		return
 	}
-	if s.count >= maxSignedOut {
-		s.count -= len(most.signedOut)
-		*most = ended{signedOut: map[sessionID]time.Time{}, since: now}
+	count, most := map[string]int{}, ""
+	for _, out := range s.signedOut {
+		if count[out.tenant]++; count[out.tenant] > count[most] {
+			most = out.tenant
+		}
 	}
+	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return out.tenant == most })
+	s.since[most] = now
 }
 
 // session returns the session of a request by its cookie.

@@ -21,16 +21,16 @@ func TestTooManySignOuts(t *testing.T) {
 	}
 	quiet, _ := signIn("quiet")
 	out, in := signIn("quiet")
-	s.end("quiet", in)
+	s.end(in)
 	signedIn, _ := signIn("storm")
 	first, in := signIn("storm")
-	s.end("storm", in)
-	s.end("storm", in)
+	s.end(in)
+	s.end(in)
 	now = now.Add(time.Minute)
 	for range maxSignedOut {
 		_, in := signIn("storm")
-		s.end("storm", in)
-		is.True(s.count <= maxSignedOut)
+		s.end(in)
+		is.True(len(s.signedOut) <= maxSignedOut)
 	}
 	fresh, _ := signIn("storm")
 	for _, of := range []struct {
@@ -42,5 +42,5 @@ func TestTooManySignOuts(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	s.makeRoom(now)
-	is.Equal(s.count+len(s.ended), 0)
+	is.Equal(len(s.signedOut)+len(s.since), 0)
 }

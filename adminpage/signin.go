@@ -84,7 +84,7 @@ func (h *Handler) knownAddress(address string) string {
 // signOut ends the session, for every copy of its cookie.
 func (v *visit) signOut() error {
 	if v.in.bearer != "" {
-		v.h.sessions.end(v.h.tenant, v.in)
+		v.h.sessions.end(v.in)
 	}
 	v.h.setCookie(v.w, v.Request, "")
 	v.redirect("")
