@@ -40,6 +40,7 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 // A commit of one store wakes a caller that waits on another. Ten wake-ups take less than ten
 // seconds, the time that polling could take.
 func TestOneStoreWakesAnother(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Schema(t)
 	wakesAnother(t, open(t, url, postgres.Options{}), open(t, url, postgres.Options{}))
 }
@@ -77,6 +78,7 @@ func generation(t *testing.T, store svc.Store) int64 {
 
 // Without NOTIFY or LISTEN the other store polls.
 func TestChangesAreNoticedByAsking(t *testing.T) {
+	t.Parallel()
 	for _, options := range []postgres.Options{{NoNotify: true}, {Pooler: true}} {
 		noticesByAsking(t, pgtest.Schema(t), options)
 	}

@@ -186,7 +186,7 @@ func TestCheckNoticesLosses(t *testing.T) {
 func TestServerThatStopsAnswering(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
-	store := open(t, cluster.URL, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
+	store := open(t, cluster.URL, postgres.Options{Timeout: time.Second, MaxOpen: 1})
 	var backend int
 	for range 3 { // a connection that was used just now is not asked whether it is good
 		if err := store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&backend); err != nil {
@@ -208,6 +208,7 @@ func TestServerThatStopsAnswering(t *testing.T) {
 }
 
 func TestTooManyConnectionsAreUnavailable(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	cluster := pgtest.Start(t, "max_connections=4", "superuser_reserved_connections=0")
 	store := open(t, cluster.URL, postgres.Options{NoNotify: true, MaxOpen: 2})
@@ -242,6 +243,7 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 // TestRoleThatMayNotMakeTables: when another role has made the tables, a role needs only to read
 // and write rows.
 func TestRoleThatMayNotMakeTables(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	cluster := pgtest.Start(t)
 	admin := pgtest.Open(t, cluster.URL)
@@ -258,6 +260,7 @@ func TestRoleThatMayNotMakeTables(t *testing.T) {
 }
 
 func TestWrongPasswordIsClear(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	cluster := pgtest.Start(t)
 	_, err := pgtest.Open(t, cluster.URL).Exec("CREATE ROLE svc LOGIN PASSWORD 'right'")

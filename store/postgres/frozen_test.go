@@ -84,27 +84,40 @@ func answered(t *testing.T, store svc.Store) {
 }
 
 // A frozen server that keeps its connections blocks no call for longer than promised. That holds
-// for calls on existing connections, and for calls that wait for a connection or open one. A later
-// call fails at once.
+// for calls on connections that were used just now, on idle ones, of which the driver asks whether
+// they are good, and for calls that wait for a connection or open one. A later call fails at once.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
-	url := func(*testing.T) string { return cluster.URL }
-	for name, rest := range map[string]time.Duration{"just used": 0, "idle": 1500 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			bothWays(t, url, 3, func(t *testing.T, store *postgres.Store) {
-				is := is.New(t)
-				answered(t, store)
-				time.Sleep(rest) // the driver asks whether an idle connection is good
-				cluster.Freeze()
-				defer cluster.Thaw()
-				t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
-				is.True(unanswered(t, store, 1) < time.Second)
-				cluster.Thaw()
-				answered(t, store)
-			})
-		})
+	stores := map[string]*postgres.Store{}
+	for _, rest := range []time.Duration{1500 * time.Millisecond, 0} {
+		own := open(t, cluster.URL, postgres.Options{MaxOpen: 3})
+		pooled := over(t, newPool(t, cluster.URL, atMost(3)), postgres.Options{})
+		stores[fmt.Sprint("own connections, idle for ", rest)] = own
+		stores[fmt.Sprint("pool, idle for ", rest)] = pooled
+		answered(t, own)
+		answered(t, pooled)
+		time.Sleep(rest)
 	}
+	each := func(do func(name string, store *postgres.Store)) {
+		var group sync.WaitGroup
+		for name, store := range stores {
+			group.Go(func() { do(name, store) })
+		}
+		group.Wait()
+	}
+	cluster.Freeze()
+	defer cluster.Thaw()
+	each(func(name string, store *postgres.Store) {
+		t.Logf("%s: unanswered after %s", name, unanswered(t, store, 2).Round(time.Millisecond))
+	})
+	each(func(name string, store *postgres.Store) {
+		if took := unanswered(t, store, 1); took > time.Second {
+			t.Errorf("%s: a later call failed after %s", name, took)
+		}
+	})
+	cluster.Thaw()
+	each(func(_ string, store *postgres.Store) { answered(t, store) })
 }
 
 // When the server does not answer a commit, the outcome is unknown. The commit fails within the

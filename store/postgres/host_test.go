@@ -40,6 +40,7 @@ func eachKind(t *testing.T, test func(t *testing.T, h host)) {
 		"database/sql": nil, "pool": beginInPool, "nested": beginNested, "connection": beginOnConn,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url := pgtest.With(t, pgtest.Schema(t), "application_name", fmt.Sprint("tx", time.Now().UnixNano()))
 			if begin == nil {
 				test(t, newHost(t, open(t, url, postgres.Options{})))

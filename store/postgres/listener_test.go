@@ -65,6 +65,7 @@ func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
 
 // A listener hears each commit of its own schema, and of no other.
 func TestListenerHearsEachCommit(t *testing.T) {
+	t.Parallel()
 	heard, db := hears(t, nil)
 	_, other := hears(t, nil)
 	for i := range 3 {
@@ -94,6 +95,7 @@ func terminate(t *testing.T, db *sql.DB) {
 }
 
 func TestListenerConnectsAgain(t *testing.T) {
+	t.Parallel()
 	heard, db := hears(t, nil)
 	for range 2 {
 		terminate(t, db)
@@ -103,6 +105,7 @@ func TestListenerConnectsAgain(t *testing.T) {
 }
 
 func TestListenerAsksWhetherTheServerIsThere(t *testing.T) {
+	t.Parallel()
 	heard, db := hears(t, func(l *listener) { l.heartbeat = 10 * time.Millisecond })
 	time.Sleep(100 * time.Millisecond) // some heartbeats
 	if _, err := db.Exec(notify, "[]"); err != nil {
@@ -112,6 +115,7 @@ func TestListenerAsksWhetherTheServerIsThere(t *testing.T) {
 }
 
 func TestListenerEndsWhileItCannotConnect(t *testing.T) {
+	t.Parallel()
 	config, err := parse("postgres://127.0.0.1:1/db?sslmode=disable")
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,7 @@ func openAndWrite(url string, options postgres.Options) error {
 }
 
 func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	for i := range 3 {
@@ -98,6 +99,7 @@ func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
 }
 
 func TestNewerSchemaIsRefused(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
 	_, err := pgtest.Open(t, url).Exec("INSERT INTO svc_migrations (version) VALUES (99)")
@@ -108,6 +110,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 }
 
 func TestMigrationThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	db := pgtest.Open(t, url)
@@ -119,6 +122,7 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 }
 
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	script := sqlstore.SQL(postgres.Dialect())
@@ -134,6 +138,7 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 
 // The tables of a host's migration tool stay as they are, and cause no conflict.
 func TestHostsOwnTables(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	db := pgtest.Open(t, url)
@@ -155,6 +160,7 @@ func TestHostsOwnTables(t *testing.T) {
 
 // A migration waits for others, and only as long as its context allows.
 func TestMigrationWaits(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	tx, err := pgtest.Open(t, url).Begin()

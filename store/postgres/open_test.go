@@ -74,6 +74,7 @@ func TestServerThatIsNotThere(t *testing.T) {
 
 // Open gives up a server that accepts connections and then stays silent.
 func TestServerThatHangs(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	is.NoErr(err)
@@ -105,6 +106,7 @@ func setting(t *testing.T, store *postgres.Store, name string) string {
 }
 
 func TestConnectionsAreSetUp(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{})
@@ -146,6 +148,7 @@ func TestCommitsAreDurable(t *testing.T) {
 
 // Through a pooler the Store sets and prepares nothing, so Open refuses a setting that is too weak.
 func TestPooler(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
@@ -166,6 +169,7 @@ func TestPooler(t *testing.T) {
 }
 
 func TestTwoStoresOnOneDatabaseSeeEachOther(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	one, two := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
@@ -177,6 +181,7 @@ func TestTwoStoresOnOneDatabaseSeeEachOther(t *testing.T) {
 }
 
 func TestClosedStore(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store, err := postgres.Open(t.Context(), migrated(t), postgres.Options{})
 	is.NoErr(err)
@@ -186,6 +191,7 @@ func TestClosedStore(t *testing.T) {
 }
 
 func TestLargeManifestsEndAChunk(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store := open(t, pgtest.Schema(t), postgres.Options{})
 	for i := range 10 {
@@ -216,6 +222,7 @@ func holdGeneration(t *testing.T, url string) (letGo func()) {
 }
 
 func TestLockedIsUnavailable(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
@@ -230,6 +237,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{})
@@ -244,6 +252,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
+	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -259,6 +268,7 @@ func TestCanceledWhileChanging(t *testing.T) {
 }
 
 func TestReferencesAreKept(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store := open(t, pgtest.Schema(t), postgres.Options{})
 	for _, b := range []svc.Bundle{
@@ -277,6 +287,7 @@ func TestReferencesAreKept(t *testing.T) {
 // A server that became a standby refuses one write. The next call connects again, to the URL's
 // current server.
 func TestReadOnlyIsUnavailableOnce(t *testing.T) {
+	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
 		_, err := store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
@@ -290,6 +301,7 @@ func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 
 // A connection that the server ended fails at most one call.
 func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
+	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
 		var pid int

@@ -87,6 +87,7 @@ func TestStoreOverAPool(t *testing.T) {
 }
 
 func TestRefusedPools(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
 	pool, weak := newPool(t, url), newPool(t, pgtest.With(t, url, "synchronous_commit", "off"))
@@ -115,6 +116,7 @@ func TestRefusedPools(t *testing.T) {
 
 // The pool is the host's before, during and after the life of the Store.
 func TestPoolStaysTheHosts(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	pool := newPool(t, pgtest.Schema(t))
 	var before, after string
@@ -136,6 +138,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 }
 
 func TestClosedPool(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	pool := newPool(t, pgtest.Schema(t))
 	store := over(t, pool, postgres.Options{})
@@ -156,6 +159,7 @@ func inSchema(name string) func(*pgxpool.Config) {
 // The tables are in the schema that the pool's hook chooses. Stores there hear each other, whatever
 // other hooks do.
 func TestPoolWithHooks(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	server, schemas := pgtest.Server(t), [2]string{}
 	admin := pgtest.Open(t, server)
@@ -207,10 +211,13 @@ func TestExhaustedPool(t *testing.T) {
 		is.NoErr(err)
 		held[i] = conn
 	}
+	began, made := time.Now(), make(chan error)
+	go func() {
+		_, err := postgres.New(context.Background(), pool, postgres.Options{})
+		made <- err
+	}()
 	t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
-	began := time.Now()
-	_, err := postgres.New(context.Background(), pool, postgres.Options{})
-	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(errors.Is(<-made, svc.ErrUnavailable))
 	is.True(time.Since(began) < 30*time.Second)
 	held[0].Release()
 	answered(t, store)

@@ -3,6 +3,9 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -10,6 +13,14 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
 )
+
+// TestMain runs more tests at once than there are processors, because most wait for the server.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
 
 // The suites do not wait for the disk, which is not what they are about.
 

@@ -29,6 +29,7 @@ func (c counted) Write(p []byte) (int, error) {
 
 // TestTrips counts the round trips of mutations, of which none but the last holds the generation.
 func TestTrips(t *testing.T) {
+	t.Parallel()
 	config, err := parse(pgtest.Schema(t))
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestHostRollsBack(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		before := generation(t, h.store)
@@ -31,6 +32,7 @@ func TestHostRollsBack(t *testing.T) {
 }
 
 func TestHostCommits(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		before := generation(t, h.store)
@@ -53,6 +55,7 @@ func TestHostCommits(t *testing.T) {
 
 // Other processes are told of a transaction when it commits, and only then.
 func TestHostTellsOthers(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		conn, err := h.store.DB().Conn(t.Context())
@@ -82,6 +85,7 @@ func TestHostTellsOthers(t *testing.T) {
 
 // A call that fails or is refused leaves the host's transaction usable, without what it wrote.
 func TestHostGoesOnAfterAFailure(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		tx, key := h.signUp("alice")
@@ -125,6 +129,7 @@ func TestHostGoesOnAfterAFailure(t *testing.T) {
 
 // A context that ends while a statement waits ends the transaction, and nothing of it stays.
 func TestHostLosesACanceledTransaction(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		holder := h.begin()
@@ -163,6 +168,7 @@ func awaitLock(t *testing.T, store *postgres.Store) {
 
 // A pool is no transaction.
 func TestPoolIsNoTransaction(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	pool := newPool(t, migrated(t))
 	store := postgres.Tx(pool) // it has the methods of one
@@ -173,6 +179,7 @@ func TestPoolIsNoTransaction(t *testing.T) {
 
 // PostgreSQL ends one of two transactions that wait for each other. It may run again.
 func TestDeadlockIsChanged(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		one, two := h.begin(), h.begin()
@@ -194,6 +201,7 @@ func TestDeadlockIsChanged(t *testing.T) {
 // A caller that leaves during the commit still learns its outcome: otherwise nobody would. This
 // commit can still be canceled.
 func TestCallerLeavesDuringTheCommit(t *testing.T) {
+	t.Parallel()
 	bothWays(t, migrated, 10, leavesDuringTheCommit)
 }
 
@@ -218,6 +226,7 @@ func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
 
 // A removal in a transaction of the host is undone with it.
 func TestRemovalInAHostTransaction(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
