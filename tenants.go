@@ -298,6 +298,9 @@ func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) err
 // processes learn of it. Calls of theirs that take longer may fail. Do not call it from inside a call
 // of Use of the same tenant, as for Suspend.
 //
+// In a store whose tenants have an outbox each, as in store/sqlite, the events of transactions are
+// removed with the rest, unless they are delivered within some 5 seconds.
+//
 // When Drop fails after its beginning, the tenant stays in the state dropping: call Drop again. The
 // name is free when Drop has returned nil. Errors: CodeNotFound, CodeUnavailable, that of ctx.
 func (t *Tenants) Drop(ctx context.Context, name string) error {

@@ -226,8 +226,8 @@ func (t *Tenants) startDelivery(s *tenantService) {
 	}
 }
 
-// endDelivery delivers the rest of the events, and no more. A function of the host may use the tenant
-// meanwhile.
+// endDelivery delivers the rest of the events, as far as time allows, and no more. A function of the
+// host may use the tenant meanwhile.
 func (t *Tenants) endDelivery(s *tenantService) {
 	if s.delivers == nil {
 		return
