@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // rightsRules has the rows of the rules: "help" writes rows of every kind and may recall from bank a, "lead" may give others rights on

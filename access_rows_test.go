@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const (

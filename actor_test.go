@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // TestHostWithAName: events and records have the name, and it gives no other rights than Host has.

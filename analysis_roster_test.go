@@ -10,9 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 // movesStore counts how rows of access are read, and can spoil it.

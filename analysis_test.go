@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 // WhoCan names those whom Decide allows it, and no others.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // interrupted is a store in which something happens before the next transaction begins.

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const doc = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"]}]}`

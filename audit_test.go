@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 func keeping(c *svc.Config) { c.Events.Keep = true }

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/token"
-	"github.com/matryer/is"
 )
 
 // resum gives a key without its checksum the right one.

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const staff = `{

@@ -3,8 +3,9 @@ package svc_test
 import (
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // What is written of a bundle is read as that bundle: nil is not empty, and nothing is repaired.

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // change is how an answer changes, seen from both sides.

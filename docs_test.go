@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/matryer/is"
 )
 
 // example returns an example of docs/policies.md.

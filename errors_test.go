@@ -7,8 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 func ExampleErrors() {

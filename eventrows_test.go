@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/google/uuid"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 func TestEventRow(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // A household that has everything right: alice recalls through her team, bob by himself, ci and free for alice.

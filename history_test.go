@@ -5,8 +5,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 func history(t *testing.T, h *host, id string) []svc.TemplateVersion {

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 func TestIssuingAgain(t *testing.T) {

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const acme = "https://example.com/acme"

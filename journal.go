@@ -12,12 +12,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/seal"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/tasks"
-	"github.com/google/uuid"
 )
 
 // base is what all parts of a Service work on. One base belongs to one Store: a Service and its

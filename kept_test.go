@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/matryer/is"
 )
 
 // largeBundle is one of a megabyte, none like another.

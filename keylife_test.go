@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // clock shows a time that a test sets.

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 var scarce = svc.Rate{PerSecond: 0.5, Burst: 5}

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // editedStore hands out keys as if their rows had been edited in the database.

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/matryer/is"
 )
 
 // active returns a bundle in which nobody is inactive.

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // narrowWorld: alice may do everything on her banks and administer keys; each other policy is there to narrow.

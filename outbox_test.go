@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 // waitFor waits until the events so far are as many as wanted, and returns them.

@@ -4,8 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // Decide answers each question as Resolve does, before and after the cache has it, and after a change.

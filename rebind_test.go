@@ -3,8 +3,9 @@ package svc_test
 import (
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const elsewhere = "https://elsewhere.example/acme"

@@ -5,10 +5,11 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // TestServiceAnswersAsTheReference: worlds are written to a store, and what Resolve and Decide make of them is what the reference

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 var keyA, keyB, keyC = []byte("the first key of sources, 32 b. "), []byte("the second key of sources, 32 b."), []byte("the third key of sources, 32 b. ")

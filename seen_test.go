@@ -4,8 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // slowStore holds back what it has written: the answers, not the rows.

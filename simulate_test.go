@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // overlay draws a bundle to put over another, one in three of which cannot be applied.

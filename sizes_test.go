@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // growing are requests to Simulate and PreviewApply, whose sizes are about linear in n, each larger in one way than is common.

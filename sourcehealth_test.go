@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // The host is told once that a source fails, and once that it answers again, whatever it was asked for.

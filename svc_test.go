@@ -14,9 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/matryer/is"
 )
 
 // host is a service as a host sets it up, with a clock that ticks a second a look and a market of its own.

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // templateDiff installs base, patches it to ours and lets the source have theirs.

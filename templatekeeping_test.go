@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // With too many templates there is nothing in memory, and the store is not read for it again and again.

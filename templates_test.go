@@ -9,8 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 func create(t *testing.T, h *host, id string, content svc.Content) svc.Template {

@@ -4,8 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // Whoever has been shown by any call that a template is not what the list has does not find that in the list, although nothing else has

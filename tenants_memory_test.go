@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // heapNow returns the bytes of the heap that are in use.

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // remembered authenticates until no read is needed for it.

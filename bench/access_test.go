@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/google/uuid"
 )
 
 // company returns users in groups of 100, and policies of four statements, five to a group. root

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 const document = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["a"],"recall_tag_groups":[{"x":1.50}]}]}`

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/matryer/is"
 )
 
 func TestConfig(t *testing.T) {

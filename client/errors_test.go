@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/matryer/is"
 )
 
 // refusal is an error as the interface tells it.

@@ -11,9 +11,10 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/matryer/is"
 )
 
 // says answers everything with that.

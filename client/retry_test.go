@@ -10,9 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/matryer/is"
 )
 
 // flaky fails in some way so often, and then lets the interface answer.

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/matryer/is"
 )
 
 // Every route is called by a method of a noun, and every method calls exactly one: a method that

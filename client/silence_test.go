@@ -8,9 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/matryer/is"
 )
 
 // body is that of an answer, which ends with its request.

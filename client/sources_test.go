@@ -4,9 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/matryer/is"
 )
 
 // shown is what the interface shows of a source of the Service.

@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/strictjson"
-	"github.com/matryer/is"
 )
 
 // logged is the record of a request.

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/matryer/is"
 )
 
 // watcher records the observations.

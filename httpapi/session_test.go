@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/matryer/is"
 )
 
 // cookies is the host's way to find the session of a request: the cookie "session" has what a bearer

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 func quote(s string) string {

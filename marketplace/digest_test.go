@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 func digest(canonical string) string {

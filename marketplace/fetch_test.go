@@ -16,9 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 const oneEntry = `{"templates":[{"id":"a","name":"A","manifest":{"version":"1"}}]}`

@@ -12,9 +12,10 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 func newClient(t testing.TB, config marketplace.Config) *marketplace.Client {

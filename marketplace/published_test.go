@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/extsvc/svc/marketplace"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/marketplace"
 )
 
 // published returns the directory of the published catalogue for agent memory. It is below

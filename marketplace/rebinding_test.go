@@ -5,9 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 // A name was public at registration and at the first request. The client checks its address again

@@ -19,9 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 func redirectTo(location string, status int) http.HandlerFunc {

@@ -12,9 +12,10 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 // signer signs catalogues. A letter gives its key.

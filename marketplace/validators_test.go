@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // etagged answers a conditional request with 304 and records each condition as "host/path

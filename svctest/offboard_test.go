@@ -4,9 +4,10 @@ import (
 	"context"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/svctest"
-	"github.com/matryer/is"
 )
 
 // offboard ends what a user can do here, and removes all that is stored of the user. The host's own

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/svctest"
-	"github.com/matryer/is"
 )
 
 const installNotes = `{"source_name": "acme"}`

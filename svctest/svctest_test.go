@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/svctest"
-	"github.com/matryer/is"
 )
 
 const (

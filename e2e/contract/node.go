@@ -10,8 +10,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // node is a place in the document. Its value is nil where the document has nothing.

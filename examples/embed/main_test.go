@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // TestMain lets a test run this binary as the program itself.

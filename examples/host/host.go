@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/alexedwards/scs/v2"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"

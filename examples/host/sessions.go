@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alexedwards/scs/v2"
+
 	"github.com/extsvc/svc"
 )
 

@@ -17,11 +17,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/time/rate"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/golang-jwt/jwt/v5"
-	"golang.org/x/time/rate"
 )
 
 func main() {

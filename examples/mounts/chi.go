@@ -3,9 +3,10 @@ package main
 import (
 	"net/http"
 
-	"github.com/extsvc/svc/httpapi"
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 func withChi(api *httpapi.Handler) http.Handler {

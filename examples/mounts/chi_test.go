@@ -3,8 +3,9 @@ package main
 import (
 	"net/http"
 
-	"github.com/extsvc/svc/httpapi"
 	"github.com/go-chi/chi/v5"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 var byChi = early{outside: "404", method: "405", escaped: "404"}

@@ -4,10 +4,11 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 func withEcho(api *httpapi.Handler) http.Handler {

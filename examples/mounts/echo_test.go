@@ -5,11 +5,12 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/labstack/echo/v5"
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/labstack/echo/v5"
-	"github.com/matryer/is"
 )
 
 var byEcho = early{outside: "404", bare: "404", escaped: "404"}

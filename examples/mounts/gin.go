@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"net/http"
 
-	"github.com/extsvc/svc/httpapi"
 	"github.com/gin-gonic/gin"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 func withGin(api *httpapi.Handler) http.Handler {

@@ -4,8 +4,9 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/extsvc/svc/httpapi"
 	"github.com/gin-gonic/gin"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 var byGin = early{outside: "404", bare: "404", method: "404", escaped: "404"}

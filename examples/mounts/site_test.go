@@ -18,12 +18,13 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5/middleware"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
-	"github.com/gin-gonic/gin"
-	"github.com/go-chi/chi/v5/middleware"
 )
 
 // TestMain lets a test run this binary as the program itself.

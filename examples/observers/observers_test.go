@@ -6,14 +6,15 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/examples/observers"
-	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/store/memstore"
 	"github.com/matryer/is"
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/observers"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 func TestObservers(t *testing.T) {

@@ -3,10 +3,11 @@ package observers
 import (
 	"context"
 
-	"github.com/extsvc/svc/httpapi"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 // Spans records a span for each request. The parent is the span of the host's own middleware, if

@@ -4,8 +4,9 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/extsvc/svc/httpapi"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 // Metrics counts and times requests by route, status and code. It has no label for the caller: the

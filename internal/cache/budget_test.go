@@ -7,8 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
 // thing is a value that shares most of its memory with others.

@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
 func spread(n int) uint64 { return uint64(n) * 0x9E3779B97F4A7C15 >> 20 }

@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
 func key(n int) cache.Key { return cache.Key{uint64(n), uint64(n) * 3} }

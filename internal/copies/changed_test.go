@@ -8,9 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/matryer/is"
 )
 
 // holders and their standing, by a short name.

@@ -8,9 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/matryer/is"
 )
 
 // store is a store whose changes a test announces.

@@ -7,9 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/rate"
-	"github.com/matryer/is"
 )
 
 func keyID(n int) string { return fmt.Sprintf("%016d", n) }

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
-	"github.com/matryer/is"
 )
 
 func canonical(t testing.TB, in string) string {

@@ -4,9 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/token"
-	"github.com/matryer/is"
 )
 
 var prefixes = []keyring.Prefix{

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/token"
-	"github.com/matryer/is"
 )
 
 // values keeps values in memory.

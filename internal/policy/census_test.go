@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // member is a principal of a world that can be in a census. Its id is its number in the world.

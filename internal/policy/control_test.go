@@ -7,9 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 func user(statements ...policytest.Statement) policy.Subject {

@@ -12,10 +12,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/internal/strictjson"
-	"github.com/matryer/is"
 )
 
 // With -update the test writes the expected results. Read the diff: the corpus is the standard, and

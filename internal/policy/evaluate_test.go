@@ -3,9 +3,10 @@ package policy_test
 import (
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // compiler is shared by all tests, as all principals of a service share one.

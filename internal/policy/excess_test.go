@@ -4,9 +4,10 @@ import (
 	gocontext "context"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // on returns a statement for other banks.

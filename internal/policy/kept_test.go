@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // bulky are documents with n large parts of one sort each, all different.

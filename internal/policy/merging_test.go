@@ -6,10 +6,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // TestOrderOfPoliciesDoesNotMatter: only priority and id order policies.

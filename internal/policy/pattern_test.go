@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/policy"
 )
 
 func TestPatternsThatAreNone(t *testing.T) {

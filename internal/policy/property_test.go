@@ -8,9 +8,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // TestDenyByDefault: a principal is allowed exactly what a naive reading of its statements allows.

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/matryer/is"
 )
 
 // TestBatchIsSingles: one compiler answers all questions of a world, concurrently and in any order,

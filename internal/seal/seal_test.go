@@ -5,8 +5,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/extsvc/svc/internal/seal"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/seal"
 )
 
 // sealer returns a Sealer whose keys repeat one byte each.

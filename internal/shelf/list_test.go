@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/extsvc/svc/internal/shelf"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/shelf"
 )
 
 // book is a row. Books stand by name, then id.

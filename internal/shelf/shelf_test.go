@@ -16,8 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/extsvc/svc/internal/shelf"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/shelf"
 )
 
 // library is a store of books. It reads all books in two chunks.

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 type patch struct {

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 type user struct {

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc/internal/text"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/text"
 )
 
 func TestProblems(t *testing.T) {

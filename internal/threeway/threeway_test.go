@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/threeway"
-	"github.com/matryer/is"
 )
 
 func text(s string) json.RawMessage {

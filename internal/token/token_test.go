@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc/internal/token"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/token"
 )
 
 func tag(drawn string) uint32 { return uint32(len(drawn)) * 0x9e3779b1 }

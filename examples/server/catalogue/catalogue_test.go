@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/server/catalogue"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/matryer/is"
 )
 
 func TestEveryEntryIsGood(t *testing.T) {
