@@ -35,10 +35,10 @@ func countFlag(name, variable string, short, ci int) crashes {
 }
 
 var (
-	kills        = countFlag("kills", "SVC_CRASH_KILLS", 20, 100)
-	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 10, 50)
-	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 3, 10)
-	fills        = countFlag("fills", "SVC_CRASH_FILLS", 4, 8)
+	kills        = countFlag("kills", "SVC_CRASH_KILLS", 20, 150)
+	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 10, 75)
+	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 3, 15)
+	fills        = countFlag("fills", "SVC_CRASH_FILLS", 4, 12)
 )
 
 func (c crashes) count() int {
