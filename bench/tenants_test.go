@@ -310,7 +310,7 @@ func BenchmarkWarmTenant(b *testing.B) {
 // callers that write, or that read keys that nobody has cached. "apart" is the same storm in another
 // database with a pool of its own: it shares the processors, the collector and the disk, and no more.
 // A storm of reads makes garbage, which the collector takes away many times a second when the heap is
-// as small as here; with GOGC=400 it does so less often.
+// as small as here; with GOGC=400 it does so less often. With SVC_BENCH_LARGE=1 1,000 tenants are open.
 func BenchmarkTenantStorm(b *testing.B) {
 	percentiles := [3]int{50, 90, 99}
 	eachEngine(b, func(b *testing.B, e engine) {
@@ -320,7 +320,11 @@ func BenchmarkTenantStorm(b *testing.B) {
 		}{{"writes", 100}, {"reads", 100}, {"reads", 400}} {
 			b.Run(fmt.Sprintf("%s/GOGC=%d", of.kind, of.gogc), func(b *testing.B) {
 				defer debug.SetGCPercent(debug.SetGCPercent(of.gogc))
-				c, other := newCity(b, e, 2), newCity(b, e, 1)
+				count := tenantCount(2, 1000)
+				c, other := newCity(b, e, count), newCity(b, e, 1)
+				for i := range count { // which opens it
+					_ = get(c.key(nameOf(i + 1)))
+				}
 				var quiet, busy, apart [3][]float64
 				note := func(rounds *[3][]float64) {
 					took := c.latencies("t1", of.kind)
