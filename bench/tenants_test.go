@@ -310,7 +310,8 @@ func BenchmarkWarmTenant(b *testing.B) {
 // callers that write, or that read keys that nobody has cached. "apart" is the same storm in another
 // database with a pool of its own: it shares the processors, the collector and the disk, and no more.
 // A storm of reads makes garbage, which the collector takes away many times a second when the heap is
-// as small as here; with GOGC=400 it does so less often. With SVC_BENCH_LARGE=1 1,000 tenants are open.
+// as small as here; with GOGC=400 it does so less often. With SVC_BENCH_LARGE=1, 1,000 tenants are
+// open.
 func BenchmarkTenantStorm(b *testing.B) {
 	percentiles := [3]int{50, 90, 99}
 	eachEngine(b, func(b *testing.B, e engine) {
@@ -333,8 +334,8 @@ func BenchmarkTenantStorm(b *testing.B) {
 						rounds[i] = append(rounds[i], percentile(took, p))
 					}
 				}
-				during := func(rounds *[3][]float64, c *city, name string) {
-					defer c.storm(name, of.kind)()
+				during := func(rounds *[3][]float64, where *city, name string) {
+					defer where.storm(name, of.kind)()
 					time.Sleep(200 * time.Millisecond)
 					note(rounds)
 				}

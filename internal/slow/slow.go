@@ -2,7 +2,9 @@
 package slow
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -22,4 +24,12 @@ func Times(here, ci int) int {
 		return ci
 	}
 	return here
+}
+
+// AtOnce is how many parallel tests of a package run at once, unless the command line says it. It is
+// for TestMain of tests that mostly wait.
+func AtOnce(tests int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(tests)); err != nil {
+		panic(err)
+	}
 }

@@ -2,11 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,7 +40,7 @@ func eachKind(t *testing.T, test func(t *testing.T, h host)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.With(t, pgtest.Schema(t), "application_name", fmt.Sprint("tx", time.Now().UnixNano()))
+			url := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text())
 			if begin == nil {
 				test(t, newHost(t, open(t, url, postgres.Options{})))
 				return

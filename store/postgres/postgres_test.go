@@ -3,12 +3,11 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"runtime"
-	"strconv"
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
@@ -16,9 +15,7 @@ import (
 
 // TestMain runs more tests at once than there are processors, because most wait for the server.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
-		panic(err)
-	}
+	slow.AtOnce(2 * runtime.GOMAXPROCS(0))
 	m.Run()
 }
 

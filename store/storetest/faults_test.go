@@ -3,12 +3,10 @@ package storetest
 import (
 	"context"
 	"errors"
-	"flag"
 	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,9 +22,7 @@ import (
 // It collects garbage late.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.NumCPU()))); err != nil {
-		panic(err)
-	}
+	slow.AtOnce(max(8, runtime.NumCPU()))
 	m.Run()
 }
 
