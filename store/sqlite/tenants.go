@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,7 +61,7 @@ func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants,
 	}
 	return &Tenants{
 		TenantList: registry, registry: registry, folder: folder, options: options,
-		control: control, turns: sqlstore.NewTurns(tenantTurns * runtime.GOMAXPROCS(0)),
+		control: control, turns: sqlstore.NewTurns(tenantWrites),
 		open: map[int64][]*Store{},
 	}, nil
 }
@@ -155,9 +154,9 @@ func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 
 // The connections of a tenant, which may be one of thousands.
 const (
-	tenantIdle  = 5 * time.Second    // before an unused connection is closed
-	tenantCache = "cache_size(-512)" // KiB of pages for each
-	tenantTurns = 4                  // statements of all tenants at once, for each processor
+	tenantIdle   = 5 * time.Second    // before an unused connection is closed
+	tenantCache  = "cache_size(-512)" // KiB of pages for each
+	tenantWrites = 64                 // tenants that write at once: each holds a thread while it waits for the disk
 )
 
 // MigrateTenant implements [svc.TenantStore].
@@ -174,7 +173,7 @@ func (t *Tenants) prepare(tenant svc.Tenant) *Store {
 	store.read.SetConnMaxIdleTime(tenantIdle)
 	store.FollowLooks(store.Look)
 	store.claims = &claims{}
-	store.TakeTurns(t.turns, strconv.FormatInt(tenant.Number, 10))
+	store.TakeTurnsToWrite(t.turns, strconv.FormatInt(tenant.Number, 10))
 	return store
 }
 

@@ -124,10 +124,16 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 // TakeTurns makes the calls of s take turns with those of other Stores. name names s among them.
 // Call it before s is used.
 func (s *Store) TakeTurns(turns *Turns, name string) {
+	s.TakeTurnsToWrite(turns, name)
 	own := s.db.(*pools)
-	own.write.take(turns.calls, name)
 	own.read.take(turns.calls, name)
 	s.asking = own.read.in(own.read.schema).take(turns.questions, name)
+}
+
+// TakeTurnsToWrite is TakeTurns for a Store whose reads use connections and processors of this
+// process, which need no turns: Go's scheduler shares the processors.
+func (s *Store) TakeTurnsToWrite(turns *Turns, name string) {
+	s.db.(*pools).write.take(turns.calls, name)
 }
 
 // Sharing returns a Store for other tables of the same database, of which dialect has the Schema. It
