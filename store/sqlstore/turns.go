@@ -11,8 +11,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Turns are what Stores take that share connections or processors: each call of the database takes
-// one. Use [NewTurns].
+// Turns are what Stores take that share connections or a disk: each call of the database takes one.
+// Use [NewTurns].
 type Turns struct {
 	calls     *round
 	questions *round // of the followers: they wait for no call
