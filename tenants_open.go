@@ -443,8 +443,11 @@ func (t *Tenants) tidyOnce(now int64) {
 // closes it after the Tenants. A second call does nothing. The error is always nil.
 func (t *Tenants) Close() error {
 	t.work.End()
-	for _, s := range t.all() {
+	all := t.all()
+	for _, s := range all {
 		t.leave(s)
+	}
+	for _, s := range all {
 		<-s.ended
 	}
 	return nil

@@ -130,8 +130,8 @@ func (s *Store) TakeTurns(turns *Turns, name string) {
 	s.asking = own.read.in(own.read.schema).take(turns.questions, name)
 }
 
-// TakeTurnsToWrite is TakeTurns for a Store whose reads use connections and processors of this
-// process, which need no turns: Go's scheduler shares the processors.
+// TakeTurnsToWrite is TakeTurns for mutations alone: of a Store with connections of its own, whose
+// reads need a processor and no more. Go's scheduler shares the processors.
 func (s *Store) TakeTurnsToWrite(turns *Turns, name string) {
 	s.db.(*pools).write.take(turns.calls, name)
 }
