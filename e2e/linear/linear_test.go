@@ -64,26 +64,29 @@ func opened[S interface {
 	return store
 }
 
-// enough is the number of histories after which everything has happened many times.
-const enough = 50
+// enough is the number of histories, of all stores together, after which everything has happened
+// many times.
+const enough = 200
 
 // TestLinearizable tests a Service over each store.
 func TestLinearizable(t *testing.T) {
+	sum := newTally()
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			stores, sum := open(t), newTally()
+			stores := open(t)
 			services, exact := serve(t, stores...), isExact(t, stores)
-			for seed := firstSeed(t); sum.histories < (histories(t)+len(stores)-1)/len(stores); seed++ {
+			for i := range (histories(t) + len(stores) - 1) / len(stores) {
+				seed := firstSeed(t) + uint64(i)
 				h := newHistory(t, seed, fmt.Sprint("history-", seed), services, exact)
 				if violation := h.violation(sum); violation != "" {
 					t.Fatal(violation)
 				}
 			}
-			t.Log(sum)
-			if missing := sum.missing(); sum.histories >= enough && missing != nil {
-				t.Errorf("too little happened to tell: no %q", missing)
-			}
 		})
+	}
+	t.Log(sum)
+	if missing := sum.missing(); sum.histories >= enough && missing != nil {
+		t.Errorf("too little happened to tell: no %q", missing)
 	}
 }
 
