@@ -11,7 +11,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Turns are what Stores take that share connections or a disk: each call of the database takes one.
+// Turns are what Stores take that share connections or a disk: a call of the database takes one.
 // Use [NewTurns].
 type Turns struct {
 	calls     *round
