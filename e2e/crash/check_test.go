@@ -87,7 +87,8 @@ func (l *ledger) compare(ctx context.Context, d *database, settle bool) error {
 		return err
 	}
 	if settle {
-		l.settle(found, changes.Generation)
+		l.accept(found)
+		l.settle(changes.Generation)
 		l.mark, l.tells = newest, tells
 	}
 	return nil
@@ -223,8 +224,8 @@ func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
 	return nil
 }
 
-// settle accepts the state found for each operation under way.
-func (l *ledger) settle(found observation, generation int64) {
+// accept takes the state found as the outcome of each operation under way.
+func (l *ledger) accept(found observation) {
 	for name, e := range l.objects {
 		before := e.state
 		if e.state = absent; found.states[name] != "" {
@@ -235,8 +236,15 @@ func (l *ledger) settle(found observation, generation int64) {
 		} else if e.attempt != nil && e.state == before {
 			l.undone++
 		}
-		e.changed, e.attempt = false, nil
+		e.attempt = nil
 	}
 	clear(l.tries)
+}
+
+// settle lets the checks of changes and records begin after a generation.
+func (l *ledger) settle(generation int64) {
+	for _, e := range l.objects {
+		e.changed = false
+	}
 	l.since, l.changes, l.tried = generation, 0, 0
 }

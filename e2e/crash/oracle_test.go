@@ -9,8 +9,7 @@ import (
 )
 
 // damages are statements that undo a part of the acknowledged state, with the kind of the resulting
-// problem. They delete a whole table: a single row may be one under way at the kill, which may be
-// missing.
+// problem.
 var damages = []struct{ kind, statement string }{
 	{"lost", `DELETE FROM svc_api_keys WHERE holder_id LIKE 'k-%'`},
 	{"lost", `UPDATE svc_api_keys SET revoked_at = NULL`},
@@ -83,6 +82,11 @@ func damage(t *testing.T) (missed string) {
 	if !l.sound() || l.seen == 0 {
 		t.Fatalf("generation %d, problems %q", l.seen, l.found())
 	}
+	host := pool(j.Address, "off")
+	found, err := observe(background, host)
+	must(t, err)
+	must(t, host.Close())
+	l.accept(found) // else what was under way at the kill may be missing
 	for _, damage := range damages {
 		damaged := j
 		damaged.Address = filepath.Join(t.TempDir(), "svc.db")
