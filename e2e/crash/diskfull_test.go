@@ -87,7 +87,7 @@ func (l *ledger) awaitFailures(t testing.TB, planted fault) {
 func (l *ledger) awaitRevocation(t testing.TB) {
 	t.Helper()
 	before := l.count(&l.revoked)
-	l.await(t, "nothing was revoked after there was space again", func() bool { return l.count(&l.revoked) > before })
+	l.await(t, "no key was revoked", func() bool { return l.count(&l.revoked) > before })
 }
 
 func (l *ledger) await(t testing.TB, otherwise string, done func() bool) {

@@ -34,6 +34,7 @@ func clusterLoop(t testing.TB, planted fault, kills int) *result {
 		defer p.kill()
 		l.mayFail = true
 		must(t, p.awaitReady())
+		l.awaitRevocation(t)
 		for killed < left && l.sound() {
 			time.Sleep(rand.N(clusterLoad))
 			failed := l.failures("unavailable")
