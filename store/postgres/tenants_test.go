@@ -365,6 +365,39 @@ func TestConnectionsOfTenants(t *testing.T) {
 	is.True(connections <= 10)
 }
 
+// A tenant whose calls all wait for a lock of the host leaves a connection to the others.
+func TestLockedTenant(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	in := openTenants(t, url, postgres.Options{})
+	locked, quiet := made(t, in, "locked"), made(t, in, "quiet")
+	host, err := pgtest.Open(t, url).Begin()
+	is.NoErr(err)
+	defer host.Rollback()
+	_, err = host.Exec(`UPDATE ` + in.Schema(locked) + `.svc_generation SET value = value`)
+	is.NoErr(err)
+	writes, end := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer end()
+	store := tenantStore(t, in, locked)
+	for i := range 30 {
+		all.Go(func() { _ = addUsers(writes, store, fmt.Sprint(i)) })
+	}
+	db := pgtest.Open(t, url)
+	waiting := func() (n int) {
+		is.NoErr(db.QueryRow(`SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+		return n
+	}
+	for waiting() < 6 { // of 9 connections, of which 2 are never for such calls
+		time.Sleep(time.Millisecond)
+	}
+	is.True(!hasUser(t, tenantStore(t, in, quiet), "u"))
+	is.Equal(waiting(), 6)
+}
+
 // A tenant whose tables are newer than the program, or broken, stops no other.
 func TestBrokenTenant(t *testing.T) {
 	t.Parallel()

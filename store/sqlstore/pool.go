@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 // pool holds a database and its prepared statements, each once. With a schema it holds none: the
@@ -20,7 +21,7 @@ type pool struct {
 	db      *sql.DB
 	silence *silence      // limits the waits for the database; nil: no limit
 	most    func() int    // connections
-	round   func() *round // gives the turns
+	round   func() *turns.Round
 	store   string        // the name of the Store in the round
 	shared  bool          // other Stores are in the round, so single statements take turns as well
 	schema  schema
@@ -35,7 +36,7 @@ func newPool(db *sql.DB, silence *silence) *pool {
 	p.most = sync.OnceValue(func() int {
 		return cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16)
 	})
-	p.round = sync.OnceValue(func() *round { return newRound(p.most()) })
+	p.round = sync.OnceValue(func() *turns.Round { return turns.New(turns.Rules{Turns: p.most()}) })
 	return p
 }
 
@@ -56,24 +57,10 @@ func (p *pool) alone() *pool {
 }
 
 // take makes the calls of p take turns of a round.
-func (p *pool) take(turns *round, store string) *pool {
-	p.round, p.store, p.shared = func() *round { return turns }, store, true
+func (p *pool) take(round *turns.Round, store string) *pool {
+	p.round, p.store, p.shared = func() *turns.Round { return round }, store, true
 	return p
 }
-
-// queueUp waits until the pool has a connection for a transaction or a shared statement. Callers get
-// their turn in the order in which they came: database/sql gives a free connection to any of them.
-// done lets the next caller in.
-func (p *pool) queueUp(ctx context.Context, writes bool) (done func(), err error) {
-	longest := time.Duration(0)
-	if p.silence != nil && !hasTime(ctx) {
-		longest = p.silence.longest
-	}
-	return p.round().enter(ctx, lineName{p.store, writes}, p.most(), longest)
-}
-
-// crowded reports whether other Stores of the round are busy.
-func (p *pool) crowded() bool { return p.shared && p.round().crowded(p.store) }
 
 // statement returns a prepared query, or nil when it is not prepared yet.
 func (p *pool) statement(query string) *sql.Stmt {

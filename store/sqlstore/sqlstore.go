@@ -124,16 +124,19 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 // TakeTurns makes the calls of s take turns with those of other Stores. name names s among them.
 // Call it before s is used.
 func (s *Store) TakeTurns(turns *Turns, name string) {
-	s.TakeTurnsToWrite(turns, name)
 	own := s.db.(*pools)
+	own.write.take(turns.calls, name)
 	own.read.take(turns.calls, name)
 	s.asking = own.read.in(own.read.schema).take(turns.questions, name)
 }
 
-// TakeTurnsToWrite is TakeTurns for mutations alone: of a Store with connections of its own, whose
-// reads need a processor and no more. Go's scheduler shares the processors.
+// TakeTurnsToWrite is TakeTurns for a Store with connections of its own: any number of its reads run
+// at once. Those that overlap begin at a distance, too, while other Stores are busy.
 func (s *Store) TakeTurnsToWrite(turns *Turns, name string) {
-	s.db.(*pools).write.take(turns.calls, name)
+	own := s.db.(*pools)
+	own.write.take(turns.calls, name)
+	own.read.take(turns.reads, name)
+	s.asking = own.read.in(own.read.schema)
 }
 
 // Sharing returns a Store for other tables of the same database, of which dialect has the Schema. It

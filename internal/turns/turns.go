@@ -1,0 +1,284 @@
+// Package turns lets owners share what is scarce, as connections and processors are: one that storms
+// delays the others by little.
+package turns
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Rules say how many turns there are, and how many of them one line may have. A line is the callers of
+// one owner that wait for each other. Another owner is busy when it wanted a turn within the last
+// second.
+type Rules struct {
+	Turns int // at a time, of all owners; 0: any number
+	Alone int // of one line at a time, while no other owner is busy; 0: all Turns
+	Share int // of one line at a time, while another owner is busy; 0: as Alone
+	// PerSecond is how many turns of one line begin in a second, while another owner is busy: those
+	// that begin while the line has others. 0: any number.
+	PerSecond int
+}
+
+// Round gives turns. A free one goes to the lines that wait, one after the other; the callers of one
+// line get it in the order in which they came. So an owner with a thousand callers delays another one
+// by a turn. Use [New]. It is safe for concurrent use.
+type Round struct {
+	rules Rules
+	gap   time.Duration // between the beginnings of turns; 0: none
+
+	mu     sync.Mutex
+	free   int
+	latest [2]entrance    // of two owners, the last one first
+	lines  map[Line]*line // with a turn or a caller that waits
+	order  []*line        // that wait, the next one first
+	alarm  *time.Timer    // gives turns when an owner is no longer busy, or its time has come
+}
+
+// Line names a line. Callers that read do not wait behind those that write, which may wait for a lock.
+type Line struct {
+	Owner  string
+	Writes bool
+}
+
+type line struct {
+	name    Line
+	limit   int         // turns at a time
+	running []time.Time // when its turns began, the oldest first
+	next    time.Time   // when the next turn may begin, by the gap
+	waiting []*waiting
+}
+
+type waiting struct {
+	turn  chan struct{} // closed with the turn
+	began time.Time     // of the turn
+}
+
+// entrance is when an owner last wanted a turn.
+type entrance struct {
+	owner string
+	at    time.Time
+}
+
+const (
+	unlimited = math.MaxInt32 // turns
+	// busy is how long after an entrance an owner counts as busy.
+	busy = time.Second
+	// long is a turn beside which its line may have one more than its share. A large bundle takes
+	// long, and other callers of its owner go on.
+	long = 100 * time.Millisecond
+	// burst is how much of the time in which a line had no turn it may make up for.
+	burst = 5 * time.Millisecond
+)
+
+// New returns a Round with these rules.
+func New(rules Rules) *Round {
+	r := &Round{rules: rules, lines: map[Line]*line{}}
+	if rules.PerSecond > 0 {
+		r.gap = time.Second / time.Duration(rules.PerSecond)
+	}
+	or := func(value, otherwise int) int {
+		if value <= 0 {
+			return otherwise
+		}
+		return value
+	}
+	r.rules.Turns = or(rules.Turns, unlimited)
+	r.rules.Alone = or(rules.Alone, r.rules.Turns)
+	r.rules.Share = or(rules.Share, r.rules.Alone)
+	r.free = r.rules.Turns
+	return r
+}
+
+// ErrLate is the error of a call that has waited for as long as it may.
+var ErrLate = errors.New("too many others wait")
+
+// Enter waits for a turn of a line, which has at most limit at a time; 0 is no limit. leave ends the
+// turn. Enter waits at most for longest, and then returns ErrLate; 0 is no limit.
+func (r *Round) Enter(
+	ctx context.Context, name Line, limit int, longest time.Duration,
+) (leave func(), err error) {
+	r.mu.Lock()
+	now := time.Now()
+	r.note(name.Owner, now)
+	l := r.line(name, limit)
+	if len(l.waiting) == 0 && r.may(l, now) {
+		r.start(l, now)
+		r.mu.Unlock()
+		return func() { r.leave(l, now) }, nil
+	}
+	w := &waiting{turn: make(chan struct{})}
+	if len(l.waiting) == 0 {
+		r.order = append(r.order, l)
+	}
+	l.waiting = append(l.waiting, w)
+	r.watch(now)
+	r.mu.Unlock()
+
+	var late <-chan time.Time
+	if longest > 0 {
+		timer := time.NewTimer(longest)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-w.turn:
+		return func() { r.leave(l, w.began) }, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-late:
+		err = ErrLate
+	}
+	if !r.withdraw(l, w) {
+		r.leave(l, w.began) // the turn came meanwhile
+	}
+	return nil, err
+}
+
+// note notes an entrance. The caller holds the lock.
+func (r *Round) note(owner string, now time.Time) {
+	if r.latest[0].owner != owner {
+		r.latest[1] = r.latest[0]
+	}
+	r.latest[0] = entrance{owner, now}
+}
+
+// Crowded reports whether an owner other than this one is busy.
+func (r *Round) Crowded(owner string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.crowded(owner, time.Now())
+}
+
+// crowded is Crowded for a caller that holds the lock.
+func (r *Round) crowded(owner string, now time.Time) bool {
+	other := r.latest[0]
+	if other.owner == owner {
+		other = r.latest[1]
+	}
+	return now.Sub(other.at) < busy
+}
+
+// line returns the line of that name. The caller holds the lock.
+func (r *Round) line(name Line, limit int) *line {
+	l := r.lines[name]
+	if l == nil {
+		l = &line{name: name}
+		r.lines[name] = l
+	}
+	if l.limit = limit; limit <= 0 {
+		l.limit = unlimited
+	}
+	return l
+}
+
+// may reports whether a line may have one more turn. The caller holds the lock.
+func (r *Round) may(l *line, now time.Time) bool {
+	most := r.rules.Alone
+	if r.crowded(l.name.Owner, now) {
+		if len(l.running)+len(l.waiting) > 0 && now.Before(l.next) {
+			return false
+		}
+		most = r.rules.Share
+		if len(l.running) > 0 && now.Sub(l.running[0]) > long {
+			most++
+		}
+	}
+	return r.free > 0 && len(l.running) < min(most, l.limit)
+}
+
+// start counts a turn. The caller holds the lock.
+func (r *Round) start(l *line, now time.Time) {
+	r.free--
+	l.running = append(l.running, now)
+	unused := min(max(now.Sub(l.next), 0), burst)
+	l.next = now.Add(r.gap - unused)
+}
+
+// leave ends a turn, and gives turns to callers that wait.
+func (r *Round) leave(l *line, began time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free++
+	i := slices.Index(l.running, began) // of two that began at once, either one
+	l.running = slices.Delete(l.running, i, i+1)
+	r.forget(l)
+	r.give()
+}
+
+// give gives the free turns to callers that wait. The caller holds the lock.
+func (r *Round) give() {
+	if len(r.order) == 0 {
+		return
+	}
+	now := time.Now()
+	for i := 0; r.free > 0 && i < len(r.order); {
+		l := r.order[i]
+		if !r.may(l, now) {
+			i++
+			continue
+		}
+		first := l.waiting[0]
+		r.order = append(slices.Delete(r.order, i, i+1), l) // behind the others
+		first.began = now
+		r.start(l, now)
+		r.remove(l, 0)
+		close(first.turn)
+	}
+	r.watch(now)
+}
+
+// watch makes a round look again when callers wait although turns are free: others are no longer busy
+// after a while, a turn is long, or the time of a line has come. The caller holds the lock.
+func (r *Round) watch(now time.Time) {
+	if r.free == 0 || len(r.order) == 0 {
+		return
+	}
+	wait := long
+	for _, l := range r.order {
+		if now.Before(l.next) {
+			wait = min(wait, l.next.Sub(now))
+		}
+	}
+	if r.alarm != nil {
+		r.alarm.Reset(wait)
+		return
+	}
+	r.alarm = time.AfterFunc(wait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.give()
+	})
+}
+
+// withdraw takes a caller out of its line. false: it has a turn.
+func (r *Round) withdraw(l *line, w *waiting) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(l.waiting, w)
+	if i >= 0 {
+		r.remove(l, i)
+		r.forget(l)
+	}
+	return i >= 0
+}
+
+// remove removes the caller at i from its line. The caller holds the lock.
+func (r *Round) remove(l *line, i int) {
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	if len(l.waiting) == 0 {
+		l.waiting = nil
+		i = slices.Index(r.order, l)
+		r.order = slices.Delete(r.order, i, i+1)
+	}
+}
+
+// forget drops a line that nobody is in. The caller holds the lock.
+func (r *Round) forget(l *line) {
+	if len(l.running) == 0 && len(l.waiting) == 0 {
+		delete(r.lines, l.name)
+	}
+}

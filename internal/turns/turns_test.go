@@ -1,0 +1,230 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+func reads(owner string) Line { return Line{Owner: owner} }
+
+// mustEnter waits for a turn.
+func mustEnter(t *testing.T, r *Round, name Line) (leave func()) {
+	t.Helper()
+	leave, err := r.Enter(t.Context(), name, 0, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leave
+}
+
+// queued enters in the background, and returns when the caller waits. It sends its name when its turn has come.
+func queued(t *testing.T, r *Round, name Line, came chan<- string) {
+	t.Helper()
+	waits := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.line(name, 0).waiting)
+	}
+	before := waits()
+	go func() {
+		if leave, err := r.Enter(t.Context(), name, 0, 0); err == nil {
+			came <- name.Owner
+			leave()
+		}
+	}()
+	for waits() == before {
+		runtime.Gosched()
+	}
+}
+
+// An owner with many callers delays another one by a turn.
+func TestTurnsGoRound(t *testing.T) {
+	is := is.New(t)
+	r := New(Rules{Turns: 1})
+	leave := mustEnter(t, r, reads("storm"))
+	came := make(chan string, 200)
+	for range 100 {
+		queued(t, r, reads("storm"), came)
+	}
+	for _, quiet := range []string{"a", "b", "a"} {
+		queued(t, r, reads(quiet), came)
+	}
+	leave()
+	var order []string
+	for range 103 {
+		order = append(order, <-came)
+	}
+	is.Equal(order[:6], []string{"storm", "a", "b", "storm", "a", "storm"})
+}
+
+// An owner that is alone leaves a turn for the first other one. From then on it has its share.
+func TestShareOfTurns(t *testing.T) {
+	is := is.New(t)
+	const alone, share = 7, 2
+	r := New(Rules{Turns: alone + 1, Alone: alone, Share: share})
+	var leave []func()
+	for range alone {
+		leave = append(leave, mustEnter(t, r, reads("a")))
+	}
+	is.True(!r.Crowded("a"))
+	for range share + 1 {
+		queued(t, r, reads("a"), make(chan string, 1))
+	}
+	mustEnter(t, r, reads("b"))()
+	is.True(r.Crowded("a"))
+	for _, l := range leave[:alone-share+1] {
+		l()
+	}
+	r.mu.Lock()
+	is.True(len(r.line(reads("a"), 0).running) <= share)
+	r.mu.Unlock()
+	writes := Line{"a", true}
+	for range share {
+		mustEnter(t, r, writes)
+	}
+	_, err := r.Enter(t.Context(), writes, 0, time.Millisecond)
+	is.True(errors.Is(err, ErrLate))
+}
+
+// keepBusy makes an owner busy until the end of the test.
+func keepBusy(t *testing.T, r *Round, owner string) {
+	t.Helper()
+	mustEnter(t, r, reads(owner))()
+	ctx := t.Context()
+	go func() {
+		for ctx.Err() == nil {
+			time.Sleep(busy / 4)
+			if leave, err := r.Enter(ctx, reads(owner), 0, 0); err == nil {
+				leave()
+			}
+		}
+	}()
+}
+
+// Beside a turn that is long, its line has one more than its share, but not two.
+func TestLongTurns(t *testing.T) {
+	is := is.New(t)
+	const share = 1
+	r := New(Rules{Share: share})
+	keepBusy(t, r, "other")
+	writes := Line{"a", true}
+	begun := time.Now()
+	for range share + 1 {
+		mustEnter(t, r, writes)
+	}
+	is.True(time.Since(begun) >= long)
+	_, err := r.Enter(t.Context(), writes, 0, 2*long)
+	is.True(errors.Is(err, ErrLate))
+}
+
+// While another owner is busy, the turns of a line that overlap begin at a distance, in their order. Those of a line that is alone, or
+// whose turns do not overlap, begin at once.
+func TestPace(t *testing.T) {
+	is := is.New(t)
+	const perSecond, storm = 50, 20
+	gap := time.Second / perSecond
+	r := New(Rules{PerSecond: perSecond})
+	for range storm {
+		mustEnter(t, r, reads("a"))
+	}
+	is.True(r.lines[reads("a")].next.Before(time.Now().Add(gap))) // it was alone: nothing is counted against it
+	keepBusy(t, r, "other")
+	begun := time.Now()
+	for range storm {
+		mustEnter(t, r, reads("a"))
+	}
+	is.True(time.Since(begun) >= (storm-1)*gap-burst)
+	begun = time.Now()
+	var all sync.WaitGroup
+	var came atomic.Int64
+	for range storm {
+		all.Go(func() {
+			if _, err := r.Enter(t.Context(), reads("a"), 0, 0); err == nil {
+				came.Add(1)
+			}
+		})
+	}
+	for range storm {
+		mustEnter(t, r, reads("b"))()
+	}
+	is.True(came.Load() < storm) // b has passed it
+	all.Wait()
+	is.Equal(came.Load(), int64(storm))
+	is.True(time.Since(begun) >= (storm-1)*gap-burst)
+}
+
+// Readers do not wait behind writers of their owner, which may wait for a lock.
+func TestReadersPassWriters(t *testing.T) {
+	r := New(Rules{Share: 1})
+	keepBusy(t, r, "other")
+	mustEnter(t, r, Line{"a", true})
+	queued(t, r, Line{"a", true}, make(chan string, 1))
+	mustEnter(t, r, reads("a"))()
+}
+
+// A line has no more turns than its caller says.
+func TestLimitOfALine(t *testing.T) {
+	is := is.New(t)
+	r := New(Rules{})
+	leave, err := r.Enter(t.Context(), reads("a"), 1, 0)
+	is.NoErr(err)
+	_, err = r.Enter(t.Context(), reads("a"), 1, time.Millisecond)
+	is.True(errors.Is(err, ErrLate))
+	leave()
+	leave, err = r.Enter(t.Context(), reads("a"), 1, 0)
+	is.NoErr(err)
+	leave()
+}
+
+// A caller that waits for its share gets a turn when the other owner is no longer busy, although nobody leaves.
+func TestBusyOwnersRest(t *testing.T) {
+	is := is.New(t)
+	r := New(Rules{Share: 1})
+	mustEnter(t, r, reads("other"))()
+	mustEnter(t, r, reads("a"))
+	came := make(chan string, 2)
+	queued(t, r, reads("a"), came)
+	begun := time.Now()
+	is.Equal(<-came, "a")
+	is.True(time.Since(begun) < 3*busy)
+}
+
+// Callers that leave the queue take no turn with them. No turn is lost or used twice.
+func TestTurnsAreKept(t *testing.T) {
+	const turns = 3
+	r := New(Rules{Turns: turns, PerSecond: 10_000})
+	var running, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 200 {
+				ctx, end := context.WithTimeout(t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
+				name := Line{string(rune('a' + i%5)), i%2 == 0}
+				leave, err := r.Enter(ctx, name, 1+i%3, time.Duration(random.IntN(2000))*time.Microsecond)
+				if err == nil {
+					most.Store(max(most.Load(), running.Add(1)))
+					time.Sleep(time.Duration(random.IntN(50)) * time.Microsecond)
+					running.Add(-1)
+					leave()
+				}
+				end()
+			}
+		})
+	}
+	all.Wait()
+	is := is.New(t)
+	is.True(most.Load() <= turns)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is.Equal(r.free, turns)
+	is.Equal(len(r.lines)+len(r.order), 0)
+}
