@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/errorlog"
 	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 // DefaultPrefix is the public path of the pages unless Options set another.
@@ -64,6 +65,7 @@ type Handler struct {
 	service  *svc.Service // nil: that of a tenant, which each request names
 	tenants  *svc.Tenants // nil: there is one service
 	tenant   string       // whose service it is; "": no tenant's
+	turns    *turns.Round // of the tenants' requests; nil: they begin at once
 	prefix   mount.Prefix
 	options  Options // with the defaults
 	origin   *http.CrossOriginProtection

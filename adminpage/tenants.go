@@ -1,10 +1,13 @@
 package adminpage
 
 import (
+	"errors"
 	"net/http"
+	"runtime"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 // NewTenants returns the pages of many tenants. Each request names its tenant, in the segment
@@ -17,10 +20,32 @@ import (
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	h := newHandler(options)
 	h.tenants = tenants
+	perSecond := pagesPerSecond * runtime.GOMAXPROCS(0)
+	h.turns = turns.New(turns.Rules{PerSecond: perSecond, Always: true})
 	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
 		panic("adminpage: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
 	}
 	return h
+}
+
+// pagesPerSecond is how many pages of a tenant begin in a second for each processor, and how many
+// without a sign-in: a page costs much, and its readers are few.
+const pagesPerSecond = 100
+
+// takeTurn waits for the turn of a tenant's request, or of one without a sign-in. leave ends it.
+func (h *Handler) takeTurn(r *http.Request) (leave func(), err error) {
+	if h.turns == nil {
+		return func() {}, nil
+	}
+	own := *h
+	if own.tenant = h.prefix.TenantOf(r, h.options.Tenant); !own.mayKnow(r) {
+		own.tenant = ""
+	}
+	leave, err = h.turns.Enter(r.Context(), turns.Line{Owner: own.tenant}, 0, turns.Patience)
+	if errors.Is(err, turns.ErrLate) {
+		err = &svc.Error{Code: svc.CodeUnavailable, Message: "too many requests wait: try again later"}
+	}
+	return leave, err
 }
 
 // in calls serve with the Handler of the request's tenant in the visit, and answers with its error.

@@ -74,7 +74,15 @@ func (h *Handler) root(r *http.Request) string {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{Request: r, h: h, w: w}
 	setSecurity(w.Header())
-	v.answer(func() error { return h.serve(v) })
+	v.answer(func() error {
+		leave, err := h.takeTurn(r)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		v.answer(func() error { return h.serve(v) })
+		return nil
+	})
 }
 
 // answer calls serve, and answers with a page about its error or panic.

@@ -25,12 +25,15 @@ func (h *Handler) admit(a *answer, r *http.Request) (svc.Principal, error) {
 		return by, err
 	}
 	a.caller = by.Identity()
-	if err := h.count(a, r, by); err != nil || h.options.Limit == nil {
+	if err := h.count(a, r, by); err != nil {
 		return by, err
 	}
-	if pause := h.options.Limit(r, by); pause > 0 {
-		return by, tooMany(pause)
+	if h.options.Limit != nil {
+		if pause := h.options.Limit(r, by); pause > 0 {
+			return by, tooMany(pause)
+		}
 	}
+	a.admitted = true
 	return by, nil
 }
 

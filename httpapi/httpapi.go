@@ -23,6 +23,7 @@ import (
 	"github.com/extsvc/svc/internal/errorlog"
 	"github.com/extsvc/svc/internal/mount"
 	"github.com/extsvc/svc/internal/rate"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 // DefaultPrefix is the public path of the interface unless Options set another.
@@ -39,6 +40,10 @@ type Options struct {
 	// Tenant returns the name of the tenant of a request to the Handler of [NewTenants]; "": none.
 	// The Handler calls it from several goroutines at once. Nil: the segment {tenant} of Prefix.
 	Tenant func(r *http.Request) string
+	// TenantRate is how many requests of one tenant begin in a second while other tenants are busy:
+	// those to the interface that overlap, after their caller is authenticated. Others wait up to 2
+	// seconds, and then get 429. 0: 500 for each processor that Go uses. Less: any number.
+	TenantRate int
 	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64
 	// Logger gets one record for each request that was answered or cut off, and for each request
@@ -102,6 +107,7 @@ type Handler struct {
 	service *svc.Service // nil: that of a tenant, which each request names
 	tenants *svc.Tenants // nil: there is one service
 	tenant  string       // whose service it is; "": no tenant's
+	turns   *turns.Round // of the tenants' requests; nil: they begin at once
 	prefix  mount.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table
@@ -220,6 +226,11 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err != nil {
 		return err
 	}
+	leave, err := h.takeTurn(r.Context())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if document {
 		return methodNotAllowed("GET, HEAD")
 	}
@@ -258,6 +269,7 @@ type answer struct {
 	requestID string
 	named     bool // the Handler has set requestID, not the host
 	rated     bool // the header has the rate of the caller's key
+	admitted  bool // the caller may use the interface
 }
 
 func (a *answer) WriteHeader(status int) {

@@ -70,6 +70,9 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	if a.begun {
 		panic(http.ErrAbortHandler)
 	}
+	if !a.admitted {
+		defer h.holdBack(r.Context())()
+	}
 	setHeaders(a.Header(), problem.Status, err)
 	if problem.Status == http.StatusUnauthorized {
 		a.dropRequestID()

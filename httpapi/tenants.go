@@ -1,12 +1,17 @@
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"net/http"
+	"runtime"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/mount"
 	"github.com/extsvc/svc/internal/rate"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 // NewTenants returns the HTTP interface of many tenants. Each request names its tenant, in the
@@ -22,10 +27,36 @@ import (
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	h := newHandler(options)
 	h.tenants = tenants
+	if options.TenantRate >= 0 {
+		perSecond := cmp.Or(options.TenantRate, tenantRate*runtime.GOMAXPROCS(0))
+		h.turns = turns.New(turns.Rules{PerSecond: perSecond})
+	}
 	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
 		panic("httpapi: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
 	}
 	return h
+}
+
+// tenantRate is the default of Options.TenantRate, for each processor.
+const tenantRate = 500
+
+// takeTurn waits for the turn of a tenant's request, or of one that is not admitted. leave ends it.
+func (h *Handler) takeTurn(ctx context.Context) (leave func(), err error) {
+	leave, err = h.turns.Enter(ctx, turns.Line{Owner: h.tenant}, 0, turns.Patience)
+	if errors.Is(err, turns.ErrLate) {
+		err = tooMany(turns.Patience)
+	}
+	return leave, err
+}
+
+// holdBack waits until a request that is not admitted may be answered. They come in floods as well,
+// and have turns of their own, those of all tenants together.
+func (h *Handler) holdBack(ctx context.Context) (leave func()) {
+	leave, err := h.takeTurn(ctx)
+	if err != nil {
+		return func() {}
+	}
+	return leave
 }
 
 // in calls serve with the Handler of the request's tenant, which has a service.

@@ -21,6 +21,7 @@ type Rules struct {
 	// PerSecond is how many turns of one line begin in a second, while another owner is busy: those
 	// that begin while the line has others. 0: any number.
 	PerSecond int
+	Always    bool // PerSecond holds also while no other owner is busy
 }
 
 // Round gives turns. A free one goes to the lines that wait, one after the other; the callers of one
@@ -93,14 +94,21 @@ func New(rules Rules) *Round {
 	return r
 }
 
+// Patience is how long a request waits for its turn.
+const Patience = 2 * time.Second
+
 // ErrLate is the error of a call that has waited for as long as it may.
 var ErrLate = errors.New("too many others wait")
 
 // Enter waits for a turn of a line, which has at most limit at a time; 0 is no limit. leave ends the
-// turn. Enter waits at most for longest, and then returns ErrLate; 0 is no limit.
+// turn. Enter waits at most for longest, and then returns ErrLate; 0 is no limit. A nil Round gives a turn
+// at once.
 func (r *Round) Enter(
 	ctx context.Context, name Line, limit int, longest time.Duration,
 ) (leave func(), err error) {
+	if r == nil {
+		return func() {}, nil
+	}
 	r.mu.Lock()
 	now := time.Now()
 	r.note(name.Owner, now)
@@ -115,7 +123,7 @@ func (r *Round) Enter(
 		r.order = append(r.order, l)
 	}
 	l.waiting = append(l.waiting, w)
-	r.watch(now)
+	r.give(now)
 	r.mu.Unlock()
 
 	var late <-chan time.Time
@@ -177,11 +185,12 @@ func (r *Round) line(name Line, limit int) *line {
 
 // may reports whether a line may have one more turn. The caller holds the lock.
 func (r *Round) may(l *line, now time.Time) bool {
-	most := r.rules.Alone
-	if r.crowded(l.name.Owner, now) {
-		if len(l.running)+len(l.waiting) > 0 && now.Before(l.next) {
-			return false
-		}
+	most, crowded := r.rules.Alone, r.crowded(l.name.Owner, now)
+	overlaps := len(l.running)+len(l.waiting) > 0
+	if overlaps && (crowded || r.rules.Always) && now.Before(l.next) {
+		return false
+	}
+	if crowded {
 		most = r.rules.Share
 		if len(l.running) > 0 && now.Sub(l.running[0]) > long {
 			most++
@@ -206,15 +215,13 @@ func (r *Round) leave(l *line, began time.Time) {
 	i := slices.Index(l.running, began) // of two that began at once, either one
 	l.running = slices.Delete(l.running, i, i+1)
 	r.forget(l)
-	r.give()
+	if len(r.order) > 0 {
+		r.give(time.Now())
+	}
 }
 
 // give gives the free turns to callers that wait. The caller holds the lock.
-func (r *Round) give() {
-	if len(r.order) == 0 {
-		return
-	}
-	now := time.Now()
+func (r *Round) give(now time.Time) {
 	for i := 0; r.free > 0 && i < len(r.order); {
 		l := r.order[i]
 		if !r.may(l, now) {
@@ -250,7 +257,7 @@ func (r *Round) watch(now time.Time) {
 	r.alarm = time.AfterFunc(wait, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.give()
+		r.give(time.Now())
 	})
 }
 

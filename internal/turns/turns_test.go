@@ -161,6 +161,31 @@ func TestPace(t *testing.T) {
 	is.True(time.Since(begun) >= (storm-1)*gap-burst)
 }
 
+// A caller that comes when the time of its line has come does not put it off.
+func TestPaceIsKept(t *testing.T) {
+	is := is.New(t)
+	r := New(Rules{PerSecond: 1})
+	keepBusy(t, r, "other")
+	mustEnter(t, r, reads("a"))
+	came := make(chan string, 2)
+	queued(t, r, reads("a"), came)
+	r.mu.Lock()
+	l := r.line(reads("a"), 0)
+	l.next = time.Now()
+	r.mu.Unlock()
+	go func() { _, _ = r.Enter(t.Context(), reads("a"), 0, 0) }()
+	for {
+		r.mu.Lock()
+		waiting, given := len(l.waiting), len(l.running) == 2
+		r.mu.Unlock()
+		is.True(waiting < 2)
+		if given {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // Readers do not wait behind writers of their owner, which may wait for a lock.
 func TestReadersPassWriters(t *testing.T) {
 	r := New(Rules{Share: 1})

@@ -19,11 +19,11 @@ import (
 // driver keeps some for each connection.
 type pool struct {
 	db      *sql.DB
-	silence *silence      // limits the waits for the database; nil: no limit
-	most    func() int    // connections
+	silence *silence   // limits the waits for the database; nil: no limit
+	most    func() int // connections
 	round   func() *turns.Round
-	store   string        // the name of the Store in the round
-	shared  bool          // other Stores are in the round, so single statements take turns as well
+	store   string // the name of the Store in the round
+	shared  bool   // other Stores are in the round, so single statements take turns as well
 	schema  schema
 
 	mu       sync.Mutex
