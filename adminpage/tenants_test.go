@@ -1,12 +1,17 @@
 package adminpage_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -78,4 +83,31 @@ func TestTenants(t *testing.T) {
 func TestTenantsNeedAName(t *testing.T) {
 	defer func() { is.New(t).True(recover() != nil) }()
 	adminpage.NewTenants(nil, adminpage.Options{})
+}
+
+// Pages without a sign-in wait for each other, and for nobody else.
+func TestFloodOfPages(t *testing.T) {
+	is := is.New(t)
+	_, sites := newTenants(t, "a", "b")
+	sites["b"].signIn()
+	var all sync.WaitGroup
+	var flood atomic.Int64
+	ctx, end := context.WithCancel(t.Context())
+	for range 20 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				r := must(http.NewRequestWithContext(ctx, "GET", sites["a"].url, nil))
+				if answer, err := http.DefaultClient.Do(r); err == nil {
+					answer.Body.Close()
+					flood.Add(1)
+				}
+			}
+		})
+	}
+	const seconds = 1
+	time.Sleep(seconds * time.Second)
+	sites["b"].get("keys").is(t, 200)
+	end()
+	all.Wait()
+	is.True(flood.Load() < int64(2*seconds*100*runtime.GOMAXPROCS(0))) // twice what is said
 }

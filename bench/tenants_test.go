@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -27,15 +27,17 @@ import (
 // city is many tenants in one database.
 type city struct {
 	*svc.Tenants
-	b   *testing.B
-	api http.Handler
-	db  *sql.DB // of PostgreSQL; nil: none
+	b    *testing.B
+	api  http.Handler
+	url  string            // of a server of api
+	keys map[string]string // by the tenant
+	db   *sql.DB           // of PostgreSQL; nil: none
 }
 
 // newCity makes so many tenants. An idle one stays open.
 func newCity(b *testing.B, e engine, count int) *city {
 	b.Helper()
-	c := &city{b: b}
+	c := &city{b: b, keys: map[string]string{}}
 	var store interface {
 		svc.TenantStore
 		Close() error
@@ -57,6 +59,9 @@ func newCity(b *testing.B, e engine, count int) *city {
 		_ = store.Close()
 	})
 	c.api = httpapi.NewTenants(c.Tenants, httpapi.Options{Prefix: "/t/{tenant}/ext/svc"})
+	server := httptest.NewServer(c.api)
+	b.Cleanup(server.Close)
+	c.url = server.URL
 	var next atomic.Int64
 	err := together(4, func(int) error {
 		for {
@@ -307,35 +312,31 @@ func BenchmarkWarmTenant(b *testing.B) {
 }
 
 // BenchmarkTenantStorm measures the calls of one tenant alone, and while another one storms: 64
-// callers that write, or that read keys that nobody has cached. "apart" is the same storm in another
-// database with a pool of its own: it shares the processors, the collector and the disk, and no more.
-// A storm of reads makes garbage, which the collector takes away many times a second when the heap is
-// as small as here; with GOGC=400 it does so less often. With SVC_BENCH_LARGE=1, 1,000 tenants are
+// callers that write, that read keys that nobody has cached, or that do so over HTTP, in the same
+// process. "apart" is the same storm in another database with a pool and turns of its own: nothing
+// keeps it from the processors, the collector and the disk. With SVC_BENCH_LARGE=1, 1,000 tenants are
 // open.
 func BenchmarkTenantStorm(b *testing.B) {
 	percentiles := [3]int{50, 90, 99}
 	eachEngine(b, func(b *testing.B, e engine) {
-		for _, of := range []struct {
-			kind string
-			gogc int
-		}{{"writes", 100}, {"reads", 100}, {"reads", 400}} {
-			b.Run(fmt.Sprintf("%s/GOGC=%d", of.kind, of.gogc), func(b *testing.B) {
-				defer debug.SetGCPercent(debug.SetGCPercent(of.gogc))
+		for _, kind := range []string{"writes", "reads", "requests"} {
+			b.Run(kind, func(b *testing.B) {
 				count := tenantCount(2, 1000)
 				c, other := newCity(b, e, count), newCity(b, e, 1)
 				for i := range count { // which opens it
-					_ = get(c.key(nameOf(i + 1)))
+					c.keys[nameOf(i+1)] = get(c.key(nameOf(i + 1)))
 				}
+				other.keys["t1"] = get(other.key("t1"))
 				var quiet, busy, apart [3][]float64
 				note := func(rounds *[3][]float64) {
-					took := c.latencies("t1", of.kind)
+					took := c.latencies("t1", kind)
 					slices.Sort(took)
 					for i, p := range percentiles {
 						rounds[i] = append(rounds[i], percentile(took, p))
 					}
 				}
 				during := func(rounds *[3][]float64, where *city, name string) {
-					defer where.storm(name, of.kind)()
+					defer where.storm(name, kind)()
 					time.Sleep(200 * time.Millisecond)
 					note(rounds)
 				}
@@ -365,8 +366,31 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
+// request reads keys over HTTP.
+func (c *city) request(name string) error {
+	r, err := http.NewRequestWithContext(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.keys[name])
+	answer, err := clients.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err = io.Copy(io.Discard, answer.Body); err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: status %d", name, answer.StatusCode)
+	}
+	return err
+}
+
+var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+
 // work writes, or reads what is not cached.
 func (c *city) work(name, kind string) error {
+	if kind == "requests" {
+		return c.request(name)
+	}
 	return c.Use(c.b.Context(), name, func(s *svc.Service) error {
 		ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
 		if kind == "reads" {

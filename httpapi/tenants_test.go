@@ -229,6 +229,91 @@ func TestHostileTenants(t *testing.T) {
 	is.True(!strings.Contains(log, "DROP TABLE") && !strings.Contains(log, c.keys["acme"]))
 }
 
+// While others are busy, requests of a tenant that overlap begin at a distance, and those that wait for too long get 429. Other tenants
+// do not wait.
+func TestTenantRate(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := newCity(t, []string{"storm", "quiet"}, func(u *setup) { u.Options.TenantRate = 1 })
+	var all sync.WaitGroup
+	storm := make(chan int, 20)
+	body, stalled := io.Pipe()
+	all.Go(func() { // it has a turn until its body ends
+		r := must(http.NewRequestWithContext(t.Context(), "POST", c.server.URL+"/t/storm/ext/svc"+ownKeys, body))
+		r.Header.Set("Authorization", "Bearer "+c.keys["storm"])
+		r.Header.Set("Content-Type", "application/json")
+		answer := must(http.DefaultClient.Do(r))
+		answer.Body.Close()
+		is.Equal(answer.StatusCode, 201)
+	})
+	must(io.WriteString(stalled, "{"))
+	quiet := func() {
+		status, _ := c.ask("GET", "quiet", ownKeys, c.keys["quiet"], "")
+		is.Equal(status, 200)
+	}
+	quiet()
+	const most = 8
+	for range most {
+		all.Go(func() {
+			status, body := c.ask("GET", "storm", ownKeys, c.keys["storm"], "")
+			if status == 429 && !strings.Contains(body, `"rate_limited"`) {
+				t.Error(body)
+			}
+			storm <- status
+		})
+	}
+	answered := map[int]int{}
+	for done := 0; done < most; {
+		quiet()
+		select {
+		case status := <-storm:
+			answered[status]++
+			done++
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	is.True(answered[200] >= 2 && answered[429] >= 2) // some wait a second for their turn; more than 2 seconds is too long
+	must(io.WriteString(stalled, "}"))
+	is.NoErr(stalled.Close())
+	all.Wait()
+}
+
+// Callers that are refused wait for each other, and for nobody else. With a rate below 0, they do not.
+func TestFloodOfRefusals(t *testing.T) {
+	t.Parallel()
+	flood := func(rate int) (answers int64) {
+		c := newCity(t, []string{"flooded", "quiet"}, func(u *setup) { u.Options.TenantRate = rate })
+		stop := make(chan struct{})
+		var all sync.WaitGroup
+		var count atomic.Int64
+		for i := range 20 {
+			all.Go(func() {
+				for name := []string{"flooded", "nobody"}[i%2]; ; count.Add(1) {
+					select {
+					case <-stop:
+						return
+					default:
+						c.ask("GET", name, ownKeys, "invented", "")
+					}
+				}
+			})
+		}
+		for range 100 {
+			if status, _ := c.ask("GET", "quiet", ownKeys, c.keys["quiet"], ""); status != 200 {
+				t.Error(status)
+			}
+		}
+		close(stop)
+		answers = count.Load()
+		all.Wait()
+		return answers
+	}
+	held, free := flood(20), flood(-1)
+	if held*4 > free {
+		t.Errorf("%d refusals while the others had 100 answers, and %d without a rate", held, free)
+	}
+}
+
 // TestTenantsApart: what a request leaves behind is its tenant's alone.
 func TestTenantsApart(t *testing.T) {
 	is := is.New(t)

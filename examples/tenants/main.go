@@ -34,7 +34,7 @@ import (
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // one tenant's garbage delays all: docs/tenants.md
+		debug.SetGCPercent(400) // the collector delays all tenants: docs/tenants.md
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
