@@ -226,7 +226,7 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err != nil {
 		return err
 	}
-	leave, err := h.takeTurn(r.Context())
+	leave, err := h.takeTurn(r.Context(), a.caller)
 	if err != nil {
 		return err
 	}

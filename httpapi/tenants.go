@@ -40,9 +40,11 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 // tenantRate is the default of Options.TenantRate, for each processor.
 const tenantRate = 500
 
-// takeTurn waits for the turn of a tenant's request, or of one that is not admitted. leave ends it.
-func (h *Handler) takeTurn(ctx context.Context) (leave func(), err error) {
-	leave, err = h.turns.Enter(ctx, turns.Line{Owner: h.tenant}, 0, turns.Patience)
+// takeTurn waits for the turn of a tenant's request, or of one that is not admitted. leave ends it. The
+// turns of a tenant go round among its callers.
+func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), err error) {
+	line := turns.Line{Owner: h.tenant, Kind: string(by.Kind), ID: by.ID}
+	leave, err = h.turns.Enter(ctx, line, 0, turns.Patience)
 	if errors.Is(err, turns.ErrLate) {
 		err = tooMany(turns.Patience)
 	}
@@ -52,7 +54,7 @@ func (h *Handler) takeTurn(ctx context.Context) (leave func(), err error) {
 // holdBack waits until a request that is not admitted may be answered. They come in floods as well,
 // and have turns of their own, those of all tenants together.
 func (h *Handler) holdBack(ctx context.Context) (leave func()) {
-	leave, err := h.takeTurn(ctx)
+	leave, err := h.takeTurn(ctx, svc.Identity{})
 	if err != nil {
 		return func() {}
 	}

@@ -11,45 +11,50 @@ import (
 	"time"
 )
 
-// Rules say how many turns there are, and how many of them one line may have. A line is the callers of
-// one owner that wait for each other. Another owner is busy when it wanted a turn within the last
-// second.
+// Rules say how many turns there are, and how many of them one line or owner may have. An owner has
+// lines, in which callers wait for each other. Another owner is busy when it wanted a turn within the
+// last second.
 type Rules struct {
 	Turns int // at a time, of all owners; 0: any number
 	Alone int // of one line at a time, while no other owner is busy; 0: all Turns
 	Share int // of one line at a time, while another owner is busy; 0: as Alone
-	// PerSecond is how many turns of one line begin in a second, while another owner is busy: those
-	// that begin while the line has others. 0: any number.
+	// PerSecond is how many turns of one owner begin in a second, while another owner is busy: those
+	// that begin while the owner has others. 0: any number.
 	PerSecond int
 	Always    bool // PerSecond holds also while no other owner is busy
 }
 
-// Round gives turns. A free one goes to the lines that wait, one after the other; the callers of one
-// line get it in the order in which they came. So an owner with a thousand callers delays another one
-// by a turn. Use [New]. It is safe for concurrent use.
+// Round gives turns. A free one goes to the owners that wait, one after the other, of one owner to its
+// lines in the same way, and of one line to the callers in the order in which they came. So an owner
+// with a thousand callers delays another one by a turn. Use [New]. It is safe for concurrent use.
 type Round struct {
 	rules Rules
 	gap   time.Duration // between the beginnings of turns; 0: none
 
 	mu     sync.Mutex
 	free   int
-	latest [2]entrance    // of two owners, the last one first
-	lines  map[Line]*line // with a turn or a caller that waits
-	order  []*line        // that wait, the next one first
-	alarm  *time.Timer    // gives turns when an owner is no longer busy, or its time has come
+	latest [2]entrance       // of two owners, the last one first
+	owners map[string]*owner // that are in a line
+	lines  map[Line]*line    // with a turn or a caller that waits
+	order  []*owner          // that wait, the next one first
+	alarm  *time.Timer       // gives turns when an owner is no longer busy, or its time has come
 }
 
-// Line names a line. Callers that read do not wait behind those that write, which may wait for a lock.
-type Line struct {
-	Owner  string
-	Writes bool
+// Line names a line: an owner, and what tells apart its lines.
+type Line struct{ Owner, Kind, ID string }
+
+type owner struct {
+	name             string
+	next             time.Time // when the next turn may begin, by the gap
+	running, waiting int
+	order            []*line // that wait, the next one first
 }
 
 type line struct {
 	name    Line
+	of      *owner
 	limit   int         // turns at a time
 	running []time.Time // when its turns began, the oldest first
-	next    time.Time   // when the next turn may begin, by the gap
 	waiting []*waiting
 }
 
@@ -71,13 +76,13 @@ const (
 	// long is a turn beside which its line may have one more than its share. A large bundle takes
 	// long, and other callers of its owner go on.
 	long = 100 * time.Millisecond
-	// burst is how much of the time in which a line had no turn it may make up for.
+	// burst is how much of the time in which no turn began an owner may make up for.
 	burst = 5 * time.Millisecond
 )
 
 // New returns a Round with these rules.
 func New(rules Rules) *Round {
-	r := &Round{rules: rules, lines: map[Line]*line{}}
+	r := &Round{rules: rules, owners: map[string]*owner{}, lines: map[Line]*line{}}
 	if rules.PerSecond > 0 {
 		r.gap = time.Second / time.Duration(rules.PerSecond)
 	}
@@ -113,16 +118,13 @@ func (r *Round) Enter(
 	now := time.Now()
 	r.note(name.Owner, now)
 	l := r.line(name, limit)
-	if len(l.waiting) == 0 && r.may(l, now) {
+	if l.of.waiting == 0 && r.may(l, now) {
 		r.start(l, now)
 		r.mu.Unlock()
 		return func() { r.leave(l, now) }, nil
 	}
 	w := &waiting{turn: make(chan struct{})}
-	if len(l.waiting) == 0 {
-		r.order = append(r.order, l)
-	}
-	l.waiting = append(l.waiting, w)
+	r.add(l, w)
 	r.give(now)
 	r.mu.Unlock()
 
@@ -174,7 +176,12 @@ func (r *Round) crowded(owner string, now time.Time) bool {
 func (r *Round) line(name Line, limit int) *line {
 	l := r.lines[name]
 	if l == nil {
-		l = &line{name: name}
+		of := r.owners[name.Owner]
+		if of == nil {
+			of = &owner{name: name.Owner}
+			r.owners[name.Owner] = of
+		}
+		l = &line{name: name, of: of}
 		r.lines[name] = l
 	}
 	if l.limit = limit; limit <= 0 {
@@ -185,26 +192,34 @@ func (r *Round) line(name Line, limit int) *line {
 
 // may reports whether a line may have one more turn. The caller holds the lock.
 func (r *Round) may(l *line, now time.Time) bool {
-	most, crowded := r.rules.Alone, r.crowded(l.name.Owner, now)
-	overlaps := len(l.running)+len(l.waiting) > 0
-	if overlaps && (crowded || r.rules.Always) && now.Before(l.next) {
-		return false
-	}
-	if crowded {
+	return !r.early(l.of, now) && r.free > 0 && len(l.running) < r.most(l, now)
+}
+
+// early reports whether the time of an owner has not come. The caller holds the lock.
+func (r *Round) early(o *owner, now time.Time) bool {
+	return o.running+o.waiting > 0 && now.Before(o.next) &&
+		(r.rules.Always || r.crowded(o.name, now))
+}
+
+// most returns the most turns of a line. The caller holds the lock.
+func (r *Round) most(l *line, now time.Time) int {
+	most := r.rules.Alone
+	if r.crowded(l.name.Owner, now) {
 		most = r.rules.Share
 		if len(l.running) > 0 && now.Sub(l.running[0]) > long {
 			most++
 		}
 	}
-	return r.free > 0 && len(l.running) < min(most, l.limit)
+	return min(most, l.limit)
 }
 
 // start counts a turn. The caller holds the lock.
 func (r *Round) start(l *line, now time.Time) {
 	r.free--
 	l.running = append(l.running, now)
-	unused := min(max(now.Sub(l.next), 0), burst)
-	l.next = now.Add(r.gap - unused)
+	l.of.running++
+	unused := min(max(now.Sub(l.of.next), 0), burst)
+	l.of.next = now.Add(r.gap - unused)
 }
 
 // leave ends a turn, and gives turns to callers that wait.
@@ -212,8 +227,8 @@ func (r *Round) leave(l *line, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free++
-	i := slices.Index(l.running, began) // of two that began at once, either one
-	l.running = slices.Delete(l.running, i, i+1)
+	l.running = without(l.running, began) // of two that began at once, either one
+	l.of.running--
 	r.forget(l)
 	if len(r.order) > 0 {
 		r.give(time.Now())
@@ -223,31 +238,56 @@ func (r *Round) leave(l *line, began time.Time) {
 // give gives the free turns to callers that wait. The caller holds the lock.
 func (r *Round) give(now time.Time) {
 	for i := 0; r.free > 0 && i < len(r.order); {
-		l := r.order[i]
-		if !r.may(l, now) {
+		l := r.next(r.order[i], now)
+		if l == nil {
 			i++
 			continue
 		}
-		first := l.waiting[0]
-		r.order = append(slices.Delete(r.order, i, i+1), l) // behind the others
-		first.began = now
-		r.start(l, now)
+		w := l.waiting[0]
 		r.remove(l, 0)
-		close(first.turn)
+		if len(l.waiting) > 0 { // behind the others
+			l.of.order = toEnd(l.of.order, l)
+		}
+		if l.of.waiting > 0 {
+			r.order = toEnd(r.order, l.of)
+		}
+		w.began = now
+		r.start(l, now)
+		close(w.turn)
 	}
 	r.watch(now)
 }
 
+// next returns the line of an owner that has the next turn. Nil: none may have one.
+func (r *Round) next(o *owner, now time.Time) *line {
+	if r.early(o, now) {
+		return nil
+	}
+	for _, l := range o.order {
+		if r.may(l, now) {
+			return l
+		}
+	}
+	return nil
+}
+
+func without[T comparable](list []T, one T) []T {
+	i := slices.Index(list, one)
+	return slices.Delete(list, i, i+1)
+}
+
+func toEnd[T comparable](list []T, one T) []T { return append(without(list, one), one) }
+
 // watch makes a round look again when callers wait although turns are free: others are no longer busy
-// after a while, a turn is long, or the time of a line has come. The caller holds the lock.
+// after a while, a turn is long, or the time of an owner has come. The caller holds the lock.
 func (r *Round) watch(now time.Time) {
 	if r.free == 0 || len(r.order) == 0 {
 		return
 	}
 	wait := long
-	for _, l := range r.order {
-		if now.Before(l.next) {
-			wait = min(wait, l.next.Sub(now))
+	for _, o := range r.order {
+		if now.Before(o.next) {
+			wait = min(wait, o.next.Sub(now))
 		}
 	}
 	if r.alarm != nil {
@@ -273,13 +313,27 @@ func (r *Round) withdraw(l *line, w *waiting) bool {
 	return i >= 0
 }
 
+// add adds a caller to its line. The caller holds the lock.
+func (r *Round) add(l *line, w *waiting) {
+	if l.of.waiting == 0 {
+		r.order = append(r.order, l.of)
+	}
+	if len(l.waiting) == 0 {
+		l.of.order = append(l.of.order, l)
+	}
+	l.waiting = append(l.waiting, w)
+	l.of.waiting++
+}
+
 // remove removes the caller at i from its line. The caller holds the lock.
 func (r *Round) remove(l *line, i int) {
 	l.waiting = slices.Delete(l.waiting, i, i+1)
+	l.of.waiting--
 	if len(l.waiting) == 0 {
-		l.waiting = nil
-		i = slices.Index(r.order, l)
-		r.order = slices.Delete(r.order, i, i+1)
+		l.of.order = without(l.of.order, l)
+	}
+	if l.of.waiting == 0 {
+		r.order = without(r.order, l.of)
 	}
 }
 
@@ -287,5 +341,8 @@ func (r *Round) remove(l *line, i int) {
 func (r *Round) forget(l *line) {
 	if len(l.running) == 0 && len(l.waiting) == 0 {
 		delete(r.lines, l.name)
+	}
+	if l.of.running+l.of.waiting == 0 {
+		delete(r.owners, l.of.name)
 	}
 }

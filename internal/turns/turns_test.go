@@ -13,7 +13,9 @@ import (
 	"github.com/matryer/is"
 )
 
-func reads(owner string) Line { return Line{Owner: owner} }
+func reads(owner string) Line { return Line{Owner: owner, Kind: "reads"} }
+
+func writes(owner string) Line { return Line{Owner: owner, Kind: "writes"} }
 
 // mustEnter waits for a turn.
 func mustEnter(t *testing.T, r *Round, name Line) (leave func()) {
@@ -36,7 +38,7 @@ func queued(t *testing.T, r *Round, name Line, came chan<- string) {
 	before := waits()
 	go func() {
 		if leave, err := r.Enter(t.Context(), name, 0, 0); err == nil {
-			came <- name.Owner
+			came <- name.Owner + name.ID
 			leave()
 		}
 	}()
@@ -45,7 +47,7 @@ func queued(t *testing.T, r *Round, name Line, came chan<- string) {
 	}
 }
 
-// An owner with many callers delays another one by a turn.
+// A line with many callers delays another one by a turn, one of the same owner too.
 func TestTurnsGoRound(t *testing.T) {
 	is := is.New(t)
 	r := New(Rules{Turns: 1})
@@ -57,12 +59,13 @@ func TestTurnsGoRound(t *testing.T) {
 	for _, quiet := range []string{"a", "b", "a"} {
 		queued(t, r, reads(quiet), came)
 	}
+	queued(t, r, Line{Owner: "storm", ID: "-other"}, came)
 	leave()
 	var order []string
-	for range 103 {
+	for range 104 {
 		order = append(order, <-came)
 	}
-	is.Equal(order[:6], []string{"storm", "a", "b", "storm", "a", "storm"})
+	is.Equal(order[:7], []string{"storm", "a", "b", "storm-other", "a", "storm", "storm"})
 }
 
 // An owner that is alone leaves a turn for the first other one. From then on it has its share.
@@ -86,11 +89,10 @@ func TestShareOfTurns(t *testing.T) {
 	r.mu.Lock()
 	is.True(len(r.line(reads("a"), 0).running) <= share)
 	r.mu.Unlock()
-	writes := Line{"a", true}
 	for range share {
-		mustEnter(t, r, writes)
+		mustEnter(t, r, writes("a"))
 	}
-	_, err := r.Enter(t.Context(), writes, 0, time.Millisecond)
+	_, err := r.Enter(t.Context(), writes("a"), 0, time.Millisecond)
 	is.True(errors.Is(err, ErrLate))
 }
 
@@ -115,13 +117,12 @@ func TestLongTurns(t *testing.T) {
 	const share = 1
 	r := New(Rules{Share: share})
 	keepBusy(t, r, "other")
-	writes := Line{"a", true}
 	begun := time.Now()
 	for range share + 1 {
-		mustEnter(t, r, writes)
+		mustEnter(t, r, writes("a"))
 	}
 	is.True(time.Since(begun) >= long)
-	_, err := r.Enter(t.Context(), writes, 0, 2*long)
+	_, err := r.Enter(t.Context(), writes("a"), 0, 2*long)
 	is.True(errors.Is(err, ErrLate))
 }
 
@@ -135,7 +136,7 @@ func TestPace(t *testing.T) {
 	for range storm {
 		mustEnter(t, r, reads("a"))
 	}
-	is.True(r.lines[reads("a")].next.Before(time.Now().Add(gap))) // it was alone: nothing is counted against it
+	is.True(r.owners["a"].next.Before(time.Now().Add(gap))) // it was alone: nothing is counted against it
 	keepBusy(t, r, "other")
 	begun := time.Now()
 	for range storm {
@@ -171,7 +172,7 @@ func TestPaceIsKept(t *testing.T) {
 	queued(t, r, reads("a"), came)
 	r.mu.Lock()
 	l := r.line(reads("a"), 0)
-	l.next = time.Now()
+	l.of.next = time.Now()
 	r.mu.Unlock()
 	go func() { _, _ = r.Enter(t.Context(), reads("a"), 0, 0) }()
 	for {
@@ -190,8 +191,8 @@ func TestPaceIsKept(t *testing.T) {
 func TestReadersPassWriters(t *testing.T) {
 	r := New(Rules{Share: 1})
 	keepBusy(t, r, "other")
-	mustEnter(t, r, Line{"a", true})
-	queued(t, r, Line{"a", true}, make(chan string, 1))
+	mustEnter(t, r, writes("a"))
+	queued(t, r, writes("a"), make(chan string, 1))
 	mustEnter(t, r, reads("a"))()
 }
 
@@ -233,7 +234,7 @@ func TestTurnsAreKept(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 200 {
 				ctx, end := context.WithTimeout(t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
-				name := Line{string(rune('a' + i%5)), i%2 == 0}
+				name := Line{Owner: string(rune('a' + i%5)), ID: string(rune('a' + i%2))}
 				leave, err := r.Enter(ctx, name, 1+i%3, time.Duration(random.IntN(2000))*time.Microsecond)
 				if err == nil {
 					most.Store(max(most.Load(), running.Add(1)))
@@ -251,5 +252,5 @@ func TestTurnsAreKept(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is.Equal(r.free, turns)
-	is.Equal(len(r.lines)+len(r.order), 0)
+	is.Equal(len(r.owners)+len(r.lines)+len(r.order), 0)
 }

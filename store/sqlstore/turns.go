@@ -49,7 +49,10 @@ func (p *pool) queueUp(ctx context.Context, writes bool) (done func(), err error
 	if p.silence != nil && !hasTime(ctx) {
 		longest = p.silence.longest
 	}
-	line := turns.Line{Owner: p.store, Writes: writes}
+	line := turns.Line{Owner: p.store, Kind: "reads"}
+	if writes { // they may wait for a lock, and no reader waits behind them
+		line.Kind = "writes"
+	}
 	done, err = p.round().Enter(ctx, line, p.most(), longest)
 	if errors.Is(err, turns.ErrLate) {
 		err = fmt.Errorf("%w: the call has waited for the database for %s: %w",
