@@ -1,7 +1,6 @@
 package adminpage
 
 import (
-	"errors"
 	"net/http"
 	"runtime"
 
@@ -33,20 +32,21 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 // without a sign-in: a page costs much, and its readers are few.
 const pagesPerSecond = 100
 
-// takeTurn waits for the turn of a tenant's request, or of one without a sign-in. leave ends it.
-func (h *Handler) takeTurn(r *http.Request) (leave func(), err error) {
+// takeTurn waits for the turn of a tenant's request, or of one without a sign-in. After a while it waits
+// no more: a page that says so would cost as much. leave ends the turn.
+func (h *Handler) takeTurn(r *http.Request) (leave func()) {
 	if h.turns == nil {
-		return func() {}, nil
+		return func() {}
 	}
 	own := *h
 	if own.tenant = h.prefix.TenantOf(r, h.options.Tenant); !own.mayKnow(r) {
 		own.tenant = ""
 	}
-	leave, err = h.turns.Enter(r.Context(), turns.Line{Owner: own.tenant}, 0, turns.Patience)
-	if errors.Is(err, turns.ErrLate) {
-		err = &svc.Error{Code: svc.CodeUnavailable, Message: "too many requests wait: try again later"}
+	leave, err := h.turns.Enter(r.Context(), turns.Line{Owner: own.tenant}, 0, turns.Patience)
+	if err != nil {
+		return func() {}
 	}
-	return leave, err
+	return leave
 }
 
 // in calls serve with the Handler of the request's tenant in the visit, and answers with its error.

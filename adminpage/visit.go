@@ -75,11 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{Request: r, h: h, w: w}
 	setSecurity(w.Header())
 	v.answer(func() error {
-		leave, err := h.takeTurn(r)
-		if err != nil {
-			return err
-		}
-		defer leave()
+		defer h.takeTurn(r)()
 		v.answer(func() error { return h.serve(v) })
 		return nil
 	})
