@@ -40,9 +40,11 @@ type Options struct {
 	// Tenant returns the name of the tenant of a request to the Handler of [NewTenants]; "": none.
 	// The Handler calls it from several goroutines at once. Nil: the segment {tenant} of Prefix.
 	Tenant func(r *http.Request) string
-	// TenantRate is how many requests of one tenant begin in a second while other tenants are busy:
-	// those to the interface that overlap, after their caller is authenticated. Others wait up to 2
-	// seconds, and then get 429. 0: 500 for each processor that Go uses. Less: any number.
+	// TenantRate is how many requests of one tenant begin in a second while other tenants are busy.
+	// Only requests to the interface that overlap count, once their caller is authenticated. Further
+	// ones wait up to 2 seconds, and then get 429. Requests that are refused wait in the same way,
+	// those of all tenants together, before they get their answer. 0: 500 for each processor that Go
+	// uses. Negative: nothing waits.
 	TenantRate int
 	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64

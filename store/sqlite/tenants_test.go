@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,52 @@ func TestStoreOfTenant(t *testing.T) {
 		})
 		return plain{store.(*sqlite.Store)}
 	})
+}
+
+// A storm of reads in one tenant begins at a distance while another tenant is busy.
+func TestStormOfReads(t *testing.T) {
+	t.Parallel()
+	in := openTenants(t, t.TempDir())
+	var stores []svc.Store
+	for _, name := range []string{"storm", "quiet"} {
+		tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, end, err := in.OpenTenant(t.Context(), tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+		stores = append(stores, store)
+	}
+	read := func(store svc.Store) {
+		if _, err := store.Access(t.Context(), svc.AccessQuery{KeyID: "none"}); err != nil {
+			t.Error(err)
+		}
+	}
+	read(stores[1])
+	var all sync.WaitGroup
+	var reads atomic.Int64
+	var ended atomic.Bool
+	begun := time.Now()
+	for range 32 {
+		all.Go(func() {
+			for !ended.Load() {
+				read(stores[0])
+				reads.Add(1)
+			}
+		})
+	}
+	for time.Since(begun) < 300*time.Millisecond {
+		read(stores[1])
+	}
+	ended.Store(true)
+	all.Wait()
+	perSecond := float64(reads.Load()) / time.Since(begun).Seconds()
+	if most := 2 * 1000 * runtime.GOMAXPROCS(0); perSecond > float64(most) { // twice what is said
+		t.Errorf("%.0f reads in a second", perSecond)
+	}
 }
 
 func TestListOfTenants(t *testing.T) {
