@@ -229,8 +229,7 @@ func TestHostileTenants(t *testing.T) {
 	is.True(!strings.Contains(log, "DROP TABLE") && !strings.Contains(log, c.keys["acme"]))
 }
 
-// While others are busy, requests of a tenant that overlap begin at a distance, and those that wait for too long get 429. Other tenants
-// do not wait.
+// While others are busy, requests of a tenant that overlap have a rate, and those that wait for too long get 429. Others do not wait.
 func TestTenantRate(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

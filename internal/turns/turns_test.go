@@ -126,8 +126,8 @@ func TestLongTurns(t *testing.T) {
 	is.True(errors.Is(err, ErrLate))
 }
 
-// While another owner is busy, the turns of a line that overlap begin at a distance, in their order. Those of a line that is alone, or
-// whose turns do not overlap, begin at once.
+// While another owner is busy, turns that overlap have a rate. Those of an owner that is alone, and those that do not overlap, begin
+// at once.
 func TestPace(t *testing.T) {
 	is := is.New(t)
 	const perSecond, storm = 50, 20

@@ -72,7 +72,7 @@ func TestStoreOfTenant(t *testing.T) {
 	})
 }
 
-// A storm of reads in one tenant begins at a distance while another tenant is busy.
+// While another tenant is busy, a storm of reads is held back.
 func TestStormOfReads(t *testing.T) {
 	t.Parallel()
 	in := openTenants(t, t.TempDir())
