@@ -1,8 +1,9 @@
-// Package turns lets owners share what is scarce, as connections and processors are: one that storms
-// delays the others by little.
+// Package turns shares what is scarce, as connections and processors are, among owners: a storm of one
+// does not slow down the others.
 package turns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -11,15 +12,15 @@ import (
 	"time"
 )
 
-// Rules say how many turns there are, and how many of them one line or owner may have. An owner has
+// Rules say how many turns there are, and how many of them one owner or line may have. An owner has
 // lines, in which callers wait for each other. Another owner is busy when it wanted a turn within the
 // last second.
 type Rules struct {
 	Turns int // at a time, of all owners; 0: any number
 	Alone int // of one line at a time, while no other owner is busy; 0: all Turns
 	Share int // of one line at a time, while another owner is busy; 0: as Alone
-	// PerSecond is how many turns of one owner begin in a second, while another owner is busy: those
-	// that begin while the owner has others. 0: any number.
+	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A turn
+	// that begins while the owner has no other always may. 0: any number.
 	PerSecond int
 	Always    bool // PerSecond holds also while no other owner is busy
 }
@@ -76,7 +77,7 @@ const (
 	// long is a turn beside which its line may have one more than its share. A large bundle takes
 	// long, and other callers of its owner go on.
 	long = 100 * time.Millisecond
-	// burst is how much of the time in which no turn began an owner may make up for.
+	// burst is the longest time without a turn that an owner may make up for.
 	burst = 5 * time.Millisecond
 )
 
@@ -86,15 +87,9 @@ func New(rules Rules) *Round {
 	if rules.PerSecond > 0 {
 		r.gap = time.Second / time.Duration(rules.PerSecond)
 	}
-	or := func(value, otherwise int) int {
-		if value <= 0 {
-			return otherwise
-		}
-		return value
-	}
-	r.rules.Turns = or(rules.Turns, unlimited)
-	r.rules.Alone = or(rules.Alone, r.rules.Turns)
-	r.rules.Share = or(rules.Share, r.rules.Alone)
+	r.rules.Turns = cmp.Or(rules.Turns, unlimited)
+	r.rules.Alone = cmp.Or(rules.Alone, r.rules.Turns)
+	r.rules.Share = cmp.Or(rules.Share, r.rules.Alone)
 	r.free = r.rules.Turns
 	return r
 }
@@ -106,8 +101,8 @@ const Patience = 2 * time.Second
 var ErrLate = errors.New("too many others wait")
 
 // Enter waits for a turn of a line, which has at most limit at a time; 0 is no limit. leave ends the
-// turn. Enter waits at most for longest, and then returns ErrLate; 0 is no limit. A nil Round gives a turn
-// at once.
+// turn. Enter waits at most for longest, and then returns ErrLate; 0 is no limit. A nil Round gives a
+// turn at once.
 func (r *Round) Enter(
 	ctx context.Context, name Line, limit int, longest time.Duration,
 ) (leave func(), err error) {
@@ -184,9 +179,7 @@ func (r *Round) line(name Line, limit int) *line {
 		l = &line{name: name, of: of}
 		r.lines[name] = l
 	}
-	if l.limit = limit; limit <= 0 {
-		l.limit = unlimited
-	}
+	l.limit = cmp.Or(limit, unlimited)
 	return l
 }
 
