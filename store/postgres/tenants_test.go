@@ -391,11 +391,11 @@ func TestLockedTenant(t *testing.T) {
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
 		return n
 	}
-	for waiting() < 6 { // of 9 connections, of which 2 are never for such calls
+	for waiting() < 5 { // of 9 connections, of which 2 are never for such calls
 		time.Sleep(time.Millisecond)
 	}
 	is.True(!hasUser(t, tenantStore(t, in, quiet), "u"))
-	is.Equal(waiting(), 6)
+	is.Equal(waiting(), 5)
 }
 
 // A tenant whose tables are newer than the program, or broken, stops no other.
