@@ -6,6 +6,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 const signInPath = "/sign-in"
@@ -23,6 +24,7 @@ type signInView struct {
 
 // showSignIn answers 401 with the sign-in, which leads back to this address.
 func (v *visit) showSignIn(refused bool) {
+	defer v.takeTurn(turns.Line{})()
 	show := signInView{To: v.address()}
 	if refused {
 		show.To = v.PostForm.Get("to")

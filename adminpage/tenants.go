@@ -33,17 +33,10 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 // without a sign-in: a page costs much, and its readers are few.
 const pagesPerSecond = 100
 
-// takeTurn waits for the turn of a tenant's request, or of one without a sign-in. After a while it waits
-// no more: a page that says so would cost as much. leave ends the turn.
-func (h *Handler) takeTurn(r *http.Request) (leave func()) {
-	if h.turns == nil {
-		return func() {}
-	}
-	own := *h
-	if own.tenant = h.prefix.TenantOf(r, h.options.Tenant); !own.mayKnow(r) {
-		own.tenant = ""
-	}
-	leave, err := h.turns.Enter(r.Context(), turns.Line{Owner: own.tenant}, 0, turns.Patience)
+// takeTurn waits for the turn of a caller who is signed in, or of those who are not: a zero Line. After
+// a while it waits no more: a page that says so would cost as much. leave ends the turn.
+func (v *visit) takeTurn(line turns.Line) (leave func()) {
+	leave, err := v.h.turns.Enter(v.Context(), line, 0, turns.Patience)
 	if err != nil {
 		return func() {}
 	}

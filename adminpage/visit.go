@@ -12,6 +12,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/turns"
 )
 
 // maxForm limits the body of a form, in bytes: a bundle to preview has the limit of the interface.
@@ -74,11 +75,7 @@ func (h *Handler) root(r *http.Request) string {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{Request: r, h: h, w: w}
 	setSecurity(w.Header())
-	v.answer(func() error {
-		defer h.takeTurn(r)()
-		v.answer(func() error { return h.serve(v) })
-		return nil
-	})
+	v.answer(func() error { return h.serve(v) })
 }
 
 // answer calls serve, and answers with a page about its error or panic.
@@ -122,7 +119,10 @@ func (h *Handler) serve(v *visit) error {
 		if err := v.authenticate(); err != nil {
 			return err
 		}
-		return v.route(path)
+		by := v.by.Identity()
+		defer v.takeTurn(turns.Line{Owner: v.h.tenant, Kind: string(by.Kind), ID: by.ID})()
+		v.answer(func() error { return v.route(path) })
+		return nil
 	})
 }
 

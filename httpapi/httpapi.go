@@ -42,9 +42,8 @@ type Options struct {
 	Tenant func(r *http.Request) string
 	// TenantRate is how many requests of one tenant begin in a second while other tenants are busy.
 	// Only requests to the interface that overlap count, once their caller is authenticated. Further
-	// ones wait up to 2 seconds, and then get 429. Requests that are refused wait in the same way,
-	// those of all tenants together, before they get their answer. 0: 500 for each processor that Go
-	// uses. Negative: nothing waits.
+	// ones wait up to 2 seconds, and then get 429. 0: 500 for each processor that Go uses. Negative:
+	// any number, and requests with a wrong key do not wait either.
 	TenantRate int
 	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64
@@ -110,6 +109,7 @@ type Handler struct {
 	tenants *svc.Tenants // nil: there is one service
 	tenant  string       // whose service it is; "": no tenant's
 	turns   *turns.Round // of the tenants' requests; nil: they begin at once
+	refused *turns.Round // of requests that are not admitted; nil: they are answered at once
 	prefix  mount.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table

@@ -71,7 +71,7 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	if !a.admitted {
-		defer h.holdBack(r.Context())()
+		defer h.holdBack(r.Context(), problem.Status)()
 	}
 	setHeaders(a.Header(), problem.Status, err)
 	if problem.Status == http.StatusUnauthorized {

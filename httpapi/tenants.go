@@ -28,8 +28,9 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	h := newHandler(options)
 	h.tenants = tenants
 	if options.TenantRate >= 0 {
-		perSecond := cmp.Or(options.TenantRate, tenantRate*runtime.GOMAXPROCS(0))
-		h.turns = turns.New(turns.Rules{PerSecond: perSecond})
+		usual := tenantRate * runtime.GOMAXPROCS(0)
+		h.turns = turns.New(turns.Rules{PerSecond: cmp.Or(options.TenantRate, usual)})
+		h.refused = turns.New(turns.Rules{PerSecond: usual, Always: true})
 	}
 	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
 		panic("httpapi: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
@@ -37,28 +38,33 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	return h
 }
 
-// tenantRate is the default of Options.TenantRate, for each processor.
+// tenantRate is the default of Options.TenantRate, and the rate of refusals, for each processor.
 const tenantRate = 500
 
-// takeTurn waits for the turn of a tenant's request, or of one that is not admitted. leave ends it. The
-// turns of a tenant go round among its callers.
+// takeTurn waits for the turn of a tenant's request. Turns go round among the callers of the tenant.
+// leave ends it.
 func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), err error) {
 	line := turns.Line{Owner: h.tenant, Kind: string(by.Kind), ID: by.ID}
 	leave, err = h.turns.Enter(ctx, line, 0, turns.Patience)
-	if errors.Is(err, turns.ErrLate) {
+	switch {
+	case errors.Is(err, turns.ErrLate):
 		err = tooMany(turns.Patience)
+	case err != nil:
+		err = &svc.Error{Code: svc.CodeUnavailable, Message: "the request ended while it waited", Err: err}
 	}
 	return leave, err
 }
 
-// holdBack waits until a request that is not admitted may be answered. They come in floods as well,
-// and have turns of their own, those of all tenants together.
-func (h *Handler) holdBack(ctx context.Context) (leave func()) {
-	leave, err := h.takeTurn(ctx, svc.Identity{})
-	if err != nil {
-		return func() {}
+// holdBack waits until a request that is not admitted may be answered: wrong keys come in floods as
+// well. Nobody else waits for them, and they wait for each other, whatever tenant they name.
+func (h *Handler) holdBack(ctx context.Context, status int) (leave func()) {
+	switch status {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests:
+		if leave, err := h.refused.Enter(ctx, turns.Line{}, 0, turns.Patience); err == nil {
+			return leave
+		}
 	}
-	return leave
+	return func() {}
 }
 
 // in calls serve with the Handler of the request's tenant, which has a service.

@@ -19,8 +19,8 @@ type Rules struct {
 	Turns int // at a time, of all owners; 0: any number
 	Alone int // of one line at a time, while no other owner is busy; 0: all Turns
 	Share int // of one line at a time, while another owner is busy; 0: as Alone
-	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A turn
-	// that begins while the owner has no other always may. 0: any number.
+	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A caller
+	// that comes while its owner has no other one need not wait. 0: any number.
 	PerSecond int
 	Always    bool // PerSecond holds also while no other owner is busy
 }
@@ -31,6 +31,7 @@ type Rules struct {
 type Round struct {
 	rules Rules
 	gap   time.Duration // between the beginnings of turns; 0: none
+	long  time.Duration // a turn beside which its line may have one more than its share
 
 	mu     sync.Mutex
 	free   int
@@ -74,16 +75,17 @@ const (
 	unlimited = math.MaxInt32 // turns
 	// busy is how long after an entrance an owner counts as busy.
 	busy = time.Second
-	// long is a turn beside which its line may have one more than its share. A large bundle takes
-	// long, and other callers of its owner go on.
+	// long is a long turn. A large bundle takes as long, and other callers of its owner go on.
 	long = 100 * time.Millisecond
+	// look is when a Round with callers that wait looks again, at the latest.
+	look = 100 * time.Millisecond
 	// burst is the longest time without a turn that an owner may make up for.
 	burst = 5 * time.Millisecond
 )
 
 // New returns a Round with these rules.
 func New(rules Rules) *Round {
-	r := &Round{rules: rules, owners: map[string]*owner{}, lines: map[Line]*line{}}
+	r := &Round{rules: rules, long: long, owners: map[string]*owner{}, lines: map[Line]*line{}}
 	if rules.PerSecond > 0 {
 		r.gap = time.Second / time.Duration(rules.PerSecond)
 	}
@@ -112,7 +114,7 @@ func (r *Round) Enter(
 	r.mu.Lock()
 	now := time.Now()
 	r.note(name.Owner, now)
-	l := r.line(name, limit)
+	l := r.line(name, limit, now)
 	if l.of.waiting == 0 && r.may(l, now) {
 		r.start(l, now)
 		r.mu.Unlock()
@@ -168,12 +170,12 @@ func (r *Round) crowded(owner string, now time.Time) bool {
 }
 
 // line returns the line of that name. The caller holds the lock.
-func (r *Round) line(name Line, limit int) *line {
+func (r *Round) line(name Line, limit int, now time.Time) *line {
 	l := r.lines[name]
 	if l == nil {
 		of := r.owners[name.Owner]
 		if of == nil {
-			of = &owner{name: name.Owner}
+			of = &owner{name: name.Owner, next: now}
 			r.owners[name.Owner] = of
 		}
 		l = &line{name: name, of: of}
@@ -199,7 +201,7 @@ func (r *Round) most(l *line, now time.Time) int {
 	most := r.rules.Alone
 	if r.crowded(l.name.Owner, now) {
 		most = r.rules.Share
-		if len(l.running) > 0 && now.Sub(l.running[0]) > long {
+		if len(l.running) > 0 && now.Sub(l.running[0]) > r.long {
 			most++
 		}
 	}
@@ -277,7 +279,7 @@ func (r *Round) watch(now time.Time) {
 	if r.free == 0 || len(r.order) == 0 {
 		return
 	}
-	wait := long
+	wait := look
 	for _, o := range r.order {
 		if now.Before(o.next) {
 			wait = min(wait, o.next.Sub(now))

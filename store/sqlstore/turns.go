@@ -33,7 +33,7 @@ func NewTurns(calls int) *Turns {
 	return &Turns{
 		calls: turns.New(turns.Rules{
 			Turns: calls, PerSecond: perSecond,
-			Alone: max(1, calls*3/4), // its calls may all wait for a lock: some stay for the others
+			Alone: max(1, calls*3/4), // its writes may all wait for a lock: some stay for the others
 			Share: max(1, min(calls, processors)/2),
 		}),
 		reads:     turns.New(turns.Rules{PerSecond: perSecond}),
