@@ -15,7 +15,7 @@ import (
 // is dropped shows the sign-in too, and accepts no key.
 //
 // A request looks for its tenant only when it has a sign-in, a key or a session of the host, and
-// holds the tenant open until it is answered. Of the requests of one tenant that overlap, 100 begin in
+// holds the tenant open until it is answered. Of the requests of one tenant that overlap, 50 begin in
 // a second for each processor that Go uses, and as many of all those without a sign-in. Further ones
 // wait up to 2 seconds.
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {
@@ -31,7 +31,7 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 
 // pagesPerSecond is how many pages of a tenant begin in a second for each processor, and how many
 // without a sign-in: a page costs much, and its readers are few.
-const pagesPerSecond = 100
+const pagesPerSecond = 50
 
 // takeTurn waits for the turn of a caller who is signed in, or of those who are not: a zero Line. After
 // a while it waits no more: a page that says so would cost as much. leave ends the turn.

@@ -110,5 +110,5 @@ func TestFloodOfPages(t *testing.T) {
 	end()
 	all.Wait()
 	perSecond := float64(flood.Load()) / time.Since(begun).Seconds()
-	is.True(perSecond < float64(2*100*runtime.GOMAXPROCS(0))) // twice what is said
+	is.True(perSecond < float64(2*50*runtime.GOMAXPROCS(0))) // twice what is said
 }
