@@ -80,7 +80,7 @@ const (
 	// look is when a Round with callers that wait looks again, at the latest.
 	look = 100 * time.Millisecond
 	// burst is the longest time without a turn that an owner may make up for.
-	burst = 5 * time.Millisecond
+	burst = 20 * time.Millisecond
 )
 
 // New returns a Round with these rules.
