@@ -15,9 +15,8 @@ import (
 // is dropped shows the sign-in too, and accepts no key.
 //
 // A request looks for its tenant only when it has a sign-in, a key or a session of the host, and
-// holds the tenant open until it is answered. Of the requests of one tenant that overlap, 50 begin in
-// a second for each processor that Go uses, and as many of all those without a sign-in. Further ones
-// wait up to 2 seconds.
+// holds the tenant open until it is answered. Of the pages of one tenant, 50 begin in a second for each
+// processor that Go uses, and as many of all those without a sign-in. Further ones wait up to 2 seconds.
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	h := newHandler(options)
 	h.tenants = tenants

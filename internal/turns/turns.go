@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -22,7 +23,7 @@ type Rules struct {
 	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A caller
 	// that comes while its owner has no other one need not wait. 0: any number.
 	PerSecond int
-	Always    bool // PerSecond holds also while no other owner is busy
+	Always    bool // PerSecond holds for each turn, whoever else is busy or not
 }
 
 // Round gives turns. A free one goes to the owners that wait, one after the other, of one owner to its
@@ -192,8 +193,8 @@ func (r *Round) may(l *line, now time.Time) bool {
 
 // early reports whether the time of an owner has not come. The caller holds the lock.
 func (r *Round) early(o *owner, now time.Time) bool {
-	return o.running+o.waiting > 0 && now.Before(o.next) &&
-		(r.rules.Always || r.crowded(o.name, now))
+	overlaps := o.running+o.waiting > 0
+	return now.Before(o.next) && (r.rules.Always || overlaps && r.crowded(o.name, now))
 }
 
 // most returns the most turns of a line. The caller holds the lock.
@@ -224,9 +225,10 @@ func (r *Round) leave(l *line, began time.Time) {
 	r.free++
 	l.running = without(l.running, began) // of two that began at once, either one
 	l.of.running--
-	r.forget(l)
+	now := time.Now()
+	r.forget(l, now)
 	if len(r.order) > 0 {
-		r.give(time.Now())
+		r.give(now)
 	}
 }
 
@@ -303,7 +305,7 @@ func (r *Round) withdraw(l *line, w *waiting) bool {
 	i := slices.Index(l.waiting, w)
 	if i >= 0 {
 		r.remove(l, i)
-		r.forget(l)
+		r.forget(l, time.Now())
 	}
 	return i >= 0
 }
@@ -332,12 +334,18 @@ func (r *Round) remove(l *line, i int) {
 	}
 }
 
-// forget drops a line that nobody is in. The caller holds the lock.
-func (r *Round) forget(l *line) {
+// forget drops a line that nobody is in, and its owner when nobody is in any line. With Always it drops
+// owners when their time has come. The caller holds the lock.
+func (r *Round) forget(l *line, now time.Time) {
 	if len(l.running) == 0 && len(l.waiting) == 0 {
 		delete(r.lines, l.name)
 	}
-	if l.of.running+l.of.waiting == 0 {
+	if !r.rules.Always && l.of.running+l.of.waiting == 0 {
 		delete(r.owners, l.of.name)
+	}
+	if r.rules.Always {
+		maps.DeleteFunc(r.owners, func(_ string, o *owner) bool {
+			return o.running+o.waiting == 0 && !now.Before(o.next)
+		})
 	}
 }

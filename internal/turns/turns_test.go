@@ -166,20 +166,29 @@ func TestPace(t *testing.T) {
 	is.True(time.Since(begun) >= (storm-1)*gap-burst)
 }
 
-// With Always, there is a rate also for an owner that is alone. One that comes again has no better rate.
+// With Always, each turn counts, also of an owner that is alone. Nothing is kept of an owner that is gone.
 func TestPaceOfOne(t *testing.T) {
 	is := is.New(t)
-	const perSecond, bursts = 50, 10
+	const perSecond, turns = 50, 10
 	r := New(Rules{PerSecond: perSecond, Always: true})
 	begun := time.Now()
-	for range bursts {
-		first := mustEnter(t, r, reads("a"))
-		second := mustEnter(t, r, reads("a"))
-		first()
-		second()
+	for range turns {
+		mustEnter(t, r, reads("a"))()
 	}
-	is.True(time.Since(begun) >= bursts*time.Second/perSecond-burst)
-	is.True(!r.Crowded("a"))
+	is.True(time.Since(begun) >= (turns-1)*time.Second/perSecond-burst)
+	time.Sleep(time.Second / perSecond)
+	mustEnter(t, r, reads("b"))()
+	is.Equal(len(r.owners), 1) // b
+}
+
+// Another owner is busy when it was there before, or between.
+func TestCrowded(t *testing.T) {
+	is := is.New(t)
+	r := New(Rules{})
+	mustEnter(t, r, reads("a"))()
+	mustEnter(t, r, reads("a"))()
+	is.True(!r.Crowded("a") && r.Crowded("b"))
+	mustEnter(t, r, reads("b"))()
 	mustEnter(t, r, reads("b"))()
 	is.True(r.Crowded("a") && r.Crowded("b"))
 }
