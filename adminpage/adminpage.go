@@ -65,7 +65,7 @@ type Handler struct {
 	service  *svc.Service // nil: that of a tenant, which each request names
 	tenants  *svc.Tenants // nil: there is one service
 	tenant   string       // whose service it is; "": no tenant's
-	turns    *turns.Round // of the tenants' requests; nil: they begin at once
+	turns    *turns.Round // of pages; nil: they begin at once
 	prefix   mount.Prefix
 	options  Options // with the defaults
 	origin   *http.CrossOriginProtection

@@ -24,7 +24,7 @@ type signInView struct {
 
 // showSignIn answers 401 with the sign-in, which leads back to this address.
 func (v *visit) showSignIn(refused bool) {
-	defer v.takeTurn(turns.Line{})()
+	defer v.h.turns.Pause(v.Context(), turns.Line{})()
 	show := signInView{To: v.address()}
 	if refused {
 		show.To = v.PostForm.Get("to")

@@ -32,16 +32,6 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 // without a sign-in: a page costs much, and its readers are few.
 const pagesPerSecond = 50
 
-// takeTurn waits for the turn of a caller who is signed in, or of those who are not: a zero Line. After
-// a while it waits no more: a page that says so would cost as much. leave ends the turn.
-func (v *visit) takeTurn(line turns.Line) (leave func()) {
-	leave, err := v.h.turns.Enter(v.Context(), line, 0, turns.Patience)
-	if err != nil {
-		return func() {}
-	}
-	return leave
-}
-
 // in calls serve with the Handler of the request's tenant in the visit, and answers with its error.
 func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 	if h.tenants == nil {

@@ -119,8 +119,8 @@ func (h *Handler) serve(v *visit) error {
 		if err := v.authenticate(); err != nil {
 			return err
 		}
-		by := v.by.Identity()
-		defer v.takeTurn(turns.Line{Owner: v.h.tenant, Kind: string(by.Kind), ID: by.ID})()
+		line := turns.Line{Owner: v.h.tenant, Kind: string(v.by.Kind), ID: v.by.ID}
+		defer v.h.turns.Pause(v.Context(), line)()
 		v.answer(func() error { return v.route(path) })
 		return nil
 	})

@@ -108,7 +108,7 @@ type Handler struct {
 	service *svc.Service // nil: that of a tenant, which each request names
 	tenants *svc.Tenants // nil: there is one service
 	tenant  string       // whose service it is; "": no tenant's
-	turns   *turns.Round // of the tenants' requests; nil: they begin at once
+	turns   *turns.Round // of requests; nil: they begin at once
 	refused *turns.Round // of requests that are not admitted; nil: they are answered at once
 	prefix  mount.Prefix
 	options Options // with the defaults of MaxBody and Logger

@@ -60,9 +60,7 @@ func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), 
 func (h *Handler) holdBack(ctx context.Context, status int) (leave func()) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests:
-		if leave, err := h.refused.Enter(ctx, turns.Line{}, 0, turns.Patience); err == nil {
-			return leave
-		}
+		return h.refused.Pause(ctx, turns.Line{})
 	}
 	return func() {}
 }

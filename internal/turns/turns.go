@@ -23,7 +23,7 @@ type Rules struct {
 	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A caller
 	// that comes while its owner has no other one need not wait. 0: any number.
 	PerSecond int
-	Always    bool // PerSecond holds for each turn, whoever else is busy or not
+	Always    bool // PerSecond counts every turn, also while no other owner is busy
 }
 
 // Round gives turns. A free one goes to the owners that wait, one after the other, of one owner to its
@@ -116,7 +116,7 @@ func (r *Round) Enter(
 	now := time.Now()
 	r.note(name.Owner, now)
 	l := r.line(name, limit, now)
-	if l.of.waiting == 0 && r.may(l, now) {
+	if l.of.waiting == 0 && !r.early(l.of, now) && r.hasRoom(l, now) {
 		r.start(l, now)
 		r.mu.Unlock()
 		return func() { r.leave(l, now) }, nil
@@ -144,6 +144,16 @@ func (r *Round) Enter(
 		r.leave(l, w.began) // the turn came meanwhile
 	}
 	return nil, err
+}
+
+// Pause waits for a turn as Enter does, at most for Patience, and then goes on without one. It is for
+// work that costs no more than its refusal. leave ends the turn.
+func (r *Round) Pause(ctx context.Context, name Line) (leave func()) {
+	leave, err := r.Enter(ctx, name, 0, Patience)
+	if err != nil {
+		return func() {}
+	}
+	return leave
 }
 
 // note notes an entrance. The caller holds the lock.
@@ -186,19 +196,14 @@ func (r *Round) line(name Line, limit int, now time.Time) *line {
 	return l
 }
 
-// may reports whether a line may have one more turn. The caller holds the lock.
-func (r *Round) may(l *line, now time.Time) bool {
-	return !r.early(l.of, now) && r.free > 0 && len(l.running) < r.most(l, now)
-}
-
 // early reports whether the time of an owner has not come. The caller holds the lock.
 func (r *Round) early(o *owner, now time.Time) bool {
 	overlaps := o.running+o.waiting > 0
 	return now.Before(o.next) && (r.rules.Always || overlaps && r.crowded(o.name, now))
 }
 
-// most returns the most turns of a line. The caller holds the lock.
-func (r *Round) most(l *line, now time.Time) int {
+// hasRoom reports whether one more turn of a line is free. The caller holds the lock.
+func (r *Round) hasRoom(l *line, now time.Time) bool {
 	most := r.rules.Alone
 	if r.crowded(l.name.Owner, now) {
 		most = r.rules.Share
@@ -206,7 +211,7 @@ func (r *Round) most(l *line, now time.Time) int {
 			most++
 		}
 	}
-	return min(most, l.limit)
+	return r.free > 0 && len(l.running) < min(most, l.limit)
 }
 
 // start counts a turn. The caller holds the lock.
@@ -241,13 +246,8 @@ func (r *Round) give(now time.Time) {
 			continue
 		}
 		w := l.waiting[0]
+		l.of.order, r.order = toEnd(l.of.order, l), toEnd(r.order, l.of) // behind the others
 		r.remove(l, 0)
-		if len(l.waiting) > 0 { // behind the others
-			l.of.order = toEnd(l.of.order, l)
-		}
-		if l.of.waiting > 0 {
-			r.order = toEnd(r.order, l.of)
-		}
 		w.began = now
 		r.start(l, now)
 		close(w.turn)
@@ -261,7 +261,7 @@ func (r *Round) next(o *owner, now time.Time) *line {
 		return nil
 	}
 	for _, l := range o.order {
-		if r.may(l, now) {
+		if r.hasRoom(l, now) {
 			return l
 		}
 	}

@@ -131,7 +131,7 @@ func (s *Store) TakeTurns(turns *Turns, name string) {
 }
 
 // TakeTurnsToWrite is TakeTurns for a Store with connections of its own: any number of its reads run
-// at once. While other Stores are busy, so many of those that overlap begin in a second.
+// at once. While other Stores are busy, overlapping reads have the rate of [Turns].
 func (s *Store) TakeTurnsToWrite(turns *Turns, name string) {
 	own := s.db.(*pools)
 	own.write.take(turns.calls, name)

@@ -12,8 +12,8 @@ import (
 )
 
 // Turns are what Stores take that share connections or a disk: a call of the database takes one.
-// While other Stores are busy, so many calls of one Store begin in a second, of those that overlap:
-// they must leave the others time as well. Use [NewTurns].
+// While other Stores are busy, overlapping calls of one Store have a rate: they leave the others time.
+// Use [NewTurns].
 type Turns struct {
 	calls     *turns.Round
 	reads     *turns.Round // of Stores that take turns to write alone: any number at a time

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -367,9 +366,7 @@ var changeAccessRules = []rule{
 		before, generation := c.current(allOf(household())), c.generation()
 		named := allOf(household())
 		c.ok(c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
-			if !reflect.DeepEqual(sortedBundle(current), sortedBundle(before)) {
-				return svc.AccessWrite{}, fmt.Errorf("change gets %+v, want %+v", current, before)
-			}
+			c.same("current", sortedBundle(current), sortedBundle(before))
 			current.Users[0].DisplayName, current.Groups[0].Members[0] = "changed", "changed"
 			current.Policies[0].Document[0] = '['
 			return svc.Bundle{Users: []svc.User{}, Groups: []svc.Group{}}.Write(), nil
